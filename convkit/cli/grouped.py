@@ -1,14 +1,27 @@
-"""The list of commands in `convkit --help`, under headings."""
+"""The command line's own parts of typer: commands under headings, and wrong options in plain
+words.
+"""
 
 from typing import Any
 
+import typer
 import typer.core
 
 _WIDTH_OF_MARGINS = 6
+# pydantic, which checks options for typer, puts this before the message.
+_PREFIX = "Value error, "
 
 
 class GroupedCommands(typer.core.TyperGroup):
     """A command whose help lists its subcommands under headings: their `rich_help_panel`."""
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer exports no such types
+        """Run the subcommand; a wrong option's message is only about the option."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix(_PREFIX)
+            raise
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer exports no such types
         """Write the commands in the order in which they were added, heading by heading."""

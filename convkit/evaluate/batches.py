@@ -12,7 +12,7 @@ from convkit.cases.texts import Tokenizer, text_batches
 from convkit.dtypes import numpy_dtype
 from convkit.evaluate.data import Rows
 from convkit.tensors import Axis, TensorSpec
-from convkit.worker.context import StageFailedError
+from convkit.worker.context import StageFailedError, UnfitDataError
 from convkit.worker.protocol import Evaluation
 
 
@@ -32,7 +32,7 @@ class Batch:
 def batches_of(
     rows: Rows, evaluation: Evaluation, made_from: CaseInputs, tokenizer: Tokenizer | None
 ) -> Iterator[Batch]:
-    """Yield the batches of all rows; raises StageFailedError for rows that do not fit the inputs.
+    """Yield the batches of all rows; raises UnfitDataError for rows that do not fit the inputs.
 
     Inputs that neither the rows nor the tokenizer determine are drawn by their samples.
     """
@@ -82,17 +82,29 @@ def _array(rows: Rows, name: str, column: str, spec: TensorSpec) -> np.ndarray:
     try:
         values = np.asarray(rows.column(column))
     except ValueError as error:
-        raise StageFailedError(
-            f"evaluate.inputs.{name}: the rows of {column!r} differ in shape: {error}"
+        raise UnfitDataError(
+            f"evaluate.inputs.{name}",
+            f"the rows of {column!r} in {rows.file} differ in shape: {error}",
+            "Pad the rows, or cut them, to one shape.",
+            tensor=name,
         ) from error
     if values.dtype.kind not in "biuf" or values.ndim != len(spec.shape):
-        raise StageFailedError(
-            f"evaluate.inputs.{name}: a row of {column!r} is {values.dtype} with"
-            f" {values.ndim - 1} axes; {spec} takes {len(spec.shape) - 1}"
+        raise UnfitDataError(
+            f"evaluate.inputs.{name}",
+            f"a row of {column!r} in {rows.file} is {values.dtype} with {values.ndim - 1} axes;"
+            f" {spec} takes {len(spec.shape) - 1}",
+            "Save numbers, one row per entry of the first axis, shaped like the input without its"
+            " first axis.",
+            tensor=name,
         )
     cast = values.astype(numpy_dtype(spec.dtype))
     if spec.dtype.startswith(("int", "uint")) and not np.array_equal(cast, values):
-        raise StageFailedError(f"evaluate.inputs.{name}: {spec.dtype} cannot hold {column!r}")
+        raise UnfitDataError(
+            f"evaluate.inputs.{name}",
+            f"{spec.dtype} cannot hold the values of {column!r} in {rows.file}",
+            f"Save whole numbers within the range of {spec.dtype}.",
+            tensor=name,
+        )
     return np.asarray(cast)
 
 

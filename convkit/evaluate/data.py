@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from convkit.worker.context import StageFailedError
+from convkit.worker.context import UnfitDataError
 from convkit.worker.protocol import Evaluation
 
 Columns = Mapping[str, Sequence[Any]]
@@ -24,28 +24,42 @@ class Rows:
     count: int
 
     def column(self, name: str) -> Sequence[Any]:
-        """Return a column; raises StageFailedError that lists those there are."""
+        """Return a column; raises UnfitDataError that lists those there are."""
         if name not in self.columns:
-            raise StageFailedError(
-                f"evaluate: {self.file} has no column {name!r}; it has {', '.join(self.columns)}"
+            raise UnfitDataError(
+                "evaluate",
+                f"{self.file} has no column {name!r}; it has {', '.join(self.columns)}",
+                "Name one of the file's columns, or add the missing one.",
             )
         return self.columns[name]
 
 
 def read_rows(evaluation: Evaluation) -> Rows:
-    """Return the rows of the data file; raises StageFailedError, naming the line if possible."""
+    """Return the rows of the data file; raises UnfitDataError, naming the line if possible."""
     path = Path(evaluation.data)
     try:
         columns = _READERS[path.suffix](path)
     except (OSError, ValueError, csv.Error) as error:
-        raise StageFailedError(f"evaluate: {path.name} cannot be read: {error}") from error
+        raise UnfitDataError(
+            "evaluate.data",
+            f"{path.name} cannot be read: {error}",
+            "Correct that place of the file. docs/evaluate.md shows the three formats.",
+        ) from error
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:
-        raise StageFailedError(f"evaluate: the columns of {path.name} differ in length: {lengths}")
+        raise UnfitDataError(
+            "evaluate.data",
+            f"the columns of {path.name} differ in length: {lengths}",
+            "Save equally many rows in each column.",
+        )
     there = min(lengths.values(), default=0)
     count = min(there, evaluation.most_rows or there)
     if count < 2:
-        raise StageFailedError(f"evaluate: {path.name} has {count} rows; a metric needs two")
+        raise UnfitDataError(
+            "evaluate.data",
+            f"{path.name} has too few rows ({count}); a metric needs at least two",
+            "Add rows to the file.",
+        )
     return Rows(path.name, {name: values[:count] for name, values in columns.items()}, count)
 
 

@@ -34,8 +34,27 @@ class FaultsError(ValueError):
         self.faults = tuple(faults)
 
 
-# Common words that resemble a wrong one: gpu is not a misspelled cpu.
-_SYNONYMS = {"gpu": "cuda"}
+# Common words that resemble a wrong one, or none: gpu is not a misspelled cpu, and torch's float is
+# not float64.
+_SYNONYMS = {
+    "gpu": "cuda",
+    "float": "float32",
+    "single": "float32",
+    "fp32": "float32",
+    "f32": "float32",
+    "half": "float16",
+    "fp16": "float16",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "double": "float64",
+    "fp64": "float64",
+    "f64": "float64",
+    "short": "int16",
+    "int": "int32",
+    "long": "int64",
+    "ort": "onnxruntime",
+    "trt": "tensorrt",
+}
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

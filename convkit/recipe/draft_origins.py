@@ -18,6 +18,7 @@ from convkit.recipe.decoder_draft import TASK as GENERATION
 from convkit.recipe.families import FAMILIES, SMALL_DECODER, Family
 from convkit.recipe.files import factory_fault
 from convkit.recipe.scalars import yaml_scalar
+from convkit.recipe.sources import ARCHIVES
 from convkit.worker.protocol import SurveyResult
 
 _PACKAGE = re.compile(
@@ -25,8 +26,8 @@ _PACKAGE = re.compile(
 )
 _HUB = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)@(?P<revision>[0-9a-f]{40})")
 _CALL = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)")
-# The archives of torch, by the key of `model` that reads them.
-_ARCHIVES = {".pt2": "exported", ".pt": "torchscript", ".ts": "torchscript", ".jit": "torchscript"}
+# Names offered for a Python file without one.
+_MOST_NAMES = 3
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.txt", "vocab.json", "spiece.model")
 
 
@@ -63,7 +64,7 @@ def origin_of(
         return _factory_origin(Path(match["file"]), match["name"], folder)
     if model.endswith(".onnx"):
         return _onnx_origin(path, folder, survey)
-    if path.suffix in _ARCHIVES:
+    if path.suffix in ARCHIVES:
         return _archive_origin(path, folder)
     if path.is_dir():
         return _folder_origin(path, folder, architecture)
@@ -84,10 +85,29 @@ def origin_of(
     raise UsageError(_unknown(model))
 
 
+def _callables(file: Path) -> list[str]:
+    """Return the public functions and classes that a file defines, the last one first: a module's
+    helpers usually precede what uses them.
+    """
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return []
+    return [
+        node.name
+        for node in reversed(tree.body)
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
+    ]
+
+
 def _unknown(model: str) -> str:
     """Return what to write in place of what is no model."""
     if model.endswith(".py"):
-        return f"{model}: name the function or class in it that returns the model: {model}:NAME"
+        names = [f"{model}:{name}" for name in _callables(Path(model))] or [f"{model}:NAME"]
+        return (
+            f"{model}: name the function or class in it that returns the model:"
+            f" {' or '.join(names[:_MOST_NAMES])}"
+        )
     if "/" in model and (Path(model).parent.is_dir() or model.count("/") > 1):
         return f"{model}: no such folder; one in transformers' layout has a config.json"
     near = difflib.get_close_matches(model, model_types(), n=3, cutoff=0.7)
@@ -158,7 +178,7 @@ def _onnx_origin(path: Path, folder: Path, survey: SurveyResult | None) -> Origi
 def _archive_origin(path: Path, folder: Path) -> Origin:
     if not path.is_file():
         raise UsageError(f"{path}: no such file")
-    lines = (f"{_ARCHIVES[path.suffix]}: {yaml_scalar(_relative(path, folder))}",)
+    lines = (f"{ARCHIVES[path.suffix]}: {yaml_scalar(_relative(path, folder))}",)
     return Origin(_recipe_name(path.stem), lines, {}, None, is_own_code=True)
 
 

@@ -100,6 +100,8 @@ def _short_factory(value: object) -> object:
 SOURCE_KINDS = ("hub", "path", "package", "config", "factory", "onnx", "torchscript", "exported")
 # The sources that are a single file.
 FILE_KINDS = ("onnx", "torchscript", "exported")
+# The source that an archive's ending stands for.
+ARCHIVES = {".pt2": "exported", ".pt": "torchscript", ".ts": "torchscript", ".jit": "torchscript"}
 
 # Keys for transformers' loader; they do not apply to sources that it does not load.
 _TRANSFORMERS_KEYS = ("task", "attn_implementation", "allow_remote_code")

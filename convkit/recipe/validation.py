@@ -24,6 +24,7 @@ from convkit.recipe.model_tree import (
     models_among,
 )
 from convkit.recipe.models import Recipe
+from convkit.recipe.sources import ARCHIVES
 
 MOST_PROBLEMS = 100
 
@@ -135,7 +136,9 @@ def _message(detail: ErrorDetails, path: KeyPath, document: Document, root: type
             message = str(context["error"])
             return message if _says_what_was_found(message) else f"found {found}; {message}"
         case "alternatives":
-            return f"found {found}; {detail['msg']}"
+            guess = detail["input"] if isinstance(detail["input"], str) else ""
+            names = map(str, _literals(field_at(detail["loc"], root)))
+            return f"found {found}; {detail['msg']}{perhaps(guess, names)}"
         case "literal_error" | "union_tag_invalid":
             allowed = _quoted(str(context.get("expected") or context.get("expected_tags")))
             value = detail["input"] if kind == "literal_error" else context["tag"]
@@ -173,10 +176,10 @@ def _message(detail: ErrorDetails, path: KeyPath, document: Document, root: type
                 if detail["input"] is None and field and not field.is_required()
                 else ""
             )
-            return (
-                f"found {found}; write a mapping of"
-                f" keys{_listing(keys_at(detail['loc'], root))}{leave}"
-            )
+            keys = _listing(keys_at(detail["loc"], root))
+            text = detail["input"] if path == ("model",) else None
+            meant = f"; perhaps you meant {_model_for(text)}" if isinstance(text, str) else ""
+            return f"found {found}; write a mapping of keys{keys}{leave}{meant}"
         case _:
             return f"found {found}; {_limit(kind, context) or detail['msg'].lower()}"
 
@@ -222,13 +225,28 @@ def _described(location: Location, root: type[BaseModel]) -> str:
     return (field and field.description) or "the number of values in the documentation"
 
 
-def _example(field: FieldInfo) -> str:
-    literals = [
+def _literals(field: FieldInfo | None) -> list[object]:
+    """Return the plain values that a field allows."""
+    return [
         value
-        for kind in alternatives(field.annotation)
+        for kind in alternatives(field.annotation if field is not None else None)
         if _is_literal(kind)
         for value in get_args(kind)
     ]
+
+
+def _model_for(text: str) -> str:
+    """Return the mapping that a model's name or file probably stands for."""
+    for ending, key in (ARCHIVES | {".onnx": "onnx"}).items():
+        if text.endswith(ending):
+            return f"{{{key}: {text}}}"
+    if ".py:" in text:
+        return f"{{factory: {text}}}"
+    return f"{{path: FOLDER}} or {{hub: {{id: {text}, revision: <40 hex digits>}}}}"
+
+
+def _example(field: FieldInfo) -> str:
+    literals = _literals(field)
     if literals and len(literals) < 5:
         return " or ".join(map(str, literals))
     return _flow(field.examples[0]) if field.examples else "..."

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from convkit.findings.model import Finding
+from convkit.findings.model import Finding, Place, Remedy
 
 
 class StageSkippedError(Exception):
@@ -26,6 +26,19 @@ class StageFailedError(Exception):
     def __init__(self, message: str, findings: Sequence[Finding] = ()) -> None:
         super().__init__(message)
         self.findings = tuple(findings)
+
+
+class UnfitDataError(StageFailedError):
+    """A data file that the recipe names cannot be used (E412); no tool is to blame.
+
+    `key` is the recipe's key that names the file, `problem` what is wrong with it, naming the file,
+    `fix` what to do; `tensor` is the input that the data is for, if there is one.
+    """
+
+    def __init__(self, key: str, problem: str, fix: str, *, tensor: str | None = None) -> None:
+        message = f"{key}: {problem}"
+        finding = Finding("E412", message, Place(tensor=tensor), {"key": key}, Remedy(fix))
+        super().__init__(message, [finding])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ from convkit.cases.case import CaseInputs
 from convkit.cases.facts import ModelFacts
 from convkit.evaluate.running import run_rows, score_built
 from convkit.tensors import Axis, Contract, TensorSpec
-from convkit.worker.context import StageFailedError
+from convkit.worker.context import StageFailedError, UnfitDataError
 from convkit.worker.protocol import Evaluation
 from convkit.worker.sessions import RunFailedError
 
@@ -64,11 +64,11 @@ def test_a_runtime_that_fails_or_loses_the_output_is_no_score(asked, tmp_path):
 
 @pytest.mark.parametrize(
     ("column", "problem"),
-    [("pixels", "no column 'pixels'"), ("label", "a row of 'label' is int64 with 0 axes")],
+    [("pixels", "no column 'pixels'"), ("label", "a row of 'label' in .* is int64 with 0 axes")],
 )
 def test_rows_that_do_not_fit_are_named(asked, tmp_path, column, problem):
     wrong = Evaluation(asked.data, "accuracy", "y", {"x": column}, (), "label")
-    with pytest.raises(StageFailedError, match=problem):
+    with pytest.raises(UnfitDataError, match=problem):
         run_rows(wrong, MADE_FROM, None, original, tmp_path)
 
 

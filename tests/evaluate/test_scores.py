@@ -8,7 +8,7 @@ from scipy.stats import spearmanr
 from convkit.evaluate.data import read_rows
 from convkit.evaluate.paired import compare_decisions
 from convkit.evaluate.scores import scorer_of
-from convkit.worker.context import StageFailedError
+from convkit.worker.context import StageFailedError, UnfitDataError
 from convkit.worker.protocol import Evaluation
 
 
@@ -37,27 +37,29 @@ class TestRows:
         [
             ("a.csv", "x,label\n1\n2,3\n", "row 2 has not 2 values"),
             ("a.csv", "x,label\n1,2,3\n2,3\n", "row 2 has not 2 values"),
-            ("a.csv", "x,label\n1,2\n", "has 1 rows; a metric needs two"),
+            ("a.csv", "x,label\n1,2\n", r"has too few rows \(1\); a metric needs at least two"),
             ("a.jsonl", '{"x": 1}\n{"y": 2}\n', "line 2 has other keys than the first"),
             ("a.jsonl", "[1]\n", "line 1 is no object"),
             ("a.jsonl", "{", "cannot be read"),
-            ("a.jsonl", "", "has 0 rows"),
+            ("a.jsonl", "", r"has too few rows \(0\)"),
             ("a.npz", "nothing", "cannot be read"),
         ],
     )
     def test_damaged_rows_are_named(self, tmp_path, name, content, problem):
         (tmp_path / name).write_text(content)
-        with pytest.raises(StageFailedError, match=problem):
+        with pytest.raises(UnfitDataError, match=problem) as caught:
             read_rows(evaluation(tmp_path / name))
+        (finding,) = caught.value.findings
+        assert (finding.code, finding.message) == ("E412", str(caught.value))
 
     def test_columns_of_different_lengths_are_refused(self, tmp_path):
         np.savez(tmp_path / "a.npz", x=np.eye(5), label=np.arange(4))
-        with pytest.raises(StageFailedError, match="differ in length"):
+        with pytest.raises(UnfitDataError, match="differ in length"):
             read_rows(evaluation(tmp_path / "a.npz"))
 
     def test_an_unknown_column_is_named_with_those_there_are(self, tmp_path):
         (tmp_path / "a.csv").write_text("x,label\n1,2\n1,2\n")
-        with pytest.raises(StageFailedError, match="no column 'y'; it has x, label"):
+        with pytest.raises(UnfitDataError, match="no column 'y'; it has x, label"):
             read_rows(evaluation(tmp_path / "a.csv")).column("y")
 
 

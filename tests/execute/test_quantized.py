@@ -131,12 +131,15 @@ def test_nothing_to_quantise_is_an_error(home: Path, tmp_path: Path) -> None:
     assert outcome.record.status == "failed"
 
 
-def test_a_calibration_file_with_nan_is_an_error(home: Path, tmp_path: Path) -> None:
+def test_a_calibration_file_with_nan_or_another_shape_is_an_error(
+    home: Path, tmp_path: Path
+) -> None:
     tmp_path.mkdir(exist_ok=True)
     samples = np.random.default_rng(0).normal(size=(4, 2, 32)).astype(np.float32)
     np.savez(tmp_path / "good.npz", x=samples)
     samples[1, 0, 3] = np.nan
     np.savez(tmp_path / "bad.npz", x=samples)
+    np.savez(tmp_path / "unfit.npz", x=samples[:, 0])
     targets = {
         name: (
             ORT
@@ -148,7 +151,7 @@ def test_a_calibration_file_with_nan_is_an_error(home: Path, tmp_path: Path) -> 
                 "tolerance": {"cosine": 0.9},
             }
         )
-        for name in ("good", "bad")
+        for name in ("good", "bad", "unfit")
     }
     auto = copy.deepcopy(targets["good"]["precision"]) | {"keep_float32": "auto"}
     targets["searched"] = targets["good"] | {"precision": auto, "tolerance": {"cosine": 0.999}}
@@ -159,6 +162,10 @@ def test_a_calibration_file_with_nan_is_an_error(home: Path, tmp_path: Path) -> 
     )
     assert by_target(outcome)["good"].status == "verified"
     assert by_target(outcome)["bad"].status == "failed"
+    assert by_target(outcome)["unfit"].status == "broken"
+    (unfit,) = found(outcome, "E412")
+    assert "x has the shape [4, 32] in unfit.npz, and needs [samples, batch, 32]" in unfit.message
+    assert found(outcome, "E204") == []
     assert {finding.code for finding in outcome.record.findings if finding.is_error} >= {"Q106"}
     assert "NaN" in found(outcome, "Q106")[0].message
 

@@ -205,6 +205,27 @@ MODEL_SOURCES = (
         "model.package.path",
         "write a path inside the package",
     ),
+    M(
+        f"model:\n{CONFIG}",
+        "model: net.py:build\n",
+        "net.py:build",
+        "model",
+        "perhaps you meant {factory: net.py:build}",
+    ),
+    M(
+        f"model:\n{CONFIG}",
+        "model: a/net.onnx\n",
+        "a/net.onnx",
+        "model",
+        "perhaps you meant {onnx: a/net.onnx}",
+    ),
+    M(
+        f"model:\n{CONFIG}",
+        "model: google/vit\n",
+        "google/vit",
+        "model",
+        "or {hub: {id: google/vit, revision: <40 hex digits>}}",
+    ),
     M(CONFIG, "  factory: build\n", "build", "model.factory", "path/to/file.py:callable"),
     M(CONFIG, "  path: nowhere\n", "nowhere", "model.path", "found no folder 'nowhere'"),
     M(

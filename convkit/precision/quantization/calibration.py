@@ -12,34 +12,45 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.precision.quantization.selection import UNUSABLE_MAGNITUDE, Selection
 from convkit.precision.quantization.threads import threads
 from convkit.precision.ranges import TensorRange, run_ranges
-from convkit.worker.context import StageFailedError
+from convkit.worker.context import UnfitDataError
 from convkit.worker.protocol import Quantization
 
 Feeds = Mapping[str, np.ndarray]
+
+_KEY = "precision.calibration.file"
 
 
 def feeds_from_file(path: Path, inputs: Sequence[ir.Value]) -> list[dict[str, np.ndarray]]:
     """Return the samples of an .npz file: one array per input, in its dtype, with samples along the
     first axis.
 
-    Raises StageFailedError if the file does not match a graph's inputs.
+    Raises UnfitDataError if the file does not match a graph's inputs.
     """
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except (OSError, ValueError) as error:
-        raise StageFailedError(f"calibration.file: {path.name} cannot be read ({error})") from error
+        raise UnfitDataError(
+            _KEY,
+            f"{path.name} cannot be read ({error})",
+            "Write it with numpy.savez, one array per input.",
+        ) from error
     wanted = {value.name or "": value for value in inputs}
     if set(arrays) != set(wanted):
-        raise StageFailedError(
-            f"calibration.file: {path.name} has {', '.join(sorted(arrays)) or 'nothing'}; the"
-            f" inputs are {', '.join(wanted)}"
+        arguments = ", ".join(f"{name}=..." for name in wanted)
+        raise UnfitDataError(
+            _KEY,
+            f"{path.name} has {', '.join(sorted(arrays)) or 'no arrays'}; the inputs are"
+            f" {', '.join(wanted)}",
+            f"Save one array per input: numpy.savez(file, {arguments}).",
         )
     counts = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
     if len(set(counts.values())) != 1 or not min(counts.values()):
         shown = ", ".join(f"{name}: {count}" for name, count in counts.items())
-        raise StageFailedError(
-            f"calibration.file: {path.name} needs as many samples of each input; it has {shown}"
+        raise UnfitDataError(
+            _KEY,
+            f"{path.name} needs as many samples of each input; it has {shown}",
+            "Save at least one sample, and equally many for each input, along the first axis.",
         )
     for name, value in wanted.items():
         _check_samples(path, name, arrays[name], value)
@@ -50,20 +61,32 @@ def feeds_from_file(path: Path, inputs: Sequence[ir.Value]) -> list[dict[str, np
 def _check_samples(path: Path, name: str, array: np.ndarray, value: ir.Value) -> None:
     assert value.dtype is not None
     if array.dtype != value.dtype.numpy():
-        raise StageFailedError(
-            f"calibration.file: {name} is {array.dtype} in {path.name}, and the model takes"
-            f" {value.dtype.numpy()}"
+        wanted = value.dtype.numpy()
+        raise UnfitDataError(
+            _KEY,
+            f"{name} is {array.dtype} in {path.name}, and the model takes {wanted}",
+            f"Save {name}.astype(numpy.{wanted}).",
+            tensor=name,
         )
     shape = list(value.shape) if value.shape is not None else list(array.shape[1:])
-    fits = array.ndim == len(shape) + 1 and all(
-        not isinstance(size, int) or size == found
-        for size, found in zip(shape, array.shape[1:], strict=True)
-    )
-    if not fits:
-        wanted = ["samples", *(size if isinstance(size, int) else str(size) for size in shape)]
-        raise StageFailedError(
-            f"calibration.file: {name} is {list(array.shape)} in {path.name}; it must be {wanted}"
+    if not _fits(array.shape[1:], shape):
+        needed = ", ".join(map(str, ["samples", *shape]))
+        fix = "The first axis counts samples; each of them is a whole input."
+        if _fits(array.shape, shape):
+            fix += f" Save {name}[:, None] to make each of these rows a sample."
+        raise UnfitDataError(
+            _KEY,
+            f"{name} has the shape {list(array.shape)} in {path.name}, and needs [{needed}]",
+            fix,
+            tensor=name,
         )
+
+
+def _fits(found: Sequence[int], declared: Sequence[int | ir.SymbolicDim]) -> bool:
+    return len(found) == len(declared) and all(
+        not isinstance(size, int) or size == actual
+        for size, actual in zip(declared, found, strict=True)
+    )
 
 
 @dataclasses.dataclass(frozen=True)

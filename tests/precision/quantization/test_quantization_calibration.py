@@ -8,7 +8,7 @@ from small_models import feeds, layers, parsed, write
 
 from convkit.precision.quantization.calibration import feeds_from_file
 from convkit.precision.quantization.quantize import quantize_file
-from convkit.worker.context import StageFailedError
+from convkit.worker.context import UnfitDataError
 from convkit.worker.protocol import Calibration, Quantization
 
 STATIC = Quantization("static-int8")
@@ -88,20 +88,36 @@ def test_a_files_samples(tmp_path: Path) -> None:
             "x is float64 in c.npz, and the model takes float32",
         ),
         ({"x": X[0], "ids": IDS}, "samples of each"),
-        ({"x": X[:, 0], "ids": IDS}, "must be"),
-        ({"x": X[..., :3], "ids": IDS}, r"x is \[3, 2, 3\] in c.npz"),
+        ({"x": X[:, 0], "ids": IDS}, r"shape \[3, 4\] in c.npz, and needs \[samples, n, 4\]"),
+        ({"x": X[..., :3], "ids": IDS}, r"x has the shape \[3, 2, 3\] in c.npz"),
         ({"x": X[:0], "ids": IDS[:0]}, "as many samples"),
     ],
 )
 def test_files_that_do_not_fit(tmp_path: Path, arrays, message) -> None:
     np.savez(tmp_path / "c.npz", **arrays)
-    with pytest.raises(StageFailedError, match=message):
+    with pytest.raises(UnfitDataError, match=message) as caught:
         feeds_from_file(tmp_path / "c.npz", INPUTS)
+    (finding,) = caught.value.findings
+    assert (finding.code, finding.message) == ("E412", str(caught.value))
+    assert finding.evidence == {"key": "precision.calibration.file"}
+
+
+@pytest.mark.parametrize(("x", "suggested"), [(X[:, 0], True), (X[..., :3], False)])
+def test_rows_become_samples_if_that_is_all_they_need(tmp_path: Path, x, suggested: bool) -> None:
+    np.savez(tmp_path / "c.npz", x=x, ids=IDS)
+    with pytest.raises(UnfitDataError) as caught:
+        feeds_from_file(tmp_path / "c.npz", INPUTS)
+    (finding,) = caught.value.findings
+    assert finding.remedy is not None
+    assert ("Save x[:, None]" in finding.remedy.text) == suggested
+    if suggested:
+        np.savez(tmp_path / "c.npz", x=x[:, None], ids=IDS[:, :1])
+        assert len(feeds_from_file(tmp_path / "c.npz", INPUTS)) == len(x)
 
 
 def test_no_archive(tmp_path: Path) -> None:
     (tmp_path / "c.npz").write_text("no archive")
-    with pytest.raises(StageFailedError, match=r"c\.npz cannot be read"):
+    with pytest.raises(UnfitDataError, match=r"c\.npz cannot be read"):
         feeds_from_file(tmp_path / "c.npz", INPUTS)
 
 
