@@ -332,14 +332,15 @@ def _assigned(model: ir.Model, precision: LowPrecision, low: AbstractSet[str | N
 
 
 def _proven_mask(scan: ConstantScan, errors: Sequence[TensorError]) -> ConstantScan:
-    """Return a scan that is no mask if it multiplies anything but zeros and ones: then it is a
-    scale, which must not be saturated.
+    """Return a scan that is no mask if it visibly multiplies anything but zeros and ones: then it
+    is a scale, which must not be saturated.
     """
     multiplying = {user.node for user in scan.consumers if user.op == "Mul"}
-    results = (
-        error.reference for error in errors if error.op == "Mul" and error.node in multiplying
+    results = [error for error in errors if error.op == "Mul" and error.node in multiplying]
+    sizes = (0.0, abs(scan.extreme or 0.0))
+    scales = any(
+        result.reference not in sizes or result.spread_reference not in sizes for result in results
     )
-    scales = any(result not in (0.0, abs(scan.extreme or 0.0)) for result in results)
     return dataclasses.replace(scan, is_mask=scan.is_mask and not scales)
 
 
