@@ -49,9 +49,9 @@ def _conditions(
     """Return the conditions of Ifs of the main graph, by name."""
     names = list(dict.fromkeys(_condition(node) for node in ifs))
     probe = model.clone()
-    values = {value.name: value for node in probe.graph for value in node.outputs}
-    values |= {value.name: value for value in (*probe.graph.inputs, *probe.graph.outputs)}
-    values |= dict(probe.graph.initializers)
+    places = (*probe.graph.inputs, *probe.graph.initializers.values(), *probe.graph.outputs)
+    made = (value for node in probe.graph for value in node.outputs)
+    values = {value.name: value for value in (*places, *made)}
     probe.graph.outputs.clear()
     probe.graph.outputs.extend(values[name] for name in names)
     with tempfile.TemporaryDirectory(prefix="convkit-") as folder:
