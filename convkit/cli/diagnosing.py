@@ -41,10 +41,16 @@ def diagnose(
 ) -> None:
     """Explain what is wrong with a recipe, run or model file."""
     from convkit.codec import encode
-    from convkit.execute.diagnosis import diagnose_record
+    from convkit.execute.diagnosis import (
+        diagnose_record,
+        exit_code_of_file,
+        is_model,
+        preview_remark,
+    )
     from convkit.home import Home
 
     record = _record(subject, Home.find(home), tuple(only or ()), toolchain, quiet=json)
+    is_file = is_model(Path(subject))
     diagnoses = diagnose_record(record)
     if json:
         typer.echo(json_module.dumps([encode(diagnosis) for diagnosis in diagnoses], indent=1))
@@ -54,7 +60,9 @@ def diagnose(
         console = Console()
         for diagnosis in diagnoses:
             console.print(_view(diagnosis))
-    raise typer.Exit(record.exit_code)
+        if is_file and (remark := preview_remark(record)) is not None:
+            console.print(remark, highlight=False)
+    raise typer.Exit(exit_code_of_file(record) if is_file else record.exit_code)
 
 
 def _record(

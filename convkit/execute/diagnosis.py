@@ -16,10 +16,13 @@ from convkit.findings.model import Finding
 from convkit.recipe.document import read_document
 from convkit.recipe.draft import draft_recipe
 from convkit.record.model import RunRecord, TargetReport, TargetStatus
+from convkit.verdict.targets import exit_code
 from convkit.worker.protocol import InspectResult
 
 Listening = Callable[[], AbstractContextManager[Listener]]
 
+# The file in its own precision; the file in float16, which is a preview of a possible conversion.
+_AS_IT_IS, _PREVIEW = "as-it-is", "float16"
 # The cosine similarity that float16 must reach for a bare file, about which nothing else is known.
 # Two dozen layers of rounding stay above it; a module that overflows or loses its signal does not.
 _HALF_COSINE = 0.99
@@ -96,13 +99,39 @@ def diagnose_model(
         return diagnose_recipe(dataclasses.replace(options, recipe=path), listening)
 
 
+def exit_code_of_file(record: RunRecord) -> int:
+    """Return the exit code of a bare file's diagnosis: that of the file as it is, since nobody has
+    asked for float16; the run's, if only float16 was selected.
+    """
+    own = _status(record, _AS_IT_IS)
+    return record.exit_code if own is None else exit_code(own)
+
+
+def preview_remark(record: RunRecord) -> str | None:
+    """Return what float16's problems mean for a bare file that is right as it is; None if there is
+    nothing to add.
+    """
+    preview = _status(record, _PREVIEW)
+    if _status(record, _AS_IT_IS) != "verified" or preview not in ("failed", "broken"):
+        return None
+    outcome = "would be wrong" if preview == "failed" else "could not be run"
+    return (
+        f"The file works as it is. Only a conversion to float16 {outcome} on the inputs drawn here,"
+        " so the exit code is 0. `--only float16` makes float16 count."
+    )
+
+
+def _status(record: RunRecord, name: str) -> TargetStatus | None:
+    return next((target.status for target in record.targets if target.name == name), None)
+
+
 def _with_targets(text: str, inspected: InspectResult) -> str:
     """Return a drafted recipe with the targets for diagnosing a bare file."""
     content = read_document(text, "recipe.yaml").content
-    targets: dict[str, Json] = {"as-it-is": {"runtime": "onnxruntime"}}
+    targets: dict[str, Json] = {_AS_IT_IS: {"runtime": "onnxruntime"}}
     assert isinstance(content, dict)
     if inspected.elements.get("float32"):
-        targets["float16"] = {
+        targets[_PREVIEW] = {
             "runtime": "onnxruntime",
             "precision": "float16",
             "tolerance": {"cosine": _HALF_COSINE},

@@ -150,10 +150,7 @@ class BuiltGraph(Generic[OptionsT]):
             return diagnosis.diagnose(lost, verification.feeds(lost))
         if (off := first_divergent_case(cases, collapsed)) is None:
             return diagnosis.harmless()
-        return [
-            *diagnosis.harmless(),
-            *diagnosis.collapse(off, verification.feeds(off), constant_output=bool(collapsed)),
-        ]
+        return diagnosis.collapse(off, verification.feeds(off), constant_output=bool(collapsed))
 
     def _by_quantization(
         self,

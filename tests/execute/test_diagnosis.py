@@ -3,6 +3,7 @@ between them.
 """
 
 import contextlib
+import dataclasses
 import json
 from pathlib import Path
 
@@ -11,7 +12,12 @@ from test_low_precision import BERT, GUARDED, OVERFLOWING, found, run, write_rec
 from typer.testing import CliRunner
 
 from convkit.cli.main import app
-from convkit.execute.diagnosis import diagnose_model, diagnose_record
+from convkit.execute.diagnosis import (
+    diagnose_model,
+    diagnose_record,
+    exit_code_of_file,
+    preview_remark,
+)
 from convkit.execute.events import Silence
 from convkit.execute.run import RunOptions
 from convkit.home import Home
@@ -82,6 +88,16 @@ def test_a_bare_file_is_looked_at_in_its_own_precision_and_in_float16(
     assert diagnoses["as-it-is"].status == "verified"
     assert diagnoses["float16"].cause is not None
     assert diagnoses["float16"].cause.place.module == "blocks.0.product"
+    assert record.exit_code == 1
+    # Nobody has asked for float16, unless it is the only target.
+    assert exit_code_of_file(record) == 0
+    assert "The file works as it is" in (preview_remark(record) or "")
+    own, preview = record.targets
+    only_float16 = dataclasses.replace(record, targets=(preview,))
+    assert (exit_code_of_file(only_float16), preview_remark(only_float16)) == (1, None)
+    wrong = dataclasses.replace(own, status="failed")
+    both = dataclasses.replace(record, targets=(wrong, preview))
+    assert (exit_code_of_file(both), preview_remark(both)) == (1, None)
 
 
 def test_the_command_tells_the_story_and_exits_as_the_run_did(home: Path, tmp_path: Path) -> None:

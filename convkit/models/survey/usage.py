@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from convkit.models.graph.traversal import constant_tensor
+from convkit.models.graph.traversal import attribute_graphs, constant_tensor
 
 # Operators whose result has the values of their first input, in another layout or type.
 _CARRIERS = frozenset(
@@ -21,6 +21,8 @@ _COMPARISONS = frozenset({"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrE
 _LOOKUPS = {"Gather": (0, 1), "GatherElements": (0, 1), "GatherND": (0, 1), "OneHot": (1, 0)}
 # A larger constant is a weight, with which nothing is compared or scaled.
 _SMALL = 64
+# A flat input of at least this many times a convolution's channels consists of frames.
+_FRAMES = 4
 # The largest number of classes of one-hot vectors.
 _LARGEST_COUNT = 1 << 20
 
@@ -41,7 +43,8 @@ class Usage:
     it is compared with. `factors`, `offsets`: constants that it is multiplied by, and that are
     added to it or taken from it, before anything else. `sizes`: by axis, the only size that its
     first operator takes. `readers`: the operators that read it, layouts and types aside. `window`:
-    the elements that a convolution over one axis and one channel looks at, as one over sound does.
+    the successive elements that a convolution over one axis looks at, as one over sound does: of
+    one channel, or of a flat input cut into frames.
     """
 
     rows: int | None = None
@@ -66,7 +69,7 @@ def usage_of(value: ir.Value) -> Usage:
         table = _table_rows(node, index)
         if table is not None:
             rows.append(table)
-        window = max(window, _window(node, index))
+        window = max(window, _window(node, index, value))
         others = [other for place, other in enumerate(node.inputs) if place != index and other]
         constants = [number for other in others for number in _small_constant(other)]
         if node.op_type == "Equal":
@@ -94,11 +97,18 @@ def usage_of(value: ir.Value) -> Usage:
 
 
 def _uses(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
-    """Walk the uses of a value's contents: the readers of it, or of another layout of it."""
+    """Walk the uses of a value's contents: the readers of it, or of another layout of it, which a
+    branch of an If may choose.
+    """
+    chosen = _chosen_by_ifs(value.graph) if value.graph is not None else {}
     seen = {value}
     pending = [value]
     while pending:
-        for node, index in pending.pop().uses():
+        carrier = pending.pop()
+        if carrier in chosen and chosen[carrier] not in seen:
+            seen.add(chosen[carrier])
+            pending.append(chosen[carrier])
+        for node, index in carrier.uses():
             carried = node.op_type in _CARRIERS and (index == 0 or node.op_type == "Concat")
             if not carried:
                 yield node, index
@@ -107,6 +117,18 @@ def _uses(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
                 if output not in seen:
                     seen.add(output)
                     pending.append(output)
+
+
+def _chosen_by_ifs(graph: ir.Graph) -> dict[ir.Value, ir.Value]:
+    """Return the output of each If by the results of its branches."""
+    return {
+        result: output
+        for node in graph.all_nodes()
+        if node.op_type == "If"
+        for attribute in node.attributes.values()
+        for branch in attribute_graphs(attribute)
+        for result, output in zip(branch.outputs, node.outputs, strict=True)
+    }
 
 
 def _table_rows(node: ir.Node, index: int) -> int | None:
@@ -136,12 +158,22 @@ def _size(value: ir.Value, axis: int) -> int | None:
     return int(size) if size > 1 else None
 
 
-def _window(node: ir.Node, index: int) -> int:
-    """Return how many samples a convolution over a single axis of a single channel looks at."""
+def _window(node: ir.Node, index: int, value: ir.Value) -> int:
+    """Return how many successive elements of an input a convolution over a single axis looks at.
+
+    Its channels are successive elements too if the input is flat and has several times as many: it
+    was cut into frames. One vector of features has as many elements as the convolution channels.
+    """
     if node.op_type != "Conv" or index != 0 or node.inputs[1] is None:
         return 0
     shape = _weight_shape(node.inputs[1]) or ()
-    return shape[2] if len(shape) == 3 and shape[1] == 1 else 0
+    if len(shape) != 3:
+        return 0
+    channels, reach = shape[1:]
+    if channels == 1:
+        return reach
+    length = value.shape[-1] if value.shape is not None and 1 <= len(value.shape) <= 2 else 0
+    return channels * reach if isinstance(length, int) and length >= _FRAMES * channels else 0
 
 
 def _counted(value: ir.Value) -> int | None:

@@ -5,7 +5,8 @@ infinity.
 import dataclasses
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from convkit.precision.diagnosis.root_causes import (
     RootCauses,
     find_root_causes,
 )
+from convkit.precision.diagnosis.taken_branches import open_taken_branches
 from convkit.precision.diagnosis.wording import (
     ABSORBED,
     harm,
@@ -64,7 +66,11 @@ class PrecisionDiagnosis:
 
     def __init__(self, exported: Path, precision: LowPrecision) -> None:
         self._precision = precision
-        self._model, self._assignment = _in_float32(prepare(load_model(exported)), precision)
+        self._adopt(*_in_float32(prepare(load_model(exported)), precision))
+
+    def _adopt(self, model: ir.Model, assignment: Assignment) -> None:
+        precision = self._precision
+        self._model, self._assignment = model, assignment
         paths = (path for node, path in nodes_with_modules(self._model) if touches_float32(node))
         self._paths = list(dict.fromkeys(paths))
         self._remedies = PrecisionRemedies(precision, self._paths)
@@ -74,6 +80,19 @@ class PrecisionDiagnosis:
         }
         self._scans = scan_constants(self._model, precision.default, self._assignment)
 
+    def _open_branches(self, feeds: Feeds) -> None:
+        """Make the branches that a case takes part of the main graph."""
+        opened = open_taken_branches(self._model, feeds, _threads())
+        if opened is self._model:
+            return
+        low = {
+            value.name
+            for node, choice in self._assignment.choices.items()
+            if choice.dtype != "float32"
+            for value in node.outputs
+        }
+        self._adopt(opened, _assigned(opened, self._precision, low))
+
     def harmless(self) -> list[Finding]:
         """Return notes (N201) on constants beyond the type's range that affect no output."""
         return [self._constant(scan, None, None) for scan in self._scans if scan.overflowing]
@@ -82,7 +101,9 @@ class PrecisionDiagnosis:
         """Explain non-finite outputs in a case in which float32's are finite: N201, N202, N203,
         N205.
         """
+        self._open_branches(feeds)
         errors = self._errors(case, feeds)
+        self._scans = tuple(_proven_mask(scan, errors) for scan in self._scans)
         root_causes = find_root_causes(
             self._model, self._precision.default, errors, self._overflowing_scans()
         )
@@ -99,21 +120,34 @@ class PrecisionDiagnosis:
         return sorted(findings, key=lambda finding: not finding.is_error)
 
     def collapse(self, case: str, feeds: Feeds, *, constant_output: bool = False) -> list[Finding]:
-        """Explain outputs that are finite but wrong: an absorbed overflow (N202), or a lost
-        variance (N204).
+        """Explain outputs that are finite but wrong: an absorbed overflow (N201, N202), or a lost
+        variance (N204). Constants that are not to blame are notes (N201).
 
         N204 is a warning, or an error if an output is also constant (`constant_output`).
         """
+        self._open_branches(feeds)
         errors = self._errors(case, feeds)
+        self._scans = tuple(_proven_mask(scan, errors) for scan in self._scans)
         root_causes = find_root_causes(
             self._model, self._precision.default, errors, self._overflowing_scans(), absorbed=True
         )
+        guilty = {scan.constant for scan in root_causes.constants}
+        findings = [
+            self._constant(
+                scan, case if scan.constant in guilty else None, root_causes, absorbed=True
+            )
+            for scan in self._scans
+            if scan.overflowing
+        ]
+        findings.sort(key=lambda finding: not finding.is_error)
+        if guilty:
+            return findings
         if root_causes.tensors:
-            return [self._tensor(case, root_causes.tensors[0], absorbed=True)]
+            return [*findings, self._tensor(case, root_causes.tensors[0], absorbed=True)]
         lost = [error for error in errors if error.collapsed and not error.nonfinite_simulated]
-        return (
-            [self._lost(case, lost[0], "error" if constant_output else "warning")] if lost else []
-        )
+        if lost:
+            findings.append(self._lost(case, lost[0], "error" if constant_output else "warning"))
+        return findings
 
     def _overflowing_scans(self) -> list[ConstantScan]:
         """Return the constants, except those stored as the type's largest value instead of
@@ -130,9 +164,16 @@ class PrecisionDiagnosis:
         )
 
     def _constant(
-        self, scan: ConstantScan, case: str | None, root_causes: RootCauses | None
+        self,
+        scan: ConstantScan,
+        case: str | None,
+        root_causes: RootCauses | None,
+        *,
+        absorbed: bool = False,
     ) -> Finding:
-        """Return N201: an error if `case` shows harm, otherwise a note."""
+        """Return N201: an error if `case` shows harm, otherwise a note. If it is `absorbed`, the
+        outputs of that case are finite but wrong.
+        """
         softmax = root_causes.softmax if root_causes is not None else None
         dtype, consumer = self._precision.default, scan.consumers[0]
         stored = f"{LIMITS[dtype].largest:.6g}" if self._precision.saturate else "infinity"
@@ -146,7 +187,7 @@ class PrecisionDiagnosis:
         if case is not None and softmax is not None:
             module = softmax.error.module or module
             nan_at = f"the softmax {in_module(softmax.error.module)}"
-        message += harm(case, nan_at)
+        message += harm(case, nan_at, absorbed=absorbed)
         remedy = self._remedies.for_constant(
             scan.extreme, [user.module for user in scan.consumers], is_mask=scan.is_mask
         )
@@ -273,7 +314,12 @@ def _in_float32(model: ir.Model, precision: LowPrecision) -> tuple[ir.Model, Ass
     if not low:
         return model, assign(model, PrecisionPlan(precision.default, precision.patterns))
     widened = widen(model)
-    assignment = assign(widened, PrecisionPlan(precision.default, precision.patterns))
+    return widened, _assigned(widened, precision, low)
+
+
+def _assigned(model: ir.Model, precision: LowPrecision, low: AbstractSet[str | None]) -> Assignment:
+    """Return an assignment in which only nodes with one of the results `low` are low."""
+    assignment = assign(model, PrecisionPlan(precision.default, precision.patterns))
     choices = {
         node: (
             choice
@@ -282,7 +328,20 @@ def _in_float32(model: ir.Model, precision: LowPrecision) -> tuple[ir.Model, Ass
         )
         for node, choice in assignment.choices.items()
     }
-    return widened, dataclasses.replace(assignment, choices=choices)
+    return dataclasses.replace(assignment, choices=choices)
+
+
+def _proven_mask(scan: ConstantScan, errors: Sequence[TensorError]) -> ConstantScan:
+    """Return a scan that is no mask if it visibly multiplies anything but zeros and ones: then it
+    is a scale, which must not be saturated.
+    """
+    multiplying = {user.node for user in scan.consumers if user.op == "Mul"}
+    results = [error for error in errors if error.op == "Mul" and error.node in multiplying]
+    sizes = (0.0, abs(scan.extreme or 0.0))
+    scales = any(
+        result.reference not in sizes or result.spread_reference not in sizes for result in results
+    )
+    return dataclasses.replace(scan, is_mask=scan.is_mask and not scales)
 
 
 def _threads() -> int | None:

@@ -140,6 +140,9 @@ class _Walk:
                 roots[node] = self.errors[value.name or ""]
         if absorbed:
             roots = {node: error for node, error in roots.items() if self.does_harm(node)}
+            constants = {
+                name: scan for name, scan in constants.items() if self.does_harm(takers[name])
+            }
         order = {node: index for index, node in enumerate(self.model.graph)}
         first = min(softmaxes, key=lambda node: order[node], default=None)
         return RootCauses(

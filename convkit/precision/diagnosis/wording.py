@@ -14,10 +14,14 @@ def out_of_range(name: str, value: float | None, dtype: DType, limit: float, bec
     return f"constant {name!r} ({value:.6g}) is outside {dtype}'s range ({limit:.6g}) and {becomes}"
 
 
-def harm(case: str | None, nan_at: str | None) -> str:
-    """Return the end of N201: `nan_at` describes where NaN first occurs in the case, if at all."""
+def harm(case: str | None, nan_at: str | None, *, absorbed: bool = False) -> str:
+    """Return the end of N201: `nan_at` describes where NaN first occurs in the case, if at all. If
+    it is `absorbed`, outputs are finite.
+    """
     if case is None:
         return "; no output suffers in any case"
+    if absorbed:
+        return f"{ABSORBED} in case {case!r}"
     if nan_at is None:
         return f"; outputs are then not finite in case {case!r}"
     return f"; {nan_at} then returns NaN in case {case!r}"

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from convkit.models.graph.modules import nodes_with_modules
+from convkit.precision.lowering.integer_products import scales_of_integer_products
 from convkit.precision.lowering.rules import operator_rule
 from convkit.precision.patterns import matches, nearest_path
 from convkit.precision.rounding import IR_DTYPES
@@ -79,9 +80,10 @@ def assign(model: ir.Model, plan: PrecisionPlan) -> Assignment:
     the graph.
 
     The model must have been through `prepare`. A node stays in float32 if a pattern of the plan
-    matches its module path, or if the operator does not support the plan's type at the model's
-    opset. Raises PatternError.
+    matches its module path, if the operator does not support the plan's type at the model's opset,
+    or if it scales an integer product. Raises PatternError.
     """
+    scaling = scales_of_integer_products(model)
     used: set[str] = set()
     kept: dict[str, str | None] = {}  # the first matching pattern, by module path
     choices = {}
@@ -93,7 +95,9 @@ def assign(model: ir.Model, plan: PrecisionPlan) -> Assignment:
             used.update(found)
             kept[path] = found[0] if found else None
         if touches_float32(node):
-            choices[node] = _choose(node, plan, kept[path], model.opset_imports)
+            choices[node] = _choose(
+                node, plan, kept[path], model.opset_imports, scales=node in scaling
+            )
     unmatched = tuple(
         UnmatchedPattern(pattern, nearest_path(pattern, sorted(paths)))
         for pattern in plan.keep_float32
@@ -127,12 +131,19 @@ def touches_float32(node: ir.Node) -> bool:
 
 
 def _choose(
-    node: ir.Node, plan: PrecisionPlan, pattern: str | None, opsets: Mapping[str, int]
+    node: ir.Node,
+    plan: PrecisionPlan,
+    pattern: str | None,
+    opsets: Mapping[str, int],
+    *,
+    scales: bool,
 ) -> Choice:
     if pattern is not None:
         return Choice("float32", f"pattern {pattern}")
     if plan.default == "float32":
         return Choice("float32", "default")
+    if scales:
+        return Choice("float32", f"operator {node.op_type} scales an integer product")
     rule = operator_rule(node, opsets, plan.default)
     if rule.obstacle is not None:
         return Choice("float32", f"operator {rule.obstacle}")

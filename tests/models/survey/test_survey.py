@@ -168,6 +168,34 @@ def test_lengths_are_at_most_the_smallest_size(tmp_path):
     assert 1 <= low < high <= result.contract.axis("t").min + 1
 
 
+FRAMES = """g (float[n,LENGTH] x) => (float[n,2,m] y) {
+    target = Constant<value_ints=[0,160,-1]>()
+    framed = Reshape(x, target)
+    y = Conv(framed, basis)
+}"""
+
+
+@pytest.mark.parametrize(("length", "kind"), [(1600, "audio"), (320, "normal")])
+def test_a_flat_input_cut_into_many_frames_is_sound(tmp_path, length, kind):
+    """A vector of features that a convolution mixes is not."""
+    text = FRAMES.replace("LENGTH", str(length))
+    path = saved(tmp_path, text, basis=np.ones((2, 160, 1), np.float32))
+    assert surveyed(path, 0.0).samples["x"].kind == kind
+
+
+def test_sound_is_recognized_behind_a_branch_that_only_lays_it_out(tmp_path):
+    text = """g (float[n,512] x, bool flat) => (float[n,2,m] y) {
+        one = Constant<value_ints=[1]>()
+        wide = If (flat) <
+            then_branch = a () => (float[n,1,512] p) { p = Unsqueeze(x, one) },
+            else_branch = b () => (float[n,1,512] q) { q = Unsqueeze(x, one) }
+        >
+        y = Conv(wide, basis)
+    }"""
+    path = saved(tmp_path, text, basis=np.ones((2, 1, 128), np.float32))
+    assert surveyed(path, 0.0).samples["x"].kind == "audio"
+
+
 def test_what_depends_on_values_is_said_and_not_guessed(tmp_path):
     text = """g (float[64] x) => (int64[1,found] y) {
         z = Relu(x)
