@@ -12,6 +12,7 @@ from convkit.worker.protocol import Source
 
 UNTYPED = {
     ("Source", "overrides"),  # arguments of the user's own code
+    ("Processor", "settings"),  # what a preprocessor_config.json holds: transformers' own arguments
     # Typed by the runtime: its own request and its own options, which it decodes.
     ("BuiltPart", "request"),
     ("DiagnoseRequest", "options"),
