@@ -27,7 +27,7 @@ from convkit.execute.workers import WORKERS, WorkerStrategy
 from convkit.findings.model import Finding
 from convkit.home import Home
 from convkit.plan.keys import explain_change, ingredients, stage_key
-from convkit.plan.requests import request_for
+from convkit.plan.requests import custom_ops_of, request_for
 from convkit.plan.stages import Stage
 from convkit.recipe.loading import LoadedRecipe
 from convkit.record.model import StageReport
@@ -287,6 +287,9 @@ class StageRunner:
             runtime=runtime.package if runtime is not None else None,
             runtime_folder=str(outside) if outside is not None else None,
             expected=self._expected(stage),
+            custom_ops=custom_ops_of(
+                self.loaded.recipe, self._locations({}), exports=stage.kind == "export"
+            ),
         )
         needed = expected_memory(stage, request, inputs, self.loaded.recipe.name, self.store)
         threads = self.machine.admit(
@@ -310,7 +313,10 @@ class StageRunner:
         python = self._python(stage, lambda _: None)  # it has just run there
         workers = self.workers or WORKERS[self.surroundings.facts.toolchain]
         seconds, cancelled = self.loaded.recipe.verify.timeout, self.cancelled
-        return cause_of_crash(stage, request, python, self.store, workers, seconds, cancelled)
+        libraries = custom_ops_of(self.loaded.recipe, self._locations({}))
+        return cause_of_crash(
+            stage, request, libraries, python, self.store, workers, seconds, cancelled
+        )
 
     def _request(self, stage: Stage, inputs: Mapping[str, str]) -> StageRequest:
         views = {name: self.store.view(artifact) for name, artifact in inputs.items()}

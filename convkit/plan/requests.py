@@ -18,12 +18,14 @@ from convkit.tensors import Contract, TensorSpec
 from convkit.worker.protocol import (
     BuildRequest,
     BuiltPart,
+    CustomOps,
     Evaluation,
     Exporter,
     ExportRequest,
     JoinedModel,
     JoinedOriginals,
     JoinRequest,
+    OperatorLibrary,
     Original,
     OriginalPart,
     PrecisionRequest,
@@ -34,6 +36,7 @@ from convkit.worker.protocol import (
     Sample,
     Source,
     StageRequest,
+    Translation,
     VerifyRequest,
 )
 
@@ -266,6 +269,21 @@ def source_of(model: Model, places: Places) -> Source:
     return Source(kind, **options)  # type: ignore[arg-type]
 
 
+def custom_ops_of(recipe: Recipe, places: Places, *, exports: bool = False) -> CustomOps:
+    """Return a recipe's custom operators as a worker uses them; the translations only if it
+    `exports`.
+    """
+    libraries, translations = [], []
+    for entry in recipe.custom_ops:
+        if entry.library is not None:
+            path = entry.library if entry.package is not None else places.file(entry.library)
+            libraries.append(OperatorLibrary(path, entry.package))
+        elif entry.translation is not None and exports:
+            file, _, function = entry.translation.rpartition(":")
+            translations.append(Translation(places.file(file), function))
+    return CustomOps(tuple(libraries), tuple(translations))
+
+
 def contract_of(recipe: Recipe) -> Contract:
     """Return the recipe's contract."""
     axes = tuple(
@@ -377,4 +395,5 @@ def named_files(recipe: Recipe) -> tuple[str, ...]:
     ]
     files = [file for target in recipe.targets.values() for file in target.files]
     rows = recipe.evaluate.files if recipe.evaluate is not None else ()
-    return tuple(dict.fromkeys([*samples, *prepared, *files, *rows]))
+    operators = [entry.file for entry in recipe.custom_ops if entry.file is not None]
+    return tuple(dict.fromkeys([*samples, *prepared, *files, *rows, *operators]))

@@ -1,0 +1,213 @@
+"""Models with operators of onnxruntime-extensions, which onnxruntime alone does not know."""
+
+import importlib.metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+import yaml
+
+import convkit
+from convkit.errors import ModelFileError, RecipeError
+from convkit.execute.facts import gather
+from convkit.execute.run import RunOptions, RunOutcome, run_recipe
+from convkit.findings.model import Finding
+from convkit.home import Home
+from convkit.plan.keys import ingredients, stage_key
+from convkit.plan.stages import plan_stages
+from convkit.recipe.loading import load_recipe
+from convkit.worker.context import StageFailedError
+from convkit.worker.custom_ops import library_files, using
+from convkit.worker.protocol import CustomOps, OperatorLibrary
+
+GRAPH = """<ir_version: 8, opset_import: ["": 17, "ai.onnx.contrib": 1]>
+g (float[batch,8] x) => (float[batch,8] y) <float[batch,8] n, float[batch,8] p>
+{ n, p = ai.onnx.contrib.NegPos(x)
+  y = Sub(p, n) }"""
+PACKAGED = {
+    "package": "onnxruntime-extensions",
+    "library": "onnxruntime_extensions/_extensions_pydll*",
+}
+MODEL = """
+import onnxscript
+import torch
+
+@torch.library.custom_op("convkit_tests::split_sign", mutates_args=())
+def split_sign(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return x.clamp(max=0), x.clamp(min=0)
+
+@split_sign.register_fake
+def _(x):
+    return torch.empty_like(x), torch.empty_like(x)
+
+class Magnitude(torch.nn.Module):
+    def forward(self, x):
+        below, above = split_sign(x)
+        return above - below
+
+def build():
+    return Magnitude()
+
+_CONTRIB = onnxscript.values.Opset("ai.onnx.contrib", 1)
+_NEG_POS = onnxscript.values.Op(_CONTRIB, "NegPos")
+
+def translations():
+    def neg_pos(x):
+        return _CONTRIB.NegPos(x, _outputs=2)
+    return {torch.ops.convkit_tests.split_sign.default: neg_pos}
+
+def symbolic():
+    def neg_pos(g, x):
+        outputs = g.op("ai.onnx.contrib::NegPos", x, outputs=2)
+        for output in outputs:
+            output.setType(x.type())
+        return outputs
+    torch.onnx.register_custom_op_symbolic("convkit_tests::split_sign", neg_pos, 17)
+
+def wrong():
+    return {"convkit_tests::split_sign": None}
+"""
+
+
+def library() -> Path:
+    package = importlib.metadata.distribution("onnxruntime-extensions")
+    (name,) = [file for file in package.files or () if file.match("_extensions_pydll*.so")]
+    return Path(str(package.locate_file(name)))
+
+
+def recipe(folder: Path, model: dict[str, Any], **changes: Any) -> Path:
+    onnx.save(onnx.parser.parse_model(GRAPH), folder / "given.onnx")
+    (folder / "model.py").write_text(MODEL)
+    content = {
+        "schema": 1,
+        "name": "custom",
+        "model": model,
+        "axes": {"batch": {"min": 1, "typical": 2, "max": 3}},
+        "inputs": [{"name": "x", "dtype": "float32", "shape": ["batch", 8]}],
+        "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 8]}],
+        "verify": {"tolerance": {"max_abs": 1e-6}, "ladder": "quick"},
+        "targets": {"ort": {"runtime": "onnxruntime"}},
+    }
+    path = folder / "recipe.yaml"
+    path.write_text(yaml.safe_dump(content | changes, sort_keys=False))
+    return path
+
+
+def run(path: Path) -> RunOutcome:
+    home = Home.find(path.parent / "home")
+    return run_recipe(RunOptions(recipe=path, home=home, toolchain="host"))
+
+
+def findings(outcome: RunOutcome) -> dict[str, Finding]:
+    return {each.code: each for stage in outcome.record.stages for each in stage.findings}
+
+
+def test_a_graph_runs_with_the_library_that_its_recipe_declares(tmp_path: Path) -> None:
+    (tmp_path / "libops.so").symlink_to(library())
+    path = recipe(tmp_path, {"onnx": "given.onnx"}, custom_ops=["libops.so"])
+    outcome = run(path)
+    assert outcome.record.targets[0].status == "verified", findings(outcome)
+    x = np.array([[-1, 2, -3, 4, -5, 6, -7, 8]], "float32")
+    session = convkit.load(outcome.folder / "models" / "ort", custom_ops=[tmp_path / "libops.so"])
+    assert session(x=x)["y"].tolist() == np.abs(x).tolist()
+    with pytest.raises(ModelFileError, match=r"ai\.onnx\.contrib:NegPos.*custom_ops=\["):
+        convkit.load(outcome.folder / "models" / "ort")
+
+
+def test_an_undeclared_operator_is_named_with_the_way_to_declare_it(tmp_path: Path) -> None:
+    found = findings(run(recipe(tmp_path, {"onnx": "given.onnx"})))
+    assert "ai.onnx.contrib" in found["V103"].message
+    assert "NegPos" in found["V103"].message
+    assert "custom_ops: [path/to/library.so]" in str(found["V103"].remedy)
+
+
+@pytest.mark.parametrize(
+    ("exporter", "function"), [("torch", "translations"), ("torchscript", "symbolic")]
+)
+def test_a_translation_exports_what_a_packaged_library_runs(
+    tmp_path: Path, exporter: str, function: str
+) -> None:
+    path = recipe(
+        tmp_path,
+        {"factory": "model.py:build"},
+        export={"exporter": exporter, "opset": 18 if exporter == "torch" else 17},
+        custom_ops=[f"model.py:{function}", PACKAGED],
+    )
+    outcome = run(path)
+    assert outcome.record.targets[0].status == "verified", findings(outcome)
+    model = onnx.load(outcome.folder / "models" / "ort" / "model.onnx")
+    assert "NegPos" in [node.op_type for node in model.graph.node]
+    provenance = (outcome.folder / "provenance.json").read_text()
+    assert "onnxruntime-extensions" in provenance
+    assert "model.py" in provenance
+
+
+def test_an_operator_without_a_translation_is_named(tmp_path: Path) -> None:
+    found = findings(run(recipe(tmp_path, {"factory": "model.py:build"})))
+    assert "convkit_tests::split_sign" in found["V103"].message
+    assert "custom_ops: [path/to/file.py:function]" in str(found["V103"].remedy)
+
+
+def test_a_translation_that_returns_no_table_of_functions_is_refused(tmp_path: Path) -> None:
+    path = recipe(tmp_path, {"factory": "model.py:build"}, custom_ops=["model.py:wrong"])
+    assert "maps 'convkit_tests::split_sign' to None" in findings(run(path))["E322"].message
+
+
+def test_a_library_that_does_not_load_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "libops.so").write_text("not a library")
+    path = recipe(tmp_path, {"onnx": "given.onnx"}, custom_ops=["libops.so"])
+    message = findings(run(path))["E322"].message
+    assert "libops.so" in message
+    assert "onnxruntime cannot load it" in message
+
+
+def test_a_library_that_a_package_lacks_is_refused_with_those_it_has() -> None:
+    missing = OperatorLibrary("*/libother.so", "onnxruntime-extensions")
+    with using(CustomOps((missing,))), pytest.raises(StageFailedError, match="_extensions_pydll"):
+        library_files()
+    absent = OperatorLibrary("lib.so", "convkit-tests-no-such-package")
+    with using(CustomOps((absent,))), pytest.raises(StageFailedError, match="is not installed"):
+        library_files()
+
+
+def test_the_content_of_a_library_is_part_of_every_key(tmp_path: Path) -> None:
+    (tmp_path / "libops.so").write_text("one")
+    path = recipe(tmp_path, {"onnx": "given.onnx"}, custom_ops=["libops.so"])
+
+    def keys() -> dict[str, str]:
+        loaded = load_recipe(path)
+        stages = plan_stages(loaded.recipe)
+        home = Home.find(tmp_path / "home")
+        facts = gather(loaded, stages, home, "host", lambda _: None).facts
+        needs = dict.fromkeys((stage.id for stage in stages), "")
+        found = {}
+        for stage in stages:
+            parts = ingredients(stage, loaded.recipe, facts, needs)
+            assert parts is not None
+            found[stage.id] = stage_key(parts)
+        return found
+
+    before = keys()
+    assert keys() == before
+    (tmp_path / "libops.so").write_text("another")
+    after = keys()
+    assert all(before[stage] != after[stage] for stage in before)
+
+
+def test_malformed_declarations_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "libops.so").write_text("")
+    for entry, message in {
+        "ops.txt": r"custom_ops.*ops\.txt.*shared library",
+        "absent.so": r"found no file 'absent\.so'",
+        "model.py:absent": "does not define 'absent'",
+    }.items():
+        path = recipe(tmp_path, {"onnx": "given.onnx"}, custom_ops=[entry])
+        with pytest.raises(RecipeError, match=message):
+            load_recipe(path)
+    both = {"library": "libops.so", "translation": "model.py:symbolic"}
+    path = recipe(tmp_path, {"onnx": "given.onnx"}, custom_ops=[both])
+    with pytest.raises(RecipeError, match="either library or translation"):
+        load_recipe(path)
