@@ -204,7 +204,7 @@ def _tidy(
     """Remove what depends on the exporter and this machine; apply the contract's names and
     order.
     """
-    from convkit.models.sources.scripted import ScriptArchive
+    from convkit.models.sources.script_archive import ScriptArchive
 
     unwrapped = exporter == "optimum" or isinstance(loaded.module, ScriptArchive)
     wrapper = "" if unwrapped else WRAPPER

@@ -20,7 +20,7 @@ from convkit.models.sources.blame import other_values
 from convkit.models.sources.branches import value_dependent_lines
 from convkit.models.sources.decisions import find_decisions
 from convkit.models.sources.example_sizes import other_sizes
-from convkit.models.sources.scripted import ScriptArchive
+from convkit.models.sources.script_archive import ScriptArchive
 from convkit.models.sources.signature import forward_parameters
 from convkit.models.sources.steadiness import unsteady_finding
 from convkit.tensors import Contract, dimension_axes

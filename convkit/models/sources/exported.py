@@ -7,13 +7,15 @@ import warnings
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from convkit.models.sources.archive_kinds import archive_kind, unreadable
 from convkit.models.sources.loaded import LoadedModel
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import Source
+
+if TYPE_CHECKING:
+    import torch
 
 # How the names of members begin that hold a tensor's bytes and no pickle.
 _RAW = ("weight_", "tensor_")
@@ -25,6 +27,8 @@ def load(source: Source) -> LoadedModel:
     torch unpickles parts of such an archive, which can run arbitrary code: unless
     `model.allow_pickle` is set, pickles that hold anything but tensors are refused.
     """
+    import torch
+
     assert source.path is not None
     path = Path(source.path)
     if not path.is_file():
@@ -46,8 +50,10 @@ def load(source: Source) -> LoadedModel:
     )
 
 
-def _example(program: torch.export.ExportedProgram) -> dict[str, torch.Tensor] | None:
+def _example(program: "torch.export.ExportedProgram") -> "dict[str, torch.Tensor] | None":
     """Return the inputs that the program was exported with; None unless each is a tensor."""
+    import torch
+
     positional, keywords = program.example_inputs or ((), {})
     names = inspect.signature(program.module().forward).parameters
     given = dict(zip(names, positional, strict=False)) | keywords
@@ -57,6 +63,8 @@ def _example(program: torch.export.ExportedProgram) -> dict[str, torch.Tensor] |
 
 def _refuse_code(path: Path) -> None:
     """Raise StageFailedError if torch would unpickle anything but tensors."""
+    import torch
+
     try:
         with zipfile.ZipFile(path) as archive:
             pickles = {name: archive.read(name) for name in _pickles(archive)}
@@ -91,7 +99,7 @@ def _pickles(archive: zipfile.ZipFile) -> Iterator[str]:
 
 
 def _bind_by_name(
-    module: torch.export.UnflattenedModule, program: torch.export.ExportedProgram
+    module: "torch.export.UnflattenedModule", program: "torch.export.ExportedProgram"
 ) -> None:
     """Let the module accept every input by its name: as exported, some are by position only."""
     names = list(inspect.signature(program.module().forward).parameters)

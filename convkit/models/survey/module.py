@@ -12,7 +12,7 @@ from convkit.models.exporters.job import UnexportableError
 from convkit.models.sources.contract_module import ContractModule
 from convkit.models.sources.loaded import LoadedModel
 from convkit.models.sources.probe import Examples, probe
-from convkit.models.sources.scripted import ScriptArchive
+from convkit.models.sources.script_archive import ScriptArchive
 from convkit.models.survey.candidates import ROLES
 from convkit.models.survey.first_run import example_run, first_run
 from convkit.models.survey.module_trials import ModuleTrials
