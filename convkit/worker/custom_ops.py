@@ -23,11 +23,8 @@ _NONE = CustomOps()
 _LIBRARIES = (".so", ".dylib", ".dll", ".pyd")
 # How onnxruntime begins its messages.
 _ERROR_CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
-# How onnxruntime 1.17 to 1.31 reject an operator of a domain or name that they do not know.
-_UNKNOWN = (
-    re.compile(r"(?P<domain>[\w.]+):(?P<name>\w+)\(-?\d+\) is not a registered function/op"),
-    re.compile(r"No Op registered for (?P<name>\w+) with domain_version"),
-)
+# How onnxruntime rejects an operator of a domain that it does not know.
+_UNKNOWN = re.compile(r"(?P<domain>[\w.-]+):(?P<name>\w+)\(-?\d+\) is not a registered function/op")
 
 
 @contextlib.contextmanager
@@ -70,21 +67,20 @@ def unusable(what: str, why: str) -> StageFailedError:
 
 
 def unknown_operator(error: object) -> Finding | None:
-    """Return V103 if onnxruntime rejected a model for an operator of a domain that it does not
-    know; None for any other error.
+    """Return V103 if onnxruntime rejected a model for a custom operator that it does not know; None
+    for any other error.
     """
-    match = next((found for each in _UNKNOWN if (found := each.search(str(error)))), None)
-    if match is None:
+    match = _UNKNOWN.search(str(error))
+    if match is None or not is_custom(match["domain"]):
         return None
-    domain = match.groupdict().get("domain")
-    name = f"{domain}:{match['name']}" if domain else match["name"]
+    name = f"{match['domain']}:{match['name']}"
     given = [library.path for library in in_use().libraries]
-    having = f"; {', '.join(given)} does not have it" if given else ""
+    having = f" (custom_ops declares {', '.join(given)})" if given else ""
     return Finding(
         "V103",
         f"onnxruntime does not know the operator {name}{having}",
         Place(),
-        {"operator": match["name"], "domain": domain, "libraries": list(given)},
+        {"operator": match["name"], "domain": match["domain"], "libraries": list(given)},
         Remedy(declaring(name)),
     )
 
@@ -95,6 +91,11 @@ def with_remedy(error: object) -> str:
     if unknown is None or unknown.remedy is None:
         return str(error)
     return f"{error}. {unknown.remedy.text}"
+
+
+def is_custom(domain: str) -> bool:
+    """Return True unless a domain is ONNX's or onnxruntime's own."""
+    return domain not in ("", "ai.onnx", "ai.onnx.ml") and not domain.startswith("com.microsoft")
 
 
 def declaring(name: str) -> str:

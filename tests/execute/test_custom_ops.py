@@ -12,15 +12,18 @@ import yaml
 
 import convkit
 from convkit.errors import ModelFileError, RecipeError
+from convkit.execute.bench_requests import original_envelope, target_envelope
 from convkit.execute.facts import gather
+from convkit.execute.fleet.bundle import bundle_of
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
 from convkit.findings.model import Finding
 from convkit.home import Home
 from convkit.plan.keys import ingredients, stage_key
 from convkit.plan.stages import plan_stages
 from convkit.recipe.loading import load_recipe
+from convkit.recipe.parts import part_content
 from convkit.worker.context import StageFailedError
-from convkit.worker.custom_ops import library_files, using
+from convkit.worker.custom_ops import library_files, unknown_operator, using, with_remedy
 from convkit.worker.protocol import CustomOps, OperatorLibrary
 
 GRAPH = """<ir_version: 8, opset_import: ["": 17, "ai.onnx.contrib": 1]>
@@ -98,7 +101,7 @@ def recipe(folder: Path, model: dict[str, Any], **changes: Any) -> Path:
 
 def run(path: Path) -> RunOutcome:
     home = Home.find(path.parent / "home")
-    return run_recipe(RunOptions(recipe=path, home=home, toolchain="host"))
+    return run_recipe(RunOptions(recipe=path, home=home, toolchain="host", track=False))
 
 
 def findings(outcome: RunOutcome) -> dict[str, Finding]:
@@ -211,3 +214,37 @@ def test_malformed_declarations_are_refused(tmp_path: Path) -> None:
     path = recipe(tmp_path, {"onnx": "given.onnx"}, custom_ops=[both])
     with pytest.raises(RecipeError, match="either library or translation"):
         load_recipe(path)
+
+
+def test_benchmarks_and_fleets_get_the_libraries(tmp_path: Path) -> None:
+    (tmp_path / "libops.so").write_text("")
+    path = recipe(tmp_path, {"onnx": "given.onnx"}, custom_ops=["libops.so", "model.py:symbolic"])
+    loaded, home = load_recipe(path), Home.find(tmp_path / "home")
+    declared = CustomOps((OperatorLibrary(str(tmp_path / "libops.so")),))
+    target = target_envelope(loaded, home, "ort", tmp_path, tmp_path, tmp_path, (), "", 1)
+    original = original_envelope(loaded, home, tmp_path, (), "", 1, {})
+    assert target.custom_ops == original.custom_ops == declared
+    assert {"libops.so", "model.py"} <= bundle_of(loaded).files.keys()
+
+
+def test_parts_have_the_custom_operators_of_the_whole() -> None:
+    content = {
+        "schema": 1,
+        "name": "whole",
+        "custom_ops": ["libops.so"],
+        "parts": {"one": {"model": {"onnx": "one.onnx"}}},
+    }
+    assert part_content(content, "one")["custom_ops"] == ["libops.so"]
+
+
+@pytest.mark.parametrize(
+    ("message", "named"),
+    [
+        ("Fatal error: my-lib:Scale(-1) is not a registered function/op", True),
+        ("Fatal error: com.microsoft:Later(-1) is not a registered function/op", False),
+        ("Protobuf parsing failed", False),
+    ],
+)
+def test_only_operators_of_custom_domains_are_to_be_declared(message: str, *, named: bool) -> None:
+    assert (unknown_operator(message) is not None) == named
+    assert ("custom_ops" in with_remedy(message)) == named

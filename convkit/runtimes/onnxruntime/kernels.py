@@ -13,7 +13,7 @@ from typing import Literal
 
 from convkit.codec import Json
 from convkit.findings.model import Finding, Place, Remedy
-from convkit.worker.custom_ops import declaring, register_libraries
+from convkit.worker.custom_ops import declaring, is_custom, register_libraries
 from convkit.worker.operators import Operator, Operators
 
 Problem = Literal["kernel", "disagreement", "type", "opset", "format", "operator"]
@@ -182,8 +182,9 @@ def _remedy(problem: Problem, refusals: Sequence[Refusal]) -> Remedy:
 
 
 def _custom(refusals: Sequence[Refusal]) -> str | None:
-    """Return the first operator outside ONNX's own domain; None if there is none."""
-    return next((each.operator.name for each in refusals if "." in each.operator.name), None)
+    """Return the first operator of a custom domain; None if there is none."""
+    names = (each.operator.name for each in refusals)
+    return next((name for name in names if is_custom(name.rpartition(".")[0])), None)
 
 
 def _too_new(operators: Operators, problem: Problem, message: str) -> Finding:
