@@ -6,13 +6,8 @@ from pathlib import Path
 from convkit.codec import encode
 from convkit.execute.locations import Locations
 from convkit.home import Home
-from convkit.plan.requests import (
-    contract_of,
-    custom_ops_of,
-    joined_originals,
-    reference_source,
-    samples_of,
-)
+from convkit.plan.custom_ops import custom_ops_of
+from convkit.plan.requests import contract_of, joined_originals, reference_source, samples_of
 from convkit.recipe.bench import Bench
 from convkit.recipe.loading import LoadedRecipe
 from convkit.recipe.models import Axis, Recipe, part_target

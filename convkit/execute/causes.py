@@ -21,13 +21,8 @@ from convkit.execute.worker_process import run_worker
 from convkit.execute.workers import WORKERS
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.home import Home
-from convkit.plan.requests import (
-    contract_of,
-    custom_ops_of,
-    limits_by_output,
-    original_of,
-    source_of,
-)
+from convkit.plan.custom_ops import custom_ops_of
+from convkit.plan.requests import contract_of, limits_by_output, original_of, source_of
 from convkit.plan.stages import export_id, reference_id, verify_id
 from convkit.recipe.loading import LoadedRecipe
 from convkit.record.model import TargetReport, Verification

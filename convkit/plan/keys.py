@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Literal
 
 from convkit.codec import Json, encode
-from convkit.plan.requests import custom_ops_of, request_for
+from convkit.plan.custom_ops import custom_ops_of
+from convkit.plan.requests import request_for
 from convkit.plan.stages import Stage
 from convkit.recipe.models import Model, Recipe
 from convkit.store.digests import digest_json

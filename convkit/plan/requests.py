@@ -18,14 +18,12 @@ from convkit.tensors import Contract, TensorSpec
 from convkit.worker.protocol import (
     BuildRequest,
     BuiltPart,
-    CustomOps,
     Evaluation,
     Exporter,
     ExportRequest,
     JoinedModel,
     JoinedOriginals,
     JoinRequest,
-    OperatorLibrary,
     Original,
     OriginalPart,
     PrecisionRequest,
@@ -36,7 +34,6 @@ from convkit.worker.protocol import (
     Sample,
     Source,
     StageRequest,
-    Translation,
     VerifyRequest,
 )
 
@@ -267,21 +264,6 @@ def source_of(model: Model, places: Places) -> Source:
     kinds = ("path", "package", *FILE_KINDS)
     kind = next(name for name in kinds if getattr(model, name) is not None)
     return Source(kind, **options)  # type: ignore[arg-type]
-
-
-def custom_ops_of(recipe: Recipe, places: Places, *, exports: bool = False) -> CustomOps:
-    """Return a recipe's custom operators as a worker uses them; the translations only if it
-    `exports`.
-    """
-    libraries, translations = [], []
-    for entry in recipe.custom_ops:
-        if entry.library is not None:
-            path = entry.library if entry.package is not None else places.file(entry.library)
-            libraries.append(OperatorLibrary(path, entry.package))
-        elif entry.translation is not None and exports:
-            file, _, function = entry.translation.rpartition(":")
-            translations.append(Translation(places.file(file), function))
-    return CustomOps(tuple(libraries), tuple(translations))
 
 
 def contract_of(recipe: Recipe) -> Contract:

@@ -1,5 +1,6 @@
 """Models with operators of onnxruntime-extensions, which onnxruntime alone does not know."""
 
+import hashlib
 import importlib.metadata
 from pathlib import Path
 from typing import Any
@@ -30,48 +31,9 @@ GRAPH = """<ir_version: 8, opset_import: ["": 17, "ai.onnx.contrib": 1]>
 g (float[batch,8] x) => (float[batch,8] y) <float[batch,8] n, float[batch,8] p>
 { n, p = ai.onnx.contrib.NegPos(x)
   y = Sub(p, n) }"""
-PACKAGED = {
-    "package": "onnxruntime-extensions",
-    "library": "onnxruntime_extensions/_extensions_pydll*",
-}
-MODEL = """
-import onnxscript
-import torch
-
-@torch.library.custom_op("convkit_tests::split_sign", mutates_args=())
-def split_sign(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    return x.clamp(max=0), x.clamp(min=0)
-
-@split_sign.register_fake
-def _(x):
-    return torch.empty_like(x), torch.empty_like(x)
-
-class Magnitude(torch.nn.Module):
-    def forward(self, x):
-        below, above = split_sign(x)
-        return above - below
-
-def build():
-    return Magnitude()
-
-_CONTRIB = onnxscript.values.Opset("ai.onnx.contrib", 1)
-_NEG_POS = onnxscript.values.Op(_CONTRIB, "NegPos")
-
-def translations():
-    def neg_pos(x):
-        return _CONTRIB.NegPos(x, _outputs=2)
-    return {torch.ops.convkit_tests.split_sign.default: neg_pos}
-
+OPERATORS = """
 def symbolic():
-    def neg_pos(g, x):
-        outputs = g.op("ai.onnx.contrib::NegPos", x, outputs=2)
-        for output in outputs:
-            output.setType(x.type())
-        return outputs
-    torch.onnx.register_custom_op_symbolic("convkit_tests::split_sign", neg_pos, 17)
-
-def wrong():
-    return {"convkit_tests::split_sign": None}
+    pass
 """
 
 
@@ -81,13 +43,13 @@ def library() -> Path:
     return Path(str(package.locate_file(name)))
 
 
-def recipe(folder: Path, model: dict[str, Any], **changes: Any) -> Path:
+def recipe(folder: Path, **changes: Any) -> Path:
     onnx.save(onnx.parser.parse_model(GRAPH), folder / "given.onnx")
-    (folder / "model.py").write_text(MODEL)
+    (folder / "ops.py").write_text(OPERATORS)
     content = {
         "schema": 1,
         "name": "custom",
-        "model": model,
+        "model": {"onnx": "given.onnx"},
         "axes": {"batch": {"min": 1, "typical": 2, "max": 3}},
         "inputs": [{"name": "x", "dtype": "float32", "shape": ["batch", 8]}],
         "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 8]}],
@@ -110,9 +72,11 @@ def findings(outcome: RunOutcome) -> dict[str, Finding]:
 
 def test_a_graph_runs_with_the_library_that_its_recipe_declares(tmp_path: Path) -> None:
     (tmp_path / "libops.so").symlink_to(library())
-    path = recipe(tmp_path, {"onnx": "given.onnx"}, custom_ops=["libops.so"])
+    path = recipe(tmp_path, custom_ops=["libops.so"])
     outcome = run(path)
     assert outcome.record.targets[0].status == "verified", findings(outcome)
+    provenance = (outcome.folder / "provenance.json").read_text()
+    assert hashlib.sha256(library().read_bytes()).hexdigest() in provenance
     x = np.array([[-1, 2, -3, 4, -5, 6, -7, 8]], "float32")
     session = convkit.load(outcome.folder / "models" / "ort", custom_ops=[tmp_path / "libops.so"])
     assert session(x=x)["y"].tolist() == np.abs(x).tolist()
@@ -121,47 +85,15 @@ def test_a_graph_runs_with_the_library_that_its_recipe_declares(tmp_path: Path) 
 
 
 def test_an_undeclared_operator_is_named_with_the_way_to_declare_it(tmp_path: Path) -> None:
-    found = findings(run(recipe(tmp_path, {"onnx": "given.onnx"})))
+    found = findings(run(recipe(tmp_path)))
     assert "ai.onnx.contrib" in found["V103"].message
     assert "NegPos" in found["V103"].message
     assert "custom_ops: [path/to/library.so]" in str(found["V103"].remedy)
 
 
-@pytest.mark.parametrize(
-    ("exporter", "function"), [("torch", "translations"), ("torchscript", "symbolic")]
-)
-def test_a_translation_exports_what_a_packaged_library_runs(
-    tmp_path: Path, exporter: str, function: str
-) -> None:
-    path = recipe(
-        tmp_path,
-        {"factory": "model.py:build"},
-        export={"exporter": exporter, "opset": 18 if exporter == "torch" else 17},
-        custom_ops=[f"model.py:{function}", PACKAGED],
-    )
-    outcome = run(path)
-    assert outcome.record.targets[0].status == "verified", findings(outcome)
-    model = onnx.load(outcome.folder / "models" / "ort" / "model.onnx")
-    assert "NegPos" in [node.op_type for node in model.graph.node]
-    provenance = (outcome.folder / "provenance.json").read_text()
-    assert "onnxruntime-extensions" in provenance
-    assert "model.py" in provenance
-
-
-def test_an_operator_without_a_translation_is_named(tmp_path: Path) -> None:
-    found = findings(run(recipe(tmp_path, {"factory": "model.py:build"})))
-    assert "convkit_tests::split_sign" in found["V103"].message
-    assert "custom_ops: [path/to/file.py:function]" in str(found["V103"].remedy)
-
-
-def test_a_translation_that_returns_no_table_of_functions_is_refused(tmp_path: Path) -> None:
-    path = recipe(tmp_path, {"factory": "model.py:build"}, custom_ops=["model.py:wrong"])
-    assert "maps 'convkit_tests::split_sign' to None" in findings(run(path))["E322"].message
-
-
 def test_a_library_that_does_not_load_is_refused(tmp_path: Path) -> None:
     (tmp_path / "libops.so").write_text("not a library")
-    path = recipe(tmp_path, {"onnx": "given.onnx"}, custom_ops=["libops.so"])
+    path = recipe(tmp_path, custom_ops=["libops.so"])
     message = findings(run(path))["E322"].message
     assert "libops.so" in message
     assert "onnxruntime cannot load it" in message
@@ -178,7 +110,7 @@ def test_a_library_that_a_package_lacks_is_refused_with_those_it_has() -> None:
 
 def test_the_content_of_a_library_is_part_of_every_key(tmp_path: Path) -> None:
     (tmp_path / "libops.so").write_text("one")
-    path = recipe(tmp_path, {"onnx": "given.onnx"}, custom_ops=["libops.so"])
+    path = recipe(tmp_path, custom_ops=["libops.so"])
 
     def keys() -> dict[str, str]:
         loaded = load_recipe(path)
@@ -205,26 +137,26 @@ def test_malformed_declarations_are_refused(tmp_path: Path) -> None:
     for entry, message in {
         "ops.txt": r"custom_ops.*ops\.txt.*shared library",
         "absent.so": r"found no file 'absent\.so'",
-        "model.py:absent": "does not define 'absent'",
+        "ops.py:absent": "does not define 'absent'",
     }.items():
-        path = recipe(tmp_path, {"onnx": "given.onnx"}, custom_ops=[entry])
+        path = recipe(tmp_path, custom_ops=[entry])
         with pytest.raises(RecipeError, match=message):
             load_recipe(path)
-    both = {"library": "libops.so", "translation": "model.py:symbolic"}
-    path = recipe(tmp_path, {"onnx": "given.onnx"}, custom_ops=[both])
+    both = {"library": "libops.so", "translation": "ops.py:symbolic"}
+    path = recipe(tmp_path, custom_ops=[both])
     with pytest.raises(RecipeError, match="either library or translation"):
         load_recipe(path)
 
 
 def test_benchmarks_and_fleets_get_the_libraries(tmp_path: Path) -> None:
     (tmp_path / "libops.so").write_text("")
-    path = recipe(tmp_path, {"onnx": "given.onnx"}, custom_ops=["libops.so", "model.py:symbolic"])
+    path = recipe(tmp_path, custom_ops=["libops.so", "ops.py:symbolic"])
     loaded, home = load_recipe(path), Home.find(tmp_path / "home")
     declared = CustomOps((OperatorLibrary(str(tmp_path / "libops.so")),))
     target = target_envelope(loaded, home, "ort", tmp_path, tmp_path, tmp_path, (), "", 1)
     original = original_envelope(loaded, home, tmp_path, (), "", 1, {})
     assert target.custom_ops == original.custom_ops == declared
-    assert {"libops.so", "model.py"} <= bundle_of(loaded).files.keys()
+    assert {"libops.so", "ops.py"} <= bundle_of(loaded).files.keys()
 
 
 def test_parts_have_the_custom_operators_of_the_whole() -> None:
@@ -248,3 +180,10 @@ def test_parts_have_the_custom_operators_of_the_whole() -> None:
 def test_only_operators_of_custom_domains_are_to_be_declared(message: str, *, named: bool) -> None:
     assert (unknown_operator(message) is not None) == named
     assert ("custom_ops" in with_remedy(message)) == named
+
+
+def test_the_package_of_a_library_is_installed_where_models_run(tmp_path: Path) -> None:
+    library = {"package": "onnxruntime-extensions", "library": "*/_extensions_pydll*"}
+    path = recipe(tmp_path, custom_ops=[library], tools={"onnxruntime-extensions": "==0.15.*"})
+    for stage in plan_stages(load_recipe(path).recipe):
+        assert "onnxruntime-extensions==0.15.*" in stage.environment.requirements, stage.id

@@ -26,7 +26,8 @@ def load_translations() -> Translations:
 def _returned(translation: Translation) -> Mapping[object, object]:
     what = f"{Path(translation.path).name}:{translation.function}"
     try:
-        register = named_callable(Path(translation.path), translation.function, "custom_ops")
+        file = Path(translation.path).resolve()
+        register = named_callable(file, translation.function, "custom_ops", reuse=True)
     except StageFailedError as error:
         raise unusable(what, str(error).removeprefix("custom_ops: ")) from error
     try:
