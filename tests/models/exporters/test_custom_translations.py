@@ -21,6 +21,7 @@ from convkit.worker.protocol import (
 )
 
 MODEL = """
+import onnx
 import onnxscript
 import torch
 
@@ -40,11 +41,18 @@ class Magnitude(torch.nn.Module):
 def build():
     return Magnitude()
 
-_CONTRIB = onnxscript.values.Opset("ai.onnx.contrib", 1)
-
 def translations():
+    given = onnx.defs.OpSchema.FormalParameter
+    schema = onnx.defs.OpSchema(
+        "NegPos", "ai.onnx.contrib", 1,
+        inputs=[given("x", "T")],
+        outputs=[given("negative", "T"), given("positive", "T")],
+        type_constraints=[("T", ["tensor(float)"], "")],
+    )
+    opset = onnxscript.values.Opset("ai.onnx.contrib", 1)
+    operator = onnxscript.values.Op(opset, "NegPos", schema)
     def neg_pos(x):
-        return _CONTRIB.NegPos(x, _outputs=2)
+        return operator(x)
     return {torch.ops.convkit_tests.split_sign.default: neg_pos}
 
 def symbolic():
