@@ -148,13 +148,13 @@ class Target:
         """The size of the built files."""
         return self.report.size_bytes
 
-    def load(self) -> "Session":
+    def load(self, *, custom_ops: Sequence[str | Path] = ()) -> "Session":
         """Open the built model in this process; see `convkit.load`. Raises ModelFileError, also for
         a target that was not built.
         """
         from convkit.session import load  # noqa: PLC0415 - needs numpy and a runtime
 
-        return load(self.folder / "models" / self.name)
+        return load(self.folder / "models" / self.name, custom_ops=custom_ops)
 
 
 class Targets(Mapping[str, Target]):

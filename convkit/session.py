@@ -19,8 +19,9 @@ from convkit.runtimes.registry import runtimes
 from convkit.runtimes.row import Runtime
 from convkit.tensors import Contract, DimensionError, TensorSpec, dimension_axes, dimension_size
 from convkit.worker.context import StageFailedError, StageSkippedError
+from convkit.worker.custom_ops import using, with_remedy
 from convkit.worker.nearest import suggestion
-from convkit.worker.protocol import JOINED_FILE, Device, JoinedModel
+from convkit.worker.protocol import JOINED_FILE, CustomOps, Device, JoinedModel, OperatorLibrary
 from convkit.worker.sessions import ModelRefusedError, OpenedModel, RunFailedError, RuntimeSession
 
 if TYPE_CHECKING:
@@ -29,23 +30,35 @@ if TYPE_CHECKING:
     from convkit.joined.session import JoinedSession
 
 
-def load(path: str | Path, *, device: Device = "cpu", optimization: str = "all") -> "Session":
+def load(
+    path: str | Path,
+    *,
+    device: Device = "cpu",
+    optimization: str = "all",
+    custom_ops: Sequence[str | Path] = (),
+) -> "Session":
     """Open a model built by convkit: its file or package, or the folder that contains it.
 
     `optimization` is onnxruntime's level: none, basic, extended or all; other runtimes ignore it. A
     Core ML package is run by Core ML on macOS, and evaluated elsewhere, which needs coremltools and
-    torch. Raises ModelFileError if the file cannot be read, contains no contract (C301), violates
-    its contract, or if the device is absent.
+    torch. `custom_ops` are the shared libraries of the model's custom operators for onnxruntime:
+    their code runs in this process, so convkit never looks for them itself. Raises ModelFileError
+    if the file cannot be read, contains no contract (C301), violates its contract, or if the device
+    is absent.
 
     A model of several parts is opened by its folder, which contains `join.json`: calling it calls
     the parts as the recipe joined them.
     """
-    if (file := _joined_file(Path(path))) is not None:
-        joined = _open_joined(file, device, optimization)
-        return Session(joined.contract(), joined, str(path), file)
-    file, runtime = _find_model(Path(path))
-    contract, session = _open_one(file, runtime, device, optimization)
-    return Session(contract, session, str(path), file)
+    if isinstance(custom_ops, str | Path):
+        raise ModelFileError(f"custom_ops={custom_ops!r}: pass a list of libraries' paths")
+    libraries = tuple(OperatorLibrary(str(library)) for library in custom_ops)
+    with using(CustomOps(libraries)):
+        if (file := _joined_file(Path(path))) is not None:
+            joined = _open_joined(file, device, optimization)
+            return Session(joined.contract(), joined, str(path), file)
+        file, runtime = _find_model(Path(path))
+        contract, session = _open_one(file, runtime, device, optimization)
+        return Session(contract, session, str(path), file)
 
 
 def _joined_file(path: Path) -> Path | None:
@@ -84,7 +97,7 @@ def _open_one(
             f"opening {file} needs {' and '.join(needed)}: {_installation(needed)}"
         ) from error
     except (ModelRefusedError, StageFailedError, StageSkippedError) as error:
-        raise ModelFileError(f"{file}: {error}") from error
+        raise ModelFileError(f"{file}: {with_remedy(error)}") from error
     contract = _carried_contract(file, opened.session.metadata())
     if findings := check_contract(opened.declared(contract), opened.served, "session"):
         broken = "; ".join(f"{finding.code} {finding.message}" for finding in findings)

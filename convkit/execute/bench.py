@@ -221,7 +221,7 @@ class _Bench:
         self._progress(f"loading {name}")
         built = self.folder / "models" / name
         envelope = target_envelope(
-            self.loaded, name, _output(scratch, name), built, original.output, sizes,
+            self.loaded, self.home, name, _output(scratch, name), built, original.output, sizes,
             session.address, self.own_threads.get(name, self.threads),
         )  # fmt: skip
         python = self._python(self._last_stage(name))

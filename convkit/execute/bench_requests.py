@@ -6,6 +6,7 @@ from pathlib import Path
 from convkit.codec import encode
 from convkit.execute.locations import Locations
 from convkit.home import Home
+from convkit.plan.custom_ops import custom_ops_of
 from convkit.plan.requests import contract_of, joined_originals, reference_source, samples_of
 from convkit.recipe.bench import Bench
 from convkit.recipe.loading import LoadedRecipe
@@ -62,11 +63,19 @@ def original_envelope(
         graphs=dict(graphs),
         joined=joined_originals(recipe, places),
     )
-    return Envelope(PROTOCOL, "bench-original", str(output), encode(request), threads=threads)
+    return Envelope(
+        PROTOCOL,
+        "bench-original",
+        str(output),
+        encode(request),
+        threads=threads,
+        custom_ops=custom_ops_of(recipe, places),
+    )
 
 
 def target_envelope(
     loaded: LoadedRecipe,
+    home: Home,
     name: str,
     output: Path,
     built: Path,
@@ -77,9 +86,17 @@ def target_envelope(
 ) -> Envelope:
     """Return the order to time a target's built files."""
     recipe = loaded.recipe
+    custom_ops = custom_ops_of(recipe, Locations(loaded, home, {}, ()))
     if recipe.parts:
         joined = _joined_request(recipe, name, built, inputs, sizes, address)
-        return Envelope(PROTOCOL, "bench-joined", str(output), encode(joined), threads=threads)
+        return Envelope(
+            PROTOCOL,
+            "bench-joined",
+            str(output),
+            encode(joined),
+            threads=threads,
+            custom_ops=custom_ops,
+        )
     request = _graph_request(recipe, name, built, inputs, sizes, address)
     runtime = runtimes()[recipe.targets[name].runtime]
     outside = package_folder(runtime)
@@ -91,6 +108,7 @@ def target_envelope(
         runtime=runtime.package,
         runtime_folder=str(outside) if outside is not None else None,
         threads=threads,
+        custom_ops=custom_ops,
     )
 
 

@@ -21,6 +21,7 @@ from convkit.execute.worker_process import run_worker
 from convkit.execute.workers import WORKERS
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.home import Home
+from convkit.plan.custom_ops import custom_ops_of
 from convkit.plan.requests import contract_of, limits_by_output, original_of, source_of
 from convkit.plan.stages import export_id, reference_id, verify_id
 from convkit.recipe.loading import LoadedRecipe
@@ -160,7 +161,14 @@ class Causes:
             output.mkdir()
             outcome = run_worker(
                 python,
-                search.envelope(str(output), encode(request)),
+                dataclasses.replace(
+                    search.envelope(str(output), encode(request)),
+                    custom_ops=custom_ops_of(
+                        self.loaded.recipe,
+                        Locations(self.loaded, self.home, {}, ()),
+                        exports=search.exporter is not None,
+                    ),
+                ),
                 folder,
                 workers=WORKERS[self.surroundings.facts.toolchain],
                 timeout_seconds=self.loaded.recipe.verify.timeout,

@@ -14,13 +14,16 @@ from convkit.worker.protocol import (
     PROTOCOL,
     BuildRequest,
     CrashRequest,
+    CustomOps,
     Envelope,
     StageRequest,
     VerifyRequest,
 )
 
 
-def crash_envelope(stage: Stage, request: StageRequest, output: Path) -> Envelope | None:
+def crash_envelope(
+    stage: Stage, request: StageRequest, output: Path, custom_ops: CustomOps | None = None
+) -> Envelope | None:
     """Return the search for what crashed a stage; None if its runtime has none, or nothing is
     known of a graph.
     """
@@ -34,12 +37,20 @@ def crash_envelope(stage: Stage, request: StageRequest, output: Path) -> Envelop
     if graph is None:
         return None
     wanted = CrashRequest(request.options, request.precision, graph, request.decision)
-    return Envelope(PROTOCOL, "crash", str(output), encode(wanted), runtime=runtime.package)
+    return Envelope(
+        PROTOCOL,
+        "crash",
+        str(output),
+        encode(wanted),
+        runtime=runtime.package,
+        custom_ops=custom_ops or CustomOps(),
+    )
 
 
 def cause_of_crash(
     stage: Stage,
     request: StageRequest,
+    custom_ops: CustomOps,
     python: Path,
     store: Store,
     workers: WorkerStrategy,
@@ -50,7 +61,7 @@ def cause_of_crash(
     with store.staging() as folder:
         output = folder / "output"
         output.mkdir()
-        envelope = crash_envelope(stage, request, output)
+        envelope = crash_envelope(stage, request, output, custom_ops)
         if envelope is None:
             return ()
         outcome = run_worker(

@@ -8,12 +8,21 @@ from pathlib import Path
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.plan.stages import Stage
 from convkit.recipe.models import target_key
+from convkit.record.model import StageReport
 from convkit.store.store import StageRecord
 
 _OF_TARGET = "target."  # how a worker's remedy begins a key of its own target
 
 
-def addressed(finding: Finding, target: str | None, recipe: Path) -> Finding:
+def addressed_report(report: StageReport, recipe: Path) -> StageReport:
+    """Insert the target's and the recipe's names into remedies: workers do not know them, nor do
+    shared stages.
+    """
+    findings = tuple(_addressed(finding, report.target, recipe) for finding in report.findings)
+    return dataclasses.replace(report, findings=findings)
+
+
+def _addressed(finding: Finding, target: str | None, recipe: Path) -> Finding:
     """Insert the target's and the recipe's names into a remedy."""
     remedy = finding.remedy
     if remedy is not None and target is not None and finding.code == "E101":

@@ -20,12 +20,13 @@ from convkit.execute.key_lock import KeyLock
 from convkit.execute.locations import Locations
 from convkit.execute.machine import MACHINE, Machine, Tenant
 from convkit.execute.opened_files import facts_after, known_stage
-from convkit.execute.stage_findings import absent, addressed, two_artifacts
+from convkit.execute.stage_findings import absent, addressed_report, two_artifacts
 from convkit.execute.variation import Variation
 from convkit.execute.worker_process import WorkerOutcome, findings_of, run_worker
 from convkit.execute.workers import WORKERS, WorkerStrategy
 from convkit.findings.model import Finding
 from convkit.home import Home
+from convkit.plan.custom_ops import custom_ops_of
 from convkit.plan.keys import explain_change, ingredients, stage_key
 from convkit.plan.requests import request_for
 from convkit.plan.stages import Stage
@@ -38,7 +39,15 @@ from convkit.toolchain.environments import ensure_environment
 from convkit.toolchain.host import host_python
 from convkit.toolchain.version_findings import version_findings
 from convkit.worker.jobs import JOBS
-from convkit.worker.protocol import PROTOCOL, Answer, Envelope, StageKind, StageRequest, StageResult
+from convkit.worker.protocol import (
+    PROTOCOL,
+    Answer,
+    CustomOps,
+    Envelope,
+    StageKind,
+    StageRequest,
+    StageResult,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +145,8 @@ class StageRunner:
         if resolution is not None and (told := version_findings(resolution, stage.environment)):
             report = dataclasses.replace(settled.report, findings=(*settled.report.findings, *told))
             settled = dataclasses.replace(settled, report=report)
-        return _addressed(settled, self.loaded.path)
+        report = addressed_report(settled.report, self.loaded.path)
+        return dataclasses.replace(settled, report=report)
 
     def is_forced(self, stage: Stage) -> bool:
         """Return True if a stage must run regardless of the store."""
@@ -287,6 +297,7 @@ class StageRunner:
             runtime=runtime.package if runtime is not None else None,
             runtime_folder=str(outside) if outside is not None else None,
             expected=self._expected(stage),
+            custom_ops=self._custom_ops(exports=stage.kind == "export"),
         )
         needed = expected_memory(stage, request, inputs, self.loaded.recipe.name, self.store)
         threads = self.machine.admit(
@@ -310,7 +321,12 @@ class StageRunner:
         python = self._python(stage, lambda _: None)  # it has just run there
         workers = self.workers or WORKERS[self.surroundings.facts.toolchain]
         seconds, cancelled = self.loaded.recipe.verify.timeout, self.cancelled
-        return cause_of_crash(stage, request, python, self.store, workers, seconds, cancelled)
+        return cause_of_crash(
+            stage, request, self._custom_ops(), python, self.store, workers, seconds, cancelled
+        )
+
+    def _custom_ops(self, *, exports: bool = False) -> CustomOps:
+        return custom_ops_of(self.loaded.recipe, self._locations({}), exports=exports)
 
     def _request(self, stage: Stage, inputs: Mapping[str, str]) -> StageRequest:
         views = {name: self.store.view(artifact) for name, artifact in inputs.items()}
@@ -355,22 +371,6 @@ class StageRunner:
         )
         self.store.put_record(record, log)
         self.store.set_latest(self.loaded.recipe.name, report.id, report.key)
-
-
-def _addressed(settled: Settled, recipe: Path) -> Settled:
-    """Insert the target's and the recipe's names into remedies: workers do not know them, nor do
-    shared stages.
-    """
-    report = settled.report
-    return dataclasses.replace(
-        settled,
-        report=dataclasses.replace(
-            report,
-            findings=tuple(
-                addressed(finding, report.target, recipe) for finding in report.findings
-            ),
-        ),
-    )
 
 
 def _result_of(stage: Stage, answer: Answer) -> StageResult:

@@ -12,6 +12,7 @@ from onnx import numpy_helper
 
 from convkit.models.graph.loading import load_model
 from convkit.models.graph.provenance import MODULE_KEY, SOURCE_KEY
+from convkit.worker.custom_ops import register_libraries
 
 Values = Mapping[str, np.ndarray]
 
@@ -131,6 +132,7 @@ class Graph:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.log_severity_level = 4
         options.intra_op_num_threads = 1
+        register_libraries(options)
         quiet = onnxruntime.RunOptions()
         quiet.log_severity_level = 4
         try:

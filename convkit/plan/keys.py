@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from typing import Literal
 
 from convkit.codec import Json, encode
+from convkit.plan.custom_ops import custom_ops_of
 from convkit.plan.requests import request_for
 from convkit.plan.stages import Stage
 from convkit.recipe.models import Model, Recipe
 from convkit.store.digests import digest_json
 from convkit.toolchain.requirements import EnvironmentSpec
-from convkit.worker.protocol import PROTOCOL
+from convkit.worker.protocol import PROTOCOL, CustomOps
 
 _ARTIFACT = "artifact "
 # Prefix of the ingredients for files that a stage was observed to read.
@@ -100,6 +101,9 @@ def ingredients(
         "tools": {"python": stage.environment.python} | dict(packages),
         "toolchain": facts.toolchain,
     }
+    declared = custom_ops_of(owner, Contents(owner, own, inputs), exports=stage.kind == "export")
+    if declared != CustomOps():
+        parts["custom_ops"] = encode(declared)
     if stage.computes:
         parts["processor"] = facts.processor
     opened = facts.opened.get(stage.id, {})

@@ -377,4 +377,5 @@ def named_files(recipe: Recipe) -> tuple[str, ...]:
     ]
     files = [file for target in recipe.targets.values() for file in target.files]
     rows = recipe.evaluate.files if recipe.evaluate is not None else ()
-    return tuple(dict.fromkeys([*samples, *prepared, *files, *rows]))
+    operators = [entry.file for entry in recipe.custom_ops if entry.file is not None]
+    return tuple(dict.fromkeys([*samples, *prepared, *files, *rows, *operators]))

@@ -19,6 +19,7 @@ import numpy as np
 import onnx_ir as ir
 
 from convkit.models.graph.traversal import all_names, attribute_graphs, free_name
+from convkit.worker.custom_ops import register_libraries
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -274,5 +275,6 @@ def open_session(
         options.add_session_config_entry(
             "session.model_external_initializers_file_folder_path", str(folder.resolve())
         )
+    register_libraries(options)
     source = str(model) if isinstance(model, Path) else ir.to_proto(model).SerializeToString()
     return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])

@@ -56,6 +56,7 @@ def _named_files(recipe: Json) -> Iterator[tuple[KeyPath, str, Check]]:
     candidates += [(("inputs", i, "sample", "file"), _present) for i in range(count)]
     for i in range(count):
         candidates += _preprocessing_files(recipe, i)
+    candidates += _custom_operators(recipe)
     targets = recipe.get("targets") if isinstance(recipe, dict) else None
     names = list(targets) if isinstance(targets, dict) else []
     candidates += [
@@ -66,6 +67,18 @@ def _named_files(recipe: Json) -> Iterator[tuple[KeyPath, str, Check]]:
         value = _value(recipe, path)
         if isinstance(value, str) and value:
             yield path, value, check
+
+
+def _custom_operators(recipe: Json) -> Iterator[tuple[KeyPath, Check]]:
+    declared = _value(recipe, ("custom_ops",))
+    for i, entry in enumerate(declared if isinstance(declared, list) else ()):
+        path: KeyPath = ("custom_ops", i)
+        if isinstance(entry, str):
+            yield path, factory_fault if ".py:" in entry else _present
+        elif isinstance(entry, Mapping):
+            yield (*path, "translation"), factory_fault
+            if "package" not in entry:
+                yield (*path, "library"), _present
 
 
 def _preprocessing_files(recipe: Json, place: int) -> Iterator[tuple[KeyPath, Check]]:

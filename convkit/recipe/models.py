@@ -13,6 +13,7 @@ from convkit.codec import Json
 from convkit.metrics.registry import DEFAULTS
 from convkit.recipe.bench import Bench, Goals
 from convkit.recipe.consistency import FaultsError
+from convkit.recipe.custom_ops import CustomOp, short_form
 from convkit.recipe.evaluate import Evaluate
 from convkit.recipe.fields import AxisName, Name, PartName, RecipeModel, Seconds, Seed, Text
 from convkit.recipe.join import resolve_join
@@ -58,6 +59,7 @@ __all__ = [
     "Axis",
     "ConfigModel",
     "Constant",
+    "CustomOp",
     "DataAxis",
     "Export",
     "FactoryModel",
@@ -181,6 +183,16 @@ class Recipe(RecipeModel):
     )
     tools: Tools = Field(default_factory=Tools, description="tool versions, as PEP 440 specifiers")
     export: Export = Field(default_factory=Export, description="how the model becomes ONNX")
+    custom_ops: tuple[
+        Annotated[CustomOp, BeforeValidator(short_form, json_schema_input_type=str | CustomOp)], ...
+    ] = Field(
+        (),
+        description=(
+            "custom operators: shared libraries for onnxruntime, and path/to/file.py:function for"
+            " torch's exporters; see docs/how-to/custom-operators.md"
+        ),
+        examples=[["build/libmyops.so", "ops.py:translations"]],
+    )
     axes: dict[AxisName, AnyAxis] = Field(
         default_factory=dict,
         description="symbolic axes and their sizes, by name; from: data for a count of rows",

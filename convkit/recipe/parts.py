@@ -121,6 +121,8 @@ def part_content(recipe: Values, name: str) -> dict[str, Json]:
         content["tools"] = tools
     if (export := part.get("export", recipe.get("export"))) is not None:
         content["export"] = export
+    if "custom_ops" in recipe:
+        content["custom_ops"] = recipe["custom_ops"]
     verify = mapping(recipe.get("verify"))
     content["verify"] = {key: verify[key] for key in _OF_VERIFY if key in verify}
     if "tolerance" in part:

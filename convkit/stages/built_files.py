@@ -12,6 +12,7 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.contract_check import CONTRACT_KEY, check_contract
 from convkit.tensors import Contract
 from convkit.worker.context import StageFailedError
+from convkit.worker.custom_ops import unknown_operator
 from convkit.worker.protocol import BuildResult
 from convkit.worker.sessions import ModelRefusedError
 
@@ -51,10 +52,12 @@ def finish_build(
 
 def refused(error: ModelRefusedError, suspected: Sequence[Finding] = ()) -> list[Finding]:
     """Return the findings for a model that the runtime does not load: the suspected reasons if any,
-    otherwise E205.
+    V103 for an operator that onnxruntime does not know, otherwise E205.
     """
     if any(finding.is_error for finding in suspected):
         return list(suspected)
+    if (unknown := unknown_operator(error)) is not None:
+        return [*suspected, unknown]
     general = Finding(
         "E205",
         f"the runtime refused the model: {error}",

@@ -14,6 +14,7 @@ from convkit.localize.graph import PieceFailedError, read_graph
 from convkit.localize.matching import largest_error
 from convkit.localize.recording import record
 from convkit.localize.search import localize
+from convkit.models.exporters.custom_translations import load_translations
 from convkit.models.exporters.job import WRAPPER, Job
 from convkit.models.graph.files import MODEL_FILE
 from convkit.models.sources import load_model
@@ -79,7 +80,16 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
         return result, found
     context.progress("trying the other exporter", done=0.9)
     opset = opset_of(Path(request.exported) / MODEL_FILE)
-    job = Job(loaded, module, examples, base, opset, request.source.task, context.output)
+    job = Job(
+        loaded,
+        module,
+        examples,
+        base,
+        opset,
+        request.source.task,
+        context.output,
+        load_translations(),
+    )
     expected = {name: recording.output(name) for name in names}
     case = FailingCase(request.case, given, expected, largest_error(expected, computed))
     return result, with_other_exporter(found, request.exporter, job, case)

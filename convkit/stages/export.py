@@ -80,6 +80,7 @@ def _adopt(request: ExportRequest, context: Context) -> tuple[ExportResult, list
 
 def _export(request: ExportRequest, context: Context) -> tuple[ExportResult, list[Finding]]:
     # Only this path needs the torch sources and exporters: an adopted file needs no torch.
+    from convkit.models.exporters.custom_translations import load_translations
     from convkit.models.sources.prepared import Unfit, prepare
     from convkit.models.sources.probe import influences
 
@@ -101,7 +102,16 @@ def _export(request: ExportRequest, context: Context) -> tuple[ExportResult, lis
     )
     context.progress(f"exporting with {request.exporter}", done=0.3)
     with tempfile.TemporaryDirectory(prefix="export-", dir=context.output.parent) as scratch:
-        job = Job(loaded, module, examples, base, request.opset, request.source.task, Path(scratch))
+        job = Job(
+            loaded,
+            module,
+            examples,
+            base,
+            request.opset,
+            request.source.task,
+            Path(scratch),
+            load_translations(),
+        )
         try:
             model, exporter, told = _trace(job, request)
         except StageFailedError as error:

@@ -16,6 +16,7 @@ from convkit.findings.model import Finding
 from convkit.models.sources.generation import Generation, generation_of, tokenizer_files
 from convkit.tensors import Contract, DType, TensorSpec
 from convkit.worker.context import StageFailedError
+from convkit.worker.custom_ops import unknown_operator
 from convkit.worker.protocol import Source
 from convkit.worker.sessions import ModelRefusedError, RunFailedError
 
@@ -202,7 +203,10 @@ class OnnxOriginal:
         try:
             self._session = open_graph(Path(source.path), optimized=optimized)
         except ModelRefusedError as error:
-            raise StageFailedError(f"model.onnx: {error}") from error
+            unknown = unknown_operator(error)
+            raise StageFailedError(
+                f"model.onnx: {error}", [unknown] if unknown is not None else []
+            ) from error
 
     def decisions(self, draw: Callable[[Sizes], Feeds], sizes: Sizes) -> Decisions:  # noqa: ARG002 - a graph has no Python
         """Return nothing: the nodes of a graph are read, not run (`models.graph.decisions`)."""

@@ -138,6 +138,7 @@ def _target_spec(
         names += _GRAPH
     if stage == "verify" and recipe.evaluate is not None:
         names += _SCORING
+    names += _operator_packages(recipe)
     for name in names:
         # A choice for a package also applies to its build for another device.
         if name not in choices and (plain := name.removesuffix("-gpu")) in choices:
@@ -172,6 +173,7 @@ def diagnosis_spec(
     if target is not None:
         choices |= _choices(recipe.targets[target].tools, f"{target_key(target)}.tools")
         names += runtimes()[recipe.targets[target].runtime].tools
+    names += _operator_packages(recipe)
     for name in names:
         if name in versions:
             choices[name] = _Choice(f"=={versions[name]}", "the environment of the original")
@@ -206,6 +208,7 @@ def _export_spec(recipe: Recipe, target: str | None) -> EnvironmentSpec:
     if owner is not None and target is not None:
         choices |= _choices(owner.tools, f"{target_key(target)}.tools")
     names = [*NEEDS[f"export {kind}"], *_model_packages(recipe.model, choices)]
+    names += _operator_packages(recipe)
     if kind != "onnx":  # the reference shares this environment
         names += _preprocessing_packages(recipe)
     if kind == "auto" and "optimum-onnx" in choices:
@@ -224,6 +227,7 @@ def _reference_spec(recipe: Recipe) -> EnvironmentSpec:
     kind = "reference onnx" if recipe.original is None else "export torch"
     choices = _choices(recipe.tools, "tools")
     names = [*NEEDS[kind], *_model_packages(recipe.reference_model, choices)]
+    names += _operator_packages(recipe)
     names += _preprocessing_packages(recipe)
     return _spec(names, choices, {}, _python(recipe.tools, None, None))
 
@@ -270,6 +274,11 @@ def _model_packages(model: Model, choices: Mapping[str, _Choice]) -> list[str]:
         kind != "onnx" and "transformers" in choices
     )
     return [*named, "transformers"] if uses_transformers else named
+
+
+def _operator_packages(recipe: Recipe) -> list[str]:
+    """Return the packages that contain libraries of custom operators."""
+    return [entry.package for entry in recipe.custom_ops if entry.package is not None]
 
 
 def _preprocessing_packages(recipe: Recipe) -> list[str]:

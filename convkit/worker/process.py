@@ -16,6 +16,7 @@ from convkit.runtimes.registry import load_runtime
 from convkit.runtimes.row import Runtime
 from convkit.worker.bootstrap import expose
 from convkit.worker.context import Context, StageFailedError, StageSkippedError
+from convkit.worker.custom_ops import using
 from convkit.worker.imported_versions import imported_versions
 from convkit.worker.jobs import JOBS
 from convkit.worker.memory import peak_memory
@@ -111,7 +112,8 @@ def _run(envelope: Envelope) -> Answer:
         job = JOBS[envelope.job]
         runtime = _runtime(envelope)
         request: object = decode(job.request_type(runtime), envelope.request)
-        result, findings = job.function(runtime)(request, context)
+        with using(envelope.custom_ops):
+            result, findings = job.function(runtime)(request, context)
     except StageSkippedError as error:
         return Answer(PROTOCOL, "skipped", error=str(error))
     except StageFailedError as error:

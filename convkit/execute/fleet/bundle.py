@@ -49,6 +49,11 @@ def _files(loaded: LoadedRecipe) -> Iterator[Path]:
         named["verify.texts"] = recipe.verify.texts
     for target, settings in recipe.targets.items():
         named |= {f"targets.{target}: {file}": file for file in settings.files}
+    named |= {
+        f"custom_ops.{index}": entry.file
+        for index, entry in enumerate(recipe.custom_ops)
+        if entry.file is not None
+    }
     for key, name in named.items():
         place = _place(key, name, dirname)
         yield from _tree(place, "") if place.is_dir() else (place,)

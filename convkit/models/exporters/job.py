@@ -1,7 +1,7 @@
 """An exporter's inputs, and its error for models that cannot meet the contract."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from convkit.models.sources.contract_module import ContractModule
     from convkit.models.sources.probe import Examples, Probe
 
+Translations = Mapping[Callable[..., object], Callable[..., object]]
 # The attribute of ContractModule that contains the model: the first part of every module path that
 # tracers record.
 WRAPPER = "model"
@@ -22,7 +23,7 @@ WRAPPER = "model"
 @dataclasses.dataclass(frozen=True)
 class Job:
     """One export: the model behind its contract, and inputs that it is known to accept. `scratch`
-    is an empty folder.
+    is an empty folder. `translations` maps torch's operators to the functions that write them.
     """
 
     loaded: LoadedModel
@@ -32,6 +33,7 @@ class Job:
     opset: int
     task: str | None
     scratch: Path
+    translations: Translations = dataclasses.field(default_factory=dict)
 
     @property
     def contract(self) -> Contract:

@@ -16,6 +16,7 @@ from convkit.metrics.row_sets import align_rows
 from convkit.models.exporters.job import Job
 from convkit.models.sources.example_sizes import other_sizes
 from convkit.models.sources.torch_dtypes import to_array
+from convkit.worker.custom_ops import register_libraries
 
 # Relative to the outputs' largest magnitude: above the differences between float32 kernels, far
 # below those of a wrong branch.
@@ -119,8 +120,10 @@ class _Runner:
             self._session = ReferenceEvaluator(onnx.load(path))
             self._inputs = set(self._session.input_names)
         else:
+            settings = onnxruntime.SessionOptions()
+            register_libraries(settings)
             self._session = onnxruntime.InferenceSession(
-                str(path), providers=["CPUExecutionProvider"]
+                str(path), settings, providers=["CPUExecutionProvider"]
             )
             self._inputs = {value.name for value in self._session.get_inputs()}
 

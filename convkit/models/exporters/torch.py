@@ -32,6 +32,7 @@ def export(job: Job) -> onnx_ir.Model:
                 opset_version=job.opset,
                 input_names=names,
                 output_names=outputs,
+                custom_translation_table=dict(job.translations) or None,
                 optimize=False,
                 verbose=False,
             )

@@ -12,6 +12,8 @@ _REFUSALS = (
     re.compile(r"operator '(?P<domain>\w+)::(?P<name>\w+)' to ONNX"),
     re.compile(r"No ONNX function found for <OpOverload\(op='(?P<domain>\w+)\.(?P<name>\w+)"),
 )
+# The domains of torch's own operators.
+_OF_TORCH = frozenset({"aten", "prim", "prims", "torch", "quantized"})
 
 
 def untranslated(job: Job, error: str) -> Finding | None:
@@ -30,7 +32,15 @@ def untranslated(job: Job, error: str) -> Finding | None:
         f"the exporter has no translation of {operator}{where} to ONNX opset {job.opset}",
         Place(module=module or None, source=source),
         {"operators": [operator]},
-        Remedy(
-            "Write the model without the operator, or try another exporter or opset under export."
-        ),
+        Remedy(_remedy(match["domain"], operator)),
+    )
+
+
+def _remedy(domain: str, operator: str) -> str:
+    general = "Write the model without the operator, or try another exporter or opset under export."
+    if domain in _OF_TORCH:
+        return general
+    return (
+        f"Declare a translation of {operator}, custom_ops: [path/to/file.py:function], where the"
+        " function returns a mapping from the operator to a function that writes it as ONNX."
     )

@@ -11,6 +11,7 @@ import numpy as np
 
 from convkit.models.contract_check import UNKNOWN_DIMENSION, UNKNOWN_RANK
 from convkit.tensors import Contract, Dimension, DType, TensorSpec
+from convkit.worker.custom_ops import register_libraries
 from convkit.worker.protocol import Fallback
 from convkit.worker.sessions import ModelRefusedError, RunFailedError
 
@@ -48,6 +49,7 @@ def open_graph(path: Path, *, optimized: bool = False) -> "GraphSession":
     settings.graph_optimization_level = level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL
     settings.log_severity_level = 3
     limit_threads(settings)
+    register_libraries(settings)
     try:
         session = onnxruntime.InferenceSession(
             str(path), settings, providers=["CPUExecutionProvider"]

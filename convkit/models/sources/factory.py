@@ -58,19 +58,23 @@ def load(source: Source) -> LoadedModel:
 
 
 def named_callable(
-    file: Path, name: str, place: str = "model.factory.call"
+    file: Path, name: str, place: str = "model.factory.call", *, reuse: bool = False
 ) -> Callable[..., object]:
     """Import a file and return its callable of a name; raises StageFailedError, which names the
-    `place` where a user wrote it.
+    `place` where a user wrote it. With `reuse`, a file that this process has imported is not run
+    again: torch would register its operators anew, under the same names.
     """
-    return _callable(_import(file, place), name, file, place)
+    return _callable(_import(file, place, reuse=reuse), name, file, place)
 
 
-def _import(file: Path, place: str) -> ModuleType:
+def _import(file: Path, place: str, *, reuse: bool) -> ModuleType:
     if not file.is_file():
         raise StageFailedError(f"{place}: there is no file {file}")
     # A unique name that is the same in every process: torch writes it into exported graphs.
     name = f"convkit_factory_{file.stem}_{hashlib.sha256(file.read_bytes()).hexdigest()[:12]}"
+    before = sys.modules.get(name)
+    if reuse and before is not None and before.__file__ == str(file):
+        return before
     spec = source_spec(name, file)
     if spec is None or spec.loader is None:
         raise StageFailedError(f"{place}: {file} is not a Python file")

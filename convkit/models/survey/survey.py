@@ -18,6 +18,7 @@ from convkit.models.survey.trials import FileTrials
 from convkit.models.survey.usage import rounds_activations, usage_of
 from convkit.models.survey.wording import no_start, refused
 from convkit.tensors import Axis, Contract, Dimension, dimension_axes
+from convkit.worker.custom_ops import with_remedy
 from convkit.worker.protocol import SurveyResult
 from convkit.worker.sessions import ModelRefusedError
 
@@ -38,7 +39,7 @@ def survey(model: ir.Model, path: Path, seconds: float) -> SurveyResult:
     try:
         trials = FileTrials(path, seconds)
     except ModelRefusedError as error:
-        return _unrun(stated, variants[0], guesses, [*notes, refused(str(error))])
+        return _unrun(stated, variants[0], guesses, [*notes, refused(with_remedy(error))])
     starts = (find_start(variant, guesses, trials) for variant in variants)
     tried = []
     for start in starts:

@@ -19,6 +19,7 @@ from convkit.precision.quantization.quantize import quantize_file
 from convkit.precision.quantization.sensitivity import Sensitivity, measure_sensitivity
 from convkit.precision.quantization.switched import SwitchedModel
 from convkit.precision.quantization.threads import threads
+from convkit.worker.custom_ops import register_libraries
 from convkit.worker.protocol import Quantization
 
 Feeds = Mapping[str, np.ndarray]
@@ -150,6 +151,7 @@ def _run(model: Path, cases: Mapping[str, JudgedCase]) -> Iterator[tuple[str, Ou
     options.log_severity_level = 3
     if (count := threads()) is not None:
         options.intra_op_num_threads = count
+    register_libraries(options)
     session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     wanted = {argument.name for argument in session.get_inputs()}

@@ -18,6 +18,7 @@ from convkit.precision.decision import with_decision
 from convkit.runtimes.onnxruntime.options import LEVELS, OnnxRuntimeOptions, Optimization
 from convkit.stages.built_files import EXPORTED_FILE, find_model
 from convkit.worker.context import Context
+from convkit.worker.custom_ops import library_files
 from convkit.worker.protocol import CrashRequest, DiagnoseResult, LowPrecision
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ import sys, onnxruntime
 settings = onnxruntime.SessionOptions()
 settings.log_severity_level = 4
 settings.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, sys.argv[2])
+for library in sys.argv[3:]:
+    settings.register_custom_ops_library(library)
 onnxruntime.InferenceSession(sys.argv[1], settings, providers=["CPUExecutionProvider"])
 """
 _LEVEL_NAMES: dict[Optimization, str] = {
@@ -74,6 +77,7 @@ class _Search:
         """Return the exit code of a process that opens a file; negative if a signal ended it."""
         name = _LEVEL_NAMES[level or self._request.options.optimization]
         command = [sys.executable, "-c", _OPEN, str(file), name]
+        command += [str(library) for library, _ in library_files()]
         return subprocess.run(command, capture_output=True, check=False).returncode
 
     def find(self) -> None:

@@ -13,6 +13,7 @@ from typing import Literal
 
 from convkit.codec import Json
 from convkit.findings.model import Finding, Place, Remedy
+from convkit.worker.custom_ops import declaring, is_custom, register_libraries
 from convkit.worker.operators import Operator, Operators
 
 Problem = Literal["kernel", "disagreement", "type", "opset", "format", "operator"]
@@ -91,6 +92,7 @@ def _refusal(probe: str, provider: str) -> tuple[Problem, str] | None:
     options.intra_op_num_threads = 1
     # Constant folding would remove a node of constants.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    register_libraries(options)
     # With a device's provider, nodes may still fall back to the CPU, as in a real session.
     providers = list(dict.fromkeys([provider, "CPUExecutionProvider"]))
     try:
@@ -165,6 +167,8 @@ def _remedy(problem: Problem, refusals: Sequence[Refusal]) -> Remedy:
                 " multiplying by the weight).",
                 {"model.dtype": "float32"},
             )
+        case "operator" if (custom := _custom(refusals)) is not None:
+            return Remedy(declaring(custom))
         case "operator":
             return Remedy(
                 "Export without the operator, or pin a release of the runtime that has it under"
@@ -175,6 +179,12 @@ def _remedy(problem: Problem, refusals: Sequence[Refusal]) -> Remedy:
                 "Cast the operands to a type that the operator supports, or use a different"
                 " release or opset."
             )
+
+
+def _custom(refusals: Sequence[Refusal]) -> str | None:
+    """Return the first operator of a custom domain; None if there is none."""
+    names = (each.operator.name for each in refusals)
+    return next((name for name in names if is_custom(name.rpartition(".")[0])), None)
 
 
 def _too_new(operators: Operators, problem: Problem, message: str) -> Finding:

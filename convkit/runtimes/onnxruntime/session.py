@@ -15,6 +15,7 @@ from convkit.runtimes.onnxruntime.kernels import check_operators
 from convkit.runtimes.onnxruntime.options import LEVELS, OnnxRuntimeOptions, Optimization
 from convkit.runtimes.onnxruntime.profile import fallbacks_in_profile, read_profile
 from convkit.worker.context import Context, StageFailedError, StageSkippedError
+from convkit.worker.custom_ops import register_libraries
 from convkit.worker.operators import Operators
 from convkit.worker.protocol import BuildRequest, Device, Fallback
 from convkit.worker.sessions import ModelRefusedError, OpenedModel
@@ -170,6 +171,7 @@ def _settings(options: OnnxRuntimeOptions) -> "onnxruntime.SessionOptions":
     # Errors only: relevant warnings are obtained from the session.
     settings.log_severity_level = 3
     limit_threads(settings)
+    register_libraries(settings)
     return settings
 
 

@@ -19,6 +19,7 @@ from convkit.worker.protocol.bench import (
     Profile,
     Timing,
 )
+from convkit.worker.protocol.custom_ops import CustomOps, OperatorLibrary, Translation
 from convkit.worker.protocol.envelope import PROTOCOL, Answer, Envelope, JobKind, Outcome, StageKind
 from convkit.worker.protocol.evaluation import Disagreement, Evaluation, EvaluationMetrics
 from convkit.worker.protocol.join import (
@@ -139,6 +140,7 @@ __all__ = [
     "CompareRequest",
     "CompareResult",
     "CrashRequest",
+    "CustomOps",
     "Device",
     "DiagnoseRequest",
     "DiagnoseResult",
@@ -176,6 +178,7 @@ __all__ = [
     "ModuleTypes",
     "OmittedCase",
     "OperatorCost",
+    "OperatorLibrary",
     "OptionsT",
     "Order",
     "Original",
@@ -210,6 +213,7 @@ __all__ = [
     "SurveyResult",
     "TensorMetrics",
     "Timing",
+    "Translation",
     "TrialKind",
     "UnmatchedRow",
     "UnpaddedMetrics",

@@ -5,6 +5,7 @@ from typing import Literal
 
 from convkit.codec import Json
 from convkit.findings.model import Finding
+from convkit.worker.protocol.custom_ops import CustomOps
 
 PROTOCOL = 1
 
@@ -38,6 +39,7 @@ class Envelope:
     implementation; `runtime_folder` is where to import it from if it is not part of convkit. The
     worker exits when the process `parent_pid` is gone. `expected` maps normalized package names to
     the versions its environment must have: importing any other version fails the stage.
+    `custom_ops` are registered in every session of onnxruntime that the job opens.
     """
 
     protocol: int
@@ -50,6 +52,7 @@ class Envelope:
     threads: int | None = None
     parent_pid: int | None = None
     expected: dict[str, str] = dataclasses.field(default_factory=dict)
+    custom_ops: CustomOps = dataclasses.field(default_factory=CustomOps)
 
 
 Outcome = Literal["done", "broken", "skipped"]

@@ -1,0 +1,31 @@
+"""Operators that the user's own code or a package adds to onnxruntime and to the exporter."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class OperatorLibrary:
+    """A shared library that onnxruntime registers before it opens a model.
+
+    `path` is a file; with `package`, the name of a file in that installed package, in which *
+    stands for any text.
+    """
+
+    path: str
+    package: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Translation:
+    """A function in a Python file that tells torch's exporters how to write operators."""
+
+    path: str
+    function: str
+
+
+@dataclasses.dataclass(frozen=True)
+class CustomOps:
+    """What a recipe declares as `custom_ops`, in its order."""
+
+    libraries: tuple[OperatorLibrary, ...] = ()
+    translations: tuple[Translation, ...] = ()

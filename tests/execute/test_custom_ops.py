@@ -1,0 +1,189 @@
+"""Models with operators of onnxruntime-extensions, which onnxruntime alone does not know."""
+
+import hashlib
+import importlib.metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+import yaml
+
+import convkit
+from convkit.errors import ModelFileError, RecipeError
+from convkit.execute.bench_requests import original_envelope, target_envelope
+from convkit.execute.facts import gather
+from convkit.execute.fleet.bundle import bundle_of
+from convkit.execute.run import RunOptions, RunOutcome, run_recipe
+from convkit.findings.model import Finding
+from convkit.home import Home
+from convkit.plan.keys import ingredients, stage_key
+from convkit.plan.stages import plan_stages
+from convkit.recipe.loading import load_recipe
+from convkit.recipe.parts import part_content
+from convkit.worker.context import StageFailedError
+from convkit.worker.custom_ops import library_files, unknown_operator, using, with_remedy
+from convkit.worker.protocol import CustomOps, OperatorLibrary
+
+GRAPH = """<ir_version: 8, opset_import: ["": 17, "ai.onnx.contrib": 1]>
+g (float[batch,8] x) => (float[batch,8] y) <float[batch,8] n, float[batch,8] p>
+{ n, p = ai.onnx.contrib.NegPos(x)
+  y = Sub(p, n) }"""
+OPERATORS = """
+def symbolic():
+    pass
+"""
+
+
+def library() -> Path:
+    package = importlib.metadata.distribution("onnxruntime-extensions")
+    (name,) = [file for file in package.files or () if file.match("_extensions_pydll*.so")]
+    return Path(str(package.locate_file(name)))
+
+
+def recipe(folder: Path, **changes: Any) -> Path:
+    onnx.save(onnx.parser.parse_model(GRAPH), folder / "given.onnx")
+    (folder / "ops.py").write_text(OPERATORS)
+    content = {
+        "schema": 1,
+        "name": "custom",
+        "model": {"onnx": "given.onnx"},
+        "axes": {"batch": {"min": 1, "typical": 2, "max": 3}},
+        "inputs": [{"name": "x", "dtype": "float32", "shape": ["batch", 8]}],
+        "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 8]}],
+        "verify": {"tolerance": {"max_abs": 1e-6}, "ladder": "quick"},
+        "targets": {"ort": {"runtime": "onnxruntime"}},
+    }
+    path = folder / "recipe.yaml"
+    path.write_text(yaml.safe_dump(content | changes, sort_keys=False))
+    return path
+
+
+def run(path: Path) -> RunOutcome:
+    home = Home.find(path.parent / "home")
+    return run_recipe(RunOptions(recipe=path, home=home, toolchain="host", track=False))
+
+
+def findings(outcome: RunOutcome) -> dict[str, Finding]:
+    return {each.code: each for stage in outcome.record.stages for each in stage.findings}
+
+
+def test_a_graph_runs_with_the_library_that_its_recipe_declares(tmp_path: Path) -> None:
+    (tmp_path / "libops.so").symlink_to(library())
+    path = recipe(tmp_path, custom_ops=["libops.so"])
+    outcome = run(path)
+    assert outcome.record.targets[0].status == "verified", findings(outcome)
+    provenance = (outcome.folder / "provenance.json").read_text()
+    assert hashlib.sha256(library().read_bytes()).hexdigest() in provenance
+    x = np.array([[-1, 2, -3, 4, -5, 6, -7, 8]], "float32")
+    session = convkit.load(outcome.folder / "models" / "ort", custom_ops=[tmp_path / "libops.so"])
+    assert session(x=x)["y"].tolist() == np.abs(x).tolist()
+    with pytest.raises(ModelFileError, match=r"ai\.onnx\.contrib:NegPos.*custom_ops=\["):
+        convkit.load(outcome.folder / "models" / "ort")
+
+
+def test_an_undeclared_operator_is_named_with_the_way_to_declare_it(tmp_path: Path) -> None:
+    found = findings(run(recipe(tmp_path)))
+    assert "ai.onnx.contrib" in found["V103"].message
+    assert "NegPos" in found["V103"].message
+    assert "custom_ops: [path/to/library.so]" in str(found["V103"].remedy)
+
+
+def test_a_library_that_does_not_load_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "libops.so").write_text("not a library")
+    path = recipe(tmp_path, custom_ops=["libops.so"])
+    message = findings(run(path))["E322"].message
+    assert "libops.so" in message
+    assert "onnxruntime cannot load it" in message
+
+
+def test_a_library_that_a_package_lacks_is_refused_with_those_it_has() -> None:
+    missing = OperatorLibrary("*/libother.so", "onnxruntime-extensions")
+    with using(CustomOps((missing,))), pytest.raises(StageFailedError, match="_extensions_pydll"):
+        library_files()
+    absent = OperatorLibrary("lib.so", "convkit-tests-no-such-package")
+    with using(CustomOps((absent,))), pytest.raises(StageFailedError, match="is not installed"):
+        library_files()
+
+
+def test_the_content_of_a_library_is_part_of_every_key(tmp_path: Path) -> None:
+    (tmp_path / "libops.so").write_text("one")
+    path = recipe(tmp_path, custom_ops=["libops.so"])
+
+    def keys() -> dict[str, str]:
+        loaded = load_recipe(path)
+        stages = plan_stages(loaded.recipe)
+        home = Home.find(tmp_path / "home")
+        facts = gather(loaded, stages, home, "host", lambda _: None).facts
+        needs = dict.fromkeys((stage.id for stage in stages), "")
+        found = {}
+        for stage in stages:
+            parts = ingredients(stage, loaded.recipe, facts, needs)
+            assert parts is not None
+            found[stage.id] = stage_key(parts)
+        return found
+
+    before = keys()
+    assert keys() == before
+    (tmp_path / "libops.so").write_text("another")
+    after = keys()
+    assert all(before[stage] != after[stage] for stage in before)
+
+
+def test_malformed_declarations_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "libops.so").write_text("")
+    for entry, message in {
+        "ops.txt": r"custom_ops.*ops\.txt.*shared library",
+        "absent.so": r"found no file 'absent\.so'",
+        "ops.py:absent": "does not define 'absent'",
+    }.items():
+        path = recipe(tmp_path, custom_ops=[entry])
+        with pytest.raises(RecipeError, match=message):
+            load_recipe(path)
+    both = {"library": "libops.so", "translation": "ops.py:symbolic"}
+    path = recipe(tmp_path, custom_ops=[both])
+    with pytest.raises(RecipeError, match="either library or translation"):
+        load_recipe(path)
+
+
+def test_benchmarks_and_fleets_get_the_libraries(tmp_path: Path) -> None:
+    (tmp_path / "libops.so").write_text("")
+    path = recipe(tmp_path, custom_ops=["libops.so", "ops.py:symbolic"])
+    loaded, home = load_recipe(path), Home.find(tmp_path / "home")
+    declared = CustomOps((OperatorLibrary(str(tmp_path / "libops.so")),))
+    target = target_envelope(loaded, home, "ort", tmp_path, tmp_path, tmp_path, (), "", 1)
+    original = original_envelope(loaded, home, tmp_path, (), "", 1, {})
+    assert target.custom_ops == original.custom_ops == declared
+    assert {"libops.so", "ops.py"} <= bundle_of(loaded).files.keys()
+
+
+def test_parts_have_the_custom_operators_of_the_whole() -> None:
+    content = {
+        "schema": 1,
+        "name": "whole",
+        "custom_ops": ["libops.so"],
+        "parts": {"one": {"model": {"onnx": "one.onnx"}}},
+    }
+    assert part_content(content, "one")["custom_ops"] == ["libops.so"]
+
+
+@pytest.mark.parametrize(
+    ("message", "named"),
+    [
+        ("Fatal error: my-lib:Scale(-1) is not a registered function/op", True),
+        ("Fatal error: com.microsoft:Later(-1) is not a registered function/op", False),
+        ("Protobuf parsing failed", False),
+    ],
+)
+def test_only_operators_of_custom_domains_are_to_be_declared(message: str, *, named: bool) -> None:
+    assert (unknown_operator(message) is not None) == named
+    assert ("custom_ops" in with_remedy(message)) == named
+
+
+def test_the_package_of_a_library_is_installed_where_models_run(tmp_path: Path) -> None:
+    library = {"package": "onnxruntime-extensions", "library": "*/_extensions_pydll*"}
+    path = recipe(tmp_path, custom_ops=[library], tools={"onnxruntime-extensions": "==0.15.*"})
+    for stage in plan_stages(load_recipe(path).recipe):
+        assert "onnxruntime-extensions==0.15.*" in stage.environment.requirements, stage.id
