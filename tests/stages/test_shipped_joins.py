@@ -135,7 +135,7 @@ def test_boxes_in_another_format_are_named(tmp_path):
 
 KEPT = "self.model = rt_detr.model\n"
 OTHER_LEVEL = """        anchors = self.model.anchors.clone()
-        anchors[:, 64:80, 2:] += 0.7  # the second level's sizes
+        anchors[:, :64, 2:] += 0.7  # the first level's sizes
         self.model.anchors = anchors
 """
 OTHER_STRIDES = """        self.model.config.feat_strides = [16, 8, 32]
@@ -146,7 +146,7 @@ OTHER_STRIDES = """        self.model.config.feat_strides = [16, 8, 32]
 @pytest.mark.parametrize(
     ("fault", "where"),
     [
-        pytest.param(OTHER_LEVEL, "32 of 336 values, inside [:, 64:80, 2:4]", id="one level"),
+        pytest.param(OTHER_LEVEL, "128 of 336 values, inside [:, 0:64, 2:4]", id="one level"),
         pytest.param(OTHER_STRIDES, "inside [:, 0:80, :]", id="strides"),
     ],
 )
