@@ -30,7 +30,7 @@ def parts_at_fault(
     """Return what makes the first wrong case wrong; None if no case is.
 
     C514 names the part whose replacement by the original mends it, or, if none alone does, the
-    parts whose errors add up. C510: even the originals of all parts miss the limits.
+    parts that do together. C510: even the originals of all parts miss the limits.
     """
     off = next(
         (case for case in cases if case.outputs and not _is_right(case.outputs, limits)), None
@@ -131,9 +131,9 @@ def _several_parts(parts: Sequence[str], left: Mapping[str, float], case: str) -
     listed = f"{', '.join(others)} and {last}"
     return Finding(
         "C514",
-        f"the errors of parts {listed} add up in case {case!r}: with the originals in place of all"
-        f" of them, every output is within its tolerance, but not with one alone; {parts[0]!r}"
-        " contributes most",
+        f"parts {listed} make the difference together in case {case!r}: with the originals in place"
+        f" of all of them, every output is within its tolerance, but not with one alone;"
+        f" {parts[0]!r} contributes most",
         Place(case=case),
         {"parts": list(parts), "proven": True, "left": {name: left[name] for name in parts}},
         Remedy(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_parts import CELL, HEAD, recipe, tensor, whole, write
+from small_parts import HEAD, recipe, tensor, whole, write
 from test_low_precision import found, run
 
 import convkit
@@ -215,33 +215,6 @@ def test_a_part_that_overflows_on_what_the_others_produce_is_named(
     (finding,) = found(outcome, "C514")
     assert "part 'head'" in finding.message
     assert finding.evidence["proven"] is True
-
-
-@pytest.mark.slow
-def test_parts_whose_errors_add_up_are_named_together(home: Path, tmp_path: Path) -> None:
-    """Two parts of a single step, each off by one percent; the whole may be off by half of that."""
-    content = recipe()
-    del content["original"]
-    content["targets"]["ort"]["tolerance"] = {"nrmse": 0.005}
-    for name in ("cell", "head"):
-        content["parts"][name]["original"] = {"onnx": f"{name}.onnx"}
-        content["parts"][name]["model"] = {"onnx": f"other-{name}.onnx"}
-        content["parts"][name]["targets"] = {
-            "ort": {"runtime": "onnxruntime", "tolerance": {"nrmse": 0.1}}
-        }
-    others = {
-        "other-cell": CELL.replace("next = Add(c, bias)", """close = Add(c, bias)
-    larger = Constant<value_float=1.01>()
-    next = Mul(close, larger)"""),
-        "other-head": HEAD.replace("2.0", "2.02"),
-    }  # fmt: skip
-    outcome = run(write(tmp_path, content, **others), home)
-    assert targets(outcome)["ort/head"].status == "verified"
-    assert targets(outcome)["ort/cell"].status == "verified"
-    (finding,) = found(outcome, "C514")
-    assert "the errors of parts 'cell' and 'head' add up" in finding.message
-    assert finding.evidence["parts"] == ["cell", "head"]
-    assert targets(outcome)["ort"].status == "failed"
 
 
 def test_a_tolerance_that_the_originals_miss_blames_no_part(home: Path, tmp_path: Path) -> None:
