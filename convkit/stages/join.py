@@ -14,7 +14,7 @@ from convkit.joined.flow import Wiring
 from convkit.joined.session import JoinedSession
 from convkit.runtimes.registry import load_runtime
 from convkit.stages.built_model import BuiltModel
-from convkit.stages.join_blame import part_at_fault
+from convkit.stages.join_blame import parts_at_fault
 from convkit.stages.verification import Opened, Subject, verify
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.jobs import JOBS
@@ -25,8 +25,8 @@ from convkit.worker.sessions import ModelRefusedError, RuntimeSession
 def run(request: JoinRequest, context: Context) -> tuple[VerifyResult, list[Finding]]:
     """Verify the joined parts like one built model (see `verification.verify`).
 
-    If an output is outside its limits, C514 names the part that makes it so. Raises
-    StageFailedError if a part's runtime cannot take part in a joined run.
+    If an output is outside its limits, C514 names the parts that make it so, or C510 says that no
+    built part does. Raises StageFailedError if a part's runtime cannot take part in a joined run.
     """
     whole: VerifyRequest[None] = VerifyRequest(
         contract=request.contract,
@@ -83,10 +83,10 @@ class _JoinedParts:
     def explain(
         self, cases: Sequence[CaseMetrics], collapsed: Sequence[Finding], verification: BuiltModel
     ) -> list[Finding]:
-        """Return the part that makes an output wrong, if one alone does."""
+        """Return which parts make an output wrong, if one is."""
         del collapsed
         assert self._session is not None
-        found = part_at_fault(
+        found = parts_at_fault(
             self._session, self._request.limits, cases, Path(self._request.reference), verification
         )
         return [found] if found is not None else []

@@ -1,5 +1,6 @@
 """Checks that the originals of the parts, joined as the recipe says, give what the original of the
-whole gives; if not, finds the change to the recipe's `join` that makes them agree.
+whole gives; if not, finds the change to the parts' weights or to the recipe's `join` that makes
+them agree.
 """
 
 import dataclasses
@@ -16,8 +17,10 @@ from convkit.joined.flow import Wiring
 from convkit.joined.trace import write_call
 from convkit.metrics.row_sets import compare_outputs
 from convkit.stages.join_original import JoinedOriginal
+from convkit.stages.join_state import Difference, differences, exchanged
 from convkit.stages.join_values import other_conventions
 from convkit.stages.join_wiring import Change, changes
+from convkit.stages.original import Original, TorchOriginal
 from convkit.stages.step_agreement import share
 from convkit.tensors import Contract
 from convkit.worker.context import Context
@@ -32,20 +35,23 @@ _HALF_NOISE = 0.05
 _LEFT = 0.01
 # Enough for every pair of inputs in a model of a dozen parts; each trial is one run of the whole.
 _MOST_TRIALS = 400
+# If more tensors differ, the weights are others altogether: none is tried alone.
+_MOST_TENSORS = 16
 
 
 def agreement(
     joined: JoinedOriginal,
+    whole: Original | None,
     cases: Sequence[CaseRecord],
     context: Context,
     *,
-    is_whole: bool,
     half: bool,
 ) -> list[Finding]:
     """Run the joined originals on every case, write what each call returned, and compare.
 
-    `is_whole`: the cases' outputs come from an original of the whole. Findings: C511 to C513 if a
-    change of the join removes the difference, C510 if none does.
+    `whole` is the original that the cases' outputs come from; None if they come from the joined
+    originals themselves. Findings: C517 if the original's weights or constants remove the
+    difference, C511 to C516 if a change of the join does, C510 if nothing does.
     """
     limit = _HALF_NOISE if half else _NOISE
     off: list[_Case] = []
@@ -63,9 +69,9 @@ def agreement(
         except RunFailedError as error:
             return [_refused(record.name, str(error))]
         worst = max(case.measured(found), key=_share)
-        if is_whole and not _share(worst) <= limit:
+        if whole is not None and not _share(worst) <= limit:
             off.append(dataclasses.replace(case, values=values, worst=worst))
-    return [_explained(joined, off, limit, context)] if off else []
+    return [_explained(joined, whole, off, limit, context)] if off else []
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,13 +112,21 @@ def _share(metrics: TensorMetrics) -> float:
 
 
 def _explained(
-    joined: JoinedOriginal, off: Sequence[_Case], limit: float, context: Context
+    joined: JoinedOriginal,
+    whole: Original | None,
+    off: Sequence[_Case],
+    limit: float,
+    context: Context,
 ) -> Finding:
     """Return why the originals differ: the change that makes them agree in every case."""
     context.progress("looking for what is wrong in the join")
     first = off[0]
     assert first.worst is not None
     allowed = max(limit, _LEFT * min(_share(first.worst), 1.0))
+    if isinstance(whole, TorchOriginal):
+        found = differences(joined.modules, whole.module)
+        if (state := _other_state(joined, found, (first, off[-1]), allowed)) is not None:
+            return state
     for change in itertools.islice(_trials(joined.wiring, first), _MOST_TRIALS):
         if all(_error(joined, change, case) <= allowed for case in (first, off[-1])):
             return _cause(change, first, _error(joined, change, first))
@@ -124,6 +138,48 @@ def _explained(
         {"error": _share(first.worst)},
         Remedy("Compare `join` and the parts' own code with how the original calls its parts."),
     )
+
+
+def _other_state(
+    joined: JoinedOriginal, found: Sequence[Difference], cases: Sequence[_Case], allowed: float
+) -> Finding | None:
+    """Return C517 if the originals agree once the parts have the tensors of the whole."""
+
+    def error(exchange: Sequence[Difference]) -> float:
+        with exchanged(exchange):
+            return max(_error(joined, _nothing(joined.wiring), case) for case in cases)
+
+    if not found or not error(found) <= allowed:
+        return None
+    alone = found if len(found) <= _MOST_TENSORS else ()
+    needed = next(([each] for each in alone if error([each]) <= allowed), found)
+    first, *others = needed
+    case = cases[0]
+    assert case.worst is not None
+    message = (
+        f"{first.own.path!r} of part {first.part!r} has other values than"
+        f" {first.original.path!r} of the original: {first.where}"
+    )
+    if others:
+        message += f"; so do {len(others)} more weights or constants"
+    return Finding(
+        "C517",
+        f"{message}. {_difference(case)} in case {case.name!r}; with the original's values, the"
+        " joined parts agree with it",
+        Place(tensor=case.worst.output, module=first.own.path, case=case.name),
+        {
+            "proven": True,
+            "before": _share(case.worst),
+            "after": error(needed),
+            "part": first.part,
+            "tensors": [each.own.path for each in needed],
+        },
+        Remedy(f"Load or compute {first.own.path} of part {first.part!r} as the original does."),
+    )
+
+
+def _nothing(wiring: Wiring) -> Change:
+    return Change("", wiring.flow, "", "")
 
 
 def _trials(wiring: Wiring, case: _Case) -> Iterator[Change]:

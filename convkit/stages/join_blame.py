@@ -1,7 +1,8 @@
-"""Which built part makes the joined outputs wrong: with the original's outputs in place of that
-part's, every output must be within its limits.
+"""Which built parts make the joined outputs wrong: with the original's outputs in place of those
+parts', every output must be within its limits.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.joined.flow import calls_of
 from convkit.joined.session import JoinedSession
 from convkit.joined.trace import read_call
-from convkit.metrics.limits import problems
+from convkit.metrics.limits import overshoot, problems
 from convkit.metrics.row_sets import compare_outputs
 from convkit.stages.built_model import BuiltModel
 from convkit.worker.protocol import Call, CaseMetrics, TensorMetrics
@@ -19,15 +20,17 @@ from convkit.worker.sessions import RunFailedError
 Limits = Mapping[str, dict[str, float]]
 
 
-def part_at_fault(
+def parts_at_fault(
     session: JoinedSession,
     limits: Limits,
     cases: Sequence[CaseMetrics],
     reference: Path,
     verification: BuiltModel,
 ) -> Finding | None:
-    """Return C514 for the part whose replacement by the original mends the first wrong case; None
-    if nothing is wrong, or if no part alone makes it so.
+    """Return what makes the first wrong case wrong; None if no case is.
+
+    C514 names the part whose replacement by the original mends it, or, if none alone does, the
+    parts that do together. C510: even the originals of all parts miss the limits.
     """
     off = next(
         (case for case in cases if case.outputs and not _is_right(case.outputs, limits)), None
@@ -35,11 +38,19 @@ def part_at_fault(
     if off is None:
         return None
     trial = _Replacement(session, limits, reference, off.case, verification)
-    for name in dict.fromkeys(call.part for call in calls_of(session.wiring.flow)):
+    names = list(dict.fromkeys(call.part for call in calls_of(session.wiring.flow)))
+    for name in names:
         if trial.mends({name}):
-            alone = not trial.mends(set(session.wiring.parts) - {name})
-            return _finding(name, off.case, is_wrong_alone=alone)
-    return None
+            alone = not trial.mends(set(names) - {name})
+            return _one_part(name, off.case, is_wrong_alone=alone)
+    if not trial.mends(set(names)):
+        return _no_part(off.case)
+    left = {name: trial.overshoot({name}) for name in names}
+    together = set(names)
+    for name in sorted(names, key=lambda name: left[name], reverse=True):
+        if trial.mends(together - {name}):  # what helps least is left out first
+            together.remove(name)
+    return _several_parts(sorted(together, key=lambda name: left[name]), left, off.case)
 
 
 class _Replacement:
@@ -58,9 +69,26 @@ class _Replacement:
         self._reference = reference
         self._case = case
         self._verification = verification
+        self._known: dict[frozenset[str], Sequence[TensorMetrics]] = {}
 
     def mends(self, parts: set[str]) -> bool:
         """Say whether every output is within its limits if the original stands in for `parts`."""
+        measured = self._measured(frozenset(parts))
+        return bool(measured) and _is_right(measured, self._limits)
+
+    def overshoot(self, parts: set[str]) -> float:
+        """Return the factor by which the errors must still shrink; infinity if there is none."""
+        measured = self._measured(frozenset(parts))
+        factors = (overshoot(each, self._limits[each.output]) for each in measured)
+        return max(factors, default=math.inf)
+
+    def _measured(self, parts: frozenset[str]) -> Sequence[TensorMetrics]:
+        """Return how the outputs differ with the originals of `parts`; nothing if the run fails."""
+        if parts not in self._known:
+            self._known[parts] = self._run(parts)
+        return self._known[parts]
+
+    def _run(self, parts: frozenset[str]) -> Sequence[TensorMetrics]:
         wiring = self._session.wiring
 
         def run(call: Call, number: int, feeds: Feeds) -> Feeds:
@@ -72,17 +100,16 @@ class _Replacement:
         try:
             found = wiring.run(dict(self._verification.feeds(self._case)), run)
         except RunFailedError:
-            return False
+            return ()
         expected = self._verification.expected(self._case)
-        measured = compare_outputs(wiring.contract, expected, found, lambda _: None)
-        return _is_right(measured, self._limits)
+        return compare_outputs(wiring.contract, expected, found, lambda _: None)
 
 
 def _is_right(measured: Sequence[TensorMetrics], limits: Limits) -> bool:
     return not any(problems(each, limits[each.output]) for each in measured)
 
 
-def _finding(part: str, case: str, *, is_wrong_alone: bool) -> Finding:
+def _one_part(part: str, case: str, *, is_wrong_alone: bool) -> Finding:
     how = (
         "it is wrong even on the original's values"
         if is_wrong_alone
@@ -95,4 +122,36 @@ def _finding(part: str, case: str, *, is_wrong_alone: bool) -> Finding:
         Place(case=case),
         {"part": part, "proven": True, "wrong_alone": is_wrong_alone},
         Remedy(f"Correct part {part!r}: see its own verification, or give it a higher precision."),
+    )
+
+
+def _several_parts(parts: Sequence[str], left: Mapping[str, float], case: str) -> Finding:
+    """`parts`: the one whose replacement helps most comes first."""
+    *others, last = map(repr, parts)
+    listed = f"{', '.join(others)} and {last}"
+    return Finding(
+        "C514",
+        f"parts {listed} make the difference together in case {case!r}: with the originals in place"
+        f" of all of them, every output is within its tolerance, but not with one alone;"
+        f" {parts[0]!r} contributes most",
+        Place(case=case),
+        {"parts": list(parts), "proven": True, "left": {name: left[name] for name in parts}},
+        Remedy(
+            f"Give part {parts[0]!r} a higher precision for this target, then the next one. If"
+            " the joined outputs are good enough for the task, judge them with `evaluate`, or set"
+            " the whole's tolerance to what you accept."
+        ),
+    )
+
+
+def _no_part(case: str) -> Finding:
+    return Finding(
+        "C510",
+        f"no built part makes the difference in case {case!r}: the parts' originals, joined, miss"
+        " the tolerance of the whole, too",
+        Place(case=case),
+        remedy=Remedy(
+            "Compare the parts' code with the original's. If they compute the same in a different"
+            " order, the tolerance of the whole must allow for that rounding."
+        ),
     )

@@ -2,16 +2,19 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from convkit.cases.case import Feeds
 from convkit.cases.decisions import Decisions, Sizes
 from convkit.cases.facts import ModelFacts
 from convkit.joined.flow import Wiring
 from convkit.models.sources.generation import Generation
-from convkit.stages.original import Original, open_original
+from convkit.stages.original import Original, TorchOriginal, open_original
 from convkit.tensors import Contract
 from convkit.worker.protocol import Call, JoinedOriginals
+
+if TYPE_CHECKING:
+    import torch
 
 
 class JoinedOriginal:
@@ -26,6 +29,15 @@ class JoinedOriginal:
         self._parts: dict[str, Original] = {
             part.name: open_original(part.source, part.contract, optimized=optimized)
             for part in joined.parts
+        }
+
+    @property
+    def modules(self) -> "dict[str, torch.nn.Module]":
+        """The parts that are torch modules."""
+        return {
+            name: part.module
+            for name, part in self._parts.items()
+            if isinstance(part, TorchOriginal)
         }
 
     @property

@@ -93,6 +93,11 @@ class TorchOriginal:
         self._module = ContractModule(loaded, contract, source.omit)
 
     @property
+    def module(self) -> "torch.nn.Module":
+        """The model itself."""
+        return self._module.model
+
+    @property
     def size_bytes(self) -> int:
         """The size of the parameters and buffers; those that share storage count once."""
         tensors = [*self._module.parameters(), *self._module.buffers()]

@@ -53,7 +53,7 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
     Findings: N103 if the original returns NaN, C112 for an input without influence, C205 and C207
     for outputs that differ from the declared ones, N303 for a random original, N305 for one that
     depends on padding, C501 to C503 for one whose steps give other outputs than one pass, C510 to
-    C513 for one whose joined parts differ from the whole, C520 to C527 for constants that its
+    C517 for one whose joined parts differ from the whole, C520 to C527 for constants that its
     processor does not have. Raises StageFailedError if the original rejects a case of the ladder.
     """
     context.progress("loading the original model")
@@ -86,8 +86,8 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
     half = any(dtype in _HALF for dtype in _dtypes(request))
     if joined is not None:
         ladder = [record for record in records if record.kind == "ladder"]
-        is_whole = request.source is not None
-        stage.findings += agreement(joined, ladder, context, is_whole=is_whole, half=half)
+        whole = own if request.source is not None else None
+        stage.findings += agreement(joined, whole, ladder, context, half=half)
     invariance = run_original(original, made_from, context, budget, half=half)
     looped: tuple[CaseRecord, ...] = ()
     if request.steps is not None:

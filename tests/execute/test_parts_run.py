@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_parts import HEAD, recipe, tensor, write
+from small_parts import HEAD, recipe, tensor, whole, write
 from test_low_precision import found, run
 
 import convkit
@@ -215,3 +215,31 @@ def test_a_part_that_overflows_on_what_the_others_produce_is_named(
     (finding,) = found(outcome, "C514")
     assert "part 'head'" in finding.message
     assert finding.evidence["proven"] is True
+
+
+def test_a_tolerance_that_the_originals_miss_blames_no_part(home: Path, tmp_path: Path) -> None:
+    """The whole rounds otherwise than its parts, by less than a wrong join would."""
+    content = recipe()
+    content["targets"]["ort"]["tolerance"] = {"nrmse": 1e-5}
+    outcome = run(write(tmp_path, content, whole=whole().replace("2.0", "2.001")), home)
+    assert targets(outcome)["ort"].status == "failed"
+    (finding,) = found(outcome, "C510")
+    assert "no built part makes the difference" in finding.message
+
+
+def test_goals_are_judged_on_the_joined_model_alone(
+    sound: RunOutcome, path: Path, home: Path, tmp_path: Path
+) -> None:
+    content = recipe() | {"goals": {"size": "<= 0.001x original"}}
+    wanted = load_recipe(write(tmp_path, content))
+    record = run_bench(
+        sound.folder,
+        wanted,
+        Home(home),
+        lambda stages: recorded_tools(recorded_resolutions(sound.folder, stages)),
+        Bench(sizes=("typical",), seconds=0.01),
+        Silence(),
+    ).record
+    assert [(goal.target, goal.status) for goal in record.goals] == [("ort", "missed")]
+    assert record.exit_code == 1
+    assert [each.code for each in record.findings] == ["E401"]

@@ -133,6 +133,33 @@ def test_boxes_in_another_format_are_named(tmp_path):
     assert "center and size (x, y, width, height) is expected" in finding.message
 
 
+KEPT = "self.model = rt_detr.model\n"
+OTHER_LEVEL = """        anchors = self.model.anchors.clone()
+        anchors[:, :64, 2:] += 0.7  # the first level's sizes
+        self.model.anchors = anchors
+"""
+OTHER_STRIDES = """        self.model.config.feat_strides = [16, 8, 32]
+        self.model.anchors, self.model.valid_mask = self.model.generate_anchors()
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "where"),
+    [
+        pytest.param(OTHER_LEVEL, "128 of 336 values, inside [:, 0:64, 2:4]", id="one level"),
+        pytest.param(OTHER_STRIDES, "inside [:, 0:80, :]", id="strides"),
+    ],
+)
+def test_anchors_that_are_not_the_original_s_are_named(fault, where, tmp_path):
+    edits = [("rt_detr.py", KEPT, KEPT + fault)]
+    [finding] = errors_of(tmp_path, tiny("rt-detr"), edits)
+    assert finding.code == "C517"
+    assert finding.place.module == "model.anchors"
+    assert "'model.anchors' of part 'detector'" in finding.message
+    assert where in finding.message
+    assert finding.evidence["after"] < 1e-4 < finding.evidence["before"]
+
+
 def test_states_that_feed_each_other_are_named(tmp_path):
     content = tiny("silero-vad")
     content["join"][0]["feeds"] = {
