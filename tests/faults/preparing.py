@@ -45,25 +45,13 @@ def recipe(folder: Path, *, fuse: bool = False, **image: Any) -> Path:
     )
 
 
-@fault(
-    code="C521",
-    place="pixels",
-    remedy="scale: 1/255",
-    repaired=APP,
-    source="PT#80133",
-)
+@fault(code="C521", place="pixels", remedy="scale: 1/255", repaired=APP, source="PT#80133")
 def not_divided_by_255(folder: Path) -> Path:
     """an app that feeds pixels from 0 to 255 to a model of values from -1 to 1"""
     return recipe(folder, fuse=True, scale=1.0)
 
 
-@fault(
-    code="C522",
-    place="pixels",
-    remedy="channels: rgb",
-    repaired=APP,
-    source="CT#1843",
-)
+@fault(code="C522", place="pixels", remedy="channels: rgb", repaired=APP, source="CT#1843")
 def blue_first(folder: Path) -> Path:
     """an app that feeds what OpenCV decodes to a model of RGB"""
     return recipe(folder, channels="bgr")
