@@ -52,7 +52,7 @@ UNKNOWN_AND_MISSING_KEYS = (
         "zzz: 9\ntrack: {",
         "zzz",
         "zzz",
-        "(keys: schema, name, description, model, original, tools, export, axes",
+        "(keys: schema, name, description, model, original, tools, export, custom_ops",
     ),
     M(
         "    device: cpu",

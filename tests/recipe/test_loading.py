@@ -111,7 +111,7 @@ class TestMalformedRecipes:
             str(problem)
             == "recipes/bert.yaml:28:16: targets.ort-cpu.precision: found 'float31'; write float32,"
             " float16, bfloat16, {default: float16, keep_float32: [modules] or auto, saturate:"
-            " true} or {quantize: dynamic-int8}"
+            " true} or {quantize: dynamic-int8}; perhaps you meant 'float32'"
         )
 
     def test_all_problems_are_reported_at_once_in_the_order_of_the_text(self):
