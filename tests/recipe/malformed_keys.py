@@ -137,10 +137,10 @@ PRECISIONS = (
     ),
     M(
         "precision: float32",
-        "precision: fp16",
-        "fp16",
+        "precision: int3",
+        "int3",
         "targets.ort-cpu.precision",
-        "found 'fp16'; write float32, float16, bfloat16, {default: float16",
+        "found 'int3'; write float32, float16, bfloat16, {default: float16",
     ),
     M(
         "precision: float32",
