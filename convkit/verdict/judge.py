@@ -32,6 +32,9 @@ from convkit.worker.protocol import (
     VerifyResult,
 )
 
+# Say what makes an output wrong. Without a wrong output they say nothing.
+_EXPLANATIONS = ("N401", "N402", "C510", "C514")
+
 
 def judge(
     recipe: Recipe,
@@ -120,7 +123,7 @@ def _decide(
 def _that_matter(stage_findings: Sequence[Finding], cases: Sequence[CaseVerdict]) -> list[Finding]:
     """Drop findings that explain an error within the tolerance, however wide the tolerance is."""
     off = not all(case.passed for case in cases)
-    return [finding for finding in stage_findings if off or finding.code not in ("N401", "N402")]
+    return [finding for finding in stage_findings if off or finding.code not in _EXPLANATIONS]
 
 
 def _judge_case(
