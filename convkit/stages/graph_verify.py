@@ -12,7 +12,7 @@ from convkit.metrics.parity_cause import parity_cause
 from convkit.precision.decision import with_decision
 from convkit.stages.built_files import EXPORTED_FILE, find_model
 from convkit.stages.built_model import BuiltModel
-from convkit.stages.graph_build import file_tells_all, stated_by_graph, suspected_refusals
+from convkit.stages.graph_build import opens_slowly, stated_by_graph, suspected_refusals
 from convkit.stages.verification import DIVERGED, Opened, first_divergent_case, first_lost, verify
 from convkit.worker.context import Context
 from convkit.worker.operators import Operators, low_type, read_operators
@@ -64,7 +64,7 @@ class BuiltGraph(Generic[OptionsT]):
         self.evidence: Literal["device", "simulated"] = "simulated" if simulated else "device"
         self._device: Device = "cpu" if request.stand_in else request.device
         self.suspected = suspected_refusals(runtime, operators, request)
-        self._file_tells_all = file_tells_all(runtime, operators, self.suspected)
+        self._opens_slowly = opens_slowly(runtime, operators, self.suspected)
 
     def open(self, context: Context) -> Opened:
         """Load the graph, or its simulation instead; raises ModelRefusedError."""
@@ -75,7 +75,7 @@ class BuiltGraph(Generic[OptionsT]):
         # If the simulation replaces a device, the CPU may lack kernels for the type itself.
         contract = (
             stated_by_graph(self._model)[0]
-            if request.stand_in or self._file_tells_all
+            if request.stand_in or self._opens_slowly
             else self._runtime.open(self._model, request.device, request.options).contract()
         )
         context.progress(f"simulating {self._low.default}")

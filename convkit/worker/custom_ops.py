@@ -103,6 +103,7 @@ def declaring(name: str) -> str:
     return (
         f"If {name} is a custom operator, declare the library that implements it:"
         " custom_ops: [path/to/library.so] in the recipe, or custom_ops=[...] for convkit.load."
+        " Otherwise, export without the operator, or use a release that has it."
     )
 
 

@@ -62,6 +62,15 @@ def low_type(operators: Operators | None) -> Literal["float16", "bfloat16"] | No
     return None
 
 
+def low_nodes(operators: Operators | None) -> int:
+    """Return the number of nodes that read or produce a low-precision float type."""
+    return sum(
+        operator.count
+        for operator in (operators.operators if operators is not None else ())
+        if "float16" in operator.types
+    )
+
+
 def write_operators(operators: Operators, folder: Path) -> None:
     """Write the sidecar file next to a model."""
     (folder / OPERATORS_FILE).write_text(

@@ -58,11 +58,7 @@ def blue_first(folder: Path) -> Path:
 
 
 @fault(
-    code="C524",
-    place="pixels",
-    remedy="interpolation: bilinear",
-    repaired=APP,
-    source="https://arxiv.org/abs/2104.11222",
+    code="C524", place="pixels", remedy="interpolation: bilinear", repaired=APP, source="PT#34204"
 )
 def another_interpolation(folder: Path) -> Path:
     """an app that resizes with the nearest pixels"""

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import types
 
 import onnx
 import pytest
@@ -7,10 +8,13 @@ from small_graphs import CONTRACT, body, graph, save
 from stage_requests import build_request
 
 from convkit.codec import decode
+from convkit.findings.model import Finding, Place, Remedy
 from convkit.runtimes.onnxruntime import build
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
+from convkit.stages.graph_build import opens_slowly
 from convkit.tensors import Axis, Contract
 from convkit.worker.context import Context, StageFailedError, StageSkippedError
+from convkit.worker.operators import Operator, Operators
 
 
 def run(tmp_path, model, *, contract=CONTRACT, device="cpu", options=None, low=None):
@@ -145,22 +149,16 @@ def test_a_graph_without_types_is_not_lowered(tmp_path):
         run(tmp_path, save(tmp_path / "export", text), low="float16")
 
 
-def test_a_lowering_that_errs_is_refused_here_by_a_stand_in(tmp_path, monkeypatch):
-    """The graph is not opened to read its contract, unless a probe of its nodes fails."""
-    from convkit.precision.lowering import files
-
-    def mixed(source, destination, precision):
-        text = graph(nodes=body().replace("Mul(sum, m)", "Mul(sum, half)"))
-        half = "half = Cast<to: int = 10>(m)\n        score = "
-        save(destination.parent, text.replace("score = ", half), carries=CONTRACT)
-        return []
-
-    monkeypatch.setattr(files, "lower_file", mixed)
-    _, findings, _ = run(tmp_path, save(tmp_path / "export", graph()), low="float16")
-    assert [finding.code for finding in findings] == ["T102"]
-
-
-def test_bfloat16_on_the_cpu_is_opened_for_the_runtimes_own_answer(tmp_path):
-    result, findings, _ = run(tmp_path, save(tmp_path / "export", graph()), low="bfloat16")
-    assert [finding.code for finding in findings] == ["T101"]
-    assert result.session == Contract((), (), ())
+def test_a_huge_low_graph_is_opened_if_an_operator_is_doubtful():
+    text = "the runtime has no kernel for it"
+    doubt = Finding("T101", text, Place(), {}, Remedy(""))
+    operator = Operator("Neg", "float16 -> float16", 20_000, "", "", "", None)
+    operators = Operators("", 8, {"": 17}, (operator,))
+    runtime = types.SimpleNamespace(MODEL_FILE="model.onnx")
+    assert opens_slowly(runtime, operators, [])
+    assert not opens_slowly(runtime, operators, [doubt])
+    few = dataclasses.replace(operators, operators=(dataclasses.replace(operator, count=9_999),))
+    assert not opens_slowly(runtime, few, [])
+    assert not opens_slowly(runtime, None, [])
+    # OpenVINO's own format is not read as ONNX.
+    assert not opens_slowly(types.SimpleNamespace(MODEL_FILE="model.xml"), operators, [])

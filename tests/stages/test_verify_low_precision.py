@@ -13,7 +13,7 @@ from convkit.cases.files import read_tensors
 from convkit.runtimes.onnxruntime import build, verify
 from convkit.runtimes.onnxruntime import session as onnxruntime
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
-from convkit.stages.graph_build import stated_by_graph
+from convkit.stages import graph_build
 from convkit.worker.context import Context, StageSkippedError
 
 
@@ -100,42 +100,27 @@ def test_a_low_precision_is_simulated_beside_its_device_here_mocked_by_the_cpu(
     assert all(pair.agreement.outputs[0].max_abs == 0 for pair in result.simulated)
 
 
-@pytest.fixture
-def opened(monkeypatch) -> list[Path]:
-    """Return the list of models that onnxruntime opens from now on."""
-    paths = []
-    open_session = onnxruntime.open
+def test_a_graph_of_very_many_low_nodes_is_read_and_not_opened(original, tmp_path, monkeypatch):
+    """Opening it takes onnxruntime minutes; what is found must be the same."""
+    request = lower(original, graph())
+    built = Path(request.built)
+    opened = []
 
     def watched(path, *rest):
-        paths.append(path)
+        opened.append(Path(path).parent)
         return open_session(path, *rest)
 
+    open_session = onnxruntime.open
     monkeypatch.setattr(onnxruntime, "open", watched)
-    return paths
-
-
-def test_a_low_graph_is_read_and_not_opened(original, tmp_path, opened):
-    """Opening it takes onnxruntime quadratic time; the file must state what the session would."""
-    request = lower(original, graph())
-    built = Path(request.built) / "model.onnx"
-    result, _ = verify.run(request, Context(tmp_path))
-    assert {path.name for path in opened} == {"proof.onnx", "simulation.onnx"}
-    session = onnxruntime.open(built, "cpu", OnnxRuntimeOptions())
-    stated, carried = stated_by_graph(built)
-    assert stated == result.session == session.contract()
-    assert carried == session.metadata() != {}
-
-
-def test_an_optimized_low_graph_is_opened(original, tmp_path, opened):
-    """Its operators are onnxruntime's own, which nobody has tried."""
-    exported, output = save(tmp_path / "exported", graph()).parent, tmp_path / "built"
+    expected, findings = verify.run(request, Context(tmp_path))
+    assert built in opened
+    opened.clear()
+    monkeypatch.setattr(graph_build, "_MOST_LOW_NODES", 1)
+    result, again = verify.run(request, Context(tmp_path))
+    output = tmp_path / "again"
     output.mkdir()
-    options = OnnxRuntimeOptions("extended", "optimized")
-    _, findings = build.run(
-        build_request(exported, low="float16", options=options), Context(output)
-    )
-    assert findings == []
-    assert opened == [output / "model.onnx"]
-    request = verify_request(output, original, low="float16", options=options)
-    verify.run(request, Context(tmp_path))
-    assert output / "model.onnx" in opened[1:]
+    made, _ = build.run(build_request(original.parent / "exported", low="float16"), Context(output))
+    assert not {built, output} & set(opened)
+    assert again == findings
+    assert result.session == expected.session == made.session
+    assert [case.outputs for case in result.cases] == [case.outputs for case in expected.cases]
