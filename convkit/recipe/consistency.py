@@ -53,7 +53,6 @@ _SYNONYMS = {
     "int": "int32",
     "long": "int64",
     "ort": "onnxruntime",
-    "trt": "tensorrt",
 }
 
 
