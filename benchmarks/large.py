@@ -8,8 +8,8 @@ doing anything if the disk does not keep 15 GB free. `--dtype float32` exports w
 without `model.dtype`. `--available` lets the export believe that this much memory is free, which
 decides whether weights are widened on disk or in memory.
 
-Memory is told in two parts. Anonymous memory must fit into the machine. Pages of mapped files count
-as resident while nobody else needs the room; the kernel drops them when somebody does.
+Memory is reported in two parts. Anonymous memory must fit into the machine. Pages of mapped files
+count as resident while nobody else needs the room; the kernel drops them when somebody does.
 """
 
 import argparse

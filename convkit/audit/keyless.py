@@ -30,7 +30,7 @@ _ISSUER = "1.3.6.1.4.1.57264.1.1"
 
 @dataclasses.dataclass(frozen=True)
 class Identity:
-    """Somebody whom Sigstore certified: an address or URL, and the provider that vouched for it."""
+    """Somebody whom Sigstore certified: an address or URL, and its identity provider."""
 
     name: str
     issuer: str

@@ -35,9 +35,7 @@ class _Model(BaseModel):
 
 
 class TrustedSigner(_Model):
-    """A key, or an identity and the provider that vouches for it, that the policy trusts, and for
-    what.
-    """
+    """A key, or an identity and its provider, that the policy trusts, and for what."""
 
     name: str
     key: str | None = None

@@ -65,7 +65,7 @@ class Signature:
 
     @property
     def by(self) -> str:
-        """Who signed, as a reader is told."""
+        """Who signed, as text."""
         return str(self.identity) if self.identity is not None else self.key[:_DIGITS]
 
 

@@ -1,19 +1,16 @@
 """The job `bench-joined`: times the built parts of a target as one model."""
 
 import dataclasses
-import importlib
 from collections.abc import Callable
 
 from convkit.bench.built import bench_built
-from convkit.codec import decode
 from convkit.findings.model import Finding
 from convkit.joined.flow import Wiring
 from convkit.joined.session import JoinedSession
-from convkit.runtimes.registry import load_runtime
+from convkit.stages.built_parts import request_and_function
 from convkit.tensors import Contract
-from convkit.worker.context import Context, StageFailedError
-from convkit.worker.jobs import JOBS
-from convkit.worker.protocol import BenchJoinedRequest, BenchRequest, BenchResult, BuiltPart
+from convkit.worker.context import Context
+from convkit.worker.protocol import BenchJoinedRequest, BenchResult, BuiltPart
 from convkit.worker.sessions import RuntimeSession
 
 
@@ -35,13 +32,7 @@ def run(request: BenchJoinedRequest, context: Context) -> tuple[BenchResult, lis
 
 
 def _opener(part: BuiltPart) -> tuple[Contract, Callable[[], RuntimeSession]]:
-    row, job = load_runtime(part.runtime), JOBS["bench"]
-    request: BenchRequest[object] = decode(job.request_type(row), part.request)
-    module = importlib.import_module(job.module_for(row) or part.runtime)
-    open_built = getattr(module, "open_built", None)
-    if open_built is None:
-        raise StageFailedError(
-            f"part {part.name}: the runtime {row.name} cannot be timed as a part: its bench module"
-            " has no function `open_built`"
-        )
+    request, open_built = request_and_function(
+        part, "bench", "open_built", "cannot be timed as a part"
+    )
     return request.contract, lambda: open_built(request)

@@ -8,15 +8,13 @@ so no stage's key and no verdict on the conversion may rest on them.
 
 import dataclasses
 import json
-import secrets
-import time
 from pathlib import Path
 from typing import Literal
 
 from convkit.codec import CodecError, Json, decode
-from convkit.errors import ConvkitError, storage_error
+from convkit.errors import ConvkitError
 from convkit.findings.model import Finding
-from convkit.store.digests import write_json
+from convkit.record.stamped import write_stamped
 from convkit.worker.protocol import Profile
 
 FORMAT = 1
@@ -135,14 +133,7 @@ class BenchRecord:
 
 def write_bench(folder: Path, record: BenchRecord) -> Path:
     """Store a benchmark beside its run's folder; return the file. Raises StoreError."""
-    moment = time.strftime("%Y%m%d-%H%M%S-", time.gmtime(record.started)) + secrets.token_hex(2)
-    path = bench_folder(folder) / f"{moment}.json"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, record)
-    except OSError as error:
-        raise storage_error(error, path) from error
-    return path
+    return write_stamped(bench_folder(folder), record)
 
 
 def bench_folder(folder: Path) -> Path:

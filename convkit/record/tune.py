@@ -5,15 +5,13 @@
 
 import dataclasses
 import json
-import secrets
-import time
 from pathlib import Path
 from typing import Literal
 
 from convkit.codec import CodecError, Json, decode
-from convkit.errors import ConvkitError, storage_error
+from convkit.errors import ConvkitError
 from convkit.record.bench import Interval
-from convkit.store.digests import write_json
+from convkit.record.stamped import write_stamped
 
 FORMAT = 1
 
@@ -103,14 +101,7 @@ def tune_folder(home: Path, recipe: str) -> Path:
 
 def write_tune(home: Path, record: TuneRecord) -> Path:
     """Store a search's record; return its file. Raises StoreError."""
-    moment = time.strftime("%Y%m%d-%H%M%S-", time.gmtime(record.started)) + secrets.token_hex(2)
-    path = tune_folder(home, record.recipe) / f"{moment}.json"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, record)
-    except OSError as error:
-        raise storage_error(error, path) from error
-    return path
+    return write_stamped(tune_folder(home, record.recipe), record)
 
 
 def read_tune(path: Path) -> TuneRecord:

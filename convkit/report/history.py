@@ -8,9 +8,8 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from convkit.errors import storage_error
 from convkit.report.drawing import Svg, element, picture
-from convkit.report.render import render_page
+from convkit.report.render import render_page, write_page
 
 _WIDTH, _HEIGHT, _MARGIN = 220.0, 48.0, 5.0
 _PADDING = math.log10(1.2)
@@ -86,14 +85,7 @@ class History:
 
 def write_history(history: History, path: Path) -> Path:
     """Write the page; raises StoreError if it cannot be written."""
-    staging = path.with_name(f"{path.name}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        staging.write_text(render_history(history), encoding="utf-8")
-        staging.replace(path)
-    except OSError as error:
-        raise storage_error(error, path) from error
-    return path
+    return write_page(render_history(history), path, makes_folder=True)
 
 
 def render_history(history: History) -> str:

@@ -65,9 +65,18 @@ def write_report_file(
     """Write the run's report to a file, and return its path. `base` leads from there to the run's
     folder, for the links. Raises StoreError if it cannot be written.
     """
+    return write_page(render_report(record, base=base, bench=bench), path)
+
+
+def write_page(page: str, path: Path, *, makes_folder: bool = False) -> Path:
+    """Write a page to a file, whole or not at all, and return its path. With `makes_folder`, its
+    folder need not exist. Raises StoreError if it cannot be written.
+    """
     staging = path.with_name(f"{path.name}.part")
     try:
-        staging.write_text(render_report(record, base=base, bench=bench), encoding="utf-8")
+        if makes_folder:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        staging.write_text(page, encoding="utf-8")
         staging.replace(path)
     except OSError as error:
         raise storage_error(error, path) from error

@@ -5,11 +5,10 @@ Pure, except for `write_tune_page`.
 import dataclasses
 from pathlib import Path
 
-from convkit.errors import storage_error
 from convkit.record.text import bytes_text, ratio_text
 from convkit.record.tune import Candidate, Figures, TuneRecord
 from convkit.report.drawing import Figure
-from convkit.report.render import render_page
+from convkit.report.render import render_page, write_page
 from convkit.report.scatter import Dot, Scale, scatter_plot
 
 COLUMNS = ("candidate", "latency", "size", "error")
@@ -26,14 +25,7 @@ class TuneRow:
 
 def write_tune_page(record: TuneRecord, path: Path) -> Path:
     """Write the page; raises StoreError if it cannot be written."""
-    staging = path.with_name(f"{path.name}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        staging.write_text(render_tune(record), encoding="utf-8")
-        staging.replace(path)
-    except OSError as error:
-        raise storage_error(error, path) from error
-    return path
+    return write_page(render_tune(record), path, makes_folder=True)
 
 
 def render_tune(record: TuneRecord) -> str:

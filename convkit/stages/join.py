@@ -3,21 +3,18 @@ produce, and measures the outputs of the whole.
 """
 
 import contextlib
-import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from convkit.codec import decode
 from convkit.findings.model import Finding
 from convkit.joined.flow import Wiring
 from convkit.joined.session import JoinedSession
-from convkit.runtimes.registry import load_runtime
 from convkit.stages.built_model import BuiltModel
+from convkit.stages.built_parts import request_and_function
 from convkit.stages.join_blame import parts_at_fault
 from convkit.stages.verification import Opened, Subject, verify
-from convkit.worker.context import Context, StageFailedError
-from convkit.worker.jobs import JOBS
+from convkit.worker.context import Context
 from convkit.worker.protocol import BuiltPart, CaseMetrics, JoinRequest, VerifyRequest, VerifyResult
 from convkit.worker.sessions import ModelRefusedError, RuntimeSession
 
@@ -94,13 +91,7 @@ class _JoinedParts:
 
 def _part(part: BuiltPart, held: contextlib.ExitStack) -> "tuple[Subject, VerifyRequest[object]]":
     """Return a part as its runtime verifies it, and the request for that."""
-    row, job = load_runtime(part.runtime), JOBS["verify"]
-    request = decode(job.request_type(row), part.request)
-    module = importlib.import_module(job.module_for(row) or part.runtime)
-    subject = getattr(module, "subject", None)
-    if subject is None:
-        raise StageFailedError(
-            f"part {part.name}: the runtime {row.name} cannot take part in a joined run: its verify"
-            " module has no function `subject`"
-        )
+    request, subject = request_and_function(
+        part, "verify", "subject", "cannot take part in a joined run"
+    )
     return subject(request, held), request

@@ -16,7 +16,7 @@ _SAME_SIZE = 1.01
 
 def frontier(candidates: Iterable[Candidate]) -> dict[str, str]:
     """Return the candidates that are not worth having: their names, and the name of another one
-    that is at least as good in every respect. Of those that cannot be told apart, the first stays.
+    that is at least as good in every respect. Of equal candidates, the first stays.
     """
     found = list(candidates)
     behind: dict[str, str] = {}
@@ -70,7 +70,7 @@ def _equal(one: Figures, other: Figures) -> bool:
 def choose(candidates: Iterable[Candidate], prefer: Preference) -> Candidate | None:
     """Return the best candidate of the frontier; None if it is empty.
 
-    What is preferred decides. Latencies that cannot be told from the fastest count as equal to it.
+    What is preferred decides. Latencies within the noise of the fastest count as equal to it.
     """
     found = [each for each in candidates if each.figures.latency is not None]
     if not found:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from convkit.audit.answer import Answer, audit
-from convkit.audit.locating import locate
+from convkit.audit.locating import Located, locate
+from convkit.audit.policy import Policy
 from convkit.cli.main import app
 from convkit.home import Home, home_around
 
@@ -17,6 +18,11 @@ def answer_for(subject: object, home: Path) -> Answer:
 
 def audit_folder(folder: Path) -> Answer:
     return answer_for(folder, home_around(folder))
+
+
+def audited(folder: Path, policy: Policy | None) -> Answer:
+    """Audit a run that is outside any home."""
+    return audit(Located(folder), Home(folder.parent / "no home"), policy)
 
 
 def problems(answer: Answer) -> dict[str, str]:

@@ -87,3 +87,9 @@ def flip_byte(path: Path, position: int | None = None) -> None:
         content[len(content) // 2 if position is None else position] ^= 1
     path.unlink()
     path.write_bytes(content)
+
+
+def copy_run(folder: Path, place: Path) -> Path:
+    """Copy a run with what lies beside it; return the copy."""
+    shutil.copytree(folder.parent, place)
+    return place / folder.name

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from answers import answer_for
 from forging import CONSISTENT, CONTRADICTORY, forge
+from past_runs import copy_run
 from resealing import seal_again
 
 from convkit.audit.reproductions import (
@@ -27,12 +28,6 @@ def accepted(finished: RunOutcome, tmp_path_factory: pytest.TempPathFactory) -> 
     classes = {"ort": "NUMERIC_OK"}
     write_reproduction(folder, Reproduction(folder.name, later, "NUMERIC_OK", classes, {}))
     return folder
-
-
-def copy_run(folder: Path, place: Path) -> Path:
-    """Copy a run with what lies beside it."""
-    shutil.copytree(folder.parent, place)
-    return place / folder.name
 
 
 def test_sealed_again_without_a_change_it_is_intact(accepted: Path, tmp_path: Path) -> None:

@@ -11,18 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from answers import answer_for, command_line
+from answers import answer_for, audited, command_line
 from fake_sigstore import FakeSigstore
 from forging import CONSISTENT, CONTRADICTORY, forge
-from past_runs import flip_byte
+from past_runs import copy_run, flip_byte
 
-from convkit.audit.answer import Answer, audit
 from convkit.audit.evidence import verifier
 from convkit.audit.evidence.exporting import export
 from convkit.audit.evidence.importing import import_evidence
 from convkit.audit.keyless import Identity
 from convkit.audit.keys import make_key
-from convkit.audit.locating import Located
 from convkit.audit.policy import Policy, read_policy
 from convkit.audit.reproductions import Acceptance, beside, write_acceptance
 from convkit.audit.signatures import SIGNATURES
@@ -74,12 +72,7 @@ def signed(
 
 @pytest.fixture
 def copy(signed: Path, tmp_path: Path) -> Path:
-    shutil.copytree(signed.parent, tmp_path / "copy")
-    return tmp_path / "copy" / signed.name
-
-
-def audited(folder: Path, policy: Policy | None) -> Answer:
-    return audit(Located(folder), Home(folder.parent / "no home"), policy)
+    return copy_run(signed, tmp_path / "copy")
 
 
 def bundles(folder: Path) -> dict[str, Path]:

@@ -8,13 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from answers import answer_for, command_line
+from answers import answer_for, audited, command_line
 from forging import CONSISTENT, CONTRADICTORY, forge
-from past_runs import flip_byte
+from past_runs import copy_run, flip_byte
 
-from convkit.audit.answer import Answer, audit
 from convkit.audit.keys import make_key, read_public_key
-from convkit.audit.locating import Located
 from convkit.audit.policy import Policy, read_policy
 from convkit.audit.reproductions import (
     Acceptance,
@@ -68,12 +66,7 @@ def signed(finished: RunOutcome, keys: Path, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture
 def copy(signed: Path, tmp_path: Path) -> Path:
-    shutil.copytree(signed.parent, tmp_path / "copy")
-    return tmp_path / "copy" / signed.name
-
-
-def audited(folder: Path, policy: Policy | None) -> Answer:
-    return audit(Located(folder), Home(folder.parent / "no home"), policy)
+    return copy_run(signed, tmp_path / "copy")
 
 
 def test_a_signed_run_is_vouched_for(signed: Path, policy: Policy) -> None:

@@ -1,6 +1,4 @@
-"""Finds the lines of a model's code that fix or restrict a size which torch.export was told may
-vary.
-"""
+"""Finds the lines of a model's code that fix or restrict a size that should vary."""
 
 import contextlib
 import dataclasses

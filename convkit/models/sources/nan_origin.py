@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from convkit.models.sources.operation_places import PlacedOperations
+from convkit.models.sources.operation_places import PlacedOperations, leaves_memory, operator_name
 
 if TYPE_CHECKING:
     from convkit.models.sources.contract_module import ContractModule
@@ -49,9 +49,8 @@ class _Run(PlacedOperations):
     ) -> Any:  # noqa: ANN401
         held = _has_nan((args, kwargs or {}))
         found = function(*args, **(kwargs or {}))
-        operator = str(function).removeprefix("aten.").partition(".")[0]
-        # An empty tensor holds whatever its memory did.
-        if not held and not operator.startswith(("empty", "new_empty")) and _has_nan(found):
+        operator = operator_name(function)
+        if not held and not leaves_memory(operator) and _has_nan(found):
             source, module = self.place()
             self.origin = NanOrigin(operator, module, source)
         return found

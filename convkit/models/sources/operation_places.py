@@ -43,6 +43,16 @@ class PlacedOperations(TorchDispatchMode):
         return source, module or ""
 
 
+def operator_name(function: object) -> str:
+    """Return the name of what torch dispatches, without overload: `fft_rfft`."""
+    return str(function).removeprefix("aten.").partition(".")[0]
+
+
+def leaves_memory(operator: str) -> bool:
+    """Return True for operators whose result holds whatever its memory did."""
+    return operator.startswith(("empty", "new_empty"))
+
+
 def place_of_operator(
     module: "ContractModule", inputs: Sequence[torch.Tensor], operator: str, root: str | None
 ) -> tuple[str | None, str] | None:

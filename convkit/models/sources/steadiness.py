@@ -11,7 +11,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from convkit.findings.model import Finding, Place, Remedy
-from convkit.models.sources.operation_places import PlacedOperations
+from convkit.models.sources.operation_places import PlacedOperations, leaves_memory, operator_name
 from convkit.models.sources.torch_dtypes import to_array
 
 if TYPE_CHECKING:
@@ -133,9 +133,9 @@ class _Run(PlacedOperations):
         found = function(*args, **(kwargs or {}))
         source, module = self.place()
         numbers = tuple(each for each in leaves if isinstance(each, bool | int | float))
-        operator = str(function).removeprefix("aten.").partition(".")[0]
+        operator = operator_name(function)
         draws = torch.Tag.nondeterministic_seeded in function.tags
-        made = () if operator.startswith(("empty", "new_empty")) else _digests(tree_leaves(found))
+        made = () if leaves_memory(operator) else _digests(tree_leaves(found))
         self.steps.append(
             _Step(operator, module, source, tuple(map(repr, numbers)), draws, made, read)
         )
