@@ -47,7 +47,7 @@ def describe_built(
     found: dict[str, Description] = {}
     for artifact, members in artifacts.items():
         compared, reason = _compared(folder_a / artifact, folder_b / artifact, comparing)
-        told: dict[str, str] = {}  # packages with several changed files are described once
+        descriptions: dict[str, str] = {}  # packages with several changed files are described once
         for name in members:
             file = _entry(compared, name.removeprefix(f"{artifact}/"))
             if file is not None:
@@ -58,7 +58,7 @@ def describe_built(
                 found[name] = _by_bytes(folder_a / name, folder_b / name, reason)
             else:
                 found[name] = Description(
-                    _lines(file, name, told.setdefault(file.name, name)), file.likeness
+                    _lines(file, name, descriptions.setdefault(file.name, name)), file.likeness
                 )
     return found
 

@@ -44,16 +44,16 @@ def feeds(**tensors: Any) -> dict[str, Any]:
 
 
 def mismatch(inputs: Any, outputs: Any, *, ordered: bool = True) -> str:
-    """Say in words where a session's own names differ from these; an empty text where they do not.
+    """Return how a session's names differ from these, as text; an empty text if they match.
 
-    A TensorRT engine lists its tensors in an order of its own: pass `ordered=False` there, and bind by name.
+    TensorRT engines order their tensors differently: pass `ordered=False` there, and bind by name.
     """
-    told = []
+    differences = []
     for side, declared, found in (("inputs", list(INPUTS), list(inputs)), ("outputs", list(OUTPUTS), list(outputs))):
         same = declared == found if ordered else sorted(declared) == sorted(found)
         if not same:
-            told.append(f"{side}: declared {', '.join(declared)}; the session has {', '.join(found)}")
-    return ". ".join(told)
+            differences.append(f"{side}: declared {', '.join(declared)}; the session has {', '.join(found)}")
+    return ". ".join(differences)
 '''
 
 

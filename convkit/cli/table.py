@@ -157,10 +157,10 @@ class _Summary:
             yield Text.assemble(
                 (f"stage {stage.id} broke", "bold red"), f" after {seconds_text(stage.seconds)}"
             )
-            told = any(
+            reported = any(
                 (stage.error or stage.reason) in finding.message for finding in stage.findings
             )
-            if not told:  # above, as a finding
+            if not reported:  # above, as a finding
                 yield Padding(Text(stage.error or stage.reason), (0, 0, 0, 2), expand=False)
             if stage.log is not None:
                 log = stage.log if self.folder is None else str(self.folder / stage.log)

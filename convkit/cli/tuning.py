@@ -173,9 +173,9 @@ def _write(
         )
     text = with_candidate(loaded, good[name])
     if text == loaded.text:
-        told = f"{name} is in the recipe already; nothing was written"
+        outcome = f"{name} is in the recipe already; nothing was written"
     else:
-        told = recipe_diff(loaded, text, "tuned")
-        told += f"Written to {replace_recipe(loaded, text, 'search')}"
+        outcome = recipe_diff(loaded, text, "tuned")
+        outcome += f"Written to {replace_recipe(loaded, text, 'search')}"
     if not silent:
-        typer.echo(told)
+        typer.echo(outcome)

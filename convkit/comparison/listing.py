@@ -62,7 +62,7 @@ class Listing:
                 continue
             where = f"{place} {key}".strip()
             if key not in first or key not in second:
-                told = (
+                likenesses = (
                     "only the second has this key"
                     if key not in first
                     else "only the first has this key"
@@ -72,7 +72,7 @@ class Listing:
                     where,
                     first.get(key, ""),
                     second.get(key, ""),
-                    _joined(detail, told),
+                    _joined(detail, likenesses),
                 )
             else:
                 self.add(

@@ -16,7 +16,7 @@ from convkit.errors import ConvkitError
 from convkit.execute.events import Listener
 from convkit.execute.facts import ResolvedFacts
 from convkit.execute.locations import Locations
-from convkit.execute.stage_runner import Settled
+from convkit.execute.settled import Settled
 from convkit.execute.worker_process import run_worker
 from convkit.execute.workers import WORKERS
 from convkit.findings.model import Finding, Place, Remedy

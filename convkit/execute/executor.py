@@ -7,7 +7,7 @@ from typing import Protocol
 
 from convkit.errors import ConvkitError, Interrupted
 from convkit.execute.events import Listener
-from convkit.execute.stage_runner import Settled
+from convkit.execute.settled import Settled
 from convkit.findings.model import Finding, Remedy
 from convkit.plan.stages import Stage
 from convkit.record.model import StageReport

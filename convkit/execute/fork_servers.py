@@ -224,14 +224,14 @@ class _ForkedProcess:
     @classmethod
     def await_start(cls, status: int) -> "_ForkedProcess | None":
         """Return the worker once it leads its session; None if the server cannot fork."""
-        told = b""
-        while b"\n" not in told:
+        received = b""
+        while b"\n" not in received:
             block = os.read(status, 64)
             if not block:
                 os.close(status)
                 return None
-            told += block
-        pid, _, rest = told.partition(b"\n")
+            received += block
+        pid, _, rest = received.partition(b"\n")
         return cls(int(pid), status, rest)
 
     def poll(self) -> int | None:

@@ -56,13 +56,13 @@ class Machine:
         wait. None: the user has chosen the number (OMP_NUM_THREADS). Raises Interrupted once
         `cancelled` is set.
         """
-        told = False
+        announced = False
         with self._changed:
             tenant.memory = memory
             while not self._fits(tenant):
-                if not told:
+                if not announced:
                     waits()
-                    told = True
+                    announced = True
                 self._changed.wait(_LOOK_SECONDS)
                 if cancelled.is_set():
                     raise Interrupted("interrupted")

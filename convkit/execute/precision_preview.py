@@ -11,7 +11,8 @@ from convkit.execute.absence import absent_parts
 from convkit.execute.events import Listener
 from convkit.execute.executor import execute
 from convkit.execute.facts import ToolchainKind, gather
-from convkit.execute.stage_runner import Settled, StageRunner
+from convkit.execute.settled import Settled
+from convkit.execute.stage_runner import StageRunner
 from convkit.execute.tools import recipe_tools
 from convkit.findings.model import Finding
 from convkit.home import Home

@@ -69,19 +69,19 @@ def needs_repair(record: RunRecord) -> bool:
 def worsened(before: RunRecord, after: RunRecord) -> list[str]:
     """Say what a change to the recipe broke: targets that were verified, and cases that passed."""
     now = {target.name: target for target in after.targets}
-    told = []
+    reasons = []
     for target in before.targets:
         other = now.get(target.name)
         if other is None:
             continue
         if target.status == "verified" and other.status != "verified":
-            told.append(f"{target.name} was verified and is {other.status}")
+            reasons.append(f"{target.name} was verified and is {other.status}")
             continue
         passed = _cases(target, passed=True)
         broken = sorted(passed & _cases(other, passed=False))
         if broken:
-            told.append(f"{target.name} passed {', '.join(case for _, case in broken)}")
-    return told
+            reasons.append(f"{target.name} passed {', '.join(case for _, case in broken)}")
+    return reasons
 
 
 def _cases(target: TargetReport, *, passed: bool) -> set[tuple[str, str]]:

@@ -23,7 +23,7 @@ from convkit.store.files import sync_folder, sync_tree
 
 if TYPE_CHECKING:
     from convkit.execute.facts import ResolvedFacts
-    from convkit.execute.stage_runner import Settled
+    from convkit.execute.settled import Settled
     from convkit.plan.stages import Stage
     from convkit.store.store import Store
     from convkit.worker.protocol import JoinedModel

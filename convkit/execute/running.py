@@ -21,7 +21,8 @@ from convkit.execute.opened_files import opened_in
 from convkit.execute.run import RunOutcome, Work
 from convkit.execute.run_folder import locks_of, stage_file, write_folder
 from convkit.execute.run_key import run_key
-from convkit.execute.stage_runner import Settled, StageRunner
+from convkit.execute.settled import Settled
+from convkit.execute.stage_runner import StageRunner
 from convkit.execute.tools import Resolver
 from convkit.execute.workers import WORKERS
 from convkit.installation import full_version

@@ -20,6 +20,7 @@ from convkit.execute.key_lock import KeyLock
 from convkit.execute.locations import Locations
 from convkit.execute.machine import MACHINE, Machine, Tenant
 from convkit.execute.opened_files import facts_after, known_stage
+from convkit.execute.settled import Settled, Work
 from convkit.execute.stage_findings import absent, addressed_report, two_artifacts
 from convkit.execute.variation import Variation
 from convkit.execute.worker_process import WorkerOutcome, findings_of, run_worker
@@ -48,37 +49,6 @@ from convkit.worker.protocol import (
     StageRequest,
     StageResult,
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class Settled:
-    """How a stage ended. `artifact` and `result` are set if it is a hit or done."""
-
-    report: StageReport
-    log: str = ""
-    result: StageResult | None = None
-
-    @property
-    def usable(self) -> bool:
-        """True if later stages can use it."""
-        fatal = self.report.kind in ("export", "precision", "build") and any(
-            finding.is_error for finding in self.report.findings
-        )
-        return self.report.status in ("hit", "done") and not fatal
-
-
-@dataclasses.dataclass(frozen=True)
-class Work:
-    """A stage that must run, and why. `parts` are the inputs to its key, `known` is the store's
-    record of it, if it runs again.
-    """
-
-    stage: Stage
-    key: str
-    reason: str
-    parts: Mapping[str, str]
-    inputs: Mapping[str, str]
-    known: StageRecord | None
 
 
 class Elsewhere(Protocol):
@@ -142,8 +112,12 @@ class StageRunner:
     def _annotated(self, stage: Stage, settled: Settled) -> Settled:
         """Add findings about the tools' releases, and insert names into remedies."""
         resolution = self.surroundings.resolutions.get(stage.environment)
-        if resolution is not None and (told := version_findings(resolution, stage.environment)):
-            report = dataclasses.replace(settled.report, findings=(*settled.report.findings, *told))
+        if resolution is not None and (
+            about_releases := version_findings(resolution, stage.environment)
+        ):
+            report = dataclasses.replace(
+                settled.report, findings=(*settled.report.findings, *about_releases)
+            )
             settled = dataclasses.replace(settled, report=report)
         report = addressed_report(settled.report, self.loaded.path)
         return dataclasses.replace(settled, report=report)
@@ -190,8 +164,7 @@ class StageRunner:
         )
 
     def _run(self, work: Work) -> Settled:
-        stage, parts, inputs, known = work.stage, work.parts, work.inputs, work.known
-        started = time.time()
+        stage = work.stage
         report = StageReport(
             stage.id,
             stage.kind,
@@ -200,14 +173,14 @@ class StageRunner:
             work.reason,
             target=stage.target,
             version=stage.version,
-            started=started,
+            started=time.time(),
         )
-        absent = self._absent_device(stage)
-        if absent is not None:
-            return Settled(_skipped(dataclasses.replace(report, ended=time.time()), stage, absent))
+        missing = self._absent_device(stage)
+        if missing is not None:
+            return Settled(_skipped(dataclasses.replace(report, ended=time.time()), stage, missing))
         with self.store.staging() as folder:
             with self.machine.tenant() as tenant:
-                outcome = self._work(stage, inputs, folder, tenant)
+                outcome = self._work(stage, work.inputs, folder, tenant)
             if outcome.ending == "cancelled":
                 raise Interrupted("interrupted")
             report = dataclasses.replace(
@@ -215,13 +188,7 @@ class StageRunner:
             )
             answer = outcome.answer
             if answer is None or answer.outcome == "broken":
-                findings = tuple(findings_of(outcome, stage.kind, stage.target))
-                if outcome.ending == "signalled":
-                    findings = (*self._cause_of_crash(stage, inputs), *findings)
-                error = answer.error if answer else outcome.ending.replace("_", " ")
-                return Settled(
-                    dataclasses.replace(report, findings=findings, error=error), outcome.log
-                )
+                return self._broken(work, report, outcome)
             report = dataclasses.replace(
                 report,
                 versions=answer.versions,
@@ -230,29 +197,41 @@ class StageRunner:
             )
             if answer.outcome == "skipped":
                 return Settled(_skipped(report, stage, answer.error or "skipped"), outcome.log)
-            if (standing_in := self._simulated_instead(stage)) is not None:
-                report = dataclasses.replace(report, findings=(*report.findings, standing_in))
-            result = _result_of(stage, answer)
-            facts = facts_after(
-                stage, answer, self.loaded, self.surroundings.facts, self.home, outcome.started
-            )
-            # newly discovered files make it a different stage
-            if facts is not self.surroundings.facts:
-                parts = ingredients(stage, self.loaded.recipe, facts, inputs) or parts
-                report = dataclasses.replace(report, key=stage_key(parts))
-                known = None
-            artifact = self.store.take_in(folder / "output")
-        report = dataclasses.replace(report, status="done", artifact=artifact)
-        if (
-            known is not None
-            and known.artifact != artifact
-            and stage.kind in ("export", "precision", "build")
-        ):
-            report = dataclasses.replace(
-                report, findings=(*report.findings, two_artifacts(stage, known, artifact))
-            )
-        if not any(finding.is_error for finding in report.findings):  # failures are never stored
-            self._keep(report, parts, inputs, answer, outcome.log)
+            return self._done(work, report, answer, outcome, folder / "output")
+
+    def _broken(self, work: Work, report: StageReport, outcome: WorkerOutcome) -> Settled:
+        findings = tuple(findings_of(outcome, work.stage.kind, work.stage.target))
+        if outcome.ending == "signalled":
+            findings = (*self._cause_of_crash(work.stage, work.inputs), *findings)
+        error = outcome.answer.error if outcome.answer else outcome.ending.replace("_", " ")
+        return Settled(dataclasses.replace(report, findings=findings, error=error), outcome.log)
+
+    def _done(
+        self, work: Work, report: StageReport, answer: Answer, outcome: WorkerOutcome, output: Path
+    ) -> Settled:
+        """Take a stage's output into the store. Failures get no record: they run again."""
+        stage, parts, known = work.stage, work.parts, work.known
+        findings = list(report.findings)
+        if (standing_in := self._simulated_instead(stage)) is not None:
+            findings.append(standing_in)
+        result = _result_of(stage, answer)
+        facts = facts_after(
+            stage, answer, self.loaded, self.surroundings.facts, self.home, outcome.started
+        )
+        # newly discovered files make it a different stage
+        if facts is not self.surroundings.facts:
+            parts = ingredients(stage, self.loaded.recipe, facts, work.inputs) or parts
+            report = dataclasses.replace(report, key=stage_key(parts))
+            known = None
+        artifact = self.store.take_in(output)
+        makes_model = JOBS[stage.kind].makes_model
+        if known is not None and makes_model and known.artifact != artifact:
+            findings.append(two_artifacts(stage, known, artifact))
+        report = dataclasses.replace(
+            report, status="done", artifact=artifact, findings=tuple(findings)
+        )
+        if not any(finding.is_error for finding in findings):
+            self._keep(report, parts, work.inputs, answer, outcome.log)
         return Settled(report, outcome.log, result)
 
     def _absent_device(self, stage: Stage) -> str | None:

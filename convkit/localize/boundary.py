@@ -137,8 +137,8 @@ def _narrowing(causes: tuple[Cause, ...], edge: Edge) -> tuple[Cause, ...] | Non
         if found and _equal(found, same) and not _equal(found, others):
             _, _, nodes = cause.text.partition(": ")
             text = f"the graph rounds {name!r} to float16: {nodes}"
-            told = dataclasses.replace(cause, text=text)
-            return (*causes[:place], told, *causes[place + 1 :])
+            reworded = dataclasses.replace(cause, text=text)
+            return (*causes[:place], reworded, *causes[place + 1 :])
     return None
 
 
@@ -213,7 +213,7 @@ def changed_outputs(edge: Edge, before: float) -> Cause | None:
     if found is None:
         return None
     expected = {name: edge.recording.output(name) for name in edge.recording.outputs}
-    told: dict[str, str] = {}
+    texts: dict[str, str] = {}
     after = 0.0
     for name, values in expected.items():
         if name in found and relative_error(found[name], values) <= _SAME:
@@ -221,14 +221,14 @@ def changed_outputs(edge: Edge, before: float) -> Cause | None:
         best = _change_of(name, found, expected)
         if best is None:
             return None
-        told[name], error = best
+        texts[name], error = best
         after = max(after, error)
-    if not told:
+    if not texts:
         return None
-    first = next(iter(told))
+    first = next(iter(texts))
     return Cause(
         "extra",
-        "; ".join(told.values()),
+        "; ".join(texts.values()),
         node=edge.producer(first),
         tensor=first,
         before=before,

@@ -108,8 +108,8 @@ def _where(cause: Cause) -> str:
         f"the original's {cause.operation}" if cause.operation else "",
         f"at {cause.source}" if cause.source else "",
     ]
-    told = ", ".join(part for part in parts if part)
-    return f" ({told})" if told else ""
+    details = ", ".join(part for part in parts if part)
+    return f" ({details})" if details else ""
 
 
 def _proof(cause: Cause) -> str:

@@ -104,16 +104,16 @@ def _residual(edge: "Edge", found: dict[str, np.ndarray]) -> np.ndarray | None:
 
 
 def _text(scale: np.ndarray, offset: np.ndarray) -> str:
-    def told(numbers: np.ndarray) -> str:
+    def text_of(numbers: np.ndarray) -> str:
         rounded = [f"{number:.4g}" for number in numbers]
         return rounded[0] if len(rounded) == 1 else f"[{', '.join(rounded)}]"
 
     if np.abs(scale - 1).max() < 1e-4:
-        return f"with an offset of {told(offset)}"
+        return f"with an offset of {text_of(offset)}"
     if np.abs(offset).max() < 1e-4:
-        return f"scaled by {told(scale)}"
+        return f"scaled by {text_of(scale)}"
     mean, deviation = -offset / scale, 1 / scale
     return (
-        f"scaled by {told(scale)} with an offset of {told(offset)} (a normalization with mean"
-        f" {told(mean)} and deviation {told(deviation)})"
+        f"scaled by {text_of(scale)} with an offset of {text_of(offset)} (a normalization with mean"
+        f" {text_of(mean)} and deviation {text_of(deviation)})"
     )

@@ -98,9 +98,9 @@ class Fold:
         with np.errstate(all="ignore"):
             epsilon = float(np.median((norm.gain / found) ** 2 - norm.variance))
         if np.isfinite(epsilon) and epsilon > -float(norm.variance.min()):
-            told = f"{norm.name} was folded in with epsilon {epsilon:.3g}"
-            told += f" instead of {norm.epsilon:g}"
-            yield told, dataclasses.replace(norm, epsilon=epsilon).scale
+            folded_in = f"{norm.name} was folded in with epsilon {epsilon:.3g}"
+            folded_in += f" instead of {norm.epsilon:g}"
+            yield folded_in, dataclasses.replace(norm, epsilon=epsilon).scale
         own = norm.variance + norm.epsilon
         yield f"{norm.name} was folded in without its gain", 1 / np.sqrt(own)
         yield f"{norm.name} was folded in without its variance", norm.gain
@@ -115,13 +115,13 @@ class Fold:
 
     def _shifts(self) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
         norm = self.norm
-        told = f"{norm.name} was folded in"
-        yield f"{told} without its mean", np.zeros_like(norm.mean), norm.shift
-        yield f"{told} without its shift", norm.mean, np.zeros_like(norm.shift)
-        yield f"{told} with its mean's sign reversed", 2 * self.bias - norm.mean, norm.shift
+        folded_in = f"{norm.name} was folded in"
+        yield f"{folded_in} without its mean", np.zeros_like(norm.mean), norm.shift
+        yield f"{folded_in} without its shift", norm.mean, np.zeros_like(norm.shift)
+        yield f"{folded_in} with its mean's sign reversed", 2 * self.bias - norm.mean, norm.shift
         for other in self.others:
-            yield f"{told} with {other.name}'s running_mean", other.mean, norm.shift
-            yield f"{told} with {other.name}'s bias", norm.mean, other.shift
+            yield f"{folded_in} with {other.name}'s running_mean", other.mean, norm.shift
+            yield f"{folded_in} with {other.name}'s bias", norm.mean, other.shift
 
 
 def folds(state: State, epsilons: Mapping[str, float] | None = None) -> Iterator[Fold]:

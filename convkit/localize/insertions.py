@@ -210,8 +210,8 @@ def _orders(shape: tuple[int, ...]) -> Iterator[tuple[str, Build]]:
         elif size <= _SHUFFLED:
             for groups in range(2, size // 2 + 1):
                 if size % groups == 0:
-                    told = f"the order of a shuffle of {groups} groups along axis {axis}"
-                    orders[told] = plain.reshape(groups, -1).T.ravel()
+                    description = f"the order of a shuffle of {groups} groups along axis {axis}"
+                    orders[description] = plain.reshape(groups, -1).T.ravel()
         for text, order in orders.items():
             yield text, _gather(order, axis)
 

@@ -140,8 +140,8 @@ def _verdict(weight: QuantizedWeight, values: np.ndarray) -> tuple[bool, str | N
     integers = weight.grouped(weight.numbers).astype(np.float64) - weight.zero_point
     if _fits(integers, weight.scale, original):
         return True, None  # quantizers to 4 bits write negative scales as well
-    told = (explain(weight, integers, original) for explain in _EXPLANATIONS)
-    return False, next((text for text in told if text is not None), None)
+    explanations = (explain(weight, integers, original) for explain in _EXPLANATIONS)
+    return False, next((text for text in explanations if text is not None), None)
 
 
 def _fits(integers: np.ndarray, scale: np.ndarray, original: np.ndarray) -> bool:

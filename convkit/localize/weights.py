@@ -192,9 +192,9 @@ class _Matching:
         moved = self._layouts(name, expected)
         if not moved:
             return  # a different shape: these cannot be its values, whatever its name
-        told = [(how_different(values, each), each) for each in moved]
-        clear = [each for each in told if each[0] is None or each[0].kind not in _VAGUE]
-        likeness, nearest = (clear or told)[0]
+        compared = [(how_different(values, each), each) for each in moved]
+        clear = [each for each in compared if each[0] is None or each[0].kind not in _VAGUE]
+        likeness, nearest = (clear or compared)[0]
         if likeness is None:
             self._matches[name] = _match(name, original)
             return
@@ -252,15 +252,15 @@ class _Matching:
             if right is not None:
                 self._matches[name] = WeightMatch(name, right.original, right.sources)
                 continue
-            told = next(((each, why) for each in fitting if (why := each.why(values))), None)
-            nearest = told[0] if told is not None else _nearest(values, fitting)
+            explained = next(((each, why) for each in fitting if (why := each.why(values))), None)
+            nearest = explained[0] if explained is not None else _nearest(values, fitting)
             if nearest is None:
                 rest.append(name)
                 continue
             likeness = how_different(values, nearest.values)
             assert likeness is not None  # or it would be right
-            if told is not None:
-                likeness = Likeness("folded", told[1])
+            if explained is not None:
+                likeness = Likeness("folded", explained[1])
             corrected = nearest.values.astype(values.dtype)
             self._differences.append(
                 WeightDifference(name, nearest.original, nearest.sources, likeness, corrected)

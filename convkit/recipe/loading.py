@@ -80,9 +80,9 @@ def parse_recipe(text: str, path: Path) -> LoadedRecipe:
         found_now += fault_problems(faults_between_parts(document.content), document, file)
         problems += _reliable(found_now, document)
     faults = file_faults(document.content, path.absolute().parent)
-    told = {problem.key for problem in problems}
+    known = {problem.key for problem in problems}
     found_now = fault_problems(faults, document, file)
-    problems += [problem for problem in _reliable(found_now, document) if problem.key not in told]
+    problems += [problem for problem in _reliable(found_now, document) if problem.key not in known]
     if recipe is None or problems:
         raise RecipeError(problems=_arranged(problems))
     digest = hashlib.sha256(text.encode()).hexdigest()

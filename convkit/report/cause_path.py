@@ -70,5 +70,5 @@ def _symptom(verification: Verification) -> Step | None:
     if output is None:
         text = f"Case {case.case} does not run"
         return Step("output", text, "Symptom")
-    told = output.failures[0] if output.failures else str(worst_of_output(case.case, output))
-    return Step("output", f"{told} in case {case.case}", f"Symptom: output {output.output}")
+    failure = output.failures[0] if output.failures else str(worst_of_output(case.case, output))
+    return Step("output", f"{failure} in case {case.case}", f"Symptom: output {output.output}")

@@ -43,8 +43,8 @@ def case_point(case: CaseVerdict, *, simulated: bool) -> Point:
             without = "no limit" if worst.passed else "not compared"
     where = f"{case.case}, {worst.output}" if len(case.outputs) > 1 else case.case
     share = f", {share_text(worst.share)}" if worst.limit is not None else ""
-    told = f"{where}: {worst}{share}"
-    return Point(case.case, worst.share, told, case.passed, without, hollow=simulated)
+    label = f"{where}: {worst}{share}"
+    return Point(case.case, worst.share, label, case.passed, without, hollow=simulated)
 
 
 def decisive(target: TargetReport) -> Verification | None:
@@ -205,8 +205,8 @@ def rounds_plot(rounds: Sequence[PlanRound]) -> Figure | None:
     for number, each in enumerate(rounds, 1):
         share = math.inf if each.overshoot is None else each.overshoot
         kept = ", ".join(each.keep_float32) or "nothing"
-        told = f"round {number}, {kept} in float32: {share_text(share)} in {each.case}"
-        points.append(Point(f"round {number}", share, told, passed=share <= 1))
+        label = f"round {number}, {kept} in float32: {share_text(share)} in {each.case}"
+        points.append(Point(f"round {number}", share, label, passed=share <= 1))
     return limit_plot(points, _ROUND_AXIS, "Error against its limit, round by round")
 
 

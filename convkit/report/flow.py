@@ -32,8 +32,8 @@ def flow(steps: Sequence[Step], title: str) -> Figure:
         box, height = _box(step, y)
         parts.append(box)
         y += height
-    told = " Then: ".join(f"{step.heading} {step.text}".strip() for step in steps)
-    return Figure(picture(_WIDTH, y + 1, title, told, *parts), title)
+    description = " Then: ".join(f"{step.heading} {step.text}".strip() for step in steps)
+    return Figure(picture(_WIDTH, y + 1, title, description, *parts), title)
 
 
 def _box(step: Step, y: float) -> tuple[Svg, float]:

@@ -112,8 +112,8 @@ def limit_plot(points: Sequence[Point], axis: Axis, title: str) -> Figure:
         limit = scale.position(1.0) if axis.limit else None
         parts.append(_worst_label(worst, *spots[_index(points, worst)], limit, axis))
     parts += _ends(points, end)
-    told = _description(points, worst, axis)
-    return Figure(picture(WIDTH, end + 18, title, told, *parts), title)
+    description = _description(points, worst, axis)
+    return Figure(picture(WIDTH, end + 18, title, description, *parts), title)
 
 
 def _index(points: Sequence[Point], wanted: Point) -> int:

@@ -76,8 +76,8 @@ def scatter_plot(dots: Sequence[Dot], x: Scale, y: Scale, title: str) -> Figure 
             parts.append(_name(dot, *at))
     facts = "; ".join(f"{dot.label}: {dot.detail}" for dot in placed)
     missing = len(dots) - len(placed)
-    told = f"{facts}." + (f" Without a place on the scales: {missing}." if missing else "")
-    return Figure(picture(WIDTH, bottom + 36, title, told, *parts), title)
+    description = f"{facts}." + (f" Without a place on the scales: {missing}." if missing else "")
+    return Figure(picture(WIDTH, bottom + 36, title, description, *parts), title)
 
 
 def _has_place(value: float) -> bool:

@@ -240,8 +240,12 @@ def _proven(targets: list[TargetReport], *, one: bool) -> str:
     match, keep = ("matches", "keeps") if one else ("match", "keep")
     if decided == {"task metric"}:
         return f"{keep} the original's score on the task"
-    told = f"{match} the original within the tolerance"
-    return told if "task metric" not in decided else f"{told} or {keep} its score on the task"
+    agreement = f"{match} the original within the tolerance"
+    return (
+        agreement
+        if "task metric" not in decided
+        else f"{agreement} or {keep} its score on the task"
+    )
 
 
 def _listed(names: list[str]) -> str:

@@ -113,11 +113,11 @@ def _export(request: ExportRequest, context: Context) -> tuple[ExportResult, lis
             load_translations(),
         )
         try:
-            model, exporter, told = _trace(job, request)
+            model, exporter, export_findings = _trace(job, request)
         except StageFailedError as error:
             found = _unexportable(job, request, error)
             return _nothing(request, prepared.parameters), [*findings, *found]
-        findings += told
+        findings += export_findings
         context.progress("checking and writing the graph", done=0.8)
         _tidy(model, exporter, request, loaded)
         findings += _finish(model, request, context, input_order="signature")

@@ -40,10 +40,10 @@ def missing_releases(
     missing = _first(_unresolvable(spec.requirements, spec.python, options))
     if not missing:
         return None
-    told = [
+    sentences = [
         f"{_describe(line, failure, spec.python, options)} {_asker(line, spec)}" for line in missing
     ]
-    return " ".join([*told, _FIX])
+    return " ".join([*sentences, _FIX])
 
 
 def explain_failed_installation(
@@ -59,12 +59,12 @@ def explain_failed_installation(
     missing = _first(_unresolvable(requirements, python)) if failure.kind == "no_versions" else []
     if not missing:
         return f"{doing} {failure.advice()}\n{failure.words}"
-    told = [
+    sentences = [
         f"{_describe(pin, failure, python)} {_pinned_by(pin, package_name(pin), source, folder)}"
         for pin in missing
     ]
     return (
-        f"{doing} {' '.join(told)} Or name a folder with the wheel in UV_FIND_LINKS.\n"
+        f"{doing} {' '.join(sentences)} Or name a folder with the wheel in UV_FIND_LINKS.\n"
         f"{failure.words}"
     )
 

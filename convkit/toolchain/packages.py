@@ -124,10 +124,10 @@ def _fetch(
         place = ["--target", str(package), "--requirements", str(listing)]
         answer = attempt_uv(["pip", "install", "--require-hashes", *options, *place])
         if isinstance(answer, Failure):
-            told = _explain(answer, name, version)
+            explanation = _explain(answer, name, version)
             if locked and answer.kind != "no_versions":
-                told += "\nThe recipe's lock has the hashes of the files that may be used."
-            raise ToolchainError(told)
+                explanation += "\nThe recipe's lock has the hashes of the files that may be used."
+            raise ToolchainError(explanation)
         if wrong := _wrong(package):
             raise ToolchainError(
                 f"model.package: uv's cache is damaged: {wrong[0]} of {name}=={version}. Remove the"

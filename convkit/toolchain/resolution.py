@@ -248,8 +248,8 @@ def _explain(
     if missing is not None:
         return f"resolving the tools for Python {spec.python} failed: {missing}\n{failure.words}"
     text += "".join(f"\n  known: {pair}" for pair in constraints.values())
-    told = failure.words + "".join(constraints)
-    involved = [line for line in spec.requirements if _names(told, package_name(line))]
+    output = failure.words + "".join(constraints)
+    involved = [line for line in spec.requirements if _names(output, package_name(line))]
     keys = []
     for line in involved or spec.requirements:
         origin = spec.origin(package_name(line)) or "the recipe"

@@ -35,10 +35,13 @@ def step_findings(
         proofs = [each for each in measured.trials if _holds(each, recipe, target, override)]
         findings += [_cause(trial, cases) for trial in proofs]
     tie = _tie(recipe, target, cases, override)
-    for rows, told in ((measured.greedy, _tokens_differ), (measured.packaged, _package_differs)):
+    for rows, finding_of in (
+        (measured.greedy, _tokens_differ),
+        (measured.packaged, _package_differs),
+    ):
         wide = [row for row in rows if row.margin is not None and not row.margin <= tie]
         if recipe.steps is not None and recipe.steps.greedy is not None and wide:
-            findings.append(told(max(wide, key=_margin), tie, recipe.steps.greedy))
+            findings.append(finding_of(max(wide, key=_margin), tie, recipe.steps.greedy))
     return findings
 
 

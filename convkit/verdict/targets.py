@@ -73,8 +73,8 @@ def judge_joined(
     target = recipe.targets[name]
     verification = _verification(join_id(name), None, recipe, target, stages, {}, None)
     shares = recipe.shares_of(name)
-    told = stages[reference_id(recipe)].report.findings
-    findings = _unique([*told, *advice(recipe, target, None)])
+    from_reference = stages[reference_id(recipe)].report.findings
+    findings = _unique([*from_reference, *advice(recipe, target, None)])
     statuses = [verification.status]
     if any(finding.is_error for finding in findings) and verification.status != "broken":
         statuses.append("failed")

@@ -18,7 +18,8 @@ JobFunction = Callable[[Any, Context], tuple[Any, list[Finding]]]
 class Job:
     """One kind of job: its request and result types, and the module whose `run` performs it. A
     runtime's own module takes precedence over this one. With `has_options`, the request carries the
-    runtime's options.
+    runtime's options. With `makes_model`, its output is a model: bytes that equal requests must
+    reproduce, whereas other jobs' outputs contain durations.
     """
 
     kind: JobKind
@@ -26,6 +27,7 @@ class Job:
     result: type
     module: str | None = None
     has_options: bool = False
+    makes_model: bool = False
 
     def module_for(self, runtime: Runtime | None) -> str | None:
         """Return the module that performs the job for a runtime; None if there is none."""
@@ -49,12 +51,24 @@ class Job:
 
 
 _ROWS = (
-    Job("export", protocol.ExportRequest, protocol.ExportResult, "convkit.stages.export"),
+    Job(
+        "export",
+        protocol.ExportRequest,
+        protocol.ExportResult,
+        "convkit.stages.export",
+        makes_model=True,
+    ),
     Job(
         "reference", protocol.ReferenceRequest, protocol.ReferenceResult, "convkit.stages.reference"
     ),
-    Job("precision", protocol.PrecisionRequest, protocol.PrecisionResult, has_options=True),
-    Job("build", protocol.BuildRequest, protocol.BuildResult, has_options=True),
+    Job(
+        "precision",
+        protocol.PrecisionRequest,
+        protocol.PrecisionResult,
+        has_options=True,
+        makes_model=True,
+    ),
+    Job("build", protocol.BuildRequest, protocol.BuildResult, has_options=True, makes_model=True),
     Job("verify", protocol.VerifyRequest, protocol.VerifyResult, has_options=True),
     Job("join", protocol.JoinRequest, protocol.VerifyResult, "convkit.stages.join"),
     Job("inspect", protocol.InspectRequest, protocol.InspectResult, "convkit.stages.inspect"),

@@ -13,7 +13,8 @@ from convkit.execute.executor import execute
 from convkit.execute.facts import gather
 from convkit.execute.fleet.fleet import fleet_of
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
-from convkit.execute.stage_runner import Settled, StageRunner
+from convkit.execute.settled import Settled
+from convkit.execute.stage_runner import StageRunner
 from convkit.execute.tools import recorded_tools
 from convkit.home import Home
 from convkit.plan.stages import plan_stages

@@ -8,7 +8,7 @@ from convkit.errors import StoreError
 from convkit.execute import executor
 from convkit.execute.events import Silence
 from convkit.execute.executor import execute
-from convkit.execute.stage_runner import Settled
+from convkit.execute.settled import Settled
 from convkit.plan.stages import Stage
 from convkit.record.model import StageReport
 from convkit.toolchain.requirements import EnvironmentSpec

@@ -19,7 +19,7 @@ from convkit.errors import FleetError, UsageError
 from convkit.execute.fleet import cluster
 from convkit.execute.fleet.worker import fleet_status
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
-from convkit.execute.stage_runner import Settled
+from convkit.execute.settled import Settled
 from convkit.home import Home
 from convkit.store.shared import SharedStore
 from convkit.store.store import Store

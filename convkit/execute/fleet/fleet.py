@@ -43,11 +43,11 @@ class Fleet:
         """Return a run's settler, after pushing the files that its recipe refers to."""
         topic = f"convkit-{secrets.token_hex(6)}"
 
-        def told(event: tuple[float, dict[str, Any]]) -> None:
+        def on_event(event: tuple[float, dict[str, Any]]) -> None:
             message = event[1]
             listener.stage_progress(message["stage"], message["message"], message["done"])
 
-        self.cluster.client.subscribe_topic(topic, told)
+        self.cluster.client.subscribe_topic(topic, on_event)
         return FleetSettler.of(local, self.cluster, self.store, topic)
 
 

@@ -18,7 +18,8 @@ from convkit.execute.events import Silence
 from convkit.execute.facts import ResolvedFacts, gather
 from convkit.execute.fleet.orders import Answered, Order
 from convkit.execute.opened_files import opened_in, with_opened
-from convkit.execute.stage_runner import Settled, StageRunner
+from convkit.execute.settled import Settled
+from convkit.execute.stage_runner import StageRunner
 from convkit.execute.tools import recorded_tools
 from convkit.home import Home
 from convkit.plan.keys import explain_change, ingredients, stage_key
@@ -61,19 +62,19 @@ def run_stage(text: str) -> str:
     except Interrupted:
         answer = Answered(str(worker.name), interrupted=True)
     except CodecError as error:
-        told = (
+        problem = (
             f"worker {worker.name} does not understand the run: {error}. Install the same convkit"
             " on both."
         )
-        answer = Answered(str(worker.name), error=told)
+        answer = Answered(str(worker.name), error=problem)
     except ConvkitError as error:
         answer = Answered(str(worker.name), error=f"worker {worker.name}: {error}")
     except Exception:  # noqa: BLE001 - a bug. Dask cannot transfer every exception, and would then never answer
-        told = (
+        problem = (
             f"worker {worker.name}: this is a bug in convkit; please report"
             f" it\n{traceback.format_exc()}"
         )
-        answer = Answered(str(worker.name), error=told)
+        answer = Answered(str(worker.name), error=problem)
     return json.dumps(encode(answer))
 
 

@@ -15,7 +15,8 @@ from convkit.execute.fleet.orders import Answered, Order
 from convkit.execute.fleet.remote import run_stage
 from convkit.execute.fleet.tags import Fit, find_fit, needs_of, resources_for
 from convkit.execute.opened_files import opened_in, remember_files
-from convkit.execute.stage_runner import Settled, StageRunner, Work
+from convkit.execute.settled import Settled, Work
+from convkit.execute.stage_runner import StageRunner
 from convkit.findings.model import Finding, Remedy
 from convkit.plan.keys import ingredients, stage_key
 from convkit.plan.stages import Stage
@@ -25,8 +26,6 @@ from convkit.worker.jobs import JOBS
 
 # How often a stage is resent because its worker was stopped, but not by this run.
 _ATTEMPTS = 5
-# Stages whose artifacts should be reproducible; those of other stages contain durations.
-_EXACT = ("export", "precision", "build")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,10 +135,10 @@ class _OnFleet:
         resources = resources_for(needs, runner.surroundings.facts.platform, processor)
         text = json.dumps(encode(order))
         for _ in range(_ATTEMPTS):
-            told = self.fleet.cluster.perform(
+            answered = self.fleet.cluster.perform(
                 run_stage, text, order.stage.id, resources, runner.cancelled
             )
-            answer = decode(Answered, json.loads(told))
+            answer = decode(Answered, json.loads(answered))
             if answer.error is not None:
                 raise FleetError(answer.error)
             if not answer.interrupted:
@@ -180,7 +179,7 @@ class _OnFleet:
         remember_files(opened, work.stage, runner.loaded, facts, runner.home.store)
         known = work.known
         others = {answer.second, known.artifact if known else None} - {None, standing.artifact}
-        if ended.kind not in _EXACT:
+        if not JOBS[ended.kind].makes_model:
             others.clear()
         findings = (
             *standing.findings,

@@ -35,10 +35,15 @@ def check(model: onnx.ModelProto, path: Path) -> list[Finding]:  # noqa: ARG001
     for value in (*inferred.graph.value_info, *inferred.graph.output):
         if value.name not in declared or value.name not in producers:
             continue
-        told = _contradiction(declared[value.name].type, value.type)
-        if told is not None:
+        contradiction = _contradiction(declared[value.name].type, value.type)
+        if contradiction is not None:
             findings.append(
-                _finding(value.name, told, producers[value.name], is_output=value.name in outputs)
+                _finding(
+                    value.name,
+                    contradiction,
+                    producers[value.name],
+                    is_output=value.name in outputs,
+                )
             )
     return findings
 
@@ -75,9 +80,9 @@ def _shape(shape: onnx.TensorShapeProto) -> str:
 
 
 def _finding(
-    name: str, told: tuple[str, str, bool], node: onnx.NodeProto, *, is_output: bool
+    name: str, contradiction: tuple[str, str, bool], node: onnx.NodeProto, *, is_output: bool
 ) -> Finding:
-    said, found, is_type = told
+    said, found, is_type = contradiction
     what = "output" if is_output else "value"
     message = (
         f"the {what} {name!r} is declared as {said}, and {node.op_type}"

@@ -60,8 +60,11 @@ def check_operators(operators: Operators, provider: str) -> list[Finding]:
     """Return what this release rejects: T101 to T103, V101 to V103, one finding each; T104 for
     operators that were not checked.
     """
-    if (told := _refusal(operators.empty, provider)) is not None and told[0] in ("opset", "format"):
-        return [_too_new(operators, *told)]
+    if (too_new := _refusal(operators.empty, provider)) is not None and too_new[0] in (
+        "opset",
+        "format",
+    ):
+        return [_too_new(operators, *too_new)]
     refusals = []
     for operator in operators.operators:
         if operator.probe is None:

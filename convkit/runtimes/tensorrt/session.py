@@ -125,10 +125,10 @@ class EngineSession:
         number = serving_profile(self._profiles, shapes)
         if number is None:
             asked = ", ".join(f"{name}={list(shape)}" for name, shape in shapes.items())
-            told = " or ".join(
+            accepted = " or ".join(
                 ", ".join(f"{name}: {span}" for name, span in p.items()) for p in self._profiles
             )
-            raise NotServedError(f"no profile of the engine serves {asked}; it takes {told}")
+            raise NotServedError(f"no profile of the engine serves {asked}; it accepts {accepted}")
         if number != self._context.active_optimization_profile:
             self._context.set_optimization_profile_async(number, memory.stream)
 

@@ -1,0 +1,41 @@
+"""How a stage ended, and the work of a stage that must run."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from convkit.plan.stages import Stage
+from convkit.record.model import StageReport
+from convkit.store.store import StageRecord
+from convkit.worker.jobs import JOBS
+from convkit.worker.protocol import StageResult
+
+
+@dataclasses.dataclass(frozen=True)
+class Settled:
+    """How a stage ended. `artifact` and `result` are set if it is a hit or done."""
+
+    report: StageReport
+    log: str = ""
+    result: StageResult | None = None
+
+    @property
+    def usable(self) -> bool:
+        """True if later stages can use it."""
+        fatal = JOBS[self.report.kind].makes_model and any(
+            finding.is_error for finding in self.report.findings
+        )
+        return self.report.status in ("hit", "done") and not fatal
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """A stage that must run, and why. `parts` are the inputs to its key, `known` is the store's
+    record of it, if it runs again.
+    """
+
+    stage: Stage
+    key: str
+    reason: str
+    parts: Mapping[str, str]
+    inputs: Mapping[str, str]
+    known: StageRecord | None
