@@ -22,7 +22,7 @@ class Axis(NamedTuple):
 
 
 class Tensor(NamedTuple):
-    """One tensor: its element type as numpy calls it, and its shape; an axis stands by its name."""
+    """One tensor: its numpy dtype, and its shape, in which an axis that varies is a name."""
 
     dtype: str
     shape: tuple[int | str, ...]

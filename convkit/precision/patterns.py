@@ -6,10 +6,11 @@ the end excludes what lies below: `encoder.layer.*.attention.` matches only the 
 operations, `.` the root's.
 """
 
+import dataclasses
 import difflib
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 class PatternError(ValueError):
@@ -44,6 +45,25 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     # Paths are matched with a dot after their last segment, so that a match ends at a segment's
     # boundary.
     return re.compile("".join(parts) + (r"\Z" if itself_only else ""))
+
+
+@dataclasses.dataclass(frozen=True)
+class UnmatchedPattern:
+    """A pattern that names no module, and the most similar module path."""
+
+    pattern: str
+    nearest: str | None
+
+
+def unmatched_patterns(
+    patterns: Iterable[str], paths: Collection[str]
+) -> tuple[UnmatchedPattern, ...]:
+    """Return the patterns that match none of the module paths; raises PatternError."""
+    return tuple(
+        UnmatchedPattern(pattern, nearest_path(pattern, sorted(paths)))
+        for pattern in patterns
+        if not any(matches(pattern, path) for path in paths)
+    )
 
 
 def nearest_path(pattern: str, paths: Iterable[str]) -> str | None:

@@ -346,6 +346,21 @@ def test_a_plan_that_keeps_everything_is_not_float16(home: Path, tmp_path: Path)
 
 
 @pytest.mark.slow
+def test_patterns_that_match_no_module_are_named(home: Path, tmp_path: Path) -> None:
+    target = {
+        "precision": {"default": "float16", "keep_float32": ["befor", "blocks.*.product"]},
+        "compression": {"weights": "int8", "keep": ["after", "block.0"]},
+    }
+    outcome = run(recipe(tmp_path, OVERFLOWING, target=target), home)
+    assert outcome.record.status == "failed"
+    (built,) = (stage for stage in outcome.record.stages if stage.kind == "build")
+    assert [each.message for each in built.findings if each.code == "N206"] == [
+        "keep_float32: 'befor' matches no module of the model; did you mean 'before'?",
+        "compression.keep: 'block.0' matches no module of the model; did you mean 'blocks.0'?",
+    ]
+
+
+@pytest.mark.slow
 def test_enumerated_shapes_leave_other_sizes_out_and_say_so(home: Path, tmp_path: Path) -> None:
     outcome = run(recipe(tmp_path, OVERFLOWING, target={"shapes": "enumerated"}), home)
     assert outcome.record.status == "verified"

@@ -7,6 +7,7 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.graph.preparation import UntypedValueError
 from convkit.precision.lowering.conversion import convert_file
 from convkit.precision.lowering.plan import Assignment, PrecisionPlan
+from convkit.precision.pattern_findings import unmatched_findings
 from convkit.precision.rounding import IR_DTYPES
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import LowPrecision
@@ -44,21 +45,8 @@ def _spelt(assignment: Assignment, precision: LowPrecision) -> dict[str, Json]:
 def _plan_findings(
     assignment: Assignment, precision: LowPrecision, *, is_low: bool
 ) -> list[Finding]:
-    findings = []
     change = _spelt(assignment, precision)
-    for unmatched in assignment.unmatched:
-        nearest = f"; did you mean {unmatched.nearest!r}?" if unmatched.nearest else ""
-        findings.append(
-            Finding(
-                "N206",
-                f"keep_float32: {unmatched.pattern!r} matches no module of the graph{nearest}",
-                Place(),
-                {"pattern": unmatched.pattern, "nearest": unmatched.nearest},
-                Remedy(
-                    "Correct the pattern to match the graph's module names, or remove it.", change
-                ),
-            )
-        )
+    findings = unmatched_findings(assignment.unmatched, change=change)
     if not is_low and all(choice.dtype == "float32" for choice in assignment.choices.values()):
         reasons = sorted({choice.reason for choice in assignment.choices.values()})
         why = "; ".join(reasons[:3]) or "it has no float32 tensors"

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from convkit.models.graph.modules import nodes_with_modules
 from convkit.precision.lowering.integer_products import scales_of_integer_products
 from convkit.precision.lowering.rules import operator_rule
-from convkit.precision.patterns import matches, nearest_path
+from convkit.precision.patterns import UnmatchedPattern, matches, unmatched_patterns
 from convkit.precision.rounding import IR_DTYPES
 from convkit.tensors import DType
 
@@ -45,14 +45,6 @@ class Choice:
 
 
 @dataclasses.dataclass(frozen=True)
-class UnmatchedPattern:
-    """A pattern that names no module of the graph, and the most similar module path."""
-
-    pattern: str
-    nearest: str | None
-
-
-@dataclasses.dataclass(frozen=True)
 class Assignment:
     """A plan applied to a graph: a choice for every node, including in subgraphs, that consumes or
     produces float32.
@@ -84,26 +76,16 @@ def assign(model: ir.Model, plan: PrecisionPlan) -> Assignment:
     or if it scales an integer product. Raises PatternError.
     """
     scaling = scales_of_integer_products(model)
-    used: set[str] = set()
     kept: dict[str, str | None] = {}  # the first matching pattern, by module path
     choices = {}
-    paths = set()
     for node, path in nodes_with_modules(model):
-        paths.add(path)
         if path not in kept:
-            found = [pattern for pattern in plan.keep_float32 if matches(pattern, path)]
-            used.update(found)
-            kept[path] = found[0] if found else None
+            kept[path] = next((each for each in plan.keep_float32 if matches(each, path)), None)
         if touches_float32(node):
             choices[node] = _choose(
                 node, plan, kept[path], model.opset_imports, scales=node in scaling
             )
-    unmatched = tuple(
-        UnmatchedPattern(pattern, nearest_path(pattern, sorted(paths)))
-        for pattern in plan.keep_float32
-        if pattern not in used
-    )
-    return Assignment(plan, choices, unmatched)
+    return Assignment(plan, choices, unmatched_patterns(plan.keep_float32, kept))
 
 
 def module_table(model: ir.Model, assignment: Assignment) -> tuple[ModuleRow, ...]:

@@ -12,6 +12,7 @@ import onnx_ir as ir
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.graph.loading import load_model
 from convkit.models.graph.traversal import all_names
+from convkit.precision.pattern_findings import unmatched_findings
 from convkit.precision.quantization.calibration import (
     UnusableRange,
     doubtful_ranges,
@@ -88,7 +89,7 @@ def quantize_file(
         return findings
     model = prepare_model(source)
     selection = select(model, quantization)
-    findings += _unmatched(selection)
+    findings += unmatched_findings(selection.unmatched)
     feeds: list[Feeds] = []
     unusable: tuple[UnusableRange, ...] = ()
     if quantization.quantize == "static-int8" and selection.chosen:
@@ -185,22 +186,6 @@ def is_quantized_operator(node: ir.Node) -> bool:
     return node.op_type in QUANTIZED_OPERATORS or (
         node.domain == _CONTRIB and node.op_type.startswith("QLinear")
     )
-
-
-def _unmatched(selection: Selection) -> list[Finding]:
-    findings = []
-    for unmatched in selection.unmatched:
-        nearest = f"; did you mean {unmatched.nearest!r}?" if unmatched.nearest else ""
-        findings.append(
-            Finding(
-                "N206",
-                f"keep_float32: {unmatched.pattern!r} matches no module of the graph{nearest}",
-                Place(),
-                {"pattern": unmatched.pattern, "nearest": unmatched.nearest},
-                Remedy("Correct the pattern to match the graph's module names, or remove it."),
-            )
-        )
-    return findings
 
 
 def _nothing(selection: Selection, quantization: Quantization) -> Finding:

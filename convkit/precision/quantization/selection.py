@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from convkit.models.graph.modules import nodes_with_modules
-from convkit.precision.lowering.plan import UnmatchedPattern
-from convkit.precision.patterns import matches, nearest_path
+from convkit.precision.patterns import UnmatchedPattern, matches, unmatched_patterns
 from convkit.precision.quantization.prepare import is_plain_gemm, transposed_weight, weight
 from convkit.worker.protocol import Quantization, QuantizationKind
 
@@ -81,12 +80,8 @@ def select(model: ir.Model, quantization: Quantization) -> Selection:
         for node, module in nodes_with_modules(model)
         if quantization.quantize == "static-int8" and node.op_type in _BETWEEN and not kept(module)
     )
-    paths = sorted({path for _, path in nodes_with_modules(model)})
-    unmatched = tuple(
-        UnmatchedPattern(pattern, nearest_path(pattern, paths))
-        for pattern in quantization.patterns
-        if not any(matches(pattern, path) for path in paths)
-    )
+    paths = {path for _, path in nodes_with_modules(model)}
+    unmatched = unmatched_patterns(quantization.patterns, paths)
     return Selection(chosen, between, len(possible), unmatched)
 
 

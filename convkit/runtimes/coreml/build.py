@@ -14,8 +14,10 @@ from convkit.models.exporters.job import UnexportableError
 from convkit.models.sources.blame import blame
 from convkit.models.sources.prepared import Prepared, Unfit, prepare
 from convkit.precision.decision import with_decision
+from convkit.precision.pattern_findings import unmatched_findings
+from convkit.precision.patterns import unmatched_patterns
 from convkit.runtimes.coreml.constants import write_constants
-from convkit.runtimes.coreml.conversion import Conversion, convert
+from convkit.runtimes.coreml.conversion import Conversion, Converted, convert
 from convkit.runtimes.coreml.metadata import write_metadata
 from convkit.runtimes.coreml.options import ProgramOptions
 from convkit.runtimes.coreml.session import MODEL_FILE, EvaluatedProgram
@@ -111,6 +113,7 @@ def _build(
         findings.append(_followed(converted.refusal))
     if low is not None and not computes_in(converted.program, _TYPES[low.default]):
         findings.append(_nothing_low(low))
+    findings += _unmatched(low, options, converted, prepared)
     model = converted.model
     if options.compression is not None:
         from convkit.runtimes.coreml.compression import compress  # its tools are slow to import
@@ -135,6 +138,20 @@ def _nothing_low(low: LowPrecision) -> Finding:
         {"keep_float32": list(low.patterns)},
         Remedy("Narrow keep_float32, or set precision: float32."),
     )
+
+
+def _unmatched(
+    low: LowPrecision | None, options: ProgramOptions, converted: Converted, prepared: Prepared
+) -> list[Finding]:
+    """Return N206 for patterns that match neither a module of the program nor one of the model,
+    whose operations coremltools may have removed.
+    """
+    paths = {*converted.modules.values(), *dict(prepared.module.model.named_modules())}
+    findings = unmatched_findings(unmatched_patterns(low.patterns, paths)) if low else []
+    if options.compression is not None:
+        unmatched = unmatched_patterns(options.compression.keep, paths)
+        findings += unmatched_findings(unmatched, "compression.keep")
+    return findings
 
 
 def _followed(refusal: str) -> Finding:
