@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
@@ -20,6 +21,11 @@ os.environ |= {"HF_HUB_OFFLINE": "1", "NO_COLOR": "1"}
 # As convkit's workers do: with torch and the converters imported, a full collection takes half a
 # second.
 gc.set_threshold(10_000, 10, 10)
+# A busy machine must not fail a test: none is about time.
+hypothesis.settings.register_profile(
+    "untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("untimed")
 # Helpers that several test modules share lie beside this file and in the tests' folders.
 sys.path.insert(0, str(Path(__file__).parent))
 

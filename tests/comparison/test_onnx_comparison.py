@@ -297,9 +297,7 @@ CHANGES = st.sampled_from(
 
 
 @given(st.lists(CHANGES, max_size=3, unique=True), st.lists(CHANGES, max_size=3, unique=True))
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_comparing_is_symmetric_and_a_model_is_itself(
     tmp_path_factory: pytest.TempPathFactory, first: list[Change], second: list[Change]
 ) -> None:

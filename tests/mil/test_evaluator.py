@@ -227,7 +227,7 @@ def test_sixteen_bit_whole_numbers(tmp_path: Path) -> None:
 SHAPES = st.lists(st.integers(1, 3), min_size=0, max_size=4)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     shape=SHAPES,
     left=st.data(),
@@ -249,7 +249,7 @@ def test_broadcasting(shape: list[int], left: Any, operation: str) -> None:
     np.testing.assert_array_equal(found, inferred)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_reductions(data: Any) -> None:
     """Any axes, kept or not, negative or not, over whole numbers that float16 sums exactly."""
@@ -269,7 +269,7 @@ def test_reductions(data: Any) -> None:
     np.testing.assert_array_equal(found, inferred)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(data=st.data())
 def test_slices_as_numpy_makes_them(data: Any) -> None:
     size = data.draw(st.integers(1, 6))

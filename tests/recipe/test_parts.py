@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from small_parts import ROW, recipe, tensor
 
@@ -218,7 +218,6 @@ def test_errors_name_line_and_key(tmp_path: Path):
     assert "found no file" in found["parts.head.model.onnx"].message
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)  # on a busy machine
 @given(JSON, JSON)
 def test_malformed_parts_are_skipped_not_crashed_on(parts, join):
     content = {"parts": {"a": parts}, "join": join, "inputs": parts, "outputs": join}

@@ -210,7 +210,7 @@ UNARY = [
 BINARY = ["Add", "Div", "Equal", "Less", "MatMul", "Max", "Mod", "Mul", "Or", "Pow", "Sub"]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.sampled_from(UNARY), st.sampled_from(TYPES), st.sampled_from([13, 17, 18, 20, 21]))
 def test_one_operator_is_refused_exactly_where_its_model_is(
     operator: str, dtype: int, opset: int
@@ -221,7 +221,7 @@ def test_one_operator_is_refused_exactly_where_its_model_is(
     assert (codes(graph_operators(given_model)) == []) == loads(given_model)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.sampled_from(BINARY),
     st.sampled_from(TYPES),

@@ -347,9 +347,7 @@ def graphs(draw):
 
 
 # The fixtures only hand out functions, so that sharing them between examples does no harm.
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(graphs())
 def test_any_graph_stays_well_typed_with_fewest_casts(lower, run, drawn):
     model, keep = drawn
