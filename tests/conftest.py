@@ -92,8 +92,8 @@ def _own_home(
 def _shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep the files and the bytecode of environments of real packages away from the user's cache.
 
-    All tests that build such environments share them, as a user's homes do: copying torch takes
-    ten seconds, compiling it twenty.
+    All tests that build such environments share them, as a user's homes do: copying torch's takes
+    ten seconds.
     """
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:

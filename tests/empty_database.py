@@ -1,5 +1,6 @@
 """MLflow's empty database, made once per process and copied: its migrations take two seconds."""
 
+import contextlib
 import shutil
 import sqlite3
 from pathlib import Path
@@ -16,22 +17,17 @@ class EmptyDatabase:
         self._template = find_location(f"sqlite:///{folder}/mlflow.db", folder)
 
     def __call__(self, location: Location, home: Path) -> None:
-        template, wanted = self._template, location
-        assert template.database is not None
-        assert template.artifacts is not None
-        assert wanted.database is not None
-        assert wanted.artifacts is not None
+        template = self._template
         if not template.database.exists():
             import_mlflow(database=True)
             create_database(template, template.database.parent)
-        wanted.database.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(template.database, wanted.database)
-        here, there = template.artifacts.as_uri(), wanted.artifacts.as_uri()
-        connection = sqlite3.connect(wanted.database)
-        connection.execute(
-            "UPDATE experiments SET artifact_location = replace(artifact_location, ?, ?)",
-            (here, there),
-        )
-        connection.commit()
-        assert not [line for line in connection.iterdump() if here in line]
-        connection.close()
+        location.database.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(template.database, location.database)
+        with contextlib.closing(sqlite3.connect(location.database)) as connection:
+            made_for = template.artifacts.as_uri()
+            connection.execute(
+                "UPDATE experiments SET artifact_location = replace(artifact_location, ?, ?)",
+                (made_for, location.artifacts.as_uri()),
+            )
+            connection.commit()
+            assert not [line for line in connection.iterdump() if made_for in line]

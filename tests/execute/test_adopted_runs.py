@@ -142,11 +142,12 @@ def test_a_target_whose_device_is_absent_is_skipped_and_never_green(tmp_path: Pa
     done = convkit(
         "run", recipe, "--home", tmp_path / "home", "--only", "gpu", "--no-track", "--strict"
     )
-    assert done.returncode == 4, done
-    assert "skipped" in done.stdout
-    assert "E101" in done.stdout
-    assert "✓ verified" not in done.stdout
-    assert "1 verified" not in done.stdout
+    output = done.stdout + done.stderr
+    assert done.returncode == 4, output
+    assert "skipped" in output
+    assert "E101" in output
+    assert "✓ verified" not in output
+    assert "1 verified" not in output
 
 
 @pytest.mark.network
