@@ -28,7 +28,7 @@ def encode(value: object) -> Json:
     """Convert a dataclass (or a container of them) to JSON values; non-finite floats become text:
     nan, inf, -inf.
     """
-    kind = type(value)
+    kind: Any = type(value)
     if kind in _PLAIN:  # most values; a record has thousands
         return value
     if (names := _field_names(kind)) is not None:
