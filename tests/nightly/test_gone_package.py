@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from small_graphs import graph, save
 
-from convkit.execute.run import RunOptions, run_recipe
 from convkit.home import Home
 from convkit.nightly.accepting import accept_run
 from convkit.nightly.nightly_run import recipe_files, run_nightly
@@ -43,11 +42,11 @@ def recipes(tmp_path: Path) -> Path:
     return tmp_path / "recipes"
 
 
-def accepted_run(recipes: Path, home: Home) -> None:
-    """Run the recipe in isolated environments, and accept its run."""
-    outcome = run_recipe(RunOptions(recipes / "adopted.yaml", home, track=False))
-    assert outcome.record.status == "verified"
-    accept_run(outcome.folder, home, track=False)
+def accepted_night(recipes: Path, options: NightlyOptions) -> None:
+    """Run the recipe in an isolated environment, and accept its run."""
+    night = run_nightly(recipe_files([recipes]), options, tell=lambda _: None)
+    assert night.green, night.recipes[0].faults
+    accept_run(options.home.runs_of("adopted") / night.recipes[0].run, options.home, track=False)
 
 
 @pytest.mark.slow
@@ -55,7 +54,7 @@ def accepted_run(recipes: Path, home: Home) -> None:
 @pytest.mark.thorough
 def test_newer_tools_are_tried_apart(recipes: Path, tmp_path: Path) -> None:
     options = NightlyOptions(Home(tmp_path / "home"), track=False)
-    accepted_run(recipes, options.home)
+    accepted_night(recipes, options)
     second = run_nightly(
         recipe_files([recipes]), dataclasses.replace(options, canary=True), tell=lambda _: None
     )
@@ -75,7 +74,7 @@ def test_a_package_that_is_gone_fails_the_build_and_is_named(
 ) -> None:
     home = Home(tmp_path / "home")
     options = NightlyOptions(home, track=False)
-    accepted_run(recipes, home)
+    accepted_night(recipes, options)
     release_all()
     for folder, resolution in list_environments(home.root):
         if "onnxruntime" in resolution.packages:
