@@ -17,6 +17,7 @@ T = TypeVar("T")
 
 # A JSON value: None, bool, int, float, str, or a list or string-keyed dict of them.
 Json = Any
+_PLAIN = frozenset({str, int, bool, type(None)})
 
 
 class CodecError(ValueError):
@@ -27,10 +28,11 @@ def encode(value: object) -> Json:
     """Convert a dataclass (or a container of them) to JSON values; non-finite floats become text:
     nan, inf, -inf.
     """
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {
-            field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)
-        }
+    kind: Any = type(value)
+    if kind in _PLAIN:  # most values; a record has thousands
+        return value
+    if (names := _field_names(kind)) is not None:
+        return {name: encode(getattr(value, name)) for name in names}
     if isinstance(value, dict):
         return {str(key): encode(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -40,6 +42,14 @@ def encode(value: object) -> Json:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise CodecError(f"cannot write a {type(value).__name__} as JSON")
+
+
+@functools.cache
+def _field_names(kind: type) -> tuple[str, ...] | None:
+    """Return the names of a dataclass's fields; None for any other type."""
+    if not dataclasses.is_dataclass(kind):
+        return None
+    return tuple(field.name for field in dataclasses.fields(kind))
 
 
 def decode(kind: type[T], value: Json, place: str = "$") -> T:

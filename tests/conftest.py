@@ -29,6 +29,8 @@ hypothesis.settings.load_profile("untimed")
 # Helpers that several test modules share lie beside this file and in the tests' folders.
 sys.path.insert(0, str(Path(__file__).parent))
 
+from empty_database import EmptyDatabase  # noqa: E402 - found beside this file
+from garbage import collect  # noqa: E402 - as above
 
 # Files whose tests share no costly fixture: any worker of pytest-xdist may run any of them.
 _INDEPENDENT = frozenset(
@@ -77,27 +79,43 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Exempt all that was imported from garbage collections, of which some tests ask for one
-    each.
-    """
-    gc.collect()
-    gc.freeze()
+    """Exempt all that was imported from garbage collections."""
+    collect()
 
 
 @pytest.fixture(autouse=True)
-def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_home(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Keep every test away from the real runs and the real MLflow."""
     monkeypatch.setenv("CONVKIT_HOME", str(tmp_path / "convkit-home"))
-    monkeypatch.setenv("CONVKIT_CACHE", str(tmp_path / "convkit-cache"))
+    if request.node.get_closest_marker("network") is None:
+        monkeypatch.setenv("CONVKIT_CACHE", str(tmp_path / "convkit-cache"))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep environments that several tests share away from the user's."""
+def _shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the files and the bytecode of environments of real packages away from the user's cache.
+
+    All tests that build such environments share them, as a user's homes do: copying torch's takes
+    ten seconds.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # of all workers
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CONVKIT_CACHE", str(tmp_path_factory.mktemp("convkit-cache")))
+        patch.setenv("CONVKIT_CACHE", str(folder / "convkit-cache"))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmptyDatabase]:
+    """Make MLflow's database once. Other processes, such as the command line's, make their own."""
+    made = EmptyDatabase(tmp_path_factory.mktemp("mlflow"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("convkit.track.tracker.create_database", made)
+        yield made
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,60 +1,76 @@
 """Audits of someone else's export against its original, and what runs where a device is absent."""
 
-import subprocess
-import sys
+import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 import yaml
-from small_runs import MODEL, convkit, run, tensors, write_recipe
+from command_line import convkit
+from small_runs import MODEL, run, tensors, write_recipe
 
 from convkit.errors import EXIT_FAILED
 from convkit.execute.run import RunOptions, run_recipe
 from convkit.home import Home
 from convkit.toolchain.devices import find_device
 
-EXPORTED = """
-import torch, sys
-sys.path.insert(0, {folder!r})
-from model import build
-torch.manual_seed(3)
-model = build().eval()
-ids, mask = torch.randint(0, 10, (3, 6)), torch.ones(3, 6, dtype=torch.int64)
-class Export(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner = model
-    def forward(self, ids, mask):
-        {body}
-names = {names!r}
-axes = {{name: {{0: "batch", 1: "length"}} for name in ["ids", "mask", *names]}}
-torch.onnx.export(Export().eval(), (ids, mask), {file!r},
-    input_names=["ids", "mask"], output_names=names,
-    dynamo=False, opset_version=17, dynamic_axes=axes)
-"""
+Forward = Callable[[torch.nn.Module, torch.Tensor, torch.Tensor], Any]
 
 # How somebody else's export went wrong, the code and the input that must be named.
-BAD_EXPORTS = {
-    "swapped": ("return self.inner(mask, ids)", "C110", "mask"),
-    "merged": ("return self.inner(ids, ids) + 0 * mask.unsqueeze(-1)", "C109", "mask"),
+BAD_EXPORTS: dict[str, tuple[Forward, str, str]] = {
+    "swapped": (lambda model, ids, mask: model(mask, ids), "C110", "mask"),
+    "merged": (lambda model, ids, mask: model(ids, ids) + 0 * mask.unsqueeze(-1), "C109", "mask"),
     "dead": (
-        "return self.inner(ids, torch.ones_like(mask)) + 0 * mask.unsqueeze(-1)",
+        lambda model, ids, mask: model(ids, torch.ones_like(mask)) + 0 * mask.unsqueeze(-1),
         "C108",
         "mask",
     ),
-    "baked-in axis": ("return self.inner(ids, mask).reshape(3, 6, 3)", "C206", "y"),
+    "baked-in axis": (lambda model, ids, mask: model(ids, mask).reshape(3, 6, 3), "C206", "y"),
 }
 
 
+def sound(model: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return model(ids, mask)
+
+
+class Elsewhere(torch.nn.Module):
+    """A model as somebody else called it for an export."""
+
+    def __init__(self, model: torch.nn.Module, forward: Forward) -> None:
+        super().__init__()
+        self.inner, self._forward = model, forward
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> Any:
+        return self._forward(self.inner, ids, mask)
+
+
+def export(file: Path, code: str, forward: Forward, names: tuple[str, ...]) -> None:
+    defined: dict[str, Any] = {}
+    exec(code, defined)
+    with torch.random.fork_rng(), warnings.catch_warnings():
+        torch.manual_seed(3)
+        model = Elsewhere(defined["build"](), forward).eval()
+        warnings.simplefilter("ignore")  # torch's own deprecations
+        torch.onnx.export(
+            model,
+            (torch.randint(0, 10, (3, 6)), torch.ones(3, 6, dtype=torch.int64)),
+            file,
+            input_names=["ids", "mask"],
+            output_names=list(names),
+            dynamo=False,
+            opset_version=17,
+            dynamic_axes={name: {0: "batch", 1: "length"} for name in ("ids", "mask", *names)},
+        )
+
+
 def audit_recipe(
-    folder: Path, body: str, code: str = MODEL, names: tuple[str, ...] = ("y",)
+    folder: Path, forward: Forward, code: str = MODEL, names: tuple[str, ...] = ("y",)
 ) -> Path:
     """Write a recipe for an ONNX file that was exported elsewhere, and export it so."""
     (folder / "model.py").write_text(code)
-    script = EXPORTED.format(
-        folder=str(folder), body=body, file=str(folder / "given.onnx"), names=list(names)
-    )
-    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, capture_output=True)
+    export(folder / "given.onnx", code, forward, names)
     return write_recipe(
         folder,
         code,
@@ -74,8 +90,8 @@ def audit_recipe(
     ],
 )
 def test_somebody_else_s_export_is_audited_against_its_original(tmp_path: Path, fault: str) -> None:
-    body, code, name = BAD_EXPORTS[fault]
-    outcome = run(audit_recipe(tmp_path, body), tmp_path / "home")
+    forward, code, name = BAD_EXPORTS[fault]
+    outcome = run(audit_recipe(tmp_path, forward), tmp_path / "home")
     found = [finding for finding in outcome.record.findings if finding.code == code]
     assert found, [f"{finding.code} {finding.message}" for finding in outcome.record.findings]
     assert name in found[0].message
@@ -92,7 +108,7 @@ TWO_OUTPUTS = MODEL.replace("return torch.tanh(", "return dict(y=torch.tanh(").r
 def test_exchanged_outputs_are_named(tmp_path: Path) -> None:
     recipe = audit_recipe(
         tmp_path,
-        "return self.inner(ids, mask)['z'], self.inner(ids, mask)['y']",
+        lambda model, ids, mask: (model(ids, mask)["z"], model(ids, mask)["y"]),
         TWO_OUTPUTS,
         ("y", "z"),
     )
@@ -107,7 +123,7 @@ def test_exchanged_outputs_are_named(tmp_path: Path) -> None:
 
 
 def test_a_good_export_from_elsewhere_equals_its_original(tmp_path: Path) -> None:
-    outcome = run(audit_recipe(tmp_path, "return self.inner(ids, mask)"), tmp_path / "home")
+    outcome = run(audit_recipe(tmp_path, sound), tmp_path / "home")
     assert outcome.record.status == "verified"
     assert not [finding for finding in outcome.record.findings if finding.severity != "note"]
 
@@ -117,17 +133,17 @@ def test_a_good_export_from_elsewhere_equals_its_original(tmp_path: Path) -> Non
     find_device("cuda").there, reason="this machine has the device that must be absent"
 )
 def test_a_target_whose_device_is_absent_is_skipped_and_never_green(tmp_path: Path) -> None:
-    audit_recipe(tmp_path, "return self.inner(ids, mask)")
+    audit_recipe(tmp_path, sound)
     recipe = write_recipe(  # an ONNX file: its isolated environments are small
         tmp_path,
         model={"onnx": "given.onnx"},
         targets={"gpu": {"runtime": "onnxruntime", "device": "cuda"}},
     )
-    process = convkit(
+    done = convkit(
         "run", recipe, "--home", tmp_path / "home", "--only", "gpu", "--no-track", "--strict"
     )
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 4, output
+    output = done.stdout + done.stderr
+    assert done.returncode == 4, output
     assert "skipped" in output
     assert "E101" in output
     assert "✓ verified" not in output
@@ -137,7 +153,7 @@ def test_a_target_whose_device_is_absent_is_skipped_and_never_green(tmp_path: Pa
 @pytest.mark.network
 @pytest.mark.thorough
 def test_a_run_in_isolated_environments_leaves_the_versions_of_each_stage(tmp_path: Path) -> None:
-    audit_recipe(tmp_path, "return self.inner(ids, mask)")
+    audit_recipe(tmp_path, sound)
     recipe = write_recipe(tmp_path, model={"onnx": "given.onnx"}, export={"opset": 17})
     outcome = run_recipe(RunOptions(recipe, Home(tmp_path / "home"), track=False))
     assert outcome.record.status == "verified"

@@ -4,13 +4,12 @@ import contextlib
 import dataclasses
 import json
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-import yaml
+from two_layers import write_recipe
 from typer.testing import CliRunner
 
 from convkit.audit.integrity import Digester, check_folder
@@ -29,30 +28,7 @@ from convkit.report.render import render_report
 from convkit.store.digests import write_json
 from convkit.track.tracker import prepare
 
-MODEL = """
-import torch
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first = torch.nn.Linear(32, 64)
-        self.second = torch.nn.Linear(64, 3)
-
-    def forward(self, x):
-        return self.second(torch.relu(self.first(x)))
-
-def build():
-    return Net()
-"""
-RECIPE: dict[str, Any] = {
-    "schema": 1,
-    "name": "small",
-    "model": {"factory": {"call": "model.py:build", "seed": 3}},
-    "tools": {"python": f"{sys.version_info.major}.{sys.version_info.minor}"},
-    "export": {"exporter": "torchscript", "opset": 17},
-    "axes": {"batch": {"min": 1, "typical": 4, "max": 16}},
-    "inputs": [{"name": "x", "dtype": "float32", "shape": ["batch", 32]}],
-    "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 3]}],
+KEYS: dict[str, Any] = {
     "verify": {"tolerance": {"max_abs": 1e-4}},
     "bench": {"seconds": 0.2, "threads": 1},
     "goals": {"latency": {"p50": "<= 1000x original"}},
@@ -94,9 +70,7 @@ class Finished:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     folder = tmp_path_factory.mktemp("bench")
-    (folder / "model.py").write_text(MODEL)
-    recipe = folder / "recipe.yaml"
-    recipe.write_text(yaml.safe_dump(RECIPE, sort_keys=False))
+    recipe = write_recipe(folder, 32, 64, **KEYS)
     home = Home(folder / "home")
     return Finished(
         recipe, home, run_recipe(RunOptions(recipe, home, toolchain="host", track=False))

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +32,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, every worker is fresh"),
 ]
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[ForkServers]:
-    with contextlib.closing(ForkServers()) as servers:
-        yield servers
-
-
-@pytest.fixture
-def forked(servers: ForkServers) -> Watched:
-    return Watched(servers)
 
 
 def run(folder: Path, workers: WorkerStrategy, call: str, **options: Any) -> WorkerOutcome:

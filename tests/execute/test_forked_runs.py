@@ -1,9 +1,7 @@
 """A run's stages are forked, and say and make what fresh ones do."""
 
-import contextlib
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +11,6 @@ from faults.recipes import write_recipe
 from watched_workers import Watched, running_servers
 
 from convkit.execute.events import Silence
-from convkit.execute.fork_servers import ForkServers
 from convkit.execute.run import RunOptions, run_recipe
 from convkit.execute.workers import WORKERS, FreshProcesses
 from convkit.home import Home
@@ -23,17 +20,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, every worker is fresh"),
 ]
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[ForkServers]:
-    with contextlib.closing(ForkServers()) as servers:
-        yield servers
-
-
-@pytest.fixture
-def forked(servers: ForkServers) -> Watched:
-    return Watched(servers)
 
 
 TARGETS = {

@@ -3,7 +3,6 @@ absent.
 """
 
 import contextlib
-import gc
 import logging
 import warnings
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from garbage import collect
 
 # It says at import that this torch is newer than it knows.
 logging.getLogger("coremltools").setLevel(logging.ERROR)
@@ -128,7 +128,7 @@ def quietly() -> Iterator[None]:
         try:
             yield
         finally:
-            gc.collect()
+            collect()
 
 
 def convert_and_save(source: Any, path: Path, **options: Any) -> Path:

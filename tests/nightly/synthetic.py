@@ -77,7 +77,13 @@ class Simulation:
     def copied(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> "Simulation":
         """Return a copy in another folder, which continues from the same night."""
         shutil.copytree(self.folder, folder)
-        simulation = dataclasses.replace(self, folder=folder, changes=dict(self.changes))
+        simulation = dataclasses.replace(
+            self,
+            folder=folder,
+            changes=dict(self.changes),
+            tools=dict(self.tools),
+            recipe=dict(self.recipe),
+        )
         simulation._stand_in(monkeypatch)
         return simulation
 

@@ -4,6 +4,7 @@ stays red until it is mended or accepted.
 
 import dataclasses
 import json
+import shutil
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
@@ -162,15 +163,26 @@ FAULTS = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def simulation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Simulation:
-    """Return a simulation whose first run is accepted, and that was green for a week since."""
-    made = Simulation.install(tmp_path / "year", monkeypatch)
-    assert made.night().status == "green"
-    made.accept()
-    for _ in range(7):
+@pytest.fixture(scope="session")  # other tests run between this module's
+def green_week(tmp_path_factory: pytest.TempPathFactory) -> tuple[Simulation, Path]:
+    """Return a copy of a simulation whose first run is accepted, and that was green for a week
+    since; and its folder, which the home's records name.
+    """
+    folder = tmp_path_factory.mktemp("week") / "year"
+    with pytest.MonkeyPatch.context() as patch:
+        made = Simulation.install(folder, patch)
         assert made.night().status == "green"
-    return made
+        made.accept()
+        for _ in range(7):
+            assert made.night().status == "green"
+        return made.copied(folder.with_name("copy"), patch), folder
+
+
+@pytest.fixture
+def simulation(green_week: tuple[Simulation, Path], monkeypatch: pytest.MonkeyPatch) -> Simulation:
+    week, folder = green_week
+    shutil.rmtree(folder)
+    return week.copied(folder, monkeypatch)
 
 
 def told(run: NightlyRun) -> str:

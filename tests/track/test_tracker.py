@@ -23,20 +23,11 @@ from convkit.track.location import find_location, tracking_error
 from convkit.track.tracker import prepare
 
 
-@pytest.fixture(scope="module")
-def empty_home(tmp_path_factory):
-    """A home with a fresh database, to copy from: making one takes seconds."""
-    home = tmp_path_factory.mktemp("home")
-    prepare(None, home)
-    return home
-
-
 @pytest.fixture
-def home(empty_home, tmp_path):
+def home(empty_database, tmp_path):
     """Return a home with an empty database."""
     home = tmp_path / "runs"
-    home.mkdir()
-    shutil.copy(empty_home / "mlflow.db", home)
+    empty_database(find_location(None, home), home)
     return home
 
 

@@ -1,13 +1,12 @@
 """`convkit tune` whole, in this environment: interrupted, resumed, written to the recipe."""
 
 import dataclasses
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from two_layers import write_recipe
 from typer.testing import CliRunner
 
 from convkit.cli.main import app
@@ -21,30 +20,7 @@ from convkit.tune.search import tune
 from convkit.tune.sessions import TuneOptions
 from convkit.tune.space import Space
 
-MODEL = """
-import torch
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first = torch.nn.Linear(64, 512)
-        self.second = torch.nn.Linear(512, 3)
-
-    def forward(self, x):
-        return self.second(torch.relu(self.first(x)))
-
-def build():
-    return Net()
-"""
-RECIPE: dict[str, Any] = {
-    "schema": 1,
-    "name": "small",
-    "model": {"factory": {"call": "model.py:build", "seed": 3}},
-    "tools": {"python": f"{sys.version_info.major}.{sys.version_info.minor}"},
-    "export": {"exporter": "torchscript", "opset": 17},
-    "axes": {"batch": {"min": 1, "typical": 4, "max": 16}},
-    "inputs": [{"name": "x", "dtype": "float32", "shape": ["batch", 64]}],
-    "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 3]}],
+KEYS: dict[str, Any] = {
     "verify": {"tolerance": {"max_abs": 0.02}, "ladder": "quick"},  # int4 is beyond this
     "goals": {"size": "<= 0.6x original"},
     "bench": {"seconds": 0.05, "sizes": ["typical"], "threads": 1},
@@ -98,9 +74,7 @@ def _few_precisions() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def search(tmp_path_factory: pytest.TempPathFactory) -> Search:
     folder = tmp_path_factory.mktemp("tune")
-    (folder / "model.py").write_text(MODEL)
-    recipe = folder / "recipe.yaml"
-    recipe.write_text(yaml.safe_dump(RECIPE, sort_keys=False))
+    recipe = write_recipe(folder, 64, 512, **KEYS)
     loaded = load_recipe(recipe)
     options = TuneOptions(Home(folder / "home"), loaded.recipe.bench, toolchain="host")
     space = Space(loaded, ("onnxruntime",))
@@ -170,7 +144,7 @@ def test_the_command_writes_the_best_one_into_the_recipe(search: Search) -> None
     assert done.exit_code == 0, done.output
     (found,) = (read_tune(file) for file in search.home.glob("tune/small/*.json"))
     written = load_recipe(search.recipe).document.content["targets"]
-    assert written == {**RECIPE["targets"], found.chosen: found.choice.target}
+    assert written == {**KEYS["targets"], found.chosen: found.choice.target}
     assert "+" in done.output
     assert search.recipe.read_text() != before
 
@@ -184,8 +158,6 @@ def test_the_command_writes_the_best_one_into_the_recipe(search: Search) -> None
     ],
 )
 def test_unknown_names_are_refused(tmp_path: Path, options: list[str], told: str) -> None:
-    (tmp_path / "model.py").write_text(MODEL)
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(yaml.safe_dump(RECIPE, sort_keys=False))
+    recipe = write_recipe(tmp_path, 64, 512, **KEYS)
     done = CliRunner().invoke(app, ["tune", str(recipe), "--home", str(tmp_path), *options])
     assert told in str(done.exception)

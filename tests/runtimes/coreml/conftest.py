@@ -2,13 +2,13 @@
 tests.
 """
 
-import gc
 import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from garbage import collect
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "mil")]
@@ -29,4 +29,4 @@ def _collected() -> Iterator[None]:
     yield
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
+        collect()

@@ -11,6 +11,7 @@ from architectures import ARCHITECTURES, build
 from coreml_modules import BATCH, SEQUENCE, behind_contract, converted, evaluated, feeds, saved
 
 from convkit.mil.switched import SwitchedEvaluator
+from convkit.runtimes.coreml.conversion import Converted
 from convkit.runtimes.coreml.selection import stays_float32
 from convkit.worker.protocol import LowPrecision
 
@@ -40,13 +41,17 @@ def bert():
     return behind_contract(Hidden(), inputs, ["hidden"], (BATCH, SEQUENCE)), inputs
 
 
+@pytest.fixture(scope="module")
+def plain(bert) -> Converted:
+    return converted(*bert)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("plan", PLANS, ids=str)
 def test_it_gives_what_the_converted_program_gives(
-    bert, plan: LowPrecision, tmp_path: Path
+    bert, plain: Converted, plan: LowPrecision, tmp_path: Path
 ) -> None:
     module, inputs = bert
-    plain = converted(module, inputs)
     switched = SwitchedEvaluator(plain.program, plain.modules, saturate=plan.saturate)
     patterns = LowPrecision(
         "float16", tuple(f"model.{each}" if each != "." else "." for each in plan.keep_float32)
@@ -58,9 +63,8 @@ def test_it_gives_what_the_converted_program_gives(
     np.testing.assert_array_equal(found, evaluated(saved(mixed, tmp_path), inputs)["hidden"])
 
 
-def test_nothing_low_is_the_program_itself(bert, tmp_path: Path) -> None:
-    module, inputs = bert
-    plain = converted(module, inputs)
+def test_nothing_low_is_the_program_itself(bert, plain: Converted, tmp_path: Path) -> None:
+    _, inputs = bert
     switched = SwitchedEvaluator(plain.program, plain.modules, saturate=False)
     np.testing.assert_array_equal(
         switched.run(feeds(inputs), ())["hidden"],
