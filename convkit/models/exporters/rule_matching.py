@@ -21,10 +21,11 @@ def operators_first() -> Iterator[None]:
     try:
         from onnxscript.rewriter._matcher import SimplePatternMatcher
         from onnxscript.rewriter._rewrite_rule import RewriteRule
-    except ImportError:
+
+        original = RewriteRule.try_rewrite
+    except (ImportError, AttributeError):
         yield
         return
-    original = RewriteRule.try_rewrite
     # For each rule, the operators it was asked about, and whether its pattern can begin with them.
     asked: dict[Any, dict[str, bool]] = {}
 
@@ -33,7 +34,7 @@ def operators_first() -> Iterator[None]:
         applies = operators.get(node.op_type)
         if applies is None:
             matcher = getattr(self, "_matcher", None)
-            first = _first_operator(matcher) if isinstance(matcher, SimplePatternMatcher) else None
+            first = _first_operator(matcher) if type(matcher) is SimplePatternMatcher else None
             applies = operators[node.op_type] = first is None or first(node.op_type)
         return original(self, model, graph, node, **options) if applies else None
 
