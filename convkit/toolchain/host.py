@@ -5,7 +5,7 @@ import importlib.metadata
 import os
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -128,14 +128,15 @@ def _read(
         distribution = importlib.metadata.distribution(name)
     except importlib.metadata.PackageNotFoundError:
         return None
-    return distribution.version, _dependencies(distribution, extras)
+    # Each property of a distribution parses its metadata anew; eggs list requirements elsewhere.
+    metadata = distribution.metadata
+    lines = metadata.get_all("Requires-Dist") or distribution.requires or ()
+    return metadata["Version"], _dependencies(lines, extras)
 
 
-def _dependencies(
-    distribution: importlib.metadata.Distribution, extras: frozenset[str]
-) -> tuple[Requirement, ...]:
+def _dependencies(lines: Iterable[str], extras: frozenset[str]) -> tuple[Requirement, ...]:
     found = []
-    for line in distribution.requires or ():
+    for line in lines:
         try:
             requirement = Requirement(line)
         except InvalidRequirement:

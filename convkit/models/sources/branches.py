@@ -3,7 +3,7 @@
 import inspect
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -53,15 +53,22 @@ def relative_line(file: str, line: int, root: str | None) -> str:
     return f"{_INSTALLED.sub('', file)}:{line}"
 
 
+class AllSeen(BaseException):  # no error: no model should catch it
+    """The rest of a model's run would tell nothing more."""
+
+
 class BranchLines(TorchDispatchMode):
     """Records the lines that turn a tensor into a Python boolean, with their first outcome, and
-    inverts those of one line.
+    inverts those of one line. Raises AllSeen once it has recorded all of `wanted`, if any.
     """
 
-    def __init__(self, root: str | None, inverted: str | None = None) -> None:
+    def __init__(
+        self, root: str | None, inverted: str | None = None, wanted: Collection[str] = ()
+    ) -> None:
         super().__init__()
         self._root = root
         self._inverted = inverted
+        self._missing = set(wanted)
         self.lines: dict[str, bool] = {}
 
     def __torch_dispatch__(
@@ -75,6 +82,10 @@ class BranchLines(TorchDispatchMode):
         if not isinstance(found, bool) or (line := self._line()) is None:
             return found
         self.lines.setdefault(line, found)
+        if self._missing:
+            self._missing.discard(line)
+            if not self._missing:
+                raise AllSeen
         return not found if line == self._inverted else found
 
     def _line(self) -> str | None:
@@ -102,19 +113,35 @@ def flipping_inputs(
     known = _outcomes(module, first, root)
     found: dict[str, int] = {}
     for place, inputs in enumerate(others) if known else ():
-        for line, outcome in _outcomes(module, inputs, root).items():
-            if outcome != known.get(line, outcome):
-                found.setdefault(line, place)
+        # Most branches come first in a model, and most inputs take the same side: only those that
+        # do not must be run to the end, to know that the model accepts them.
+        if not _turned(known, _outcomes(module, inputs, root, wanted=known)):
+            continue
+        for line in _turned(known, _outcomes(module, inputs, root)):
+            found.setdefault(line, place)
     return found
 
 
+def _turned(known: Mapping[str, bool], outcomes: Mapping[str, bool]) -> list[str]:
+    """Return the lines that turned out otherwise than they are known to."""
+    return [line for line, outcome in outcomes.items() if outcome != known.get(line, outcome)]
+
+
 def _outcomes(
-    module: torch.nn.Module, inputs: Sequence[torch.Tensor], root: str | None
+    module: torch.nn.Module,
+    inputs: Sequence[torch.Tensor],
+    root: str | None,
+    wanted: Collection[str] = (),
 ) -> dict[str, bool]:
-    lines = BranchLines(root)
+    """Run the model, only until all `wanted` lines have been reached if there are any; return the
+    outcomes of its lines, none if it refuses the inputs.
+    """
+    lines = BranchLines(root, wanted=wanted)
     try:
         with torch.no_grad(), lines:
             module(*(tensor.clone() for tensor in inputs))
+    except AllSeen:
+        pass
     except Exception:  # noqa: BLE001 - a model may raise anything; it proves nothing
         return {}
     return lines.lines

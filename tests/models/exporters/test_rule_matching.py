@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir
 import pytest
 from onnxscript import rewriter
-from onnxscript.rewriter import _matcher, pattern
+from onnxscript.rewriter import _matcher, _rewrite_rule, pattern
 
 from convkit.models.exporters.rule_matching import operators_first
 
@@ -76,11 +76,27 @@ def test_the_same_rules_apply():
     assert [node.op_type for node in found.graph] == [node.op_type for node in expected.graph]
 
 
-def test_onnxscript_is_as_before_afterwards():
+def test_a_rule_is_tried_only_where_it_can_begin(monkeypatch):
+    tried = []
     original = _matcher.SimplePatternMatcher.match
+
+    def counted(self, model, graph, node, **options):
+        tried.append(node.op_type)
+        return original(self, model, graph, node, **options)
+
+    monkeypatch.setattr(_matcher.SimplePatternMatcher, "match", counted)
+    rule = pattern.RewriteRule(lambda op, x: op.Neg(x), lambda op, x: op.Abs(x))
     with operators_first():
-        assert _matcher.SimplePatternMatcher.match is not original
-    assert _matcher.SimplePatternMatcher.match is original
+        found = rewriter.rewrite(chain(6), [rule])
+    assert tried == ["Neg"] * 3
+    assert [node.op_type for node in found.graph] == ["Relu", "Add", "Abs", "Add"] * 3
+
+
+def test_onnxscript_is_as_before_afterwards():
+    original = _rewrite_rule.RewriteRule.try_rewrite
+    with operators_first():
+        assert _rewrite_rule.RewriteRule.try_rewrite is not original
+    assert _rewrite_rule.RewriteRule.try_rewrite is original
     with contextlib.suppress(RuntimeError), operators_first():
         raise RuntimeError
-    assert _matcher.SimplePatternMatcher.match is original
+    assert _rewrite_rule.RewriteRule.try_rewrite is original
