@@ -127,6 +127,10 @@ def other_values(made_from: CaseInputs, spec: TensorSpec, values: np.ndarray) ->
         case "one_of":
             others = [number for number in sample.numbers if (values != number).any()]
             return np.full_like(values, others[0]) if others else values
+        case "strings":
+            texts = np.array(sample.strings)
+            places = np.searchsorted(np.sort(texts), values)
+            return np.asarray(np.sort(texts)[(places + 1) % len(texts)])
         case "normal" | "uniform" | "image" | "audio":
             return draw_values(
                 spec, sample, values.shape, random, made_from.facts, Draw("perturbed")

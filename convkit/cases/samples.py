@@ -147,6 +147,9 @@ def draw_values(
             return np.full(shape, _constant(spec, value), dtype=dtype)
         case "constant":
             return np.full(shape, _constant(spec, sample.numbers[0]), dtype=dtype)
+        case "strings":
+            texts = np.array(sample.strings)
+            return np.asarray(texts[random.integers(len(texts), size=shape)])
         case "file":
             return _from_file(spec, sample, shape, dtype)
 

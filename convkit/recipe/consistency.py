@@ -286,6 +286,9 @@ _CHECKS: tuple[Callable[[Mapping[str, object]], Iterator[Fault]], ...] = (
 
 def sample_fault(dtype: str, kind: str, numbers: Sequence[float]) -> str | None:
     """Return why this kind of sample does not suit an input of this dtype; None if it does."""
+    if (dtype == "string") != (kind == "strings") and kind != "file":
+        write = "{strings: [texts]}" if dtype == "string" else "numbers"
+        return f"found {kind}, but the input is {dtype}; write {write}"
     whole = _whole_range(dtype)
     if whole is None:
         unfit = kind in ("token_ids", "positions")

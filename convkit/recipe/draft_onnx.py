@@ -105,6 +105,8 @@ def _sample(sample: Sample | None, dtype: str) -> DraftSample | None:
             return sample.kind
         case "constant":
             return Drawn("constant", _plain(sample.numbers[0]))
+        case "strings":
+            return Drawn("strings", [*sample.strings])
         case kind:
             return Drawn(kind, [_plain(number) for number in sample.numbers])
 

@@ -34,6 +34,7 @@ from convkit.recipe.signature import (
     Output,
     Sample,
     SampleName,
+    Strings,
     Tensor,
     Uniform,
 )
@@ -84,6 +85,7 @@ __all__ = [
     "Sample",
     "SampleName",
     "StepsModel",
+    "Strings",
     "Target",
     "Tensor",
     "Tolerance",

@@ -96,6 +96,14 @@ class Constant(RecipeModel):
     constant: Number = Field(description="the value of every element", examples=[1])
 
 
+class Strings(RecipeModel):
+    """Texts, one per element."""
+
+    strings: Annotated[tuple[str, ...], Field(min_length=1)] = Field(
+        description="the texts to choose from", examples=[["red", "green"]]
+    )
+
+
 class File(RecipeModel):
     """Values from an .npy file, cut or repeated to fit the shape."""
 
@@ -113,6 +121,7 @@ _SAMPLE_MODELS: tuple[type[RecipeModel], ...] = (
     Audio,
     OneOf,
     Constant,
+    Strings,
     File,
 )
 
@@ -137,6 +146,7 @@ Sample = Annotated[
     | Annotated[Audio, Tag("Audio")]
     | Annotated[OneOf, Tag("OneOf")]
     | Annotated[Constant, Tag("Constant")]
+    | Annotated[Strings, Tag("Strings")]
     | Annotated[File, Tag("File")],
     Discriminator(
         _sample_kind,
@@ -144,7 +154,8 @@ Sample = Annotated[
         custom_error_message=(
             "write token_ids, padding_mask, positions, {integers: [low, high]}, {normal: [mean,"
             " deviation]}, {uniform: [low, high]}, {image: [low, high]}, {audio: [low, high]},"
-            " {one_of: [values]}, {constant: value} or {file: path.npy}"
+            " {one_of: [values]}, {constant: value}, {strings:"
+            " [texts]} or {file: path.npy}"
         ),
     ),
 ]
@@ -155,7 +166,7 @@ def _kind_and_numbers(sample: SampleName | RecipeModel) -> tuple[str, tuple[floa
     if isinstance(sample, str):
         return sample, ()
     ((kind, value),) = ((name, getattr(sample, name)) for name in type(sample).model_fields)
-    if isinstance(value, str):
+    if isinstance(value, str) or kind == "strings":
         return kind, ()
     return kind, value if isinstance(value, tuple) else (value,)
 
@@ -199,7 +210,7 @@ class Input(Tensor):
     sample: Sample | None = Field(
         None,
         description=(
-            "how to sample values; default: normal for floats; required for integers and bools"
+            "how to sample values; default: normal for floats; required for integers, bools and strings"
         ),
         examples=["token_ids", {"integers": [0, 2]}],
     )
@@ -213,10 +224,13 @@ class Input(Tensor):
     def _sample_fits(self) -> Self:
         if self.sample is None:
             if not self.dtype.startswith(("float", "bfloat")):
+                options = (
+                    "sample: {strings: [texts]}"
+                    if self.dtype == "string"
+                    else "sample: token_ids, sample: padding_mask or sample: {integers: [0, 2]}"
+                )
                 raise ValueError(
-                    f"input {self.name!r} is {self.dtype}, so it needs a sample;"
-                    " write sample: token_ids, sample: padding_mask or sample: {integers: [0,"
-                    " 2]}"
+                    f"input {self.name!r} is {self.dtype}, so it needs a sample; write {options}"
                 )
             return self
         kind, numbers = _kind_and_numbers(self.sample)

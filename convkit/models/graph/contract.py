@@ -3,27 +3,33 @@
 import json
 from pathlib import Path
 
+import onnx
 import onnx_ir
 
 from convkit.codec import CodecError, decode, encode
 from convkit.models.contract_check import CONTRACT_KEY, UNKNOWN_DIMENSION, UNKNOWN_RANK
+from convkit.models.graph.class_maps import maps_as_tables
 from convkit.models.graph.dtypes import contract_dtype
 from convkit.tensors import Contract, Dimension, TensorSpec
 from convkit.worker.context import StageFailedError
 
 
 def load_graph(path: Path) -> onnx_ir.Model:
-    """Load a model without its external weights, which are mapped on demand; raises
-    StageFailedError.
+    """Load a model without its external weights, which are mapped on demand. Sequences of maps
+    that it returns become tables (`class_maps`). Raises StageFailedError.
     """
     try:
-        return onnx_ir.load(path)
+        proto = onnx.load(path, load_external_data=False)
+        maps_as_tables(proto)
+        model = onnx_ir.from_proto(proto)
     except FileNotFoundError as error:
         raise StageFailedError(f"there is no file {path}") from error
     except Exception as error:  # protobuf's and onnx-ir's errors have no base of their own
         raise StageFailedError(
             f"{path.name} is not a readable ONNX file: {type(error).__name__}: {error}"
         ) from error
+    onnx_ir.external_data.set_base_dir(model.graph, path.parent)
+    return model
 
 
 def read_contract(path: Path) -> Contract:

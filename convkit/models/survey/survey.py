@@ -8,6 +8,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from convkit.models.graph.class_maps import columns_of
 from convkit.models.graph.contract import graph_contract
 from convkit.models.graph.preparation import inlined
 from convkit.models.survey.axes import OpenInputs, name_axes
@@ -16,7 +17,7 @@ from convkit.models.survey.sizing import Sizing
 from convkit.models.survey.start import find_start, start_sizes
 from convkit.models.survey.trials import FileTrials
 from convkit.models.survey.usage import rounds_activations, usage_of
-from convkit.models.survey.wording import no_start, refused
+from convkit.models.survey.wording import map_output, no_start, refused
 from convkit.tensors import Axis, Contract, Dimension, dimension_axes
 from convkit.worker.custom_ops import with_remedy
 from convkit.worker.protocol import SurveyResult
@@ -34,6 +35,9 @@ def survey(model: ir.Model, path: Path, seconds: float) -> SurveyResult:
     variants = [name_axes(stated.inputs, usages, tied=tied) for tied in (True, False)]
     guesses = {spec.name: guess_sample(spec, usages[spec.name]) for spec in variants[0].inputs}
     notes = [f"only you can know {guess.doubt}" for guess in guesses.values() if guess.doubt]
+    for value in graph.outputs:
+        if (classes := columns_of(value.doc_string)) is not None:
+            notes.append(map_output(value.name or "", classes))
     if seconds <= 0:
         return _unrun(stated, variants[0], guesses, notes)
     try:

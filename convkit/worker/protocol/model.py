@@ -45,7 +45,7 @@ class Sample:
     zeros · positions: 0, 1, 2, ... along the last axis · integers: low (included) to high
     (excluded) · one_of: one of these values, the same everywhere · normal: mean, standard
     deviation · uniform: low, high · image, audio: what looks like one, from low to high · constant:
-    one value · file: an .npy file.
+    one value · strings: any of these texts · file: an .npy file.
     """
 
     kind: Literal[
@@ -59,9 +59,11 @@ class Sample:
         "audio",
         "one_of",
         "constant",
+        "strings",
         "file",
     ]
     numbers: tuple[float, ...] = ()
+    strings: tuple[str, ...] = ()
     path: str | None = None
 
 
