@@ -334,6 +334,8 @@ def _sample(sample: models.Sample | None, place: Callable[[str], str]) -> Sample
             return Sample("constant", (sample.constant,))
         case models.Strings():
             return Sample("strings", strings=sample.strings)
+        case models.Lengths():
+            return Sample("lengths", along=sample.lengths)
         case models.File():
             return Sample("file", path=place(sample.file))
 

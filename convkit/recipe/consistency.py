@@ -95,10 +95,15 @@ def dimensions(recipe: Mapping[str, object]) -> Iterator[tuple[KeyPath, str, tup
     """Yield each symbolic dimension: its place, its text, its axes."""
     for path, tensor in _tensors(recipe):
         shape = tensor.get("shape")
-        for i, dimension in enumerate(shape if isinstance(shape, list | tuple) else ()):
+        places: list[tuple[KeyPath, object]] = [
+            ((*path, "shape", i), dimension)
+            for i, dimension in enumerate(shape if isinstance(shape, list | tuple) else ())
+        ]
+        lengths = mapping(tensor.get("sample")).get("lengths")
+        for place, dimension in [*places, ((*path, "sample", "lengths"), lengths)]:
             if isinstance(dimension, str):
                 try:
-                    yield (*path, "shape", i), dimension, dimension_axes(dimension)
+                    yield place, dimension, dimension_axes(dimension)
                 except DimensionError:
                     continue  # reported where the dimension itself is checked
 

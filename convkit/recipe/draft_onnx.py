@@ -107,6 +107,8 @@ def _sample(sample: Sample | None, dtype: str) -> DraftSample | None:
             return Drawn("constant", _plain(sample.numbers[0]))
         case "strings":
             return Drawn("strings", [*sample.strings])
+        case "lengths":
+            return Drawn("lengths", sample.along)
         case kind:
             return Drawn(kind, [_plain(number) for number in sample.numbers])
 

@@ -166,8 +166,10 @@ def _onnx_origin(path: Path, folder: Path, survey: SurveyResult | None) -> Origi
         raise UsageError(f"{path}: no such file")
     if survey is None:
         raise UsageError(f"{path}: only a survey of the file says what it takes and returns")
+    # "model.onnx" says nothing; the folder it is in often does.
+    stem = path.stem if path.stem != "model" else path.resolve().parent.name
     return Origin(
-        _recipe_name(path.stem),
+        _recipe_name(stem),
         (f"onnx: {yaml_scalar(_relative(path, folder))}",),
         {},
         None,

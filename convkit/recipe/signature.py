@@ -18,6 +18,23 @@ from convkit.recipe.preprocess import Preprocess, input_faults
 from convkit.tensors import DimensionError, DType, dimension_axes
 
 
+def _check_dimension(dimension: object) -> int | str:
+    if isinstance(dimension, bool) or not isinstance(dimension, int | str):
+        message = "write a size, an axis by name, or arithmetic over axes such as past + sequence"
+        raise ValueError(message)  # noqa: TRY004 - pydantic's validators raise ValueError
+    if isinstance(dimension, str):
+        try:
+            dimension_axes(dimension)
+        except DimensionError as error:
+            raise ValueError(str(error)) from error
+    elif not 0 <= dimension <= 2**31:
+        raise ValueError(
+            f"found {dimension}; write a size from 0 to 2147483648, or name an axis for one that"
+            " varies"
+        )
+    return dimension
+
+
 class Integers(RecipeModel):
     """Integers; low is included, high excluded."""
 
@@ -104,6 +121,15 @@ class Strings(RecipeModel):
     )
 
 
+class Lengths(RecipeModel):
+    """How many elements of an axis each row uses; the rest is padding."""
+
+    lengths: Annotated[int | str, BeforeValidator(_check_dimension)] = Field(
+        description="the axis that the lengths are bounded by, a size, or arithmetic over axes",
+        examples=["samples"],
+    )
+
+
 class File(RecipeModel):
     """Values from an .npy file, cut or repeated to fit the shape."""
 
@@ -122,6 +148,7 @@ _SAMPLE_MODELS: tuple[type[RecipeModel], ...] = (
     OneOf,
     Constant,
     Strings,
+    Lengths,
     File,
 )
 
@@ -147,6 +174,7 @@ Sample = Annotated[
     | Annotated[OneOf, Tag("OneOf")]
     | Annotated[Constant, Tag("Constant")]
     | Annotated[Strings, Tag("Strings")]
+    | Annotated[Lengths, Tag("Lengths")]
     | Annotated[File, Tag("File")],
     Discriminator(
         _sample_kind,
@@ -155,7 +183,7 @@ Sample = Annotated[
             "write token_ids, padding_mask, positions, {integers: [low, high]}, {normal: [mean,"
             " deviation]}, {uniform: [low, high]}, {image: [low, high]}, {audio: [low, high]},"
             " {one_of: [values]}, {constant: value}, {strings:"
-            " [texts]} or {file: path.npy}"
+            " [texts]}, {lengths: axis} or {file: path.npy}"
         ),
     ),
 ]
@@ -166,26 +194,9 @@ def _kind_and_numbers(sample: SampleName | RecipeModel) -> tuple[str, tuple[floa
     if isinstance(sample, str):
         return sample, ()
     ((kind, value),) = ((name, getattr(sample, name)) for name in type(sample).model_fields)
-    if isinstance(value, str) or kind == "strings":
+    if isinstance(value, str) or kind in ("strings", "lengths"):
         return kind, ()
     return kind, value if isinstance(value, tuple) else (value,)
-
-
-def _check_dimension(dimension: object) -> int | str:
-    if isinstance(dimension, bool) or not isinstance(dimension, int | str):
-        message = "write a size, an axis by name, or arithmetic over axes such as past + sequence"
-        raise ValueError(message)  # noqa: TRY004 - pydantic's validators raise ValueError
-    if isinstance(dimension, str):
-        try:
-            dimension_axes(dimension)
-        except DimensionError as error:
-            raise ValueError(str(error)) from error
-    elif not 0 <= dimension <= 2**31:
-        raise ValueError(
-            f"found {dimension}; write a size from 0 to 2147483648, or name an axis for one that"
-            " varies"
-        )
-    return dimension
 
 
 class Tensor(RecipeModel):
@@ -210,7 +221,8 @@ class Input(Tensor):
     sample: Sample | None = Field(
         None,
         description=(
-            "how to sample values; default: normal for floats; required for integers, bools and strings"
+            "how to sample values; default: normal for floats; required for integers, bools and"
+            " strings"
         ),
         examples=["token_ids", {"integers": [0, 2]}],
     )

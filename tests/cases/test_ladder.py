@@ -113,7 +113,7 @@ def test_without_a_mask_the_cases_about_padding_are_omitted_with_the_reason():
         omitted["padded"]
         == omitted["ragged"]
         == omitted["masked-row"]
-        == "no input is drawn as padding_mask"
+        == "no input is drawn as padding_mask, or as lengths"
     )
     assert omitted["texts"] == "the recipe has no texts (verify.texts)"
 

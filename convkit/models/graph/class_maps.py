@@ -9,7 +9,6 @@ import numpy as np
 import onnx
 from onnx import helper
 
-
 # How an output's description begins if it was a sequence of maps; its classes follow.
 _COLUMNS = "Probabilities, one column per class: "
 # Classes that a description lists; more are counted.

@@ -125,7 +125,7 @@ class GraphSession:
         """Do the work due after a run."""
 
 
-def as_array(value: Any) -> np.ndarray:
+def as_array(value: object) -> np.ndarray:
     """Return an output as an array: texts as numpy's own, a list of maps as a table with a row per
     map and a column per class, in ascending order.
 

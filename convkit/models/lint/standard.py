@@ -8,6 +8,9 @@ import onnx
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.lint.nodes import name_of, title
 
+# The first IR version whose weights need not be inputs, too.
+CONSTANT_WEIGHTS = 4
+
 
 def check(model: onnx.ModelProto, path: Path) -> list[Finding]:
     """Return E238 if the checker rejects the file; external weights are not checked.
@@ -15,7 +18,7 @@ def check(model: onnx.ModelProto, path: Path) -> list[Finding]:
     (The checker rejects a file with several hard links, as in a store and a run's folder, as an
     attack.)
     """
-    proto = without_external(model)
+    proto = checkable(model)
     try:
         onnx.checker.check_model(proto)
     except onnx.checker.ValidationError as error:
@@ -45,6 +48,15 @@ def _refused(model: onnx.ModelProto) -> onnx.NodeProto | None:
         except onnx.checker.ValidationError:
             return node
     return None
+
+
+def checkable(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy for the checker: without external weights, and with weights that callers cannot
+    replace, which the standard allows from IR version 4 on, and runtimes in files of any version.
+    """
+    proto = without_external(model)
+    proto.ir_version = max(proto.ir_version, CONSTANT_WEIGHTS)
+    return proto
 
 
 def without_external(model: onnx.ModelProto) -> onnx.ModelProto:

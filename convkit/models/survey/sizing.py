@@ -4,6 +4,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+from convkit.cases.samples import Padding
 from convkit.cases.sizes import largest_sizes, off_typical_sizes, smallest_sizes
 from convkit.models.survey.counted_rows import CountedRows
 from convkit.models.survey.inputs import is_length
@@ -24,6 +25,7 @@ from convkit.worker.protocol import Sample, SurveyResult
 
 # Below this, an output of drawn inputs is rounding noise around zero.
 _NEAR_ZERO = 1e-6
+_PADDINGS: tuple[Padding, Padding] = ("full", "right")
 
 Change = Callable[[Range], Range]
 
@@ -202,16 +204,34 @@ class Sizing:
         )
 
     def _final_samples(self, contract: Contract) -> dict[str, Sample]:
-        """Return the samples; a length is at most the smallest size of its axis."""
+        """Return the samples; a length is at most the size of its axis."""
         whole = longest_dimension(contract.inputs)
         if whole is None:
             return self._samples
-        least = dimension_size(whole, smallest_sizes(contract))
-        lengths = Sample("integers", (max(1, least - least // 4), least + 1))
+        lengths = Sample("lengths", along=whole)
+        if not self._pads_rows(contract, lengths):
+            least = dimension_size(whole, smallest_sizes(contract))
+            lengths = Sample("integers", (max(1, least - least // 4), least + 1))
         return {
             spec.name: lengths if is_length(spec) else self._samples[spec.name]
             for spec in contract.inputs
         }
+
+    def _pads_rows(self, contract: Contract, lengths: Sample) -> bool:
+        """Return True if rows may be shorter than their axis, and are then padded: the outputs'
+        sizes stay.
+        """
+        drawn = {spec.name: lengths for spec in contract.inputs if is_length(spec)}
+        for sizes in (contract.typical_sizes(), smallest_sizes(contract)):
+            full, padded = (
+                self._trials.run(
+                    contract.inputs, {**self._samples, **drawn}, sizes, padding=padding
+                ).shapes
+                for padding in _PADDINGS
+            )
+            if full is None or padded != full:
+                return False
+        return True
 
 
 def _axis_name(axis: str, found: Range) -> str:

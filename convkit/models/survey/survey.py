@@ -35,9 +35,11 @@ def survey(model: ir.Model, path: Path, seconds: float) -> SurveyResult:
     variants = [name_axes(stated.inputs, usages, tied=tied) for tied in (True, False)]
     guesses = {spec.name: guess_sample(spec, usages[spec.name]) for spec in variants[0].inputs}
     notes = [f"only you can know {guess.doubt}" for guess in guesses.values() if guess.doubt]
-    for value in graph.outputs:
-        if (classes := columns_of(value.doc_string)) is not None:
-            notes.append(map_output(value.name or "", classes))
+    notes += [
+        map_output(value.name or "", classes)
+        for value in graph.outputs
+        if (classes := columns_of(value.doc_string)) is not None
+    ]
     if seconds <= 0:
         return _unrun(stated, variants[0], guesses, notes)
     try:

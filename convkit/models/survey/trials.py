@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from convkit.cases.facts import ModelFacts
-from convkit.cases.samples import Draw, draw_inputs
+from convkit.cases.samples import Draw, Padding, draw_inputs
 from convkit.tensors import Contract, DimensionError, TensorSpec
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import Sample
@@ -77,6 +77,7 @@ class Trials(abc.ABC):
         samples: Mapping[str, Sample],
         sizes: Mapping[str, int],
         case: str = "example",
+        padding: Padding = "full",
     ) -> Trial:
         """Run the model once; a result with NaN counts as none."""
         try:
@@ -84,11 +85,12 @@ class Trials(abc.ABC):
         except DimensionError as error:
             return Trial(None, str(error))
         kinds = tuple((name, sample) for name, sample in samples.items())
-        key = (shapes, kinds, case, self._exactly)
+        draw = Draw(case, padding)
+        key = (shapes, kinds, case, padding, self._exactly)
         if key not in self._known:
             if self.is_over and not self._exactly:
                 return Trial(None, "there was no time left to try it")
-            self._known[key] = self._run(inputs, samples, sizes, shapes, case)
+            self._known[key] = self._run(inputs, samples, sizes, shapes, draw)
         return self._known[key]
 
     def _run(
@@ -97,7 +99,7 @@ class Trials(abc.ABC):
         samples: Mapping[str, Sample],
         sizes: Mapping[str, int],
         shapes: tuple[tuple[int, ...], ...],
-        case: str,
+        draw: Draw,
     ) -> Trial:
         if any(min(shape, default=1) < 0 for shape in shapes):
             return Trial(None, "an axis would have a negative size")
@@ -105,7 +107,7 @@ class Trials(abc.ABC):
             return Trial(None, "an input would be too large to try")
         try:
             feeds = draw_inputs(
-                Contract(inputs, (), ()), samples, sizes, 0, facts=self._facts, draw=Draw(case)
+                Contract(inputs, (), ()), samples, sizes, 0, facts=self._facts, draw=draw
             )
         except StageFailedError as error:
             return Trial(None, str(error))
