@@ -19,7 +19,7 @@ def check(model: onnx.ModelProto, path: Path) -> list[Finding]:
         versions["" if entry.domain in _STANDARD else entry.domain].append(entry.version)
     findings = []
     for domain, found in versions.items():
-        if len(found) > 1:
+        if len(set(found)) > 1:
             findings.append(
                 _imports(
                     f"{path.name} imports the operator set {domain or 'ai.onnx'!r} {len(found)}"
