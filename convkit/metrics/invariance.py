@@ -78,7 +78,8 @@ def _shared(
         if place is None or base.shape[place] <= ROW or not other.shape[place]:
             return None
         real, base, other = (
-            np.asarray(np.take(values, row, place)) for values, row in ((real, ROW), (base, ROW), (other, 0))
+            np.asarray(np.take(values, row, place))
+            for values, row in ((real, ROW), (base, ROW), (other, 0))
         )
     else:
         other = other[tuple(map(slice, base.shape))]

@@ -13,6 +13,7 @@ from convkit.models.graph.contract import graph_contract
 from convkit.models.graph.preparation import inlined
 from convkit.models.survey.axes import OpenInputs, name_axes
 from convkit.models.survey.inputs import Guess, guess_sample
+from convkit.models.survey.rounding import rounding_errors
 from convkit.models.survey.sizing import Sizing
 from convkit.models.survey.start import find_start, start_sizes
 from convkit.models.survey.trials import FileTrials
@@ -57,7 +58,11 @@ def survey(model: ir.Model, path: Path, seconds: float) -> SurveyResult:
         return _unrun(stated, variants[0], guesses, [*notes, no_start(tried[0].reason)])
     opened = variants[len(tried) - 1]
     found = Sizing(stated.outputs, opened.roles, start, trials, notes).run()
-    return dataclasses.replace(found, quantized=rounds_activations(graph))
+    return dataclasses.replace(
+        found,
+        quantized=rounds_activations(graph),
+        rounding=rounding_errors(found.contract, found.samples, trials),
+    )
 
 
 def described(model: ir.Model, contract: Contract) -> SurveyResult:

@@ -152,19 +152,31 @@ def test_an_axis_with_a_single_size_is_written_as_that_size(tmp_path):
         assert elements == 64 * dimension_size(y[0], sizes)
 
 
-def test_lengths_are_at_most_the_smallest_size(tmp_path):
-    text = """g (float[n,t] waveforms, int64[n] waveforms_lens) => (float[n,t] y) {
-        shape = Shape(waveforms)
-        one = Constant<value_int=1>()
-        last = Gather<axis=0>(shape, one)
-        most = ReduceMax<keepdims=0>(waveforms_lens)
-        bad = Greater(most, last)
-        y = If (bad) <
-            then_branch = a () => (float[n,t] p) { p = Expand(waveforms, waveforms_lens) },
-            else_branch = b () => (float[n,t] q) { q = Relu(waveforms) }>
-    }"""
+LENGTHS = """g (float[n,t] waveforms, int64[n] waveforms_lens) => (float[n,t] y) {
+    shape = Shape(waveforms)
+    one = Constant<value_int=1>()
+    last = Gather<axis=0>(shape, one)
+    most = ReduceMax<keepdims=0>(waveforms_lens)
+    bad = COMPARED
+    y = If (bad) <
+        then_branch = a () => (float[n,t] p) { p = Expand(waveforms, waveforms_lens) },
+        else_branch = b () => (float[n,t] q) { q = Relu(waveforms) }>
+}"""
+
+
+def test_lengths_are_at_most_the_size_of_their_axis(tmp_path):
+    text = LENGTHS.replace("COMPARED", "Greater(most, last)")
+    sample = surveyed(saved(tmp_path, text)).samples["waveforms_lens"]
+    assert (sample.kind, sample.along) == ("lengths", "t")
+
+
+def test_lengths_that_a_file_does_not_pad_to_stay_near_the_smallest_size(tmp_path):
+    """Here rows shorter than the axis end the run."""
+    text = LENGTHS.replace("COMPARED", "Less(most, last)")
     result = surveyed(saved(tmp_path, text))
-    low, high = result.samples["waveforms_lens"].numbers
+    sample = result.samples["waveforms_lens"]
+    assert sample.kind == "integers"
+    low, high = sample.numbers
     assert 1 <= low < high <= result.contract.axis("t").min + 1
 
 
