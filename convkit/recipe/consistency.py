@@ -296,7 +296,7 @@ def sample_fault(dtype: str, kind: str, numbers: Sequence[float]) -> str | None:
         return f"found {kind}, but the input is {dtype}; write {write}"
     whole = _whole_range(dtype)
     if whole is None:
-        unfit = kind in ("token_ids", "positions")
+        unfit = kind in ("token_ids", "positions", "lengths")
         return f"{kind} are integers, but the input is {dtype}" if unfit else None
     if kind in ("normal", "uniform", "audio") or (kind == "image" and dtype == "bool"):
         return (
