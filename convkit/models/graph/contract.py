@@ -76,8 +76,7 @@ def carry_contract(model: onnx_ir.Model, contract: Contract) -> None:
 def _specification(value: onnx_ir.Value) -> TensorSpec:
     name = value.name or ""
     if not isinstance(value.type, onnx_ir.TensorType):
-        kind = "no type" if value.type is None else type(value.type).__name__
-        raise StageFailedError(f"{name!r} of the graph has {kind}; a contract holds tensors only")
+        raise StageFailedError(f"{name!r} of the graph {_no_tensor(value.type)}")
     dtype = contract_dtype(value.type.dtype)
     if dtype is None:
         raise StageFailedError(
@@ -89,6 +88,24 @@ def _specification(value: onnx_ir.Value) -> TensorSpec:
         else tuple(dimension_of(dimension) for dimension in value.shape)
     )
     return TensorSpec(name, dtype, shape)
+
+
+def _no_tensor(kind: onnx_ir.TypeProtocol | None) -> str:
+    """Return what a value is that is no tensor, and how to make one of it."""
+    match kind:
+        case onnx_ir.SequenceType():
+            return (
+                "is a sequence of tensors, and a contract holds tensors only; join its elements in"
+                " the graph (ConcatFromSequence), or make each an input or output of its own"
+                " (SequenceAt, SequenceConstruct)"
+            )
+        case onnx_ir.OptionalType():
+            return (
+                "is optional, and a contract holds tensors only; make it a tensor in the graph"
+                " (OptionalGetElement), or remove it"
+            )
+        case _:
+            return "has no type; declare one in the file (onnx.shape_inference can)"
 
 
 def dimension_of(dimension: int | onnx_ir.SymbolicDim) -> Dimension:
