@@ -98,7 +98,7 @@ def _as_target(path: Path) -> str | None:
         if model.builds_from != "file":
             continue
         try:
-            model(runtime=name, file=f"model{path.suffix}")
+            model.model_validate({"runtime": name, "file": f"model{path.suffix}"})
         except ValidationError:
             continue
         return (

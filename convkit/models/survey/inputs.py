@@ -20,6 +20,14 @@ _BYTE_FACTOR, _BYTE_OFFSET = 0.03, 40.0
 _SAMPLE_RATES = (8000, 11025, 16000, 22050, 24000, 32000, 44100, 48000)
 # Texts of a vocabulary that a draft lists.
 _MOST_STRINGS = 20
+# The values of single numbers, by words of their names: lower limits, upper limits (of a frequency,
+# as likely as not), thresholds; 1 for factors such as a speed or a temperature.
+_SETTINGS = (
+    (frozenset({"min", "minimum", "low", "lower"}), 0.0),
+    (frozenset({"max", "maximum", "high", "upper"}), 1000.0),
+    (frozenset({"threshold", "thresh", "score", "iou", "conf", "confidence"}), 0.5),
+    (frozenset({"scale", "speed", "temperature"}), 1.0),
+)
 _UNKNOWN_INTEGERS = Sample("integers", (0, 100))
 
 
@@ -79,9 +87,24 @@ def _guess_integer(spec: TensorSpec, usage: Usage) -> Guess:
     return Guess(_UNKNOWN_INTEGERS, tries, doubt)
 
 
+def _guess_setting(name: str) -> Guess:
+    """Return the likeliest value of a single number: a limit, a threshold, or a factor."""
+    words = set(re.split(r"[\W_\d]+", re.sub(r"^[a-z]?(min|max)", r"\1_", name.lower())))
+    likeliest = next((value for known, value in _SETTINGS if words & known), 1.0)
+    others = [value for _, value in _SETTINGS if value != likeliest]
+    doubt = f"which value {name!r} should have: {likeliest:g} was assumed"
+    return Guess(
+        Sample("constant", (likeliest,)),
+        tuple(Sample("constant", (value,)) for value in others),
+        doubt,
+    )
+
+
 def _guess_float(spec: TensorSpec, usage: Usage) -> Guess:
     normal, unit = Sample("normal", (0, 1)), Sample("uniform", (0, 1))
     name = spec.name.lower()
+    if spec.shape in ((), (1,)) and not usage.rows:
+        return _guess_setting(spec.name)
     if "mask" in name and spec.shape:
         return Guess(Sample("padding_mask"), (normal, unit))
     if channel_axis(spec.shape) is not None and usage.readers & _PICTURE_READERS:

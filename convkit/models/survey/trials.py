@@ -52,6 +52,8 @@ class Trials(abc.ABC):
         self._end = clock() + seconds
         self._known: dict[object, Trial] = {}
         self._exactly = False
+        self._accepts_nan = False
+        self.saw_nan = False
         # The largest magnitude of each output in any run.
         self.magnitudes: dict[str, float] = {}
 
@@ -79,7 +81,7 @@ class Trials(abc.ABC):
         case: str = "example",
         padding: Padding = "full",
     ) -> Trial:
-        """Run the model once; a result with NaN counts as none."""
+        """Run the model once; a result with NaN counts as none, unless NaN is accepted."""
         try:
             shapes = tuple(spec.concrete_shape(sizes) for spec in inputs)
         except DimensionError as error:
@@ -112,6 +114,11 @@ class Trials(abc.ABC):
         except StageFailedError as error:
             return Trial(None, str(error))
         return self._feed(feeds)
+
+    def accept_nan(self) -> None:
+        """From now on, count results with NaN: no sample that was tried avoids them."""
+        self._accepts_nan = True
+        self._known.clear()
 
     @abc.abstractmethod
     def _feed(self, feeds: Mapping[str, np.ndarray]) -> Trial:
@@ -159,7 +166,8 @@ class FileTrials(Trials):
         seconds = time.monotonic() - started
         shapes = {}
         for name, value in zip(self._outputs, values, strict=True):
-            if value.dtype.kind == "f" and np.isnan(value).any():
+            if value.dtype.kind == "f" and np.isnan(value).any() and not self._accepts_nan:
+                self.saw_nan = True
                 return Trial(None, f"output {name!r} has NaN", seconds)
             shapes[name] = value.shape
         for name, value in zip(self._outputs, values, strict=True):
