@@ -17,7 +17,7 @@ from convkit.cases.decisions import NO_DECISIONS, Decisions, ValueBranch, outcom
 from convkit.cases.files import read_tensors, write_cases, write_tensors
 from convkit.cases.ladder import build_ladder
 from convkit.cases.probes import BASE, base_case, build_probes
-from convkit.cases.samples import Draw, sample_for
+from convkit.cases.samples import Draw
 from convkit.cases.sizes import probe_sizes, smallest_sizes
 from convkit.cases.small_cases import legal_inputs
 from convkit.findings.model import Finding, Place, Remedy
@@ -313,14 +313,11 @@ class _Reference:
         write_tensors(self._context.output, probe.name, "outputs", outputs)
         change, same = probe.change, largest_difference(expected, outputs) == 0.0
         if change is not None and change.kind == "perturbed" and same:
+            samples = self._made_from.samples
             # A constant sample says nothing about other values, such as a limit's beyond all data.
-            varied = [name for name in change.tensors if self._kind(name) != "constant"]
-            self.findings += map(_no_influence, varied)
+            constant = {name for name in samples if samples[name].kind == "constant"}
+            self.findings += map(_no_influence, set(change.tensors) - constant)
         return dataclasses.replace(record, seconds=seconds)
-
-    def _kind(self, name: str) -> str:
-        spec = next(spec for spec in self._contract.inputs if spec.name == name)
-        return sample_for(spec, self._made_from.samples).kind
 
     def _run(
         self, feeds: Feeds, expected: Callable[[], Feeds] | None = None

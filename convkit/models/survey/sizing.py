@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from convkit.cases.samples import Padding
-from convkit.cases.sizes import largest_sizes, off_typical_sizes, smallest_sizes
+from convkit.cases.sizes import largest_sizes, off_typical_sizes, probe_sizes, smallest_sizes
 from convkit.models.survey.counted_rows import CountedRows
 from convkit.models.survey.inputs import is_length
 from convkit.models.survey.outputs import OutputSizes
@@ -25,7 +25,7 @@ from convkit.worker.protocol import Sample, SurveyResult
 
 # Below this, an output of drawn inputs is rounding noise around zero.
 _NEAR_ZERO = 1e-6
-_PADDINGS: tuple[Padding, Padding] = ("full", "right")
+_PADDINGS: tuple[Padding, ...] = ("full", "right", "ragged")
 
 Change = Callable[[Range], Range]
 
@@ -222,14 +222,13 @@ class Sizing:
         sizes stay.
         """
         drawn = {spec.name: lengths for spec in contract.inputs if is_length(spec)}
-        for sizes in (contract.typical_sizes(), smallest_sizes(contract)):
-            full, padded = (
-                self._trials.run(
-                    contract.inputs, {**self._samples, **drawn}, sizes, padding=padding
-                ).shapes
+        samples = {**self._samples, **drawn}
+        for sizes in (contract.typical_sizes(), smallest_sizes(contract), probe_sizes(contract)):
+            full, *padded = (
+                self._trials.run(contract.inputs, samples, sizes, padding=padding).shapes
                 for padding in _PADDINGS
             )
-            if full is None or padded != full:
+            if full is None or any(shapes != full for shapes in padded):
                 return False
         return True
 

@@ -1,4 +1,6 @@
-"""Contracts of files with features and texts for inputs, and tolerances from rounding."""
+"""Contracts of files with features, texts and single numbers for inputs, and tolerances from
+rounding.
+"""
 
 from pathlib import Path
 
@@ -47,3 +49,36 @@ def test_a_model_that_multiplies_rounding_gets_a_tolerance_it_can_keep(tmp_path:
     assert isinstance(limit := many["y"]["max_abs"], float)
     assert 1e-3 < limit < 0.1
     assert few == {}
+
+
+PITCH = """g (float[1,n] x, float fmin, float fmax, float iou_threshold, float speed) => (
+    float[1,n] y) {
+    span = Sub(fmax, fmin)
+    root = Sqrt(span)
+    scaled = Mul(x, speed)
+    kept = Add(scaled, iou_threshold)
+    y = Mul(kept, root)
+}"""
+
+
+def test_single_numbers_are_what_their_names_say(tmp_path: Path) -> None:
+    """Two normal numbers would make an empty range half of the time."""
+    result = surveyed(saved(tmp_path, PITCH))
+    assert result.ran
+    chosen = {name: sample.numbers for name, sample in result.samples.items() if name != "x"}
+    assert chosen == {"fmin": (0,), "fmax": (1000,), "iou_threshold": (0.5,), "speed": (1,)}
+    assert any("which value 'fmin' should have: 0 was assumed" in note for note in result.notes)
+
+
+def test_a_file_that_always_returns_nan_still_shows_its_sizes(tmp_path: Path) -> None:
+    text = """g (float[n,4] x) => (float[n,2] y) {
+        square = Mul(x, x)
+        below = Sub(square, k)
+        root = Sqrt(below)
+        y = MatMul(root, w)
+    }"""
+    weights = {"k": np.float32(1e6), "w": np.ones((4, 2), np.float32)}
+    result = surveyed(saved(tmp_path, text, **weights))
+    assert result.ran
+    assert shapes(result)["y"] == ("n", 2)
+    assert any("has NaN with all sizes and values that were tried" in note for note in result.notes)
