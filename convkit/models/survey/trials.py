@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from convkit.cases.facts import ModelFacts
-from convkit.cases.samples import Draw, Padding, draw_inputs
+from convkit.cases.samples import Draw, draw_inputs
 from convkit.tensors import Contract, DimensionError, TensorSpec
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import Sample
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # Seconds after which one run is stopped, and elements of an input that is not tried.
 _LONGEST_RUN = 8.0
 _MOST_ELEMENTS = 1 << 27
+_EXAMPLE = Draw("example")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,8 +79,7 @@ class Trials(abc.ABC):
         inputs: tuple[TensorSpec, ...],
         samples: Mapping[str, Sample],
         sizes: Mapping[str, int],
-        case: str = "example",
-        padding: Padding = "full",
+        draw: Draw = _EXAMPLE,
     ) -> Trial:
         """Run the model once; a result with NaN counts as none, unless NaN is accepted."""
         try:
@@ -87,8 +87,7 @@ class Trials(abc.ABC):
         except DimensionError as error:
             return Trial(None, str(error))
         kinds = tuple((name, sample) for name, sample in samples.items())
-        draw = Draw(case, padding)
-        key = (shapes, kinds, case, padding, self._exactly)
+        key = (shapes, kinds, draw.case, draw.padding, draw.extreme, self._exactly)
         if key not in self._known:
             if self.is_over and not self._exactly:
                 return Trial(None, "there was no time left to try it")

@@ -237,3 +237,38 @@ def test_what_is_no_model_is_refused(tmp_path):
     (tmp_path / "model.onnx").write_bytes(b"no model")
     with pytest.raises(StageFailedError, match=r"is not an? "):
         surveyed(tmp_path / "model.onnx")
+
+
+MASKED_CACHE = """g (int64[b,s] ids, int64[b,total] mask, float[b,2,past,4] past_key) => (
+    float[b,total] y, float[b,2,total,4] present_key) {
+    rows = Gather<axis=0>(table, ids)
+    heads = Transpose<perm=[0,2,1,3]>(rows)
+    present_key = Concat<axis=2>(past_key, heads)
+    sizes = Shape(present_key)
+    two = Constant<value_ints=[2]>()
+    three = Constant<value_ints=[3]>()
+    zero = Constant<value_ints=[0]>()
+    one = Constant<value_ints=[1]>()
+    length = Slice(sizes, two, three)
+    cut = Slice(mask, zero, length, one)
+    live = Cast<to=1>(cut)
+    score = ReduceMean<axes=[1,3],keepdims=0>(present_key)
+    y = Mul(score, live)
+}"""
+
+
+def test_an_axis_that_the_file_also_gives_an_output_is_what_that_is(tmp_path):
+    """Longer masks are cut to the cache's length, so running the file alone does not tell that the
+    mask's length is past + sequence. The cache may be empty.
+    """
+    path = saved(tmp_path, MASKED_CACHE, table=np.ones((7, 2, 4), np.float32))
+    result = surveyed(path)
+    assert shapes(result) == {
+        "ids": ("b", "s"),
+        "mask": ("b", "s + past"),
+        "past_key": ("b", 2, "past", 4),
+        "y": ("b", "s + past"),
+        "present_key": ("b", 2, "s + past", 4),
+    }
+    assert result.contract.axis("past").min == 0
+    assert result.contract.axis("s").min == 1
