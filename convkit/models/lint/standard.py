@@ -7,6 +7,7 @@ import onnx
 
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.lint.nodes import name_of, title
+from convkit.models.lint.opsets import import_assumed
 
 # The first IR version whose weights need not be inputs, too.
 CONSTANT_WEIGHTS = 4
@@ -51,10 +52,12 @@ def _refused(model: onnx.ModelProto) -> onnx.NodeProto | None:
 
 
 def checkable(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy for the checker: without external weights, and with weights that callers cannot
-    replace, which the standard allows from IR version 4 on, and runtimes in files of any version.
+    """Return a copy for the checker: without external weights, and with what runtimes accept beyond
+    the standard: domains that they import themselves, and, in files of any IR version, weights that
+    callers cannot replace.
     """
     proto = without_external(model)
+    import_assumed(proto)
     proto.ir_version = max(proto.ir_version, CONSTANT_WEIGHTS)
     return proto
 
