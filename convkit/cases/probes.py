@@ -159,6 +159,8 @@ def _other_mask(values: np.ndarray) -> np.ndarray:
 def _other_constant(values: np.ndarray) -> np.ndarray:
     if values.dtype.kind == "b":
         return ~values
+    if values.dtype.kind == "U":
+        return values  # a file's texts: no others are known to be legal
     if values.dtype.kind in "iu":
         return (values + 1).astype(values.dtype)
     return np.where(values == 0, 1, values * 1.5).astype(values.dtype)

@@ -169,8 +169,8 @@ def _fractions(
 
 
 def _row_lengths(longest: int, shape: tuple[int, ...], draw: Draw) -> np.ndarray:
-    """Return how many elements each row uses, of at most `longest`. No row is empty: to a mask that
-    is padding, to most models of lengths an error.
+    """Return how many elements each row uses, of at most `longest`. No row is empty: most models
+    that are given lengths refuse that.
     """
     rows = math.prod(shape)
     padding: Padding = "ragged" if draw.padding == "patterns" else draw.padding
