@@ -19,6 +19,7 @@ _NATIVE: dict[DType, type[np.generic]] = {
     "float16": np.float16,
     "float32": np.float32,
     "float64": np.float64,
+    "string": np.str_,
 }
 _ML_DTYPES: dict[DType, str] = {
     "int4": "int4",
@@ -55,6 +56,8 @@ def dtype_name(dtype: np.dtype) -> str:
     """Return the contract's name for a numpy type, or numpy's own name if the contract has none."""
     if dtype == BFLOAT16_BITS:
         return "bfloat16"
+    if dtype.kind == "U":  # numpy's name has the longest text's length
+        return "string"
     return _NAMES.get(dtype.name, dtype.name)
 
 

@@ -32,13 +32,16 @@ DType = Literal[
     "bfloat16",
     "float32",
     "float64",
+    "string",
 ]
 DTYPES: tuple[str, ...] = get_args(DType)
 
 
 def is_whole(dtype: str) -> bool:
-    """Say whether an element type holds whole numbers: labels, tokens, pixels, true and false."""
-    return dtype == "bool" or dtype.startswith(("int", "uint"))
+    """Say whether an element type is compared by equality, not by distance: labels, tokens, pixels,
+    true and false, and texts.
+    """
+    return dtype in ("bool", "string") or dtype.startswith(("int", "uint"))
 
 
 # A dimension is a fixed size, an axis by name, or integer arithmetic over axes ("past + sequence").

@@ -17,6 +17,7 @@ ONNX_TYPES: dict[DType, int] = {
     "int16": 5,
     "int32": 6,
     "int64": 7,
+    "string": 8,
     "bool": 9,
     "float16": 10,
     "float64": 11,

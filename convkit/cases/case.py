@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from convkit.cases.facts import ModelFacts
-from convkit.cases.samples import Draw, draw_inputs, mask_shape_rows, sample_for
+from convkit.cases.samples import Draw, at_sizes, draw_inputs, mask_shape_rows, sample_for
 from convkit.tensors import Contract
 from convkit.worker.protocol import CaseKind, ProbeChange, Sample
 
@@ -35,6 +35,10 @@ class Case:
     may_be_refused: bool = False
     may_be_nan: bool = False
     expected: Callable[[], Feeds] | None = None
+
+
+# Samples that say which elements of a row are padding.
+PADDED_BY = ("padding_mask", "lengths")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +77,18 @@ class CaseInputs:
             if sample_for(spec, self.samples).kind == "padding_mask"
         ]
         return max(shapes) if shapes else None
+
+    def padded_rows(self, sizes: Mapping[str, int]) -> tuple[int, int] | None:
+        """Return the most rows and positions that a padding mask, or lengths of rows, speak of;
+        None without either.
+        """
+        masks = self.mask_rows(sizes)
+        extents = [masks] if masks is not None else []
+        for spec in self.contract.inputs:
+            sample = at_sizes(sample_for(spec, self.samples), sizes)
+            if sample.kind == "lengths":
+                extents.append((math.prod(spec.concrete_shape(sizes)), int(sample.numbers[0])))
+        return max(extents) if extents else None
 
 
 def sizes_text(sizes: Mapping[str, int]) -> str:

@@ -5,7 +5,7 @@ problem.
 from collections.abc import Sequence
 from typing import get_args
 
-from convkit.cases.case import Case, CaseInputs, sizes_text
+from convkit.cases.case import PADDED_BY, Case, CaseInputs, sizes_text
 from convkit.cases.decisions import NO_DECISIONS, Decisions
 from convkit.cases.samples import Draw, sample_for
 from convkit.cases.sizes import largest_sizes, off_typical_sizes, smallest_sizes
@@ -19,7 +19,7 @@ LADDER: tuple[str, ...] = get_args(CaseName)
 # The quick ladder: the sizes are small or typical, and masks are tried.
 QUICK = frozenset({"smallest", "typical", "padded", "masked-row"})
 
-_NO_MASK = "no input is drawn as padding_mask"
+_NO_MASK = "no input is drawn as padding_mask, or as lengths"
 
 
 def build_ladder(
@@ -114,8 +114,8 @@ def _masked(made_from: CaseInputs, name: str, typical: dict[str, int]) -> list[C
     """Return a case about padding. Ragged rows need two rows, padding two positions."""
     if name == "ragged":
         typical = _with_rows(made_from, typical)
-    extent = made_from.mask_rows(typical)
-    if extent is None:
+    extent = made_from.padded_rows(typical)
+    if extent is None or (name == "masked-row" and made_from.mask_rows(typical) is None):
         return _NO_MASK
     rows, positions = extent
     if name == "masked-row":
@@ -133,8 +133,9 @@ def _with_rows(made_from: CaseInputs, sizes: dict[str, int]) -> dict[str, int]:
     """Return the sizes with at least two rows in each mask, if the row axis allows."""
     sizes = dict(sizes)
     for spec in made_from.contract.inputs:
-        is_mask = sample_for(spec, made_from.samples).kind == "padding_mask"
-        if is_mask and len(spec.shape) > 1 and spec.shape[0] in sizes:
+        kind = sample_for(spec, made_from.samples).kind
+        has_rows = len(spec.shape) > (1 if kind == "padding_mask" else 0)
+        if kind in PADDED_BY and has_rows and spec.shape[0] in sizes:
             axis = made_from.contract.axis(str(spec.shape[0]))
             sizes[axis.name] = max(sizes[axis.name], min(axis.max, 3))
     return sizes

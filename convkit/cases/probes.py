@@ -127,6 +127,12 @@ def other_values(made_from: CaseInputs, spec: TensorSpec, values: np.ndarray) ->
         case "one_of":
             others = [number for number in sample.numbers if (values != number).any()]
             return np.full_like(values, others[0]) if others else values
+        case "lengths":
+            return np.maximum(values // 2, np.minimum(values, 1))
+        case "strings":
+            texts = np.array(sample.strings)
+            places = np.searchsorted(np.sort(texts), values)
+            return np.asarray(np.sort(texts)[(places + 1) % len(texts)])
         case "normal" | "uniform" | "image" | "audio":
             return draw_values(
                 spec, sample, values.shape, random, made_from.facts, Draw("perturbed")
@@ -153,6 +159,8 @@ def _other_mask(values: np.ndarray) -> np.ndarray:
 def _other_constant(values: np.ndarray) -> np.ndarray:
     if values.dtype.kind == "b":
         return ~values
+    if values.dtype.kind == "U":
+        return values  # a file's texts: no others are known to be legal
     if values.dtype.kind in "iu":
         return (values + 1).astype(values.dtype)
     return np.where(values == 0, 1, values * 1.5).astype(values.dtype)

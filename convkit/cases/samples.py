@@ -13,7 +13,7 @@ from convkit.cases.facts import ModelFacts
 from convkit.cases.signals import draw_audio, draw_image
 from convkit.dtypes import DTypeUnavailableError, is_float, numpy_dtype
 from convkit.findings.model import Finding, Place, Remedy
-from convkit.tensors import Contract, TensorSpec
+from convkit.tensors import Contract, TensorSpec, dimension_size
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import Sample
 
@@ -59,7 +59,7 @@ def draw_inputs(
     """
     inputs: dict[str, np.ndarray] = {}
     for spec in contract.inputs:
-        sample = sample_for(spec, samples)
+        sample = at_sizes(sample_for(spec, samples), sizes)
         shape = spec.concrete_shape(sizes)
         random = generator(seed, draw.case, spec.name)
         inputs[spec.name] = draw_values(spec, sample, shape, random, facts, draw)
@@ -75,6 +75,13 @@ def _scatter(array: np.ndarray, values: Sequence[float], random: np.random.Gener
     chosen = np.flatnonzero(random.integers(0, 2, size=array.size)) if array.size > 1 else [0]
     if array.size:
         array.flat[chosen] = np.resize(np.asarray(values).astype(array.dtype), len(chosen))
+
+
+def at_sizes(sample: Sample, sizes: Mapping[str, int]) -> Sample:
+    """Return a sample of lengths with the size that they are bounded by as its number."""
+    if sample.along is None:
+        return sample
+    return dataclasses.replace(sample, numbers=(dimension_size(sample.along, sizes),))
 
 
 def sample_for(spec: TensorSpec, samples: Mapping[str, Sample]) -> Sample:
@@ -125,30 +132,50 @@ def draw_values(
                 else _whole_numbers(low, high, shape, random)
             )
             return _avoid_pad(values, sample, facts, low, high, extreme=draw.extreme).astype(dtype)
-        case "normal":
-            mean, deviation = sample.numbers
-            if draw.extreme:
-                reach = _EXTREME_SIGMA * deviation
-                return _in_dtype(_ends(mean - reach, mean + reach, shape, random), dtype, spec)
-            return _in_dtype(random.normal(mean, deviation, size=shape), dtype, spec)
-        case "uniform":
-            low_end, high_end = sample.numbers
-            if draw.extreme:
-                return _in_dtype(_ends(low_end, high_end, shape, random), dtype, spec)
-            return _in_dtype(random.uniform(low_end, high_end, size=shape), dtype, spec)
-        case "image" | "audio":
-            low_end, high_end = sample.numbers
-            if draw.extreme:
-                return _in_dtype(_ends(low_end, high_end, shape, random), dtype, spec)
-            signal = draw_image if sample.kind == "image" else draw_audio
-            return _in_dtype(low_end + signal(shape, random) * (high_end - low_end), dtype, spec)
+        case "normal" | "uniform" | "image" | "audio":
+            return _in_dtype(_fractions(sample, shape, random, extreme=draw.extreme), dtype, spec)
         case "one_of":
             value = sample.numbers[int(random.integers(len(sample.numbers)))]
             return np.full(shape, _constant(spec, value), dtype=dtype)
         case "constant":
             return np.full(shape, _constant(spec, sample.numbers[0]), dtype=dtype)
+        case "strings":
+            texts = np.array(sample.strings)
+            return np.asarray(texts[random.integers(len(texts), size=shape)])
+        case "lengths":
+            return _row_lengths(int(sample.numbers[0]), shape, draw).astype(dtype)
         case "file":
             return _from_file(spec, sample, shape, dtype)
+
+
+def _fractions(
+    sample: Sample, shape: tuple[int, ...], random: np.random.Generator, *, extreme: bool
+) -> np.ndarray:
+    """Return values of a normal, uniform, image or audio sample; the ends of its range if
+    `extreme`.
+    """
+    low, high = sample.numbers
+    if sample.kind == "normal":
+        mean, deviation = sample.numbers
+        if not extreme:
+            return random.normal(mean, deviation, size=shape)
+        low, high = mean - _EXTREME_SIGMA * deviation, mean + _EXTREME_SIGMA * deviation
+    if extreme:
+        return _ends(low, high, shape, random)
+    if sample.kind == "uniform":
+        return random.uniform(low, high, size=shape)
+    signal = draw_image if sample.kind == "image" else draw_audio
+    return low + signal(shape, random) * (high - low)
+
+
+def _row_lengths(longest: int, shape: tuple[int, ...], draw: Draw) -> np.ndarray:
+    """Return how many elements each row uses, of at most `longest`. No row is empty: most models
+    that are given lengths refuse that.
+    """
+    rows = math.prod(shape)
+    padding: Padding = "ragged" if draw.padding == "patterns" else draw.padding
+    lengths = _lengths(rows, longest, padding)
+    return np.maximum(lengths, min(longest, 1)).reshape(shape)
 
 
 def _numpy_dtype(spec: TensorSpec) -> np.dtype:

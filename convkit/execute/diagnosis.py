@@ -26,6 +26,8 @@ _AS_IT_IS, _PREVIEW = "as-it-is", "float16"
 # The cosine similarity that float16 must reach for a bare file, about which nothing else is known.
 # Two dozen layers of rounding stay above it; a module that overflows or loses its signal does not.
 _HALF_COSINE = 0.99
+# The error that belongs to that angle, in parts of the values: a cosine alone is blind to scale.
+_HALF_NRMSE = 0.15
 # How many times float32's limit an output may be off in float16, where no cosine tells: 2 % of it.
 _HALF_TIMES = 200
 
@@ -134,7 +136,7 @@ def _with_targets(text: str, inspected: InspectResult) -> str:
         targets[_PREVIEW] = {
             "runtime": "onnxruntime",
             "precision": "float16",
-            "tolerance": {"cosine": _HALF_COSINE},
+            "tolerance": {"cosine": _HALF_COSINE, "nrmse": _HALF_NRMSE},
             "outputs": _half_tolerances(content["verify"]),
         }
     return yaml.safe_dump({**content, "targets": targets}, sort_keys=False)

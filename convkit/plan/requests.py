@@ -332,6 +332,10 @@ def _sample(sample: models.Sample | None, place: Callable[[str], str]) -> Sample
             return Sample("one_of", sample.one_of)
         case models.Constant():
             return Sample("constant", (sample.constant,))
+        case models.Strings():
+            return Sample("strings", strings=sample.strings)
+        case models.Lengths():
+            return Sample("lengths", along=sample.lengths)
         case models.File():
             return Sample("file", path=place(sample.file))
 

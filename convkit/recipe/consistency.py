@@ -95,10 +95,15 @@ def dimensions(recipe: Mapping[str, object]) -> Iterator[tuple[KeyPath, str, tup
     """Yield each symbolic dimension: its place, its text, its axes."""
     for path, tensor in _tensors(recipe):
         shape = tensor.get("shape")
-        for i, dimension in enumerate(shape if isinstance(shape, list | tuple) else ()):
+        places: list[tuple[KeyPath, object]] = [
+            ((*path, "shape", i), dimension)
+            for i, dimension in enumerate(shape if isinstance(shape, list | tuple) else ())
+        ]
+        lengths = mapping(tensor.get("sample")).get("lengths")
+        for place, dimension in [*places, ((*path, "sample", "lengths"), lengths)]:
             if isinstance(dimension, str):
                 try:
-                    yield (*path, "shape", i), dimension, dimension_axes(dimension)
+                    yield place, dimension, dimension_axes(dimension)
                 except DimensionError:
                     continue  # reported where the dimension itself is checked
 
@@ -286,9 +291,12 @@ _CHECKS: tuple[Callable[[Mapping[str, object]], Iterator[Fault]], ...] = (
 
 def sample_fault(dtype: str, kind: str, numbers: Sequence[float]) -> str | None:
     """Return why this kind of sample does not suit an input of this dtype; None if it does."""
+    if (dtype == "string") != (kind == "strings") and kind != "file":
+        write = "{strings: [texts]}" if dtype == "string" else "numbers"
+        return f"found {kind}, but the input is {dtype}; write {write}"
     whole = _whole_range(dtype)
     if whole is None:
-        unfit = kind in ("token_ids", "positions")
+        unfit = kind in ("token_ids", "positions", "lengths")
         return f"{kind} are integers, but the input is {dtype}" if unfit else None
     if kind in ("normal", "uniform", "audio") or (kind == "image" and dtype == "bool"):
         return (

@@ -208,7 +208,7 @@ def _render_rest(origin: Origin, tolerances: Mapping[str, Mapping[str, Json]]) -
     for name, value in DEFAULTS.items():
         yield f"    {name}: {value} # the {PARAMETERS[name].description}"
     if tolerances:
-        yield "  outputs: # in place of the above; max_abs is a share of the largest value seen"
+        yield "  outputs: # in place of the above; from the largest values and rounding errors seen"
         for output, limits in tolerances.items():
             listed = ", ".join(f"{key}: {json.dumps(limit)}" for key, limit in limits.items())
             yield f"    {yaml_scalar(output)}: {{ {listed} }}"

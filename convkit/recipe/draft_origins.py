@@ -12,11 +12,14 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from convkit.codec import Json
 from convkit.errors import UsageError
 from convkit.recipe.decoder_draft import TASK as GENERATION
 from convkit.recipe.families import FAMILIES, SMALL_DECODER, Family
 from convkit.recipe.files import factory_fault
+from convkit.recipe.registry import target_models
 from convkit.recipe.scalars import yaml_scalar
 from convkit.recipe.sources import ARCHIVES
 from convkit.worker.protocol import SurveyResult
@@ -66,6 +69,8 @@ def origin_of(
         return _onnx_origin(path, folder, survey)
     if path.suffix in ARCHIVES:
         return _archive_origin(path, folder)
+    if built := _as_target(path):
+        raise UsageError(built)
     if path.is_dir():
         return _folder_origin(path, folder, architecture)
     if match := _PACKAGE.fullmatch(model):
@@ -83,6 +88,25 @@ def origin_of(
     if model in FAMILIES or model in model_types():
         return _architecture_origin(model, task)
     raise UsageError(_unknown(model))
+
+
+def _as_target(path: Path) -> str | None:
+    """Return how to verify a file that some converter built, in the format of a runtime that takes
+    such files; None for any other path. Its name is enough: it may be a folder.
+    """
+    for name, model in target_models().items():
+        if model.builds_from != "file":
+            continue
+        try:
+            model.model_validate({"runtime": name, "file": f"model{path.suffix}"})
+        except ValidationError:
+            continue
+        return (
+            f"{path}: a converter built this file, and a recipe begins with the model that it was"
+            " built from. Draft that one's recipe (convkit init ORIGINAL -o recipe.yaml), and add"
+            f" this file under targets:\n  theirs: {{runtime: {name}, file: {path.as_posix()}}}"
+        )
+    return None
 
 
 def _callables(file: Path) -> list[str]:
@@ -166,8 +190,10 @@ def _onnx_origin(path: Path, folder: Path, survey: SurveyResult | None) -> Origi
         raise UsageError(f"{path}: no such file")
     if survey is None:
         raise UsageError(f"{path}: only a survey of the file says what it takes and returns")
+    # "model.onnx" says nothing; the folder it is in often does.
+    stem = path.stem if path.stem != "model" else path.resolve().parent.name
     return Origin(
-        _recipe_name(path.stem),
+        _recipe_name(stem),
         (f"onnx: {yaml_scalar(_relative(path, folder))}",),
         {},
         None,

@@ -18,6 +18,23 @@ from convkit.recipe.preprocess import Preprocess, input_faults
 from convkit.tensors import DimensionError, DType, dimension_axes
 
 
+def _check_dimension(dimension: object) -> int | str:
+    if isinstance(dimension, bool) or not isinstance(dimension, int | str):
+        message = "write a size, an axis by name, or arithmetic over axes such as past + sequence"
+        raise ValueError(message)  # noqa: TRY004 - pydantic's validators raise ValueError
+    if isinstance(dimension, str):
+        try:
+            dimension_axes(dimension)
+        except DimensionError as error:
+            raise ValueError(str(error)) from error
+    elif not 0 <= dimension <= 2**31:
+        raise ValueError(
+            f"found {dimension}; write a size from 0 to 2147483648, or name an axis for one that"
+            " varies"
+        )
+    return dimension
+
+
 class Integers(RecipeModel):
     """Integers; low is included, high excluded."""
 
@@ -96,6 +113,23 @@ class Constant(RecipeModel):
     constant: Number = Field(description="the value of every element", examples=[1])
 
 
+class Strings(RecipeModel):
+    """Texts, one per element."""
+
+    strings: Annotated[tuple[str, ...], Field(min_length=1)] = Field(
+        description="the texts to choose from", examples=[["red", "green"]]
+    )
+
+
+class Lengths(RecipeModel):
+    """How many elements of an axis each row uses; the rest is padding."""
+
+    lengths: Annotated[int | str, BeforeValidator(_check_dimension)] = Field(
+        description="the axis that the lengths are bounded by, a size, or arithmetic over axes",
+        examples=["samples"],
+    )
+
+
 class File(RecipeModel):
     """Values from an .npy file, cut or repeated to fit the shape."""
 
@@ -113,6 +147,8 @@ _SAMPLE_MODELS: tuple[type[RecipeModel], ...] = (
     Audio,
     OneOf,
     Constant,
+    Strings,
+    Lengths,
     File,
 )
 
@@ -137,6 +173,8 @@ Sample = Annotated[
     | Annotated[Audio, Tag("Audio")]
     | Annotated[OneOf, Tag("OneOf")]
     | Annotated[Constant, Tag("Constant")]
+    | Annotated[Strings, Tag("Strings")]
+    | Annotated[Lengths, Tag("Lengths")]
     | Annotated[File, Tag("File")],
     Discriminator(
         _sample_kind,
@@ -144,7 +182,8 @@ Sample = Annotated[
         custom_error_message=(
             "write token_ids, padding_mask, positions, {integers: [low, high]}, {normal: [mean,"
             " deviation]}, {uniform: [low, high]}, {image: [low, high]}, {audio: [low, high]},"
-            " {one_of: [values]}, {constant: value} or {file: path.npy}"
+            " {one_of: [values]}, {constant: value}, {strings:"
+            " [texts]}, {lengths: axis} or {file: path.npy}"
         ),
     ),
 ]
@@ -155,26 +194,9 @@ def _kind_and_numbers(sample: SampleName | RecipeModel) -> tuple[str, tuple[floa
     if isinstance(sample, str):
         return sample, ()
     ((kind, value),) = ((name, getattr(sample, name)) for name in type(sample).model_fields)
-    if isinstance(value, str):
+    if isinstance(value, str) or kind in ("strings", "lengths"):
         return kind, ()
     return kind, value if isinstance(value, tuple) else (value,)
-
-
-def _check_dimension(dimension: object) -> int | str:
-    if isinstance(dimension, bool) or not isinstance(dimension, int | str):
-        message = "write a size, an axis by name, or arithmetic over axes such as past + sequence"
-        raise ValueError(message)  # noqa: TRY004 - pydantic's validators raise ValueError
-    if isinstance(dimension, str):
-        try:
-            dimension_axes(dimension)
-        except DimensionError as error:
-            raise ValueError(str(error)) from error
-    elif not 0 <= dimension <= 2**31:
-        raise ValueError(
-            f"found {dimension}; write a size from 0 to 2147483648, or name an axis for one that"
-            " varies"
-        )
-    return dimension
 
 
 class Tensor(RecipeModel):
@@ -199,7 +221,8 @@ class Input(Tensor):
     sample: Sample | None = Field(
         None,
         description=(
-            "how to sample values; default: normal for floats; required for integers and bools"
+            "how to sample values; default: normal for floats; required for integers, bools and"
+            " strings"
         ),
         examples=["token_ids", {"integers": [0, 2]}],
     )
@@ -213,10 +236,13 @@ class Input(Tensor):
     def _sample_fits(self) -> Self:
         if self.sample is None:
             if not self.dtype.startswith(("float", "bfloat")):
+                options = (
+                    "sample: {strings: [texts]}"
+                    if self.dtype == "string"
+                    else "sample: token_ids, sample: padding_mask or sample: {integers: [0, 2]}"
+                )
                 raise ValueError(
-                    f"input {self.name!r} is {self.dtype}, so it needs a sample;"
-                    " write sample: token_ids, sample: padding_mask or sample: {integers: [0,"
-                    " 2]}"
+                    f"input {self.name!r} is {self.dtype}, so it needs a sample; write {options}"
                 )
             return self
         kind, numbers = _kind_and_numbers(self.sample)

@@ -113,7 +113,7 @@ def test_without_a_mask_the_cases_about_padding_are_omitted_with_the_reason():
         omitted["padded"]
         == omitted["ragged"]
         == omitted["masked-row"]
-        == "no input is drawn as padding_mask"
+        == "no input is drawn as padding_mask, or as lengths"
     )
     assert omitted["texts"] == "the recipe has no texts (verify.texts)"
 
@@ -354,3 +354,17 @@ def test_whole_numbers_are_all_drawn_where_there_is_room(count, size):
     assert set(drawn.tolist()) <= set(range(count))
     if size >= count:
         assert set(drawn.tolist()) == set(range(count))
+
+
+def test_lengths_are_padded_and_ragged_and_never_empty():
+    contract = Contract(
+        (tensor("sound"), tensor("lengths", "int64", ("batch",))), (tensor("y"),), CONTRACT.axes
+    )
+    samples = {"lengths": Sample("lengths", along="sequence")}
+    cases, omitted = ladder(contract, samples)
+    assert cases["typical"].inputs()["lengths"].tolist() == [6, 6]
+    padded = cases["padded"].inputs()["lengths"]
+    assert (padded > 0).all()
+    assert (padded < 6).all()
+    assert len(set(cases["ragged"].inputs()["lengths"].tolist())) > 1
+    assert "padding_mask" in omitted["masked-row"]

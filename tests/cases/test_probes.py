@@ -106,6 +106,8 @@ def test_many_inputs_of_one_kind_are_paired_with_their_neighbours():
         (Sample("constant", (7.0,)), "uint8"),
         (Sample("positions"), "int64"),
         (Sample("padding_mask"), "float32"),
+        (Sample("strings", strings=("red", "green")), "string"),
+        (Sample("lengths", along="sequence"), "int64"),
     ],
 )
 def test_other_values_are_other_typed_and_in_range(sample, dtype):

@@ -161,3 +161,24 @@ def test_files_are_cut_and_repeated_to_the_shape(tmp_path):
         one("int64", Sample("file", path=str(tmp_path / "x.npy")))
     with pytest.raises(StageFailedError, match=r"no readable \.npy file"):
         one("int64", Sample("file", path=str(tmp_path / "absent.npy")))
+
+
+def test_texts_are_the_sample_s():
+    drawn = one("string", Sample("strings", strings=("a", "longer")))
+    assert drawn.shape == (4, 12)
+    assert set(drawn.ravel()) == {"a", "longer"}
+
+
+@pytest.mark.parametrize(
+    ("padding", "expected"),
+    [("full", [12, 12, 12, 12]), ("ragged", [12, 9, 5, 1]), ("masked-row", [1, 12, 12, 12])],
+)
+def test_lengths_are_bounded_by_their_axis(padding, expected):
+    sample = Sample("lengths", along="sequence")
+    drawn = one("int64", sample, shape=("batch",), draw=Draw("case", padding))
+    assert drawn.tolist() == expected
+
+
+def test_lengths_follow_arithmetic_over_axes():
+    drawn = one("int64", Sample("lengths", along="2 * sequence + 1"), shape=("batch",))
+    assert drawn.tolist() == [25, 25, 25, 25]

@@ -84,6 +84,27 @@ def test_a_graph_runs_with_the_library_that_its_recipe_declares(tmp_path: Path) 
         convkit.load(outcome.folder / "models" / "ort")
 
 
+def test_calibration_runs_the_operators_too(tmp_path: Path) -> None:
+    """static-int8: onnxruntime's calibrators open sessions of their own."""
+    (tmp_path / "libops.so").symlink_to(library())
+    path = recipe(
+        tmp_path,
+        custom_ops=["libops.so"],
+        targets={"ort": {"runtime": "onnxruntime", "precision": {"quantize": "static-int8"}}},
+        verify={"tolerance": {"max_abs": 0.5}, "ladder": "quick"},
+    )
+    weight = np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32)
+    text = GRAPH.replace("y = Sub(p, n)", "s = Sub(p, n)\n  y = MatMul(s, W)")
+    model = onnx.parser.parse_model(text.replace("<float", "<float[batch,8] s, float", 1))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "W"))
+    onnx.save(model, tmp_path / "given.onnx")
+    outcome = run(path)
+    assert outcome.record.targets[0].status == "verified", findings(outcome)
+    built = onnx.load(outcome.folder / "models" / "ort" / "model.onnx")
+    operators = {node.op_type for node in built.graph.node}
+    assert {"NegPos", "QuantizeLinear"} <= operators
+
+
 def test_an_undeclared_operator_is_named_with_the_way_to_declare_it(tmp_path: Path) -> None:
     found = findings(run(recipe(tmp_path)))
     assert "ai.onnx.contrib" in found["V103"].message

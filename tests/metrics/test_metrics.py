@@ -264,3 +264,15 @@ def test_nrmse_is_the_error_in_parts_of_the_reference(
 
 def test_nrmse_of_nothing_finite_is_unknown() -> None:
     assert math.isnan(compare("y", np.array([1.0]), np.array([math.nan])).nrmse)
+
+
+def test_texts_agree_where_they_are_equal():
+    one, other = np.array(["rose", "lily", "rose"]), np.array(["rose", "a longer text", "rose"])
+    assert dtype_name(one.dtype) == dtype_name(other.dtype) == "string"
+    metrics = compare("y", one, other)
+    assert metrics.agreement == pytest.approx(2 / 3)
+    assert metrics.worst_index == (1,)
+    assert compare("y", one, one.copy()).agreement == 1.0
+    assert (
+        compare("y", one, np.array([1, 2, 3])).mismatch == "dtype int64; the original's is string"
+    )

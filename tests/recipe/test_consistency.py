@@ -55,6 +55,9 @@ def test_values_of_any_form_are_passed_over(recipe):
         ("int8", "integers", (0, 129), "outside int8, which ranges from -128 to 127"),
         ("int4", "constant", (8.0,), "outside int4, which ranges from -8 to 7"),
         ("int64", "constant", (0.5,), "not an integer"),
+        ("string", "integers", (0, 2), "write {strings: [texts]}"),
+        ("int64", "strings", (), "found strings, but the input is int64"),
+        ("float32", "lengths", (), "lengths are integers"),
     ],
 )
 def test_a_sample_that_does_not_fit_the_dtype_is_refused(dtype, kind, numbers, says):
@@ -74,6 +77,9 @@ def test_a_sample_that_does_not_fit_the_dtype_is_refused(dtype, kind, numbers, s
         ("int64", "constant", (3.0,)),
         ("float64", "normal", (0, 1)),
         ("int32", "file", ()),
+        ("string", "strings", ()),
+        ("string", "file", ()),
+        ("int32", "lengths", ()),
     ],
 )
 def test_a_sample_that_fits_is_accepted(dtype, kind, numbers):

@@ -31,6 +31,9 @@ def build(): ...
         ("nowhere.py:build", "nowhere.py"),
         ("net.py:biuld", "perhaps you meant 'build'"),
         ("broken.py:build", "is not valid Python: line 1"),
+        ("theirs.tflite", "theirs: {runtime: given, file: theirs.tflite}"),
+        ("theirs.xml", "theirs: {runtime: given, file: theirs.xml}"),
+        ("theirs.mlpackage", "convkit init ORIGINAL -o recipe.yaml"),
     ],
 )
 def test_what_is_no_model_is_refused_before_anything_runs(model, says, tmp_path, monkeypatch):

@@ -160,6 +160,13 @@ def test_nan_in_the_original_is_found_with_case_and_remedy(tmp_path):
     assert "masked-row" in [case.name for case in result.omitted]
 
 
+def test_an_input_that_is_constant_need_not_matter(tmp_path):
+    """A limit beyond all data has no influence, and its sample allows no other value."""
+    source = factory(tmp_path, "return {'score': ids.float() * mask}")
+    _, findings, _ = run(tmp_path, source, samples={**SAMPLES, "types": Sample("constant", (9.0,))})
+    assert findings == []
+
+
 def test_an_input_without_influence_is_a_warning(tmp_path):
     source = factory(tmp_path, "return {'score': ids.float() * mask}")
     _, findings, _ = run(tmp_path, source)

@@ -11,7 +11,7 @@ from convkit.models.graph.contract import load_graph
 from convkit.models.graph.external_data import external_data_findings
 from convkit.models.graph.loading import map_weights
 from convkit.models.lint.registry import lint
-from convkit.models.lint.standard import without_external
+from convkit.models.lint.standard import CONSTANT_WEIGHTS, checkable
 from convkit.worker.context import StageFailedError
 
 
@@ -30,6 +30,7 @@ def adopt(path: Path) -> tuple[onnx_ir.Model, list[Finding]]:
     if missing := external_data_findings(model, path.parent):
         raise UnexportableError(missing)
     map_weights(model, path.parent)
+    model.ir_version = max(model.ir_version, CONSTANT_WEIGHTS)
     return model, findings
 
 
@@ -40,7 +41,7 @@ def check_structure(path: Path, key: str) -> None:
     (The checker rejects a file with several hard links, as in a store and a run's folder, as an
     attack.)
     """
-    proto = without_external(onnx.load(path, load_external_data=False))
+    proto = checkable(onnx.load(path, load_external_data=False))
     try:
         onnx.checker.check_model(proto)
     except onnx.checker.ValidationError as error:

@@ -3,27 +3,36 @@
 import json
 from pathlib import Path
 
+import onnx
 import onnx_ir
 
 from convkit.codec import CodecError, decode, encode
 from convkit.models.contract_check import CONTRACT_KEY, UNKNOWN_DIMENSION, UNKNOWN_RANK
+from convkit.models.graph.class_maps import maps_as_tables
 from convkit.models.graph.dtypes import contract_dtype
+from convkit.models.lint.opsets import import_assumed
 from convkit.tensors import Contract, Dimension, TensorSpec
 from convkit.worker.context import StageFailedError
 
 
 def load_graph(path: Path) -> onnx_ir.Model:
-    """Load a model without its external weights, which are mapped on demand; raises
-    StageFailedError.
+    """Load a model without its external weights, which are mapped on demand. Sequences of maps
+    that it returns become tables (`class_maps`), and domains that onnxruntime assumes are imported.
+    Raises StageFailedError.
     """
     try:
-        return onnx_ir.load(path)
+        proto = onnx.load(path, load_external_data=False)
+        maps_as_tables(proto)
+        import_assumed(proto)
+        model = onnx_ir.from_proto(proto)
     except FileNotFoundError as error:
         raise StageFailedError(f"there is no file {path}") from error
     except Exception as error:  # protobuf's and onnx-ir's errors have no base of their own
         raise StageFailedError(
             f"{path.name} is not a readable ONNX file: {type(error).__name__}: {error}"
         ) from error
+    onnx_ir.external_data.set_base_dir(model.graph, path.parent)
+    return model
 
 
 def read_contract(path: Path) -> Contract:
@@ -70,8 +79,7 @@ def carry_contract(model: onnx_ir.Model, contract: Contract) -> None:
 def _specification(value: onnx_ir.Value) -> TensorSpec:
     name = value.name or ""
     if not isinstance(value.type, onnx_ir.TensorType):
-        kind = "no type" if value.type is None else type(value.type).__name__
-        raise StageFailedError(f"{name!r} of the graph has {kind}; a contract holds tensors only")
+        raise StageFailedError(f"{name!r} of the graph {_no_tensor(value.type)}")
     dtype = contract_dtype(value.type.dtype)
     if dtype is None:
         raise StageFailedError(
@@ -83,6 +91,24 @@ def _specification(value: onnx_ir.Value) -> TensorSpec:
         else tuple(dimension_of(dimension) for dimension in value.shape)
     )
     return TensorSpec(name, dtype, shape)
+
+
+def _no_tensor(kind: onnx_ir.TypeProtocol | None) -> str:
+    """Return what a value is that is no tensor, and how to make one of it."""
+    match kind:
+        case onnx_ir.SequenceType():
+            return (
+                "is a sequence of tensors, and a contract holds tensors only; join its elements in"
+                " the graph (ConcatFromSequence), or make each an input or output of its own"
+                " (SequenceAt, SequenceConstruct)"
+            )
+        case onnx_ir.OptionalType():
+            return (
+                "is optional, and a contract holds tensors only; make it a tensor in the graph"
+                " (OptionalGetElement), or remove it"
+            )
+        case _:
+            return "has no type; declare one in the file (onnx.shape_inference can)"
 
 
 def dimension_of(dimension: int | onnx_ir.SymbolicDim) -> Dimension:

@@ -22,6 +22,7 @@ _TO_ONNX: dict[DType, onnx_ir.DataType] = {
     "bfloat16": onnx_ir.DataType.BFLOAT16,
     "float32": onnx_ir.DataType.FLOAT,
     "float64": onnx_ir.DataType.DOUBLE,
+    "string": onnx_ir.DataType.STRING,
 }
 _FROM_ONNX: dict[onnx_ir.DataType, DType] = {onnx: dtype for dtype, onnx in _TO_ONNX.items()}
 
@@ -32,7 +33,7 @@ def onnx_dtype(dtype: DType) -> onnx_ir.DataType:
 
 
 def contract_dtype(dtype: onnx_ir.DataType) -> DType | None:
-    """Return the contract's element type for an ONNX type, or None (strings, complex numbers)."""
+    """Return the contract's element type for an ONNX type, or None (complex numbers)."""
     return _FROM_ONNX.get(dtype)
 
 

@@ -3,6 +3,7 @@ later, and numpy: no other library reads the model.
 """
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +38,10 @@ ELEMENT_TYPES: dict[str, DType] = {
     "bfloat16": "bfloat16",
     "float": "float32",
     "double": "float64",
+    "string": "string",
 }
+# What onnxruntime calls a list of maps, one per row, from class to probability.
+_MAPS = re.compile(r"seq\(map\((int64|string),tensor\(float\)\)\)")
 
 
 def open_graph(path: Path, *, optimized: bool = False) -> "GraphSession":
@@ -111,7 +115,7 @@ class GraphSession:
             raise RunFailedError(_explain_run_error(error, self._session)) from error
         finally:
             self._ran()
-        return dict(zip(names, values, strict=True))
+        return {name: as_array(value) for name, value in zip(names, values, strict=True)}
 
     def fallbacks(self) -> tuple[Fallback, ...]:
         """Return the nodes that ran on a different provider than requested, in the first run."""
@@ -121,12 +125,28 @@ class GraphSession:
         """Do the work due after a run."""
 
 
+def as_array(value: object) -> np.ndarray:
+    """Return an output as an array: texts as numpy's own, a list of maps as a table with a row per
+    map and a column per class, in ascending order.
+
+    Raises RunFailedError for any other value that is no tensor.
+    """
+    if isinstance(value, np.ndarray):
+        return value.astype(str) if value.dtype.kind == "O" else value
+    if isinstance(value, list) and all(isinstance(row, dict) for row in value):
+        rows = [[row[key] for key in sorted(row)] for row in value]
+        return np.array(rows, dtype=np.float32)
+    raise RunFailedError(f"an output is a {type(value).__name__}, not a tensor")
+
+
 def _spec(argument: "onnxruntime.NodeArg") -> TensorSpec:
+    if _MAPS.fullmatch(argument.type):
+        return TensorSpec(argument.name, "float32", (UNKNOWN_DIMENSION, UNKNOWN_DIMENSION))
     kind, _, rest = argument.type.partition("(")
     element = rest.removesuffix(")")
     if kind != "tensor" or element not in ELEMENT_TYPES:
         raise ModelRefusedError(
-            f"{argument.name!r} is a {argument.type}; a contract speaks of tensors of numbers"
+            f"{argument.name!r} is a {argument.type}; a contract holds tensors only"
         )
     return TensorSpec(argument.name, ELEMENT_TYPES[element], _shape(argument.shape))
 

@@ -10,16 +10,21 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.lint.nodes import all_nodes, name_of, title
 
 _STANDARD = ("", "ai.onnx")
+# Domains that have a single version, which onnxruntime assumes if a file does not import them. Its
+# own optimizer writes such files.
+_ASSUMED = {"com.microsoft": 1, "com.microsoft.nchwc": 1}
 
 
 def check(model: onnx.ModelProto, path: Path) -> list[Finding]:
-    """Return E232 if a domain is imported in two versions, or is used but not imported."""
+    """Return E232 if a domain is imported in two versions, or is used but not imported and no
+    runtime assumes its version.
+    """
     versions: dict[str, list[int]] = defaultdict(list)
     for entry in model.opset_import:
         versions["" if entry.domain in _STANDARD else entry.domain].append(entry.version)
     findings = []
     for domain, found in versions.items():
-        if len(found) > 1:
+        if len(set(found)) > 1:
             findings.append(
                 _imports(
                     f"{path.name} imports the operator set {domain or 'ai.onnx'!r} {len(found)}"
@@ -43,10 +48,18 @@ def check(model: onnx.ModelProto, path: Path) -> list[Finding]:
     missing: dict[str, onnx.NodeProto] = {}
     for node in all_nodes(model.graph):
         domain = "" if node.domain in _STANDARD else node.domain
-        if domain not in versions and domain not in functions:
+        if domain not in versions and domain not in functions and domain not in _ASSUMED:
             missing.setdefault(domain, node)
     findings += [_missing(path, domain, node) for domain, node in missing.items()]
     return findings
+
+
+def import_assumed(model: onnx.ModelProto) -> None:
+    """Add the imports that onnxruntime assumes, in place: other tools do not."""
+    imported = {entry.domain for entry in model.opset_import}
+    used = {node.domain for node in all_nodes(model.graph)}
+    for domain in sorted(used & set(_ASSUMED) - imported):
+        model.opset_import.append(onnx.helper.make_opsetid(domain, _ASSUMED[domain]))
 
 
 def _missing(path: Path, domain: str, node: onnx.NodeProto) -> Finding:

@@ -7,6 +7,10 @@ import onnx
 
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.lint.nodes import name_of, title
+from convkit.models.lint.opsets import import_assumed
+
+# The first IR version whose weights need not be inputs, too.
+CONSTANT_WEIGHTS = 4
 
 
 def check(model: onnx.ModelProto, path: Path) -> list[Finding]:
@@ -15,7 +19,7 @@ def check(model: onnx.ModelProto, path: Path) -> list[Finding]:
     (The checker rejects a file with several hard links, as in a store and a run's folder, as an
     attack.)
     """
-    proto = without_external(model)
+    proto = checkable(model)
     try:
         onnx.checker.check_model(proto)
     except onnx.checker.ValidationError as error:
@@ -45,6 +49,17 @@ def _refused(model: onnx.ModelProto) -> onnx.NodeProto | None:
         except onnx.checker.ValidationError:
             return node
     return None
+
+
+def checkable(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy for the checker: without external weights, and with what runtimes accept beyond
+    the standard: domains that they import themselves, and, in files of any IR version, weights that
+    callers cannot replace.
+    """
+    proto = without_external(model)
+    import_assumed(proto)
+    proto.ir_version = max(proto.ir_version, CONSTANT_WEIGHTS)
+    return proto
 
 
 def without_external(model: onnx.ModelProto) -> onnx.ModelProto:

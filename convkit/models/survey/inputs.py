@@ -18,6 +18,16 @@ _PICTURE_READERS = frozenset({"Conv", "Resize", "ConvInteger", "QLinearConv", "M
 _BYTE_FACTOR, _BYTE_OFFSET = 0.03, 40.0
 # The rates at which sound is recorded: an input that is compared with some of them chooses one.
 _SAMPLE_RATES = (8000, 11025, 16000, 22050, 24000, 32000, 44100, 48000)
+# Texts of a vocabulary that a draft lists.
+_MOST_STRINGS = 20
+# The values of single numbers, by words of their names: lower limits, upper limits (of a frequency,
+# as likely as not), thresholds; 1 for factors such as a speed or a temperature.
+_SETTINGS = (
+    (frozenset({"min", "minimum", "low", "lower"}), 0.0),
+    (frozenset({"max", "maximum", "high", "upper"}), 1000.0),
+    (frozenset({"threshold", "thresh", "score", "iou", "conf", "confidence"}), 0.5),
+    (frozenset({"scale", "speed", "temperature"}), 1.0),
+)
 _UNKNOWN_INTEGERS = Sample("integers", (0, 100))
 
 
@@ -41,11 +51,20 @@ def guess_sample(spec: TensorSpec, usage: Usage) -> Guess:
     if spec.dtype == "bool":
         is_mask = "mask" in name and bool(spec.shape)
         return Guess(Sample("padding_mask") if is_mask else Sample("integers", (0, 2)))
+    if spec.dtype == "string":
+        return _guess_strings(spec, usage)
     if spec.dtype.startswith(("float", "bfloat")):
         return _guess_float(spec, usage)
     if spec.dtype == "uint8" and channel_axis(spec.shape) is not None:
         return Guess(Sample("image", (0, 255)), (Sample("integers", (0, 256)),))
     return _guess_integer(spec, usage)
+
+
+def _guess_strings(spec: TensorSpec, usage: Usage) -> Guess:
+    if usage.strings:
+        return Guess(Sample("strings", strings=usage.strings[:_MOST_STRINGS]))
+    doubt = f"which texts {spec.name!r} may have: those in its sample are placeholders"
+    return Guess(Sample("strings", strings=("a", "some text", "Monday 1")), (), doubt)
 
 
 def _guess_integer(spec: TensorSpec, usage: Usage) -> Guess:
@@ -68,9 +87,24 @@ def _guess_integer(spec: TensorSpec, usage: Usage) -> Guess:
     return Guess(_UNKNOWN_INTEGERS, tries, doubt)
 
 
+def _guess_setting(name: str) -> Guess:
+    """Return the likeliest value of a single number: a limit, a threshold, or a factor."""
+    words = set(re.split(r"[\W_\d]+", re.sub(r"^[a-z]?(min|max)", r"\1_", name.lower())))
+    likeliest = next((value for known, value in _SETTINGS if words & known), 1.0)
+    others = [value for _, value in _SETTINGS if value != likeliest]
+    doubt = f"which value {name!r} should have: {likeliest:g} was assumed"
+    return Guess(
+        Sample("constant", (likeliest,)),
+        tuple(Sample("constant", (value,)) for value in others),
+        doubt,
+    )
+
+
 def _guess_float(spec: TensorSpec, usage: Usage) -> Guess:
     normal, unit = Sample("normal", (0, 1)), Sample("uniform", (0, 1))
     name = spec.name.lower()
+    if spec.shape in ((), (1,)) and not usage.rows:
+        return _guess_setting(spec.name)
     if "mask" in name and spec.shape:
         return Guess(Sample("padding_mask"), (normal, unit))
     if channel_axis(spec.shape) is not None and usage.readers & _PICTURE_READERS:
@@ -79,9 +113,23 @@ def _guess_float(spec: TensorSpec, usage: Usage) -> Guess:
         return _guess_image(spec, usage)
     if is_audio(spec, usage):
         return Guess(Sample("audio", (-1, 1)), (unit,))
+    if usage.splits is not None:
+        return _guess_features(spec, usage.splits)
     if usage.readers and usage.readers <= {"Log", "Sqrt"}:
         return Guess(Sample("uniform", (0.01, 1)), (unit,))
     return Guess(normal, (unit, Sample("constant", (1,))))
+
+
+def _guess_features(spec: TensorSpec, splits: tuple[float, float]) -> Guess:
+    """Sample features around the values at which trees split, so that every branch may be taken."""
+    low, high = splits
+    margin = max((high - low) / 10, 0.1)
+    doubt = (
+        f"the range of each feature in {spec.name!r}: the trees split on values from {low:.3g} to"
+        f" {high:.3g}"
+    )
+    rounded = tuple(float(f"{end:.3g}") for end in (low - margin, high + margin))
+    return Guess(Sample("uniform", rounded), (Sample("normal", (0, 1)),), doubt)
 
 
 def _guess_image(spec: TensorSpec, usage: Usage) -> Guess:

@@ -4,6 +4,7 @@ import dataclasses
 import random
 from collections.abc import Iterator, Mapping, Sequence
 
+from convkit.cases.samples import Draw
 from convkit.cases.sizes import largest_sizes, off_typical_sizes, probe_sizes, smallest_sizes
 from convkit.models.survey.counted_rows import CountedRows, count_rows
 from convkit.models.survey.fitting import fit_dimension
@@ -14,6 +15,11 @@ from convkit.worker.protocol import Sample
 
 # Runs at random sizes, in addition to those of the cases.
 _RANDOM_RUNS = 6
+# The last has the most detections, as a rule: verification draws it, too.
+_DRAWS = (
+    *(Draw(case) for case in ("example", "other", "third", "fourth")),
+    Draw("extreme", extreme=True),
+)
 # With fewer sizes of an axis than this, all that matters is tried anyway.
 _FEW = 4
 
@@ -110,7 +116,6 @@ class OutputSizes:
         # In few elements, different values may well give as many rows.
         for sizes in (contract.typical_sizes(), largest_sizes(contract)):
             given = at_full_length(inputs, self._samples, sizes)
-            cases = ("example", "other", "third", "fourth")
-            found = [self._trials.run(inputs, given, sizes, case).shapes for case in cases]
+            found = [self._trials.run(inputs, given, sizes, draw).shapes for draw in _DRAWS]
             alike.append([shapes for shapes in found if shapes])
         return count_rows(self._stated, alike, [axis.name for axis in axes])

@@ -4,7 +4,8 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from convkit.cases.sizes import largest_sizes, off_typical_sizes, smallest_sizes
+from convkit.cases.samples import Draw
+from convkit.cases.sizes import largest_sizes, off_typical_sizes, probe_sizes, smallest_sizes
 from convkit.models.survey.counted_rows import CountedRows
 from convkit.models.survey.inputs import is_length
 from convkit.models.survey.outputs import OutputSizes
@@ -24,6 +25,9 @@ from convkit.worker.protocol import Sample, SurveyResult
 
 # Below this, an output of drawn inputs is rounding noise around zero.
 _NEAR_ZERO = 1e-6
+_PADDINGS = (Draw("example"), Draw("example", "right"), Draw("example", "ragged"))
+# Axes that may be empty: at the first call there is nothing in a cache.
+_PAST = re.compile(r"past|cache", re.IGNORECASE)
 
 Change = Callable[[Range], Range]
 
@@ -45,6 +49,7 @@ class Sizing:
     ) -> None:
         """`expects_fixed`: that an axis has a single size is no news."""
         self._expects_fixed = expects_fixed
+        self._stated = stated
         self._roles = dict(roles)
         self._named = start.inputs
         self._samples = dict(start.samples)
@@ -56,11 +61,11 @@ class Sizing:
 
     def run(self) -> SurveyResult:
         self._tie_stuck_axes()
-        for axis in list(self._base):
-            self._ranges[axis] = self._range(axis)
-        with self._trials.exactly():
-            self._settle_together()
-        outputs, counted = self._fitted_outputs()
+        told = len(self._notes)
+        outputs, counted = self._measured()
+        while self._tie_stated_axis(outputs):
+            del self._notes[told:]
+            outputs, counted = self._measured()
         inputs, axes = self._shapes()
         if self._trials.is_over:
             self._notes.append(out_of_time())
@@ -84,6 +89,15 @@ class Sizing:
             magnitudes=self._trials.magnitudes,
         )
 
+    def _measured(self) -> tuple[tuple[TensorSpec, ...], CountedRows]:
+        """Find the ranges of all axes; return the outputs in terms of them."""
+        self._ranges = {}
+        for axis in list(self._base):
+            self._ranges[axis] = self._range(axis)
+        with self._trials.exactly():
+            self._settle_together()
+        return self._fitted_outputs()
+
     def _works(self, inputs: tuple[TensorSpec, ...], sizes: Mapping[str, int]) -> bool:
         """Return True if the model runs at some sizes, in each of its modes."""
         return all(
@@ -96,6 +110,10 @@ class Sizing:
             return size >= 1 and self._works(self._named, {**self._base, axis: size})
 
         found = find_range(self._base[axis], self._roles[axis], works)
+        if _PAST.search(axis) and found.step == 1:
+            emptied = {**self._base, axis: 0}
+            if self._works(self._named, emptied):
+                found = dataclasses.replace(found, low=0)
         with self._trials.exactly():
             # Shapes alone do not tell that a table of positions ends.
             if works(found.size(found.high)):
@@ -117,6 +135,22 @@ class Sizing:
                 self._named = tuple(_substituted(spec, {other: axis}) for spec in self._named)
                 del self._base[other]
                 del self._roles[other]
+
+    def _tie_stated_axis(self, outputs: Sequence[TensorSpec]) -> bool:
+        """Replace an axis that the file also gives an output, where it turns out to be arithmetic
+        over others: the length of a mask over a cache is past + sequence. Return True if one was.
+        """
+        for stated, fitted in zip(self._stated, outputs, strict=True):
+            for axis, size in zip(stated.shape, fitted.shape, strict=False):
+                if not isinstance(size, str) or axis not in self._base or size == axis:
+                    continue
+                others = {name: least for name, least in self._base.items() if name != axis}
+                named = tuple(_substituted(spec, {str(axis): size}) for spec in self._named)
+                if set(dimension_axes(size)) <= set(others) and self._works(named, others):
+                    self._named, self._base = named, others
+                    del self._roles[str(axis)]
+                    return True
+        return False
 
     def _shapes(self) -> tuple[tuple[TensorSpec, ...], tuple[Axis, ...]]:
         """Return the inputs and axes as the ranges have them."""
@@ -202,16 +236,32 @@ class Sizing:
         )
 
     def _final_samples(self, contract: Contract) -> dict[str, Sample]:
-        """Return the samples; a length is at most the smallest size of its axis."""
+        """Return the samples; a length is at most the size of its axis."""
         whole = longest_dimension(contract.inputs)
         if whole is None:
             return self._samples
-        least = dimension_size(whole, smallest_sizes(contract))
-        lengths = Sample("integers", (max(1, least - least // 4), least + 1))
+        lengths = Sample("lengths", along=whole)
+        if not self._pads_rows(contract, lengths):
+            least = dimension_size(whole, smallest_sizes(contract))
+            lengths = Sample("integers", (max(1, least - least // 4), least + 1))
         return {
             spec.name: lengths if is_length(spec) else self._samples[spec.name]
             for spec in contract.inputs
         }
+
+    def _pads_rows(self, contract: Contract, lengths: Sample) -> bool:
+        """Return True if rows may be shorter than their axis, and are then padded: the outputs'
+        sizes stay.
+        """
+        drawn = {spec.name: lengths for spec in contract.inputs if is_length(spec)}
+        samples = {**self._samples, **drawn}
+        for sizes in (contract.typical_sizes(), smallest_sizes(contract), probe_sizes(contract)):
+            full, *padded = (
+                self._trials.run(contract.inputs, samples, sizes, draw).shapes for draw in _PADDINGS
+            )
+            if full is None or any(shapes != full for shapes in padded):
+                return False
+        return True
 
 
 def _axis_name(axis: str, found: Range) -> str:
@@ -223,10 +273,16 @@ def _substituted(spec: TensorSpec, words: Mapping[str, Dimension]) -> TensorSpec
     return dataclasses.replace(spec, shape=tuple(_in_words(size, words) for size in spec.shape))
 
 
+def _factor(size: Dimension) -> str:
+    """Return a dimension as part of an expression."""
+    text = str(size)
+    return text if re.fullmatch(r"\w+", text) else f"({text})"
+
+
 def _in_words(size: Dimension, words: Mapping[str, Dimension]) -> Dimension:
     if isinstance(size, int):
         return size
     if size in words:
         return words[size]
-    text = re.sub(r"[A-Za-z_]\w*", lambda match: f"({words.get(match[0], match[0])})", size)
+    text = re.sub(r"[A-Za-z_]\w*", lambda match: _factor(words.get(match[0], match[0])), size)
     return text if dimension_axes(text) else dimension_size(text, {})

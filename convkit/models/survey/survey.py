@@ -8,15 +8,17 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from convkit.models.graph.class_maps import columns_of
 from convkit.models.graph.contract import graph_contract
 from convkit.models.graph.preparation import inlined
 from convkit.models.survey.axes import OpenInputs, name_axes
 from convkit.models.survey.inputs import Guess, guess_sample
+from convkit.models.survey.rounding import rounding_errors
 from convkit.models.survey.sizing import Sizing
-from convkit.models.survey.start import find_start, start_sizes
+from convkit.models.survey.start import Start, find_start, start_sizes
 from convkit.models.survey.trials import FileTrials
 from convkit.models.survey.usage import rounds_activations, usage_of
-from convkit.models.survey.wording import no_start, refused
+from convkit.models.survey.wording import always_nan, map_output, no_start, refused
 from convkit.tensors import Axis, Contract, Dimension, dimension_axes
 from convkit.worker.custom_ops import with_remedy
 from convkit.worker.protocol import SurveyResult
@@ -34,24 +36,44 @@ def survey(model: ir.Model, path: Path, seconds: float) -> SurveyResult:
     variants = [name_axes(stated.inputs, usages, tied=tied) for tied in (True, False)]
     guesses = {spec.name: guess_sample(spec, usages[spec.name]) for spec in variants[0].inputs}
     notes = [f"only you can know {guess.doubt}" for guess in guesses.values() if guess.doubt]
+    notes += [
+        map_output(value.name or "", classes)
+        for value in graph.outputs
+        if (classes := columns_of(value.doc_string)) is not None
+    ]
     if seconds <= 0:
         return _unrun(stated, variants[0], guesses, notes)
     try:
         trials = FileTrials(path, seconds)
     except ModelRefusedError as error:
         return _unrun(stated, variants[0], guesses, [*notes, refused(with_remedy(error))])
-    starts = (find_start(variant, guesses, trials) for variant in variants)
-    tried = []
-    for start in starts:
-        tried.append(start)
-        if not start.reason:
-            break
-    start = tried[-1]
+    opened, start = _first_start(variants, guesses, trials)
+    if start.reason and trials.saw_nan:
+        notes.append(always_nan(start.reason))
+        trials.accept_nan()
+        opened, start = _first_start(variants, guesses, trials)
     if start.reason:
-        return _unrun(stated, variants[0], guesses, [*notes, no_start(tried[0].reason)])
-    opened = variants[len(tried) - 1]
+        return _unrun(stated, opened, guesses, [*notes, no_start(start.reason)])
     found = Sizing(stated.outputs, opened.roles, start, trials, notes).run()
-    return dataclasses.replace(found, quantized=rounds_activations(graph))
+    return dataclasses.replace(
+        found,
+        quantized=rounds_activations(graph),
+        rounding=rounding_errors(found.contract, found.samples, trials),
+    )
+
+
+def _first_start(
+    variants: Sequence[OpenInputs], guesses: Mapping[str, Guess], trials: FileTrials
+) -> tuple[OpenInputs, Start]:
+    """Return the first variant of the axes with which the file runs, and how; otherwise the first
+    of all, and why not.
+    """
+    tried = []
+    for opened in variants:
+        tried.append((opened, find_start(opened, guesses, trials)))
+        if not tried[-1][1].reason:
+            return tried[-1]
+    return tried[0]
 
 
 def described(model: ir.Model, contract: Contract) -> SurveyResult:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # Seconds after which one run is stopped, and elements of an input that is not tried.
 _LONGEST_RUN = 8.0
 _MOST_ELEMENTS = 1 << 27
+_EXAMPLE = Draw("example")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +53,8 @@ class Trials(abc.ABC):
         self._end = clock() + seconds
         self._known: dict[object, Trial] = {}
         self._exactly = False
+        self._accepts_nan = False
+        self.saw_nan = False
         # The largest magnitude of each output in any run.
         self.magnitudes: dict[str, float] = {}
 
@@ -76,19 +79,19 @@ class Trials(abc.ABC):
         inputs: tuple[TensorSpec, ...],
         samples: Mapping[str, Sample],
         sizes: Mapping[str, int],
-        case: str = "example",
+        draw: Draw = _EXAMPLE,
     ) -> Trial:
-        """Run the model once; a result with NaN counts as none."""
+        """Run the model once; a result with NaN counts as none, unless NaN is accepted."""
         try:
             shapes = tuple(spec.concrete_shape(sizes) for spec in inputs)
         except DimensionError as error:
             return Trial(None, str(error))
-        kinds = tuple((name, sample.kind, sample.numbers) for name, sample in samples.items())
-        key = (shapes, kinds, case, self._exactly)
+        kinds = tuple((name, sample) for name, sample in samples.items())
+        key = (shapes, kinds, draw.case, draw.padding, draw.extreme, self._exactly)
         if key not in self._known:
             if self.is_over and not self._exactly:
                 return Trial(None, "there was no time left to try it")
-            self._known[key] = self._run(inputs, samples, sizes, shapes, case)
+            self._known[key] = self._run(inputs, samples, sizes, shapes, draw)
         return self._known[key]
 
     def _run(
@@ -97,7 +100,7 @@ class Trials(abc.ABC):
         samples: Mapping[str, Sample],
         sizes: Mapping[str, int],
         shapes: tuple[tuple[int, ...], ...],
-        case: str,
+        draw: Draw,
     ) -> Trial:
         if any(min(shape, default=1) < 0 for shape in shapes):
             return Trial(None, "an axis would have a negative size")
@@ -105,11 +108,16 @@ class Trials(abc.ABC):
             return Trial(None, "an input would be too large to try")
         try:
             feeds = draw_inputs(
-                Contract(inputs, (), ()), samples, sizes, 0, facts=self._facts, draw=Draw(case)
+                Contract(inputs, (), ()), samples, sizes, 0, facts=self._facts, draw=draw
             )
         except StageFailedError as error:
             return Trial(None, str(error))
         return self._feed(feeds)
+
+    def accept_nan(self) -> None:
+        """From now on, count results with NaN: no sample that was tried avoids them."""
+        self._accepts_nan = True
+        self._known.clear()
 
     @abc.abstractmethod
     def _feed(self, feeds: Mapping[str, np.ndarray]) -> Trial:
@@ -129,11 +137,18 @@ class FileTrials(Trials):
         from convkit.models.graph.session import open_graph
 
         super().__init__(seconds)
-        self._session = open_graph(path).raw
+        self._opened = open_graph(path)
+        self._session = self._opened.raw
         self._outputs = [argument.name for argument in self._session.get_outputs()]
+
+    def outputs(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the outputs by name, regardless of the time; raises RunFailedError."""
+        return self._opened.run(feeds)
 
     def _feed(self, feeds: Mapping[str, np.ndarray]) -> Trial:
         import onnxruntime
+
+        from convkit.models.graph.session import as_array
 
         options = onnxruntime.RunOptions()
         options.log_severity_level = 4
@@ -141,7 +156,8 @@ class FileTrials(Trials):
         timer.start()
         started = time.monotonic()
         try:
-            values = self._session.run(self._outputs, dict(feeds), options)
+            returned = self._session.run(self._outputs, dict(feeds), options)
+            values = [as_array(value) for value in returned]
         except Exception as error:  # noqa: BLE001 - onnxruntime's exceptions share no base class
             return Trial(None, str(error), time.monotonic() - started)
         finally:
@@ -149,9 +165,8 @@ class FileTrials(Trials):
         seconds = time.monotonic() - started
         shapes = {}
         for name, value in zip(self._outputs, values, strict=True):
-            if not isinstance(value, np.ndarray):
-                return Trial(None, f"output {name!r} is no tensor", seconds)
-            if value.dtype.kind == "f" and np.isnan(value).any():
+            if value.dtype.kind == "f" and np.isnan(value).any() and not self._accepts_nan:
+                self.saw_nan = True
                 return Trial(None, f"output {name!r} has NaN", seconds)
             shapes[name] = value.shape
         for name, value in zip(self._outputs, values, strict=True):

@@ -14,11 +14,15 @@ _CARRIERS = frozenset(
         *("Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Expand"),
         *("Slice", "Pad", "Tile", "Split", "Gather", "Concat", "QuantizeLinear"),
         *("DequantizeLinear", "Clip"),
+        *("StringNormalizer", "Tokenizer", "StringSplit", "ArrayFeatureExtractor"),
+        *("Imputer", "FeatureVectorizer"),
     }
 )
 _COMPARISONS = frozenset({"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
 # Operators for which whole numbers are indices, and the slots of the table and the index.
 _LOOKUPS = {"Gather": (0, 1), "GatherElements": (0, 1), "GatherND": (0, 1), "OneHot": (1, 0)}
+# The attributes with the texts that an operator knows.
+_VOCABULARIES = ("cats_strings", "keys_strings", "pool_strings")
 # A larger constant is a weight, with which nothing is compared or scaled.
 _SMALL = 64
 # A flat input of at least this many times a convolution's channels consists of frames.
@@ -44,7 +48,8 @@ class Usage:
     added to it or taken from it, before anything else. `sizes`: by axis, the only size that its
     first operator takes. `readers`: the operators that read it, layouts and types aside. `window`:
     the successive elements that a convolution over one axis looks at, as one over sound does: of
-    one channel, or of a flat input cut into frames.
+    one channel, or of a flat input cut into frames. `strings`: the texts that it is looked up
+    among. `splits`: the lowest and highest value at which trees split on it.
     """
 
     rows: int | None = None
@@ -54,6 +59,8 @@ class Usage:
     sizes: dict[int, int] = dataclasses.field(default_factory=dict)
     readers: frozenset[str] = frozenset()
     window: int = 0
+    strings: tuple[str, ...] = ()
+    splits: tuple[float, float] | None = None
 
 
 def usage_of(value: ir.Value) -> Usage:
@@ -64,12 +71,16 @@ def usage_of(value: ir.Value) -> Usage:
     offsets: list[float] = []
     readers: set[str] = set()
     window = 0
+    strings: set[str] = set()
+    splits: list[float] = []
     for node, index in _uses(value):
         readers.add(node.op_type)
         table = _table_rows(node, index)
         if table is not None:
             rows.append(table)
         window = max(window, _window(node, index, value))
+        strings.update(_vocabulary(node))
+        splits += _splits(node)
         others = [other for place, other in enumerate(node.inputs) if place != index and other]
         constants = [number for other in others for number in _small_constant(other)]
         if node.op_type == "Equal":
@@ -93,6 +104,8 @@ def usage_of(value: ir.Value) -> Usage:
         _required_sizes(value),
         frozenset(readers),
         window,
+        tuple(sorted(strings)),
+        (min(splits), max(splits)) if splits else None,
     )
 
 
@@ -109,7 +122,9 @@ def _uses(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
             seen.add(chosen[carrier])
             pending.append(chosen[carrier])
         for node, index in carrier.uses():
-            carried = node.op_type in _CARRIERS and (index == 0 or node.op_type == "Concat")
+            carried = node.op_type in _CARRIERS and (
+                index == 0 or node.op_type in ("Concat", "FeatureVectorizer")
+            )
             if not carried:
                 yield node, index
                 continue
@@ -129,6 +144,23 @@ def _chosen_by_ifs(graph: ir.Graph) -> dict[ir.Value, ir.Value]:
         for branch in attribute_graphs(attribute)
         for result, output in zip(branch.outputs, node.outputs, strict=True)
     }
+
+
+def _vocabulary(node: ir.Node) -> list[str]:
+    """Return the texts that a node looks its input up among."""
+    for name in _VOCABULARIES:
+        if (attribute := node.attributes.get(name)) is not None:
+            return list(attribute.as_strings())
+    return []
+
+
+def _splits(node: ir.Node) -> list[float]:
+    """Return the values at which a node's decision trees split."""
+    modes, values = (node.attributes.get(name) for name in ("nodes_modes", "nodes_values"))
+    if node.domain != "ai.onnx.ml" or modes is None or values is None:
+        return []
+    pairs = zip(modes.as_strings(), values.as_floats(), strict=True)
+    return [value for mode, value in pairs if mode != "LEAF"]
 
 
 def _table_rows(node: ir.Node, index: int) -> int | None:

@@ -17,6 +17,20 @@ def no_start(error: str) -> str:
     )
 
 
+def always_nan(reason: str) -> str:
+    return (
+        f"{_one_line(reason)} with all sizes and values that were tried: give the inputs samples"
+        " that mean something to the model"
+    )
+
+
+def map_output(output: str, classes: str) -> str:
+    return (
+        f"the file returns {output!r} as one map per row, from class to probability; here, and in"
+        f" what convkit builds, it is a tensor with one column per class: {classes}"
+    )
+
+
 def fixed_axis(axis: str, size: int) -> str:
     return f"the axis {axis} is fixed at {size}: the model ran with no other size that was tried"
 

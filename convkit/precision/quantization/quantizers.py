@@ -19,6 +19,7 @@ import onnx
 
 from convkit.precision.quantization.selection import quantized_operators
 from convkit.worker.context import StageFailedError
+from convkit.worker.custom_ops import library_files, register_libraries
 from convkit.worker.protocol import DEFAULT_BLOCK_SIZE, DEFAULT_PERCENTILE, Quantization
 
 Feeds = Mapping[str, np.ndarray]
@@ -112,22 +113,53 @@ def _static(
         # A product's result is usually consumed in float32 (a bias, a residual sum), so quantizing
         # it too would add error.
         options["OpTypesToExcludeOutputQuantization"] = ["Gather", "Gemm", "MatMul"]
-    quantize_static(
-        prepared,
-        destination,
-        reader,
-        quant_format=QuantFormat.QDQ if quantization.uses_qdq else QuantFormat.QOperator,
-        op_types_to_quantize=quantized_operators("static-int8"),
-        per_channel=quantization.per_channel,
-        reduce_range=quantization.reduce_range,
-        # Symmetric ranges waste half of an unsigned type.
-        activation_type=QuantType.QInt8 if quantization.symmetric else QuantType.QUInt8,
-        weight_type=QuantType.QInt8,
-        nodes_to_exclude=list(exclude),
-        use_external_data_format=True,
-        calibrate_method=getattr(CalibrationMethod, _METHODS[method]),
-        extra_options=options,
-    )
+    with _calibrating_with_libraries():
+        quantize_static(
+            prepared,
+            destination,
+            reader,
+            quant_format=QuantFormat.QDQ if quantization.uses_qdq else QuantFormat.QOperator,
+            op_types_to_quantize=quantized_operators("static-int8"),
+            per_channel=quantization.per_channel,
+            reduce_range=quantization.reduce_range,
+            # Symmetric ranges waste half of an unsigned type.
+            activation_type=QuantType.QInt8 if quantization.symmetric else QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+            nodes_to_exclude=list(exclude),
+            use_external_data_format=True,
+            calibrate_method=getattr(CalibrationMethod, _METHODS[method]),
+            extra_options=options,
+        )
+
+
+@contextlib.contextmanager
+def _calibrating_with_libraries() -> Iterator[None]:
+    """Register the recipe's custom operators with the sessions that calibrators open.
+
+    Calibrators have no parameter for it, so inside the block their method is another one.
+    """
+    import onnxruntime
+    from onnxruntime.quantization.calibrate import CalibraterBase
+
+    def create_inference_session(calibrator: Any) -> None:  # noqa: ANN401 - an untyped class
+        settings = onnxruntime.SessionOptions()
+        settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        register_libraries(settings)
+        calibrator.infer_session = onnxruntime.InferenceSession(
+            calibrator.augmented_model_path,
+            sess_options=settings,
+            providers=calibrator.execution_providers,
+        )
+
+    if not library_files():
+        yield
+        return
+    own = CalibraterBase.create_inference_session
+    CalibraterBase.create_inference_session = create_inference_session
+    try:
+        yield
+    finally:
+        CalibraterBase.create_inference_session = own
 
 
 def _four_bits(

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Literal
 
 from convkit.codec import Json
-from convkit.tensors import DType
+from convkit.tensors import Dimension, DType
 
 SourceKind = Literal[
     "hub", "path", "package", "config", "factory", "onnx", "torchscript", "exported"
@@ -45,7 +45,8 @@ class Sample:
     zeros · positions: 0, 1, 2, ... along the last axis · integers: low (included) to high
     (excluded) · one_of: one of these values, the same everywhere · normal: mean, standard
     deviation · uniform: low, high · image, audio: what looks like one, from low to high · constant:
-    one value · file: an .npy file.
+    one value · strings: any of these texts · lengths: how many elements of the dimension `along`
+    each row uses · file: an .npy file.
     """
 
     kind: Literal[
@@ -59,9 +60,13 @@ class Sample:
         "audio",
         "one_of",
         "constant",
+        "strings",
+        "lengths",
         "file",
     ]
     numbers: tuple[float, ...] = ()
+    strings: tuple[str, ...] = ()
+    along: Dimension | None = None
     path: str | None = None
 
 

@@ -220,8 +220,9 @@ class SurveyResult:
 
     `ran` says whether the file was run; else the sizes are guesses. `notes` are sentences for who
     reads the draft. `magnitudes` are the largest of each output of floats in any run. `quantized`:
-    the file rounds activations to whole numbers, so that a rounding more or less shows. `task` is
-    the head that transformers loads, `overrides` are those of an architecture's configuration.
+    the file rounds activations to whole numbers, so that a rounding more or less shows. `rounding`
+    is by how much each output changes if each input moves to the next number. `task` is the head
+    that transformers loads, `overrides` are those of an architecture's configuration.
     """
 
     contract: Contract
@@ -230,6 +231,7 @@ class SurveyResult:
     notes: tuple[str, ...] = ()
     magnitudes: dict[str, float] = dataclasses.field(default_factory=dict)
     quantized: bool = False
+    rounding: dict[str, float] = dataclasses.field(default_factory=dict)
     task: str | None = None
     overrides: dict[str, Json] = dataclasses.field(default_factory=dict)
 

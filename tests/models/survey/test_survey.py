@@ -152,19 +152,31 @@ def test_an_axis_with_a_single_size_is_written_as_that_size(tmp_path):
         assert elements == 64 * dimension_size(y[0], sizes)
 
 
-def test_lengths_are_at_most_the_smallest_size(tmp_path):
-    text = """g (float[n,t] waveforms, int64[n] waveforms_lens) => (float[n,t] y) {
-        shape = Shape(waveforms)
-        one = Constant<value_int=1>()
-        last = Gather<axis=0>(shape, one)
-        most = ReduceMax<keepdims=0>(waveforms_lens)
-        bad = Greater(most, last)
-        y = If (bad) <
-            then_branch = a () => (float[n,t] p) { p = Expand(waveforms, waveforms_lens) },
-            else_branch = b () => (float[n,t] q) { q = Relu(waveforms) }>
-    }"""
+LENGTHS = """g (float[n,t] waveforms, int64[n] waveforms_lens) => (float[n,t] y) {
+    shape = Shape(waveforms)
+    one = Constant<value_int=1>()
+    last = Gather<axis=0>(shape, one)
+    most = ReduceMax<keepdims=0>(waveforms_lens)
+    bad = COMPARED
+    y = If (bad) <
+        then_branch = a () => (float[n,t] p) { p = Expand(waveforms, waveforms_lens) },
+        else_branch = b () => (float[n,t] q) { q = Relu(waveforms) }>
+}"""
+
+
+def test_lengths_are_at_most_the_size_of_their_axis(tmp_path):
+    text = LENGTHS.replace("COMPARED", "Greater(most, last)")
+    sample = surveyed(saved(tmp_path, text)).samples["waveforms_lens"]
+    assert (sample.kind, sample.along) == ("lengths", "t")
+
+
+def test_lengths_that_a_file_does_not_pad_to_stay_near_the_smallest_size(tmp_path):
+    """Here rows shorter than the axis end the run."""
+    text = LENGTHS.replace("COMPARED", "Less(most, last)")
     result = surveyed(saved(tmp_path, text))
-    low, high = result.samples["waveforms_lens"].numbers
+    sample = result.samples["waveforms_lens"]
+    assert sample.kind == "integers"
+    low, high = sample.numbers
     assert 1 <= low < high <= result.contract.axis("t").min + 1
 
 
@@ -225,3 +237,38 @@ def test_what_is_no_model_is_refused(tmp_path):
     (tmp_path / "model.onnx").write_bytes(b"no model")
     with pytest.raises(StageFailedError, match=r"is not an? "):
         surveyed(tmp_path / "model.onnx")
+
+
+MASKED_CACHE = """g (int64[b,s] ids, int64[b,total] mask, float[b,2,past,4] past_key) => (
+    float[b,total] y, float[b,2,total,4] present_key) {
+    rows = Gather<axis=0>(table, ids)
+    heads = Transpose<perm=[0,2,1,3]>(rows)
+    present_key = Concat<axis=2>(past_key, heads)
+    sizes = Shape(present_key)
+    two = Constant<value_ints=[2]>()
+    three = Constant<value_ints=[3]>()
+    zero = Constant<value_ints=[0]>()
+    one = Constant<value_ints=[1]>()
+    length = Slice(sizes, two, three)
+    cut = Slice(mask, zero, length, one)
+    live = Cast<to=1>(cut)
+    score = ReduceMean<axes=[1,3],keepdims=0>(present_key)
+    y = Mul(score, live)
+}"""
+
+
+def test_an_axis_that_the_file_also_gives_an_output_is_what_that_is(tmp_path):
+    """Longer masks are cut to the cache's length, so running the file alone does not tell that the
+    mask's length is past + sequence. The cache may be empty.
+    """
+    path = saved(tmp_path, MASKED_CACHE, table=np.ones((7, 2, 4), np.float32))
+    result = surveyed(path)
+    assert shapes(result) == {
+        "ids": ("b", "s"),
+        "mask": ("b", "s + past"),
+        "past_key": ("b", 2, "past", 4),
+        "y": ("b", "s + past"),
+        "present_key": ("b", 2, "s + past", 4),
+    }
+    assert result.contract.axis("past").min == 0
+    assert result.contract.axis("s").min == 1

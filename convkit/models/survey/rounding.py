@@ -1,0 +1,73 @@
+"""How much rounding alone changes a file's outputs: no tolerance can be tighter than that."""
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from convkit.cases.facts import ModelFacts
+from convkit.cases.samples import Draw, draw_inputs, generator
+from convkit.cases.sizes import largest_sizes
+from convkit.models.survey.start import at_full_length
+from convkit.models.survey.trials import FileTrials
+from convkit.tensors import Contract
+from convkit.worker.protocol import Sample
+from convkit.worker.sessions import RunFailedError
+
+_CASES = ("example", "other", "third", "fourth")
+_SECONDS = 8.0  # after which no further run is begun
+
+
+def rounding_errors(
+    contract: Contract,
+    samples: Mapping[str, Sample],
+    trials: FileTrials,
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[str, float]:
+    """Return by how much each output of fractions changes, at most, when every input is moved to
+    the next number of its type: what two correct runtimes may differ by at least. Absolute, at
+    typical and largest sizes; empty if no input has fractions.
+
+    A logarithm of nearly nothing, or a difference of nearly equal numbers, multiplies rounding.
+    """
+    found: dict[str, float] = {}
+    end = clock() + _SECONDS
+    for case, sizes in itertools.product(
+        _CASES, (contract.typical_sizes(), largest_sizes(contract))
+    ):
+        given = at_full_length(contract.inputs, samples, sizes)
+        feeds = draw_inputs(contract, given, sizes, 0, facts=ModelFacts(), draw=Draw(case))
+        if clock() > end or all(values.dtype.kind != "f" for values in feeds.values()):
+            break
+        moved = {name: _neighbors(name, values, case) for name, values in feeds.items()}
+        try:
+            pair = trials.outputs(feeds), trials.outputs(moved)
+        except RunFailedError:  # of this case: the others tell
+            continue
+        for name, change in _changes(*pair):
+            found[name] = max(change, found.get(name, 0.0))
+    return found
+
+
+def _changes(
+    one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]
+) -> Iterator[tuple[str, float]]:
+    """Yield the largest finite difference of each output of fractions; none for rows that come and
+    go.
+    """
+    for name, values in one.items():
+        if values.dtype.kind == "f" and values.shape == other[name].shape:
+            change = np.abs(values.astype(np.float64) - other[name].astype(np.float64))
+            yield name, float(np.where(np.isfinite(change), change, 0.0).max(initial=0.0))
+
+
+def _neighbors(name: str, values: np.ndarray, case: str) -> np.ndarray:
+    """Return each number's neighbor, above or below at random; whole numbers and texts as they
+    are.
+    """
+    if values.dtype.kind != "f":
+        return values
+    above = generator(0, case, name, "rounding").integers(0, 2, size=values.shape).astype(bool)
+    toward = np.where(above, np.inf, -np.inf).astype(values.dtype)
+    return np.asarray(np.nextafter(values, toward))

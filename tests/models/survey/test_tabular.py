@@ -1,0 +1,84 @@
+"""Contracts of files with features, texts and single numbers for inputs, and tolerances from
+rounding.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from small_classifiers import COLORS, FLOWERS, TREE, classifier
+from test_survey import saved, shapes, surveyed
+
+from convkit.recipe.draft_onnx import comments_of, signature_of_survey, tolerances_of
+
+
+def test_maps_become_tables_and_the_draft_says_so(tmp_path: Path) -> None:
+    result = surveyed(classifier(tmp_path, FLOWERS))
+    assert result.ran
+    assert shapes(result) == {"x": ("rows", 2), "label": ("rows",), "chances": ("rows", 2)}
+    assert [spec.dtype for spec in result.contract.outputs] == ["string", "float32"]
+    text = " ".join(line.removeprefix("# ") for line in comments_of(result) or ())
+    assert "'chances' as one map per row" in text
+    assert "one column per class: lily, rose" in text
+
+
+def test_texts_are_those_that_the_graph_knows(tmp_path: Path) -> None:
+    result = surveyed(classifier(tmp_path, COLORS))
+    assert result.ran  # a color of another name ends the run
+    assert result.samples["color"].strings == ("green", "red")
+    drawn = signature_of_survey(result).inputs[0].sample
+    assert getattr(drawn, "numbers", None) == ["green", "red"]
+
+
+def test_features_lie_on_both_sides_of_a_tree_s_splits(tmp_path: Path) -> None:
+    result = surveyed(classifier(tmp_path, TREE))
+    low, high = result.samples["x"].numbers
+    assert low < 42 < high
+    assert any("trees split on values from 42 to 42" in note for note in result.notes)
+
+
+def test_a_model_that_multiplies_rounding_gets_a_tolerance_it_can_keep(tmp_path: Path) -> None:
+    """A sine of many periods is bounded by 1, and off by 1e-4 if its input is off by 1e-7."""
+    text = """g (float[rows,64] x) => (float[rows,64] y) {
+        angle = Mul(x, k)
+        y = Sin(angle)
+    }"""
+    many, few = (
+        tolerances_of(surveyed(saved(tmp_path, text, k=np.float32(factor))))
+        for factor in (1e3, 1.0)
+    )
+    assert isinstance(limit := many["y"]["max_abs"], float)
+    assert 1e-3 < limit < 0.1
+    assert few == {}
+
+
+PITCH = """g (float[1,n] x, float fmin, float fmax, float iou_threshold, float speed) => (
+    float[1,n] y) {
+    span = Sub(fmax, fmin)
+    root = Sqrt(span)
+    scaled = Mul(x, speed)
+    kept = Add(scaled, iou_threshold)
+    y = Mul(kept, root)
+}"""
+
+
+def test_single_numbers_are_what_their_names_say(tmp_path: Path) -> None:
+    """Two normal numbers would make an empty range half of the time."""
+    result = surveyed(saved(tmp_path, PITCH))
+    assert result.ran
+    chosen = {name: sample.numbers for name, sample in result.samples.items() if name != "x"}
+    assert chosen == {"fmin": (0,), "fmax": (1000,), "iou_threshold": (0.5,), "speed": (1,)}
+    assert any("which value 'fmin' should have: 0 was assumed" in note for note in result.notes)
+
+
+def test_a_file_that_always_returns_nan_still_shows_its_sizes(tmp_path: Path) -> None:
+    text = """g (float[n,4] x) => (float[n,2] y) {
+        square = Mul(x, x)
+        below = Sub(square, k)
+        root = Sqrt(below)
+        y = MatMul(root, w)
+    }"""
+    weights = {"k": np.float32(1e6), "w": np.ones((4, 2), np.float32)}
+    result = surveyed(saved(tmp_path, text, **weights))
+    assert result.ran
+    assert shapes(result)["y"] == ("n", 2)
+    assert any("has NaN with all sizes and values that were tried" in note for note in result.notes)
