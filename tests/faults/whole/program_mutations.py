@@ -187,9 +187,7 @@ def _inserted(name: str, kind: str, *kinds: str, **constants: Any) -> Mutate:
 def _operands(editor: ProgramEditor, chance: random.Random) -> Mutation:
     pairs = {"sub": "xy", "real_div": "xy", "pow": "xy", "matmul": "xy", "select": "ab"}
     options = [
-        op
-        for op in editor.of(*pairs)
-        if all(editor.read(op, each) for each in pairs[op.type])
+        op for op in editor.of(*pairs) if all(editor.read(op, each) for each in pairs[op.type])
     ]
     op = pick(chance, options)
     first, second = pairs[op.type]

@@ -1,32 +1,65 @@
 """Elementwise operations, activations, reductions and products as ONNX nodes."""
 
-from collections.abc import Callable
-
 import numpy as np
 from onnx import helper
 
-from convkit.runtimes.coreml.as_graph.writing import NotTranslatedError, Operation
-
-Translation = Callable[[Operation], object]
+from convkit.localize.translated.translation import Translation
+from convkit.localize.translated.writing import NotTranslatedError, Operation
 
 _UNARY = {
-    **{"abs": "Abs", "acos": "Acos", "asin": "Asin", "atan": "Atan", "atanh": "Atanh"},
-    **{"ceil": "Ceil", "cos": "Cos", "cosh": "Cosh", "erf": "Erf", "exp": "Exp", "floor": "Floor"},
-    **{"logical_not": "Not", "relu": "Relu", "round": "Round", "sigmoid": "Sigmoid"},
-    **{"sign": "Sign", "sin": "Sin", "sinh": "Sinh", "softplus": "Softplus", "tan": "Tan"},
-    **{"softsign": "Softsign", "sqrt": "Sqrt", "tanh": "Tanh", "identity": "Identity"},
+    "abs": "Abs",
+    "acos": "Acos",
+    "asin": "Asin",
+    "atan": "Atan",
+    "atanh": "Atanh",
+    "ceil": "Ceil",
+    "cos": "Cos",
+    "cosh": "Cosh",
+    "erf": "Erf",
+    "exp": "Exp",
+    "floor": "Floor",
+    "logical_not": "Not",
+    "relu": "Relu",
+    "round": "Round",
+    "sigmoid": "Sigmoid",
+    "sign": "Sign",
+    "sin": "Sin",
+    "sinh": "Sinh",
+    "softplus": "Softplus",
+    "tan": "Tan",
+    "softsign": "Softsign",
+    "sqrt": "Sqrt",
+    "tanh": "Tanh",
+    "identity": "Identity",
 }
 _BINARY = {
-    **{"add": "Add", "sub": "Sub", "mul": "Mul", "real_div": "Div", "pow": "Pow"},
-    **{"maximum": "Max", "minimum": "Min", "equal": "Equal", "less": "Less"},
-    **{"less_equal": "LessOrEqual", "greater": "Greater", "greater_equal": "GreaterOrEqual"},
-    **{"logical_and": "And", "logical_or": "Or", "logical_xor": "Xor"},
+    "add": "Add",
+    "sub": "Sub",
+    "mul": "Mul",
+    "real_div": "Div",
+    "pow": "Pow",
+    "maximum": "Max",
+    "minimum": "Min",
+    "equal": "Equal",
+    "less": "Less",
+    "less_equal": "LessOrEqual",
+    "greater": "Greater",
+    "greater_equal": "GreaterOrEqual",
+    "logical_and": "And",
+    "logical_or": "Or",
+    "logical_xor": "Xor",
 }
 _REDUCTIONS = {
-    **{"reduce_mean": "ReduceMean", "reduce_sum": "ReduceSum", "reduce_max": "ReduceMax"},
-    **{"reduce_min": "ReduceMin", "reduce_prod": "ReduceProd", "reduce_l1_norm": "ReduceL1"},
-    **{"reduce_l2_norm": "ReduceL2", "reduce_sum_square": "ReduceSumSquare"},
-    **{"reduce_log_sum": "ReduceLogSum", "reduce_log_sum_exp": "ReduceLogSumExp"},
+    "reduce_mean": "ReduceMean",
+    "reduce_sum": "ReduceSum",
+    "reduce_max": "ReduceMax",
+    "reduce_min": "ReduceMin",
+    "reduce_prod": "ReduceProd",
+    "reduce_l1_norm": "ReduceL1",
+    "reduce_l2_norm": "ReduceL2",
+    "reduce_sum_square": "ReduceSumSquare",
+    "reduce_log_sum": "ReduceLogSum",
+    "reduce_log_sum_exp": "ReduceLogSumExp",
 }
 
 
@@ -43,15 +76,17 @@ def _reduction(operator: str) -> Translation:
         rank = op.value("x").ndim
         axes = op.integers("axes") if op.has("axes") else list(range(rank))
         whole = op.whole("axes", sorted({axis % rank for axis in axes}))
-        op.write(operator, op.tensor("x"), whole, keepdims=int(op.flag("keep_dims")))
+        op.write(
+            operator, op.tensor("x"), whole, attributes={"keepdims": int(op.flag("keep_dims"))}
+        )
 
     return translate
 
 
 def _index(operator: str) -> Translation:
     def translate(op: Operation) -> None:
-        keep = int(op.flag("keep_dims"))
-        op.write(operator, op.tensor("x"), axis=op.integer("axis"), keepdims=keep)
+        keys = {"axis": op.integer("axis"), "keepdims": int(op.flag("keep_dims"))}
+        op.write(operator, op.tensor("x"), attributes=keys)
 
     return translate
 
@@ -103,12 +138,13 @@ def _gelu(op: Operation) -> None:
     mode = op.text("mode", "EXACT")
     if mode == "SIGMOID_APPROXIMATION":
         raise NotTranslatedError(mode)
-    op.write("Gelu", op.tensor("x"), approximate="none" if mode == "EXACT" else "tanh")
+    approximation = "none" if mode == "EXACT" else "tanh"
+    op.write("Gelu", op.tensor("x"), attributes={"approximate": approximation})
 
 
 def _with_numbers(operator: str, *names: str) -> Translation:
     def translate(op: Operation) -> None:
-        op.write(operator, op.tensor("x"), **{name: op.number(name) for name in names})
+        op.write(operator, op.tensor("x"), attributes={name: op.number(name) for name in names})
 
     return translate
 
@@ -124,7 +160,7 @@ def _linear_activation(op: Operation) -> None:
 
 
 def _softmax(op: Operation) -> None:
-    op.write("Softmax", op.tensor("x"), axis=op.integer("axis", -1))
+    op.write("Softmax", op.tensor("x"), attributes={"axis": op.integer("axis", -1)})
 
 
 def _select(op: Operation) -> None:
@@ -133,8 +169,8 @@ def _select(op: Operation) -> None:
 
 def _cast(op: Operation) -> None:
     # float16 is written as float32: its rounding is the precision's, not the program's.
-    kind = op.result().dtype
-    op.write("Cast", op.tensor("x"), element=helper.np_dtype_to_tensor_dtype(kind))
+    kind = helper.np_dtype_to_tensor_dtype(op.result().dtype)
+    op.write("Cast", op.tensor("x"), attributes={"to": kind})
 
 
 def _transposed(op: Operation, name: str) -> str:
@@ -142,7 +178,9 @@ def _transposed(op: Operation, name: str) -> str:
     if not op.flag(f"transpose_{name}") or rank < 2:
         return op.tensor(name)
     perm = [*range(rank - 2), rank - 1, rank - 2]
-    return op.write("Transpose", op.tensor(name), to=op.inner(f"turned {name}"), perm=perm)
+    return op.write(
+        "Transpose", op.tensor(name), to=op.inner(f"turned {name}"), attributes={"perm": perm}
+    )
 
 
 def _matmul(op: Operation) -> None:
@@ -161,13 +199,15 @@ def _linear(op: Operation) -> None:
 
 
 def _einsum(op: Operation) -> None:
-    op.write("Einsum", *op.tensors("values"), equation=op.text("equation", ""))
+    op.write("Einsum", *op.tensors("values"), attributes={"equation": op.text("equation", "")})
 
 
 def _attention(op: Operation) -> None:
     key, width = op.value("key"), op.value("query").shape[-1]
     perm = [*range(key.ndim - 2), key.ndim - 1, key.ndim - 2]
-    turned = op.write("Transpose", op.tensor("key"), to=op.inner("turned key"), perm=perm)
+    turned = op.write(
+        "Transpose", op.tensor("key"), to=op.inner("turned key"), attributes={"perm": perm}
+    )
     scores = op.write("MatMul", op.tensor("query"), turned, to=op.inner("products"))
     scale = op.constant("scale", np.asarray(width**-0.5, np.float32))
     scores = op.write("Mul", scores, scale, to=op.inner("scores"))
@@ -178,14 +218,14 @@ def _attention(op: Operation) -> None:
             scores = op.write("Where", mask, scores, low, to=op.inner("masked"))
         else:
             scores = op.write("Add", scores, mask, to=op.inner("masked"))
-    weights = op.write("Softmax", scores, to=op.inner("weights"), axis=-1)
+    weights = op.write("Softmax", scores, to=op.inner("weights"), attributes={"axis": -1})
     op.write("MatMul", weights, op.tensor("value"))
 
 
 def _cumsum(op: Operation) -> None:
     axis = op.constant("axis", np.asarray(op.integer("axis", 0), np.int64))
     flags = {name: int(op.flag(name)) for name in ("exclusive", "reverse")}
-    op.write("CumSum", op.tensor("x"), axis, **flags)
+    op.write("CumSum", op.tensor("x"), axis, attributes=flags)
 
 
 ARITHMETIC: dict[str, Translation] = {

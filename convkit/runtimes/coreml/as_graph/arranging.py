@@ -1,20 +1,24 @@
 """Operations that move elements, as ONNX nodes. Sizes are those of the case."""
 
 import numpy as np
+from onnx import TensorProto
 
-from convkit.runtimes.coreml.as_graph.arithmetic import Translation
-from convkit.runtimes.coreml.as_graph.writing import NotTranslatedError, Operation
+from convkit.localize.translated.translation import Translation
+from convkit.localize.translated.writing import NotTranslatedError, Operation
 
 _PADDING = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
 _LAST = np.iinfo(np.int64).max
 
 
 def _reshape(op: Operation) -> None:
-    op.write("Reshape", op.tensor("x"), op.whole("shape", op.result().shape), allowzero=1)
+    op.write(
+        "Reshape", op.tensor("x"), op.whole("shape", op.result().shape), attributes={"allowzero": 1}
+    )
 
 
 def _transpose(op: Operation) -> None:
-    op.write("Transpose", op.tensor("x"), perm=[a % op.value("x").ndim for a in op.integers("perm")])
+    perm = [axis % op.value("x").ndim for axis in op.integers("perm")]
+    op.write("Transpose", op.tensor("x"), attributes={"perm": perm})
 
 
 def _expand_dims(op: Operation) -> None:
@@ -41,7 +45,7 @@ def _concat(op: Operation) -> None:
         shape = op.whole(f"one {place}", [1]) if scalar else ""
         to = op.inner(f"part {place}")
         parts.append(op.write("Reshape", name, shape, to=to) if scalar else name)
-    op.write("Concat", *parts, axis=axis)
+    op.write("Concat", *parts, attributes={"axis": axis})
 
 
 def _stack(op: Operation) -> None:
@@ -51,13 +55,13 @@ def _stack(op: Operation) -> None:
         op.write("Unsqueeze", name, axes, to=op.inner(f"part {place}"))
         for place, name in enumerate(op.tensors("values"))
     ]
-    op.write("Concat", *parts, axis=axis)
+    op.write("Concat", *parts, attributes={"axis": axis})
 
 
 def _split(op: Operation) -> None:
     axis = op.integer("axis")
     sizes = op.whole("sizes", [op.result(i).shape[axis] for i in range(len(op.results))])
-    op.write("Split", op.tensor("x"), sizes, results=op.results, axis=axis)
+    op.write("Split", op.tensor("x"), sizes, to=op.results, attributes={"axis": axis})
 
 
 def _tile(op: Operation) -> None:
@@ -76,10 +80,10 @@ def _pad(op: Operation) -> None:
     mode = op.text("mode", "constant")
     value = op.constant("value", np.asarray(op.value("constant_val"), op.value("x").dtype))
     filled = [value] if mode == "constant" else []
-    op.write("Pad", op.tensor("x"), pads, *filled, mode=_PADDING[mode])
+    op.write("Pad", op.tensor("x"), pads, *filled, attributes={"mode": _PADDING[mode]})
 
 
-def _sliced(  # noqa: PLR0917 - what ONNX's Slice takes
+def _sliced(
     op: Operation, name: str, axes: list[int], begins: list[int], ends: list[int], steps: list[int]
 ) -> None:
     numbers = {"begins": begins, "ends": ends, "axes": axes, "steps": steps}
@@ -89,7 +93,9 @@ def _sliced(  # noqa: PLR0917 - what ONNX's Slice takes
 def _slice_by_index(op: Operation) -> None:
     shape, rank = op.value("x").shape, op.value("x").ndim
     flags = {
-        name: [bool(each) for each in op.value(name).reshape(-1)] if op.has(name) else [False] * rank
+        name: [bool(each) for each in op.value(name).reshape(-1)]
+        if op.has(name)
+        else [False] * rank
         for name in ("begin_mask", "end_mask", "squeeze_mask")
     }
     steps = op.integers("stride") if op.has("stride") else [1] * rank
@@ -124,7 +130,7 @@ def _slice_by_size(op: Operation) -> None:
 def _gather(op: Operation) -> None:
     if op.integer("batch_dims", 0):
         raise NotTranslatedError("batch_dims")
-    op.write("Gather", op.tensor("x"), _indices(op), axis=op.integer("axis", 0))
+    op.write("Gather", op.tensor("x"), _indices(op), attributes={"axis": op.integer("axis", 0)})
 
 
 def _indices(op: Operation) -> str:
@@ -132,27 +138,30 @@ def _indices(op: Operation) -> str:
     name = op.tensor("indices")
     if op.value("indices").dtype in (np.int32, np.int64):
         return name
-    return op.write("Cast", name, to=op.inner("indices"), element=7)
+    return op.write("Cast", name, to=op.inner("indices"), attributes={"to": TensorProto.INT64})
 
 
 def _gather_along_axis(op: Operation) -> None:
-    op.write("GatherElements", op.tensor("x"), _indices(op), axis=op.integer("axis", 0))
+    keys = {"axis": op.integer("axis", 0)}
+    op.write("GatherElements", op.tensor("x"), _indices(op), attributes=keys)
 
 
 def _gather_nd(op: Operation) -> None:
-    wide = op.write("Cast", op.tensor("indices"), to=op.inner("indices"), element=7)
-    op.write("GatherND", op.tensor("x"), wide, batch_dims=op.integer("batch_dims", 0))
+    wide = op.write(
+        "Cast", op.tensor("indices"), to=op.inner("indices"), attributes={"to": TensorProto.INT64}
+    )
+    keys = {"batch_dims": op.integer("batch_dims", 0)}
+    op.write("GatherND", op.tensor("x"), wide, attributes=keys)
 
 
 def _topk(op: Operation) -> None:
-    axis, dtype = op.integer("axis", -1), op.result(1).dtype if len(op.results) > 1 else None
+    axis = op.integer("axis", -1)
     count = op.whole("k", [op.result().shape[axis]])
     places = op.inner("places")
-    largest = int(not op.flag("ascending"))
-    made = (op.out, places)
-    op.write("TopK", op.tensor("x"), count, results=made, axis=axis, largest=largest)
-    if dtype is not None:
-        op.write("Cast", places, to=op.results[1], element=6)
+    keys = {"axis": axis, "largest": int(not op.flag("ascending"))}
+    op.write("TopK", op.tensor("x"), count, to=(op.out, places), attributes=keys)
+    if len(op.results) > 1:
+        op.write("Cast", places, to=op.results[1], attributes={"to": TensorProto.INT32})
 
 
 def _fill(op: Operation) -> None:
@@ -161,7 +170,7 @@ def _fill(op: Operation) -> None:
 
 def _pixel_shuffle(op: Operation) -> None:
     size = op.integer("upscale_factor")
-    op.write("DepthToSpace", op.tensor("x"), blocksize=size, mode="CRD")
+    op.write("DepthToSpace", op.tensor("x"), attributes={"blocksize": size, "mode": "CRD"})
 
 
 def _nearest(op: Operation) -> None:
@@ -177,8 +186,10 @@ def _upsample_bilinear(op: Operation) -> None:
 
 def _resize_bilinear(op: Operation) -> None:
     grids = {
-        **{"STRICT_ALIGN_CORNERS": "align_corners", "ALIGN_CORNERS": "align_corners"},
-        **{"UNALIGN_CORNERS": "half_pixel", "DEFAULT": "asymmetric"},
+        "STRICT_ALIGN_CORNERS": "align_corners",
+        "ALIGN_CORNERS": "align_corners",
+        "UNALIGN_CORNERS": "half_pixel",
+        "DEFAULT": "asymmetric",
     }
     mode = op.text("sampling_mode", "DEFAULT")
     if mode not in grids:
@@ -188,8 +199,8 @@ def _resize_bilinear(op: Operation) -> None:
 
 def _resized(op: Operation, mode: str, grid: str, **more: str) -> None:
     sizes = op.whole("sizes", op.result().shape)
-    keys = {"coordinate_transformation_mode": grid, **more}
-    op.write("Resize", op.tensor("x"), "", "", sizes, mode=mode, **keys)
+    keys = {"mode": mode, "coordinate_transformation_mode": grid, **more}
+    op.write("Resize", op.tensor("x"), "", "", sizes, attributes=keys)
 
 
 def _range(op: Operation) -> None:

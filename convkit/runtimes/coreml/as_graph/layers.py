@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from convkit.runtimes.coreml.as_graph.arithmetic import Translation
-from convkit.runtimes.coreml.as_graph.writing import NotTranslatedError, Operation
+from convkit.localize.translated.translation import Translation
+from convkit.localize.translated.writing import NotTranslatedError, Operation
 
 _AUTO = {"same": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
 _GATES = 4
@@ -24,10 +24,12 @@ def _conv(op: Operation) -> None:
     op.write(
         "Conv",
         *(op.tensor(name) for name in ("x", "weight", "bias") if op.has(name)),
-        strides=op.integers("strides"),
-        dilations=op.integers("dilations"),
-        group=op.integer("groups", 1),
-        **_padding(op),
+        attributes={
+            "strides": op.integers("strides"),
+            "dilations": op.integers("dilations"),
+            "group": op.integer("groups", 1),
+            **_padding(op),
+        },
     )
 
 
@@ -48,11 +50,13 @@ def _conv_transpose(op: Operation) -> None:
     op.write(
         "ConvTranspose",
         *(op.tensor(name) for name in ("x", "weight", "bias") if op.has(name)),
-        strides=strides,
-        dilations=dilations,
-        group=op.integer("groups", 1),
-        pads=pads,
-        output_padding=more,
+        attributes={
+            "strides": strides,
+            "dilations": dilations,
+            "group": op.integer("groups", 1),
+            "pads": pads,
+            "output_padding": more,
+        },
     )
 
 
@@ -61,15 +65,14 @@ def _pool(operator: str) -> Translation:
         more: dict[str, object] = {}
         if operator == "AveragePool":
             more["count_include_pad"] = int(not op.flag("exclude_padding_from_average"))
-        op.write(
-            operator,
-            op.tensor("x"),
-            kernel_shape=op.integers("kernel_sizes"),
-            strides=op.integers("strides"),
-            ceil_mode=int(op.flag("ceil_mode")),
+        keys = {
+            "kernel_shape": op.integers("kernel_sizes"),
+            "strides": op.integers("strides"),
+            "ceil_mode": int(op.flag("ceil_mode")),
             **_padding(op),
             **more,
-        )
+        }
+        op.write(operator, op.tensor("x"), attributes=keys)
 
     return translate
 
@@ -86,8 +89,7 @@ def _layer_norm(op: Operation) -> None:
     op.write(
         "LayerNormalization",
         *(op.tensor("x"), gamma, *beta),
-        axis=axes[0] - x.ndim,
-        epsilon=op.number("epsilon"),
+        attributes={"axis": axes[0] - x.ndim, "epsilon": op.number("epsilon")},
     )
 
 
@@ -96,14 +98,18 @@ def _batch_norm(op: Operation) -> None:
     gamma = _scale(op, "gamma", np.ones(channels, np.float32))
     beta = _scale(op, "beta", np.zeros(channels, np.float32))
     numbers = (gamma, beta, op.tensor("mean"), op.tensor("variance"))
-    op.write("BatchNormalization", op.tensor("x"), *numbers, epsilon=op.number("epsilon"))
+    op.write("BatchNormalization", op.tensor("x"), *numbers, attributes=_epsilon(op))
 
 
 def _instance_norm(op: Operation) -> None:
     channels = op.value("x").shape[1]
     gamma = _scale(op, "gamma", np.ones(channels, np.float32))
     beta = _scale(op, "beta", np.zeros(channels, np.float32))
-    op.write("InstanceNormalization", op.tensor("x"), gamma, beta, epsilon=op.number("epsilon"))
+    op.write("InstanceNormalization", op.tensor("x"), gamma, beta, attributes=_epsilon(op))
+
+
+def _epsilon(op: Operation) -> dict[str, float]:
+    return {"epsilon": op.number("epsilon")}
 
 
 def _scale(op: Operation, name: str, otherwise: np.ndarray) -> str:
@@ -142,7 +148,8 @@ def _lstm(op: Operation) -> None:
         inputs.append("")
     states = [_state(op, name, len(ways), hidden) for name in ("initial_h", "initial_c")]
     made = tuple(op.inner(each) for each in ("sequence", "last", "cell"))
-    op.write("LSTM", *inputs, "", *states, results=made, hidden_size=hidden, direction=direction)
+    keys = {"hidden_size": hidden, "direction": direction}
+    op.write("LSTM", *inputs, "", *states, to=made, attributes=keys)
     _joined(op, made, len(ways))
 
 
@@ -151,14 +158,18 @@ def _joined(op: Operation, made: tuple[str, ...], ways: int) -> None:
     steps, batch = op.value("x").shape[:2]
     hidden = op.value("weight_hh").shape[1]
     if op.flag("output_sequence"):
-        turned = op.write("Transpose", made[0], to=op.inner("turned"), perm=[0, 2, 1, 3])
+        turned = op.write(
+            "Transpose", made[0], to=op.inner("turned"), attributes={"perm": [0, 2, 1, 3]}
+        )
         shape = op.whole("shape", [steps, batch, ways * hidden])
         op.write("Reshape", turned, shape)
     else:
         raise NotTranslatedError("the last step alone")
     for place, name in enumerate(made[1:], 1):
         if place < len(op.results):
-            turned = op.write("Transpose", name, to=op.inner(f"turned {place}"), perm=[1, 0, 2])
+            turned = op.write(
+                "Transpose", name, to=op.inner(f"turned {place}"), attributes={"perm": [1, 0, 2]}
+            )
             shape = op.whole(f"shape {place}", [batch, ways * hidden])
             op.write("Reshape", turned, shape, to=op.results[place])
 
@@ -166,7 +177,7 @@ def _joined(op: Operation, made: tuple[str, ...], ways: int) -> None:
 def _state(op: Operation, name: str, ways: int, hidden: int) -> str:
     shape = op.whole(f"{name} shape", [op.value("x").shape[1], ways, hidden])
     apart = op.write("Reshape", op.tensor(name), shape, to=op.inner(f"{name} apart"))
-    return op.write("Transpose", apart, to=op.inner(name), perm=[1, 0, 2])
+    return op.write("Transpose", apart, to=op.inner(name), attributes={"perm": [1, 0, 2]})
 
 
 def _gates(values: np.ndarray) -> np.ndarray:

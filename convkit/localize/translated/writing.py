@@ -1,4 +1,4 @@
-"""What the translation of an operation reads and writes."""
+"""What the translation of an operation reads, and what it writes."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import helper
-
 
 # Between an operation's name and what its translation adds.
 INSIDE = "//"
@@ -30,8 +29,8 @@ class Operation:
     """One operation of a program. Arguments that shape a result (axes, sizes, modes) are read as
     values, the tensors that it computes with by name.
 
-    `values` holds every value of the case by name, floats as float32; `settings` those of
-    constants that are no tensors, such as modes.
+    `values` holds every value of the case by name, floats as float32; `settings` are arguments that
+    are no tensors, such as modes.
     """
 
     kind: str
@@ -93,24 +92,22 @@ class Operation:
 
     def text(self, name: str, default: str) -> str:
         """Return an argument that is a text, such as a mode."""
-        return str(self.settings[self.tensor(name)]) if self.has(name) else default
+        return str(self.settings.get(name, default))
 
     def write(
         self,
         operator: str,
         *inputs: str,
-        to: str | None = None,
-        results: tuple[str, ...] | None = None,
-        **attributes: Any,  # noqa: ANN401 - whatever an ONNX attribute can be
+        to: str | tuple[str, ...] | None = None,
+        attributes: Mapping[str, Any] | None = None,
     ) -> str:
-        """Add a node, and return the name of what it computes: `to`, by default the result.
-
-        A Cast's attribute `to` is `element` here.
+        """Add a node, and return the name of what it computes first: `to`, by default the
+        operation's result.
         """
-        made = results or (to or self.out,)
-        if "element" in attributes:
-            attributes["to"] = attributes.pop("element")
-        node = helper.make_node(operator, list(inputs), list(made), name=made[0], **attributes)
+        made = to if isinstance(to, tuple) else (to or self.out,)
+        node = helper.make_node(
+            operator, list(inputs), list(made), name=made[0], **(attributes or {})
+        )
         self.writer.nodes.append(node)
         return made[0]
 
