@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,8 @@ def packaged(subject: Subject, folder: Path) -> Package | None:
         return None
     store = Store(Home(folder / "home").store)
     views = {s.id: store.view(s.artifact) for s in record.stages if s.artifact is not None}
-    path = views["build:built"] / MODEL_FILE
+    path = folder / f"{subject.name}.mlpackage"  # views last as long as their run
+    shutil.copytree(views["build:built"] / MODEL_FILE, path, dirs_exist_ok=True)
     cases = tuple(read_cases_of(subject, views["reference"]))
     program = load_program(path)
     feeds = max((case[0] for case in cases), key=lambda given: sum(v.size for v in given.values()))

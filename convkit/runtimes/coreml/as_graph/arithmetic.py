@@ -4,7 +4,7 @@ import numpy as np
 from onnx import helper
 
 from convkit.localize.translated.translation import Translation
-from convkit.localize.translated.writing import NotTranslatedError, Operation
+from convkit.localize.translated.writing import INSIDE, NotTranslatedError, Operation
 
 _UNARY = {
     "abs": "Abs",
@@ -191,9 +191,11 @@ def _linear(op: Operation) -> None:
     weight = op.tensor("weight")
     if weight not in op.writer.constants:
         raise NotTranslatedError("a weight that is computed")
-    turned = np.ascontiguousarray(op.writer.constants[weight].T)
+    # Under the weight's own name, by which the original's is found.
+    turned = f"{weight}{INSIDE}turned"
+    op.writer.constants[turned] = np.ascontiguousarray(op.writer.constants[weight].T)
     product = op.inner("product") if op.has("bias") else op.out
-    op.write("MatMul", op.tensor("x"), op.constant("weight", turned), to=product)
+    op.write("MatMul", op.tensor("x"), turned, to=product)
     if op.has("bias"):
         op.write("Add", product, op.tensor("bias"))
 
