@@ -72,9 +72,6 @@ CASES = {
     "cast": lambda x: mb.cast(x=mb.cast(x=mb.mul(x=x, y=9.0), dtype="int32"), dtype="fp32"),
     "clip": unary("clip", alpha=0.3, beta=0.7),
     "cumsum": unary("cumsum", axis=1, exclusive=True, reverse=True),
-    "einsum": lambda x: mb.einsum(
-        values=(mb.expand_dims(x=x, axes=[0]), weight(1, 2, 4, 5)), equation="abcd,abde->abce"
-    ),
     "elu": unary("elu", alpha=0.7),
     "gelu": unary("gelu", mode="TANH_APPROXIMATION"),
     "inverse": unary("inverse", epsilon=0.1),
@@ -83,7 +80,6 @@ CASES = {
     "linear_activation": unary("linear_activation", alpha=0.7, beta=0.2),
     "log": unary("log", epsilon=0.1),
     "matmul": lambda x: mb.matmul(x=x, y=weight(5, 4), transpose_y=True),
-    "prelu": lambda x: mb.prelu(x=mb.sub(x=x, y=0.5), alpha=weight(3)),
     "rsqrt": unary("rsqrt", epsilon=0.1),
     "scaled_dot_product_attention": lambda x: mb.scaled_dot_product_attention(
         query=x, key=x, value=x, attn_mask=np.tri(3, dtype=bool)[None].repeat(2, 0)
@@ -155,6 +151,10 @@ IMAGES = {
         gamma=weight(4),
         epsilon=1e-3,
     ),
+    "einsum": lambda x: mb.einsum(
+        values=(x, mb.transpose(x=x, perm=[0, 3, 2, 1])), equation="nchw,nwhu->nchu"
+    ),
+    "prelu": unary("prelu", alpha=weight(4)),
     "instance_norm": unary("instance_norm", beta=weight(4), epsilon=1e-3),
     "l2_norm": unary("l2_norm", epsilon=1e-3),
     "pixel_shuffle": unary("pixel_shuffle", upscale_factor=2),
@@ -211,6 +211,39 @@ def test_a_wrong_translation_is_found_out_and_not_used(monkeypatch: pytest.Monke
     assert found is not None
     assert found.opaque == ("bent",)
     assert np.allclose(found.graph.run(["y"], {"x": X})["y"], np.tanh(X) ** 2)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_branch_that_was_taken_is_translated(sign: int) -> None:
+    def body(x):
+        positive = mb.greater(x=mb.reduce_sum(x=x, axes=[0, 1, 2], keep_dims=False), y=0.0)
+        return mb.cond(
+            pred=positive, _true_fn=lambda: mb.tanh(x=x), _false_fn=lambda: mb.abs(x=x), name="y"
+        )
+
+    x = sign * X
+    found = as_graph(small_program(body, {"x": (X.shape, "fp32")}), {"x": x})
+    assert found is not None
+    assert found.opaque == ()
+    assert [node.op_type for node in found.graph.nodes if node.op_type in ("Tanh", "Abs")] == [
+        "Tanh" if sign > 0 else "Abs"
+    ]
+
+
+def test_a_loop_is_taken_as_given() -> None:
+    def body(x):
+        start = mb.fill(shape=[1], value=np.int32(0))
+        _, looped = mb.while_loop(
+            _cond=lambda i, _: mb.squeeze(x=mb.less(x=i, y=np.int32(3))),
+            _body=lambda i, each: (mb.add(x=i, y=np.int32(1)), mb.square(x=each)),
+            loop_vars=(start, x),
+        )
+        return mb.tanh(x=looped, name="y")
+
+    found = as_graph(small_program(body, {"x": (X.shape, "fp32")}), {"x": X})
+    assert found is not None
+    assert len(found.opaque) == 1
+    assert [node.op_type for node in found.graph.nodes] == ["Tanh"]
 
 
 def test_float16_is_written_as_float32() -> None:

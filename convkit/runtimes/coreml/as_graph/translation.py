@@ -1,6 +1,6 @@
 """Translates an ML program in one case."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from convkit.localize.translated.translation import (
 )
 from convkit.mil.constant_values import ConstantValues
 from convkit.mil.evaluator import Evaluator, Watcher
-from convkit.mil.plan import Result, Step, every_step
+from convkit.mil.plan import Plan, Result, Step
 from convkit.mil.program import Program
 from convkit.runtimes.coreml.as_graph.arithmetic import ARITHMETIC
 from convkit.runtimes.coreml.as_graph.arranging import ARRANGING
@@ -34,12 +34,7 @@ def as_graph(program: Program, feeds: Mapping[str, np.ndarray]) -> TranslatedGra
     evaluator.run(feeds, watcher=watched)
     watched.found |= {name: _plain(array) for name, array in feeds.items()}
     reading = _Reading(watched.found)
-    # Branches that were not taken, and the bodies of loops, have no values of their own.
-    steps = [
-        reading.step(each)
-        for each in every_step(evaluator.plan)
-        if each.results and all(result.name in watched.found for result in each.results)
-    ]
+    steps = list(reading.steps(evaluator.plan))
     source = SourceModel(
         steps,
         tuple(each.name for each in program.inputs),
@@ -76,8 +71,29 @@ class _Reading:
         self._stored = ConstantValues()
         self.constants: dict[str, np.ndarray] = {}
 
-    def step(self, step: Step) -> SourceStep:
-        """Return an operation as the translation reads it."""
+    def steps(self, plan: Plan) -> Iterator[SourceStep]:
+        """Yield a block's operations, those of a branch that was taken included. A loop is one
+        operation: the values inside it are those of its last round.
+        """
+        for step in plan.steps:
+            if step.operation == "cond":
+                yield from self._branch(step)
+            elif step.results:
+                yield self._step(step)
+
+    def _branch(self, step: Step) -> Iterator[SourceStep]:
+        condition = next(name for argument, name in step.arguments if argument == "pred")
+        taken = step.blocks[0 if bool(self._value(condition)) else 1]
+        yield from self.steps(taken)
+        for result, output in zip(step.results, taken.outputs, strict=True):
+            given = self._named(output, "x", {})
+            yield SourceStep("identity", (result.name,), {"x": given}, {})
+
+    def _value(self, variable: Any) -> np.ndarray:  # noqa: ANN401
+        name = self._named(variable, "", {})
+        return self._values[name] if name in self._values else self.constants[name]
+
+    def _step(self, step: Step) -> SourceStep:
         arguments: dict[str, str | tuple[str, ...]] = {}
         settings: dict[str, Any] = {}
         for name, given in step.arguments:
