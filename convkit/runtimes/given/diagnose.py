@@ -68,8 +68,9 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
         in_own_words(each, translated, _AT_ITS_MAKER)
         for each in findings_of(diagnosis, request.case)
     ]
-    edge = Edge(original.recording, translated.graph, feeds)
-    findings = [_with_names(each, edge, options) for each in findings]
+    if not FORMATS[options.format].ordered:  # other names alone would only change the order
+        edge = Edge(original.recording, translated.graph, feeds)
+        findings = [_with_names(each, edge, options) for each in findings]
     result = DiagnoseResult(
         _finite(diagnosis.error), _finite(diagnosis.remaining), len(diagnosis.causes)
     )

@@ -81,6 +81,12 @@ def _read_onnx(path: Path, feeds: "Mapping[str, np.ndarray]") -> "TranslatedGrap
     return TranslatedGraph(read_graph(path), {}, ())
 
 
+def _read_tflite(path: Path, feeds: "Mapping[str, np.ndarray]") -> "TranslatedGraph | None":
+    from convkit.runtimes.given.tflite.reading import read_tflite
+
+    return read_tflite(path, feeds)
+
+
 def _read_program(path: Path, feeds: "Mapping[str, np.ndarray]") -> "TranslatedGraph | None":
     from convkit.mil.program import load_program
     from convkit.runtimes.coreml.as_graph.translation import as_graph
@@ -90,7 +96,7 @@ def _read_program(path: Path, feeds: "Mapping[str, np.ndarray]") -> "TranslatedG
 
 # By the suffix of the file or folder.
 FORMATS: dict[str, Format] = {
-    ".tflite": Format("a TFLite model", ("ai-edge-litert", "numpy"), _litert),
+    ".tflite": Format("a TFLite model", ("ai-edge-litert", "numpy"), _litert, _read_tflite),
     ".xml": Format("an OpenVINO IR", ("openvino", "numpy"), _openvino, companion=".bin"),
     ".mlpackage": Format(
         "an ML program",

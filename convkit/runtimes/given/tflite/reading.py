@@ -1,0 +1,84 @@
+"""Reads a TFLite model, and every tensor of one run."""
+
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from convkit.localize.translated.translation import (
+    SourceModel,
+    SourceStep,
+    TranslatedGraph,
+    translate,
+)
+from convkit.runtimes.given.tflite.translations import TRANSLATIONS
+
+# TFLite's number for an argument that is not given.
+_ABSENT = -1
+
+
+def read_tflite(path: Path, feeds: Mapping[str, np.ndarray]) -> TranslatedGraph | None:
+    """Translate a model for one case; None for a quantized one, or one with several subgraphs.
+
+    `feeds` are by the names that LiteRT's session uses.
+    """
+    from ai_edge_litert import schema_py_generated as schema
+
+    from convkit.runtimes.given.litert import LiteRTSession
+
+    model = schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(path.read_bytes(), 0))
+    if len(model.subgraphs) != 1:
+        return None
+    values = LiteRTSession(path, feeds.keys(), keep=True).tensors(feeds)
+    graph = model.subgraphs[0]
+    if any(values[i].dtype.kind in "iu" and values[i].itemsize == 1 for i in values):
+        return None
+    names = _names(path, graph, feeds)
+    kinds = {
+        number: name
+        for name, number in vars(schema.BuiltinOperator).items()
+        if not name.startswith("_")
+    }
+    made = {int(each) for op in graph.operators for each in op.outputs}
+    inputs = {int(each) for each in graph.inputs}
+    steps = [_step(op, model, kinds, names) for op in graph.operators]
+    constants = {names[i]: values[i] for i in values if i not in made | inputs}
+    found = {names[i]: values[i] for i in values if i in made}
+    fed = {name: np.asarray(array) for name, array in feeds.items()}
+    source = SourceModel(
+        steps,
+        tuple(names[int(each)] for each in graph.inputs),
+        tuple(names[int(each)] for each in graph.outputs),
+        constants,
+        found | fed,
+    )
+    return translate(source, TRANSLATIONS)
+
+
+def _names(path: Path, graph: Any, feeds: Mapping[str, np.ndarray]) -> dict[int, str]:  # noqa: ANN401 - generated code
+    """Return every tensor's name, that of inputs and outputs as LiteRT's session has it."""
+    from convkit.runtimes.given.litert import LiteRTSession
+
+    names: dict[int, str] = {}
+    for index, tensor in enumerate(graph.tensors):
+        name = tensor.name.decode() if isinstance(tensor.name, bytes) else str(tensor.name)
+        names[index] = name if name and name not in names.values() else f"{name}#{index}"
+    return names | LiteRTSession(path, feeds.keys()).names
+
+
+def _step(op: Any, model: Any, kinds: Mapping[int, str], names: Mapping[int, str]) -> SourceStep:  # noqa: ANN401
+    code = model.operatorCodes[op.opcodeIndex]
+    kind = kinds.get(max(code.builtinCode, code.deprecatedBuiltinCode), "CUSTOM")
+    options = op.builtinOptions
+    settings = {} if options is None else {
+        name: value
+        for name, value in vars(options).items()
+        if not isinstance(value, types.FunctionType)
+    }  # fmt: skip
+    arguments = {
+        str(place): names[int(each)] for place, each in enumerate(op.inputs) if int(each) != _ABSENT
+    }
+    results = tuple(names[int(each)] for each in op.outputs)
+    return SourceStep(kind, results, arguments, settings, of_sizes=kind == "SHAPE")
