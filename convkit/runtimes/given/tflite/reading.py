@@ -31,8 +31,10 @@ def read_tflite(path: Path, feeds: Mapping[str, np.ndarray]) -> TranslatedGraph 
     model = schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(path.read_bytes(), 0))
     if len(model.subgraphs) != 1:
         return None
-    values = LiteRTSession(path, feeds.keys(), keep=True).tensors(feeds)
     graph = model.subgraphs[0]
+    # LiteRT's own temporary tensors follow the model's.
+    kept = LiteRTSession(path, feeds.keys(), keep=True).tensors(feeds)
+    values = {index: kept[index] for index in range(len(graph.tensors)) if index in kept}
     if any(values[i].dtype.kind in "iu" and values[i].itemsize == 1 for i in values):
         return None
     names = _names(path, graph, feeds)
