@@ -54,7 +54,8 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
     context.progress("searching the file", done=0.3)
     original = _under_their_names(original, options)
     read = FORMATS[options.format].read
-    translated = read(path, feeds) if read is not None and _can_search() else None
+    wanted = original.recording.outputs
+    translated = read(path, feeds, wanted) if read is not None and _can_search() else None
     if translated is None:
         translated = TranslatedGraph(_BlackBox.of(session.opened, feeds, original), {}, ())
         diagnosis = _at_boundary(original, translated.graph, feeds)

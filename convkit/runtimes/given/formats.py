@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 # Opens a model; among a tensor's several names, it uses the wanted ones.
 Open = Callable[[Path, Collection[str]], RuntimeSession]
-# Reads a model as a graph in one case, on inputs in the file's own names and types; None if it
-# cannot be translated.
-Read = Callable[[Path, "Mapping[str, np.ndarray]"], "TranslatedGraph | None"]
+# Reads a model as a graph in one case, on inputs in the file's own names and types, with outputs of
+# the wanted names; None if it cannot be translated.
+Read = Callable[[Path, "Mapping[str, np.ndarray]", Collection[str]], "TranslatedGraph | None"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,21 +73,28 @@ def _onnx(path: Path, wanted: Collection[str]) -> RuntimeSession:
     return session.open(path, "cpu", OnnxRuntimeOptions())
 
 
-def _read_onnx(path: Path, feeds: "Mapping[str, np.ndarray]") -> "TranslatedGraph":
-    del feeds
+def _read_onnx(
+    path: Path, feeds: "Mapping[str, np.ndarray]", wanted: Collection[str]
+) -> "TranslatedGraph":
+    del feeds, wanted
     from convkit.localize.graph import read_graph
     from convkit.localize.translated.translation import TranslatedGraph
 
     return TranslatedGraph(read_graph(path), {}, ())
 
 
-def _read_tflite(path: Path, feeds: "Mapping[str, np.ndarray]") -> "TranslatedGraph | None":
+def _read_tflite(
+    path: Path, feeds: "Mapping[str, np.ndarray]", wanted: Collection[str]
+) -> "TranslatedGraph | None":
     from convkit.runtimes.given.tflite.reading import read_tflite
 
-    return read_tflite(path, feeds)
+    return read_tflite(path, feeds, wanted)
 
 
-def _read_program(path: Path, feeds: "Mapping[str, np.ndarray]") -> "TranslatedGraph | None":
+def _read_program(
+    path: Path, feeds: "Mapping[str, np.ndarray]", wanted: Collection[str]
+) -> "TranslatedGraph | None":
+    del wanted
     from convkit.mil.program import load_program
     from convkit.runtimes.coreml.as_graph.translation import as_graph
 

@@ -186,9 +186,11 @@ def _inserted(name: str, kind: str, *kinds: str, **constants: Any) -> Mutate:
 
 def _operands(editor: ProgramEditor, chance: random.Random) -> Mutation:
     pairs = {"sub": "xy", "real_div": "xy", "pow": "xy", "matmul": "xy", "select": "ab"}
-    options = [
-        op for op in editor.of(*pairs) if all(editor.read(op, each) for each in pairs[op.type])
-    ]
+    options = []
+    for op in editor.of(*pairs):
+        one, other = (editor.read(op, each) for each in pairs[op.type])
+        if one and other and one != other:
+            options.append(op)
     op = pick(chance, options)
     first, second = pairs[op.type]
     one, other = editor.read(op, first), editor.read(op, second)

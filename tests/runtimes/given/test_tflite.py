@@ -111,7 +111,7 @@ def test_an_operator_s_translation_computes_what_litert_computes(kind, tmp_path)
     given = np.ascontiguousarray(given, np.float32)
     path = tmp_path / "model.tflite"
     path.write_bytes(model_of(kind, given, *CASES[kind][1:]))
-    found = read_tflite(path, {"t0": given})
+    found = read_tflite(path, {"t0": given}, ["y"])
     assert found is not None
     assert found.opaque == ()
     assert found.graph.nodes
@@ -123,8 +123,8 @@ def test_a_wrong_operand_order_is_named_in_tflite_s_words(tmp_path):
     save_tflite(tmp_path / "wrong.tflite", swapped=True)
     feeds = {NAMES["x"]: ROWS[:, :1].repeat(4, 1), NAMES["y"]: weight(2, 4)}
     outputs = {name: name for name in (NAMES["out"], NAMES["total"])}
-    right = read_tflite(tmp_path / "right.tflite", feeds)
-    wrong = read_tflite(tmp_path / "wrong.tflite", feeds)
+    right = read_tflite(tmp_path / "right.tflite", feeds, outputs)
+    wrong = read_tflite(tmp_path / "wrong.tflite", feeds, outputs)
     assert right is not None
     assert wrong is not None
     assert list(wrong.kinds.values()) == ["SUB", "MUL", "ADD"]

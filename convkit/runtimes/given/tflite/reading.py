@@ -1,7 +1,7 @@
 """Reads a TFLite model, and every tensor of one run."""
 
 import types
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,12 @@ from convkit.runtimes.given.tflite.translations import TRANSLATIONS
 _ABSENT = -1
 
 
-def read_tflite(path: Path, feeds: Mapping[str, np.ndarray]) -> TranslatedGraph | None:
+def read_tflite(
+    path: Path, feeds: Mapping[str, np.ndarray], outputs: Collection[str]
+) -> TranslatedGraph | None:
     """Translate a model for one case; None for a quantized one, or one with several subgraphs.
 
-    `feeds` are by the names that LiteRT's session uses.
+    `feeds` and `outputs` are by the names that LiteRT's session uses. Raises as that does.
     """
     from ai_edge_litert import schema_py_generated as schema
 
@@ -33,11 +35,12 @@ def read_tflite(path: Path, feeds: Mapping[str, np.ndarray]) -> TranslatedGraph 
         return None
     graph = model.subgraphs[0]
     # LiteRT's own temporary tensors follow the model's.
-    kept = LiteRTSession(path, feeds.keys(), keep=True).tensors(feeds)
+    session = LiteRTSession(path, {*feeds, *outputs}, keep=True)
+    kept = session.tensors(feeds)
     values = {index: kept[index] for index in range(len(graph.tensors)) if index in kept}
     if any(values[i].dtype.kind in "iu" and values[i].itemsize == 1 for i in values):
         return None
-    names = _names(path, graph, feeds)
+    names = _names(graph) | session.names
     kinds = {
         number: name
         for name, number in vars(schema.BuiltinOperator).items()
@@ -59,15 +62,13 @@ def read_tflite(path: Path, feeds: Mapping[str, np.ndarray]) -> TranslatedGraph 
     return translate(source, TRANSLATIONS)
 
 
-def _names(path: Path, graph: Any, feeds: Mapping[str, np.ndarray]) -> dict[int, str]:  # noqa: ANN401 - generated code
-    """Return every tensor's name, that of inputs and outputs as LiteRT's session has it."""
-    from convkit.runtimes.given.litert import LiteRTSession
-
+def _names(graph: Any) -> dict[int, str]:  # noqa: ANN401 - generated code
+    """Return a name of its own for every tensor."""
     names: dict[int, str] = {}
     for index, tensor in enumerate(graph.tensors):
         name = tensor.name.decode() if isinstance(tensor.name, bytes) else str(tensor.name)
         names[index] = name if name and name not in names.values() else f"{name}#{index}"
-    return names | LiteRTSession(path, feeds.keys()).names
+    return names
 
 
 def _step(op: Any, model: Any, kinds: Mapping[int, str], names: Mapping[int, str]) -> SourceStep:  # noqa: ANN401
