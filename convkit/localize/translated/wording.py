@@ -5,7 +5,7 @@ import re
 
 from convkit.findings.model import Finding, Remedy
 from convkit.localize.translated.translation import TranslatedGraph, owner
-from convkit.localize.translated.writing import INSIDE
+from convkit.localize.translated.writing import INSIDE, TURNED
 
 _ONNX_NODE = r"\b[A-Z]\w+ "
 
@@ -28,7 +28,7 @@ def in_own_words(
         node=None if place.node is None else owner(place.node),
         tensor=None if place.tensor is None else owner(place.tensor),
     )
-    message = message.replace(INSIDE, " ")
+    message = message.replace(TURNED, "").replace(INSIDE, " ")
     return dataclasses.replace(
         finding, message=message, place=place, remedy=remedy or finding.remedy
     )

@@ -10,6 +10,8 @@ from onnx import helper
 
 # Between an operation's name and what its translation adds.
 INSIDE = "//"
+# Ends the name of a weight whose axes ONNX has in another order.
+TURNED = f"{INSIDE}turned"
 
 
 class NotTranslatedError(Exception):

@@ -22,7 +22,7 @@ from convkit.mil.errors import EvaluationError
 from convkit.mil.program import Program
 from convkit.runtimes.coreml.as_graph.translation import as_graph
 from convkit.runtimes.coreml.divergence import Divergence
-from convkit.runtimes.coreml.feeds import as_served
+from convkit.runtimes.coreml.feeds import UnservableError, as_served
 
 # Seconds to explain a place that is known.
 _SECONDS = 30.0
@@ -49,14 +49,14 @@ class ProgramSearch:
         wrong there is told first. Raises UnsupportedOperation.
         """
         types = {feature.name: feature.dtype for feature in self.program.inputs}
-        served = {
-            name: as_served(array, types[name])
-            for name, array in self.feeds.items()
-            if name in types
-        }
         try:
+            served = {
+                name: as_served(array, types[name])
+                for name, array in self.feeds.items()
+                if name in types
+            }
             translated = as_graph(self.program, served)
-        except EvaluationError:
+        except (EvaluationError, UnservableError):
             return []
         if translated is None:
             return []

@@ -95,10 +95,14 @@ def _read_program(
     path: Path, feeds: "Mapping[str, np.ndarray]", wanted: Collection[str]
 ) -> "TranslatedGraph | None":
     del wanted
+    from convkit.mil.errors import EvaluationError
     from convkit.mil.program import load_program
     from convkit.runtimes.coreml.as_graph.translation import as_graph
 
-    return as_graph(load_program(path), feeds)
+    try:
+        return as_graph(load_program(path), feeds)
+    except EvaluationError:  # it does not run in this case: there is nothing to compare
+        return None
 
 
 # By the suffix of the file or folder.

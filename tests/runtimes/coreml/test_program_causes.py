@@ -1,5 +1,6 @@
 """What is wrong in an ML program, not only where."""
 
+import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
@@ -86,6 +87,7 @@ def test_the_cause_is_named_in_the_program_s_words(
     assert finding.evidence["proven"] is True
     assert finding.remedy == REMEDY
     assert "LayerNormalization" not in finding.message
+    assert "//" not in finding.message
 
 
 def test_a_weight_of_another_layer_is_named(module: ContractModule) -> None:
@@ -93,6 +95,13 @@ def test_a_weight_of_another_layer_is_named(module: ContractModule) -> None:
     finding = search(module, by_hand(module, **{"last.weight": weight})).causes(None)[0]
     assert finding.code in ("N403", "N404")
     assert finding.place.node == "y"
+
+
+def test_a_program_that_does_not_run_has_no_cause(module: ContractModule) -> None:
+    wide = dataclasses.replace(
+        search(module, by_hand(module)), feeds={"x": np.zeros((3, 8), np.float32)}
+    )
+    assert wide.causes(None) == []
 
 
 def explained(module: ContractModule) -> list[Finding]:

@@ -4,7 +4,7 @@ import numpy as np
 from onnx import helper
 
 from convkit.localize.translated.translation import Translation
-from convkit.localize.translated.writing import INSIDE, NotTranslatedError, Operation
+from convkit.localize.translated.writing import TURNED, NotTranslatedError, Operation
 
 _UNARY = {
     "abs": "Abs",
@@ -192,7 +192,7 @@ def _linear(op: Operation) -> None:
     if weight not in op.writer.constants:
         raise NotTranslatedError("a weight that is computed")
     # Under the weight's own name, by which the original's is found.
-    turned = f"{weight}{INSIDE}turned"
+    turned = f"{weight}{TURNED}"
     op.writer.constants[turned] = np.ascontiguousarray(op.writer.constants[weight].T)
     product = op.inner("product") if op.has("bias") else op.out
     op.write("MatMul", op.tensor("x"), turned, to=product)

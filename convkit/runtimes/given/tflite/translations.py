@@ -4,7 +4,7 @@ import numpy as np
 from onnx import helper
 
 from convkit.localize.translated.translation import Translation
-from convkit.localize.translated.writing import INSIDE, NotTranslatedError, Operation
+from convkit.localize.translated.writing import TURNED, NotTranslatedError, Operation
 
 # schema.fbs: ActivationFunctionType, Padding.
 _ACTIVATIONS = {0: None, 1: "Relu", 3: "Clip", 4: "Tanh"}
@@ -102,7 +102,7 @@ def _turned(op: Operation, argument: str, perm: list[int]) -> str:
     weight = op.tensor(argument)
     if weight not in op.writer.constants:
         raise NotTranslatedError("a weight that is computed")
-    name = f"{weight}{INSIDE}turned"
+    name = f"{weight}{TURNED}"
     op.writer.constants[name] = np.ascontiguousarray(op.writer.constants[weight].transpose(perm))
     return name
 
