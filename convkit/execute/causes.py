@@ -214,15 +214,25 @@ class Causes:
         if self.surroundings.facts.toolchain == "host":
             return host_python()
         recipe = self.loaded.recipe
-        if search.target is not None and search.graph is None:
-            built = environment_spec(recipe, "build", search.target, None)
-            tools = self.surroundings.resolutions[built]
-            return ensure_environment(tools, self.home.root, progress=progress).python
-        reference = environment_spec(recipe, "reference", None, None)
-        resolution = self.surroundings.resolutions.get(reference)
-        versions = resolution.packages if resolution is not None else {}
-        spec = diagnosis_spec(recipe, versions, search.target)
-        resolved = resolve(spec, self.home.root)
+        resolutions = self.surroundings.resolutions
+        built = (
+            resolutions.get(environment_spec(recipe, "build", search.target, None))
+            if search.target is not None and search.graph is None
+            else None
+        )
+        reference = resolutions.get(environment_spec(recipe, "reference", None, None))
+        versions = {
+            name: version
+            for each in (reference, built)
+            if each is not None
+            for name, version in each.packages.items()
+        }
+        try:
+            resolved = resolve(diagnosis_spec(recipe, versions, search.target), self.home.root)
+        except ConvkitError:
+            if built is None or not self._converts_itself(search.target or ""):
+                raise
+            resolved = built  # enough to convert the model again and find the place
         return ensure_environment(resolved, self.home.root, progress=progress).python
 
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -42,6 +43,18 @@ def record(
     tensors = [each for each in tree_leaves(found) if isinstance(each, torch.Tensor)]
     named = {name: recorder.value(t) for name, t in zip(outputs, tensors, strict=True)}
     return recorder.recording(named)
+
+
+def state_of(module: torch.nn.Module) -> dict[str, np.ndarray]:
+    """Return a module's weights and buffers by path, in the order of modules: a norm's weights
+    follow those of the layer before it.
+    """
+    return {
+        f"{path}.{name}" if path else name: to_array(tensor)
+        for path, part in module.named_modules(remove_duplicate=False)
+        for tensors in (part.named_parameters, part.named_buffers)
+        for name, tensor in tensors(recurse=False)
+    }
 
 
 class _Recorder(TorchDispatchMode):

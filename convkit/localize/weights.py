@@ -128,8 +128,10 @@ class _Matching:
         )
 
     def _original(self, name: str) -> str | None:
-        """Return the state's entry of this name: with another prefix, or marked as transposed."""
-        plain = name.removesuffix(".T").removesuffix("_transposed")
+        """Return the state's entry of this name: with another prefix, marked as transposed, or with
+        underscores for dots.
+        """
+        plain = name.partition("//")[0].removesuffix(".T").removesuffix("_transposed")
         size = self._weights[name].size
         if plain in self._state:
             return plain if self._state[plain].size == size else None
@@ -139,7 +141,17 @@ class _Matching:
             if plain.endswith(f".{other}") or other.endswith(f".{plain}")
         ]
         ends = [other for other in ends if self._state[other].size == size]
-        return max(ends, key=len) if ends and "." in plain else None
+        if ends and "." in plain:
+            return max(ends, key=len)
+        shape = sorted(self._weights[name].shape)
+        flat = [
+            other
+            for other, array in self._state.items()
+            if "." in other
+            and f"_{plain}".endswith(f"_{other.replace('.', '_')}")
+            and sorted(array.shape) == shape
+        ]
+        return max(flat, key=len, default=None)
 
     def _outside_norm(self, name: str, original: str) -> bool:
         """Say whether a batch norm's weight is read by something else: a fold without the rest."""

@@ -12,7 +12,7 @@ from convkit.localize.findings import findings_of
 from convkit.localize.frozen import kept_values
 from convkit.localize.graph import PieceFailedError, read_graph
 from convkit.localize.matching import largest_error
-from convkit.localize.recording import record
+from convkit.localize.recording import record, state_of
 from convkit.localize.search import localize
 from convkit.models.exporters.custom_translations import load_translations
 from convkit.models.exporters.job import WRAPPER, Job
@@ -48,13 +48,7 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
     names = tuple(spec.name for spec in request.contract.outputs)
     recording = record(module, inputs, names, wrapper=WRAPPER, root=loaded.source_root)
     graph = read_graph(Path(request.exported) / MODEL_FILE)
-    # In the order of modules: a norm's weights follow those of the layer before it.
-    state = {
-        f"{path}.{name}" if path else name: to_array(tensor)
-        for path, part in loaded.module.named_modules(remove_duplicate=False)
-        for tensors in (part.named_parameters, part.named_buffers)
-        for name, tensor in tensors(recurse=False)
-    }
+    state = state_of(loaded.module)
     context.progress("looking for the first difference", done=0.3)
     given = {spec.name: to_array(inputs[spec.name]) for spec in request.contract.inputs}
     diagnosis = localize(recording, graph, given, state)

@@ -163,16 +163,22 @@ def survey_spec() -> EnvironmentSpec:
 def diagnosis_spec(
     recipe: Recipe, versions: Mapping[str, str], target: str | None = None
 ) -> EnvironmentSpec:
-    """Return the environment that runs the original beside the exported graph, and a target's
-    runtime if one is named.
+    """Return the environment that runs the original beside the exported graph, and what opens a
+    target's built model if one is named.
 
     `versions` are those of the original's own environment, which this one repeats.
     """
     choices = _choices(recipe.tools, "tools")
     names = [*_TORCH, "onnxruntime", *_model_packages(recipe.reference_model, choices)]
     if target is not None:
-        choices |= _choices(recipe.targets[target].tools, f"{target_key(target)}.tools")
-        names += runtimes()[recipe.targets[target].runtime].tools
+        owner = recipe.targets[target]
+        choices |= _choices(owner.tools, f"{target_key(target)}.tools")
+        from_graph = owner.builds_from == "graph"
+        names += (
+            runtimes()[owner.runtime].tools
+            if from_graph
+            else owner.packages("build", stand_in=False)
+        )
     names += _operator_packages(recipe)
     for name in names:
         if name in versions:

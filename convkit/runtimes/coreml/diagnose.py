@@ -2,8 +2,12 @@
 by node.
 """
 
+import importlib.util
 import math
+from collections.abc import Mapping
 from pathlib import Path
+
+import numpy as np
 
 from convkit.cases.files import read_tensors
 from convkit.cases.judged import ladder_cases
@@ -12,14 +16,18 @@ from convkit.findings.model import Finding
 from convkit.localize.branches import other_side
 from convkit.localize.frozen import kept_values
 from convkit.mil.evaluator import Evaluator
+from convkit.models.exporters.job import WRAPPER
 from convkit.models.sources.prepared import Prepared, Unfit, prepare
 from convkit.models.sources.torch_dtypes import to_tensor
 from convkit.runtimes.coreml.conversion import Conversion, Converted, convert
-from convkit.runtimes.coreml.divergence import served
+from convkit.runtimes.coreml.divergence import Divergence, served
 from convkit.runtimes.coreml.options import ProgramOptions
-from convkit.runtimes.coreml.parity import FOLLOWED, explain_float32, first_off, unplaced
+from convkit.runtimes.coreml.parity import FOLLOWED, OTHERWISE, explain_float32, first_off, unplaced
 from convkit.worker.context import Context, StageSkippedError
 from convkit.worker.protocol import DiagnoseRequest, DiagnoseResult
+
+# Findings that say a place, and not what is wrong there.
+PLACES_ONLY = frozenset({"N408", "N409"})
 
 
 def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, list[Finding]]:
@@ -49,18 +57,63 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
         if first_off(converted, cases, request.limits) is None:
             return DiagnoseResult(None, None, 0), []
     if converted.source.exported is None:
-        return _followed(converted, prepared, request)
+        result, findings = _followed(converted, prepared, request)
+        if findings[0].code != "N402":
+            return result, findings
+    feeds = read_tensors(reference, request.case, "inputs", contract.inputs)
     found, findings = explain_float32(
         converted,
         contract,
         request.case,
-        read_tensors(reference, request.case, "inputs", contract.inputs),
+        feeds,
         read_tensors(reference, request.case, "outputs", contract.outputs),
     )
+    if all(finding.code in ("N402", "N408") for finding in findings):
+        context.progress("searching the program for the cause", done=0.8)
+        searched = _searched(converted, prepared, request.case, feeds, found)
+        findings = _explained(findings, searched)
     if found is None:
         return DiagnoseResult(None, None, 0), findings
     proven = sum(finding.code != "N402" for finding in findings)
     return DiagnoseResult(_finite(found.error), _finite(found.after), proven), findings
+
+
+def _searched(
+    converted: Converted,
+    prepared: Prepared,
+    case: str,
+    feeds: Mapping[str, np.ndarray],
+    found: Divergence | None,
+) -> list[Finding]:
+    """Return the causes that the search for graphs finds in the program; nothing in an environment
+    without its tools.
+    """
+    if (
+        importlib.util.find_spec("onnx_ir") is None
+        or importlib.util.find_spec("onnxruntime") is None
+    ):
+        return []
+    from convkit.localize.recording import record, state_of
+    from convkit.runtimes.coreml.causes import ProgramSearch
+
+    contract, loaded = prepared.module.contract, prepared.loaded
+    inputs = {spec.name: to_tensor(feeds[spec.name], spec.dtype) for spec in contract.inputs}
+    outputs = tuple(spec.name for spec in contract.outputs)
+    recording = record(prepared.module, inputs, outputs, wrapper=WRAPPER, root=loaded.source_root)
+    state = state_of(loaded.module)
+    search = ProgramSearch(converted.program, recording, state, feeds, case, OTHERWISE)
+    return search.causes(found)
+
+
+def _explained(placed: list[Finding], searched: list[Finding]) -> list[Finding]:
+    """Return the search's causes if they say what is wrong, or if the nodes' comparison has found
+    no place: that has the exact operation and line.
+    """
+    if not searched:
+        return placed
+    is_known = searched[0].code not in PLACES_ONLY
+    is_placed = placed[0].code == "N408"
+    return searched if is_known or not is_placed else placed
 
 
 def _followed(

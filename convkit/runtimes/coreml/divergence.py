@@ -59,7 +59,8 @@ class Divergence:
     """The result of a comparison: errors of the outputs, and the places in program order.
 
     `traced` is the error of torch.export's program itself, `error` that of the ML program, `after`
-    the error remaining with the original's values at all places.
+    the error remaining with the original's values at all places. `originals` are the original's
+    values by the program's names, `reads` the values that each node reads by its own name.
     """
 
     traced: float
@@ -67,6 +68,8 @@ class Divergence:
     after: float
     partings: tuple[Parting, ...]
     beyond: Beyond | None
+    originals: Tensors = dataclasses.field(default_factory=dict)
+    reads: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     @property
     def is_proven(self) -> bool:
@@ -104,6 +107,11 @@ def find_divergence(
         after,
         tuple(comparison.partings),
         _beyond(converted, recorder, comparison.partings),
+        {name: values.numpy() for name, values in comparison.originals.items()},
+        {
+            node.name: tuple(each.name for each in node.all_input_nodes)
+            for node in recorder.module.graph.nodes
+        },
     )
 
 

@@ -20,7 +20,7 @@ from convkit.runtimes.coreml.divergence import Beyond, Divergence, find_divergen
 from convkit.runtimes.coreml.feeds import as_served
 from convkit.tensors import Contract
 
-_OTHERWISE = Remedy(
+OTHERWISE = Remedy(
     "Write this part of the model with other operations, or use a different release of coremltools"
     " (tools.coremltools)."
 )
@@ -108,7 +108,7 @@ def _at_place(found: Divergence, case: str, evidence: dict[str, Json]) -> Findin
             "original": _figure(first.original),
             "places": listed,
         },
-        _OTHERWISE,
+        OTHERWISE,
     )
 
 

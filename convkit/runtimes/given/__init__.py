@@ -7,7 +7,12 @@ RUNTIME = Runtime(
     package="convkit.runtimes.given",
     target="target:GivenTarget",
     options="options:GivenOptions",
-    jobs={"precision": "convkit.stages.graph_precision", "build": "build", "verify": "verify"},
+    jobs={
+        "precision": "convkit.stages.graph_precision",
+        "build": "build",
+        "verify": "verify",
+        "diagnose": "diagnose",
+    },
     session=None,  # without convkit's contract in it, its inputs could only be guessed
     suffix=".tflite",
     tools=("ai-edge-litert", "openvino", "coremltools", "onnxruntime"),

@@ -3,26 +3,36 @@ command line reads it, too.
 """
 
 import dataclasses
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from convkit.worker.sessions import RuntimeSession
 
+if TYPE_CHECKING:
+    import numpy as np
+
+    from convkit.localize.translated.translation import TranslatedGraph
+
 # Opens a model; among a tensor's several names, it uses the wanted ones.
 Open = Callable[[Path, Collection[str]], RuntimeSession]
+# Reads a model as a graph in one case, on inputs in the file's own names and types, with outputs of
+# the wanted names; None if it cannot be translated.
+Read = Callable[[Path, "Mapping[str, np.ndarray]", Collection[str]], "TranslatedGraph | None"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Format:
     """A format. `packages` open it, the runtime's first. `companion` is the suffix of a file with
     the weights that lies beside it. `evidence` says whether its own runtime runs it here.
-    `ordered`: callers can bind tensors by position, so that the order counts.
+    `ordered`: callers can bind tensors by position, so that the order counts. `read`, if any, opens
+    its inside to the search for causes.
     """
 
     name: str
     packages: tuple[str, ...]
     open: Open
+    read: Read | None = None
     evidence: Literal["device", "simulated"] = "device"
     companion: str | None = None
     ordered: bool = True
@@ -63,18 +73,51 @@ def _onnx(path: Path, wanted: Collection[str]) -> RuntimeSession:
     return session.open(path, "cpu", OnnxRuntimeOptions())
 
 
+def _read_onnx(
+    path: Path, feeds: "Mapping[str, np.ndarray]", wanted: Collection[str]
+) -> "TranslatedGraph":
+    del feeds, wanted
+    from convkit.localize.graph import read_graph
+    from convkit.localize.translated.translation import TranslatedGraph
+
+    return TranslatedGraph(read_graph(path), {}, ())
+
+
+def _read_tflite(
+    path: Path, feeds: "Mapping[str, np.ndarray]", wanted: Collection[str]
+) -> "TranslatedGraph | None":
+    from convkit.runtimes.given.tflite.reading import read_tflite
+
+    return read_tflite(path, feeds, wanted)
+
+
+def _read_program(
+    path: Path, feeds: "Mapping[str, np.ndarray]", wanted: Collection[str]
+) -> "TranslatedGraph | None":
+    del wanted
+    from convkit.mil.errors import EvaluationError
+    from convkit.mil.program import load_program
+    from convkit.runtimes.coreml.as_graph.translation import as_graph
+
+    try:
+        return as_graph(load_program(path), feeds)
+    except EvaluationError:  # it does not run in this case: there is nothing to compare
+        return None
+
+
 # By the suffix of the file or folder.
 FORMATS: dict[str, Format] = {
-    ".tflite": Format("a TFLite model", ("ai-edge-litert", "numpy"), _litert),
+    ".tflite": Format("a TFLite model", ("ai-edge-litert", "numpy"), _litert, _read_tflite),
     ".xml": Format("an OpenVINO IR", ("openvino", "numpy"), _openvino, companion=".bin"),
     ".mlpackage": Format(
         "an ML program",
         ("coremltools", "torch", "numpy"),
         _coreml,
+        _read_program,
         evidence="simulated",
         ordered=False,
     ),
-    ".onnx": Format("an ONNX file", ("onnxruntime", "numpy"), _onnx),
+    ".onnx": Format("an ONNX file", ("onnxruntime", "numpy"), _onnx, _read_onnx),
 }
 
 

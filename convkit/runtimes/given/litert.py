@@ -1,6 +1,8 @@
 """TFLite models, run by LiteRT on the CPU."""
 
+import contextlib
 import os
+import warnings
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -18,20 +20,24 @@ class LiteRTSession:
     """A TFLite model.
 
     Its tensors have names of their own and others in its signature; the wanted ones are used, and
-    the signature's if neither are.
+    the signature's if neither are. `keep` keeps every tensor of a run.
     """
 
     providers = ("LiteRT, CPU",)
 
-    def __init__(self, path: Path, wanted: Collection[str]) -> None:
+    def __init__(self, path: Path, wanted: Collection[str], *, keep: bool = False) -> None:
         """Load a model; raises ModelRefusedError, also for operators that LiteRT lacks."""
         from ai_edge_litert.interpreter import Interpreter
 
         threads = os.environ.get("OMP_NUM_THREADS", "")
         try:
-            self._interpreter = Interpreter(
-                model_path=str(path), num_threads=int(threads) if threads.isdigit() else None
-            )
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # keeping tensors takes memory, it warns
+                self._interpreter = Interpreter(
+                    model_path=str(path),
+                    num_threads=int(threads) if threads.isdigit() else None,
+                    experimental_preserve_all_tensors=keep,
+                )
             self._interpreter.allocate_tensors()
         except (RuntimeError, ValueError) as error:
             raise ModelRefusedError(f"LiteRT: {error}") from error
@@ -84,6 +90,20 @@ class LiteRTSession:
             }
         except (RuntimeError, ValueError) as error:
             raise RunFailedError(f"LiteRT: {error}") from error
+
+    @property
+    def names(self) -> dict[int, str]:
+        """The names of inputs and outputs, by index."""
+        return dict(self._names)
+
+    def tensors(self, feeds: Mapping[str, np.ndarray]) -> dict[int, np.ndarray]:
+        """Run the model, and return every tensor by its index; raises as `run` does."""
+        self.run(feeds)
+        found = {}
+        for each in self._interpreter.get_tensor_details():
+            with contextlib.suppress(ValueError):  # one that no operator has computed
+                found[int(each["index"])] = np.array(self._interpreter.get_tensor(each["index"]))
+        return found
 
     def _signature_names(self) -> dict[int, str]:
         """Return the tensors' names in the signature, if there is only one, by index."""

@@ -118,17 +118,28 @@ class GivenSession:
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run the file on inputs by the contract's names; raises RunFailedError."""
-        given = {}
-        for spec in self._found.inputs:
-            name = self._ours.get(spec.name, spec.name)
-            if name in feeds:
-                given[spec.name] = _in_width(feeds[name], spec)
-        outputs = self._opened.run(given)
+        outputs = self._opened.run(self.served(feeds))
         named = {self._ours.get(name, name): array for name, array in outputs.items()}
         return {
             name: _in_width(array, self._declared[name]) if name in self._declared else array
             for name, array in named.items()
         }
+
+    def served(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return inputs by the contract's names under the file's own, in its types; raises
+        RunFailedError for numbers that do not fit.
+        """
+        given = {}
+        for spec in self._found.inputs:
+            name = self._ours.get(spec.name, spec.name)
+            if name in feeds:
+                given[spec.name] = _in_width(feeds[name], spec)
+        return given
+
+    @property
+    def opened(self) -> RuntimeSession:
+        """The file under its own names."""
+        return self._opened
 
     def _in_order(self, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
         """Return specs in the file's order if it counts, else in the contract's."""

@@ -14,6 +14,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from worker_tools import usual_tools
@@ -23,8 +24,9 @@ from convkit.execute.workers import WORKERS
 from faults.mutants.mutations import MUTATIONS
 from faults.whole.code import CODE_FAULTS, CodeFault
 from faults.whole.code_kinds import development, harmless, held_out
-from faults.whole.edges import EDGES, Mutate
+from faults.whole.edges import EDGES
 from faults.whole.mutated import Mutant, healthy_recipes, mutant, run
+from faults.whole.packages import package_mutant
 from faults.whole.scoring import TargetScore, WholeScore, score, score_code
 
 CODE: dict[str, Callable[[], Sequence[CodeFault]]] = {
@@ -44,6 +46,9 @@ def main() -> int:
         "--code", choices=[*CODE], help="run models whose code is at fault; tune on `development`"
     )
     parser.add_argument("--healthy", action="store_true", help="run the models as they are")
+    parser.add_argument(
+        "--programs", action="store_true", help="faults of ML programs, as a converter makes them"
+    )
     parser.add_argument("--only", default="*", help="names of models or mutants, with * for any")
     parser.add_argument("--keep", type=Path, help="folder to leave recipes and runs in")
     arguments = parser.parse_args()
@@ -60,7 +65,8 @@ def main() -> int:
         if arguments.healthy:
             return _healthy(arguments.only, folder, pool)
         families = (EDGES,) if arguments.edges else (MUTATIONS, EDGES)
-        return _mutants(arguments.seed, arguments.count, folder, pool, families)
+        make = package_mutant if arguments.programs else partial(mutant, families=families)
+        return _mutants(arguments.seed, arguments.count, folder, pool, make)
 
 
 def _mutants(
@@ -68,11 +74,11 @@ def _mutants(
     count: int,
     folder: Path,
     pool: concurrent.futures.Executor,
-    families: Sequence[Sequence[Mutate]],
+    make: Callable[[int, Path, Path], Mutant | None],
 ) -> int:
     runs: dict[concurrent.futures.Future[WholeScore], Mutant] = {}
     while len(runs) < count:
-        found = mutant(seed, folder / "mutants", folder / "exports", families)
+        found = make(seed, folder / "mutants", folder / "exports")
         if found is not None:
             runs[pool.submit(_scored, found, folder / "home")] = found
         seed += 1

@@ -90,7 +90,7 @@ def exported(subject: Subject, folder: Path) -> Export:
     model = onnx.load(views[stage] / "model.onnx")
     for proto in (model, model.graph):
         del proto.metadata_props[:]  # a stranger's file carries no contract
-    cases = tuple(_cases(subject, views["reference"]))
+    cases = tuple(read_cases_of(subject, views["reference"]))
     graph = make_graph(onnx_ir.from_proto(model))
     names = [name for node in graph.nodes for name in node.output if name]
     feeds = max((case[0] for case in cases), key=lambda given: sum(v.size for v in given.values()))
@@ -98,7 +98,8 @@ def exported(subject: Subject, folder: Path) -> Export:
     return Export(model, {n: v.shape for n, v in {**found, **feeds}.items()}, cases)
 
 
-def _cases(subject: Subject, reference: Path) -> Any:
+def read_cases_of(subject: Subject, reference: Path) -> Any:
+    """Yield the inputs and outputs of a reference's usual cases."""
     for case in read_cases(reference).cases:
         if case.kind == "ladder":
             yield tuple(

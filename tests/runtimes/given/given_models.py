@@ -45,8 +45,8 @@ def save_package(path: Path) -> None:
     save_program(mil_program(body, dict.fromkeys(("x", "y"), ((2, 4), "fp32"))), path)
 
 
-def save_tflite(path: Path, *, swapped: bool = False) -> None:
-    """Write a TFLite model; `swapped` computes y - x."""
+def save_tflite(path: Path, *, swapped: bool = False, exchanged: bool = False) -> None:
+    """Write a TFLite model; `swapped` computes y - x, `exchanged` each output for the other."""
     from ai_edge_litert import schema_py_generated as schema
 
     def tensor(name: str, *, buffer: int = 0, scalar: bool = False) -> schema.TensorT:
@@ -69,7 +69,8 @@ def save_tflite(path: Path, *, swapped: bool = False) -> None:
     graph.tensors = [tensor(name) for name in names] + [tensor("scale", buffer=1, scalar=True)]
     graph.inputs, graph.outputs = [0, 1], [3, 4]
     first = [1, 0] if swapped else [0, 1]
-    graph.operators = [node(0, first, 2), node(1, [2, 5], 3), node(2, [0, 1], 4)]
+    out, total = (4, 3) if exchanged else (3, 4)
+    graph.operators = [node(0, first, 2), node(1, [2, 5], out), node(2, [0, 1], total)]
     model = schema.ModelT()
     model.version, model.subgraphs = 3, [graph]
     model.operatorCodes = [_code(schema, kind) for kind in ("SUB", "MUL", "ADD")]

@@ -1,0 +1,117 @@
+"""Translates an ML program in one case."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from convkit.localize.translated.translation import (
+    SourceModel,
+    SourceStep,
+    TranslatedGraph,
+    Translation,
+    translate,
+)
+from convkit.mil.constant_values import ConstantValues
+from convkit.mil.evaluator import Evaluator, Watcher
+from convkit.mil.plan import Plan, Result, Step
+from convkit.mil.program import Program
+from convkit.runtimes.coreml.as_graph.arithmetic import ARITHMETIC
+from convkit.runtimes.coreml.as_graph.arranging import ARRANGING
+from convkit.runtimes.coreml.as_graph.layers import LAYERS
+
+TRANSLATIONS: dict[str, Translation] = {**ARITHMETIC, **ARRANGING, **LAYERS}
+
+
+def as_graph(program: Program, feeds: Mapping[str, np.ndarray]) -> TranslatedGraph | None:
+    """Translate a program for one case; None if the graph does not compute what the program does.
+
+    `feeds` are as the program takes them. Raises what the evaluator raises.
+    """
+    evaluator = Evaluator(program)
+    watched = _Values()
+    evaluator.run(feeds, watcher=watched)
+    watched.found |= {name: _plain(array) for name, array in feeds.items()}
+    reading = _Reading(watched.found)
+    steps = list(reading.steps(evaluator.plan))
+    source = SourceModel(
+        steps,
+        tuple(each.name for each in program.inputs),
+        tuple(each.name for each in program.outputs),
+        reading.constants,
+        watched.found,
+    )
+    return translate(source, TRANSLATIONS)
+
+
+class _Values(Watcher):
+    """Keeps every value of a run, by name."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, np.ndarray] = {}
+
+    def given(
+        self, step: Step, result: Result, computed: torch.Tensor, stored: torch.Tensor
+    ) -> torch.Tensor:
+        del step, computed
+        self.found[result.name] = _plain(stored.detach().numpy())
+        return stored
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.float32) if array.dtype == np.float16 else np.array(array)
+
+
+class _Reading:
+    """Reads a program's operations; `constants` are those that they read."""
+
+    def __init__(self, values: Mapping[str, np.ndarray]) -> None:
+        self._values = values
+        self._stored = ConstantValues()
+        self.constants: dict[str, np.ndarray] = {}
+
+    def steps(self, plan: Plan) -> Iterator[SourceStep]:
+        """Yield a block's operations, those of a branch that was taken included. A loop is one
+        operation: the values inside it are those of its last round.
+        """
+        for step in plan.steps:
+            if step.operation == "cond":
+                yield from self._branch(step)
+            elif step.results:
+                yield self._step(step)
+
+    def _branch(self, step: Step) -> Iterator[SourceStep]:
+        condition = next(name for argument, name in step.arguments if argument == "pred")
+        taken = step.blocks[0 if bool(self._value(condition)) else 1]
+        yield from self.steps(taken)
+        for result, output in zip(step.results, taken.outputs, strict=True):
+            given = self._named(output, "x", {})
+            yield SourceStep("identity", (result.name,), {"x": given}, {})
+
+    def _value(self, variable: Any) -> np.ndarray:  # noqa: ANN401
+        name = self._named(variable, "", {})
+        return self._values[name] if name in self._values else self.constants[name]
+
+    def _step(self, step: Step) -> SourceStep:
+        arguments: dict[str, str | tuple[str, ...]] = {}
+        settings: dict[str, Any] = {}
+        for name, given in step.arguments:
+            several = given if isinstance(given, tuple) else (given,)
+            known = tuple(self._named(each, name, settings) for each in several)
+            if name not in settings:
+                arguments[name] = known if isinstance(given, tuple) else known[0]
+        results = tuple(each.name for each in step.results)
+        kind = "state" if step.states else step.operation
+        return SourceStep(kind, results, arguments, settings, of_sizes=kind == "shape")
+
+    def _named(self, variable: Any, argument: str, settings: dict[str, Any]) -> str:  # noqa: ANN401 - coremltools' Var
+        """Return a variable's name; what is no tensor goes to the settings."""
+        name = str(variable.name)
+        if name not in self._values and name not in self.constants:
+            value = self._stored.get(variable)
+            if isinstance(value, torch.Tensor):
+                self.constants[name] = _plain(value.numpy())
+            else:
+                settings[argument] = value
+        return name

@@ -1,0 +1,131 @@
+"""Why an ML program computes something else than its original: the search for graphs, on the
+program translated to one.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from convkit.findings.model import Finding, Remedy
+from convkit.localize.boundary import Edge
+from convkit.localize.diagnosis import Cause, Diagnosis
+from convkit.localize.explanation import explain
+from convkit.localize.findings import findings_of
+from convkit.localize.graph import label
+from convkit.localize.original import Recording
+from convkit.localize.region import Region
+from convkit.localize.search import localize
+from convkit.localize.translated.translation import TranslatedGraph
+from convkit.localize.translated.wording import in_own_words
+from convkit.mil.errors import EvaluationError
+from convkit.mil.program import Program
+from convkit.runtimes.coreml.as_graph.translation import as_graph
+from convkit.runtimes.coreml.divergence import Divergence
+from convkit.runtimes.coreml.feeds import UnservableError, as_served
+
+# Seconds to explain a place that is known.
+_SECONDS = 30.0
+
+
+@dataclasses.dataclass(frozen=True)
+class ProgramSearch:
+    """A program and its original in one case. `feeds` are the inputs by name, in the contract's
+    types, `state` the original's weights and buffers; `remedy` replaces those of graphs.
+    """
+
+    program: Program
+    recording: Recording
+    state: Mapping[str, np.ndarray]
+    feeds: Mapping[str, np.ndarray]
+    case: str
+    remedy: Remedy
+
+    def causes(self, found: Divergence | None) -> list[Finding]:
+        """Return why the outputs differ from the recorded ones; nothing if they do not, or if the
+        program cannot be translated.
+
+        `found` is the comparison with the nodes that the program was translated from: what is
+        wrong there is told first. Raises UnsupportedOperation.
+        """
+        types = {feature.name: feature.dtype for feature in self.program.inputs}
+        try:
+            served = {
+                name: as_served(array, types[name])
+                for name, array in self.feeds.items()
+                if name in types
+            }
+            translated = as_graph(self.program, served)
+        except (EvaluationError, UnservableError):
+            return []
+        if translated is None:
+            return []
+        diagnosis: Diagnosis | None = None
+        if found is not None and found.partings:
+            diagnosis = self._at_place(found, translated, served)
+        if diagnosis is None:
+            diagnosis = localize(self.recording, translated.graph, served, self.state)
+        findings = findings_of(diagnosis, self.case)
+        return [in_own_words(each, translated, self.remedy) for each in findings]
+
+    def _at_place(
+        self, found: Divergence, translated: TranslatedGraph, served: Mapping[str, np.ndarray]
+    ) -> Diagnosis | None:
+        """Return what is wrong at the first place; None if no candidate explains it."""
+        graph, first = translated.graph, found.partings[0]
+        if first.tensor not in graph.producers:
+            return None
+        region = self._region(found, translated, served)
+        explanation = explain(region, _SECONDS)
+        if explanation is None:
+            return None
+        rewrite = explanation.rewrite
+        after = Edge(self.recording, rewrite.graph, served).error(served)
+        # Of several such places, one correction alone may leave most of the error.
+        if len(found.partings) == 1 and not after < found.error / 2:
+            return None
+        node = graph.nodes[graph.producers.get(rewrite.node, graph.producers[first.tensor])]
+        more = f" (the first of {len(found.partings)} places)" if len(found.partings) > 1 else ""
+        cause = Cause(
+            rewrite.kind,
+            f"{node.op_type} {label(node)}: {rewrite.text}{more}",
+            node=label(node),
+            tensor=rewrite.constant or rewrite.node,
+            module=first.origin.module,
+            source=first.origin.source or None,
+            operation=first.origin.operator,
+            error=explanation.before,
+            corrected=explanation.after,
+            before=found.error,
+            after=after,
+            values=(first.found, first.original),
+        )
+        return Diagnosis(found.error, after, (cause,))
+
+    def _region(
+        self, found: Divergence, translated: TranslatedGraph, served: Mapping[str, np.ndarray]
+    ) -> Region:
+        """Return the operations between the first place and the values before it that the original
+        has, too.
+        """
+        graph, first = translated.graph, found.partings[0]
+        origin, originals = first.origin, found.originals
+        known = {n: v for n, v in originals.items() if n in graph.producers and n != first.tensor}
+        operations = tuple(
+            each
+            for each in self.recording.operations
+            if (each.module, each.source or "") == (origin.module, origin.source)
+        )
+        read = {value for each in operations for value in each.inputs}
+        values = (self.recording.values[index] for index in sorted(read))
+        weights = {each.name: each.array for each in values if each.kind == "weight"}
+        return Region(
+            graph,
+            first.tensor,
+            {**known, **served},
+            originals[first.tensor],
+            operations,
+            weights,
+            tuple(n for n in found.reads.get(origin.name, ()) if n in known or n in served),
+            translated.shapes,
+        )

@@ -1,0 +1,163 @@
+"""The diagnose job of given models: what in the file is not as in the original.
+
+A format that can be read as a graph is searched as exported graphs are; of any other, inputs and
+outputs are.
+"""
+
+import dataclasses
+import importlib.util
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from convkit.codec import Json, decode
+from convkit.findings.model import Finding, Remedy
+from convkit.localize.assignment import exchanged_inputs
+from convkit.localize.boundary import Edge, exchanged, with_change_at_edge
+from convkit.localize.diagnosis import Diagnosis
+from convkit.localize.findings import findings_of
+from convkit.localize.graph import Graph, PieceFailedError, Values
+from convkit.localize.matching import CLOSE, relative_error
+from convkit.localize.search import localize
+from convkit.localize.translated.translation import TranslatedGraph
+from convkit.localize.translated.wording import in_own_words
+from convkit.runtimes.given.build import MODEL
+from convkit.runtimes.given.formats import FORMATS
+from convkit.runtimes.given.options import GivenOptions
+from convkit.runtimes.given.session import open_given
+from convkit.stages.built_files import find_model
+from convkit.stages.recorded_original import RecordedOriginal, record_original
+from convkit.worker.context import Context, StageSkippedError
+from convkit.worker.protocol import DiagnoseRequest, DiagnoseResult
+from convkit.worker.sessions import ModelRefusedError, RunFailedError, RuntimeSession
+
+_AT_ITS_MAKER = Remedy("Correct the file at its source: convkit does not edit it.")
+
+
+def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, list[Finding]]:
+    """Search a given file for what differs from the original in one reference case.
+
+    Raises StageSkippedError if the original cannot be recorded, or the file does not run.
+    """
+    assert request.built is not None
+    options = decode(GivenOptions, request.options)
+    path = find_model(Path(request.built), f"{MODEL}{options.format}")
+    context.progress(f"recording the original: {request.case}", done=0.1)
+    try:
+        original = record_original(request)
+        session = open_given(path, options, request.contract)
+        feeds = session.served(original.feeds)
+    except (PieceFailedError, ModelRefusedError, RunFailedError) as error:
+        raise StageSkippedError(str(error)) from error
+    context.progress("searching the file", done=0.3)
+    original = _under_their_names(original, options)
+    read = FORMATS[options.format].read
+    wanted = original.recording.outputs
+    translated = read(path, feeds, wanted) if read is not None and _can_search() else None
+    if translated is None:
+        translated = TranslatedGraph(_BlackBox.of(session.opened, feeds, original), {}, ())
+        diagnosis = _at_boundary(original, translated.graph, feeds)
+    else:
+        feeds = {
+            name: each.astype(np.float32) if each.dtype == np.float16 else each
+            for name, each in feeds.items()
+        }
+        diagnosis = localize(original.recording, translated.graph, feeds, original.state)
+    findings = [
+        in_own_words(each, translated, _AT_ITS_MAKER)
+        for each in findings_of(diagnosis, request.case)
+    ]
+    if not FORMATS[options.format].ordered:  # other names alone would only change the order
+        edge = Edge(original.recording, translated.graph, feeds)
+        findings = [_with_names(each, edge, options) for each in findings]
+    result = DiagnoseResult(
+        _finite(diagnosis.error), _finite(diagnosis.remaining), len(diagnosis.causes)
+    )
+    return result, findings
+
+
+def _can_search() -> bool:
+    return importlib.util.find_spec("onnx_ir") is not None
+
+
+def _under_their_names(original: RecordedOriginal, options: GivenOptions) -> RecordedOriginal:
+    """Return the recording with outputs by the file's names."""
+    recording = original.recording
+    outputs = {options.names.get(name, name): each for name, each in recording.outputs.items()}
+    recording = dataclasses.replace(recording, outputs=outputs)
+    return dataclasses.replace(original, recording=recording)
+
+
+@dataclasses.dataclass(frozen=True)
+class _BlackBox(Graph):
+    """A model of which only inputs and outputs can be had, in the place of a graph."""
+
+    session: RuntimeSession
+
+    @classmethod
+    def of(cls, session: RuntimeSession, feeds: Values, original: RecordedOriginal) -> "_BlackBox":
+        outputs = tuple(original.recording.outputs)
+        return cls((), tuple(feeds), outputs, {}, {}, 0, (), session)
+
+    def run(self, targets: Sequence[str], feeds: Values) -> dict[str, np.ndarray]:
+        """Run the model as a whole."""
+        try:
+            found = self.session.run(feeds)
+        except RunFailedError as error:
+            raise PieceFailedError(str(error)) from error
+        return {name: found[name] for name in targets if name in found}
+
+
+def _at_boundary(original: RecordedOriginal, graph: Graph, feeds: Values) -> Diagnosis:
+    """Search inputs and outputs alone."""
+    edge = Edge(original.recording, graph, feeds)
+    error = edge.error(feeds)
+    if error <= CLOSE:
+        return Diagnosis(error, error, ())
+    found = exchanged(edge, error)
+    causes = (found,) if found is not None else with_change_at_edge((), edge, error) or ()
+    return Diagnosis(error, min((cause.after for cause in causes), default=error), causes)
+
+
+def _with_names(finding: Finding, edge: Edge, options: GivenOptions) -> Finding:
+    """Return a finding about exchanged inputs or outputs with the names that put them right."""
+    if finding.code == "C208":
+        exchange = _exchanged_outputs(edge)
+    elif finding.code == "C110":
+        found = exchanged_inputs(edge.feeds, edge.error(edge.feeds), edge.error)
+        exchange = {} if found is None else found[1]
+    else:
+        return finding
+    ours = {theirs: name for name, theirs in options.names.items()}
+    change: dict[str, Json] = {}
+    change |= options.names
+    change |= {ours.get(each, each): other for each, other in exchange.items()}
+    remedy = Remedy(
+        "Write these names of the target, or correct the file.", {"target.names": change}
+    )
+    return dataclasses.replace(finding, remedy=remedy) if exchange else finding
+
+
+def _exchanged_outputs(edge: Edge) -> dict[str, str]:
+    """Return for each output the one that has its values; nothing if that is no exchange."""
+    found = edge.outputs(edge.feeds) or {}
+    wanted = edge.recording.outputs
+    right = {
+        name: next(
+            (
+                other
+                for other, values in found.items()
+                if relative_error(values, edge.recording.output(name)) <= CLOSE
+            ),
+            "",
+        )
+        for name in wanted
+    }
+    moved = {name: other for name, other in right.items() if name != other}
+    return moved if set(moved) == set(moved.values()) else {}
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

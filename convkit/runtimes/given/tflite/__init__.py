@@ -1,0 +1,1 @@
+"""TFLite models as graphs, for the search for causes."""

@@ -1,0 +1,115 @@
+"""Recipes whose ML program is wrong: an audit of a package with one random fault of a converter."""
+
+import dataclasses
+import functools
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from convkit.home import Home
+from convkit.mil.evaluator import Evaluator
+from convkit.mil.program import Program, load_program
+from convkit.runtimes.coreml.feeds import as_served
+from convkit.runtimes.coreml.session import MODEL_FILE
+from convkit.store.store import Store
+from faults.mutants.changes import NothingToMutateError
+from faults.recipes import write_recipe
+from faults.whole.mutated import COREML, TOLERANCE, Mutant, healthy_recipe, read_cases_of, run
+from faults.whole.program_editing import ProgramEditor
+from faults.whole.program_mutations import MUTATIONS
+from faults.whole.subjects import SUBJECTS, Subject
+
+
+@dataclasses.dataclass(frozen=True)
+class Package:
+    """A subject's own package, the shapes of its values, and what its original computes."""
+
+    path: Path
+    shapes: dict[str, tuple[int, ...]]
+    cases: tuple[tuple[dict[str, np.ndarray], dict[str, np.ndarray]], ...]
+
+
+@functools.cache
+def packaged(subject: Subject, folder: Path) -> Package | None:
+    """Convert a subject as its own recipe does; None if coremltools cannot. `folder` keeps the
+    run: a second process finds its stages there.
+    """
+    recipe = healthy_recipe(subject, folder / f"{subject.name}-coreml", targets={"built": COREML})
+    record = run(recipe, folder / "home")
+    if any(target.status != "verified" for target in record.targets):
+        return None
+    store = Store(Home(folder / "home").store)
+    views = {s.id: store.view(s.artifact) for s in record.stages if s.artifact is not None}
+    path = folder / f"{subject.name}.mlpackage"  # views last as long as their run
+    shutil.copytree(views["build:built"] / MODEL_FILE, path, dirs_exist_ok=True)
+    cases = tuple(read_cases_of(subject, views["reference"]))
+    program = load_program(path)
+    feeds = max((case[0] for case in cases), key=lambda given: sum(v.size for v in given.values()))
+    seen = _Shapes()
+    Evaluator(program).run(_served(program, feeds), watcher=seen)
+    return Package(path, seen.found | {name: each.shape for name, each in feeds.items()}, cases)
+
+
+def package_mutant(seed: int, folder: Path, exports: Path) -> Mutant | None:
+    """Write the mutant of a seed; None if it stays within the tolerance, or coremltools could not
+    have written it, or it computes nothing.
+    """
+    chance = random.Random(seed)
+    while True:
+        subject = chance.choice(SUBJECTS)
+        package = packaged(subject, exports)
+        if package is None:
+            continue
+        editor = ProgramEditor(package.path, package.shapes)
+        try:
+            mutation = chance.choice(MUTATIONS)(editor, chance)
+            break
+        except NothingToMutateError:
+            continue
+    place = folder / f"program-{seed}"
+    place.mkdir(parents=True, exist_ok=True)
+    try:
+        program = load_program(editor.save(place))
+    except Exception:  # noqa: BLE001 - coremltools refuses it in any of many ways
+        return None
+    if not _differs(program, package):
+        return None
+    keys = {name: value for name, value in subject.keys.items() if name != "export"}
+    target = {"runtime": "given", "file": "theirs.mlpackage"}
+    recipe = write_recipe(place, code=subject.source(), targets={"built": target}, **keys)
+    return Mutant(subject.name, recipe, mutation)
+
+
+def _differs(program: Program, package: Package) -> bool:
+    """Say whether a program runs in some case, and in some case fails or leaves the tolerance."""
+    errors = []
+    for feeds, expected in package.cases:
+        try:
+            found = Evaluator(program).run(_served(program, feeds)).outputs
+            error = max(np.abs(found[name] - values).max() for name, values in expected.items())
+        except Exception:  # noqa: BLE001 - whatever does not run is wrong
+            error = np.inf
+        errors.append(np.inf if np.isnan(error) else float(error))
+    return min(errors) < np.inf and not max(errors) <= TOLERANCE
+
+
+def _served(program: Program, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    types = {each.name: each.dtype for each in program.inputs}
+    return {name: as_served(array, types[name]) for name, array in feeds.items() if name in types}
+
+
+class _Shapes:
+    """Notes the shape of every value of a run."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, tuple[int, ...]] = {}
+
+    def taken(self, step: Any, name: str, variable: Any, value: Any) -> Any:
+        return value
+
+    def given(self, step: Any, result: Any, computed: Any, stored: Any) -> Any:
+        self.found[result.name] = tuple(stored.shape)
+        return stored
