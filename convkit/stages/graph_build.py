@@ -4,7 +4,7 @@ runtime, and checks the result against the contract.
 
 import contextlib
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from convkit.cases.calibration import calibration_cases
@@ -49,11 +49,10 @@ def build_graph(
     request = with_decision(request)
     session = Contract((), (), ())
     findings: list[Finding] = []
-    suspected: list[Finding] = []
+    operators: Operators | None = None
     try:
         with rewritten_graph(request, findings, context) as graph:
             operators = read_operators(graph.parent)
-            suspected = suspected_refusals(runtime, operators, request)
             context.progress("building")
             findings += runtime.build(graph, request, context)
         if operators is not None and runtime.keeps_operators(request.options):
@@ -63,12 +62,12 @@ def build_graph(
             context.output / runtime.MODEL_FILE,
             request,
             runtime,
-            reads_only=opens_slowly(runtime, operators, suspected),
+            reads_only=opens_slowly(runtime, operators, request),
         )
         findings += check_contract(request.contract, session, "built model")
         findings += check_carried(request.contract, carried)
     except ModelRefusedError as error:
-        findings += refused(error, suspected)
+        findings += refused(error, suspected_refusals(runtime, operators, request))
     return finish_build(context.output, request.contract, session), findings
 
 
@@ -138,18 +137,22 @@ def _stated(
 
 
 def opens_slowly(
-    runtime: GraphRuntime[OptionsT], operators: Operators | None, suspected: Sequence[Finding]
+    runtime: GraphRuntime[OptionsT],
+    operators: Operators | None,
+    request: BuildRequest[OptionsT] | VerifyRequest[OptionsT],
 ) -> bool:
     """Return True if a session of an ONNX graph would cost minutes only to report its contract.
 
     onnxruntime (1.31) opens a low-precision graph on the CPU in quadratic time: 0.6 s for 4,000
     nodes, 7 s for 16,000. Such a graph is simulated anyway. Smaller ones are opened, because that
-    is what users will do: it finds graphs that crash the runtime. If one of the operators is
-    `suspected` to have no kernel, the graph is opened nevertheless, for the runtime's own answer.
+    is what users will do: it finds graphs that crash the runtime. If one of the operators has no
+    kernel, the graph is opened nevertheless, for the runtime's own answer.
     """
     is_onnx = Path(runtime.MODEL_FILE).suffix == ".onnx"
-    doubtful = any(finding.is_error for finding in suspected)
-    return is_onnx and low_nodes(operators) > _MOST_LOW_NODES and not doubtful
+    if not is_onnx or low_nodes(operators) <= _MOST_LOW_NODES:
+        return False
+    suspected = suspected_refusals(runtime, operators, request)
+    return not any(finding.is_error for finding in suspected)
 
 
 def stated_by_graph(model: Path) -> tuple[Contract, Mapping[str, str]]:
@@ -165,8 +168,9 @@ def suspected_refusals(
     operators: Operators | None,
     request: BuildRequest[OptionsT] | VerifyRequest[OptionsT],
 ) -> list[Finding]:
-    """Return operators that the runtime has no kernels for (T and V findings), before creating a
-    session of the whole model.
+    """Return operators that the runtime has no kernels for (T and V findings): the reasons why it
+    may refuse the whole model. Each kind of operator is tried by itself, which can cost more than
+    opening a small model, so ask only once a model was refused.
 
     Empty if the device is absent: its kernels cannot be queried here.
     """

@@ -54,17 +54,20 @@ class BuiltGraph(Generic[OptionsT]):
         self._request = request
         self._runtime = runtime
         self._model = find_model(Path(request.built), runtime.MODEL_FILE)
-        operators = read_operators(self._model.parent)
+        self._operators = read_operators(self._model.parent)
         precision = request.precision
         asked = precision if isinstance(precision, LowPrecision) else None
         self._quantized = precision if isinstance(precision, Quantization) else None
-        self._low = asked or _as_it_came(operators, request)
+        self._low = asked or _as_it_came(self._operators, request)
         self._is_simulated = self._low is not None and (request.stand_in or request.device == "cpu")
         simulated = self._is_simulated or request.stand_in
         self.evidence: Literal["device", "simulated"] = "simulated" if simulated else "device"
         self._device: Device = "cpu" if request.stand_in else request.device
-        self.suspected = suspected_refusals(runtime, operators, request)
-        self._opens_slowly = opens_slowly(runtime, operators, self.suspected)
+
+    @property
+    def suspected(self) -> list[Finding]:
+        """The operators without kernels."""
+        return suspected_refusals(self._runtime, self._operators, self._request)
 
     def open(self, context: Context) -> Opened:
         """Load the graph, or its simulation instead; raises ModelRefusedError."""
@@ -75,7 +78,7 @@ class BuiltGraph(Generic[OptionsT]):
         # If the simulation replaces a device, the CPU may lack kernels for the type itself.
         contract = (
             stated_by_graph(self._model)[0]
-            if request.stand_in or self._opens_slowly
+            if request.stand_in or opens_slowly(self._runtime, self._operators, request)
             else self._runtime.open(self._model, request.device, request.options).contract()
         )
         context.progress(f"simulating {self._low.default}")

@@ -154,11 +154,15 @@ def test_a_huge_low_graph_is_opened_if_an_operator_is_doubtful():
     doubt = Finding("T101", text, Place(), {}, Remedy(""))
     operator = Operator("Neg", "float16 -> float16", 20_000, "", "", "", None)
     operators = Operators("", 8, {"": 17}, (operator,))
-    runtime = types.SimpleNamespace(MODEL_FILE="model.onnx")
-    assert opens_slowly(runtime, operators, [])
-    assert not opens_slowly(runtime, operators, [doubt])
+    request = types.SimpleNamespace(stand_in=False, device="cpu")
+
+    def runtime(file: str, *refused: Finding) -> types.SimpleNamespace:
+        return types.SimpleNamespace(MODEL_FILE=file, refusals=lambda *_: [*refused])
+
+    assert opens_slowly(runtime("model.onnx"), operators, request)
+    assert not opens_slowly(runtime("model.onnx", doubt), operators, request)
     few = dataclasses.replace(operators, operators=(dataclasses.replace(operator, count=9_999),))
-    assert not opens_slowly(runtime, few, [])
-    assert not opens_slowly(runtime, None, [])
+    assert not opens_slowly(runtime("model.onnx"), few, request)
+    assert not opens_slowly(runtime("model.onnx"), None, request)
     # OpenVINO's own format is not read as ONNX.
-    assert not opens_slowly(types.SimpleNamespace(MODEL_FILE="model.xml"), operators, [])
+    assert not opens_slowly(runtime("model.xml"), operators, request)

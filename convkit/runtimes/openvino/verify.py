@@ -59,12 +59,16 @@ class BuiltIR:
     def __init__(self, request: VerifyRequest[OpenVINOOptions], held: contextlib.ExitStack) -> None:
         self._request = request
         self._file = find_model(Path(request.built), openvino.MODEL_FILE)
-        operators = read_operators(self._file.parent)
-        self._low = _low_precision(request, operators)
+        self._operators = read_operators(self._file.parent)
+        self._low = _low_precision(request, self._operators)
         self._on_device = self._low is None or openvino.can_compute(self._low.default)
         self.evidence: Literal["device", "simulated"] = "device" if self._on_device else "simulated"
-        self.suspected = suspected_refusals(openvino, operators, request)
         self._graph = self._explaining_graph(held)
+
+    @property
+    def suspected(self) -> list[Finding]:
+        """The operators without kernels."""
+        return suspected_refusals(openvino, self._operators, self._request)
 
     def open(self, context: Context) -> Opened:
         """Load the IR, or pair it with its simulation; raises ModelRefusedError."""
