@@ -58,6 +58,7 @@ def view(
     record = read_record(folder)
     report, loaded = _target(record, recorded_recipe(record, None), target)
     shown = chosen_case(report, case)
+    destination = _destination(folder, target, output)
     stage = f"view:{target}"
     with LiveProgress() as progress:
         progress.stage_started(stage, shown)
@@ -65,7 +66,7 @@ def view(
             folder, record, loaded, place, report, shown,
             lambda message: progress.stage_progress(stage, message, None),
         )  # fmt: skip
-    files = _write(viewed, report, shown, _destination(folder, target, output), record)
+    files = _write(viewed, report, shown, destination, record)
     _tell(viewed, shown, folder)
     command = [_EXPLORER, str(files[0]), f"--node_data_paths={','.join(map(str, files[1:]))}"]
     _open(command, wanted=open_it)

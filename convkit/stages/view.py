@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
+import onnx
 import onnx_ir as ir
 
 from convkit.cases.files import read_tensors
@@ -112,8 +113,14 @@ def _origins(exported: Graph) -> dict[str, tuple[str, str | None]]:
     the names of values, but not of modules.
     """
     return {
-        name: (module_of(node), source_of(node)) for node in exported.nodes for name in node.output
+        name: (_module(node), source_of(node)) for node in exported.nodes for name in node.output
     }
+
+
+def _module(node: onnx.NodeProto) -> str:
+    """Return the path of a node's module, without the wrapper that TorchScript's names contain."""
+    path = module_of(node)
+    return "" if path == WRAPPER else path.removeprefix(f"{WRAPPER}.")
 
 
 def _range_of(types: Mapping[str, str]) -> DType:
@@ -141,7 +148,7 @@ def _nodes(
                 op=node.op_type if not node.domain else f"{node.domain}.{node.op_type}",
                 reads=inputs,
                 writes=writes,
-                module=module_of(node) or module,
+                module=_module(node) or module,
                 source=source_of(node) or source,
                 dtype=arithmetic.of(node.op_type, inputs, writes),
                 shape=first.shape if first is not None else None,
