@@ -18,7 +18,6 @@ from convkit.record.summary import (
     left_out,
     seconds_of,
     severity_text,
-    verdict,
     verified_name,
     waiver_text,
 )
@@ -92,7 +91,6 @@ def render_report(record: RunRecord, *, base: str = "", bench: BenchRecord | Non
         _TEMPLATE,
         run=record,
         view=run_view(record, bench),
-        verdict=verdict(record),
         left_out=left_out(record),
         tools=_tools(record),
         base=base,

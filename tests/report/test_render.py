@@ -67,8 +67,8 @@ def words(record):
 
 def test_the_report_tells_the_whole_run():
     text = words(build_record())
-    assert "3 targets: 1 verified, 1 failed, 1 skipped" in text
-    assert "First failing case: typical (batch=4, sequence=128)" in text
+    assert "1 of 3 targets failed verification: ort-optimized; 1 was skipped" in text
+    assert "First failing case: typical (batch=4, sequence=128; " in text
     for part in (
         "C110 inputs are swapped",
         "encoder.layer.0.attention",
@@ -201,7 +201,7 @@ def test_a_verified_run_reads_as_one():
     kept = tuple(dataclasses.replace(v, omitted=(), findings=()) for v in target.verifications)
     record = dataclasses.replace(record, targets=(dataclasses.replace(target, verifications=kept),))
     text = words(record)
-    assert "1 target: 1 verified" in text
+    assert "The target matches the original within the tolerance." in text
     assert "Nothing: every target was verified on every case." in text
     assert "First failing case" not in text
     assert 'class="callout' not in render_report(record)
@@ -223,7 +223,7 @@ def test_a_run_in_which_nothing_was_built_has_a_report_too():
     )
     text = words(dataclasses.replace(record, stages=(broken,), targets=(target,), status="broken"))
     assert "torch.export failed" in text
-    assert "1 target: 1 broken" in text
+    assert "The target could not be built or verified: ort-cpu." in text
 
 
 def test_a_finding_of_an_unknown_code_is_shown():
