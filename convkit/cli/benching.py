@@ -92,7 +92,7 @@ def _finished_run(
     from convkit.audit.recorded import recorded_recipe
 
     path = Path(what)
-    if path.suffix in (".yaml", ".yml") and path.is_file():
+    if path.suffix in (".yaml", ".yml"):
         recipe = Recipe.load(path)
         finished = run(
             recipe,
@@ -122,7 +122,7 @@ def bench_settings(
     }
     chosen = own | {name: value for name, value in given.items() if value is not None}
     for fault in bench_faults(loaded.recipe.dump() | {"bench": chosen}):
-        raise UsageError(f"--size {fault.path[-1]}: {fault.message}")
+        raise UsageError(f"--size, axis {fault.path[-1]}: {fault.message}")
     return Bench.model_validate(chosen)
 
 

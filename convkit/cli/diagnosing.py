@@ -69,6 +69,7 @@ def _record(
     subject: str, home: "Home", only: tuple[str, ...], toolchain: str, *, quiet: bool
 ) -> "RunRecord":
     from convkit.cli.live import LiveProgress
+    from convkit.errors import UsageError
     from convkit.execute.diagnosis import diagnose_model, diagnose_recipe, is_model, is_recipe
     from convkit.execute.run import RunOptions
     from convkit.execute.run_folder import read_record
@@ -96,6 +97,8 @@ def _record(
         return diagnose_recipe(options, listening)
     if is_model(path):
         return diagnose_model(path, options, listening, say)
+    if path.is_file() and path.name != "result.json":
+        raise UsageError(f"{subject}: is neither a recipe (.yaml), an ONNX file (.onnx) nor a run")
     return read_record(find_run(subject, home))
 
 
