@@ -42,12 +42,11 @@ def test_a_wrong_subject(
     monkeypatch.chdir(tmp_path)
     Path("notes.txt").write_text("no model")
     Path("bert.yaml").write_text("schema: 1\n")
+    called = {
+        "bench": lambda: benching.bench("nope.yaml", home=tmp_path / "home"),
+        "diagnose": lambda: diagnosing.diagnose("notes.txt", home=tmp_path / "home"),
+        "report": lambda: reporting.report("notes.txt", home=tmp_path / "home"),
+    }
     with pytest.raises(ConvkitError) as error:
-        match command:
-            case "bench":
-                benching.bench("nope.yaml", home=tmp_path / "home")
-            case "diagnose":
-                diagnosing.diagnose("notes.txt", home=tmp_path / "home")
-            case _:
-                reporting.report("notes.txt", home=tmp_path / "home")
+        called[command]()
     assert message in str(error.value)
