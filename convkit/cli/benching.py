@@ -54,6 +54,7 @@ def bench(
     Exits with 1 if a goal of the recipe is missed.
     """
     from convkit.cli.live import LiveProgress
+    from convkit.cli.waiting import waiting
     from convkit.errors import Interrupted
     from convkit.home import Home
 
@@ -65,7 +66,10 @@ def bench(
             outcome = _measure(folder, loaded, place, settings, progress, tuple(only or ()))
     except KeyboardInterrupt:
         raise Interrupted("interrupted; nothing of the benchmark is kept") from None
-    untracked = _log(outcome, folder, place) if track else None
+    untracked = None
+    if track:
+        with waiting("logging to MLflow", quiet=json):
+            untracked = _log(outcome, folder, place)
     if json:
         import json as json_module
 

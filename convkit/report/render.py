@@ -32,6 +32,7 @@ from convkit.report.text import (
     link_to,
     moment_text,
     share_text,
+    yaml_text,
 )
 from convkit.report.view import run_view
 
@@ -139,6 +140,7 @@ def _environment() -> "Environment":
         axis_sizes=sizes_text,
         figure=figure_text,
         json=json_text,
+        yaml=yaml_text,
         severity=severity_text,
     )
     environment.globals.update(

@@ -13,6 +13,8 @@ from convkit.codec import Json
 from convkit.record.figures import non_finite
 from convkit.worker.protocol import TensorMetrics
 
+_YAML_WIDTH = 100
+
 
 def figure_text(value: float) -> str:
     """Format a number with three significant digits, or as nan or inf."""
@@ -69,6 +71,12 @@ def change_text(change: Mapping[str, Json]) -> str:
                 return yaml.safe_dump(dict(change), sort_keys=False, allow_unicode=True)
         node[last] = value
     return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
+
+
+def yaml_text(value: Json) -> str:
+    """Return a value as a recipe writes it, in the order of its keys."""
+    text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=_YAML_WIDTH)
+    return text
 
 
 def brief_time_text(seconds: float) -> str:

@@ -10,7 +10,14 @@ from records import build_record, failed_target, non_finite_record, tensor_metri
 from convkit.errors import StoreError
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.report.render import render_report, write_report
-from convkit.report.text import change_text, json_text, link_to, percent_text, share_text
+from convkit.report.text import (
+    brief_time_text,
+    change_text,
+    json_text,
+    link_to,
+    percent_text,
+    share_text,
+)
 from convkit.worker.protocol import CaseMetrics, InvarianceMetrics, SimulatedCase
 
 _VOID = {"meta", "br", "link", "img", "hr", "input"}
@@ -105,6 +112,18 @@ def test_a_remedys_change_is_yaml_as_it_stands_in_a_recipe():
     )
     both = Remedy("x", {"precision": "float32", "precision.default": "float16"})
     assert change_text(both.change) == "precision: float32\nprecision.default: float16\n"
+
+
+def test_a_change_inside_a_list_keeps_its_path():
+    assert change_text({"inputs.0.shape": ["batch", 8]}) == "inputs.0.shape:\n- batch\n- 8\n"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(6.39e-4, "0.639 ms"), (0.224, "224 ms"), (0.9999, "1 s"), (3.55, "3.55 s")],
+)
+def test_a_brief_time_has_a_unit_of_its_size(seconds, text):
+    assert brief_time_text(seconds) == text
 
 
 def test_nothing_is_loaded_from_elsewhere_and_nothing_runs():
