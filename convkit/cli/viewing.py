@@ -110,14 +110,14 @@ def _write(
     viewed: "ViewResult", report: "TargetReport", case: str, folder: Path, record: "RunRecord"
 ) -> list[Path]:
     """Write the graph and its layers; return the files, the graph first."""
-    from convkit.report.explorer import explorer_graph, node_data
+    from convkit.report.explorer import LAYERS, explorer_graph, node_data
     from convkit.store.digests import write_json
 
     title = f"{record.recipe} {report.name}"
     contents = {_GRAPH: explorer_graph(viewed, report, case, title)}
     contents |= {f"{name}.json": layer for name, layer in node_data(viewed, title).items()}
-    for stale in folder.glob("*.json"):  # a layer of an earlier view that this one lacks
-        stale.unlink()
+    for layer in LAYERS:  # an earlier view may have one that this one lacks
+        (folder / f"{layer}.json").unlink(missing_ok=True)
     for name, content in contents.items():
         write_json(folder / name, content)
     return [folder / name for name in contents]

@@ -34,6 +34,8 @@ _TYPE_COLORS = {
     "int4": "#cdeccf",
     "uint4": "#cdeccf",
 }
+# The layers in the order in which Model Explorer gets them; it opens with the last one.
+LAYERS = ("precision", "headroom", "error", "not-finite")
 _INPUT, _OUTPUT = "input:", "output:"
 
 
@@ -57,9 +59,7 @@ def explorer_graph(view: ViewResult, target: TargetReport, case: str, title: str
 
 
 def node_data(view: ViewResult, title: str) -> dict[str, Json]:
-    """Return the layers that a graph can be colored by, by name; those that say nothing are left
-    out. Model Explorer opens with the last one.
-    """
+    """Return the layers that a graph can be colored by, by name, without those that say nothing."""
     nodes = [node for node in view.nodes if node.writes]
     layers: dict[str, Json] = {}
     types = {node.writes[0]: node.dtype for node in nodes if node.dtype in _TYPE_COLORS}

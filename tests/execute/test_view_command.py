@@ -82,6 +82,8 @@ def test_a_program_that_stands_in_for_model_explorer_gets_graph_and_layers(
     stale = tmp_path / "out" / "precision.json"
     stale.parent.mkdir()
     stale.write_text("{}")
+    kept = stale.with_name("kept.json")  # the folder is the user's
+    kept.write_text("{}")
     viewed(
         folder, "ort", "-o", str(tmp_path / "out"), "--case", "smallest", path=str(program.parent)
     )
@@ -90,7 +92,7 @@ def test_a_program_that_stands_in_for_model_explorer_gets_graph_and_layers(
     names = [Path(each).name for each in layers.split(",")]
     assert names == ["headroom.json", "error.json"]
     assert sorted(each.name for each in (tmp_path / "out").iterdir()) == sorted(
-        ["graph.json", *names]
+        ["graph.json", "kept.json", *names]
     )
 
 

@@ -6,7 +6,7 @@ import json
 import pytest
 from records import OUTPUT, verified_target
 
-from convkit.report.explorer import basis_text, explorer_graph, node_data, outstanding
+from convkit.report.explorer import LAYERS, basis_text, explorer_graph, node_data, outstanding
 from convkit.worker.protocol import (
     LowPrecision,
     ModulePrecision,
@@ -78,7 +78,7 @@ def test_an_output_shows_its_share_of_the_limit() -> None:
 
 def test_layers_name_the_graph_and_its_nodes() -> None:
     layers = json.loads(json.dumps(node_data(VIEW, "bert half")))
-    assert list(layers) == ["precision", "headroom", "error", "not-finite"]
+    assert tuple(layers) == LAYERS
     results = {name: layer["bert half"]["results"] for name, layer in layers.items()}
     known = {node["id"] for node in graph()["nodes"]}
     assert all(set(each) <= known for each in results.values())
