@@ -89,7 +89,7 @@ WORKER = {
     "stages": {
         *("evaluate", "joined", "processors", *ROWS),
         *("worker", "dtypes", "cases", "models", "metrics", "precision", "comparison", "bindings"),
-        "localize",
+        *("localize", "float_limits"),
     },
     "bench": {"worker", "dtypes", "cases", "models", "stages", "joined", *ROWS},
     "evaluate": {"worker", "dtypes", "cases"},

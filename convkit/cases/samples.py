@@ -14,7 +14,7 @@ from convkit.cases.signals import draw_audio, draw_image
 from convkit.dtypes import DTypeUnavailableError, is_float, numpy_dtype
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.tensors import Contract, TensorSpec, dimension_size
-from convkit.worker.context import StageFailedError
+from convkit.worker.context import StageFailedError, UnfitDataError
 from convkit.worker.protocol import Sample
 
 # Distance of a normal input's extreme values from the mean, in standard deviations: beyond anything
@@ -264,6 +264,10 @@ def _constant(spec: TensorSpec, value: float) -> float | int | bool:
     return bool(value) if spec.dtype == "bool" else int(value)
 
 
+def _file_key(spec: TensorSpec) -> str:
+    return f"the sample's file of input {spec.name!r}"
+
+
 def _from_file(
     spec: TensorSpec, sample: Sample, shape: tuple[int, ...], dtype: np.dtype
 ) -> np.ndarray:
@@ -274,18 +278,20 @@ def _from_file(
     try:
         values = np.load(Path(sample.path), mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise StageFailedError(
-            f"input {spec.name!r}: {sample.path} is no readable .npy file ({error})"
-        ) from error
+        problem = f"{sample.path} is no readable .npy file ({error})"
+        fix = "Save one array with numpy.save, without Python objects."
+        raise UnfitDataError(_file_key(spec), problem, fix, tensor=spec.name) from error
     if (
         values.ndim > len(shape)
         or 0 in values.shape
         or not np.can_cast(values.dtype, dtype, "same_kind")
     ):
-        raise StageFailedError(
-            f"input {spec.name!r} is {spec.dtype} with {len(shape)} axes; "
-            f"{sample.path} holds {values.dtype} of shape {list(values.shape)}"
+        problem = (
+            f"{sample.path} holds {values.dtype} of shape {list(values.shape)}; input"
+            f" {spec.name!r} is {spec.dtype} with {len(shape)} axes"
         )
+        fix = f"Save {spec.dtype} values with at most {len(shape)} axes, none of them empty."
+        raise UnfitDataError(_file_key(spec), problem, fix, tensor=spec.name)
     values = values.reshape((1,) * (len(shape) - values.ndim) + values.shape)
     for axis, size in enumerate(shape):
         values = np.take(values, np.arange(size) % values.shape[axis], axis=axis)

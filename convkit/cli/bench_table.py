@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from convkit.cli.plain import Encodable
 from convkit.record.bench import BenchRecord, ModelFigures, SizeFigures
 from convkit.record.text import first_line, ratio_text, sizes_text
-from convkit.report.bench import footprint_row, milliseconds_text, spread_text
+from convkit.report.bench import footprint_row, latency_text, spread_text
 from convkit.verdict.bench_figures import noise_text
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _latency_row(model: ModelFigures, found: SizeFigures) -> tuple[str, ...]:
     throughput = "-" if found.throughput is None else f"{found.throughput:.3g}"
     return (
         model.name,
-        *(milliseconds_text(each) for each in (found.p50, found.p90, found.p99)),
+        *(latency_text(each) for each in (found.p50, found.p90, found.p99)),
         throughput,
         shown,
     )

@@ -54,6 +54,7 @@ def bench(
     Exits with 1 if a goal of the recipe is missed.
     """
     from convkit.cli.live import LiveProgress
+    from convkit.cli.waiting import waiting
     from convkit.errors import Interrupted
     from convkit.home import Home
 
@@ -65,7 +66,10 @@ def bench(
             outcome = _measure(folder, loaded, place, settings, progress, tuple(only or ()))
     except KeyboardInterrupt:
         raise Interrupted("interrupted; nothing of the benchmark is kept") from None
-    untracked = _log(outcome, folder, place) if track else None
+    untracked = None
+    if track:
+        with waiting("logging to MLflow", quiet=json):
+            untracked = _log(outcome, folder, place)
     if json:
         import json as json_module
 
@@ -92,7 +96,7 @@ def _finished_run(
     from convkit.audit.recorded import recorded_recipe
 
     path = Path(what)
-    if path.suffix in (".yaml", ".yml") and path.is_file():
+    if path.suffix in (".yaml", ".yml"):
         recipe = Recipe.load(path)
         finished = run(
             recipe,
@@ -122,7 +126,7 @@ def bench_settings(
     }
     chosen = own | {name: value for name, value in given.items() if value is not None}
     for fault in bench_faults(loaded.recipe.dump() | {"bench": chosen}):
-        raise UsageError(f"--size {fault.path[-1]}: {fault.message}")
+        raise UsageError(f"--size, axis {fault.path[-1]}: {fault.message}")
     return Bench.model_validate(chosen)
 
 

@@ -10,6 +10,9 @@ import typer
 from convkit.cli.options import HomeFolder, Json, Only, Toolchain
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
     from rich.console import RenderableType
 
     from convkit.execute.diagnosis import Diagnosis
@@ -69,6 +72,8 @@ def _record(
     subject: str, home: "Home", only: tuple[str, ...], toolchain: str, *, quiet: bool
 ) -> "RunRecord":
     from convkit.cli.live import LiveProgress
+    from convkit.cli.waiting import waiting
+    from convkit.errors import UsageError
     from convkit.execute.diagnosis import diagnose_model, diagnose_recipe, is_model, is_recipe
     from convkit.execute.run import RunOptions
     from convkit.execute.run_folder import read_record
@@ -88,14 +93,15 @@ def _record(
     def listening() -> LiveProgress:
         return LiveProgress(quiet=quiet)
 
-    def say(message: str) -> None:
-        if not quiet:
-            typer.echo(message, err=True)
+    def reading() -> "AbstractContextManager[Callable[[str], None]]":
+        return waiting(f"reading {path.name}", quiet=quiet)
 
     if is_recipe(path):
         return diagnose_recipe(options, listening)
     if is_model(path):
-        return diagnose_model(path, options, listening, say)
+        return diagnose_model(path, options, listening, reading)
+    if path.is_file() and path.name != "result.json":
+        raise UsageError(f"{subject}: is neither a recipe (.yaml), an ONNX file (.onnx) nor a run")
     return read_record(find_run(subject, home))
 
 

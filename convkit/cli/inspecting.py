@@ -49,14 +49,12 @@ def inspect(
     if precision and model.suffix in (".yaml", ".yml"):
         _preview(model, folder, tuple(only or ()), toolchain, json=json)
         return
+    from convkit.cli.waiting import waiting
     from convkit.codec import encode
     from convkit.execute.inspection import inspect_model
 
-    def say(message: str) -> None:
-        if not json:
-            typer.echo(message, err=True)
-
-    result = inspect_model(model, folder, say, modules=precision)
+    with waiting(f"reading {model.name}", quiet=json) as say:
+        result = inspect_model(model, folder, say, modules=precision)
     if json:
         import json as json_module
 

@@ -31,6 +31,7 @@ from convkit.cli import (
     signing,
     stores,
     tuning,
+    viewing,
 )
 from convkit.cli.grouped import GroupedCommands
 from convkit.cli.plain import PrintableStream
@@ -77,6 +78,7 @@ _COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "inspect": inspecting.inspect,
         "show": runs.show,
         "report": reporting.report,
+        "view": viewing.view,
         "diff": auditing.diff,
     },
     "Guard against regressions": {

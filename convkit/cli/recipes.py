@@ -51,6 +51,7 @@ def init(
 ) -> None:
     """Draft a recipe for a model, by running it once."""
     from convkit.cli.asking import ask_for_missing
+    from convkit.cli.waiting import waiting
     from convkit.execute.drafting import Drafting, draft
     from convkit.home import Home
 
@@ -59,16 +60,13 @@ def init(
         raise UsageError(f"{output} exists; --force overwrites it")
     # Paths in a recipe are relative to its folder: that of the file, or the current one.
     drafting = Drafting(model, output or Path("recipe.yaml"), task, example)
-    text = draft(drafting, Home.find(home), _say, toolchain=toolchain)
+    with waiting(f"looking at {model}") as say:
+        text = draft(drafting, Home.find(home), say, toolchain=toolchain)
     if output is None:
         typer.echo(text, nl=False)
         return
     _write(text, output)
     typer.echo(f"wrote {output}; next: convkit run {output}")
-
-
-def _say(message: str) -> None:
-    typer.echo(message, err=True)
 
 
 def _write(text: str, output: Path) -> None:

@@ -57,6 +57,8 @@ def _written(folder: Path, output: Path) -> Path:
             f"--output {output}: is in the run's own folder, which stays as the run left it."
             " Choose another place."
         )
+    if not output.resolve().parent.is_dir():
+        raise UsageError(f"--output {output}: the folder {output.parent} does not exist")
     base = os.path.relpath(folder.resolve(), output.resolve().parent)
     bench = latest_bench(folder)
     return write_report_file(read_record(folder), output, base=Path(base).as_posix(), bench=bench)

@@ -3,40 +3,68 @@
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from convkit.cli.plain import live_console
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
 
 # Python and the command line take up to half a second to start: together, a second.
 PATIENCE_SECONDS = 0.5
 
 
 @contextlib.contextmanager
-def waiting(doing: str, *, quiet: bool = False) -> Iterator[None]:
+def waiting(doing: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
     """Say what is done on standard error if it takes more than half a second: with a clock on a
     terminal, as one line elsewhere. `quiet`: never.
+
+    Yields a function that says what is done next: on a terminal in place of the text, elsewhere as
+    a line of its own.
     """
     if quiet:
-        yield
+        yield lambda _: None
         return
-    ended = threading.Event()
-    thread = threading.Thread(target=_show, args=(doing, ended), name="waiting", daemon=True)
+    shown = _Shown(doing, live_console())
+    thread = threading.Thread(target=shown.show, name="waiting", daemon=True)
     thread.start()
     try:
-        yield
+        yield shown.next
     finally:
-        ended.set()
+        shown.ended.set()
         thread.join()
 
 
-def _show(doing: str, ended: threading.Event) -> None:
-    if ended.wait(PATIENCE_SECONDS):
-        return
-    console = live_console()
-    if not console.is_terminal or console.is_dumb_terminal:
-        console.print(f"{doing} ...", highlight=False, markup=False)
-        return
-    started = time.monotonic() - PATIENCE_SECONDS
-    with console.status(doing, spinner="line") as status:
-        while not ended.wait(0.5):
-            status.update(f"{doing}, {time.monotonic() - started:.0f} s")
+class _Shown:
+    """What is being done, on a console."""
+
+    def __init__(self, doing: str, console: "Console") -> None:
+        self.ended = threading.Event()
+        self._doing = doing
+        self._console = console
+        self._is_live = console.is_terminal and not console.is_dumb_terminal
+
+    def next(self, doing: str) -> None:
+        self._doing = doing
+        if not self._is_live:
+            self._console.print(doing, highlight=False, markup=False)
+
+    def show(self) -> None:
+        first = self._doing
+        if self.ended.wait(PATIENCE_SECONDS):
+            return
+        if not self._is_live:
+            if self._doing == first:  # what comes next has been said already
+                self._console.print(f"{first} ...", highlight=False, markup=False)
+            return
+        started = time.monotonic() - PATIENCE_SECONDS
+        with self._console.status(self._text(started), spinner="line") as status:
+            while not self.ended.wait(0.5):
+                status.update(self._text(started))
+
+    def _text(self, started: float) -> "Text":
+        from rich.text import Text
+
+        return Text(f"{self._doing}, {time.monotonic() - started:.0f} s")

@@ -20,6 +20,8 @@ from convkit.verdict.targets import exit_code
 from convkit.worker.protocol import InspectResult
 
 Listening = Callable[[], AbstractContextManager[Listener]]
+# Shows that a model's file is being read, and what is done next.
+Reading = Callable[[], AbstractContextManager[Callable[[str], None]]]
 
 # The file in its own precision; the file in float16, which is a preview of a possible conversion.
 _AS_IT_IS, _PREVIEW = "as-it-is", "float16"
@@ -83,7 +85,7 @@ def diagnose_recipe(options: RunOptions, listening: Listening) -> RunRecord:
 
 
 def diagnose_model(
-    model: Path, options: RunOptions, listening: Listening, say: Callable[[str], None]
+    model: Path, options: RunOptions, listening: Listening, reading: Reading
 ) -> RunRecord:
     """Run a bare ONNX file as it is and, if it is in float32, also in float16; return the record.
 
@@ -91,9 +93,10 @@ def diagnose_model(
     precision, the runtime or certain inputs affect it. Raises ModelFileError for a file that is not
     an ONNX model.
     """
-    inspected = inspect_model(model, options.home, say, toolchain=options.toolchain)
     file = (model / "model.onnx" if model.is_dir() else model).resolve()
-    survey = survey_model(file, options.home, say, toolchain=options.toolchain)
+    with reading() as say:
+        inspected = inspect_model(model, options.home, say, toolchain=options.toolchain)
+        survey = survey_model(file, options.home, say, toolchain=options.toolchain)
     with tempfile.TemporaryDirectory(prefix="convkit-diagnose-") as folder:
         path = Path(folder) / "recipe.yaml"
         text = draft_recipe(str(file), destination=path, survey=survey)

@@ -29,7 +29,7 @@ from convkit.installation import full_version
 from convkit.plan.requests import contract_of, joined_models
 from convkit.record.model import FORMAT, RunRecord, StageReport, TargetReport, worst_status
 from convkit.store.store import Store
-from convkit.verdict.targets import Finished, exit_code, judge_targets
+from convkit.verdict.targets import Finished, exit_code, judge_targets, own_findings
 from convkit.verdict.waivers import day_of
 
 
@@ -89,6 +89,18 @@ def _judged(work: Work, settled: Mapping[str, Settled], started: float) -> tuple
     return judge_targets(work.loaded.recipe, names, finished, day_of(started))
 
 
+def _reported(settled: Mapping[str, Settled], stage: str) -> StageReport:
+    """Return a stage's report for the record, with its log and without what an export has already
+    explained.
+    """
+    finished = {name: Finished(each.report, each.result) for name, each in settled.items()}
+    kind, slash, part = stage.partition("/")
+    export = finished.get(f"export{slash}{part}") if kind == "reference" else None
+    findings = tuple(own_findings(finished[stage], export))
+    log = f"logs/{stage_file(stage)}.log"
+    return dataclasses.replace(settled[stage].report, findings=findings, log=log)
+
+
 def _finish(
     work: Work, surroundings: ResolvedFacts, settled: Mapping[str, Settled], started: float
 ) -> RunOutcome:
@@ -96,10 +108,7 @@ def _finish(
     recipe = loaded.recipe
     targets = _judged(work, settled, started)
     status = worst_status([target.status for target in targets])
-    reports = tuple(
-        dataclasses.replace(settled[stage.id].report, log=f"logs/{stage_file(stage.id)}.log")
-        for stage in stages
-    )
+    reports = tuple(_reported(settled, stage.id) for stage in stages)
     keys = {report.id: report.key for report in reports}
     key = run_key(loaded.recipe, keys, day_of(started))
     record = RunRecord(

@@ -6,18 +6,23 @@ from pathlib import Path
 import numpy as np
 
 from convkit.preprocessing import ImageConstants, Preprocessing
-from convkit.worker.context import StageFailedError
+from convkit.worker.context import StageFailedError, UnfitDataError
 
 
-def read_image(path: Path) -> np.ndarray:
-    """Return an image file as RGB, uint8 [rows, columns, 3]; raises StageFailedError."""
+def read_image(path: Path, key: str, tensor: str) -> np.ndarray:
+    """Return an image file as RGB, uint8 [rows, columns, 3]; raises UnfitDataError.
+
+    `key` is the recipe's key that names the file, `tensor` the input that it is for.
+    """
     from PIL import Image, UnidentifiedImageError
 
     try:
         with Image.open(path) as opened:
             return np.asarray(opened.convert("RGB"))
     except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-        raise StageFailedError(f"{path.name} cannot be read as an image: {error}") from error
+        problem = f"{path.name} cannot be read as an image: {error}"
+        fix = "Name files that Pillow opens, such as .png or .jpg."
+        raise UnfitDataError(key, problem, fix, tensor=tensor) from error
 
 
 def sized(constants: ImageConstants, picture: np.ndarray) -> np.ndarray:

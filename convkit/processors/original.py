@@ -10,7 +10,7 @@ import numpy as np
 from convkit.codec import Json
 from convkit.models.sources.factory import named_callable
 from convkit.models.sources.transformers_folder import PROCESSOR_FILES
-from convkit.worker.context import StageFailedError
+from convkit.worker.context import StageFailedError, UnfitDataError
 from convkit.worker.protocol import Processor
 
 Kind = Literal["image", "audio"]
@@ -54,7 +54,9 @@ class OriginalProcessor:
         try:
             written = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise StageFailedError(f"{self._place}: {file} is not JSON: {error}") from error
+            problem = f"{file.name} is not JSON: {error}"
+            fix = "Name the model's preprocessor_config.json, or write the settings as config:."
+            raise UnfitDataError(f"{self._place}.processor", problem, fix) from error
         return dict(written.get(_SECTIONS[self._kind], written))
 
     def image(self, picture: np.ndarray, *, is_sized: bool = False) -> np.ndarray:

@@ -11,33 +11,37 @@ from convkit.codec import Json
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.preprocessing import AudioConstants
 from convkit.processors.original import OriginalProcessor
-from convkit.worker.context import StageFailedError
+from convkit.worker.context import UnfitDataError
 
 # The error of two computations of one spectrogram, relative to its largest value.
 _ROUNDING = 1e-4
 _RATE = "sampling_rate"
 
 
-def read_sound(path: Path, rate: int) -> np.ndarray:
-    """Return a .wav file of whole numbers as mono, float32 from -1 to 1; raises StageFailedError if
+def read_sound(path: Path, rate: int, key: str, tensor: str) -> np.ndarray:
+    """Return a .wav file of whole numbers as mono, float32 from -1 to 1; raises UnfitDataError if
     it cannot be read or has another sampling rate.
+
+    `key` is the recipe's key that names the file, `tensor` the input that it is for.
     """
     try:
         with wave.open(str(path), "rb") as opened:
             found, width = opened.getframerate(), opened.getsampwidth()
             channels, data = opened.getnchannels(), opened.readframes(opened.getnframes())
     except (OSError, EOFError, wave.Error) as error:
-        raise StageFailedError(f"{path.name} cannot be read as .wav: {error}") from error
+        problem = f"{path.name} cannot be read as .wav: {error}"
+        fix = f"Convert it: ffmpeg -i {path.name} -ar {rate} -c:a pcm_s16le converted.wav"
+        raise UnfitDataError(key, problem, fix, tensor=tensor) from error
     if found != rate:
-        raise StageFailedError(
-            f"{path.name} has {found} samples per second, the original's processor takes {rate};"
-            f" resample it: ffmpeg -i {path.name} -ar {rate} resampled.wav"
+        problem = (
+            f"{path.name} has {found} samples per second, and the original's processor takes {rate}"
         )
+        fix = f"Resample it: ffmpeg -i {path.name} -ar {rate} resampled.wav"
+        raise UnfitDataError(key, problem, fix, tensor=tensor)
     if width not in (2, 4):
-        raise StageFailedError(
-            f"{path.name} has {8 * width} bits per sample; save it with 16: ffmpeg -i {path.name}"
-            " -c:a pcm_s16le converted.wav"
-        )
+        fix = f"Save it with 16: ffmpeg -i {path.name} -c:a pcm_s16le converted.wav"
+        problem = f"{path.name} has {8 * width} bits per sample"
+        raise UnfitDataError(key, problem, fix, tensor=tensor)
     samples = np.frombuffer(data, dtype=f"<i{width}").reshape(-1, channels).mean(axis=1)
     return np.asarray(samples / 2.0 ** (8 * width - 1), dtype=np.float32)
 

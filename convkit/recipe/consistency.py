@@ -144,9 +144,7 @@ def _axes_are_declared(recipe: Mapping[str, object]) -> Iterator[Fault]:
         for axis in axes:
             used.add(axis)
             if axis not in declared:
-                known = (
-                    f"axes: declares {', '.join(declared)}" if declared else "axes: declares none"
-                )
+                known = f"declared: {', '.join(declared)}" if declared else "axes declares none"
                 of = "" if axis == dimension else f" of {dimension!r}"
                 yield Fault(
                     path,

@@ -17,6 +17,8 @@ from convkit.recipe.target_consistency import faults_between_parts
 from convkit.recipe.validation import MOST_PROBLEMS, fault_problems, validation_problems
 
 MOST_BYTES = 1 << 20
+# How many recipes a message names, and the bytes in which one must begin like a recipe.
+_MOST_NAMED, _MOST_START = 8, 4096
 
 __all__ = ["LoadedRecipe", "Position", "load_recipe", "parse_recipe"]
 
@@ -125,7 +127,8 @@ def _read(path: Path) -> str:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
     except FileNotFoundError as error:
-        raise _unreadable(path, f"no such file{_recipes_in(path.parent)}") from error
+        near = _recipes_in(path.parent) or _recipes_in(path.parent / "recipes")
+        raise _unreadable(path, f"no such file{near}") from error
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL
         raise _unreadable(
             path, f"cannot be read: {getattr(error, 'strerror', None) or error}"
@@ -170,8 +173,21 @@ def _recipes_in(folder: Path) -> str:
     """Return the names of the recipes in a folder, for a suggestion."""
     try:
         names = sorted(
-            entry.name for entry in os.scandir(folder) if entry.name.endswith((".yaml", ".yml"))
+            entry.name
+            for entry in os.scandir(folder)
+            if entry.name.endswith((".yaml", ".yml")) and _looks_like_recipe(Path(entry.path))
         )
     except OSError:
         return ""
-    return f" ({', '.join(names[:8])})" if names else ""
+    more = ", ..." if len(names) > _MOST_NAMED else ""
+    return f" (recipes there: {', '.join(names[:_MOST_NAMED])}{more})" if names else ""
+
+
+def _looks_like_recipe(path: Path) -> bool:
+    """Say whether a YAML file begins with the keys of a recipe: folders hold others, too."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(_MOST_START)
+    except OSError:
+        return False
+    return any(line.startswith(b"schema:") for line in start.splitlines())

@@ -6,6 +6,7 @@ from convkit.record.bench import BenchRecord, Interval, ModelFigures
 from convkit.record.text import bytes_text, ratio_text, sizes_text
 from convkit.report.drawing import Figure
 from convkit.report.plots import Bar, bar_plot
+from convkit.report.text import brief_time_text
 from convkit.verdict.bench_figures import noise_text
 
 
@@ -55,14 +56,10 @@ def _size_view(record: BenchRecord, size: str) -> BenchSizeView:
             continue
         ratio = figures.ratios.get("p50")
         against = "" if ratio is None else f"{ratio_text(ratio.value)} ({spread_text(ratio)})"
-        shown = (
-            f"{milliseconds_text(figures.p50)}, {against}"
-            if against
-            else milliseconds_text(figures.p50)
-        )
+        shown = f"{latency_text(figures.p50)}, {against}" if against else latency_text(figures.p50)
         bars.append(Bar(model.name, figures.p50.value, shown))
         latencies = (figures.p50, figures.p90, figures.p99)
-        rows.append((model.name, *map(milliseconds_text, latencies), against))
+        rows.append((model.name, *map(latency_text, latencies), against))
     title = f"Median latency at {size}"
     how = (
         f"{record.rounds[size]} rounds, {record.threads} threads, {noise_text(record.noise[size])}"
@@ -95,10 +92,10 @@ def footprint_row(model: ModelFigures) -> tuple[str, ...]:
     return (
         model.name,
         *("-" if each is None else bytes_text(each) for each in sizes),
-        *("-" if each is None else f"{each * 1e3:.3g} ms" for each in times),
+        *("-" if each is None else brief_time_text(each) for each in times),
     )
 
 
-def milliseconds_text(found: Interval | None) -> str:
-    """Return a latency in milliseconds; '-' if there were too few calls for it."""
-    return "-" if found is None else f"{found.value * 1e3:.3g} ms"
+def latency_text(found: Interval | None) -> str:
+    """Return a latency; '-' if there were too few calls for it."""
+    return "-" if found is None else brief_time_text(found.value)

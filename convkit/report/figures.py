@@ -107,26 +107,34 @@ def _alone(case: CaseVerdict, output: str) -> CaseVerdict:
     )
 
 
-def float32_bytes(record: RunRecord) -> int:
-    """Return the size of the model's weights in float32, as the precision plans count them; 0 if
-    the run has none.
+def float32_bytes(record: RunRecord, target: TargetReport) -> int:
+    """Return the size in float32 of the weights of a target's model, as the precision plans of its
+    targets count them; 0 if no plan does. Of a joined model, every part must be counted.
     """
-    counts = [
-        sum(row.low_weights + row.float32_weights for row in target.plan.modules)
-        for target in record.targets
-        if target.plan is not None
-    ]
-    return _FLOAT32_BYTES * max(counts, default=0)
+    counts: dict[str, int] = {}
+    for each in record.targets:
+        if each.plan is not None:
+            weights = sum(row.low_weights + row.float32_weights for row in each.plan.modules)
+            counts[_part_of(each)] = max(counts.get(_part_of(each), 0), weights)
+    parts = {_part_of(each) for each in record.targets} - {""}
+    if _part_of(target) or not parts:
+        return _FLOAT32_BYTES * counts.get(_part_of(target), 0)
+    return _FLOAT32_BYTES * sum(counts.values()) if parts <= counts.keys() else 0
+
+
+def _part_of(target: TargetReport) -> str:
+    """Return the part that a target is a share of; empty for a whole model."""
+    return target.name.rpartition("/")[2] if "/" in target.name else ""
 
 
 def size_measure(record: RunRecord, target: TargetReport) -> Figure | None:
-    """Return the size of the built files beside the float32 weights, else beside the run's largest
-    target.
+    """Return the size of the built files beside the float32 weights, else beside the largest target
+    of the same model.
     """
     if not target.size_bytes:
         return None
-    weights = float32_bytes(record)
-    largest = max(each.size_bytes for each in record.targets)
+    weights = float32_bytes(record, target)
+    largest = max(e.size_bytes for e in record.targets if _part_of(e) == _part_of(target))
     whole, name = (weights, "the float32 weights") if weights else (largest, "the largest target")
     text = f"{bytes_text(target.size_bytes)}, {_ratio(target.size_bytes / whole)} of {name}"
     if not weights and target.size_bytes == largest:

@@ -8,8 +8,10 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from convkit.record.text import bytes_text
 from convkit.report.drawing import Svg, element, picture
 from convkit.report.render import render_page, write_page
+from convkit.report.text import brief_time_text
 
 _WIDTH, _HEIGHT, _MARGIN = 220.0, 48.0, 5.0
 _PADDING = math.log10(1.2)
@@ -51,8 +53,15 @@ class Series:
         shown = "no value" if self.latest is None else self._text(self.latest)
         return shown if self.baseline is None else f"{shown} (baseline {self._text(self.baseline)})"
 
+    @property
+    def title(self) -> str:
+        """The figure's name in words; its unit is with its values."""
+        return self.metric.removesuffix("_bytes").removesuffix("_seconds").replace("_", " ")
+
     def _text(self, value: float) -> str:
-        return f"{value:,.0f}" if self.metric.endswith("bytes") else f"{value:.3g}"
+        if self.metric.endswith("_bytes"):
+            return bytes_text(round(value))
+        return brief_time_text(value) if self.metric.endswith("_seconds") else f"{value:.3g}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +133,7 @@ def chart(series: Series) -> Svg:
     if points:
         kind = "last worse" if series.worse else "last"
         parts.append(element("circle", class_=kind, cx=points[-1][0], cy=points[-1][1], r=3.0))
-    title = f"{series.metric} of {series.target}"
+    title = f"{series.title} of {series.target}"
     return picture(_WIDTH, _HEIGHT, title, f"{len(values)} runs: {series.summary}", *parts)
 
 

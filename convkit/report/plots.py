@@ -145,7 +145,7 @@ def _band(name: str, y: float) -> Svg:
         [
             element(
                 "rect",
-                class_="band",
+                class_="band exact" if name == ZERO else "band",
                 x=_LEFT,
                 y=y - _BAND / 2 + 1,
                 width=WIDTH - _LEFT - _RIGHT,

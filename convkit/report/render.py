@@ -18,7 +18,6 @@ from convkit.record.summary import (
     left_out,
     seconds_of,
     severity_text,
-    verdict,
     verified_name,
     waiver_text,
 )
@@ -33,6 +32,7 @@ from convkit.report.text import (
     link_to,
     moment_text,
     share_text,
+    yaml_text,
 )
 from convkit.report.view import run_view
 
@@ -92,7 +92,6 @@ def render_report(record: RunRecord, *, base: str = "", bench: BenchRecord | Non
         _TEMPLATE,
         run=record,
         view=run_view(record, bench),
-        verdict=verdict(record),
         left_out=left_out(record),
         tools=_tools(record),
         base=base,
@@ -141,6 +140,7 @@ def _environment() -> "Environment":
         axis_sizes=sizes_text,
         figure=figure_text,
         json=json_text,
+        yaml=yaml_text,
         severity=severity_text,
     )
     environment.globals.update(

@@ -13,6 +13,8 @@ from convkit.codec import Json
 from convkit.record.figures import non_finite
 from convkit.worker.protocol import TensorMetrics
 
+_YAML_WIDTH = 100
+
 
 def figure_text(value: float) -> str:
     """Format a number with three significant digits, or as nan or inf."""
@@ -55,7 +57,9 @@ def difference_text(metrics: TensorMetrics) -> str:
 
 
 def change_text(change: Mapping[str, Json]) -> str:
-    """Format a recipe change as YAML, nested as in the recipe."""
+    """Format a recipe change as YAML, nested as in the recipe; a path into a list stays one key."""
+    if any(part.isdigit() for path in change for part in path.split(".")):
+        return yaml.safe_dump(dict(change), sort_keys=False, allow_unicode=True)
     tree: dict[str, Json] = {}
     for path, value in change.items():
         *parents, last = path.split(".")
@@ -67,6 +71,17 @@ def change_text(change: Mapping[str, Json]) -> str:
                 return yaml.safe_dump(dict(change), sort_keys=False, allow_unicode=True)
         node[last] = value
     return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
+
+
+def yaml_text(value: Json) -> str:
+    """Return a value as a recipe writes it, in the order of its keys."""
+    text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=_YAML_WIDTH)
+    return text
+
+
+def brief_time_text(seconds: float) -> str:
+    """Format a short time with three digits: '0.639 ms', '224 ms', '3.55 s'."""
+    return f"{seconds * 1e3:.3g} ms" if seconds < 0.9995 else f"{seconds:.3g} s"
 
 
 def moment_text(seconds: float) -> str:

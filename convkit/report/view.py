@@ -23,6 +23,7 @@ from convkit.report.figures import (
 from convkit.worker.protocol import LowPrecision, ModulePrecision, PlanRound
 
 _NAMED = 3
+_GRAPH = "model.onnx"
 _BINDINGS = re.compile(r"bindings\.\w+")
 
 
@@ -52,7 +53,8 @@ class TargetView:
     """A target: its card (`measures`, `leading`) and its section.
 
     `evidence` is what its verdict rests on, `path` the way from the cause to the first failing
-    output, `kept` the modules that stay in float32, in part or whole.
+    output, `kept` the modules that stay in float32, in part or whole. `graph`: what was
+    built is one that `convkit view` shows.
     """
 
     target: TargetReport
@@ -69,6 +71,7 @@ class TargetView:
     models: tuple[str, ...]
     bindings: tuple[str, ...]
     logs: tuple[str, ...]
+    graph: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,6 +162,7 @@ def _target_view(
         models=tuple(file for file in target.files if file not in bindings),
         bindings=bindings,
         logs=_logs(record, target),
+        graph=any(PurePosixPath(file).name == _GRAPH for file in target.files),
     )
 
 

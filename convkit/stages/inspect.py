@@ -25,9 +25,9 @@ def run(request: InspectRequest, _context: Context) -> tuple[InspectResult, list
     try:
         model = onnx.load(path, load_external_data=False)
     except Exception as error:
-        raise StageFailedError(f"{path.name} is not a readable ONNX file: {error}") from error
+        raise StageFailedError(f"not a readable ONNX file: {error}") from error
     if not model.HasField("graph") or not model.opset_import:
-        raise StageFailedError(f"{path.name} is not an ONNX file: it has no graph")
+        raise StageFailedError("not an ONNX file: it has no graph")
     elements: Counter[str] = Counter()
     graph = load_graph(path)
     for tensor in constants(graph):

@@ -22,7 +22,7 @@ from convkit.processors.sounds import read_sound, sound_findings
 from convkit.processors.text_differences import text_findings
 from convkit.stages.original import Original, TorchOriginal
 from convkit.tensors import Contract, TensorSpec
-from convkit.worker.context import StageFailedError
+from convkit.worker.context import StageFailedError, UnfitDataError
 from convkit.worker.protocol import PreparedInput
 from convkit.worker.sessions import RunFailedError
 
@@ -78,10 +78,14 @@ class PreparedInputs:
             kind: Kind = "image" if given.image is not None else "audio"
             processor = OriginalProcessor(asked[spec.name].processor, beside, place, kind)
             files = [Path(file) for file in asked[spec.name].files]
+            keys = [f"{place}.files.{number}" for number in range(len(files))]
             contents = (
-                [read_image(file) for file in files]
+                [read_image(file, key, spec.name) for file, key in zip(files, keys, strict=True)]
                 if given.image is not None
-                else [read_sound(file, _rate(spec, processor)) for file in files]
+                else [
+                    read_sound(file, _rate(spec, processor), key, spec.name)
+                    for file, key in zip(files, keys, strict=True)
+                ]
             )
             self._prepared.append(_Prepared(spec, place, processor, tuple(contents)))
 
@@ -238,7 +242,7 @@ def _case(
 def _sizes(
     contract: Contract, spec: TensorSpec, shape: tuple[int, ...], place: str
 ) -> dict[str, int]:
-    """Return the axes' sizes that prepared files determine; raises StageFailedError if the contract
+    """Return the axes' sizes that prepared files determine; raises UnfitDataError if the contract
     does not allow them.
     """
     found: dict[str, int] = {}
@@ -251,8 +255,7 @@ def _sizes(
         elif isinstance(dimension, int):
             fits = fits and dimension == size
     if not fits:
-        raise StageFailedError(
-            f"{place}: the files become {list(shape)}, which {spec} does not allow; correct its"
-            " shape, or the axes' sizes"
-        )
+        problem = f"the files become {list(shape)}, which {spec} does not allow"
+        fix = "Correct the input's shape or the axes' sizes, or name files of other sizes."
+        raise UnfitDataError(f"{place}.files", problem, fix, tensor=spec.name)
     return found

@@ -90,5 +90,6 @@ _ROWS = (
         "convkit.bench.original",
     ),
     Job("bench-joined", protocol.BenchJoinedRequest, protocol.BenchResult, "convkit.bench.joined"),
+    Job("view", protocol.ViewRequest, protocol.ViewResult, "convkit.stages.view"),
 )
 JOBS: dict[JobKind, Job] = {job.kind: job for job in _ROWS}

@@ -40,6 +40,26 @@ def test_what_is_quick_says_nothing(capsys, monkeypatch):
     assert capsys.readouterr().err == ""
 
 
+def test_what_comes_next_is_a_line_of_its_own(capsys):
+    with waiting("reading") as say:
+        say("comparing")
+        time.sleep(0.2)
+    assert capsys.readouterr().err == "comparing\n"
+    with waiting("reading", quiet=True) as say:
+        say("comparing")
+    assert capsys.readouterr().err == ""
+
+
+def test_on_a_terminal_it_takes_the_place_of_the_text(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    with waiting("reading") as say:
+        time.sleep(0.1)
+        say("comparing [bold]")
+        time.sleep(0.7)
+    assert re.search(r"comparing \[bold\], \d+ s", capsys.readouterr().err)
+
+
 def test_an_error_ends_it_too(capsys):
     with pytest.raises(ValueError, match="no"), waiting("checking"):
         raise ValueError("no")

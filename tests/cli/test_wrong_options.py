@@ -1,7 +1,12 @@
 """Messages about wrong options are about the option, not about the code that reads it."""
 
+from pathlib import Path
+
 import pytest
 from command_line import convkit
+
+from convkit.cli import benching, diagnosing, reporting
+from convkit.errors import ConvkitError
 
 
 @pytest.mark.parametrize(
@@ -21,3 +26,27 @@ def test_a_wrong_value(arguments: tuple[str, ...], message: str) -> None:
     done = convkit(*arguments)
     assert done.returncode == 2
     assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("bench", "nope.yaml: no such file (recipes there: bert.yaml)"),
+        ("diagnose", "notes.txt: is neither a recipe (.yaml), an ONNX file (.onnx) nor a run"),
+        ("report", "notes.txt: this file is no run. Name a run's folder, or see convkit runs"),
+    ],
+)
+def test_a_wrong_subject(
+    command: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("notes.txt").write_text("no model")
+    Path("bert.yaml").write_text("schema: 1\n")
+    called = {
+        "bench": lambda: benching.bench("nope.yaml", home=tmp_path / "home"),
+        "diagnose": lambda: diagnosing.diagnose("notes.txt", home=tmp_path / "home"),
+        "report": lambda: reporting.report("notes.txt", home=tmp_path / "home"),
+    }
+    with pytest.raises(ConvkitError) as error:
+        called[command]()
+    assert message in str(error.value)

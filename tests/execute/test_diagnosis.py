@@ -83,7 +83,12 @@ def test_a_bare_file_is_looked_at_in_its_own_precision_and_in_float16(
     outcome = run(write_recipe(tmp_path, OVERFLOWING, "float32"), home)
     options = RunOptions(Path("unused"), Home(home), toolchain="host", track=False)
     model = outcome.folder / "models" / "ort" / "model.onnx"
-    record = diagnose_model(model, options, lambda: contextlib.nullcontext(Silence()), print)
+    record = diagnose_model(
+        model,
+        options,
+        lambda: contextlib.nullcontext(Silence()),
+        lambda: contextlib.nullcontext(print),
+    )
     diagnoses = {diagnosis.target: diagnosis for diagnosis in diagnose_record(record)}
     assert diagnoses["as-it-is"].status == "verified"
     assert diagnoses["float16"].cause is not None

@@ -13,7 +13,7 @@ from convkit.findings.model import Finding
 from convkit.preprocessing import AudioConstants
 from convkit.processors.original import OriginalProcessor
 from convkit.processors.sounds import read_sound, sound_findings
-from convkit.worker.context import StageFailedError
+from convkit.worker.context import UnfitDataError
 from convkit.worker.protocol import Processor
 
 PLACE = "inputs.0.preprocess"
@@ -82,14 +82,27 @@ def write(path: Path, rate: int = 16000, width: int = 2, channels: int = 1) -> P
 
 @pytest.mark.parametrize("width", [2, 4])
 def test_files_are_read_as_mono_from_minus_one_to_one(tmp_path: Path, width: int) -> None:
-    found = read_sound(write(tmp_path / "a.wav", width=width, channels=2), 16000)
+    found = read_sound(write(tmp_path / "a.wav", width=width, channels=2), 16000, KEY, "sound")
     assert found.dtype == np.float32
     assert found.tolist() == [0.0, 0.5, -0.5]
 
 
+KEY = "inputs.0.preprocess.files.0"
+
+
 def test_files_that_cannot_be_used_are_errors_with_the_fix(tmp_path: Path) -> None:
-    with pytest.raises(StageFailedError, match=r"ffmpeg -i a\.wav -ar 16000"):
-        read_sound(write(tmp_path / "a.wav", rate=44100), 16000)
     (tmp_path / "b.wav").write_bytes(b"RIFF")
-    with pytest.raises(StageFailedError, match=r"b.wav cannot be read as .wav"):
-        read_sound(tmp_path / "b.wav", 16000)
+    mistakes = {
+        write(tmp_path / "a.wav", rate=44100): ("has 44100 samples", "ffmpeg -i a.wav -ar 16000"),
+        tmp_path / "b.wav": ("b.wav cannot be read as .wav", "ffmpeg -i b.wav"),
+        write(tmp_path / "c.wav", width=1): ("8 bits per sample", "-c:a pcm_s16le"),
+    }
+    for path, (problem, fix) in mistakes.items():
+        with pytest.raises(UnfitDataError) as error:
+            read_sound(path, 16000, KEY, "sound")
+        (finding,) = error.value.findings
+        assert (finding.code, finding.place.tensor) == ("E412", "sound")
+        assert finding.message.startswith(f"{KEY}: ")
+        assert problem in finding.message
+        assert finding.remedy is not None
+        assert fix in finding.remedy.text

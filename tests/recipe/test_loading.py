@@ -240,13 +240,20 @@ class TestMalformedFiles:
 
     def test_a_missing_file_is_refused_with_the_recipes_beside_it(self, tmp_path):
         (tmp_path / "bert.yaml").write_text(GOOD, encoding="utf-8")
+        (tmp_path / "mkdocs.yml").write_text("site_name: no recipe\n", encoding="utf-8")
         problem = problem_of_file(tmp_path / "brt.yaml")
-        assert str(problem) == f"{tmp_path / 'brt.yaml'}: no such file (bert.yaml)"
+        assert str(problem) == f"{tmp_path / 'brt.yaml'}: no such file (recipes there: bert.yaml)"
+
+    def test_or_with_those_in_the_folder_for_recipes(self, tmp_path):
+        (tmp_path / "recipes").mkdir()
+        (tmp_path / "recipes" / "bert.yaml").write_text(GOOD, encoding="utf-8")
+        assert "recipes there: bert.yaml" in problem_of_file(tmp_path / "brt.yaml").message
 
     def test_a_folder_is_refused_with_the_recipes_in_it(self, tmp_path):
         (tmp_path / "bert.yaml").write_text(GOOD, encoding="utf-8")
         assert (
-            problem_of_file(tmp_path).message == "is a folder; pass a recipe file in it (bert.yaml)"
+            problem_of_file(tmp_path).message
+            == "is a folder; pass a recipe file in it (recipes there: bert.yaml)"
         )
 
     def test_a_pipe_is_refused_instead_of_waited_for(self, tmp_path):

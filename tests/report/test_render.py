@@ -10,7 +10,14 @@ from records import build_record, failed_target, non_finite_record, tensor_metri
 from convkit.errors import StoreError
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.report.render import render_report, write_report
-from convkit.report.text import change_text, json_text, link_to, percent_text, share_text
+from convkit.report.text import (
+    brief_time_text,
+    change_text,
+    json_text,
+    link_to,
+    percent_text,
+    share_text,
+)
 from convkit.worker.protocol import CaseMetrics, InvarianceMetrics, SimulatedCase
 
 _VOID = {"meta", "br", "link", "img", "hr", "input"}
@@ -67,8 +74,8 @@ def words(record):
 
 def test_the_report_tells_the_whole_run():
     text = words(build_record())
-    assert "3 targets: 1 verified, 1 failed, 1 skipped" in text
-    assert "First failing case: typical (batch=4, sequence=128)" in text
+    assert "1 of 3 targets failed verification: ort-optimized; 1 was skipped" in text
+    assert "First failing case: typical (batch=4, sequence=128; " in text
     for part in (
         "C110 inputs are swapped",
         "encoder.layer.0.attention",
@@ -105,6 +112,18 @@ def test_a_remedys_change_is_yaml_as_it_stands_in_a_recipe():
     )
     both = Remedy("x", {"precision": "float32", "precision.default": "float16"})
     assert change_text(both.change) == "precision: float32\nprecision.default: float16\n"
+
+
+def test_a_change_inside_a_list_keeps_its_path():
+    assert change_text({"inputs.0.shape": ["batch", 8]}) == "inputs.0.shape:\n- batch\n- 8\n"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(6.39e-4, "0.639 ms"), (0.224, "224 ms"), (0.9999, "1 s"), (3.55, "3.55 s")],
+)
+def test_a_brief_time_has_a_unit_of_its_size(seconds, text):
+    assert brief_time_text(seconds) == text
 
 
 def test_nothing_is_loaded_from_elsewhere_and_nothing_runs():
@@ -201,7 +220,7 @@ def test_a_verified_run_reads_as_one():
     kept = tuple(dataclasses.replace(v, omitted=(), findings=()) for v in target.verifications)
     record = dataclasses.replace(record, targets=(dataclasses.replace(target, verifications=kept),))
     text = words(record)
-    assert "1 target: 1 verified" in text
+    assert "The target matches the original within the tolerance." in text
     assert "Nothing: every target was verified on every case." in text
     assert "First failing case" not in text
     assert 'class="callout' not in render_report(record)
@@ -223,7 +242,7 @@ def test_a_run_in_which_nothing_was_built_has_a_report_too():
     )
     text = words(dataclasses.replace(record, stages=(broken,), targets=(target,), status="broken"))
     assert "torch.export failed" in text
-    assert "1 target: 1 broken" in text
+    assert "The target could not be built or verified: ort-cpu." in text
 
 
 def test_a_finding_of_an_unknown_code_is_shown():

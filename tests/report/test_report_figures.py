@@ -158,10 +158,23 @@ def test_each_output_has_its_plot_and_a_case_that_did_not_run_is_in_all():
 
 def test_a_size_is_compared_with_the_float32_weights():
     record = build_record(targets=(low_target(size_bytes=200),))
-    assert float32_bytes(record) == 400
+    assert float32_bytes(record, record.targets[0]) == 400
     figure = size_measure(record, record.targets[0])
     assert figure is not None
     assert "200 B, 50 % of the float32 weights" in words(figure.svg)
+
+
+def test_the_size_of_a_part_is_compared_with_its_own_weights():
+    low = low_target(size_bytes=200, name="low/head")
+    others = (verified_target(), verified_target(), failed_target())
+    names = ("low", "low/encoder", "other/head")
+    named = [dataclasses.replace(each, name=name) for each, name in zip(others, names, strict=True)]
+    record = build_record(targets=(*named, low))
+    # The encoder's weights are not counted, so neither are the whole model's.
+    assert [float32_bytes(record, each) for each in record.targets] == [0, 0, 400, 400]
+    whole = size_measure(record, record.targets[0])
+    assert whole is not None
+    assert words(whole.svg) == ["Size", "86.7 MiB"]
 
 
 def test_or_with_the_largest_target():

@@ -21,7 +21,7 @@ from convkit.preprocessing import AudioConstants, ImageConstants, Preprocessing,
 from convkit.stages import reference
 from convkit.stages.prepared_inputs import tokenizer_constants
 from convkit.tensors import Axis, Contract, TensorSpec
-from convkit.worker.context import Context, StageFailedError
+from convkit.worker.context import Context, StageFailedError, UnfitDataError
 from convkit.worker.protocol import (
     PreparedInput,
     Processor,
@@ -175,8 +175,11 @@ class TestTheReference:
 
     def test_a_file_that_is_no_image_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "notes.png").write_text("no image")
-        with pytest.raises(StageFailedError, match=r"notes\.png cannot be read as an image"):
+        with pytest.raises(UnfitDataError, match=r"notes\.png cannot be read as an image") as error:
             run_reference(tmp_path, contract(PLAIN), (str(tmp_path / "notes.png"),))
+        (finding,) = error.value.findings
+        assert finding.code == "E412"
+        assert finding.evidence["key"] == "inputs.0.preprocess.files.0"
 
 
 def _original(folder: Path) -> Any:
@@ -248,7 +251,7 @@ class TestSound:
         assert [finding.code for finding in findings] == ["C525"]
 
     def test_a_file_of_another_rate_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(StageFailedError, match="44100 samples per second, the original's"):
+        with pytest.raises(StageFailedError, match="44100 samples per second, and the original's"):
             listen(tmp_path, 16000, file_rate=44100)
 
 

@@ -115,6 +115,7 @@ from convkit.worker.protocol.steps import (
     call_name,
     is_step,
 )
+from convkit.worker.protocol.view import ViewBasis, ViewedNode, ViewRequest, ViewResult
 
 __all__ = [
     "DEFAULT_BLOCK_SIZE",
@@ -219,6 +220,10 @@ __all__ = [
     "UnpaddedMetrics",
     "VerifyRequest",
     "VerifyResult",
+    "ViewBasis",
+    "ViewRequest",
+    "ViewResult",
+    "ViewedNode",
     "call_name",
     "is_step",
 ]

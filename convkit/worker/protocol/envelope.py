@@ -11,7 +11,8 @@ PROTOCOL = 1
 
 StageKind = Literal["export", "reference", "precision", "build", "verify", "join"]
 # The jobs a worker can run: the stages, inspecting a model file, comparing two built artifacts,
-# searching for the cause of a difference, and timing a model in a benchmark session.
+# searching for the cause of a difference, timing a model in a benchmark session, and computing what
+# each node of a graph returns.
 JobKind = Literal[
     "export",
     "reference",
@@ -28,6 +29,7 @@ JobKind = Literal[
     "bench",
     "bench-original",
     "bench-joined",
+    "view",
 ]
 
 

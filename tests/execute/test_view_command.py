@@ -1,0 +1,112 @@
+"""`convkit view` whole: a run, its graph, and a program that stands in for Model Explorer."""
+
+import json
+from pathlib import Path
+
+import pytest
+from faults.recipes import write_recipe
+from typer.testing import CliRunner
+
+from convkit.audit.integrity import Digester, check_folder
+from convkit.cli.main import app
+from convkit.errors import UsageError
+from convkit.execute.run import RunOptions, run_recipe
+from convkit.execute.run_folder import read_record
+from convkit.home import Home
+from convkit.record.provenance import read_provenance
+
+CODE = """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(8, 16)
+        self.last = torch.nn.Linear(16, 3)
+
+    def forward(self, x):
+        return self.last(torch.relu(self.first(x)))
+
+def build():
+    return Net()
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a finished run."""
+    place = tmp_path_factory.mktemp("view")
+    recipe = write_recipe(
+        place,
+        code=CODE,
+        axes={"batch": {"min": 1, "typical": 2, "max": 4}},
+        inputs=[{"name": "x", "dtype": "float32", "shape": ["batch", 8]}],
+        outputs=[{"name": "y", "dtype": "float32", "shape": ["batch", 3]}],
+        name="small",
+    )
+    options = RunOptions(recipe, Home(place / "home"), toolchain="host", track=False)
+    return run_recipe(options).folder
+
+
+def viewed(folder: Path, *arguments: str, path: str = "") -> str:
+    """Run the command without anything but `path` on PATH; return what it prints."""
+    home = str(folder.parent.parent.parent)
+    given = ["view", str(folder), *arguments, "--home", home]
+    result = CliRunner().invoke(app, given, env={"PATH": path})
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_without_model_explorer_it_says_how_to_see_the_graph(folder: Path) -> None:
+    output = viewed(folder, "ort")
+    assert "pip install ai-edge-model-explorer" in output
+    files = folder.with_name(f"{folder.name}.view") / "ort"
+    graph = json.loads((files / "graph.json").read_text())["graphs"][0]
+    spaces = {node["namespace"] for node in graph["nodes"]}
+    assert spaces == {"", "first", "last"}
+    layer = json.loads((files / "error.json").read_text())[graph["id"]]
+    assert set(layer["results"]) <= {node["id"] for node in graph["nodes"]}
+    assert max(each["value"] for each in layer["results"].values()) < 1e-5
+    # The run's own folder is as the run left it.
+    record, provenance = read_record(folder), read_provenance(folder)
+    assert check_folder(folder, record, provenance, None, Digester()).problems == ()
+
+
+def test_a_program_that_stands_in_for_model_explorer_gets_graph_and_layers(
+    folder: Path, tmp_path: Path
+) -> None:
+    program = tmp_path / "bin" / "model-explorer"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path / "arguments"}\n')
+    program.chmod(0o755)
+    stale = tmp_path / "out" / "precision.json"
+    stale.parent.mkdir()
+    stale.write_text("{}")
+    kept = stale.with_name("kept.json")  # the folder is the user's
+    kept.write_text("{}")
+    viewed(
+        folder, "ort", "-o", str(tmp_path / "out"), "--case", "smallest", path=str(program.parent)
+    )
+    graph, _, layers = (tmp_path / "arguments").read_text().strip().partition(" --node_data_paths=")
+    assert graph == str(tmp_path / "out" / "graph.json")
+    names = [Path(each).name for each in layers.split(",")]
+    assert names == ["headroom.json", "error.json"]
+    assert sorted(each.name for each in (tmp_path / "out").iterdir()) == sorted(
+        ["graph.json", "kept.json", *names]
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nope"], "nope: is no target of this run; choose one of ort"),
+        (["ort", "--case", "nope"], "--case nope: the run compared smallest"),
+        (["ort", "-o", "{run}/view"], "is in the run's own folder"),
+        (["ort", "-o", "{run}/result.json"], "is in the run's own folder"),
+    ],
+)
+def test_mistakes_are_named(folder: Path, arguments: list[str], message: str) -> None:
+    given = [each.replace("{run}", str(folder)) for each in arguments]
+    with pytest.raises(UsageError) as error:
+        viewed(folder, *given)
+    assert message in str(error.value)
