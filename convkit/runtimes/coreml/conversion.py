@@ -17,6 +17,7 @@ from convkit.runtimes.coreml.origins import failed_node, origin_of
 from convkit.runtimes.coreml.passes import exact_pipeline
 from convkit.runtimes.coreml.selection import selector
 from convkit.runtimes.coreml.shapes import input_types, output_types
+from convkit.runtimes.coreml.states import State, StatefulModule, state_types
 from convkit.runtimes.coreml.trace import Traced, simplified, traced
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import LowPrecision
@@ -31,15 +32,17 @@ _MOST_SIMPLIFIED = 8
 @dataclasses.dataclass(frozen=True)
 class Conversion:
     """A module to convert, accepted inputs, and options. `minimum` is a deployment target; no
-    precision: float32. `root` is the folder of the model's own source files.
+    precision: float32. `root` is the folder of the model's own source files. `states` are those of a
+    StatefulModule.
     """
 
-    module: "ContractModule"
+    module: "ContractModule | StatefulModule"
     examples: tuple[torch.Tensor, ...]
     minimum: str = "iOS17"
     shapes: Shapes = "range"
     precision: LowPrecision | None = None
     root: str | None = None
+    states: tuple[State, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,6 +132,7 @@ def _converted(conversion: Conversion, source: Traced) -> Converted:
         outputs=output_types(contract),
         minimum_deployment_target=getattr(ct.target, conversion.minimum),
         skip_model_load=True,
+        states=state_types(conversion.module, conversion.states) or None,
         **options,
     )
     held = model._mil_program  # noqa: SLF001 - what coremltools' own tools read; a saved package forgets modules

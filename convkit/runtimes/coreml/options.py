@@ -20,9 +20,10 @@ class CompressionOptions:
 @dataclasses.dataclass(frozen=True)
 class ProgramOptions:
     """`minimum` is a deployment target (iOS17); `shapes` selects how variable sizes are
-    declared.
+    declared. `states`: what steps feeds back stays in the program.
     """
 
     minimum: str
     shapes: Shapes
     compression: CompressionOptions | None = None
+    states: bool = False
