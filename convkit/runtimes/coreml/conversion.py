@@ -32,8 +32,8 @@ _MOST_SIMPLIFIED = 8
 @dataclasses.dataclass(frozen=True)
 class Conversion:
     """A module to convert, accepted inputs, and options. `minimum` is a deployment target; no
-    precision: float32. `root` is the folder of the model's own source files. `states` are those of a
-    StatefulModule.
+    precision: float32. `root` is the folder of the model's own source files. `states` are those of
+    a StatefulModule.
     """
 
     module: "ContractModule | StatefulModule"
