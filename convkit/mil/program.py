@@ -198,15 +198,25 @@ def _with_description(path: Path, program: Program, description: Any, weight_byt
             f" {', '.join(each.name for each in program.outputs)}"
         )
     for name, kind in described.items():
-        if kind.WhichOneof("Type") != "multiArrayType":
+        if kind.WhichOneof("Type") != "multiArrayType" and not _is_colored(kind):
             raise StageFailedError(
                 f"{path}: the input {name} is {_indefinite(kind.WhichOneof('Type'))}; the evaluator"
-                " takes arrays. Convert with TensorType inputs."
+                " takes arrays, and images in color. Convert with TensorType inputs."
             )
     inputs = tuple(
         _with_allowed_shapes(each, described[each.name].multiArrayType) for each in program.inputs
     )
     return dataclasses.replace(program, inputs=inputs, weight_bytes=weight_bytes)
+
+
+def _is_colored(kind: Any) -> bool:  # noqa: ANN401
+    """Say whether a type is an image whose pixels the program gets as an array [1, 3, rows,
+    columns], in the order of its color space.
+    """
+    if kind.WhichOneof("Type") != "imageType":
+        return False
+    colors = kind.imageType.ColorSpace
+    return kind.imageType.colorSpace in (colors.Value("RGB"), colors.Value("BGR"))
 
 
 def _with_allowed_shapes(feature: Feature, array: Any) -> Feature:  # noqa: ANN401

@@ -17,6 +17,7 @@ from convkit.models.sources.prepared import Prepared, Unfit, prepare
 from convkit.precision.decision import with_decision
 from convkit.runtimes.coreml.constants import write_constants
 from convkit.runtimes.coreml.conversion import Conversion, convert
+from convkit.runtimes.coreml.images import ImageModule, images_of, write_images
 from convkit.runtimes.coreml.metadata import write_metadata
 from convkit.runtimes.coreml.options import ProgramOptions
 from convkit.runtimes.coreml.session import MODEL_FILE, EvaluatedProgram
@@ -96,14 +97,18 @@ def _build(
     low = request.precision if isinstance(request.precision, LowPrecision) else None
     context.progress("converting to an ML program", done=0.3)
     root = prepared.loaded.source_root
-    module: ContractModule | StatefulModule = prepared.module
+    module: ContractModule | ImageModule | StatefulModule = prepared.module
     examples = prepared.probe.inputs
+    images = images_of(request.contract) if options.images else ()
     states: tuple[State, ...] = ()
+    if images:
+        module = ImageModule(prepared.module, images)
+        examples = module.examples(examples)
     if options.states:
         assert request.steps is not None  # the target says so
         states = states_of(request.contract, request.steps)
         held = {state.input_at for state in states}
-        module = StatefulModule(prepared.module, states)
+        module = StatefulModule(module, states)
         examples = tuple(each for place, each in enumerate(examples) if place not in held)
     conversion = Conversion(
         module, examples, options.minimum, options.shapes, precision=low, root=root, states=states
@@ -126,6 +131,8 @@ def _build(
     write_metadata(model, request.contract)
     if states:
         write_states(model, states)
+    if images:
+        write_images(model, images)
     package = context.output / MODEL_FILE
     model.save(str(package))
     make_canonical(package)

@@ -14,6 +14,7 @@ from convkit.mil.evaluator import Evaluation, Evaluator
 from convkit.mil.program import Feature, Program, load_program
 from convkit.models.contract_check import CONTRACT_KEY, UNKNOWN_DIMENSION, UNKNOWN_RANK
 from convkit.runtimes.coreml.feeds import UnservableError, as_served
+from convkit.runtimes.coreml.images import as_picture, as_pixels, read_images, with_decoded_images
 from convkit.runtimes.coreml.metadata import read_metadata
 from convkit.runtimes.coreml.shapes import served_contract
 from convkit.runtimes.coreml.sidecars import read_modules
@@ -42,12 +43,14 @@ class EvaluatedProgram:
         self._texts = read_metadata(package)
         self._types = _declared_types(self._texts)
         self.states = read_states(self._texts)
+        self.images = read_images(self._texts)
 
     def contract(self) -> Contract:
         """Return names, order, types and shapes as declared by the package; variable sizes have no
         names there.
         """
-        return with_states(stated_contract(self.program), self.states, self.program.states)
+        stated = with_decoded_images(stated_contract(self.program), self.images)
+        return with_states(stated, self.states, self.program.states)
 
     def metadata(self) -> Mapping[str, str]:
         """Return the package's metadata strings."""
@@ -55,7 +58,7 @@ class EvaluatedProgram:
 
     def evaluate(self, feeds: Mapping[str, np.ndarray]) -> Evaluation:
         """Evaluate on inputs in the contract's types; raises RunFailedError."""
-        feeds = self.by_state(feeds)
+        feeds = self.as_program_takes(feeds)
         features = (*self.program.inputs, *self.program.states)
         types = {feature.name: feature.dtype for feature in features}
         for feature in self.program.inputs:
@@ -77,10 +80,15 @@ class EvaluatedProgram:
         kept = {each.output: found.states[each.name].astype(each.dtype) for each in self.states}
         return as_declared({**found.outputs, **kept}, self._types)
 
-    def by_state(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return feeds with the states' own names in place of the inputs that they stand for."""
+    def as_program_takes(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return feeds of the recipe's contract as the program gets them: images as their pixels,
+        and states under their own names.
+        """
         names = {each.input: each.name for each in self.states}
-        return {names.get(name, name): array for name, array in feeds.items()}
+        return {
+            names.get(name, name): as_pixels(array) if name in self.images else array
+            for name, array in feeds.items()
+        }
 
     def fallbacks(self) -> tuple[Fallback, ...]:
         """Return an empty tuple: the evaluator has no other device."""
@@ -126,7 +134,9 @@ class PredictedProgram:
         held = {each.input: each for each in self._like.states}
         try:
             given = {
-                name: as_served(array, types.get(name))
+                name: as_picture(array)
+                if name in self._like.images
+                else as_served(array, types.get(name))
                 for name, array in feeds.items()
                 if name not in held
             }

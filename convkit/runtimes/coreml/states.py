@@ -19,6 +19,7 @@ from convkit.worker.protocol import Steps
 
 if TYPE_CHECKING:
     from convkit.models.sources.contract_module import ContractModule
+    from convkit.runtimes.coreml.images import ImageModule
 
 STATES_KEY = "convkit.states"
 
@@ -70,7 +71,7 @@ class StatefulModule(torch.nn.Module):
     where it would return them.
     """
 
-    def __init__(self, behind: "ContractModule", states: Sequence[State]) -> None:
+    def __init__(self, behind: "ContractModule | ImageModule", states: Sequence[State]) -> None:
         super().__init__()
         self.model = behind.model
         self.contract = without_states(behind.contract, states)

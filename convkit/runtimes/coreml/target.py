@@ -12,6 +12,7 @@ from convkit.recipe.precision import MixedPrecision, Precision, QuantizedPrecisi
 from convkit.recipe.targets import BaseTarget
 from convkit.runtimes.coreml.options import CompressionOptions, ProgramOptions
 from convkit.runtimes.coreml.target_compression import Compression
+from convkit.runtimes.coreml.target_images import image_faults
 from convkit.runtimes.coreml.target_states import state_faults
 from convkit.worker.protocol import StageKind
 
@@ -60,6 +61,13 @@ class CoreMLTarget(BaseTarget):
     )
     compression: Compression | None = Field(
         None, description="how the weights are stored", examples=[{"weights": "int8"}]
+    )
+    images: Switch = Field(
+        default=False,
+        description=(
+            "take images that the model normalizes (preprocess.fuse) as Core ML's ImageType, as"
+            " apps have them, instead of arrays"
+        ),
     )
     states: Switch = Field(
         default=False,
@@ -116,6 +124,7 @@ class CoreMLTarget(BaseTarget):
             self.shapes,
             CompressionOptions(**compression.model_dump()) if compression is not None else None,
             self.states,
+            self.images,
         )
 
     @property
@@ -147,6 +156,8 @@ class CoreMLTarget(BaseTarget):
             )
             yield Fault((*place, "runtime"), message)
         yield from _empty_faults(place, recipe)
+        if target.get("images") is True:
+            yield from image_faults(place, recipe)
         if target.get("states") is True:
             known = target.get("minimum", "iOS17") in _HAS_STATES
             yield from state_faults(place, recipe, known=known)

@@ -33,7 +33,7 @@ def state_faults(
         return
     for pair in floats:
         for dimension in inputs[pair.input]["shape"]:
-            if (axis := _open_axis(dimension, recipe)) is not None:
+            if (axis := open_axis(dimension, recipe)) is not None:
                 message = (
                     f"a state has one size, and {pair.input!r} has the axis {axis!r}; write"
                     f" axes.{axis} with min and max alike, or a number in the shape. A cache that"
@@ -49,7 +49,7 @@ def state_faults(
             yield Fault(place, f"leaves the program without an {kind}, which Core ML needs")
 
 
-def _open_axis(dimension: object, recipe: Mapping[str, object]) -> str | None:
+def open_axis(dimension: object, recipe: Mapping[str, object]) -> str | None:
     """Return an axis of a dimension that has several sizes."""
     if not isinstance(dimension, int | str):
         return None

@@ -102,14 +102,16 @@ class BuiltPackage:
             self._evaluated.program, self._evaluated.modules, read_constants(self._path.parent), low
         )
         if (lost := first_lost(cases)) is not None:
-            return diagnosis.diagnose(lost, self._evaluated.by_state(verification.feeds(lost)))
+            return diagnosis.diagnose(
+                lost, self._evaluated.as_program_takes(verification.feeds(lost))
+            )
         if (off := first_divergent_case(cases, collapsed)) is None:
             return diagnosis.harmless()
         return [
             *diagnosis.harmless(),
             *diagnosis.collapse(
                 off,
-                self._evaluated.by_state(verification.feeds(off)),
+                self._evaluated.as_program_takes(verification.feeds(off)),
                 constant_output=bool(collapsed),
             ),
         ]
