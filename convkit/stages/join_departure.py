@@ -68,7 +68,6 @@ class Departure:
     side: Side
     source: str | None
     call: int
-    calls: int
     how: str
     others: tuple[str, ...]
     after: float
@@ -261,7 +260,6 @@ def _departure(run: _Compared, places: Sequence[_Place], after: float) -> Depart
         first.key[1],
         first.first.source,
         first.number,
-        len(first.passed),
         _how(first, run),
         tuple(_name(place) for place in others),
         after,

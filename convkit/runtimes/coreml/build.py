@@ -111,7 +111,14 @@ def _build(
         module = StatefulModule(module, states)
         examples = tuple(each for place, each in enumerate(examples) if place not in held)
     conversion = Conversion(
-        module, examples, options.minimum, options.shapes, precision=low, root=root, states=states
+        module,
+        examples,
+        options.minimum,
+        options.shapes,
+        precision=low,
+        root=root,
+        states=states,
+        images=images,
     )
     try:
         converted = convert(conversion)

@@ -42,8 +42,14 @@ class EvaluatedProgram:
         self._evaluator = Evaluator(self.program, self.modules)
         self._texts = read_metadata(package)
         self._types = _declared_types(self._texts)
-        self.states = read_states(self._texts)
-        self.images = read_images(self._texts)
+        try:
+            self.states = read_states(self._texts)
+            made_images = read_images(self._texts)
+        except (ValueError, CodecError) as error:
+            raise ModelRefusedError(f"{package}: damaged metadata: {error}") from error
+        # Only those that the package declares as images, too.
+        declared = {feature.name for feature in self.program.inputs if feature.is_image}
+        self.images = tuple(name for name in made_images if name in declared)
 
     def contract(self) -> Contract:
         """Return names, order, types and shapes as declared by the package; variable sizes have no

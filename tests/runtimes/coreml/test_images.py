@@ -78,6 +78,17 @@ def test_the_package_declares_an_image(package: Path) -> None:
     assert kind.colorSpace == kind.ColorSpace.Value("RGB")
 
 
+def test_an_array_is_not_taken_for_an_image(behind: ContractModule, tmp_path: Path) -> None:
+    images = images_of(behind.contract)
+    module = ImageModule(behind, images)
+    examples = module.examples((torch.from_numpy(picture()),))
+    model = convert(Conversion(module, examples)).model
+    write_images(model, images)
+    model.save(str(tmp_path / "model.mlpackage"))
+    (spec,) = EvaluatedProgram(tmp_path / "model.mlpackage").contract().inputs
+    assert spec.shape == (1, 3, ROWS, COLUMNS)  # so the build's check of the contract fails
+
+
 def test_a_decoded_image_gives_what_the_original_does(
     behind: ContractModule, package: Path
 ) -> None:
