@@ -53,16 +53,20 @@ class Evaluator:
         *,
         watcher: "Watcher | None" = None,
     ) -> Evaluation:
-        """Evaluate on inputs by name, starting from states by name (default: zeros).
+        """Evaluate on inputs by name, starting from states by name (default: zeros), which may also
+        be among the feeds.
 
         Raises FeedMismatchError for inputs that do not fit, EvaluationError if an operation cannot
         be computed.
         """
+        names = {each.name for each in self._program.states}
+        states = {**{name: feeds[name] for name in feeds.keys() & names}, **(states or {})}
+        feeds = {name: array for name, array in feeds.items() if name not in names}
         inputs = _bound(self._program.inputs, feeds, "input")
         if missing := [each.name for each in self._program.inputs if each.name not in inputs]:
             raise FeedMismatchError(f"no feed for the input {', '.join(missing)}")
         held = {each.name: _zeros(each) for each in self._program.states}
-        held |= _bound(self._program.states, states or {}, "state")
+        held |= _bound(self._program.states, states, "state")
         with torch.inference_mode():
             run = _Run(self._constants, held, watcher)
             results = run.block(self.plan, [inputs[each.name] for each in self._program.inputs])

@@ -37,6 +37,7 @@ class Feature:
 
     `ranges` contains the smallest and largest allowed size per dimension (None: no limit);
     `choices` lists the only allowed shapes. Both are empty if the file does not specify them.
+    `is_image`: an app passes an image, and the program gets its pixels as an array.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Feature:
     shape: tuple[int | None, ...] | None
     ranges: tuple[tuple[int, int | None], ...] = ()
     choices: tuple[tuple[int, ...], ...] = ()
+    is_image: bool = False
 
     def refusal(self, shape: tuple[int, ...]) -> str | None:
         """Return why an array of that shape does not fit, or None if it does."""
@@ -198,15 +200,29 @@ def _with_description(path: Path, program: Program, description: Any, weight_byt
             f" {', '.join(each.name for each in program.outputs)}"
         )
     for name, kind in described.items():
-        if kind.WhichOneof("Type") != "multiArrayType":
+        if kind.WhichOneof("Type") != "multiArrayType" and not _is_colored(kind):
             raise StageFailedError(
                 f"{path}: the input {name} is {_indefinite(kind.WhichOneof('Type'))}; the evaluator"
-                " takes arrays. Convert with TensorType inputs."
+                " takes arrays, and images in color. Convert with TensorType inputs."
             )
-    inputs = tuple(
-        _with_allowed_shapes(each, described[each.name].multiArrayType) for each in program.inputs
-    )
+    inputs = tuple(_as_described(each, described[each.name]) for each in program.inputs)
     return dataclasses.replace(program, inputs=inputs, weight_bytes=weight_bytes)
+
+
+def _is_colored(kind: Any) -> bool:  # noqa: ANN401
+    """Say whether a type is an image whose pixels the program gets as an array [1, 3, rows,
+    columns], in the order of its color space.
+    """
+    if kind.WhichOneof("Type") != "imageType":
+        return False
+    colors = kind.imageType.ColorSpace
+    return kind.imageType.colorSpace in (colors.Value("RGB"), colors.Value("BGR"))
+
+
+def _as_described(feature: Feature, kind: Any) -> Feature:  # noqa: ANN401
+    if _is_colored(kind):
+        return dataclasses.replace(feature, is_image=True)
+    return _with_allowed_shapes(feature, kind.multiArrayType)
 
 
 def _with_allowed_shapes(feature: Feature, array: Any) -> Feature:  # noqa: ANN401

@@ -135,7 +135,7 @@ def _target_request(stage: Stage, recipe: Recipe, places: Places) -> StageReques
             reference=needed.get(reference),
             stand_in=stage.stand_in,
             caches=places.caches(target.runtime),
-            steps=steps_of(recipe) if target.generated_tokens else None,
+            steps=steps_of(recipe) if target.builds_with_steps else None,
             given=tuple(map(places.file, target.given)),
         )
     if isinstance(precision, Quantization):

@@ -161,6 +161,11 @@ class BaseTarget(RecipeModel):
         return 0
 
     @property
+    def builds_with_steps(self) -> bool:
+        """True if the build must know which outputs feed which inputs."""
+        return self.generated_tokens > 0
+
+    @property
     def rewrites(self) -> bool:
         """True if the exported graph is rewritten in another precision before the build."""
         return self.low_precision is not None or self.quantization is not None

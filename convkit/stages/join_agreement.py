@@ -19,7 +19,7 @@ from convkit.metrics.row_sets import compare_outputs
 from convkit.stages.join_original import JoinedOriginal
 from convkit.stages.join_state import Difference, differences, exchanged
 from convkit.stages.join_values import other_conventions
-from convkit.stages.join_wiring import Change, changes
+from convkit.stages.join_wiring import Change, changes, other_feeds
 from convkit.stages.original import Original, TorchOriginal
 from convkit.stages.step_agreement import share
 from convkit.tensors import Contract
@@ -130,10 +130,25 @@ def _explained(
     for change in itertools.islice(_trials(joined.wiring, first), _MOST_TRIALS):
         if all(_error(joined, change, case) <= allowed for case in (first, off[-1])):
             return _cause(change, first, _error(joined, change, first))
+    behind = ""
+    if isinstance(whole, TorchOriginal):
+        from convkit.stages.join_departure import (
+            Departure,
+            behind_text,
+            departure_finding,
+            first_departure,
+        )
+
+        context.progress("comparing the parts' modules with the original's")
+        departure = first_departure(joined, whole, (first, off[-1]), limit, allowed)
+        if isinstance(departure, Departure):
+            before, output = _share(first.worst), first.worst.output
+            return departure_finding(departure, _difference(first), before, output, first.name)
+        behind = behind_text(departure) if departure is not None else ""
     return Finding(
         "C510",
         f"the joined parts differ from the original in case {first.name!r}: {_difference(first)};"
-        " no other wiring of the parts that was tried makes them agree",
+        f" no other wiring of the parts that was tried makes them agree{behind}",
         Place(tensor=first.worst.output, case=first.name),
         {"error": _share(first.worst)},
         Remedy("Compare `join` and the parts' own code with how the original calls its parts."),
@@ -186,6 +201,7 @@ def _trials(wiring: Wiring, case: _Case) -> Iterator[Change]:
     shapes = {name: (array.shape, array.dtype.str) for name, array in case.values.items()}
     yield from changes(wiring, shapes)
     yield from other_conventions(wiring, shapes)
+    yield from other_feeds(wiring, shapes)
 
 
 def _error(joined: JoinedOriginal, change: Change, case: _Case) -> float:

@@ -41,6 +41,15 @@ class JoinedOriginal:
         }
 
     @property
+    def source_roots(self) -> dict[str, str | None]:
+        """The folder of the own source files of each part that is a torch module."""
+        return {
+            name: part.source_root
+            for name, part in self._parts.items()
+            if isinstance(part, TorchOriginal)
+        }
+
+    @property
     def facts(self) -> ModelFacts:
         """What the parts say about the inputs of the whole; the first part that does decides."""
         known = [part.facts for part in self._parts.values()]

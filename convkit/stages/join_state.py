@@ -88,7 +88,7 @@ def _tensors(module: "torch.nn.Module") -> Iterator[Tensor]:
 def _counterparts(own: Tensor, candidates: Sequence[Tensor]) -> list[Tensor]:
     """Return the tensors of the whole whose path has the longest end in common with `own`."""
     alike = [
-        (_common(own.path, each.path), each)
+        (common_components(own.path, each.path), each)
         for each in candidates
         if each.value.shape == own.value.shape and each.value.dtype == own.value.dtype
     ]
@@ -98,7 +98,7 @@ def _counterparts(own: Tensor, candidates: Sequence[Tensor]) -> list[Tensor]:
     return [each for length, each in alike if length == longest]
 
 
-def _common(one: str, other: str) -> int:
+def common_components(one: str, other: str) -> int:
     """Return how many last components of two paths are equal."""
     length = 0
     for first, second in zip(reversed(one.split(".")), reversed(other.split(".")), strict=False):

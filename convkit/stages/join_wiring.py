@@ -39,6 +39,7 @@ def changes(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
     yield from _exchanged_inputs(wiring, kinds)
     yield from _exchanged_feeds(wiring, kinds)
     yield from _exchanged_layers(wiring, kinds)
+    yield from _own_layers(wiring, kinds)
     yield from _skipped_calls(wiring, kinds)
     yield from _other_values(wiring, kinds)
     yield from _other_outputs(wiring, kinds)
@@ -122,6 +123,89 @@ def _other_layers(
         }
         if len(moved) > 2 and all(kinds.get(a) == kinds.get(b) for a, b in moved.items()):
             yield (one, other), moved
+
+
+_NUMBER = re.compile(r"(?<=[._])\d+(?=[._]|$)")
+
+
+def _own_layers(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
+    """Yield for each call, and each loop's feeds, that every layer gets its own values."""
+    for call in calls_of(wiring.flow):
+        moved = {name: _of_layer(value, name, kinds) for name, value in call.inputs.items()}
+        if moved != call.inputs:
+            yield Change(
+                "C511",
+                _with_call(wiring.flow, dataclasses.replace(call, inputs=moved)),
+                f"layers of {call.name!r} get values of other layers, such as"
+                f" {_first_moved(call.inputs, moved)}",
+                f"In the call of {call.name}, give every layer its own values.",
+            )
+    for loop in (step for step in wiring.flow.steps if isinstance(step, Loop)):
+        fed = {f"{each.call}.{each.input}": each.value for each in loop.carried}
+        mended = {name: _of_layer(value, name, kinds) for name, value in fed.items()}
+        if mended != fed:
+            carried = tuple(
+                dataclasses.replace(each, value=mended[f"{each.call}.{each.input}"])
+                for each in loop.carried
+            )
+            yield Change(
+                "C513",
+                _with_loop(wiring.flow, loop, dataclasses.replace(loop, carried=carried)),
+                f"layers feed other layers in the next pass, such as {_first_moved(fed, mended)}",
+                "Under feeds, let every layer feed itself.",
+            )
+
+
+def _of_layer(value: str, name: str, kinds: Kinds) -> str:
+    """Return the value with the number of the input's layer, if there is one of its kind."""
+    wanted, given = _NUMBER.findall(name), _NUMBER.search(value)
+    if not wanted or given is None:
+        return value
+    other = value[: given.start()] + wanted[0] + value[given.end() :]
+    return other if kinds.get(other) == kinds.get(value) else value
+
+
+def _first_moved(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    name = next(name for name in before if before[name] != after[name])
+    return f"{name!r}, which gets {before[name]!r} instead of {after[name]!r}"
+
+
+def other_feeds(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
+    """Yield feeds that a loop lacks, that it should not have, or that are of another value."""
+    for loop in (step for step in wiring.flow.steps if isinstance(step, Loop)):
+        made = [
+            f"{call.name}.{spec.name}" for call in loop.calls
+            for spec in wiring.parts[call.part].outputs
+        ]  # fmt: skip
+        for call in loop.calls:
+            for name in (spec.name for spec in wiring.parts[call.part].inputs):
+                now = next(
+                    (e for e in loop.carried if (e.call, e.input) == (call.name, name)), None
+                )
+                kind = kinds.get(now.value if now is not None else call.inputs.get(name, ""))
+                rest = tuple(each for each in loop.carried if each is not now)
+                place = f"{call.name}.{name}"
+                for value in made:
+                    if kind is None or kinds.get(value) != kind or (now and now.value == value):
+                        continue
+                    carried = (*rest, Carried(value, call.name, name))
+                    yield Change(
+                        "C541",
+                        _with_loop(wiring.flow, loop, dataclasses.replace(loop, carried=carried)),
+                        f"{place!r} gets {now.value!r} of the pass before instead of {value!r}"
+                        if now is not None
+                        else f"nothing carries {value!r} to {place!r} in the next pass, which gets"
+                        f" {call.inputs[name]!r} in every pass",
+                        f"Under feeds, write {value}: {place}.",
+                    )
+                if now is not None and name in call.inputs:
+                    yield Change(
+                        "C541",
+                        _with_loop(wiring.flow, loop, dataclasses.replace(loop, carried=rest)),
+                        f"{place!r} gets {now.value!r} of the pass before instead of"
+                        f" {call.inputs[name]!r} in every pass",
+                        f"Remove {now.value}: {place} from feeds.",
+                    )
 
 
 def _feed(carried: Carried) -> str:

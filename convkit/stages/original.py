@@ -89,7 +89,7 @@ class TorchOriginal:
         self.tokenizer_files = tokenizer_files(loaded)
         self.processor = loaded.processor
         self._contract = contract
-        self._source_root = loaded.source_root
+        self.source_root = loaded.source_root
         self._module = ContractModule(loaded, contract, source.omit)
 
     @property
@@ -117,7 +117,7 @@ class TorchOriginal:
         def tensors(wanted: Sizes) -> tuple["torch.Tensor", ...]:
             return self._tensors(draw(wanted))
 
-        found, _ = find_decisions(self._module, tensors, self._contract, sizes, self._source_root)
+        found, _ = find_decisions(self._module, tensors, self._contract, sizes, self.source_root)
         return found
 
     def other_sides(self, inputs: Iterable[Feeds]) -> dict[str, int]:
@@ -128,26 +128,26 @@ class TorchOriginal:
 
         tensors = (self._tensors(feeds) for feeds in inputs)
         first = next(tensors)
-        flips = flipping_inputs(self._module, first, tensors, self._source_root)
+        flips = flipping_inputs(self._module, first, tensors, self.source_root)
         return {line: place + 1 for line, place in flips.items()}
 
     def first_change(self, feeds: Feeds) -> Finding | None:
         """Return N303 for the first operation that differs between two runs; None if none does."""
         from convkit.models.sources.steadiness import unsteady_finding
 
-        return unsteady_finding(self._module, self._tensors(feeds), self._source_root)
+        return unsteady_finding(self._module, self._tensors(feeds), self.source_root)
 
     def nan_origin(self, feeds: Feeds) -> "NanOrigin | None":
         """Return where NaN begins on these inputs, which the model accepts."""
         from convkit.models.sources.nan_origin import nan_origin
 
-        return nan_origin(self._module, self._tensors(feeds), self._source_root)
+        return nan_origin(self._module, self._tensors(feeds), self.source_root)
 
     def literal_size(self, feeds: Feeds, sizes: Sizes) -> Finding | None:
         """Return C106 for a number in the model's code that stands for an axis's size."""
         from convkit.models.sources.literal_sizes import literal_size
 
-        return literal_size(self._module, self._tensors(feeds), sizes, self._source_root)
+        return literal_size(self._module, self._tensors(feeds), sizes, self.source_root)
 
     def _tensors(self, feeds: Feeds) -> tuple["torch.Tensor", ...]:
         from convkit.models.sources.torch_dtypes import to_tensor

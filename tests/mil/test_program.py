@@ -207,7 +207,7 @@ UNSOUND: dict[Callable[[Path], None], str] = {
     with_another_description: (
         "the description names b, product; the program takes a and gives product"
     ),
-    with_an_image: "the input a is an image; the evaluator takes arrays",
+    with_an_image: "the input a is an image; the evaluator takes arrays, and images in color",
     as_a_neural_network: "holds a neural network, not an ML program",
     as_a_pipeline: "holds a pipeline, not an ML program",
 }

@@ -205,7 +205,33 @@ OF_A_TARGET: dict[str, list[tuple[str, Any]]] = {
         ("minimum", "iOS17"),
         ("shapes", "enumerated"),
         ("compression", {"weights": "int8"}),
+        ("states", True),
+        ("images", True),
     ],
+}
+# What a target's key needs in the recipe, and the targets that such a recipe may have.
+_STATE = {"dtype": "float32", "shape": [1, 2]}
+KEEPS = {
+    "inputs": [*recipe().dump()["inputs"], {"name": "state", **_STATE}],
+    "outputs": [*recipe().dump()["outputs"], {"name": "state_out", **_STATE}],
+    "steps": {"feeds": {"state_out": "state"}},
+}
+SEES = {
+    "axes": {},
+    "inputs": [
+        {
+            "name": "image",
+            "dtype": "uint8",
+            "shape": [1, 8, 8, 3],
+            "sample": {"image": [0, 255]},
+            "preprocess": {
+                "fuse": True,
+                "image": {"scale": "1/255"},
+                "processor": {"config": {"image_processor_type": "ViTImageProcessor"}},
+            },
+        }
+    ],
+    "outputs": [{"name": "y", "dtype": "float32", "shape": [1, 4]}],
 }
 
 
@@ -232,10 +258,12 @@ def test_no_key_of_a_recipe_changes_without_another_outcome_s_key(key):
     [(target, key, value) for target, listed in OF_A_TARGET.items() for key, value in listed],
 )
 def test_no_key_of_a_target_changes_without_another_outcome_s_key(target, key, value):
-    targets = TARGETS if key != "package" else {"ort": ORT}  # few runtimes have empty caches
+    few = {"package": "ort", "states": "program", "images": "program"}.get(key)
+    targets = {few: TARGETS[few]} if few else TARGETS  # what few runtimes have
     other = targets | {target: targets[target] | {key: value}}
     # Without an evaluation, a target has no limit of its own; a package generates text.
-    base = {"max_rise": PERPLEXITY, "package": GENERATES}.get(key, CHANGES["evaluate"])
+    needed = {"max_rise": PERPLEXITY, "package": GENERATES, "states": KEEPS, "images": SEES}
+    base = needed.get(key, CHANGES["evaluate"])
     assert decides(recipe(targets=targets, **base)) != decides(recipe(targets=other, **base))
 
 

@@ -177,3 +177,129 @@ def test_a_state_that_nothing_carries_is_refused(tmp_path):
     content["join"][0]["feeds"] = {"step.next_hidden": "step.hidden", "step.next_cell": "step.cell"}
     with pytest.raises(RecipeError, match="'context'"):
         errors_of(tmp_path, content)
+
+
+def test_layers_that_all_get_one_layer_s_cross_attention_are_named(tmp_path):
+    content = tiny("t5")
+    inputs = content["join"][1]["calls"][0]["inputs"]
+    del inputs["cross_*"]
+    inputs |= {"cross_0_*": "encoder.cross_0_*", "cross_1_*": "encoder.cross_0_*"}
+    [finding] = errors_of(tmp_path, content)
+    assert finding.code == "C511"
+    assert "'cross_1_key', which gets 'encoder.cross_0_key'" in finding.message
+
+
+SAMPLE = "scheduler.sample"
+
+
+@pytest.mark.parametrize(
+    ("feeds", "told"),
+    [
+        pytest.param({SAMPLE: ["unet.latents"]}, "nothing carries 'scheduler.sample'", id="lacks"),
+        pytest.param(
+            {"unet.prediction": ["unet.latents"], SAMPLE: ["scheduler.latents"]},
+            "'unet.latents' gets 'unet.prediction' of the pass before instead of",
+            id="other",
+            marks=pytest.mark.thorough,
+        ),
+    ],
+)
+def test_a_loop_that_carries_the_wrong_value_is_named(feeds, told, tmp_path):
+    content = tiny("diffusion")
+    content["join"][1]["feeds"] = feeds
+    [finding] = errors_of(tmp_path, content)
+    assert finding.code == "C541"
+    assert told in finding.message
+
+
+def wrapped(file, part, forward):
+    """Return an edit of diffusion.py or rt_detr.py: a part behind another forward."""
+    old = f"    return {part}\n"
+    lines = f"    class Wrapped(type(made)):\n        {forward}\n    made.__class__ = Wrapped\n"
+    return (file, old, f"    made = {part}\n{lines}    return made\n")
+
+
+ENCODED = "hidden = self.encoder(input_ids=input_ids).last_hidden_state"
+EARLIER = "hidden = self.encoder(input_ids=input_ids, output_hidden_states=True).hidden_states[-2]"
+USED = "past_key_values=caches, use_cache=True"
+LENGTH = "past[0][0].shape[2]"
+LATE = f"{USED}, position_ids=({LENGTH} + ({LENGTH} > 0)) * torch.ones_like(token)"
+SEEN = "found = self.backbone(pixel_values, everywhere)"
+NORMALIZED = "found = self.backbone((pixel_values - 0.5) / 0.25, everywhere)"
+FEATURES = "self.projector(features)"
+
+
+@pytest.mark.parametrize(
+    ("name", "edit", "module", "told"),
+    [
+        pytest.param(
+            "t5",
+            ("t5.py", ENCODED, EARLIER),
+            "cross.0.k",
+            "they are the input of 't5.encoder.block.1.layer.0.layer_norm' in the original",
+            id="cross-attention to the wrong encoder output",
+        ),
+        pytest.param(
+            "whisper",
+            ("whisper_parts.py", f"{USED}\n        ).last", f"{LATE}\n        ).last"),
+            "decoder.embed_positions",
+            "from call 2 on",
+            id="positions off by one from the second step on",
+        ),
+        pytest.param(
+            "diffusion",
+            ("diffusion.py", "context, timesteps[here])", "context, timesteps.flip(0)[here])"),
+            None,
+            "along axis 0 the order is reversed",
+            id="timesteps in the wrong order",
+        ),
+        pytest.param(
+            "diffusion",
+            wrapped(
+                "diffusion.py",
+                "_Whole(width, words).vae",
+                "def forward(self, latents): return super().forward(latents * _SCALE)",
+            ),
+            "enter",
+            "they are the output of 'scheduler' in the original",
+            id="latents not scaled",
+            marks=pytest.mark.thorough,
+        ),
+        pytest.param(
+            "rt-detr",
+            ("rt_detr.py", SEEN, NORMALIZED),
+            "backbone.model.embedder.embedder.0.convolution",
+            "multiplied by 4, plus -2",
+            id="mean and scale applied twice",
+        ),
+        pytest.param(
+            "vision-language",
+            ("vision_language.py", FEATURES, "self.projector(features.flip(1))"),
+            "projector.linear_1",
+            "along axis 1 the order is reversed",
+            id="patches in the wrong order",
+            marks=pytest.mark.thorough,
+        ),
+        pytest.param(
+            "clip",
+            ("clip.py", "pixel_values=pixel_values)", "pixel_values=pixel_values.flip(1))"),
+            "tower.embeddings",
+            "along axis 1 the order is reversed",
+            id="red and blue exchanged",
+        ),
+    ],
+)
+def test_the_first_place_where_a_part_s_code_departs_is_named(name, edit, module, told, tmp_path):
+    [finding] = errors_of(tmp_path, tiny(name), [edit])
+    assert finding.code == "C540"
+    assert finding.place.module == module
+    assert told in finding.message
+    assert finding.evidence["after"] < 1e-3 < finding.evidence["before"]
+
+
+def test_a_difference_after_the_last_common_module_is_narrowed_down(tmp_path):
+    edit = ("clip.py", "image_embeds.t() * self.scale.exp()", "image_embeds.t() * self.scale")
+    [finding] = errors_of(tmp_path, tiny("clip"), [edit])
+    assert finding.code == "C510"
+    assert "made in 'similarity', or after 'projection' of part 'text'" in finding.message
+    assert "'logits_per_text': it is scaled by 0.18" in finding.message

@@ -12,17 +12,20 @@ from convkit.models.contract_check import check_contract
 from convkit.models.exporters.axis_lines import with_lines
 from convkit.models.exporters.job import UnexportableError
 from convkit.models.sources.blame import blame
+from convkit.models.sources.contract_module import ContractModule
 from convkit.models.sources.prepared import Prepared, Unfit, prepare
 from convkit.precision.decision import with_decision
 from convkit.precision.pattern_findings import unmatched_findings
 from convkit.precision.patterns import unmatched_patterns
 from convkit.runtimes.coreml.constants import write_constants
 from convkit.runtimes.coreml.conversion import Conversion, Converted, convert
+from convkit.runtimes.coreml.images import ImageModule, images_of, write_images
 from convkit.runtimes.coreml.metadata import write_metadata
 from convkit.runtimes.coreml.options import ProgramOptions
 from convkit.runtimes.coreml.session import MODEL_FILE, EvaluatedProgram
 from convkit.runtimes.coreml.shapes import served_contract
 from convkit.runtimes.coreml.sidecars import write_modules
+from convkit.runtimes.coreml.states import State, StatefulModule, states_of, write_states
 from convkit.stages.built_files import check_carried, finish_build, refused
 from convkit.tensors import Contract
 from convkit.worker.context import Context, StageFailedError
@@ -96,13 +99,28 @@ def _build(
     low = request.precision if isinstance(request.precision, LowPrecision) else None
     context.progress("converting to an ML program", done=0.3)
     root = prepared.loaded.source_root
+    module: ContractModule | ImageModule | StatefulModule = prepared.module
+    examples = prepared.probe.inputs
+    images = images_of(request.contract) if options.images else ()
+    states: tuple[State, ...] = ()
+    if images:
+        module = ImageModule(prepared.module, images)
+        examples = module.examples(examples)
+    if options.states:
+        assert request.steps is not None  # the target says so
+        states = states_of(request.contract, request.steps)
+        held = {state.input_at for state in states}
+        module = StatefulModule(module, states)
+        examples = tuple(each for place, each in enumerate(examples) if place not in held)
     conversion = Conversion(
-        prepared.module,
-        prepared.probe.inputs,
+        module,
+        examples,
         options.minimum,
         options.shapes,
         precision=low,
         root=root,
+        states=states,
+        images=images,
     )
     try:
         converted = convert(conversion)
@@ -121,6 +139,10 @@ def _build(
         context.progress("compressing the weights", done=0.6)
         model = compress(model, converted.program, options.compression, converted.modules)
     write_metadata(model, request.contract)
+    if states:
+        write_states(model, states)
+    if images:
+        write_images(model, images)
     package = context.output / MODEL_FILE
     model.save(str(package))
     make_canonical(package)

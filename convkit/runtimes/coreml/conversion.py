@@ -11,12 +11,14 @@ from convkit.mil.program import Program, program_of
 from convkit.models.exporters.dynamic_trace import innermost
 from convkit.models.exporters.job import WRAPPER
 from convkit.runtimes.coreml.constants import LargeConstant, recording_pipeline
+from convkit.runtimes.coreml.images import ImageModule, with_image_types
 from convkit.runtimes.coreml.operators import register_missing_operators
 from convkit.runtimes.coreml.options import Shapes
 from convkit.runtimes.coreml.origins import failed_node, origin_of
 from convkit.runtimes.coreml.passes import exact_pipeline
 from convkit.runtimes.coreml.selection import selector
 from convkit.runtimes.coreml.shapes import input_types, output_types
+from convkit.runtimes.coreml.states import State, StatefulModule, state_types
 from convkit.runtimes.coreml.trace import Traced, simplified, traced
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import LowPrecision
@@ -31,15 +33,18 @@ _MOST_SIMPLIFIED = 8
 @dataclasses.dataclass(frozen=True)
 class Conversion:
     """A module to convert, accepted inputs, and options. `minimum` is a deployment target; no
-    precision: float32. `root` is the folder of the model's own source files.
+    precision: float32. `root` is the folder of the model's own source files. `states` are those of
+    a StatefulModule, `images` the inputs of ImageType.
     """
 
-    module: "ContractModule"
+    module: "ContractModule | ImageModule | StatefulModule"
     examples: tuple[torch.Tensor, ...]
     minimum: str = "iOS17"
     shapes: Shapes = "range"
     precision: LowPrecision | None = None
     root: str | None = None
+    states: tuple[State, ...] = ()
+    images: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,10 +130,11 @@ def _converted(conversion: Conversion, source: Traced) -> Converted:
     model = ct.convert(
         source.program,
         convert_to="mlprogram",
-        inputs=input_types(contract, conversion.shapes),
+        inputs=with_image_types(input_types(contract, conversion.shapes), conversion.images),
         outputs=output_types(contract),
         minimum_deployment_target=getattr(ct.target, conversion.minimum),
         skip_model_load=True,
+        states=state_types(conversion.module, conversion.states) or None,
         **options,
     )
     held = model._mil_program  # noqa: SLF001 - what coremltools' own tools read; a saved package forgets modules

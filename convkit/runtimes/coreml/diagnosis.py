@@ -100,7 +100,8 @@ class ProgramDiagnosis:
         return [self._lost(case, flattened[0], is_error=constant_output)] if flattened else []
 
     def _perform(self, feeds: Feeds) -> dict[str, StepTrace]:
-        types = {feature.name: feature.dtype for feature in self._program.inputs}
+        features = (*self._program.inputs, *self._program.states)
+        types = {feature.name: feature.dtype for feature in features}
         served = {
             name: as_served(array, types[name]) for name, array in feeds.items() if name in types
         }

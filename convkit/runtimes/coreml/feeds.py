@@ -13,7 +13,10 @@ def as_served(array: np.ndarray, dtype: str | None) -> np.ndarray:
     """
     if dtype is None or array.dtype == np.dtype(dtype):
         return array
-    served = array.astype(dtype)
+    with np.errstate(
+        over="ignore"
+    ):  # a state is stored in float16, where large values are infinite
+        served = array.astype(dtype)
     if array.dtype.kind in "iu" and not np.array_equal(served, array):
         raise UnservableError(
             f"values up to {np.abs(array).max()} do not fit into {dtype}, the package's type"

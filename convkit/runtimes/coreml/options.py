@@ -20,9 +20,12 @@ class CompressionOptions:
 @dataclasses.dataclass(frozen=True)
 class ProgramOptions:
     """`minimum` is a deployment target (iOS17); `shapes` selects how variable sizes are
-    declared.
+    declared. `states`: what steps feeds back stays in the program. `images`: images that the
+    program normalizes are of Core ML's ImageType.
     """
 
     minimum: str
     shapes: Shapes
     compression: CompressionOptions | None = None
+    states: bool = False
+    images: bool = False

@@ -14,9 +14,11 @@ from convkit.mil.evaluator import Evaluation, Evaluator
 from convkit.mil.program import Feature, Program, load_program
 from convkit.models.contract_check import CONTRACT_KEY, UNKNOWN_DIMENSION, UNKNOWN_RANK
 from convkit.runtimes.coreml.feeds import UnservableError, as_served
+from convkit.runtimes.coreml.images import as_picture, as_pixels, read_images, with_decoded_images
 from convkit.runtimes.coreml.metadata import read_metadata
 from convkit.runtimes.coreml.shapes import served_contract
 from convkit.runtimes.coreml.sidecars import read_modules
+from convkit.runtimes.coreml.states import read_states, with_states
 from convkit.tensors import Contract, Dimension, TensorSpec
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import Device, Fallback
@@ -40,12 +42,21 @@ class EvaluatedProgram:
         self._evaluator = Evaluator(self.program, self.modules)
         self._texts = read_metadata(package)
         self._types = _declared_types(self._texts)
+        try:
+            self.states = read_states(self._texts)
+            made_images = read_images(self._texts)
+        except (ValueError, CodecError) as error:
+            raise ModelRefusedError(f"{package}: damaged metadata: {error}") from error
+        # Only those that the package declares as images, too.
+        declared = {feature.name for feature in self.program.inputs if feature.is_image}
+        self.images = tuple(name for name in made_images if name in declared)
 
     def contract(self) -> Contract:
         """Return names, order, types and shapes as declared by the package; variable sizes have no
         names there.
         """
-        return stated_contract(self.program)
+        stated = with_decoded_images(stated_contract(self.program), self.images)
+        return with_states(stated, self.states, self.program.states)
 
     def metadata(self) -> Mapping[str, str]:
         """Return the package's metadata strings."""
@@ -53,7 +64,9 @@ class EvaluatedProgram:
 
     def evaluate(self, feeds: Mapping[str, np.ndarray]) -> Evaluation:
         """Evaluate on inputs in the contract's types; raises RunFailedError."""
-        types = {feature.name: feature.dtype for feature in self.program.inputs}
+        feeds = self.as_program_takes(feeds)
+        features = (*self.program.inputs, *self.program.states)
+        types = {feature.name: feature.dtype for feature in features}
         for feature in self.program.inputs:
             shape = feeds[feature.name].shape if feature.name in feeds else None
             if feature.choices and shape is not None and shape not in feature.choices:
@@ -69,7 +82,19 @@ class EvaluatedProgram:
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return every output by name, in the contract's types; raises RunFailedError."""
-        return as_declared(self.evaluate(feeds).outputs, self._types)
+        found = self.evaluate(feeds)
+        kept = {each.output: found.states[each.name].astype(each.dtype) for each in self.states}
+        return as_declared({**found.outputs, **kept}, self._types)
+
+    def as_program_takes(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return feeds of the recipe's contract as the program gets them: images as their pixels,
+        and states under their own names.
+        """
+        names = {each.input: each.name for each in self.states}
+        return {
+            names.get(name, name): as_pixels(array) if name in self.images else array
+            for name, array in feeds.items()
+        }
 
     def fallbacks(self) -> tuple[Fallback, ...]:
         """Return an empty tuple: the evaluator has no other device."""
@@ -112,10 +137,24 @@ class PredictedProgram:
 
     def _predict(self, model: Any, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:  # noqa: ANN401
         types = {feature.name: feature.dtype for feature in self._like.program.inputs}
+        held = {each.input: each for each in self._like.states}
         try:
-            outputs = model.predict(
-                {name: as_served(array, types.get(name)) for name, array in feeds.items()}
-            )
+            given = {
+                name: as_picture(array)
+                if name in self._like.images
+                else as_served(array, types.get(name))
+                for name, array in feeds.items()
+                if name not in held
+            }
+            if not held:
+                outputs = model.predict(given)
+            else:
+                state = model.make_state()
+                for name, each in held.items():
+                    state.write_state(each.name, as_served(feeds[name], "float16"))
+                outputs = model.predict(given, state=state)
+                for each in held.values():
+                    outputs[each.output] = state.read_state(each.name).astype(each.dtype)
         except (UnservableError, RuntimeError, ValueError, TypeError) as error:
             raise RunFailedError(str(error)) from error
         return as_declared(outputs, _declared_types(self.metadata()))

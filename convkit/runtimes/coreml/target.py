@@ -7,10 +7,13 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from convkit.recipe.consistency import Fault, FaultsError, dimensions, mapping
+from convkit.recipe.fields import Switch
 from convkit.recipe.precision import MixedPrecision, Precision, QuantizedPrecision
 from convkit.recipe.targets import BaseTarget
 from convkit.runtimes.coreml.options import CompressionOptions, ProgramOptions
 from convkit.runtimes.coreml.target_compression import Compression
+from convkit.runtimes.coreml.target_images import image_faults
+from convkit.runtimes.coreml.target_states import state_faults
 from convkit.worker.protocol import StageKind
 
 # The oldest systems that run ML programs, and newer ones that support more operations.
@@ -39,6 +42,7 @@ DeploymentTarget = Literal[
 # these systems and later.
 _MOST_SHAPES = 128
 _ENUMERATES_SEVERAL = ("iOS18", "macOS15", "watchOS11", "tvOS18", "visionOS2")
+_HAS_STATES = _ENUMERATES_SEVERAL  # of the same year
 
 
 class CoreMLTarget(BaseTarget):
@@ -57,6 +61,20 @@ class CoreMLTarget(BaseTarget):
     )
     compression: Compression | None = Field(
         None, description="how the weights are stored", examples=[{"weights": "int8"}]
+    )
+    images: Switch = Field(
+        default=False,
+        description=(
+            "take images that the model normalizes (preprocess.fuse) as Core ML's ImageType, as"
+            " apps have them, instead of arrays"
+        ),
+    )
+    states: Switch = Field(
+        default=False,
+        description=(
+            "keep what steps feeds back inside the model between calls (iOS 18), in float16,"
+            " instead of as outputs and inputs"
+        ),
     )
 
     @field_validator("precision")
@@ -105,7 +123,14 @@ class CoreMLTarget(BaseTarget):
             self.minimum,
             self.shapes,
             CompressionOptions(**compression.model_dump()) if compression is not None else None,
+            self.states,
+            self.images,
         )
+
+    @property
+    def builds_with_steps(self) -> bool:
+        """True if the build must know which outputs feed which inputs."""
+        return self.states
 
     def packages(self, stage: StageKind, *, stand_in: bool) -> tuple[str, ...]:
         """Return one environment's packages: converting and evaluating need the same ones."""
@@ -131,6 +156,11 @@ class CoreMLTarget(BaseTarget):
             )
             yield Fault((*place, "runtime"), message)
         yield from _empty_faults(place, recipe)
+        if target.get("images") is True:
+            yield from image_faults(place, recipe)
+        if target.get("states") is True:
+            known = target.get("minimum", "iOS17") in _HAS_STATES
+            yield from state_faults(place, recipe, known=known)
         if target.get("shapes") == "enumerated":
             yield from _shape_faults(place, target, recipe)
 

@@ -102,12 +102,18 @@ class BuiltPackage:
             self._evaluated.program, self._evaluated.modules, read_constants(self._path.parent), low
         )
         if (lost := first_lost(cases)) is not None:
-            return diagnosis.diagnose(lost, verification.feeds(lost))
+            return diagnosis.diagnose(
+                lost, self._evaluated.as_program_takes(verification.feeds(lost))
+            )
         if (off := first_divergent_case(cases, collapsed)) is None:
             return diagnosis.harmless()
         return [
             *diagnosis.harmless(),
-            *diagnosis.collapse(off, verification.feeds(off), constant_output=bool(collapsed)),
+            *diagnosis.collapse(
+                off,
+                self._evaluated.as_program_takes(verification.feeds(off)),
+                constant_output=bool(collapsed),
+            ),
         ]
 
     def _by_units(self, cases: Sequence[CaseMetrics], verification: BuiltModel) -> list[Finding]:

@@ -1,0 +1,330 @@
+"""Where the parts' code departs from the original's: the first module that gets or returns other
+values in the parts than in the whole, although everything before it agrees.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from convkit.cases.case import Feeds
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.joined.flow import calls_of
+from convkit.localize.likeness import how_different, is_near
+from convkit.models.sources.torch_dtypes import to_array
+from convkit.stages.join_modules import (
+    Member,
+    Passed,
+    Record,
+    Side,
+    aligned,
+    distance,
+    members,
+    recorded,
+)
+from convkit.stages.join_original import JoinedOriginal
+from convkit.stages.original import TorchOriginal
+from convkit.worker.sessions import RunFailedError
+
+# Values inside a model count as different from this share of what counts for its outputs: a layer
+# may damp a difference.
+_INSIDE = 0.1
+# Departures that are corrected one after the other until the outputs agree. A mistake that is in
+# every layer has as many.
+_MOST_PLACES = 16
+# Two arrays that agree to this fraction of their RMS are the same values, summed otherwise.
+_SAME = 1e-4
+
+
+class Case(Protocol):
+    """One case of the whole, as `join_agreement` reads it."""
+
+    @property
+    def feeds(self) -> Feeds:
+        """The inputs of the whole."""
+        ...
+
+    @property
+    def expected(self) -> Feeds:
+        """The outputs of the whole."""
+        ...
+
+    def error(self, found: Feeds) -> float:
+        """Return how far outputs are off."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Departure:
+    """The first place where the parts differ, and the other ones if correcting it is not enough.
+
+    `how` says how its values differ, `after` is what is left of the outputs' error once all places
+    have the original's values.
+    """
+
+    member: Member
+    side: Side
+    source: str | None
+    call: int
+    how: str
+    others: tuple[str, ...]
+    after: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Behind:
+    """No module differs: what makes the difference comes after `last`, a module of `part`, or in
+    the parts `without` such modules. `how` says how the outputs differ.
+    """
+
+    part: str
+    last: str
+    without: tuple[str, ...]
+    how: str
+
+
+def first_departure(
+    joined: JoinedOriginal,
+    whole: TorchOriginal,
+    cases: Sequence[Case],
+    limit: float,
+    allowed: float,
+) -> Departure | Behind | None:
+    """Return where the parts depart from the whole. With the original's values there, the outputs
+    are within `allowed` in every case. None if the modules do not show it.
+    """
+    found = members(joined.modules, whole.module)
+    try:
+        runs = [_Compared(joined, whole, found, case) for case in cases]
+        return _search(runs, limit * _INSIDE, allowed)
+    except (MemoryError, RunFailedError):
+        return None  # too large to record, or the original's values fit nowhere
+
+
+def _search(runs: "Sequence[_Compared]", limit: float, allowed: float) -> Departure | Behind | None:
+    first = runs[0]
+    places: list[_Place] = []
+    _, record = first.run(())
+    while len(places) < _MOST_PLACES:
+        place = first.first_difference(record, limit, places)
+        if place is None:
+            return None if places else first.behind(record)
+        places.append(place)
+        error, record = first.run(places)
+        after = max([error, *(each.run(places)[0] for each in runs[1:])])
+        if after <= allowed:
+            return _departure(first, places, after)
+    return None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """Calls of modules that are one in the whole: what they pass, and the first that differs."""
+
+    key: tuple[int, Side]
+    passed: tuple[Passed, ...]
+    wanted: tuple[tuple[torch.Tensor, ...], ...]
+    number: int
+
+    @property
+    def first(self) -> Passed:
+        return self.passed[self.number]
+
+
+class _Compared:
+    """One case, run by the whole and, as often as wanted, by the parts."""
+
+    def __init__(
+        self, joined: JoinedOriginal, whole: TorchOriginal, found: Sequence[Member], case: Case
+    ) -> None:
+        self._joined = joined
+        self._case = case
+        self._roots = joined.source_roots
+        self._shared = {each.part for each in found}
+        self._hooked = [(each.module, id(each.other), each) for each in found]
+        others = {id(each.other): each.other for each in found}
+        self.paths = {id(each.other): each.other_path for each in found}
+        with recorded([(other, key, None) for key, other in others.items()]) as self.whole:
+            whole.run(case.feeds)
+
+    def run(self, places: "Sequence[_Place]") -> tuple[float, Record]:
+        """Run the parts with the whole's values at `places`; return the outputs' error."""
+        keys = {place.key for place in places}
+        aligned_at: dict[tuple[int, Side], Sequence[tuple[torch.Tensor, ...]]] = {}
+
+        def wanted(key: tuple[int, Side], number: int) -> Sequence[torch.Tensor] | None:
+            known = aligned_at.get(key)
+            return known[number] if known is not None and number < len(known) else None
+
+        if keys:
+            # How the whole's values are divided among the calls depends on the case's sizes.
+            with recorded(self._hooked) as plain:
+                self._joined.run(self._case.feeds)
+            for key in keys:
+                if (found := aligned(plain.get(key, ()), self.whole.get(key, ()))) is None:
+                    return float("inf"), {}
+                aligned_at[key] = found
+        with recorded(self._hooked, roots=self._roots, replace=wanted) as record:
+            self._outputs = self._joined.run(self._case.feeds)
+        return self._case.error(self._outputs), record
+
+    def behind(self, record: Record) -> Behind | None:
+        """Return what the last run says if no module in it differs."""
+        last = max(
+            (each for calls in record.values() for each in calls),
+            key=lambda each: each.order,
+            default=None,
+        )
+        if last is None or last.member is None:
+            return None
+        called = dict.fromkeys(call.part for call in calls_of(self._joined.wiring.flow))
+        texts = []
+        for name, expected in self._case.expected.items():
+            found = self._outputs[name]
+            if found.shape == expected.shape and (text := _likeness(found, expected)):
+                texts.append(f"{name!r}: {text}")
+        return Behind(
+            last.member.part,
+            last.member.path,
+            tuple(name for name in called if name not in self._shared),
+            "; ".join(texts),
+        )
+
+    def first_difference(
+        self, record: Record, limit: float, known: "Sequence[_Place]"
+    ) -> _Place | None:
+        """Return where the run of the parts first differs from the whole, in the order of calls."""
+        places = []
+        for key in record.keys() - {place.key for place in known}:
+            passed = record[key]
+            wanted = aligned(passed, self.whole.get(key, ()))
+            for number, (one, other) in enumerate(zip(passed, wanted or (), strict=False)):
+                if not distance(one.tensors, other) <= limit:
+                    assert wanted is not None
+                    places.append(_Place(key, tuple(passed), tuple(wanted), number))
+                    break
+        return min(places, key=lambda place: place.first.order, default=None)
+
+
+def departure_finding(
+    found: Departure, difference: str, before: float, output: str, case: str
+) -> Finding:
+    """Return C540; `difference` and `before` say how far `output` is off in a case."""
+    member = found.member
+    verb = "gets" if found.side == "input" else "returns"
+    when = f", from call {found.call + 1} on," if found.call else ""
+    how = f": {found.how}" if found.how else ""
+    more = ""
+    if count := len(found.others):
+        more = f". {count} later place{'s differ' if count > 1 else ' differs'}, too:"
+        more += f" {found.others[0]}{', ...' if count > 1 else ''}"
+    other = f"{member.other_path!r} of the original" if member.other_path else "the original"
+    return Finding(
+        "C540",
+        f"{_module(member)}{when} {verb} other values than {other}, although everything"
+        f" before it agrees{how}{more}. {difference} in case {case!r}; with the"
+        " original's values there, the joined parts agree with it",
+        Place(tensor=output, module=member.path or None, source=found.source, case=case),
+        {
+            "proven": True,
+            "before": before,
+            "after": found.after,
+            "part": member.part,
+            "side": found.side,
+            "others": list(found.others),
+        },
+        Remedy(f"Compare the code that leads to {_module(member)} with the original's."),
+    )
+
+
+def behind_text(found: Behind) -> str:
+    """Say where the difference must come from if no module shows it."""
+    how = f" ({found.how})" if found.how else ""
+    where = f"after {found.last!r} of part {found.part!r}"
+    if found.without:
+        where = f"in {' or '.join(map(repr, found.without))}, or {where}"
+    return (
+        f". Every module that the parts have in common with the original gets and returns the same"
+        f" values, so the difference is made {where}{how}"
+    )
+
+
+def _departure(run: _Compared, places: Sequence[_Place], after: float) -> Departure:
+    first, *others = places
+    member = first.first.member
+    assert member is not None
+    return Departure(
+        member,
+        first.key[1],
+        first.first.source,
+        first.number,
+        _how(first, run),
+        tuple(_name(place) for place in others),
+        after,
+    )
+
+
+def _name(place: _Place) -> str:
+    member = place.first.member
+    assert member is not None
+    return f"the {place.key[1]} of {_module(member)}"
+
+
+def _module(member: Member) -> str:
+    name = repr(member.path) if member.path else "the root module"
+    return f"{name} of part {member.part!r}"
+
+
+def _how(place: _Place, run: _Compared) -> str:
+    """Say how the values differ; an empty text if they are just others."""
+    slot = next(
+        index
+        for index, (one, other) in enumerate(
+            zip(place.first.tensors, place.wanted[place.number], strict=True)
+        )
+        if distance([one], [other])
+    )
+    found, wanted = (
+        _joined([to_array(call[slot]) for call in calls])
+        for calls in ([each.tensors for each in place.passed], place.wanted)
+    )
+    own = to_array(place.first.tensors[slot])
+    if (same := _same_elsewhere(own, place.key, run)) is not None:
+        return same
+    return _likeness(found, wanted)
+
+
+def _likeness(found: np.ndarray, wanted: np.ndarray) -> str:
+    """Say how values differ; an empty text if no rule is seen."""
+    own, other = found.astype(np.float64), wanted.astype(np.float64)
+    likeness = how_different(own, other)
+    if likeness is not None and likeness.kind not in ("noise", "other", "rounded"):
+        return likeness.text
+    return _affine(own, other)
+
+
+def _joined(calls: Sequence[np.ndarray]) -> np.ndarray:
+    """Return all calls' values, with an axis for the calls if there are several of one shape."""
+    alike = len(calls) > 1 and len({each.shape for each in calls}) == 1
+    return np.stack(calls) if alike else calls[-1]
+
+
+def _same_elsewhere(own: np.ndarray, key: tuple[int, Side], run: _Compared) -> str | None:
+    """Say which other values of the original these are, if they are any."""
+    for (module, side), calls in run.whole.items():
+        for call in calls if (module, side) != key else ():
+            for tensor in call.tensors:
+                if own.size > 1 and is_near(own, to_array(tensor), _SAME):
+                    return f"they are the {side} of {run.paths[module]!r} in the original"
+    return None
+
+
+def _affine(found: np.ndarray, wanted: np.ndarray) -> str:
+    if wanted.size < 3 or not np.isfinite(found).all() or not wanted.std():
+        return ""
+    factor, offset = np.polyfit(wanted.ravel(), found.ravel(), 1)
+    if not is_near(found, factor * wanted + offset, _SAME):
+        return ""
+    return f"they are the original's, multiplied by {factor:.4g}, plus {offset:.4g}"
