@@ -114,6 +114,15 @@ FUNCTIONS: dict[str, Build] = {
     "the square root": _single("Sqrt"),
     "the square": _steps(("Mul", "x", "x", "y")),
     "the absolute value": _single("Abs"),
+    "the floor": _single("Floor"),
+    "the ceiling": _single("Ceil"),
+    "the nearest whole number": _single("Round"),
+    "the whole number nearer to zero": _steps(
+        ("Abs", "x", "", "a"),
+        ("Floor", "a", "", "b"),
+        ("Sign", "x", "", "c"),
+        ("Mul", "b", "c", "y"),
+    ),
     "the exponential": _single("Exp"),
     "the logarithm": _single("Log"),
 }
@@ -124,7 +133,7 @@ def activations(region: Region) -> Iterator[Rewrite]:
 
     Only if the graph's result is one of them too, so that both have names.
     """
-    found = _computed(region.graph, region.target, region)
+    found = region.computed(region.graph)
     if found is None or found.dtype != np.float32:
         return
     for name, values in region.feeds.items():

@@ -49,6 +49,13 @@ class Region:
             return math.inf
         return relative_error(found[self.target], self.expected) if found else math.inf
 
+    def computed(self, graph: Graph) -> np.ndarray | None:
+        """Return the target as a rewritten graph computes it; None if it cannot be computed."""
+        try:
+            return graph.run([self.target], self.feeds)[self.target]
+        except (PieceFailedError, KeyError):
+            return None
+
     @property
     def nodes(self) -> list[int]:
         """The graph's nodes of the region, in order."""
