@@ -24,7 +24,7 @@ from convkit.localize.matching import (
     sketch,
     worst_output_error,
 )
-from convkit.localize.original import Recording
+from convkit.localize.original import VIEWS, Recording
 from convkit.localize.parting import FLOOR, REMAINS, Parting
 
 # An error up to this multiple of the effect of changing the inputs' last bit is attributed to
@@ -42,10 +42,8 @@ _VALUELESS = ("Shape", "Size")
 _ALIKE = 0.9
 # Among several faults: values tried as the first; how many must match again below, and surely do.
 _SEVERAL, _RESTORED, _CERTAIN = 8, 2, 5
-VIEWS = (
-    *("view", "_unsafe_view", "reshape", "clone", "expand", "transpose", "permute", "t", "alias"),
-    *("unsqueeze", "squeeze", "slice", "select", "detach", "_to_copy", "contiguous", "split"),
-)
+# Operations that a graph may lack in a row, and how many values before them are tried.
+_STEPS_BACK, _EARLIER = 6, 2
 
 
 class Divergence:
@@ -324,7 +322,19 @@ class Divergence:
             if name not in self.found or self.found[name].dtype.kind == kind
         ]
         tried = {name for name, _ in chosen}
-        return [*chosen, *((name, plain) for name in near[:4] if name not in tried)]
+        # If the graph lacks a step, its readers get the value before it instead.
+        sources = self._recording.sources(value, _STEPS_BACK)
+        before = [
+            (sources.index(match.value), name)
+            for name, match in known.items()
+            if match.value in sources and name in self._graph.producers
+        ]
+        earlier = [
+            (name, likeliest_layout(expected, self.found[name]))
+            for _, name in sorted(before)
+            if self.found[name].size == expected.size
+        ][:_EARLIER]
+        return [*chosen, *((name, plain) for name in near[:4] if name not in tried), *earlier]
 
     def _frontier(self, known: Mapping[str, Match]) -> list[str]:
         """Return the first unmatched values that lead to no known one: those computed from known

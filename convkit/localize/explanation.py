@@ -12,6 +12,7 @@ from convkit.localize import insertions, numbers, rewrites
 from convkit.localize.activations import activations
 from convkit.localize.edits import Rewrite
 from convkit.localize.isolation import Report, spent, survived
+from convkit.localize.left_out import left_out
 from convkit.localize.masking import masks
 from convkit.localize.normalizing import normalizations
 from convkit.localize.parting import FLOOR
@@ -38,10 +39,11 @@ CANDIDATES: dict[str, Candidates] = {
     "reductions": reductions,
     "normalizations": normalizations,
     "at end": insertions.at_end,
+    "left out": left_out,
     "inside": insertions.inside,
 }
 # Those that are quick enough to try at each value within a place that nothing explains.
-QUICK = ("activations", "rotary", "attributes", "fractions", "masks", "at end")
+QUICK = ("activations", "rotary", "attributes", "fractions", "masks", "at end", "left out")
 # The share of the error that may remain.
 _REMAINS = 0.01
 # Nodes. A larger region is a part of the model, not a place.

@@ -42,7 +42,7 @@ def inside(region: Region) -> Iterator[Rewrite]:
         shape = region.shapes.get(edge.value)
         if shape is None:
             continue
-        dtype = region.feeds[edge.value].dtype if edge.value in region.feeds else np.dtype("f4")
+        dtype = region.dtypes.get(edge.value, np.dtype("f4"))
         for text, build in (*_operands(region, dtype), *_changes(region, shape, dtype)):
             yield _insertion(region, edge, text, build)
 

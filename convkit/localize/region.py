@@ -29,7 +29,9 @@ class Region:
 
     `feeds` are the known values around it, `expected` is the correct value of `target`.
     `operations` are the original's counterpart, which read `weights` and, if the graph has them
-    too, the values in `read`. `shapes` are those of the unchanged graph's values.
+    too, the values in `read`. `shapes` and `dtypes` are those of the unchanged graph's values.
+    `inner` are the values that the operations compute, by their numbers in the recording, and
+    `numbers` those of the feeds.
     """
 
     graph: Graph
@@ -40,6 +42,9 @@ class Region:
     weights: Mapping[str, np.ndarray]
     read: tuple[str, ...]
     shapes: Mapping[str, tuple[int, ...]]
+    dtypes: Mapping[str, np.dtype] = dataclasses.field(default_factory=dict)
+    inner: Mapping[int, np.ndarray] = dataclasses.field(default_factory=dict)
+    numbers: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def error(self, graph: Graph) -> float:
         """Return the target's error in a rewritten graph; infinity if it cannot be computed."""
@@ -115,8 +120,19 @@ def region_of(
     read = [name for name, match in parting.known.items() if match.value in read_values]
     feeds = {name: originals[name] for name in parting.known if name in originals}
     shapes = {name: values.shape for name, values in found.items()}
+    inner = {n: recording.values[n].array for each in operations for n in each.outputs}
     return Region(
-        graph, parting.name, feeds, expected, tuple(operations), weights, tuple(read), shapes
+        graph,
+        parting.name,
+        feeds,
+        expected,
+        tuple(operations),
+        weights,
+        tuple(read),
+        shapes,
+        {name: values.dtype for name, values in found.items()},
+        inner,
+        {name: parting.known[name].value for name in feeds},
     )
 
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from convkit.localize.divergence import VIEWS, Divergence
+from convkit.localize.divergence import Divergence
 from convkit.localize.graph import Graph
 from convkit.localize.matching import relative_error
-from convkit.localize.original import Recording
+from convkit.localize.original import VIEWS, Recording
 from convkit.localize.parting import Parting
 
 # How many of the graph's values are tried for each of the original's.
