@@ -123,6 +123,9 @@ FUNCTIONS: dict[str, Build] = {
         ("Sign", "x", "", "c"),
         ("Mul", "b", "c", "y"),
     ),
+    "softmax over its last axis": _single("Softmax", axis=-1),
+    "log-softmax over its last axis": _single("LogSoftmax", axis=-1),
+    "softmax over its axis 1": _single("Softmax", axis=1),
     "the exponential": _single("Exp"),
     "the logarithm": _single("Log"),
 }

@@ -15,6 +15,7 @@ from convkit.localize.isolation import Report, spent, survived
 from convkit.localize.left_out import left_out
 from convkit.localize.masking import masks
 from convkit.localize.normalizing import normalizations
+from convkit.localize.own_arguments import own_arguments
 from convkit.localize.parting import FLOOR
 from convkit.localize.reductions import reductions
 from convkit.localize.region import Region
@@ -29,6 +30,7 @@ CANDIDATES: dict[str, Candidates] = {
     "activations": activations,
     "rotary": rotary,
     "extra": rewrites.extra_at_end,
+    "own arguments": own_arguments,
     "attributes": rewrites.attributes,
     "wiring": rewrites.wiring,
     "operands": rewrites.operand_order,

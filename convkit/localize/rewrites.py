@@ -111,7 +111,7 @@ def attributes(region: Region) -> Iterator[Rewrite]:
     versions = dict(region.graph.opsets)
     for index in reversed(region.nodes):
         node = region.graph.nodes[index]
-        for name, kind, now in _present(node, versions.get(node.domain, 1)):
+        for name, kind, now in present(node, versions.get(node.domain, 1)):
             for value in _values(region, node, name, kind, now):
                 if name in _POSITIVE and not _is_positive(value):
                     continue
@@ -121,12 +121,12 @@ def attributes(region: Region) -> Iterator[Rewrite]:
                     and np.float32(value) == np.float32(now)
                 ):
                     continue
-                text = f"{name} is {_shown(now)} and should be {_shown(value)}"
+                text = f"{name} is {shown(now)} and should be {shown(value)}"
                 graph = replaced(region.graph, index, with_attribute(node, name, value))
                 yield Rewrite("attribute", node.output[0], text, graph)
 
 
-def _present(node: onnx.NodeProto, version: int) -> Iterator[tuple[str, object, object]]:
+def present(node: onnx.NodeProto, version: int) -> Iterator[tuple[str, object, object]]:
     """Yield each attribute of a node with its type and value, including unset ones.
 
     For operators that ONNX does not define (onnxruntime's fused ones), only set attributes are
@@ -209,7 +209,7 @@ def _lists(region: Region, node: onnx.NodeProto, now: object) -> Iterator[object
     yield [each - 1 for each in present]
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     if value is None:
         return "not set"
     return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,18 +1,23 @@
 """What a place computes is recognized from values: rotary embeddings, masks, reductions, norms."""
 
+import dataclasses
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import onnx.parser
 import onnx_ir
 import pytest
+import torch
 
 from convkit.localize.edits import Rewrite
 from convkit.localize.graph import make_graph
 from convkit.localize.insertions import at_end
+from convkit.localize.left_out import left_out
 from convkit.localize.masking import masks
 from convkit.localize.matching import relative_error, sketch
 from convkit.localize.normalizing import normalizations
+from convkit.localize.original import Operation
+from convkit.localize.own_arguments import own_arguments
 from convkit.localize.reductions import reductions
 from convkit.localize.region import Region
 from convkit.localize.rotary import rotary
@@ -243,3 +248,84 @@ def test_large_values_that_nothing_sets_apart_are_compared_as_they_are() -> None
     moved = pixels.copy()
     moved[1] += 1
     assert relative_error(moved, pixels) == pytest.approx(1 / np.sqrt((pixels**2).mean()), rel=1e-4)
+
+
+def operation(index: int, name: str, read: int, made: int, **scalars: object) -> Operation:
+    """Return an operation of the original that computes one value from another."""
+    return Operation(index, name, "", f"model.py:{index}", (read,), (made,), tuple(scalars.items()))
+
+
+def node_region(
+    text: str, given: np.ndarray, expected: np.ndarray, *operations: Operation
+) -> Region:
+    """Return a place at which one node computes `y` from `x`."""
+    head = (
+        '<ir_version: 8, opset_import: ["": 17]> g (float[B, C, H, W] x) => (float[B, C, U, V] y)'
+    )
+    graph = make_graph(onnx_ir.from_proto(onnx.parser.parse_model(f"{head} {text}")))
+    found = graph.run(["y"], {"x": given})["y"]
+    shapes = {"y": found.shape, "x": given.shape}
+    return Region(graph, "y", {"x": given}, expected, operations, {}, ("x",), shapes)
+
+
+IMAGE = torch.tensor(X)
+RESIZE = """<float[4] by = {1, 1, 2, 2}> {
+    y = Resize <mode = "nearest", coordinate_transformation_mode = "asymmetric",
+                nearest_mode = "floor"> (x, , by)
+}"""
+CONVOLUTION = """<float[3, 3, 3, 3] w = {%s}> {
+    y = Conv <pads = [1, 1, 1, 1], dilations = [1, 1]> (x, w)
+}""" % ", ".join(str((7 * each) % 5 - 2) for each in range(81))  # noqa: UP031 - braces
+
+
+def test_two_attributes_that_differ_together_are_named() -> None:
+    expected = torch.nn.functional.interpolate(IMAGE, scale_factor=2, mode="bilinear").numpy()
+    bilinear = operation(0, "upsample_bilinear2d.vec", 0, 1, align_corners=False)
+    text = only(own_arguments, node_region(RESIZE, X, expected, bilinear))
+    assert "mode is nearest and should be linear" in text
+    assert "coordinate_transformation_mode is asymmetric and should be half_pixel" in text
+
+
+def test_padding_and_dilation_that_differ_together_are_named() -> None:
+    weight = torch.tensor([(7.0 * each) % 5 - 2 for each in range(81)]).reshape(3, 3, 3, 3)
+    expected = torch.nn.functional.conv2d(IMAGE, weight, padding=2, dilation=2).numpy()
+    pair = {"stride": (1, 1), "padding": (2, 2), "dilation": (2, 2), "groups": 1}
+    place = node_region(CONVOLUTION, X, expected, operation(0, "convolution.default", 0, 1, **pair))
+    text = only(own_arguments, place)
+    assert "dilations is [1, 1] and should be [2, 2]" in text
+    assert "pads is [1, 1, 1, 1] and should be [2, 2, 2, 2]" in text
+
+
+def test_a_node_with_the_original_s_arguments_is_left_alone() -> None:
+    same = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
+    place = node_region(CONVOLUTION, X, X, operation(0, "convolution.default", 0, 1, **same))
+    assert not list(own_arguments(place))
+
+
+def test_steps_that_the_graph_lacks_are_named() -> None:
+    capped = 5 * np.tanh(X / 5)
+    place = dataclasses.replace(
+        region(X, capped, x=X),
+        operations=(
+            operation(1, "div.Tensor", 0, 1),
+            operation(2, "tanh.default", 1, 2),
+            operation(3, "mul.Tensor", 2, 3),
+        ),
+        inner={1: X / 5, 2: np.tanh(X / 5), 3: capped},
+        numbers={"x": 0},
+    )
+    assert "lacks the original's div, tanh, mul (at model.py:3)" in only(left_out, place)
+    # Without that value before the steps, nothing says that they are what is missing.
+    assert not list(left_out(dataclasses.replace(place, numbers={}, inner={})))
+
+
+def test_a_step_that_one_reader_lacks_is_named() -> None:
+    place = node_region("{ y = Mul (x, x) }", X, X * np.sin(X))
+    place = dataclasses.replace(
+        place,
+        operations=(operation(1, "sin.default", 0, 1), operation(2, "mul.Tensor", 1, 2)),
+        inner={1: np.sin(X), 2: X * np.sin(X)},
+        numbers={"x": 0},
+    )
+    right = [each.text for each in left_out(place) if place.error(each.graph) <= 2e-6]
+    assert right == ["its input x lacks the original's sin (at model.py:1)"] * 2
