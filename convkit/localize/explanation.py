@@ -19,6 +19,7 @@ from convkit.localize.own_arguments import own_arguments
 from convkit.localize.parting import FLOOR
 from convkit.localize.reductions import reductions
 from convkit.localize.region import Region
+from convkit.localize.reordered import reordered
 from convkit.localize.rotary import rotary
 
 Candidates = Callable[[Region], Iterator[Rewrite]]
@@ -42,10 +43,20 @@ CANDIDATES: dict[str, Candidates] = {
     "normalizations": normalizations,
     "at end": insertions.at_end,
     "left out": left_out,
+    "reordered": reordered,
     "inside": insertions.inside,
 }
 # Those that are quick enough to try at each value within a place that nothing explains.
-QUICK = ("activations", "rotary", "attributes", "fractions", "masks", "at end", "left out")
+QUICK = (
+    "activations",
+    "rotary",
+    "attributes",
+    "fractions",
+    "masks",
+    "at end",
+    "left out",
+    "reordered",
+)
 # The share of the error that may remain.
 _REMAINS = 0.01
 # Nodes. A larger region is a part of the model, not a place.

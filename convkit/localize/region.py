@@ -31,7 +31,7 @@ class Region:
     `operations` are the original's counterpart, which read `weights` and, if the graph has them
     too, the values in `read`. `shapes` and `dtypes` are those of the unchanged graph's values.
     `inner` are the values that the operations compute, by their numbers in the recording, and
-    `numbers` those of the feeds.
+    `numbers` those of the feeds. `own` are the feeds as the original lays them out.
     """
 
     graph: Graph
@@ -45,6 +45,7 @@ class Region:
     dtypes: Mapping[str, np.dtype] = dataclasses.field(default_factory=dict)
     inner: Mapping[int, np.ndarray] = dataclasses.field(default_factory=dict)
     numbers: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    own: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def error(self, graph: Graph) -> float:
         """Return the target's error in a rewritten graph; infinity if it cannot be computed."""
@@ -133,6 +134,7 @@ def region_of(
         {name: values.dtype for name, values in found.items()},
         inner,
         {name: parting.known[name].value for name in feeds},
+        {name: recording.values[parting.known[name].value].array for name in feeds},
     )
 
 
