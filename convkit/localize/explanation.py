@@ -46,17 +46,10 @@ CANDIDATES: dict[str, Candidates] = {
     "reordered": reordered,
     "inside": insertions.inside,
 }
-# Those that are quick enough to try at each value within a place that nothing explains.
-QUICK = (
-    "activations",
-    "rotary",
-    "attributes",
-    "fractions",
-    "masks",
-    "at end",
-    "left out",
-    "reordered",
-)
+# Those that are tried at each value within a place. What connects other values is left out: values
+# of one shape are paired by likeness there, and connecting another would explain a wrong pair.
+_CONNECTING = ("weights", "wiring", "operands", "inside")
+WITHIN = tuple(kind for kind in CANDIDATES if kind not in _CONNECTING)
 # The share of the error that may remain.
 _REMAINS = 0.01
 # Nodes. A larger region is a part of the model, not a place.

@@ -281,6 +281,7 @@ def _listed(nodes: list[onnx.NodeProto]) -> str:
 
 def operators(region: Region) -> Iterator[Rewrite]:
     """Try the operators that a node's own is mistaken for."""
+    versions = dict(region.graph.opsets)
     for index in reversed(region.nodes):
         node = region.graph.nodes[index]
         for family in FAMILIES:
@@ -291,6 +292,18 @@ def operators(region: Region) -> Iterator[Rewrite]:
                 copy.op_type = other
                 if other not in ("LpPool", *FAMILIES[-1]) and len(family) > 10:
                     del copy.attribute[:]
+                _keep_known(copy, versions.get(node.domain, 1))
                 text = f"it is {node.op_type} and should be {other}"
                 graph = replaced(region.graph, index, copy)
                 yield Rewrite("operator", node.output[0], text, graph)
+
+
+def _keep_known(node: onnx.NodeProto, version: int) -> None:
+    """Remove the attributes that a node's operator does not have."""
+    try:
+        schema = onnx.defs.get_schema(node.op_type, version, node.domain)
+    except onnx.defs.SchemaError:
+        return
+    kept = [each for each in node.attribute if each.name in schema.attributes]
+    del node.attribute[:]
+    node.attribute.extend(kept)

@@ -13,7 +13,7 @@ from convkit.localize.counterpart import counterpart
 from convkit.localize.diagnosis import Cause, Diagnosis
 from convkit.localize.divergence import Divergence
 from convkit.localize.edits import pinned
-from convkit.localize.explanation import QUICK, Explanation, explain
+from convkit.localize.explanation import WITHIN, Explanation, explain
 from convkit.localize.graph import Graph, PieceFailedError, Values, label, module_of
 from convkit.localize.isolation import spent
 from convkit.localize.likeness import how_different
@@ -33,6 +33,8 @@ _SAME = 10 * FLOOR
 _PLACES = 8
 # Places that are proven, of which the first that can be explained is taken.
 _TRIED = 5
+# Nodes. In a larger place, single values are looked at before the whole.
+_WIDE = 12
 # Up to this many differing weights are tried individually; more are one cause: another checkpoint.
 _SINGLE = 8
 
@@ -203,16 +205,22 @@ def _first_explained(
     """Return the first place with a known fault, otherwise the first place, with the graph to go on
     with if there is one.
 
-    If nothing explains a place, a fault within it may be: then the place comes last. If `several`
+    A fault within a place, one of several, comes with the place: it is not proven by itself. A
+    place of many nodes is searched for such faults first. If `several`
     outputs are wrong, the graph to go on with has the original's value where nothing is explained.
     """
     first: tuple[Cause, Graph | None, Cause | None] | None = None
     unexplained: Parting | None = None
     for parting in itertools.islice(divergence.partings(), _TRIED):
+        wide = len(graph.closure([parting.name], parting.known)) > _WIDE
+        if wide and not parting.restored:
+            inner = _one_of_several(recording, graph, divergence, parting, seconds / _TRIED)
+            if inner is not None:
+                return inner
         cause, corrected, known = _at_place(recording, graph, divergence, parting, seconds / _TRIED)
         if known and corrected is not None:
             return _weight_told(cause, graph, corrected, state), corrected, None
-        if cause.kind == "place" and not parting.restored:
+        if cause.kind == "place" and not parting.restored and not wide:
             unexplained = unexplained or parting
         if several and corrected is None and cause.kind == "place":
             expected = recording.values[parting.value].array
@@ -221,26 +229,30 @@ def _first_explained(
         first = first or (cause, corrected, None)
     if first is None or unexplained is None:
         return first
-    inner = _one_of_several(recording, graph, divergence, unexplained, seconds)
-    return first if inner is None else (*inner, first[0])
+    return _one_of_several(recording, graph, divergence, unexplained, seconds) or first
 
 
 def _one_of_several(
     recording: Recording, graph: Graph, divergence: Divergence, place: Parting, seconds: float
-) -> tuple[Cause, Graph] | None:
-    """Return a fault within a place, and the graph with it corrected; None if none is found."""
+) -> tuple[Cause, Graph, Cause] | None:
+    """Return a fault within a place, the graph with it corrected, and the place; None if none is
+    found.
+    """
     deadline = spent() + seconds
     for parting in within(recording, graph, divergence, place):
         if (left := deadline - spent()) <= 0:
             break
         originals = divergence.originals(parting.known)
         region = region_of(recording, graph, parting, originals, divergence.found)
-        explanation = explain(region, left / 2, QUICK)
+        explanation = explain(region, left / 2, WITHIN)
         if explanation is not None:
             inner = _place(recording, graph, divergence, parting, region)
             corrected = explanation.rewrite.graph
             after = outputs_error(recording, corrected, _inputs(graph, divergence))
-            return _explained(recording, inner, graph, region, explanation, after), corrected
+            told = _explained(recording, inner, graph, region, explanation, after)
+            originals = divergence.originals(place.known)
+            whole = region_of(recording, graph, place, originals, divergence.found)
+            return told, corrected, _place(recording, graph, divergence, place, whole)
     return None
 
 

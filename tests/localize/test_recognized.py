@@ -20,6 +20,7 @@ from convkit.localize.original import Operation
 from convkit.localize.own_arguments import own_arguments
 from convkit.localize.reductions import reductions
 from convkit.localize.region import Region
+from convkit.localize.reordered import reordered
 from convkit.localize.rotary import rotary
 
 RANDOM = np.random.default_rng(7)
@@ -329,3 +330,14 @@ def test_a_step_that_one_reader_lacks_is_named() -> None:
     )
     right = [each.text for each in left_out(place) if place.error(each.graph) <= 2e-6]
     assert right == ["its input x lacks the original's sin (at model.py:1)"] * 2
+
+
+def test_values_in_the_wrong_order_of_axes_are_named() -> None:
+    flat = torch.tensor(X).permute(0, 2, 3, 1).flatten(1).numpy()
+    place = node_region("{ y = Identity (x) }", flat[:, :, None, None], X.reshape(2, -1, 1, 1))
+    place = dataclasses.replace(place, own={"x": X})
+    right = [each.text for each in reordered(place) if place.error(each.graph) == 0]
+    assert len(right) == 1
+    assert (
+        "should be the original's [2, 3, 5, 8] with its axes in the order [0, 1, 2, 3]" in right[0]
+    )
