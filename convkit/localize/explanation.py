@@ -19,7 +19,7 @@ from convkit.localize.own_arguments import own_arguments
 from convkit.localize.parting import FLOOR
 from convkit.localize.reductions import reductions
 from convkit.localize.region import Region
-from convkit.localize.reordered import reordered
+from convkit.localize.reordered import other_values, reordered
 from convkit.localize.rotary import rotary
 
 Candidates = Callable[[Region], Iterator[Rewrite]]
@@ -44,11 +44,12 @@ CANDIDATES: dict[str, Candidates] = {
     "at end": insertions.at_end,
     "left out": left_out,
     "reordered": reordered,
+    "other values": other_values,
     "inside": insertions.inside,
 }
 # Those that are tried at each value within a place. What connects other values is left out: values
 # of one shape are paired by likeness there, and connecting another would explain a wrong pair.
-_CONNECTING = ("weights", "wiring", "operands", "inside")
+_CONNECTING = ("weights", "wiring", "operands", "other values", "inside")
 WITHIN = tuple(kind for kind in CANDIDATES if kind not in _CONNECTING)
 # The share of the error that may remain.
 _REMAINS = 0.01

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from convkit.localize.edits import Rewrite, inserted, pinned
+from convkit.localize.edits import Rewrite, holding, inserted, pinned
 from convkit.localize.matching import is_flat, layout_of, likeliest_layout
 from convkit.localize.original import VIEWS, Operation
 from convkit.localize.region import Region
@@ -25,9 +25,7 @@ def left_out(region: Region) -> Iterator[Rewrite]:
                 continue
             given = region.feeds[edge.value]
             values = likeliest_layout(array, given).apply(array).astype(given.dtype)
-            graph = inserted(
-                region.graph, edge, lambda _, made, values=values: ([], {made: values})
-            )
+            graph = inserted(region.graph, edge, holding(values))
             text = f"its input {edge.value} lacks {_told(steps)}"
             yield Rewrite("missing", edge.reader, text, graph)
 
@@ -66,7 +64,13 @@ def _between(region: Region, start: int | None, end: int) -> list[Operation]:
 
 
 def _told(steps: list[Operation]) -> str:
-    kinds = [each.kind.strip("_") for each in steps]
+    kinds = [each.kind.strip("_") + _number(each) for each in steps]
     shown = ", ".join(kinds[:_SHOWN]) + (", ..." if len(kinds) > _SHOWN else "")
     line = next((each.source for each in reversed(steps) if each.source), None)
     return f"the original's {shown}" + (f" (at {line})" if line else "")
+
+
+def _number(step: Operation) -> str:
+    """Return the number that an operation combines a tensor with."""
+    numbers = [each for name, each in step.scalars if name in ("other", "exponent")]
+    return f" {numbers[0]:.6g}" if numbers and isinstance(numbers[0], int | float) else ""

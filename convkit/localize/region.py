@@ -31,7 +31,8 @@ class Region:
     `operations` are the original's counterpart, which read `weights` and, if the graph has them
     too, the values in `read`. `shapes` and `dtypes` are those of the unchanged graph's values.
     `inner` are the values that the operations compute, by their numbers in the recording, and
-    `numbers` those of the feeds. `own` are the feeds as the original lays them out.
+    `numbers` those of the feeds. `own` are the feeds as the original lays them out, and
+    `layouts` lead from there to the graph.
     """
 
     graph: Graph
@@ -46,6 +47,7 @@ class Region:
     inner: Mapping[int, np.ndarray] = dataclasses.field(default_factory=dict)
     numbers: Mapping[str, int] = dataclasses.field(default_factory=dict)
     own: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    layouts: Mapping[str, Layout] = dataclasses.field(default_factory=dict)
 
     def error(self, graph: Graph) -> float:
         """Return the target's error in a rewritten graph; infinity if it cannot be computed."""
@@ -135,6 +137,7 @@ def region_of(
         inner,
         {name: parting.known[name].value for name in feeds},
         {name: recording.values[parting.known[name].value].array for name in feeds},
+        {name: parting.known[name].layout for name in feeds},
     )
 
 

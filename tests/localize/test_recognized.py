@@ -14,13 +14,13 @@ from convkit.localize.graph import make_graph
 from convkit.localize.insertions import at_end
 from convkit.localize.left_out import left_out
 from convkit.localize.masking import masks
-from convkit.localize.matching import relative_error, sketch
+from convkit.localize.matching import Layout, relative_error, sketch
 from convkit.localize.normalizing import normalizations
 from convkit.localize.original import Operation
 from convkit.localize.own_arguments import own_arguments
 from convkit.localize.reductions import reductions
 from convkit.localize.region import Region
-from convkit.localize.reordered import reordered
+from convkit.localize.reordered import other_values, reordered
 from convkit.localize.rotary import rotary
 
 RANDOM = np.random.default_rng(7)
@@ -341,3 +341,14 @@ def test_values_in_the_wrong_order_of_axes_are_named() -> None:
     assert (
         "should be the original's [2, 3, 5, 8] with its axes in the order [0, 1, 2, 3]" in right[0]
     )
+
+
+def test_another_value_that_a_node_should_read_is_named_in_its_layout() -> None:
+    other = np.tanh(X)
+    axes = (0, 1, 3, 2)
+    given = np.ascontiguousarray(X.transpose(axes))
+    place = node_region("{ y = Neg (x) }", given, -other.transpose(axes))
+    place = dataclasses.replace(
+        place, own={"x": X, "gate": other}, layouts={"x": Layout(axes, given.shape)}
+    )
+    assert "it reads x and should read gate, in the same layout" in only(other_values, place)
