@@ -146,6 +146,8 @@ def activations(region: Region) -> Iterator[Rewrite]:
         should = next((e for e in FUNCTIONS if _equals(region, name, e, region.expected)), None)
         if own is None or should is None or own == should:
             continue
+        if should == _NOTHING and len(region.nodes) == 1:
+            continue  # the node itself is too much, which `extra_at_end` says
         graph = _with_function(region.graph, region.target, name, should)
         kind, text = _kind_and_text(own, name, should)
         yield Rewrite(kind, region.target, text, graph)

@@ -124,7 +124,7 @@ def _fitted(region: Region) -> Iterator[tuple[str, Build]]:
     if found is None or found.shape != expected.shape or expected.size < _VALUES_PER_NUMBER:
         return
     dtype = expected.dtype
-    if dtype.kind in "iu":
+    if dtype.kind == "i":
         step = int(np.asarray(expected - found).flat[0])
         yield f"an offset of {step:+d}{_as_size(region, step)}", _with("Add", np.array(step, dtype))
     elif dtype == np.float32 and np.isfinite(found).all() and np.isfinite(expected).all():
@@ -138,15 +138,12 @@ def _fitted(region: Region) -> Iterator[tuple[str, Build]]:
 
 
 def _as_size(region: Region, step: int) -> str:
-    """Return which input's axis has a size, if one alone has."""
-    inputs = [name for name in region.graph.inputs if name in region.feeds]
-    named = [
-        f"axis {axis} of {name}"
-        for name in inputs
-        for axis, size in enumerate(region.feeds[name].shape)
-        if size == step
-    ]
-    return f", the size of {named[0]}" if named else ""
+    """Name the first input's axis of that size, which no batch and no single step explains."""
+    for name in region.graph.inputs if step > 1 else ():
+        for axis, size in enumerate(region.feeds[name].shape if name in region.feeds else ()):
+            if axis and size == step:
+                return f", the size of axis {axis} of {name}"
+    return ""
 
 
 def _operands(region: Region, dtype: np.dtype) -> Iterator[tuple[str, Build]]:
@@ -176,7 +173,7 @@ def _operands(region: Region, dtype: np.dtype) -> Iterator[tuple[str, Build]]:
 def _changes(
     region: Region, shape: tuple[int, ...], dtype: np.dtype
 ) -> Iterator[tuple[str, Build]]:
-    if dtype.kind in "iu":
+    if dtype.kind == "i":
         for step in (1, -1, 2, -2):
             yield f"an offset of {step:+d}", _with("Add", np.array(step, dtype))
     if dtype.kind == "f":

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from convkit.localize.diagnosis import Kind
 from convkit.localize.edits import Rewrite, pinned
 from convkit.localize.matching import is_flat, relative_error
 from convkit.localize.region import Region
@@ -33,7 +34,7 @@ def normalizations(region: Region) -> Iterator[Rewrite]:
             else f"it computes {own} of {name} and should compute {should}"
         )
         graph = pinned(region.graph, region.target, expected)
-        kind = "missing" if relative_error(found, given) <= _SAME else "operator"
+        kind: Kind = "missing" if relative_error(found, given) <= _SAME else "operator"
         yield Rewrite(kind, region.target, text, graph)
 
 

@@ -42,8 +42,8 @@ def _ways(given: np.ndarray, region: Region) -> Iterator[tuple[str, np.ndarray]]
     wide = given.astype(np.float64)
     for axis in range(1, given.ndim):
         over = f"over axis {axis}"
-        yield f"the first element {over}", wide.take(0, axis)
-        yield f"the last element {over}", wide.take(-1, axis)
+        yield f"the first element {over}", np.take(wide, 0, axis)
+        yield f"the last element {over}", np.take(wide, -1, axis)
         yield f"the mean {over}", wide.mean(axis)
         yield f"the sum {over}", wide.sum(axis)
         yield f"the largest element {over}", wide.max(axis)

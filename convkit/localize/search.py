@@ -206,8 +206,8 @@ def _first_explained(
     with if there is one.
 
     A fault within a place, one of several, comes with the place: it is not proven by itself. A
-    place of many nodes is searched for such faults first. If `several`
-    outputs are wrong, the graph to go on with has the original's value where nothing is explained.
+    place of many nodes is searched for such faults first. If `several` outputs are wrong, the graph
+    to go on with has the original's value where nothing is explained.
     """
     first: tuple[Cause, Graph | None, Cause | None] | None = None
     unexplained: Parting | None = None

@@ -31,7 +31,8 @@ def within(
             if expected.dtype.kind not in "fiub" or expected.size < 2:
                 continue
             found = divergence.candidates(value, expected, place.known)
-            for name, layout in [each for each in found if each[0] in names][:_TRIED]:
+            usable = [each for each in found if each[0] in names and each[0] in divergence.found]
+            for name, layout in usable[:_TRIED]:
                 wanted = layout.apply(expected).astype(divergence.found[name].dtype)
                 error = relative_error(divergence.found[name], wanted)
                 upstream = divergence.upstream(name, place.known)

@@ -86,7 +86,7 @@ def diagnosed(wrong: str) -> Diagnosis:
         ("mask", "missing", "the mask does not hide the future (a causal mask)"),
         # Several nodes read what was not scaled.
         ("embedding", "missing", "lacks"),
-        ("cap", "missing", "its output lacks the original's div, tanh, mul"),
+        ("cap", "missing", "its output lacks the original's div 5, tanh, mul 5"),
     ],
 )
 def test_a_mistake_in_attention_is_named(wrong: str, kind: str, text: str) -> None:
