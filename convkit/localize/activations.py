@@ -140,7 +140,7 @@ def activations(region: Region) -> Iterator[Rewrite]:
     if found is None or found.dtype != np.float32:
         return
     for name, values in region.feeds.items():
-        if values.dtype != np.float32 or values.shape != found.shape or not _is_read(region, name):
+        if values.dtype != np.float32 or values.shape != found.shape or not region.reads(name):
             continue
         own = next((each for each in FUNCTIONS if _equals(region, name, each, found)), None)
         should = next((e for e in FUNCTIONS if _equals(region, name, e, region.expected)), None)
@@ -159,10 +159,6 @@ def _kind_and_text(own: str, name: str, should: str) -> tuple[Kind, str]:
     if own == _NOTHING:
         return "missing", f"its output lacks {should}"
     return "operator", f"it computes {own} of {name} and should compute {should}"
-
-
-def _is_read(region: Region, name: str) -> bool:
-    return any(name in region.graph.nodes[index].input for index in region.nodes)
 
 
 def _equals(region: Region, given: str, function: str, values: np.ndarray) -> bool:

@@ -82,7 +82,7 @@ def fractions(region: Region) -> Iterator[Rewrite]:
         )
         likely = list(_likely(region.scalars()))
         # A number of the original's near the one that fits is meant, not the one that fits.
-        near = [] if found is None else [n for n in likely if math.isclose(n, found, rel_tol=1e-3)]
+        near = [] if found is None else [n for n in likely if math.isclose(n, found, rel_tol=1e-2)]
         numbers = [*near, *([] if found is None else [found]), *likely]
         for number in dict.fromkeys(numbers):
             other = np.full_like(values, number)

@@ -69,6 +69,10 @@ class Region:
         """The graph's nodes of the region, in order."""
         return self.graph.closure([self.target], self.feeds)
 
+    def reads(self, name: str) -> bool:
+        """Say whether a node of the region reads a value."""
+        return any(name in self.graph.nodes[index].input for index in self.nodes)
+
     def edges(self) -> Iterator[Edge]:
         """Yield the inputs of the region's nodes except constants, last nodes first."""
         for index in reversed(self.nodes):
