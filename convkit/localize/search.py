@@ -286,7 +286,8 @@ def _weight_told(
         return cause
     values = graph.constants[cause.tensor]
     other = held_by(values, state)
-    if other is not None:
+    # A weight with its own axes permuted holds its own values, and is not exchanged.
+    if other is not None and not cause.text.endswith(f"the original's {other}"):
         text = f"{cause.text}; it holds the values of {other}"
         return dataclasses.replace(cause, kind="exchanged", text=text)
     likeness = how_different(values, corrected.constants[cause.tensor])
