@@ -114,6 +114,18 @@ FUNCTIONS: dict[str, Build] = {
     "the square root": _single("Sqrt"),
     "the square": _steps(("Mul", "x", "x", "y")),
     "the absolute value": _single("Abs"),
+    "the floor": _single("Floor"),
+    "the ceiling": _single("Ceil"),
+    "the nearest whole number": _single("Round"),
+    "the whole number nearer to zero": _steps(
+        ("Abs", "x", "", "a"),
+        ("Floor", "a", "", "b"),
+        ("Sign", "x", "", "c"),
+        ("Mul", "b", "c", "y"),
+    ),
+    "softmax over its last axis": _single("Softmax", axis=-1),
+    "log-softmax over its last axis": _single("LogSoftmax", axis=-1),
+    "softmax over its axis 1": _single("Softmax", axis=1),
     "the exponential": _single("Exp"),
     "the logarithm": _single("Log"),
 }
@@ -124,16 +136,18 @@ def activations(region: Region) -> Iterator[Rewrite]:
 
     Only if the graph's result is one of them too, so that both have names.
     """
-    found = _computed(region.graph, region.target, region)
+    found = region.computed(region.graph)
     if found is None or found.dtype != np.float32:
         return
     for name, values in region.feeds.items():
-        if values.dtype != np.float32 or values.shape != found.shape or not _is_read(region, name):
+        if values.dtype != np.float32 or values.shape != found.shape or not region.reads(name):
             continue
         own = next((each for each in FUNCTIONS if _equals(region, name, each, found)), None)
         should = next((e for e in FUNCTIONS if _equals(region, name, e, region.expected)), None)
         if own is None or should is None or own == should:
             continue
+        if should == _NOTHING and len(region.nodes) == 1:
+            continue  # the node itself is too much, which `extra_at_end` says
         graph = _with_function(region.graph, region.target, name, should)
         kind, text = _kind_and_text(own, name, should)
         yield Rewrite(kind, region.target, text, graph)
@@ -145,10 +159,6 @@ def _kind_and_text(own: str, name: str, should: str) -> tuple[Kind, str]:
     if own == _NOTHING:
         return "missing", f"its output lacks {should}"
     return "operator", f"it computes {own} of {name} and should compute {should}"
-
-
-def _is_read(region: Region, name: str) -> bool:
-    return any(name in region.graph.nodes[index].input for index in region.nodes)
 
 
 def _equals(region: Region, given: str, function: str, values: np.ndarray) -> bool:

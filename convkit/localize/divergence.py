@@ -24,7 +24,7 @@ from convkit.localize.matching import (
     sketch,
     worst_output_error,
 )
-from convkit.localize.original import Recording
+from convkit.localize.original import VIEWS, Recording
 from convkit.localize.parting import FLOOR, REMAINS, Parting
 
 # An error up to this multiple of the effect of changing the inputs' last bit is attributed to
@@ -42,10 +42,8 @@ _VALUELESS = ("Shape", "Size")
 _ALIKE = 0.9
 # Among several faults: values tried as the first; how many must match again below, and surely do.
 _SEVERAL, _RESTORED, _CERTAIN = 8, 2, 5
-_VIEWS = (
-    *("view", "_unsafe_view", "reshape", "clone", "expand", "transpose", "permute", "t", "alias"),
-    *("unsqueeze", "squeeze", "slice", "select", "detach", "_to_copy", "contiguous", "split"),
-)
+# Operations that a graph may lack in a row, and how many values before them are tried.
+_STEPS_BACK, _EARLIER = 6, 2
 
 
 class Divergence:
@@ -174,13 +172,13 @@ class Divergence:
                 wrong.append((name, error))
         found = []
         for name, error in wrong[:8]:
-            after = self._after({name: own[name]})
+            after = self.after({name: own[name]})
             match = aligned[name]
-            others = self._upstream(name, known)
+            others = self.upstream(name, known)
             found.append(Parting(name, match.value, match.layout, others, error, self.error, after))
         return found
 
-    def _after(self, replaced: Values) -> float:
+    def after(self, replaced: Values) -> float:
         """Return the outputs' error with the original's values in some places."""
         outputs = [name for name in self._recording.outputs if name not in replaced]
         try:
@@ -197,18 +195,18 @@ class Divergence:
         """
         for value in self._lost(known):
             expected = self._recording.values[value].array
-            for name, layout in self._candidates(value, expected, known):
+            for name, layout in self.candidates(value, expected, known):
                 if spent() > self._deadline:
                     return
                 wanted = layout.apply(expected)
                 if name in self.found:
                     wanted = wanted.astype(self.found[name].dtype)
-                after = self._after({name: wanted})
+                after = self.after({name: wanted})
                 parting = Parting(
                     name,
                     value,
                     layout,
-                    self._upstream(name, known),
+                    self.upstream(name, known),
                     relative_error(self.found.get(name, wanted[:0]), wanted),
                     self.error,
                     after,
@@ -219,7 +217,7 @@ class Divergence:
     def _together(self, small: Sequence[Parting]) -> Iterator[Parting]:
         """Yield several small faults, if with all of them corrected the outputs are right."""
         values = self.originals({each.name: _match(each) for each in small})
-        if len(small) > 1 and self._after(values) <= max(REMAINS * self.error, 10 * FLOOR):
+        if len(small) > 1 and self.after(values) <= max(REMAINS * self.error, 10 * FLOOR):
             yield from (dataclasses.replace(each, restored=1) for each in small)
 
     def _restoring(self, known: Mapping[str, Match]) -> Iterator[Parting]:
@@ -231,7 +229,7 @@ class Divergence:
             expected = self._recording.values[value].array
             below = self._computed_from(value)
             best: Parting | None = None
-            for name, layout in self._candidates(value, expected, known):
+            for name, layout in self.candidates(value, expected, known):
                 if spent() > self._deadline or name not in self.found:
                     break
                 wanted = layout.apply(expected).astype(self.found[name].dtype)
@@ -239,8 +237,8 @@ class Divergence:
                 restored = len({match.value for match in right.values()} & below - matched)
                 if restored >= _RESTORED and (best is None or restored > best.restored):
                     error = relative_error(self.found[name], wanted)
-                    after = self._after({name: wanted})
-                    upstream = self._upstream(name, known)
+                    after = self.after({name: wanted})
+                    upstream = self.upstream(name, known)
                     best = Parting(
                         name, value, layout, upstream, error, self.error, after, (), restored
                     )
@@ -284,9 +282,9 @@ class Divergence:
         ][:_ORIGINALS]
 
     def _is_view(self, producer: int | None) -> bool:
-        return producer is not None and self._recording.operations[producer].kind in _VIEWS
+        return producer is not None and self._recording.operations[producer].kind in VIEWS
 
-    def _candidates(
+    def candidates(
         self, value: int, expected: np.ndarray, known: Mapping[str, Match]
     ) -> list[tuple[str, Layout]]:
         """Return values of the graph that might be this one, the likeliest first."""
@@ -324,7 +322,19 @@ class Divergence:
             if name not in self.found or self.found[name].dtype.kind == kind
         ]
         tried = {name for name, _ in chosen}
-        return [*chosen, *((name, plain) for name in near[:4] if name not in tried)]
+        # If the graph lacks a step, its readers get the value before it instead.
+        sources = self._recording.sources(value, _STEPS_BACK)
+        before = [
+            (sources.index(match.value), name)
+            for name, match in known.items()
+            if match.value in sources and name in self._graph.producers
+        ]
+        earlier = [
+            (name, likeliest_layout(expected, self.found[name]))
+            for _, name in sorted(before)
+            if self.found[name].size == expected.size
+        ][:_EARLIER]
+        return [*chosen, *((name, plain) for name in near[:4] if name not in tried), *earlier]
 
     def _frontier(self, known: Mapping[str, Match]) -> list[str]:
         """Return the first unmatched values that lead to no known one: those computed from known
@@ -352,7 +362,7 @@ class Divergence:
                 leads.update(reads(node))
         return leads
 
-    def _upstream(self, name: str, known: Mapping[str, Match]) -> dict[str, Match]:
+    def upstream(self, name: str, known: Mapping[str, Match]) -> dict[str, Match]:
         """Return the known values without those that depend on a value."""
         below = {name}
         for node in self._graph.nodes[self._graph.producers.get(name, 0) :]:
@@ -372,7 +382,7 @@ class Divergence:
             if not error <= 10 * FLOOR:
                 layout = Layout(tuple(range(expected.ndim)), self.found[name].shape)
                 return Parting(
-                    name, value, layout, self._upstream(name, known), error, self.error, math.nan
+                    name, value, layout, self.upstream(name, known), error, self.error, math.nan
                 )
         return None
 

@@ -98,6 +98,11 @@ def pinned(graph: Graph, name: str, values: np.ndarray) -> Graph:
     return with_constants(replaced(graph, index, node), {name: values})
 
 
+def holding(values: np.ndarray) -> Build:
+    """Return what reads nothing and holds values, whatever it is put after."""
+    return lambda _, made: ([], {made: values})
+
+
 def with_constants(graph: Graph, constants: Mapping[str, np.ndarray]) -> Graph:
     """Return the graph with other constants."""
     return graph.with_nodes(graph.nodes, constants)

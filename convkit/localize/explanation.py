@@ -6,14 +6,21 @@ import dataclasses
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from convkit.localize import insertions, numbers, rewrites
 from convkit.localize.activations import activations
 from convkit.localize.edits import Rewrite
 from convkit.localize.isolation import Report, spent, survived
+from convkit.localize.left_out import left_out
+from convkit.localize.masking import masks
+from convkit.localize.normalizing import normalizations
+from convkit.localize.own_arguments import own_arguments
 from convkit.localize.parting import FLOOR
+from convkit.localize.reductions import reductions
 from convkit.localize.region import Region
+from convkit.localize.reordered import other_values, reordered
+from convkit.localize.rotary import rotary
 
 Candidates = Callable[[Region], Iterator[Rewrite]]
 
@@ -22,16 +29,28 @@ Candidates = Callable[[Region], Iterator[Rewrite]]
 CANDIDATES: dict[str, Candidates] = {
     "weights": rewrites.weights,
     "activations": activations,
+    "rotary": rotary,
     "extra": rewrites.extra_at_end,
+    "own arguments": own_arguments,
     "attributes": rewrites.attributes,
     "wiring": rewrites.wiring,
     "operands": rewrites.operand_order,
     "operators": rewrites.operators,
     "whole numbers": numbers.whole_numbers,
     "fractions": numbers.fractions,
+    "masks": masks,
+    "reductions": reductions,
+    "normalizations": normalizations,
     "at end": insertions.at_end,
+    "left out": left_out,
+    "reordered": reordered,
+    "other values": other_values,
     "inside": insertions.inside,
 }
+# Those that are tried at each value within a place. What connects other values is left out: values
+# of one shape are paired by likeness there, and connecting another would explain a wrong pair.
+_CONNECTING = ("weights", "wiring", "operands", "other values", "inside")
+WITHIN = tuple(kind for kind in CANDIDATES if kind not in _CONNECTING)
 # The share of the error that may remain.
 _REMAINS = 0.01
 # Nodes. A larger region is a part of the model, not a place.
@@ -49,10 +68,12 @@ class Explanation:
     after: float
 
 
-def explain(region: Region, seconds: float = 30.0) -> Explanation | None:
+def explain(
+    region: Region, seconds: float = 30.0, kinds: Collection[str] = tuple(CANDIDATES)
+) -> Explanation | None:
     """Return the first kind of change that removes the difference, and the best of its kind.
 
-    Returns None if none does, or none was found in time.
+    Tries only some `kinds` of `CANDIDATES`. Returns None if none does, or none was found in time.
     """
     before = region.error(region.graph)
     if not before > 0 or len(region.nodes) > _LARGEST:
@@ -63,7 +84,7 @@ def explain(region: Region, seconds: float = 30.0) -> Explanation | None:
     clock = time.monotonic() + _PATIENCE * seconds
     end = spent() + seconds
     found: Explanation | None = None
-    for candidates in CANDIDATES.values():
+    for candidates in (CANDIDATES[kind] for kind in CANDIDATES if kind in kinds):
         limits = _Limits(before, enough, clock, end - spent())
         best = _best_of(candidates, region, limits)
         if best is not None and (found is None or best.after < found.after / 4):

@@ -18,6 +18,9 @@ from convkit.localize.region import Edge, Region
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 # Axes up to this size are tried in the orders of channel shuffles and repeated heads.
 _SHUFFLED = 64
+# Elements that must have the least or the largest value for it to be a bound, and values for each
+# number that is fitted: with fewer, anything fits.
+_REPEATED, _VALUES_PER_NUMBER = 3, 8
 _ACTIVATIONS = (
     *("Relu", "Sigmoid", "Tanh", "Neg", "Exp", "Log", "Sqrt", "Abs", "Reciprocal", "Softplus"),
     *("Erf", "HardSwish", "Elu", "LeakyRelu", "Floor", "Round"),
@@ -27,7 +30,8 @@ _ACTIVATIONS = (
 def at_end(region: Region) -> Iterator[Rewrite]:
     """Add something after the target."""
     shape, dtype = region.shapes.get(region.target, region.expected.shape), region.expected.dtype
-    for text, build in (*_operands(region, dtype), *_changes(region, shape, dtype)):
+    fitted = (*_bounds(region), *_fitted(region))
+    for text, build in (*_operands(region, dtype), *_changes(region, shape, dtype), *fitted):
         graph = appended(region.graph, region.target, build)
         yield Rewrite(_kind(text), region.target, f"its output lacks {text}", graph)
 
@@ -38,7 +42,7 @@ def inside(region: Region) -> Iterator[Rewrite]:
         shape = region.shapes.get(edge.value)
         if shape is None:
             continue
-        dtype = region.feeds[edge.value].dtype if edge.value in region.feeds else np.dtype("f4")
+        dtype = region.dtypes.get(edge.value, np.dtype("f4"))
         for text, build in (*_operands(region, dtype), *_changes(region, shape, dtype)):
             yield _insertion(region, edge, text, build)
 
@@ -88,6 +92,60 @@ def _with(operator: str, values: np.ndarray, *, first: bool = False) -> Build:
     return build
 
 
+def _wide(operator: str, operand: str, shape: tuple[int, ...]) -> Build:
+    def build(given: str, made: str) -> tuple[list, dict]:
+        names = f"{made}//shape", f"{made}//wide"
+        nodes = [
+            helper.make_node("Reshape", [operand, names[0]], [names[1]]),
+            helper.make_node(operator, [given, names[1]], [made]),
+        ]
+        return nodes, {names[0]: np.array(shape, np.int64)}
+
+    return build
+
+
+def _bounds(region: Region) -> Iterator[tuple[str, Build]]:
+    """Clip to a bound that several of the expected values have."""
+    expected = region.expected
+    if expected.dtype.kind != "f" or not expected.size:
+        return
+    for bound, operator, word in (
+        (expected.min(), "Max", "lower"),
+        (expected.max(), "Min", "upper"),
+    ):
+        if (expected == bound).sum() >= _REPEATED and math.isfinite(bound):
+            text = f"a clip with the {word} bound {float(bound):.6g}"
+            yield text, _with(operator, np.asarray(bound))
+
+
+def _fitted(region: Region) -> Iterator[tuple[str, Build]]:
+    """Scale and shift by the numbers that fit best, for all elements alike."""
+    found, expected = region.computed(region.graph), region.expected
+    if found is None or found.shape != expected.shape or expected.size < _VALUES_PER_NUMBER:
+        return
+    dtype = expected.dtype
+    if dtype.kind == "i":
+        step = int(np.asarray(expected - found).flat[0])
+        yield f"an offset of {step:+d}{_as_size(region, step)}", _with("Add", np.array(step, dtype))
+    elif dtype == np.float32 and np.isfinite(found).all() and np.isfinite(expected).all():
+        own, other = found.astype(np.float64), expected.astype(np.float64)
+        power = float((own * own).sum())
+        if power:
+            factor = float((own * other).sum()) / power
+            yield f"the multiplication by {factor:.6g}", _with("Mul", np.array(factor, dtype))
+        offset = float((other - own).mean())
+        yield f"the addition of {offset:.6g}", _with("Add", np.array(offset, dtype))
+
+
+def _as_size(region: Region, step: int) -> str:
+    """Name the first input's axis of that size, which no batch and no single step explains."""
+    for name in region.graph.inputs if step > 1 else ():
+        for axis, size in enumerate(region.feeds[name].shape if name in region.feeds else ()):
+            if axis and size == step:
+                return f", the size of axis {axis} of {name}"
+    return ""
+
+
 def _operands(region: Region, dtype: np.dtype) -> Iterator[tuple[str, Build]]:
     """Combine with operands of the original's operations: weights, masks, another branch."""
     if dtype.kind != "f":
@@ -107,12 +165,15 @@ def _operands(region: Region, dtype: np.dtype) -> Iterator[tuple[str, Build]]:
         if values is not None and values.dtype == dtype:
             for operator, word in words.items():
                 yield f"{word} {name}", _binary(operator, name)
+                if 0 < values.ndim < (rank := len(region.expected.shape)):
+                    wide = (*values.shape, *(1,) * (rank - values.ndim))
+                    yield f"{word} {name}, with an axis more", _wide(operator, name, wide)
 
 
 def _changes(
     region: Region, shape: tuple[int, ...], dtype: np.dtype
 ) -> Iterator[tuple[str, Build]]:
-    if dtype.kind in "iu":
+    if dtype.kind == "i":
         for step in (1, -1, 2, -2):
             yield f"an offset of {step:+d}", _with("Add", np.array(step, dtype))
     if dtype.kind == "f":
@@ -125,9 +186,12 @@ def _changes(
 def _functions(rank: int) -> Iterator[tuple[str, Build]]:
     for operator in _ACTIVATIONS:
         yield f"{operator}", _node(operator)
-    for operator in ("Softmax", "LogSoftmax"):
-        for axis in range(-1, -rank - 1, -1):
+    for axis in range(-1, -rank - 1, -1):
+        for operator in ("Softmax", "LogSoftmax"):
             yield f"{operator} over axis {axis}", _node(operator, axis=axis)
+        for power in (2, 1):
+            norm = _node("LpNormalization", axis=axis, p=power)
+            yield f"an L{power} normalization over axis {axis}", norm
     yield "1 minus it", _with("Sub", np.array(1, np.float32), first=True)
     yield "SiLU", _silu
     yield "GELU", _gelu

@@ -14,6 +14,9 @@ from convkit.localize.original import Recording, Value
 CLOSE = 1e-4
 # Values beyond this are masks' "minus infinity", which every exporter writes differently.
 _HUGE = 1e18
+# Masks fill with a number far from all others, -1e4 or -1e9, beside which a difference between the
+# scores themselves would vanish: fills are at least this large, and so many times all others.
+_FILL, _APART = 1e3, 100.0
 _TINY = 1e-30
 
 
@@ -65,7 +68,8 @@ def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
     """Return the largest difference relative to the expected values' RMS.
 
     Infinity if shapes differ or only one side is finite; values beyond 1e18 agree with each other
-    if their signs do.
+    if their signs do. Values that a mask filled in are compared in parts of themselves, and the
+    others in parts of their own RMS.
     """
     if found.shape != expected.shape:
         return math.inf
@@ -81,9 +85,20 @@ def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
     ):
         return math.inf
     own, other = np.where(far, 0, own), np.where(far, 0, other)
-    rms = float(np.sqrt((other * other).mean()))
-    worst = float(np.abs(own - other).max())
-    return 0.0 if worst == 0 else worst / max(rms, _TINY)
+    filled = _filled(other)
+    rms = float(np.sqrt(np.square(np.where(filled, 0, other)).mean()))
+    scale = np.where(filled, np.abs(other), max(rms, _TINY))
+    return float((np.abs(own - other) / scale).max())
+
+
+def _filled(values: np.ndarray) -> np.ndarray:
+    """Return where a mask filled in a number that is far from all others."""
+    sizes = np.abs(values)
+    large = sizes >= _FILL
+    if not large.any() or large.all():
+        return np.zeros(values.shape, bool)
+    least, others = sizes[large].min(), sizes[~large].max()
+    return large & bool(least >= _APART * others > 0)
 
 
 def layout_of(expected: np.ndarray, found: np.ndarray, within: float = CLOSE) -> Layout | None:
@@ -125,7 +140,7 @@ def likeliest_layout(expected: np.ndarray, found: np.ndarray) -> Layout:
 
 def correlation(first: np.ndarray, second: np.ndarray) -> float:
     """Return how alike two tensors of as many elements are, 0 to 1, without regard to signs."""
-    one, two = (each.astype(np.float64).ravel() for each in (first, second))
+    one, two = (_unfilled(each.astype(np.float64)).ravel() for each in (first, second))
     with np.errstate(all="ignore"):
         one, two = np.nan_to_num(one - one.mean()), np.nan_to_num(two - two.mean())
         return float(abs(one @ two) / max(np.linalg.norm(one) * np.linalg.norm(two), _TINY))
@@ -155,13 +170,18 @@ class Sketches:
 
 def sketch(array: np.ndarray) -> np.ndarray:
     """Return rms, mean, mean magnitude, least, largest and mean of the ten largest."""
-    values = np.nan_to_num(_numbers(array).ravel(), nan=0.0)
-    values = np.where(np.abs(values) > _HUGE, 0.0, values)
+    values = _unfilled(np.nan_to_num(_numbers(array).ravel(), nan=0.0))
     rms = float(np.sqrt((values * values).mean()))
     largest = np.partition(values, -10)[-10:] if values.size > 10 else values
     return np.array(
         [rms, values.mean(), np.abs(values).mean(), values.min(), values.max(), largest.mean()]
     )
+
+
+def _unfilled(values: np.ndarray) -> np.ndarray:
+    """Return values with zeros for infinities and for what a mask filled in."""
+    finite = np.where(np.abs(values) > _HUGE, 0.0, values)
+    return np.where(_filled(finite), 0.0, finite)
 
 
 def is_flat(array: np.ndarray) -> bool:

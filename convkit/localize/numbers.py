@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 
 from convkit.localize.edits import Rewrite, with_constants
-from convkit.localize.graph import Graph, PieceFailedError
+from convkit.localize.graph import Graph
 from convkit.localize.region import Region
 
 # Elements. Larger constants of whole numbers are tables; changing one entry explains nothing.
@@ -82,7 +82,7 @@ def fractions(region: Region) -> Iterator[Rewrite]:
         )
         likely = list(_likely(region.scalars()))
         # A number of the original's near the one that fits is meant, not the one that fits.
-        near = [] if found is None else [n for n in likely if math.isclose(n, found, rel_tol=1e-3)]
+        near = [] if found is None else [n for n in likely if math.isclose(n, found, rel_tol=1e-2)]
         numbers = [*near, *([] if found is None else [found]), *likely]
         for number in dict.fromkeys(numbers):
             other = np.full_like(values, number)
@@ -109,7 +109,8 @@ def fit(region: Region, build: Callable[[float], Graph], number: float) -> float
     """
 
     def target(value: float) -> np.ndarray | None:
-        return _computed(build(value), region)
+        found = region.computed(build(value))
+        return None if found is None else found.astype(np.float64)
 
     expected = region.expected.astype(np.float64)
     for _ in range(5):
@@ -139,13 +140,6 @@ def _rounded(number: float) -> float:
         if abs(short - number) <= 2e-6 * abs(number):
             return short
     return number
-
-
-def _computed(graph: Graph, region: Region) -> np.ndarray | None:
-    try:
-        return graph.run([region.target], region.feeds)[region.target].astype(np.float64)
-    except (PieceFailedError, KeyError):
-        return None
 
 
 def _reader(region: Region, constant: str) -> str:

@@ -6,6 +6,12 @@ from functools import cached_property
 
 import numpy as np
 
+# Operations that only rearrange or copy elements.
+VIEWS = (
+    *("view", "_unsafe_view", "reshape", "clone", "expand", "transpose", "permute", "t", "alias"),
+    *("unsqueeze", "squeeze", "slice", "select", "detach", "_to_copy", "contiguous", "split"),
+)
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Value:
@@ -80,6 +86,16 @@ class Recording:
             found.add(producer)
             pending += [each for each in self.operations[producer].inputs if each not in stops]
         return sorted(found)
+
+    def sources(self, value: int, steps: int) -> list[int]:
+        """Return the values that one is computed from in a few operations, nearest first."""
+        found, last = [], [value]
+        for _ in range(steps):
+            producers = [self.values[each].producer for each in last]
+            read = [i for p in producers if p is not None for i in self.operations[p].inputs]
+            last = list(dict.fromkeys(read))
+            found += last
+        return list(dict.fromkeys(found))
 
     @cached_property
     def fixed(self) -> frozenset[int]:

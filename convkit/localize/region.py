@@ -29,7 +29,10 @@ class Region:
 
     `feeds` are the known values around it, `expected` is the correct value of `target`.
     `operations` are the original's counterpart, which read `weights` and, if the graph has them
-    too, the values in `read`. `shapes` are those of the unchanged graph's values.
+    too, the values in `read`. `shapes` and `dtypes` are those of the unchanged graph's values.
+    `inner` are the values that the operations compute, by their numbers in the recording, and
+    `numbers` those of the feeds. `own` are the feeds as the original lays them out, and
+    `layouts` lead from there to the graph.
     """
 
     graph: Graph
@@ -40,6 +43,11 @@ class Region:
     weights: Mapping[str, np.ndarray]
     read: tuple[str, ...]
     shapes: Mapping[str, tuple[int, ...]]
+    dtypes: Mapping[str, np.dtype] = dataclasses.field(default_factory=dict)
+    inner: Mapping[int, np.ndarray] = dataclasses.field(default_factory=dict)
+    numbers: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    own: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    layouts: Mapping[str, Layout] = dataclasses.field(default_factory=dict)
 
     def error(self, graph: Graph) -> float:
         """Return the target's error in a rewritten graph; infinity if it cannot be computed."""
@@ -49,10 +57,21 @@ class Region:
             return math.inf
         return relative_error(found[self.target], self.expected) if found else math.inf
 
+    def computed(self, graph: Graph) -> np.ndarray | None:
+        """Return the target as a rewritten graph computes it; None if it cannot be computed."""
+        try:
+            return graph.run([self.target], self.feeds)[self.target]
+        except (PieceFailedError, KeyError):
+            return None
+
     @property
     def nodes(self) -> list[int]:
         """The graph's nodes of the region, in order."""
         return self.graph.closure([self.target], self.feeds)
+
+    def reads(self, name: str) -> bool:
+        """Say whether a node of the region reads a value."""
+        return any(name in self.graph.nodes[index].input for index in self.nodes)
 
     def edges(self) -> Iterator[Edge]:
         """Yield the inputs of the region's nodes except constants, last nodes first."""
@@ -108,8 +127,21 @@ def region_of(
     read = [name for name, match in parting.known.items() if match.value in read_values]
     feeds = {name: originals[name] for name in parting.known if name in originals}
     shapes = {name: values.shape for name, values in found.items()}
+    inner = {n: recording.values[n].array for each in operations for n in each.outputs}
     return Region(
-        graph, parting.name, feeds, expected, tuple(operations), weights, tuple(read), shapes
+        graph,
+        parting.name,
+        feeds,
+        expected,
+        tuple(operations),
+        weights,
+        tuple(read),
+        shapes,
+        {name: values.dtype for name, values in found.items()},
+        inner,
+        {name: parting.known[name].value for name in feeds},
+        {name: recording.values[parting.known[name].value].array for name in feeds},
+        {name: parting.known[name].layout for name in feeds},
     )
 
 

@@ -111,7 +111,7 @@ def attributes(region: Region) -> Iterator[Rewrite]:
     versions = dict(region.graph.opsets)
     for index in reversed(region.nodes):
         node = region.graph.nodes[index]
-        for name, kind, now in _present(node, versions.get(node.domain, 1)):
+        for name, kind, now in present(node, versions.get(node.domain, 1)):
             for value in _values(region, node, name, kind, now):
                 if name in _POSITIVE and not _is_positive(value):
                     continue
@@ -121,12 +121,12 @@ def attributes(region: Region) -> Iterator[Rewrite]:
                     and np.float32(value) == np.float32(now)
                 ):
                     continue
-                text = f"{name} is {_shown(now)} and should be {_shown(value)}"
+                text = f"{name} is {shown(now)} and should be {shown(value)}"
                 graph = replaced(region.graph, index, with_attribute(node, name, value))
                 yield Rewrite("attribute", node.output[0], text, graph)
 
 
-def _present(node: onnx.NodeProto, version: int) -> Iterator[tuple[str, object, object]]:
+def present(node: onnx.NodeProto, version: int) -> Iterator[tuple[str, object, object]]:
     """Yield each attribute of a node with its type and value, including unset ones.
 
     For operators that ONNX does not define (onnxruntime's fused ones), only set attributes are
@@ -209,7 +209,7 @@ def _lists(region: Region, node: onnx.NodeProto, now: object) -> Iterator[object
     yield [each - 1 for each in present]
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     if value is None:
         return "not set"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
@@ -281,6 +281,7 @@ def _listed(nodes: list[onnx.NodeProto]) -> str:
 
 def operators(region: Region) -> Iterator[Rewrite]:
     """Try the operators that a node's own is mistaken for."""
+    versions = dict(region.graph.opsets)
     for index in reversed(region.nodes):
         node = region.graph.nodes[index]
         for family in FAMILIES:
@@ -291,6 +292,18 @@ def operators(region: Region) -> Iterator[Rewrite]:
                 copy.op_type = other
                 if other not in ("LpPool", *FAMILIES[-1]) and len(family) > 10:
                     del copy.attribute[:]
+                _keep_known(copy, versions.get(node.domain, 1))
                 text = f"it is {node.op_type} and should be {other}"
                 graph = replaced(region.graph, index, copy)
                 yield Rewrite("operator", node.output[0], text, graph)
+
+
+def _keep_known(node: onnx.NodeProto, version: int) -> None:
+    """Remove the attributes that a node's operator does not have."""
+    try:
+        schema = onnx.defs.get_schema(node.op_type, version, node.domain)
+    except onnx.defs.SchemaError:
+        return
+    kept = [each for each in node.attribute if each.name in schema.attributes]
+    del node.attribute[:]
+    node.attribute.extend(kept)

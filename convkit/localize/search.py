@@ -9,21 +9,23 @@ from typing import Literal
 import numpy as np
 
 from convkit.localize.boundary import Edge, exchanged, with_change_at_edge
+from convkit.localize.counterpart import counterpart
 from convkit.localize.diagnosis import Cause, Diagnosis
 from convkit.localize.divergence import Divergence
 from convkit.localize.edits import pinned
-from convkit.localize.explanation import Explanation, explain
+from convkit.localize.explanation import WITHIN, Explanation, explain
 from convkit.localize.graph import Graph, PieceFailedError, Values, label, module_of
 from convkit.localize.isolation import spent
 from convkit.localize.likeness import how_different
 from convkit.localize.matching import relative_error
 from convkit.localize.original import Recording
-from convkit.localize.parting import FLOOR, Parting
+from convkit.localize.parting import FLOOR, REMAINS, Parting
 from convkit.localize.quantized_causes import quantized_causes
 from convkit.localize.region import Region, region_of
 from convkit.localize.series import ranked
 from convkit.localize.taken import with_taken_branches
 from convkit.localize.weights import WeightDifference, compare_weights, held_by
+from convkit.localize.within import within
 
 # Outputs this near, in parts of their rms, are the same.
 _SAME = 10 * FLOOR
@@ -31,6 +33,8 @@ _SAME = 10 * FLOOR
 _PLACES = 8
 # Places that are proven, of which the first that can be explained is taken.
 _TRIED = 5
+# Nodes. In a larger place, single values are looked at before the whole.
+_WIDE = 12
 # Up to this many differing weights are tried individually; more are one cause: another checkpoint.
 _SINGLE = 8
 
@@ -60,6 +64,7 @@ def localize(
     causes, graph, remaining = _weight_causes(recording, graph, feeds, state, remaining)
     causes = [*rounded, *causes]
     edge, off, weights = Edge(recording, graph, feeds), remaining, len(causes)
+    unproven: tuple[int, Cause] | None = None
     if off > _SAME and (at_boundary := exchanged(edge, off)):
         return Diagnosis(error, at_boundary.after, (at_boundary, *causes))
     for _ in range(_PLACES):
@@ -71,7 +76,9 @@ def localize(
         found = _first_explained(part, graph, divergence, state, left / 2, several=several)
         if found is None:
             break
-        cause, corrected = found
+        cause, corrected, place = found
+        if place is not None:
+            unproven = unproven or (len(causes), place)
         named = next(iter(part.outputs)) if several else None
         causes.append(dataclasses.replace(cause, output=named))
         if corrected is None:
@@ -79,6 +86,10 @@ def localize(
             break
         graph = corrected
         remaining = outputs_error(recording, graph, feeds)
+    if unproven is not None and not remaining <= max(_SAME, REMAINS * off):
+        # What was corrected within a place was not all that is wrong there.
+        count, place = unproven
+        causes[count:], remaining = [place], place.after
     if off > _SAME and (at_edge := with_change_at_edge(tuple(causes[weights:]), edge, off)):
         causes[weights:] = at_edge
         remaining = min(cause.after for cause in at_edge)
@@ -190,21 +201,59 @@ def _first_explained(
     seconds: float,
     *,
     several: bool,
-) -> tuple[Cause, Graph | None] | None:
-    """Return the first place with a known fault, otherwise the first place; if `several` outputs
-    are wrong, with the graph to go on with.
+) -> tuple[Cause, Graph | None, Cause | None] | None:
+    """Return the first place with a known fault, otherwise the first place, with the graph to go on
+    with if there is one.
+
+    A fault within a place, one of several, comes with the place: it is not proven by itself. A
+    place of many nodes is searched for such faults first. If `several` outputs are wrong, the graph
+    to go on with has the original's value where nothing is explained.
     """
-    first: tuple[Cause, Graph | None] | None = None
+    first: tuple[Cause, Graph | None, Cause | None] | None = None
+    unexplained: Parting | None = None
     for parting in itertools.islice(divergence.partings(), _TRIED):
+        wide = len(graph.closure([parting.name], parting.known)) > _WIDE
+        if wide and not parting.restored:
+            inner = _one_of_several(recording, graph, divergence, parting, seconds / _TRIED)
+            if inner is not None:
+                return inner
         cause, corrected, known = _at_place(recording, graph, divergence, parting, seconds / _TRIED)
         if known and corrected is not None:
-            return _weight_told(cause, graph, corrected, state), corrected
+            return _weight_told(cause, graph, corrected, state), corrected, None
+        if cause.kind == "place" and not parting.restored and not wide:
+            unexplained = unexplained or parting
         if several and corrected is None and cause.kind == "place":
             expected = recording.values[parting.value].array
             values = parting.layout.apply(expected).astype(divergence.found[parting.name].dtype)
             corrected = pinned(graph, parting.name, values)
-        first = first or (cause, corrected)
-    return first
+        first = first or (cause, corrected, None)
+    if first is None or unexplained is None:
+        return first
+    return _one_of_several(recording, graph, divergence, unexplained, seconds) or first
+
+
+def _one_of_several(
+    recording: Recording, graph: Graph, divergence: Divergence, place: Parting, seconds: float
+) -> tuple[Cause, Graph, Cause] | None:
+    """Return a fault within a place, the graph with it corrected, and the place; None if none is
+    found.
+    """
+    deadline = spent() + seconds
+    for parting in within(recording, graph, divergence, place):
+        if (left := deadline - spent()) <= 0:
+            break
+        originals = divergence.originals(parting.known)
+        region = region_of(recording, graph, parting, originals, divergence.found)
+        explanation = explain(region, left / 2, WITHIN)
+        if explanation is not None:
+            inner = _place(recording, graph, divergence, parting, region)
+            corrected = explanation.rewrite.graph
+            after = outputs_error(recording, corrected, _inputs(graph, divergence))
+            told = _explained(recording, inner, graph, region, explanation, after)
+            originals = divergence.originals(place.known)
+            whole = region_of(recording, graph, place, originals, divergence.found)
+            return told, corrected, _place(recording, graph, divergence, place, whole)
+    return None
 
 
 def _at_place(
@@ -225,7 +274,8 @@ def _at_place(
     after = outputs_error(recording, rewrite.graph, _inputs(graph, divergence))
     if not parting.restored and not after < max(parting.before / 2, _SAME):
         return cause, on, False  # it explains the place and not the outputs: chance
-    return _explained(cause, graph, region, explanation, after), rewrite.graph, True
+    told = _explained(recording, cause, graph, region, explanation, after)
+    return told, rewrite.graph, True
 
 
 def _weight_told(
@@ -236,7 +286,8 @@ def _weight_told(
         return cause
     values = graph.constants[cause.tensor]
     other = held_by(values, state)
-    if other is not None:
+    # A weight with its own axes permuted holds its own values, and is not exchanged.
+    if other is not None and not cause.text.endswith(f"the original's {other}"):
         text = f"{cause.text}; it holds the values of {other}"
         return dataclasses.replace(cause, kind="exchanged", text=text)
     likeness = how_different(values, corrected.constants[cause.tensor])
@@ -281,9 +332,19 @@ def _place(
 
 
 def _explained(
-    place: Cause, graph: Graph, region: Region, explanation: Explanation, after: float
+    recording: Recording,
+    place: Cause,
+    graph: Graph,
+    region: Region,
+    explanation: Explanation,
+    after: float,
 ) -> Cause:
     rewrite = explanation.rewrite
+    operation = counterpart(recording, region, rewrite)
+    if operation is not None:
+        place = dataclasses.replace(
+            place, module=operation.module, source=operation.source, operation=operation.kind
+        )
     node = graph.nodes[graph.producers.get(rewrite.node, region.nodes[-1])]
     read = set(node.input) & set(graph.inputs)
     boundary: Literal["input", "output"] | None = None

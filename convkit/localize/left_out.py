@@ -1,0 +1,76 @@
+"""Steps of the original that a graph lacks, however many: its values are right before them."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from convkit.localize.edits import Rewrite, holding, inserted, pinned
+from convkit.localize.matching import is_flat, layout_of, likeliest_layout
+from convkit.localize.original import VIEWS, Operation
+from convkit.localize.region import Region
+
+_SAME = 1e-5
+# More steps are a part of the model, not something that was left out.
+_MOST, _SHOWN = 12, 5
+
+
+def left_out(region: Region) -> Iterator[Rewrite]:
+    """Take the original's value for one that it is computed from: at the end, then inside."""
+    yield from _at_end(region)
+    for edge in region.edges():
+        number, shape = region.numbers.get(edge.value), region.shapes.get(edge.value)
+        for index, array in region.inner.items() if number is not None else ():
+            steps = _between(region, number, index)
+            if not steps or array.size != np.prod(shape or ()) or array.dtype.kind != "f":
+                continue
+            given = region.feeds[edge.value]
+            values = likeliest_layout(array, given).apply(array).astype(given.dtype)
+            graph = inserted(region.graph, edge, holding(values))
+            text = f"its input {edge.value} lacks {_told(steps)}"
+            yield Rewrite("missing", edge.reader, text, graph)
+
+
+def _at_end(region: Region) -> Iterator[Rewrite]:
+    found = region.computed(region.graph)
+    if found is None or found.dtype.kind != "f" or is_flat(found):
+        return
+    target = region.operations[-1].outputs[0] if region.operations else -1
+    known = {number: region.feeds[name] for name, number in region.numbers.items()}
+    for number, array in {**region.inner, **known}.items():
+        steps = _between(region, number, target)
+        if steps and array.size == found.size and layout_of(array, found, _SAME) is not None:
+            graph = pinned(region.graph, region.target, region.expected)
+            yield Rewrite("missing", region.target, f"its output lacks {_told(steps)}", graph)
+
+
+def _between(region: Region, start: int | None, end: int) -> list[Operation]:
+    """Return the original's operations that lead from one value to another, without those that only
+    rearrange elements; none if they are too many.
+    """
+    if start is None or start == end:
+        return []
+    after, forward = {start}, []
+    for operation in region.operations:
+        if after.intersection(operation.inputs):
+            after.update(operation.outputs)
+            forward.append(operation)
+    needed, steps = {end}, []
+    for operation in reversed(forward):
+        if needed.intersection(operation.outputs):
+            needed.update(operation.inputs)
+            steps.append(operation)
+    steps = [each for each in reversed(steps) if each.kind not in VIEWS]
+    return steps if start in needed and len(steps) <= _MOST else []
+
+
+def _told(steps: list[Operation]) -> str:
+    kinds = [each.kind.strip("_") + _number(each) for each in steps]
+    shown = ", ".join(kinds[:_SHOWN]) + (", ..." if len(kinds) > _SHOWN else "")
+    line = next((each.source for each in reversed(steps) if each.source), None)
+    return f"the original's {shown}" + (f" (at {line})" if line else "")
+
+
+def _number(step: Operation) -> str:
+    """Return the number that an operation combines a tensor with."""
+    numbers = [each for name, each in step.scalars if name in ("other", "exponent")]
+    return f" {numbers[0]:.6g}" if numbers and isinstance(numbers[0], int | float) else ""

@@ -1,0 +1,106 @@
+"""Normalizations, recognized by what they compute: which statistics, and over which axes."""
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+
+from convkit.localize.diagnosis import Kind
+from convkit.localize.edits import Rewrite, pinned
+from convkit.localize.matching import is_flat, relative_error
+from convkit.localize.region import Region
+
+_SAME = 1e-5
+_EPSILONS = (0.0, 1e-5, 1e-6, 1e-12, 1e-3, 1e-8)
+# With fewer for each number that is fitted, anything fits.
+_VALUES_PER_NUMBER = 4
+
+
+def normalizations(region: Region) -> Iterator[Rewrite]:
+    """Normalize a known value as the original does, if one of the common ways gives its result."""
+    found, expected = region.computed(region.graph), region.expected
+    if found is None or found.shape != expected.shape or expected.dtype != np.float32:
+        return
+    for name, given in region.feeds.items():
+        if given.shape != expected.shape or given.dtype != np.float32 or is_flat(given):
+            continue
+        should = _way(given, expected, region)
+        own = None if should is None else _way(given, found, region)
+        # Of a value that no node reads here, it would be a matter of what is read.
+        if should is None or own == should or (own is None and not region.reads(name)):
+            continue
+        text = (
+            f"it should compute {should} of {name}"
+            if own is None
+            else f"it computes {own} of {name} and should compute {should}"
+        )
+        graph = pinned(region.graph, region.target, expected)
+        kind: Kind = "missing" if relative_error(found, given) <= _SAME else "operator"
+        yield Rewrite(kind, region.target, text, graph)
+
+
+def _way(given: np.ndarray, made: np.ndarray, region: Region) -> str | None:
+    """Return the normalization that leads from one value to another: as it is, or with a gain and
+    a shift for each feature.
+    """
+    epsilons = dict.fromkeys([*(e for e in region.scalars() if 0 < e < 1), *_EPSILONS])
+    ways = [
+        (f"{text} over {_shown(axes)}", values)
+        for axes, epsilon in itertools.product(_axes(given.ndim), epsilons)
+        for text, values in _ways(given.astype(np.float64), axes, epsilon)
+        if np.isfinite(values).all()
+    ]
+    wide = made.astype(np.float64)
+    return next(
+        (text for text, values in ways if relative_error(values, wide) <= _SAME),
+        next((text for text, values in ways if _is_scaled(values, wide)), None),
+    )
+
+
+def _axes(rank: int) -> Iterator[tuple[int, ...]]:
+    yield (rank - 1,)
+    if rank > 2:
+        yield (1,)
+        yield tuple(range(2, rank))
+        yield tuple(range(1, rank))
+        yield (0, *range(2, rank))
+
+
+def _ways(
+    wide: np.ndarray, axes: tuple[int, ...], epsilon: float
+) -> Iterator[tuple[str, np.ndarray]]:
+    centered = wide - wide.mean(axes, keepdims=True)
+    count = int(np.prod([wide.shape[axis] for axis in axes]))
+    if count < 2:
+        return
+    square = (wide * wide).sum(axes, keepdims=True)
+    spread = (centered * centered).sum(axes, keepdims=True)
+    with np.errstate(all="ignore"):
+        yield "a layer norm", centered / np.sqrt(spread / count + epsilon)
+        yield "an RMS norm", wide / np.sqrt(square / count + epsilon)
+        if not epsilon:
+            yield "an L2 normalization", wide / np.sqrt(square)
+            yield "an L1 normalization", wide / np.abs(wide).sum(axes, keepdims=True)
+            yield "values without their mean", centered
+        deviation = np.sqrt(spread / (count - 1))
+        yield "standard scores (with n - 1)", centered / (deviation + epsilon)
+        yield "standard scores (with n)", centered / (np.sqrt(spread / count) + epsilon)
+
+
+def _is_scaled(values: np.ndarray, made: np.ndarray) -> bool:
+    """Say whether values, with a gain and a shift for each feature, are those made."""
+    for axis in {1, values.ndim - 1}:
+        others = tuple(each for each in range(values.ndim) if each != axis)
+        if values.size < _VALUES_PER_NUMBER * values.shape[axis]:
+            continue
+        middle, mean = (each.mean(others, keepdims=True) for each in (values, made))
+        centered = values - middle
+        power = (centered * centered).sum(others, keepdims=True)
+        gain = (centered * made).sum(others, keepdims=True) / np.where(power > 0, power, 1)
+        if relative_error(centered * gain + mean, made) <= _SAME:
+            return True
+    return False
+
+
+def _shown(axes: tuple[int, ...]) -> str:
+    return f"axis {axes[0]}" if len(axes) == 1 else f"axes {list(axes)}"
