@@ -1,26 +1,20 @@
 """Stages on a real Dask cluster: a scheduler and worker processes, each with a home of its own."""
 
 import json
-import os
-import signal
-import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 from command_line import convkit
-from fleet_runs import run, settle, write_recipe
-from small_fleet import SmallFleet, alive, soon, stub_processes, stub_targets, write_stub
+from fleet_runs import run, write_recipe
+from small_fleet import SmallFleet
 from small_runs import MODEL
 
 from convkit.errors import FleetError, UsageError
 from convkit.execute.fleet import cluster
 from convkit.execute.fleet.worker import fleet_status
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
-from convkit.execute.settled import Settled
 from convkit.home import Home
 from convkit.store.shared import SharedStore
 from convkit.store.store import Store
@@ -36,11 +30,6 @@ pytestmark = [
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallFleet]:
     with SmallFleet(tmp_path_factory.mktemp("fleet"), 2) as started:
         yield started
-
-
-@pytest.fixture
-def stubs(tmp_path: Path) -> Path:
-    return write_stub(tmp_path / "stub")
 
 
 # Whole runs, with the real worker.
@@ -252,157 +241,3 @@ def test_status_lists_the_workers_with_their_tags(fleet: SmallFleet) -> None:
     assert [worker["name"] for worker in workers] == ["w0", "w1"]
     assert all(worker["tags"]["MEM"] > 0 and worker["threads"] == 2 for worker in workers)
     assert "workers: 2, stages at once: 4" in convkit(*command).stdout
-
-
-# Lost workers, with stubs for stages.
-
-
-@pytest.mark.thorough
-def test_two_hundred_stages_survive_two_killed_workers(stubs: Path, tmp_path: Path) -> None:
-    recipe, home = write_recipe(tmp_path, targets=stub_targets(66)), tmp_path / "home"
-    with SmallFleet(tmp_path / "fleet", 4, preload=stubs) as fleet:
-
-        def kill() -> None:
-            for worker, after in ((fleet.workers[0], 40), (fleet.workers[2], 100)):
-                assert soon(lambda after=after: len(stub_processes(stubs)) > after, 120)
-                assert soon(lambda worker=worker: kill_at_work(worker), 60)
-
-        killer = threading.Thread(target=kill)
-        killer.start()
-        settled = settle(recipe, home, fleet, threading.Event())
-        killer.join()
-        assert [worker.poll() for worker in fleet.workers] == [-9, None, -9, None]
-    assert len(settled) == 200
-    # A hit: a worker was killed when its record stood already, and before its answer was fetched.
-    assert {each.report.status for each in settled.values()} <= {"done", "hit"}
-    assert len(stub_processes(stubs)) >= 202, "what ran on a killed worker ran again"
-    _check_one_result_for_each_key(
-        settled, Store(home / "store"), SharedStore((tmp_path / "fleet" / "shared").as_uri())
-    )
-
-
-def kill_at_work(worker: subprocess.Popen[bytes]) -> bool:
-    """Kill a worker if it runs a stage now; say whether."""
-    worker.send_signal(signal.SIGSTOP)
-    running = [
-        each
-        for each in psutil.Process(worker.pid).children()
-        if each.status() != psutil.STATUS_ZOMBIE
-    ]
-    worker.send_signal(signal.SIGKILL if running else signal.SIGCONT)
-    return bool(running)
-
-
-def _check_one_result_for_each_key(
-    settled: dict[str, Settled], store: Store, shared: SharedStore
-) -> None:
-    assert len({each.report.key for each in settled.values()}) == len(settled)
-    for each in settled.values():
-        here, there = store.record(each.report.key), shared.record(each.report.key)
-        assert here is not None
-        assert there is not None
-        assert here == there.record
-        assert here.artifact == each.report.artifact
-        assert here.inputs == {name: settled[name].report.artifact for name in here.inputs}
-
-
-def test_a_stage_that_kills_every_worker_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cluster, "_GONE_SECONDS", 3.0)
-    recipe = write_recipe(tmp_path)
-    preload = write_stub(tmp_path / "stub", kills_its_worker=True)
-    allowed = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0"}
-    with SmallFleet(tmp_path / "fleet", 2, preload=preload, **allowed) as fleet:
-        settled = settle(recipe, tmp_path / "home", fleet, threading.Event())
-    assert settled["export"].report.status == "broken"
-    assert "every worker that took it was lost" in str(settled["export"].report.error)
-
-
-def test_when_the_last_worker_goes_its_stages_are_skipped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cluster, "_GONE_SECONDS", 1.0)
-    recipe = write_recipe(tmp_path)
-    preload = write_stub(tmp_path / "stub", seconds=60)
-    with SmallFleet(tmp_path / "fleet", 1, preload=preload) as fleet:
-
-        def kill() -> None:
-            assert soon(lambda: len(stub_processes(preload)) == 2, 60)
-            fleet.workers[0].send_signal(signal.SIGKILL)
-
-        killer = threading.Thread(target=kill)
-        killer.start()
-        settled = settle(recipe, tmp_path / "home", fleet, threading.Event())
-        killer.join()
-    assert settled["export"].report.status == "skipped"
-    assert "SKIPPED_NO_WORKER: the last worker" in str(settled["export"].report.error)
-    for pid in stub_processes(preload):
-        os.kill(
-            pid, signal.SIGKILL
-        )  # a stub does not look after its parent, as the real worker does
-
-
-@pytest.fixture(scope="module")
-def waiting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SmallFleet, Path]]:
-    """Return a fleet whose stages wait for two minutes, and its stub."""
-    folder = tmp_path_factory.mktemp("waiting")
-    preload = write_stub(folder / "stub", seconds=120)
-    with SmallFleet(folder / "fleet", 2, preload=preload) as started:
-        yield started, preload
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "killed"])
-def test_a_run_that_ends_stops_what_its_workers_run(
-    waiting: tuple[SmallFleet, Path], tmp_path: Path, number: signal.Signals
-) -> None:
-    fleet, preload = waiting
-    before = set(stub_processes(preload))
-    recipe = write_recipe(tmp_path)
-    command = [
-        sys.executable,
-        "-m",
-        "convkit.cli.main",
-        "run",
-        str(recipe),
-        "--scheduler",
-        fleet.address,
-    ]
-    command += ["--toolchain", "host", "--no-track", "--home", str(tmp_path / "home")]
-    started = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        # Tests that run in a shell's background ignore Ctrl-C, and so would their children.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
-    )
-    assert soon(lambda: len(set(stub_processes(preload)) - before) == 2, 60)
-    pids = set(stub_processes(preload)) - before
-    assert all(alive(pid) for pid in pids)
-    started.send_signal(number)
-    output, _ = started.communicate(timeout=30)
-    assert started.returncode == (130 if number == signal.SIGINT else -9), output
-    assert soon(lambda: not any(alive(pid) for pid in pids), 15)
-    assert all(worker.poll() is None for worker in fleet.workers)
-    workers = fleet_status(fleet.address)
-    assert soon(lambda: all(worker.running == 0 for worker in fleet_status(fleet.address)), 10), (
-        workers
-    )
-
-
-def test_a_worker_that_is_told_to_stop_hands_its_stages_on(stubs: Path, tmp_path: Path) -> None:
-    write_stub(stubs.parent, seconds=3)
-    recipe = write_recipe(tmp_path)
-    with SmallFleet(tmp_path / "fleet", 2, preload=stubs) as fleet:
-
-        def stop() -> None:
-            assert soon(lambda: len(stub_processes(stubs)) == 2, 60)
-            fleet.workers[0].send_signal(signal.SIGTERM)
-
-        stopper = threading.Thread(target=stop)
-        stopper.start()
-        settled = settle(recipe, tmp_path / "home", fleet, threading.Event())
-        stopper.join()
-        assert fleet.workers[0].wait(10) == 0
-    assert {each.report.status for each in settled.values()} == {"done"}

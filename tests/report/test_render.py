@@ -10,14 +10,7 @@ from records import build_record, failed_target, non_finite_record, tensor_metri
 from convkit.errors import StoreError
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.report.render import render_report, write_report
-from convkit.report.text import (
-    brief_time_text,
-    change_text,
-    json_text,
-    link_to,
-    percent_text,
-    share_text,
-)
+from convkit.report.text import change_text
 from convkit.worker.protocol import CaseMetrics, InvarianceMetrics, SimulatedCase
 
 _VOID = {"meta", "br", "link", "img", "hr", "input"}
@@ -114,18 +107,6 @@ def test_a_remedys_change_is_yaml_as_it_stands_in_a_recipe():
     assert change_text(both.change) == "precision: float32\nprecision.default: float16\n"
 
 
-def test_a_change_inside_a_list_keeps_its_path():
-    assert change_text({"inputs.0.shape": ["batch", 8]}) == "inputs.0.shape:\n- batch\n- 8\n"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(6.39e-4, "0.639 ms"), (0.224, "224 ms"), (0.9999, "1 s"), (3.55, "3.55 s")],
-)
-def test_a_brief_time_has_a_unit_of_its_size(seconds, text):
-    assert brief_time_text(seconds) == text
-
-
 def test_nothing_is_loaded_from_elsewhere_and_nothing_runs():
     page = _Page(render_report(build_record()))
     assert not {"script", "img", "image", "use", "link", "iframe", "object"} & set(page.tags)
@@ -146,24 +127,6 @@ def test_links_lead_to_anchors_of_the_page_and_files_of_the_run():
     assert all(link.startswith("./") for link in files)
     ids = [value for _, name, value in page.attributes if name == "id"]
     assert len(ids) == len(anchors)
-
-
-@pytest.mark.parametrize(
-    ("path", "base", "link"),
-    [
-        ("models/a/model.onnx", "", "./models/a/model.onnx"),
-        ("models/a/model.onnx", "../runs/x", "./../runs/x/models/a/model.onnx"),
-        ("javascript:alert(1)", "", "./javascript%3Aalert%281%29"),
-        ('a b/"><x>#?%.log', "", "./a%20b/%22%3E%3Cx%3E%23%3F%25.log"),
-        ("../secret", "", None),
-        ("a/../../b", "", None),
-        ("/etc/passwd", "", None),
-        ("//host/share", "", None),
-        ("", "", None),
-    ],
-)
-def test_a_path_is_a_link_only_within_the_run(path, base, link):
-    assert link_to(path, base) == link
 
 
 EVIL = "<script>alert('1')</script>\"><img src=x onerror=alert(2)>{{ 7 * 7 }}"
@@ -262,47 +225,6 @@ def test_the_file_is_written_whole(tmp_path):
 def test_a_folder_that_is_not_there_is_an_error_with_its_place(tmp_path):
     with pytest.raises(StoreError, match=r"report\.html"):
         write_report(build_record(), tmp_path / "missing")
-
-
-@pytest.mark.parametrize(
-    ("share", "text"),
-    [
-        (0.182, "18 % of the limit"),
-        (0.9996, "> 99.9 % of the limit"),
-        (1.0, "100 % of the limit"),
-        (3100, "3100 times the limit"),
-        (1.0001, "just over the limit"),
-        (1234567, "1.23e+06 times the limit"),
-        (1.5, "1.5 times the limit"),
-    ],
-)
-def test_shares_read_well(share, text):
-    assert share_text(share) == text
-
-
-def test_no_figure_has_no_share():
-    assert share_text(float("inf")) == "beyond any limit"
-
-
-@pytest.mark.parametrize(
-    ("share", "text"),
-    [
-        (0.0, "0 %"),
-        (3e-7, "< 0.01 %"),
-        (0.25, "25 %"),
-        (0.998, "99.8 %"),
-        (0.99999, "> 99.9 %"),
-        (1.0, "100 %"),
-    ],
-)
-def test_percentages_read_well(share, text):
-    assert percent_text(share) == text
-
-
-def test_evidence_has_digits_that_people_read():
-    assert (
-        json_text({"a": [0.6846082450985218, "nan", 3, True]}) == '{"a": [0.6846, "nan", 3, true]}'
-    )
 
 
 def test_characters_that_hide_or_reorder_text_are_shown():
