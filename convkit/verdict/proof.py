@@ -11,10 +11,10 @@ _EXCHANGES = ("C108", "C109", "C110", "C208")
 # Findings whose cause a search cannot improve on, only locate: a branch or a value traced with an
 # example, and a random model.
 _KNOWN_BETTER = ("E208", "E302", "N303", "N510", *_EXCHANGES)
-# An input without an effect: the cause where one of its values became a constant, which a search
-# finds to be wrong in this case. It follows from any other fault that a search has proven.
+# An input without an effect follows from a wrong weight, such as one of zeros. Other places that a
+# search proves wrong may be where the input should enter, which the input itself says better.
 _DEAD_INPUT = "C108"
-_WRONG_VALUE = "constant"
+_WEIGHTS = ("weight", "exchanged", "checkpoint", "quantized")
 # Dependence on padding or the batch: more informative than a place without a known cause.
 _DEPENDS = ("N301", "N302")
 _PLACE_ONLY = "N408"
@@ -38,7 +38,9 @@ def _beside_proof(finding: Finding, findings: Sequence[Finding]) -> int:
     proven = [each for each in findings if _is_proven(each)]
     if not proven:
         return 0
-    if finding.code == _DEAD_INPUT and any(map(_silences, proven)):
+    if finding.code == _DEAD_INPUT and any(
+        each.evidence.get("kind") in _WEIGHTS for each in proven
+    ):
         return -2
     # Inputs without an effect are a symptom where the outputs are constant.
     if finding.code in _KNOWN_BETTER and not finding.evidence.get("constant_outputs"):
@@ -46,11 +48,6 @@ def _beside_proof(finding: Finding, findings: Sequence[Finding]) -> int:
     if finding.code in _DEPENDS and all(each.code == _PLACE_ONLY for each in proven):
         return -2
     return 0 if not _is_proven(finding) else -1 if finding.code == _PLACE_ONLY else -3
-
-
-def _silences(proven: Finding) -> bool:
-    """Return True if a proven fault can be why an input has no effect."""
-    return proven.code != _PLACE_ONLY and proven.evidence.get("kind") not in (None, _WRONG_VALUE)
 
 
 def _is_proven(finding: Finding) -> bool:

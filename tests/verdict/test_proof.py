@@ -19,15 +19,15 @@ def order(*findings: Finding) -> list[str]:
 
 @pytest.mark.parametrize(
     ("code", "kind"),
-    [("N403", "weight"), ("N404", "exchanged"), ("N406", "missing"), ("N407", "wiring")],
+    [("N403", "weight"), ("N404", "exchanged"), ("N403", "checkpoint"), ("Q108", "quantized")],
 )
-def test_an_input_without_effect_follows_the_fault_that_takes_it_away(code, kind):
+def test_an_input_without_effect_follows_a_wrong_weight(code, kind):
     assert order(DEAD, PLACE, proven(code, kind)) == [code, "C108", "N408"]
 
 
-def test_an_input_whose_value_became_a_constant_leads():
-    # The search proves the constant wrong, and holds the right value for this case only.
-    assert order(proven("N405", "constant"), DEAD) == ["C108", "N405"]
+@pytest.mark.parametrize(("code", "kind"), [("N405", "constant"), ("N407", "wiring")])
+def test_an_input_that_a_constant_replaced_leads(code, kind):
+    assert order(proven(code, kind), DEAD) == ["C108", code]
 
 
 def test_an_input_without_effect_leads_where_only_the_place_is_known():
