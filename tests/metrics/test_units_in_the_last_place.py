@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from small_recipe import recipe
 
+from convkit.audit.measured import impossible_figures
 from convkit.metrics.limits import breaches, is_within, overshoot
 from convkit.metrics.tensors import compare
 from convkit.recipe.models import Tolerance
@@ -41,7 +42,7 @@ def test_a_larger_error_of_large_values_fails_by_default() -> None:
     assert not is_within(differing(9e4, math.nan), DEFAULT)
 
 
-@pytest.mark.parametrize("largest", [1e-3, 1.0, 84.0])
+@pytest.mark.parametrize("largest", [1e-3, 1.0, 127.0])
 def test_values_of_usual_size_are_judged_as_written(largest: float) -> None:
     [breach] = breaches(differing(largest, 1.2e-4), LIMITS)
     assert breach.allowed == 1e-4
@@ -83,3 +84,10 @@ def test_units_of_float32_apply_to_float32_outputs(dtype: str, expected: dict[st
         {"max_abs": 1e-4},
         {"agreement": 1.0},
     )
+
+
+def test_a_record_cannot_widen_the_limit_by_a_magnitude_that_the_output_lacks() -> None:
+    honest = differing(9e4, 3 * 2.0**-7)
+    assert list(impossible_figures(honest)) == []
+    forged = dataclasses.replace(honest, differing_max=1e9)
+    assert list(impossible_figures(forged)) == ["differing_max is 1e+09, reference_max 90000"]
