@@ -110,6 +110,8 @@ def _relations(metrics: TensorMetrics) -> Iterator[str]:
         yield f"nrmse is {metrics.nrmse:g}, but rms is {metrics.rms:g} of {length:g}"
     if largest > 0 and not metrics.max_rel >= metrics.max_abs / largest * (1 - _ROUNDING):
         yield f"max_rel is {metrics.max_rel:g}, too small for max_abs and reference_max"
+    if metrics.differing_max > largest * (1 + _ROUNDING):
+        yield f"differing_max is {metrics.differing_max:g}, reference_max {largest:g}"
     worst = 0.0 if special else abs(metrics.worst_reference)
     if math.isfinite(worst) and not worst <= largest * (1 + _ROUNDING):
         yield f"the worst element is {metrics.worst_reference:g}, reference_max {largest:g}"

@@ -86,8 +86,8 @@ class Row(Protocol):
     def parameters(self) -> tuple[Parameter, ...]:
         """The tolerance keys that set it."""
 
-    def limit(self, limits: Limits) -> Limit | None:
-        """Return the limit that a tolerance sets; None if it sets none."""
+    def limit(self, limits: Limits, metrics: TensorMetrics | None = None) -> Limit | None:
+        """Return the limit that a tolerance sets on an output; None if it sets none."""
 
 
 def _itself(value: float) -> float:
@@ -109,6 +109,9 @@ class Metric:
       end at `farthest`.
     - `least` (allowed itself or not), `most`, `default`: the values of its limit, as in
       `Parameter`.
+    - `ulps`: a second key, which widens the limit for large outputs: it is at least this many units
+      in the last place of float32 at the original's largest value that differs. Values that are
+      equal on both sides, such as a mask's -1e9, say nothing about the rounding of others.
     """
 
     name: str
@@ -127,12 +130,14 @@ class Metric:
     least_is_allowed: bool = True
     most: float | None = None
     default: str | None = None
+    ulps: Parameter | None = None
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """The tolerance key that limits it."""
+        """The tolerance keys that limit it."""
         bounds = (self.least, self.least_is_allowed, self.most)
-        return (Parameter(self.name, self.description, *bounds, default=self.default),)
+        own = Parameter(self.name, self.description, *bounds, default=self.default)
+        return (own,) if self.ulps is None else (own, self.ulps)
 
     def read(self, metrics: TensorMetrics) -> float:
         """Return an output's figure."""
@@ -146,9 +151,14 @@ class Metric:
         """Return the worst of several finite figures."""
         return min(figures) if self.larger_is_better else max(figures)
 
-    def limit(self, limits: Limits) -> Limit | None:
-        """Return the limit that a tolerance sets on it; None if it sets none."""
-        return MetricLimit(self, limits[self.name]) if self.name in limits else None
+    def limit(self, limits: Limits, metrics: TensorMetrics | None = None) -> Limit | None:
+        """Return the limit that a tolerance sets on it for an output; None if it sets none."""
+        if not any(parameter.name in limits for parameter in self.parameters):
+            return None
+        allowed = limits.get(self.name, 0.0)
+        if self.ulps is not None and self.ulps.name in limits and metrics is not None:
+            allowed = max(allowed, limits[self.ulps.name] * _float32_unit(metrics.differing_max))
+        return MetricLimit(self, allowed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,7 +222,11 @@ class Allclose:
         """Its two keys; a missing one counts as 0."""
         return (self.atol, self.rtol)
 
-    def limit(self, limits: Limits) -> Limit | None:
+    def limit(
+        self,
+        limits: Limits,
+        metrics: TensorMetrics | None = None,  # noqa: ARG002 - no size of the output matters
+    ) -> Limit | None:
         """Return the limit that a tolerance sets; None if it sets none."""
         if not any(parameter.name in limits for parameter in self.parameters):
             return None
@@ -269,6 +283,13 @@ def allclose_excess(metrics: TensorMetrics, rtol: float) -> float:
     if not metrics.frontier:
         return math.nan
     return max(error - rtol * magnitude for magnitude, error in metrics.frontier)
+
+
+def _float32_unit(magnitude: float) -> float:
+    """Return the unit in the last place of float32 at a magnitude; 0 if that is 0 or unknown."""
+    if not 0 < magnitude < math.inf:
+        return 0.0
+    return math.ldexp(1.0, math.frexp(magnitude)[1] - 24)  # 24 bits, with the hidden one
 
 
 def _share(error: float, allowed: float) -> float:

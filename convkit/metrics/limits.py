@@ -33,7 +33,7 @@ class Problem:
 
 def breaches(metrics: TensorMetrics, limits: Limits) -> list[Problem]:
     """Return the limits that an output exceeded, in registry order."""
-    found = ((limit, limit.found(metrics)) for limit in limits_set(limits))
+    found = ((limit, limit.found(metrics)) for limit in limits_set(limits, metrics))
     return [
         Problem(
             kind="limit",
@@ -129,6 +129,6 @@ def overshoot(metrics: TensorMetrics, limits: Limits) -> float:
     found = problems(metrics, limits)
     if any(problem.kind != "limit" for problem in found):
         return math.inf
-    shares = (limit.overshoot(metrics) for limit in limits_set(limits))
+    shares = (limit.overshoot(metrics) for limit in limits_set(limits, metrics))
     largest = max(shares, default=0.0)
     return largest if found else min(largest, 1.0)

@@ -8,6 +8,7 @@ row here and a field of `TensorMetrics` (CONTRIBUTING.md). Standard library only
 import math
 
 from convkit.metrics.limit_kinds import Allclose, Limit, Limits, Metric, Parameter, Row
+from convkit.worker.protocol import TensorMetrics
 
 
 def _angle(cosine: float) -> float:
@@ -34,6 +35,13 @@ _METRICS = (
         logged_as="max_abs_err",
         unit="output",
         default="1.0e-4",
+        # Twenty roundings, as for the low-precision types: what 400 independent ones add up to.
+        ulps=Parameter(
+            "ulps",
+            "largest absolute error that max_abs always allows, in units in the last place of"
+            " float32 at the output's largest value",
+            default="10",
+        ),
     ),
     Metric(
         name="max_rel",
@@ -123,9 +131,12 @@ DEFAULTS: dict[str, str] = {
 _ABSOLUTE = ("max_abs", "atol")
 
 
-def limits_set(limits: Limits) -> list[Limit]:
-    """Return the limits that a tolerance sets, in row order."""
-    return [limit for row in ROWS if (limit := row.limit(limits)) is not None]
+def limits_set(limits: Limits, metrics: TensorMetrics | None = None) -> list[Limit]:
+    """Return the limits that a tolerance sets on an output with these metrics, in row order.
+
+    Without metrics, no limit follows the output's magnitude.
+    """
+    return [limit for row in ROWS if (limit := row.limit(limits, metrics)) is not None]
 
 
 def absolute_limit(limits: Limits) -> float | None:

@@ -98,7 +98,7 @@ class _Sums:
         self.candidate_squares = 0.0
         self.products = 0.0
         self.equal = 0
-        self.reference_max = 0.0
+        self.reference_max = self.differing_max = 0.0
         self.nan_reference = self.nan_candidate = 0
         self.inf_reference = self.inf_candidate = self.inf_mismatched = 0
         self.worst = 0
@@ -171,6 +171,8 @@ class _Sums:
         self.products += float(expected @ found)
         self.equal += error.size - int(np.count_nonzero(error))
         self.reference_max = max(self.reference_max, float(magnitude.max()))
+        differing = float(magnitude.max(where=error > 0, initial=0.0))
+        self.differing_max = max(self.differing_max, differing)
         # 0/0 is NaN, which fmax ignores; an error against a reference of 0 is infinity.
         relative = float(np.fmax.reduce(error / magnitude))
         self.max_rel = max(self.max_rel, relative)
@@ -219,6 +221,7 @@ class _Sums:
             reference_rms=reference_rms,
             reference_max=self.reference_max if self.compared else math.nan,
             nrmse=nrmse,
+            differing_max=self.differing_max if self.compared else math.nan,
         )
 
     def _cosine(self) -> float:

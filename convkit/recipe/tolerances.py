@@ -86,7 +86,7 @@ def limits_for(
 
     There are none if the task metric alone decides. Of a tolerance that is not its own, whole
     numbers take `agreement` only (all elements equal where it is not given), and fractions
-    everything else.
+    everything else, with `ulps` for float32 only.
     """
     if override is None and decided_by(recipe, target) == "task metric":
         return {}
@@ -97,4 +97,5 @@ def limits_for(
     dtype = next((tensor.dtype for tensor in recipe.outputs if tensor.name == output), "float32")
     if is_whole(dtype):
         return {"agreement": limits.get("agreement", 1.0)}
-    return {name: limit for name, limit in limits.items() if name != "agreement"} or limits
+    foreign = {"agreement"} if dtype == "float32" else {"agreement", "ulps"}
+    return {name: limit for name, limit in limits.items() if name not in foreign} or limits

@@ -66,7 +66,7 @@ def worst_of_output(case: str, output: OutputVerdict) -> Worst:
     other = next((each for each in problems_of(output) if each.kind != "limit"), None)
     if other is not None:
         return _without_figure(case, output.output, other.message, passed=output.passed)
-    limits = limits_set(output.limits)
+    limits = limits_set(output.limits, output.metrics)
     if not limits:
         return _without_figure(case, output.output, "no limit was set", passed=output.passed)
     figures = [(limit.found(output.metrics), limit) for limit in limits]

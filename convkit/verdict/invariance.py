@@ -173,7 +173,7 @@ class _Allowed:
     def breaches(self, original: TensorMetrics, candidate: TensorMetrics) -> list[str]:
         """Return the exceeded limits, each as a sentence with both figures."""
         found = []
-        for limit in limits_set(self.limits):
+        for limit in limits_set(self.limits, candidate):
             allowed = limit.distance(original, times=0) + self._slack(limit)
             distance = limit.distance(candidate, self.times)
             if not distance <= allowed:

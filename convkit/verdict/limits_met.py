@@ -15,6 +15,8 @@ from convkit.record.model import CaseVerdict
 _PRECISION = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
 # Two sums of the same numbers in different orders differ by more units in the last place than this.
 _FEW_UNITS = 2
+# Keys with which a limit follows the output's magnitude.
+_RELATIVE = frozenset({"rtol", "ulps"})
 # Limits in the unit of the output's values that a model which returns nothing but zeros may meet.
 _ERRORS = ("max_abs", "atol", "rms", "mean_abs")
 
@@ -63,7 +65,7 @@ def _too_narrow(
     output: str, limits: Mapping[str, float], magnitude: float, dtype: str
 ) -> Finding | None:
     limit = absolute_limit(limits)
-    if limit is None or limit == 0 or "rtol" in limits or not magnitude > 0:
+    if limit is None or limit == 0 or not _RELATIVE.isdisjoint(limits) or not magnitude > 0:
         return None
     unit = 2.0 ** (math.floor(math.log2(magnitude)) + 1 - _PRECISION[dtype])
     if limit >= _FEW_UNITS * unit:

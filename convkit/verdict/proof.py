@@ -11,6 +11,10 @@ _EXCHANGES = ("C108", "C109", "C110", "C208")
 # Findings whose cause a search cannot improve on, only locate: a branch or a value traced with an
 # example, and a random model.
 _KNOWN_BETTER = ("E208", "E302", "N303", "N510", *_EXCHANGES)
+# An input without an effect follows from a wrong weight, such as one of zeros. Other places that a
+# search proves wrong may be where the input should enter, which the input itself says better.
+_DEAD_INPUT = "C108"
+_WEIGHTS = ("weight", "exchanged", "checkpoint", "quantized")
 # Dependence on padding or the batch: more informative than a place without a known cause.
 _DEPENDS = ("N301", "N302")
 _PLACE_ONLY = "N408"
@@ -34,6 +38,10 @@ def _beside_proof(finding: Finding, findings: Sequence[Finding]) -> int:
     proven = [each for each in findings if _is_proven(each)]
     if not proven:
         return 0
+    if finding.code == _DEAD_INPUT and any(
+        each.evidence.get("kind") in _WEIGHTS for each in proven
+    ):
+        return -2
     # Inputs without an effect are a symptom where the outputs are constant.
     if finding.code in _KNOWN_BETTER and not finding.evidence.get("constant_outputs"):
         return -4

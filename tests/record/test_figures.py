@@ -117,7 +117,7 @@ def as_older(value):
     """Return an encoded record without the fields that were added since."""
     if isinstance(value, dict):
         added = {"problems", "leading", "mismatch_kind"}
-        added |= {"agreement", "reference_rms", "reference_max"}
+        added |= {"agreement", "reference_rms", "reference_max", "differing_max"}
         added |= {"change"} if "matches_base" in value else set()  # a remedy has always had one
         return {key: as_older(item) for key, item in value.items() if key not in added}
     return [as_older(item) for item in value] if isinstance(value, list) else value

@@ -14,7 +14,7 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.exporters import dynamic_trace
 from convkit.models.exporters.dynamic_trace import innermost
 from convkit.models.exporters.job import Job, UnexportableError
-from convkit.models.exporters.traces import Difference, first_difference
+from convkit.models.exporters.traces import Difference, first_difference, open_inferred_sizes
 from convkit.models.graph.contract import load_graph
 from convkit.models.sources.blame import other_values
 from convkit.models.sources.branches import value_dependent_lines
@@ -42,6 +42,7 @@ def export(job: Job) -> onnx_ir.Model:
         difference = first_difference(first, second)
         if difference is not None:
             raise UnexportableError([_explained(difference, job, first, sizes)])
+        open_inferred_sizes(first, second)
     return first
 
 

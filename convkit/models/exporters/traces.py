@@ -1,4 +1,4 @@
-"""Compares two traces of one model."""
+"""Compares two traces of one model, at different sizes."""
 
 import dataclasses
 import itertools
@@ -33,6 +33,28 @@ def first_difference(first: onnx_ir.Model, second: onnx_ir.Model) -> Difference 
         if found is not None:
             return found
     return None
+
+
+def open_inferred_sizes(first: onnx_ir.Model, second: onnx_ir.Model) -> None:
+    """Leave open each size in the first graph's shapes that the second, traced at other sizes,
+    states differently.
+
+    The exporter infers shapes from its example, and states the example's sizes where it knows no
+    better: after `Tensor.unflatten`, for one. Equal graphs compute the same at both sizes, so such
+    a size is not the graph's. One that both state is kept. The graphs must be equal (see
+    `first_difference`).
+    """
+    for one, other in zip(_nodes(first), _nodes(second), strict=True):
+        for value, twin in zip(one.outputs, other.outputs, strict=True):
+            if value.shape is None or twin.shape is None:
+                continue
+            if len(value.shape) != len(twin.shape):
+                value.shape = None
+                continue
+            pairs = zip(value.shape, twin.shape, strict=True)
+            value.shape = onnx_ir.Shape(
+                [None if isinstance(size, int) and size != same else size for size, same in pairs]
+            )
 
 
 def _nodes(model: onnx_ir.Model) -> Iterator[onnx_ir.Node]:

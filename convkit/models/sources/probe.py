@@ -103,6 +103,7 @@ def probe(module: ContractModule, examples: Examples) -> Probe:
         inputs,
         refusal,
         lambda contract: dataclasses.replace(examples, contract=contract).draw(sizes),
+        examples.samples,
         examples.loaded.source_root,
     )
     return Probe(sizes, inputs, None, (finding,))

@@ -52,7 +52,8 @@ class TensorMetrics:
     padding (see `TensorSpec.mask`) are in none of this but the counts of NaN and infinity:
     `padding_elements` says how many they are, `padding_max_abs` how far they differ.
     `agreement` is the share of elements that are equal, `reference_rms` and `reference_max` are the
-    original's root mean square and largest magnitude, `nrmse` is `rms` in parts of `reference_rms`;
+    original's root mean square and largest magnitude, `nrmse` is `rms` in parts of `reference_rms`,
+    and `differing_max` is the original's largest magnitude among elements that differ (0: none do);
     NaN in records of older releases.
     With `rows`, the figures cover the rows that both models return.
     """
@@ -81,6 +82,7 @@ class TensorMetrics:
     reference_rms: float = math.nan
     reference_max: float = math.nan
     nrmse: float = math.nan
+    differing_max: float = math.nan
     rows: RowMetrics | None = None
 
 

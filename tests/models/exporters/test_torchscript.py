@@ -108,6 +108,21 @@ def build():
     assert finding.place.module == "head"
 
 
+def test_a_size_that_torch_infers_from_its_example_is_not_taken_for_a_fixed_axis(tmp_path):
+    contract = Contract((X,), (tensor("y", "batch", "sequence", 2, 2),), AXES)
+    result, findings, out = export_factory(
+        tmp_path,
+        module("return x.transpose(1, 2).unflatten(1, (2, 2)).permute(0, 3, 1, 2)"),
+        contract,
+        "torchscript",
+    )
+    assert findings == []
+    assert result.graph.outputs == contract.outputs
+    x = np.random.default_rng(0).normal(size=(5, 9, 4)).astype(np.float32)
+    (y,) = run_onnx(out, {"x": x})
+    np.testing.assert_array_equal(y, x.reshape(5, 9, 2, 2))
+
+
 def test_a_bert(tmp_path):
     import onnx
 

@@ -2,7 +2,7 @@ import onnx
 import onnx_ir
 import pytest
 
-from convkit.models.exporters.traces import first_difference
+from convkit.models.exporters.traces import first_difference, open_inferred_sizes
 
 
 def trace(text):
@@ -70,3 +70,32 @@ def test_a_difference_inside_a_branch():
 
     assert first_difference(branching(3), branching(3)) is None
     assert first_difference(branching(3), branching(5)).first == (3,)
+
+
+def shaped(shape):
+    return trace(f"g (float[n, 4] x) => (float[{shape}] y) {{ y = Relu(x) }}")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "left"),
+    [
+        ("2, 4", "3, 4", "?, 4"),  # the example's size
+        ("2, 4", "2, 4", "2, 4"),  # a fixed one
+        ("2, 4", "n, 4", "?, 4"),
+        ("n, 4", "3, 4", "n, 4"),
+    ],
+)
+def test_only_sizes_that_both_traces_state_are_kept(first, second, left):
+    graph = shaped(first)
+    open_inferred_sizes(graph, shaped(second))
+    sizes = [
+        size if isinstance(size, int) else size.value or "?"
+        for size in graph.graph.outputs[0].shape
+    ]
+    assert ", ".join(map(str, sizes)) == left
+
+
+def test_a_shape_whose_rank_differs_between_traces_is_left_open():
+    graph = shaped("2, 4")
+    open_inferred_sizes(graph, shaped("8"))
+    assert graph.graph.outputs[0].shape is None

@@ -44,6 +44,44 @@ def test_a_refusal_that_no_size_cures_names_the_line(tmp_path):
     assert finding.remedy.change == {}
 
 
+TABLES = """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.kinds = torch.nn.Embedding(2, 2)
+        self.words = torch.nn.Embedding(ROWS, 2)
+
+    def forward(self, x):
+        return {"y": (self.words(x) + self.kinds(x * 0)WEIRD).sum(1)}
+
+def build():
+    return Net()
+"""
+
+
+def export_tables(tmp_path, rows, weird=""):
+    contract = Contract((tensor("x", "batch", 9, dtype="int64"),), (Y,), (BATCH,))
+    code = TABLES.replace("ROWS", str(rows)).replace("WEIRD", weird)
+    samples = {"x": Sample("integers", (3.0, 60.0))}
+    _, (finding,), _ = export_factory(tmp_path, code, contract, samples=samples)
+    assert finding.code == "E410"
+    return finding
+
+
+def test_numbers_beyond_a_table_s_rows_are_named_with_the_rows(tmp_path):
+    finding = export_tables(tmp_path, 20)
+    assert finding.place.tensor == "x"
+    assert finding.place.source == "factory.py:10"
+    assert "the model accepts it below 20, the rows of a table" in finding.message
+    assert finding.remedy.change == {"inputs.0.sample": {"integers": [3, 20]}}
+
+
+def test_numbers_that_no_table_refuses_are_not_blamed(tmp_path):
+    finding = export_tables(tmp_path, 60, ".reshape(7)")
+    assert finding.place.tensor is None
+    assert finding.remedy.change == {}
+
+
 def test_a_fitting_input_is_not_refused(tmp_path):
     contract = Contract((tensor("x", "batch", 6),), (Y,), (BATCH,))
     _, findings, _ = export_factory(tmp_path, CODE.replace("WEIRD", ""), contract)

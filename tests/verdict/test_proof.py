@@ -1,0 +1,39 @@
+"""The order of what a search has proven and what else was found."""
+
+import pytest
+
+from convkit.findings.model import Finding, Place
+from convkit.verdict.proof import proofs_first
+
+DEAD = Finding("C108", "'time' has no effect", Place(tensor="time"), {"constant_outputs": False})
+PLACE = Finding("N408", "Add is wrong", Place(node="Add"), {"proven": True, "kind": "place"})
+
+
+def proven(code: str, kind: str) -> Finding:
+    return Finding(code, kind, Place(node="n"), {"proven": True, "kind": kind})
+
+
+def order(*findings: Finding) -> list[str]:
+    return [finding.code for finding in proofs_first(findings)]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [("N403", "weight"), ("N404", "exchanged"), ("N403", "checkpoint"), ("Q108", "quantized")],
+)
+def test_an_input_without_effect_follows_a_wrong_weight(code, kind):
+    assert order(DEAD, PLACE, proven(code, kind)) == [code, "C108", "N408"]
+
+
+@pytest.mark.parametrize(("code", "kind"), [("N405", "constant"), ("N407", "wiring")])
+def test_an_input_that_a_constant_replaced_leads(code, kind):
+    assert order(proven(code, kind), DEAD) == ["C108", code]
+
+
+def test_an_input_without_effect_leads_where_only_the_place_is_known():
+    assert order(PLACE, DEAD) == ["C108", "N408"]
+    assert order(Finding("N101", "off"), DEAD) == ["N101", "C108"]  # nothing is proven
+
+
+def test_faults_that_are_explained_lead_before_a_place_that_is_not():
+    assert order(PLACE, proven("N405", "attribute")) == ["N405", "N408"]
