@@ -20,6 +20,8 @@ from convkit.localize.matching import layouts
 from convkit.localize.numbers import fit
 from convkit.localize.region import Region
 
+# Their results depend on the shape of what they read, not on its values.
+_SHAPE_ONLY = ("Shape", "Size", "EyeLike", "RandomUniformLike", "RandomNormalLike")
 # Operators that are commonly confused: each is tried instead of the others.
 FAMILIES: tuple[tuple[str, ...], ...] = (
     (
@@ -245,7 +247,12 @@ def wiring(region: Region) -> Iterator[Rewrite]:
                 continue
             graph = rewired(region.graph, edge, name)
             skipped = _between(region.graph, edge.value, name)
-            if skipped:
+            if any(node.op_type in _SHAPE_ONLY for node in skipped):
+                text = (
+                    f"it reads {edge.value}, made from the shape of {name}, and should read {name}"
+                )
+                yield Rewrite("wiring", edge.reader, text, graph)
+            elif skipped:
                 text = f"{_listed(skipped)} should not be there"
                 yield Rewrite("extra", skipped[0].output[0], text, graph)
             else:

@@ -15,7 +15,7 @@ _MOST_TICKS = 5
 @dataclasses.dataclass(frozen=True)
 class Dot:
     """A candidate: its two figures, and what it is in words. `kind` is its place in the search:
-    chosen, frontier or behind.
+    chosen, frontier or behind. `mark` is written beside the dot, unless it is behind.
     """
 
     label: str
@@ -23,6 +23,7 @@ class Dot:
     y: float
     detail: str
     kind: str
+    mark: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Scale:
 
 
 def scatter_plot(dots: Sequence[Dot], x: Scale, y: Scale, title: str) -> Figure | None:
-    """Return a plot in which down and left is better, with the frontier's names; None without a
+    """Return a plot in which down and left is better, with the frontier's marks; None without a
     dot that has a place on both axes.
     """
     placed = [dot for dot in dots if _has_place(dot.x) and _has_place(dot.y)]
@@ -62,18 +63,19 @@ def scatter_plot(dots: Sequence[Dot], x: Scale, y: Scale, title: str) -> Figure 
         parts.append(element("text", x.text(tick), class_="name middle", x=mark, y=bottom + 14))
     parts.append(element("text", x.name, class_="name end", x=WIDTH - _RIGHT, y=bottom + 30))
     order = {"behind": 0, "frontier": 1, "chosen": 2}
-    named: list[tuple[float, float]] = []
+    marked: list[tuple[float, float]] = []
     parts += [
-        _mark(dot, left(dot.x), height(dot.y))
+        _spot(dot, left(dot.x), height(dot.y))
         for dot in sorted(placed, key=lambda each: order[each.kind])
     ]
     for dot in sorted(placed, key=lambda each: -order[each.kind]):
         if dot.kind == "behind":
             continue
         at = (left(dot.x), height(dot.y))
-        if all(abs(at[1] - other[1]) > 13 for other in named):  # names never overlap
-            named.append(at)
-            parts.append(_name(dot, *at))
+        # Marks never overlap: the table below has all of them.
+        if all(max(abs(at[0] - other[0]) / 2, abs(at[1] - other[1])) > 13 for other in marked):
+            marked.append(at)
+            parts.append(_mark_of(dot, *at))
     facts = "; ".join(f"{dot.label}: {dot.detail}" for dot in placed)
     missing = len(dots) - len(placed)
     description = f"{facts}." + (f" Without a place on the scales: {missing}." if missing else "")
@@ -113,7 +115,7 @@ def _ticks(low: float, high: float) -> list[float]:
     return found[:: max(1, math.ceil(len(found) / _MOST_TICKS))]
 
 
-def _mark(dot: Dot, x: float, y: float) -> Svg:
+def _spot(dot: Dot, x: float, y: float) -> Svg:
     parts = [element("title", f"{dot.label}: {dot.detail}")]
     if dot.kind == "chosen":
         parts.append(element("circle", class_="ring", cx=x, cy=y, r=8.0))
@@ -123,11 +125,11 @@ def _mark(dot: Dot, x: float, y: float) -> Svg:
     return group(parts, class_="spot behind hollow" if dot.kind == "behind" else "spot good")
 
 
-def _name(dot: Dot, x: float, y: float) -> Svg:
+def _mark_of(dot: Dot, x: float, y: float) -> Svg:
     left = x > (WIDTH + _LEFT) / 2
     return element(
         "text",
-        shortened(dot.label, 30),
+        shortened(dot.mark, 30),
         class_="worst end" if left else "worst",
         x=x - 11 if left else x + 11,
         y=y + 3.5,

@@ -16,11 +16,14 @@ COLUMNS = ("candidate", "latency", "size", "error")
 
 @dataclasses.dataclass(frozen=True)
 class TuneRow:
-    """A candidate in a table: its name, its figures as text, and what was decided about it."""
+    """A candidate in a table: its name, its figures as text, and what was decided about it. On the
+    frontier, `number` marks it in the plots.
+    """
 
     name: str
     cells: tuple[str, ...]
     candidate: Candidate
+    number: str = ""
 
 
 def write_tune_page(record: TuneRecord, path: Path) -> Path:
@@ -51,9 +54,16 @@ def columns(record: TuneRecord) -> tuple[str, ...]:
 
 def rows(record: TuneRecord, candidates: tuple[Candidate, ...]) -> tuple[TuneRow, ...]:
     """Return the rows of a table."""
+    numbers = _numbers(record)
     return tuple(
-        TuneRow(each.name, figure_cells(each.figures, record), each) for each in candidates
+        TuneRow(each.name, figure_cells(each.figures, record), each, numbers.get(each.name, ""))
+        for each in candidates
     )
+
+
+def _numbers(record: TuneRecord) -> dict[str, str]:
+    """Return the numbers of the frontier's candidates, in the table's order."""
+    return {each.name: str(at) for at, each in enumerate(record.with_status("frontier"), 1)}
 
 
 def figure_cells(figures: Figures, record: TuneRecord) -> tuple[str, ...]:
@@ -116,4 +126,5 @@ def _dot(record: TuneRecord, candidate: Candidate, value: float | None) -> Dot:
         float("nan") if value is None else value,
         detail,
         "chosen" if candidate.name == record.chosen else kind,
+        _numbers(record).get(candidate.name, candidate.name),
     )

@@ -49,7 +49,9 @@ def test_options_replace_the_recipesbench_settings(tmp_path):
     settings = bench_settings(loaded, ["batch=3"], None, None)
     assert (settings.sizes, settings.seconds) == (({"batch": 3},), 3)
     assert bench_settings(loaded, [], 2, 0.5).threads == 2
-    with pytest.raises(UsageError, match="--size batch: found 9; the axis ranges from 1 to 4"):
+    with pytest.raises(
+        UsageError, match="--size, axis batch: found 9; the axis ranges from 1 to 4"
+    ):
         bench_settings(loaded, ["batch=9"], None, None)
     with pytest.raises(UsageError, match="perhaps you meant 'batch'"):
         bench_settings(loaded, ["bach=1"], None, None)

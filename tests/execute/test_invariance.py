@@ -140,7 +140,9 @@ def test_an_encoder_that_masks_everything_raises_nothing(tmp_path: Path) -> None
 def test_a_mask_dropped_from_the_attention_alone(tmp_path: Path) -> None:
     outcome = run(tmp_path, MASKED, export(tmp_path, UNMASKED))
     assert outcome.record.status == "failed"
-    assert outcome.record.targets[0].headline.startswith("N301")
+    headline = outcome.record.targets[0].headline
+    assert headline.startswith("N407")
+    assert "made from the shape of mask, and should read mask" in headline
     (finding,) = [finding for finding in outcome.record.findings if finding.code == "N301"]
     assert finding.is_error
     assert "more padding changes" in finding.message

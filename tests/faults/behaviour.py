@@ -49,9 +49,9 @@ def mask_half_ignored(folder: Path) -> Path:
 
 
 @fault(
-    code="N301",
-    place="*_logits",
-    remedy="what the export did with the mask",
+    code="N405",
+    place="/ReduceMean",
+    remedy="Correct the node",
     repaired=ADOPTED,
     source="ORT#13798",
 )

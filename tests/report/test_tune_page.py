@@ -78,11 +78,13 @@ def test_plots_are_well_formed_and_mark_the_choice():
         assert root.get("role") == "img"
         assert figure.svg.count('class="ring"') == 1
         assert figure.svg.count("behind hollow") == 2
+        assert ">1</text>" in figure.svg  # the number that the table below has, too
+    assert ">1. fast" in render_tune(RECORD)
 
 
 def test_faster_is_further_left_and_smaller_further_down():
     figure = scatter_plot(
-        [Dot("a", 0.5, 10.0, "", "frontier"), Dot("b", 2.0, 1.0, "", "frontier")],
+        [Dot("a", 0.5, 10.0, "", "frontier", "1"), Dot("b", 2.0, 1.0, "", "frontier", "2")],
         PLAIN, PLAIN, "plot",
     )  # fmt: skip
     assert figure is not None
@@ -93,8 +95,8 @@ def test_faster_is_further_left_and_smaller_further_down():
 
 
 def test_what_has_no_place_is_counted_not_drawn():
-    nan = Dot("nan", float("nan"), 1.0, "", "frontier")
-    figure = scatter_plot([nan, Dot("a", 1.0, 1.0, "", "frontier")], PLAIN, PLAIN, "plot")
+    nan = Dot("nan", float("nan"), 1.0, "", "frontier", "1")
+    figure = scatter_plot([nan, Dot("a", 1.0, 1.0, "", "frontier", "2")], PLAIN, PLAIN, "plot")
     assert figure is not None
     assert "Without a place on the scales: 1." in figure.svg
     assert scatter_plot([nan], PLAIN, PLAIN, "plot") is None

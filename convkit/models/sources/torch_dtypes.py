@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def torch_dtype(dtype: DType) -> "torch.dtype":
     """Return torch's element type; raises StageFailedError for a type that torch does not support
-    (int4).
+    (int4, string).
     """
     import torch
 

@@ -9,13 +9,15 @@ from convkit.tensors import DTYPES
 from convkit.worker.context import StageFailedError
 
 
-@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if dtype not in ("int4", "uint4")])
+@pytest.mark.parametrize(
+    "dtype", [dtype for dtype in DTYPES if dtype not in ("int4", "uint4", "string")]
+)
 def test_there_and_back(dtype):
     assert contract_dtype(torch_dtype(dtype)) == dtype
 
 
-@pytest.mark.parametrize("dtype", ["int4", "uint4"])
-def test_torch_has_no_four_bits(dtype):
+@pytest.mark.parametrize("dtype", ["int4", "uint4", "string"])
+def test_torch_has_no_four_bits_and_no_texts(dtype):
     with pytest.raises(StageFailedError, match=dtype):
         torch_dtype(dtype)
 
