@@ -20,12 +20,7 @@ def test_a_model_takes_the_camera_s_image_and_prepares_it_itself(tmp_path: Path)
     content = yaml.safe_load((RECIPES / "vit-preprocessed.yaml").read_text())
     content["model"]["config"]["overrides"]["num_hidden_layers"] = 1
     path = changed(
-        tmp_path,
-        "vit-preprocessed",
-        model=content["model"],
-        axes=axes,
-        targets={"app": target},
-        verify={"seed": 0, "ladder": "quick"},
+        tmp_path, "vit-preprocessed", model=content["model"], axes=axes, targets={"app": target}
     )
     outcome = run(path, tmp_path / "home")
     assert outcome.record.status == "verified"

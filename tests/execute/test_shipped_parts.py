@@ -25,9 +25,9 @@ def test_a_shipped_model_of_several_parts_is_verified(
 ) -> None:
     shutil.copytree(RECIPES / "models", tmp_path / "models")
     content = tiny(name)
-    content["targets"] = {
-        target: each for target, each in content["targets"].items() if target not in left_out
-    }
+    for each in (content, *content["parts"].values()):
+        for target in left_out & each.get("targets", {}).keys():
+            del each["targets"][target]
     path = tmp_path / "recipe.yaml"
     path.write_text(yaml.safe_dump(json.loads(json.dumps(content)), sort_keys=False))
     record = run(path, tmp_path / "home").record
