@@ -82,7 +82,7 @@ RECIPE: dict[str, Any] = {
     "targets": {
         # Built against NumPy 1, its import fails under NumPy 2.
         "old": {"runtime": "onnxruntime", "versions": ["==1.17.*"], "tools": {"numpy": "==1.26.*"}},
-        "ort": {"runtime": "onnxruntime", "versions": ["==1.31.*"]},
+        "ort": {"runtime": "onnxruntime", "versions": ["==1.21.*", "==1.31.*"]},
         "coreml": {
             "runtime": "coreml",
             "minimum": "iOS17",
@@ -104,6 +104,7 @@ SPECIFIED = {
     "build:old": {"numpy": "==1.26.*"},
     "build:ort": {"numpy": "==2.2.*", "onnxruntime": "==1.31.*"},
     "verify:old@==1.17.*": {"numpy": "==1.26.*", "onnxruntime": "==1.17.*"},
+    "verify:ort@==1.21.*": {"numpy": "==2.2.*", "onnxruntime": "==1.21.*"},
     "verify:ort@==1.31.*": {"numpy": "==2.2.*", "onnxruntime": "==1.31.*"},
     "build:coreml": CORE_ML,
     "verify:coreml": {
@@ -186,8 +187,8 @@ def test_every_target_is_verified_in_one_run(outcome: RunOutcome) -> None:
         RECIPE["targets"], "verified"
     )
     evidence = [v.evidence for target in outcome.record.targets for v in target.verifications]
-    assert sorted(evidence)[:2] == ["device"] * 2  # Core ML's is simulated where there is no macOS
-    assert len(evidence) == 3
+    assert sorted(evidence)[:3] == ["device"] * 3  # Core ML's is simulated where there is no macOS
+    assert len(evidence) == 4
 
 
 @pytest.mark.parametrize("name", SPECIFIED)
@@ -223,7 +224,8 @@ def test_no_release_of_the_host_leaked(outcome: RunOutcome) -> None:
         for name, version in here.items():
             assert each.versions.get(name) != version, (each.id, name)
     onnxruntime = importlib.metadata.version("onnxruntime")
-    assert stage(outcome, "verify:old@==1.17.*").versions["onnxruntime"] != onnxruntime
+    for name in ("verify:old@==1.17.*", "verify:ort@==1.21.*"):
+        assert stage(outcome, name).versions["onnxruntime"] != onnxruntime
 
 
 def test_the_second_time_no_environment_needs_a_process(
@@ -234,14 +236,14 @@ def test_the_second_time_no_environment_needs_a_process(
 
     monkeypatch.setattr("subprocess.Popen", refuse)
     standing = list_environments(home)
-    assert len(standing) == 5
+    assert len(standing) == 6
     release_all()
     messages: list[str] = []
     environments = [
         ensure_environment(made_from, home, progress=messages.append) for _, made_from in standing
     ]
     assert messages == []
-    assert len({environment.python for environment in environments}) == 5
+    assert len({environment.python for environment in environments}) == 6
     assert run_recipe(options(home / "recipe.yaml", home)).up_to_date
 
 
