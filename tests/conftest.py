@@ -18,6 +18,7 @@ from xdist.scheduler import LoadScopeScheduling
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # For all tests alike, and before any fixture: a fork server serves one environment only.
 os.environ |= {"HF_HUB_OFFLINE": "1", "NO_COLOR": "1"}
+os.environ.pop("MLFLOW_TRACKING_URI", None)  # the runs of a module's fixtures are logged, too
 # As convkit's workers do: with torch and the converters imported, a full collection takes half a
 # second.
 gc.set_threshold(10_000, 10, 10)
@@ -31,6 +32,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from empty_database import EmptyDatabase  # noqa: E402 - found beside this file
 from garbage import collect  # noqa: E402 - as above
+from left_files import LeftFiles  # noqa: E402 - as above
+
+_LEFT = LeftFiles(Path(__file__).parents[1])
 
 # Files whose tests share no costly fixture: any worker of pytest-xdist may run any of them.
 _INDEPENDENT = frozenset(
@@ -81,6 +85,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Exempt all that was imported from garbage collections."""
     collect()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left() -> Iterator[None]:
+    """Fail a test that leaves files in the repository's root."""
+    yield
+    assert (new := _LEFT.new()) == [], f"left in the repository's root: {', '.join(new)}"
 
 
 @pytest.fixture(autouse=True)

@@ -41,9 +41,7 @@ def create_database(location: Location, home: Path) -> None:
             leftover.unlink(missing_ok=True)
     staging = location.database.with_name(f"{location.database.name}.{os.getpid()}.part")
     try:
-        store: Any = SqlAlchemyStore(  # type: ignore[no-untyped-call]
-            f"sqlite:///{staging}", location.artifacts.as_uri()
-        )
+        store: Any = SqlAlchemyStore(f"sqlite:///{staging}", location.artifacts.as_uri())
         store.engine.dispose()
         replace_durably(staging, location.database)
     finally:

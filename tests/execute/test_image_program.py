@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from test_low_precision import run
 from test_shipped_models import RECIPES, changed
 
@@ -16,7 +17,11 @@ def test_a_model_takes_the_camera_s_image_and_prepares_it_itself(tmp_path: Path)
     (tmp_path / "samples").symlink_to(RECIPES / "samples")
     target = {"runtime": "coreml", "images": True, "tolerance": {"max_abs": 1e-3}}
     axes = {"batch": {"min": 1, "typical": 1, "max": 1}}
-    path = changed(tmp_path, "vit-preprocessed", axes=axes, targets={"app": target})
+    content = yaml.safe_load((RECIPES / "vit-preprocessed.yaml").read_text())
+    content["model"]["config"]["overrides"]["num_hidden_layers"] = 1
+    path = changed(
+        tmp_path, "vit-preprocessed", model=content["model"], axes=axes, targets={"app": target}
+    )
     outcome = run(path, tmp_path / "home")
     assert outcome.record.status == "verified"
     folder = outcome.folder / "models" / "app"

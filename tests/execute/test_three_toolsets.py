@@ -32,7 +32,7 @@ BERT = {
     "architecture": "bert",
     "seed": 0,
     "overrides": {
-        "num_hidden_layers": 2,
+        "num_hidden_layers": 1,
         "hidden_size": 32,
         "num_attention_heads": 2,
         "intermediate_size": 64,

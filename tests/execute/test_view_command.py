@@ -1,6 +1,7 @@
 """`convkit view` whole: a run, its graph, and a program that stands in for Model Explorer."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from faults.recipes import write_recipe
 from typer.testing import CliRunner
 
 from convkit.audit.integrity import Digester, check_folder
+from convkit.cli import viewing
 from convkit.cli.main import app
 from convkit.errors import UsageError
 from convkit.execute.run import RunOptions, run_recipe
@@ -46,19 +48,46 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_recipe(options).folder
 
 
-def viewed(folder: Path, *arguments: str, path: str = "") -> str:
-    """Run the command without anything but `path` on PATH; return what it prints."""
+def viewed(folder: Path, *arguments: str, explorer: Path | None, patch: pytest.MonkeyPatch) -> str:
+    """Run the command where `explorer` is installed; return what it prints.
+
+    PATH stays as it is: a worker sees it, and one with another PATH would import torch anew.
+    """
+    patch.setattr(viewing, "_installed", lambda: str(explorer) if explorer else None)
     home = str(folder.parent.parent.parent)
-    given = ["view", str(folder), *arguments, "--home", home]
-    result = CliRunner().invoke(app, given, env={"PATH": path})
+    result = CliRunner().invoke(app, ["view", str(folder), *arguments, "--home", home])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == 0, result.output
     return result.output
 
 
-def test_without_model_explorer_it_says_how_to_see_the_graph(folder: Path) -> None:
-    output = viewed(folder, "ort")
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """Return a program that stands in for Model Explorer: it writes down its arguments."""
+    program = tmp_path / "bin" / "model-explorer"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path / "arguments"}\n')
+    program.chmod(0o755)
+    return program
+
+
+def test_model_explorer_is_found_beside_python_and_on_path(
+    program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(program.with_name("python")))
+    monkeypatch.setenv("PATH", "")
+    assert viewing._installed() == str(program)
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert viewing._installed() is None
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert viewing._installed() == str(program)
+
+
+def test_without_model_explorer_it_says_how_to_see_the_graph(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = viewed(folder, "ort", explorer=None, patch=monkeypatch)
     assert "pip install ai-edge-model-explorer" in output
     files = folder.with_name(f"{folder.name}.view") / "ort"
     graph = json.loads((files / "graph.json").read_text())["graphs"][0]
@@ -73,20 +102,15 @@ def test_without_model_explorer_it_says_how_to_see_the_graph(folder: Path) -> No
 
 
 def test_a_program_that_stands_in_for_model_explorer_gets_graph_and_layers(
-    folder: Path, tmp_path: Path
+    folder: Path, program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = tmp_path / "bin" / "model-explorer"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path / "arguments"}\n')
-    program.chmod(0o755)
     stale = tmp_path / "out" / "precision.json"
     stale.parent.mkdir()
     stale.write_text("{}")
     kept = stale.with_name("kept.json")  # the folder is the user's
     kept.write_text("{}")
-    viewed(
-        folder, "ort", "-o", str(tmp_path / "out"), "--case", "smallest", path=str(program.parent)
-    )
+    arguments = ("ort", "-o", str(tmp_path / "out"), "--case", "smallest")
+    viewed(folder, *arguments, explorer=program, patch=monkeypatch)
     graph, _, layers = (tmp_path / "arguments").read_text().strip().partition(" --node_data_paths=")
     assert graph == str(tmp_path / "out" / "graph.json")
     names = [Path(each).name for each in layers.split(",")]
@@ -105,8 +129,10 @@ def test_a_program_that_stands_in_for_model_explorer_gets_graph_and_layers(
         (["ort", "-o", "{run}/result.json"], "is in the run's own folder"),
     ],
 )
-def test_mistakes_are_named(folder: Path, arguments: list[str], message: str) -> None:
+def test_mistakes_are_named(
+    folder: Path, arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given = [each.replace("{run}", str(folder)) for each in arguments]
     with pytest.raises(UsageError) as error:
-        viewed(folder, *given)
+        viewed(folder, *given, explorer=None, patch=monkeypatch)
     assert message in str(error.value)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -27,10 +28,12 @@ def accepted(tmp_path_factory: pytest.TempPathFactory) -> RunOutcome:
 def mlflow(accepted: RunOutcome, monkeypatch: pytest.MonkeyPatch):
     import mlflow
 
-    before = mlflow.get_tracking_uri()
     mlflow.set_tracking_uri(f"sqlite:///{accepted.folder.parents[2]}/mlflow.db")
     yield mlflow
-    mlflow.set_tracking_uri(before)
+    # MLflow also sets MLFLOW_TRACKING_URI, and `get_tracking_uri` would have named a database in
+    # the current folder: later runs would log there.
+    mlflow.set_tracking_uri(None)
+    assert "MLFLOW_TRACKING_URI" not in os.environ
 
 
 # MLflow warns about its own type hints when it is imported.
