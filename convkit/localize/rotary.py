@@ -53,9 +53,9 @@ def rotary(region: Region) -> Iterator[Rewrite]:
             continue
         difference = _difference(own, should, name)
         if difference is not None:
-            kind, told = difference
+            kind, text = difference
             values = _turned(given, should).astype(expected.dtype)
-            yield Rewrite(kind, region.target, told, pinned(region.graph, region.target, values))
+            yield Rewrite(kind, region.target, text, pinned(region.graph, region.target, values))
 
 
 def _turn(given: np.ndarray, made: np.ndarray, like: _Turn | None = None) -> _Turn | None:

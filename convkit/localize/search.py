@@ -249,10 +249,10 @@ def _one_of_several(
             inner = _place(recording, graph, divergence, parting, region)
             corrected = explanation.rewrite.graph
             after = outputs_error(recording, corrected, _inputs(graph, divergence))
-            told = _explained(recording, inner, graph, region, explanation, after)
+            explained = _explained(recording, inner, graph, region, explanation, after)
             originals = divergence.originals(place.known)
             whole = region_of(recording, graph, place, originals, divergence.found)
-            return told, corrected, _place(recording, graph, divergence, place, whole)
+            return explained, corrected, _place(recording, graph, divergence, place, whole)
     return None
 
 
@@ -274,8 +274,8 @@ def _at_place(
     after = outputs_error(recording, rewrite.graph, _inputs(graph, divergence))
     if not parting.restored and not after < max(parting.before / 2, _SAME):
         return cause, on, False  # it explains the place and not the outputs: chance
-    told = _explained(recording, cause, graph, region, explanation, after)
-    return told, rewrite.graph, True
+    explained = _explained(recording, cause, graph, region, explanation, after)
+    return explained, rewrite.graph, True
 
 
 def _weight_told(

@@ -61,10 +61,10 @@ class Sizing:
 
     def run(self) -> SurveyResult:
         self._tie_stuck_axes()
-        told = len(self._notes)
+        noted = len(self._notes)
         outputs, counted = self._measured()
         while self._tie_stated_axis(outputs):
-            del self._notes[told:]
+            del self._notes[noted:]
             outputs, counted = self._measured()
         inputs, axes = self._shapes()
         if self._trials.is_over:

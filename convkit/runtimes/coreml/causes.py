@@ -46,7 +46,7 @@ class ProgramSearch:
         program cannot be translated.
 
         `found` is the comparison with the nodes that the program was translated from: what is
-        wrong there is told first. Raises UnsupportedOperation.
+        wrong there comes first. Raises UnsupportedOperation.
         """
         types = {feature.name: feature.dtype for feature in self.program.inputs}
         try:
