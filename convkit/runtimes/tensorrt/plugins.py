@@ -1,5 +1,7 @@
 """The plugin libraries that a recipe declares as custom operators for TensorRT."""
 
+from typing import cast
+
 from convkit.runtimes.tensorrt.library import Sayings
 from convkit.worker.custom_ops import library_files, unusable
 
@@ -18,10 +20,11 @@ def load_plugins(sayings: Sayings) -> None:
         if str(file) in _LOADED:
             continue
         try:
-            handle = registry.load_library(str(file))
+            # The bindings declare no None, but give it for a null handle.
+            handle = cast("object | None", registry.load_library(str(file)))
         except Exception as error:  # the bindings do not say which
             raise unusable(library.path, f"TensorRT cannot load it: {error}") from error
-        if not handle:  # null, though the bindings do not say so
+        if handle is None:
             why = (
                 sayings.last_error() or "it is no plugin library, or its plugins are known already"
             )
