@@ -27,6 +27,7 @@ class Faults:
         self.layer_type = ""
         self.unknown_sizes = False
         self.no_cuda = False
+        self.needs_plugin = ""
 
 
 class HostMemory:
@@ -108,6 +109,19 @@ def mocked_tensorrt(faults: Faults, release: str = "10.16.1") -> types.ModuleTyp
     modes = names("TensorIOMode", "NONE INPUT OUTPUT")
     dtypes = names("DataType", "FLOAT HALF INT8 INT32 BOOL UINT8 INT64 DOUBLE")
 
+    class PluginRegistry:
+        def __init__(self) -> None:
+            self.libraries: list[str] = []
+
+        def load_library(self, plugin_path: str) -> object | None:
+            """Refuse empty files, and plugins that are registered already."""
+            if not Path(plugin_path).read_bytes() or plugin_path in self.libraries:
+                return None
+            self.libraries.append(plugin_path)
+            return object()
+
+    registry = PluginRegistry()
+
     class Tensor:
         is_shape_tensor = False
 
@@ -149,6 +163,8 @@ def mocked_tensorrt(faults: Faults, release: str = "10.16.1") -> types.ModuleTyp
             self.network = network
 
         def parse_from_file(self, path: str) -> bool:
+            if faults.needs_plugin and faults.needs_plugin not in registry.libraries:
+                faults.refuses = "no plugin of this name"
             if faults.refuses:
                 return False
             for value in onnxruntime.InferenceSession(
@@ -377,12 +393,16 @@ def mocked_tensorrt(faults: Faults, release: str = "10.16.1") -> types.ModuleTyp
             self.logger = logger
 
         def deserialize_cuda_engine(self, plan: bytes) -> Engine | None:
+            if faults.needs_plugin and faults.needs_plugin not in registry.libraries:
+                self.logger.log(ILogger.Severity.ERROR, "no creator of the plugin")
+                return None
             try:
                 return Engine(plan)
             except ValueError:
                 self.logger.log(ILogger.Severity.ERROR, "magic tag does not match")
                 return None
 
+    trt.get_plugin_registry = lambda: registry
     for kind in (ILogger, IProgressMonitor, IOutputAllocator, OnnxParser, Builder, Runtime):
         setattr(trt, kind.__name__, kind)
     return trt

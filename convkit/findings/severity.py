@@ -20,6 +20,7 @@ _WARNINGS = frozenset(
 _NOTES = frozenset(
     {
         "C302",
+        "C303",
         "N201",
         "N208",
         "N210",

@@ -13,7 +13,7 @@ def custom_ops_of(recipe: Recipe, places: Places, *, exports: bool = False) -> C
     for entry in recipe.custom_ops:
         if entry.library is not None:
             path = entry.library if entry.package is not None else places.file(entry.library)
-            libraries.append(OperatorLibrary(path, entry.package))
+            libraries.append(OperatorLibrary(path, entry.package, entry.runtime))
         elif entry.translation is not None and exports:
             file, _, function = entry.translation.rpartition(":")
             translations.append(Translation(places.file(file), function))

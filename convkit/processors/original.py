@@ -21,7 +21,7 @@ _CLASSES = ("image_processor_type", "feature_extractor_type")
 
 class OriginalProcessor:
     """Prepares one image or sound as the original does. `settings` are transformers'; empty for a
-    function. `beside` is the file beside the model's weights. Raises StageFailedError, naming the
+    function. `beside` is the file beside the model's weights. Raises UnfitDataError, naming the
     `place` in the recipe.
     """
 
@@ -35,7 +35,7 @@ class OriginalProcessor:
         if asked.kind == "function":
             assert asked.path is not None
             assert asked.name is not None
-            self._call = named_callable(Path(asked.path), asked.name, f"{place}.processor.call")
+            self._call = _function(Path(asked.path), asked.name, f"{place}.processor.call")
             self.name = asked.name
             return
         self._processor = _open(self._written(asked, beside), place)
@@ -47,10 +47,12 @@ class OriginalProcessor:
             return asked.settings
         file = Path(asked.path) if asked.path is not None else beside
         if file is None:
-            raise StageFailedError(
-                f"{self._place}: the model's folder has no {' or '.join(PROCESSOR_FILES)}; write"
-                " processor: with file, config or call"
+            problem = f"the model's folder has no {' or '.join(PROCESSOR_FILES)}"
+            fix = (
+                "Put the file beside the model's weights, or write processor: with file, config or"
+                " call."
             )
+            raise UnfitDataError(self._place, problem, fix)
         try:
             written = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -100,26 +102,34 @@ class OriginalProcessor:
         try:
             made = np.asarray(self._call(*arguments))
         except Exception as error:
-            raise StageFailedError(
-                f"{self._place}.processor.call: {self.name} raised {type(error).__name__}: {error}"
-            ) from error
+            problem = f"{self.name} raised {type(error).__name__}: {error}"
+            fix = "Correct the function, or the files that it is given."
+            raise UnfitDataError(f"{self._place}.processor.call", problem, fix) from error
         if made.dtype.kind != "f":
-            raise StageFailedError(
-                f"{self._place}.processor.call: {self.name} returned {made.dtype}; it must return"
-                " an array of floats, one input of the model without the batch"
-            )
+            problem = f"{self.name} returned {made.dtype}"
+            fix = "Return an array of floats: one input of the model, without the batch."
+            raise UnfitDataError(f"{self._place}.processor.call", problem, fix)
         return made
 
     def _prepared(self, prepare: Callable[[], Mapping[str, Any]]) -> np.ndarray:
         try:
             made = prepare()
         except Exception as error:
-            raise StageFailedError(
-                f"{self._place}: {self.name} raised {type(error).__name__}: {error}"
-            ) from error
+            problem = f"{self.name} raised {type(error).__name__}: {error}"
+            fix = "Correct the processor's settings, or the files that it is given."
+            raise UnfitDataError(self._place, problem, fix) from error
         name = self._processor.model_input_names[0]
         found: np.ndarray = np.asarray(made[name])[0]
         return found
+
+
+def _function(file: Path, name: str, key: str) -> Callable[..., object]:
+    """Import the user's own processor; raises UnfitDataError."""
+    try:
+        return named_callable(file, name, key)
+    except StageFailedError as error:
+        fix = "Correct the file, or write file.py:function for another one."
+        raise UnfitDataError(key, str(error).removeprefix(f"{key}: "), fix) from error
 
 
 def _open(settings: Mapping[str, Json], place: str) -> Any:  # noqa: ANN401 - transformers has no useful type
@@ -127,21 +137,21 @@ def _open(settings: Mapping[str, Json], place: str) -> Any:  # noqa: ANN401 - tr
 
     name = next((str(settings[key]) for key in _CLASSES if key in settings), None)
     if name is None:
-        raise StageFailedError(
-            f"{place}: the processor's settings name no class; write {' or '.join(_CLASSES)}"
-        )
+        problem = "the processor's settings name no class"
+        fix = f"Write {' or '.join(_CLASSES)} in them."
+        raise UnfitDataError(f"{place}.processor", problem, fix)
     # The variants that need torchvision prepare images like the others.
     kind = getattr(transformers, name.removesuffix("Fast"), None)
     if kind is None or not hasattr(kind, "from_dict"):
-        raise StageFailedError(
-            f"{place}: transformers {transformers.__version__} has no processor {name!r}"
-        )
+        problem = f"transformers {transformers.__version__} has no processor {name!r}"
+        fix = "Correct the class's name, or pin a release of transformers that has it under tools."
+        raise UnfitDataError(f"{place}.processor", problem, fix)
     try:
         return kind.from_dict(dict(settings))
     except Exception as error:
-        raise StageFailedError(
-            f"{place}: {name} cannot be made of its settings: {type(error).__name__}: {error}"
-        ) from error
+        problem = f"{name} cannot be made of its settings: {type(error).__name__}: {error}"
+        fix = "Correct the settings, or pin the release of transformers that wrote them."
+        raise UnfitDataError(f"{place}.processor", problem, fix) from error
 
 
 def _plain(value: object) -> object:

@@ -1,10 +1,11 @@
-"""Custom operators: libraries for onnxruntime, and translations for torch's exporters."""
+"""Custom operators: libraries for runtimes, and translations for torch's exporters."""
 
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from convkit.recipe.fields import CALL_PATTERN, Name, RecipeModel, Text
+from convkit.runtimes.registry import runtimes
 
 _LIBRARIES = (".so", ".dylib", ".dll", ".pyd")
 
@@ -15,7 +16,7 @@ class CustomOp(RecipeModel):
     library: Text | None = Field(
         None,
         description=(
-            "a shared library that onnxruntime registers, relative to the recipe's folder; with"
+            "a shared library that the runtime loads, relative to the recipe's folder; with"
             " package: a file in that package, in which * stands for any text"
         ),
         examples=["build/libmyops.so"],
@@ -25,6 +26,7 @@ class CustomOp(RecipeModel):
         description="the Python package that contains the library; pin its release under tools",
         examples=["onnxruntime-extensions"],
     )
+    runtime: Name = Field("onnxruntime", description="the runtime that the library is made for")
     translation: Annotated[str, Field(pattern=CALL_PATTERN)] | None = Field(
         None,
         description=(
@@ -34,12 +36,22 @@ class CustomOp(RecipeModel):
         examples=["ops.py:translations"],
     )
 
+    @field_validator("runtime")
+    @classmethod
+    def _loads_libraries(cls, name: str) -> str:
+        known = [each for each, row in runtimes().items() if row.loads_custom_ops]
+        if name not in known:
+            raise ValueError(f"found {name!r}; write a runtime with libraries: {', '.join(known)}")
+        return name
+
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
         if (self.library is None) == (self.translation is None):
             raise ValueError("write either library or translation")
         if self.package is not None and self.library is None:
             raise ValueError("package goes with library, the file inside the package")
+        if "runtime" in self.model_fields_set and self.library is None:
+            raise ValueError("runtime goes with library; a translation is for torch's exporters")
         return self
 
     @property

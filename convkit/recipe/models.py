@@ -192,8 +192,8 @@ class Recipe(RecipeModel):
     ] = Field(
         (),
         description=(
-            "custom operators: shared libraries for onnxruntime, and path/to/file.py:function for"
-            " torch's exporters; see docs/how-to/custom-operators.md"
+            "custom operators: shared libraries for onnxruntime or another runtime, and"
+            " path/to/file.py:function for torch's exporters; see docs/how-to/custom-operators.md"
         ),
         examples=[["build/libmyops.so", "ops.py:translations"]],
     )

@@ -43,7 +43,8 @@ class Runtime:
     releases. `checks` examines the machine for `convkit doctor` (module:function). `inspects_with`
     are the packages that its `inspect` and `compare` jobs import. `is_folder`: a built model is a
     folder that counts as one file. `preload` lists what every worker with a job imports, regardless
-    of its request (see `worker.preloading`).
+    of its request (see `worker.preloading`). `loads_custom_ops`: it can load libraries of
+    custom operators.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Runtime:
     inspects_with: tuple[str, ...] = ()
     is_folder: bool = False
     preload: Mapping[JobKind, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    loads_custom_ops: bool = False
 
     def module_of(self, job: JobKind) -> str | None:
         """Return the full name of the module that performs a job; None if convkit's own does."""

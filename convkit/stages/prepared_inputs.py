@@ -60,7 +60,7 @@ class _Prepared:
 
 
 class PreparedInputs:
-    """The prepared inputs of a recipe. Raises StageFailedError if a processor or file cannot be
+    """The prepared inputs of a recipe. Raises UnfitDataError if a processor or file cannot be
     used.
     """
 
@@ -174,7 +174,7 @@ def tokenizer_constants(
     contract: Contract, original: Original, texts: Sequence[str]
 ) -> list[Finding]:
     """Return where the contract's constants for texts differ from the model's tokenizer; raises
-    StageFailedError if there is none.
+    UnfitDataError if there is none.
     """
     found: list[Finding] = []
     for index, spec in enumerate(contract.inputs):
@@ -182,7 +182,9 @@ def tokenizer_constants(
             continue
         place = f"inputs.{index}.preprocess"
         if original.tokenizer is None:
-            raise StageFailedError(f"{place}: the model has no tokenizer beside it; remove it")
+            fix = "Put the tokenizer's files beside the model's weights, or remove preprocess."
+            problem = "the model has no tokenizer beside it"
+            raise UnfitDataError(place, problem, fix, tensor=spec.name)
         declared = spec.preprocess.text
         found += text_findings(spec.name, place, declared, original.tokenizer(), texts)
     return found

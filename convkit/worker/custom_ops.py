@@ -1,5 +1,5 @@
 """Registers the custom operators that a recipe declares in every session of onnxruntime that its
-stages open. Standard library only.
+stages open, and finds the libraries for other runtimes. Standard library only.
 """
 
 import contextlib
@@ -51,9 +51,13 @@ def register_libraries(settings: "onnxruntime.SessionOptions") -> None:
             raise unusable(library.path, f"onnxruntime cannot load it: {_plain(error)}") from error
 
 
-def library_files() -> list[tuple[Path, OperatorLibrary]]:
-    """Return this stage's libraries and their files; raises StageFailedError with E322."""
-    return [(_file(library), library) for library in in_use().libraries]
+def library_files(runtime: str = "onnxruntime") -> list[tuple[Path, OperatorLibrary]]:
+    """Return this stage's libraries for a runtime, and their files; raises StageFailedError with
+    E322.
+    """
+    return [
+        (_file(library), library) for library in in_use().libraries if library.runtime == runtime
+    ]
 
 
 def unusable(what: str, why: str) -> StageFailedError:
@@ -74,7 +78,7 @@ def unknown_operator(error: object) -> Finding | None:
     if match is None or not is_custom(match["domain"]):
         return None
     name = f"{match['domain']}:{match['name']}"
-    given = [library.path for library in in_use().libraries]
+    given = [each.path for each in in_use().libraries if each.runtime == "onnxruntime"]
     having = f" (custom_ops declares {', '.join(given)})" if given else ""
     return Finding(
         "V103",

@@ -308,6 +308,27 @@ def stored(outcome: RunOutcome, home: Path, stage: str) -> Path:
 
 
 @pytest.mark.slow
+def test_a_searched_precision_of_a_model_with_names_that_core_ml_changes(
+    home: Path, tmp_path: Path
+) -> None:
+    precision = {"default": "float16", "keep_float32": "auto"}
+    given = {"name": "x.0", "from": "x", "dtype": "float32", "shape": ["batch", 4]}
+    given["sample"] = {"uniform": [0.5, 1]}
+    outputs = [{"name": "y.0", "dtype": "float32", "shape": ["batch", 3]}]
+    target = {"precision": precision} | HALF
+    outcome = run(
+        recipe(tmp_path, OVERFLOWING, target=target, inputs=[given], outputs=outputs), home
+    )
+    assert outcome.record.status == "verified", outcome.record.findings
+    (note,) = found(outcome, "C303")
+    assert note.evidence["names"] == {"x.0": "x_0", "y.0": "y_0"}
+    session = convkit.load(package(outcome))
+    assert [each.name for each in session.inputs] == ["x.0"]
+    x = np.full((1, 4), 0.7, np.float32)
+    assert session(**{"x.0": x})["y.0"].shape == (1, 3)
+
+
+@pytest.mark.slow
 def test_an_operator_that_nothing_translates_is_named(home: Path, tmp_path: Path) -> None:
     outcome = run(
         recipe(

@@ -163,10 +163,15 @@ def test_malformed_declarations_are_refused(tmp_path: Path) -> None:
         path = recipe(tmp_path, custom_ops=[entry])
         with pytest.raises(RecipeError, match=message):
             load_recipe(path)
-    both = {"library": "libops.so", "translation": "ops.py:symbolic"}
-    path = recipe(tmp_path, custom_ops=[both])
-    with pytest.raises(RecipeError, match="either library or translation"):
-        load_recipe(path)
+    library, translation = {"library": "libops.so"}, {"translation": "ops.py:symbolic"}
+    for entry, message in (
+        (library | translation, "either library or translation"),
+        (library | {"runtime": "coreml"}, "'coreml'; write a runtime with libraries: onnxruntime"),
+        (translation | {"runtime": "tensorrt"}, "runtime goes with library"),
+    ):
+        path = recipe(tmp_path, custom_ops=[entry])
+        with pytest.raises(RecipeError, match=message):
+            load_recipe(path)
 
 
 def test_benchmarks_and_fleets_get_the_libraries(tmp_path: Path) -> None:
@@ -178,6 +183,23 @@ def test_benchmarks_and_fleets_get_the_libraries(tmp_path: Path) -> None:
     original = original_envelope(loaded, home, tmp_path, (), "", 1, {})
     assert target.custom_ops == original.custom_ops == declared
     assert {"libops.so", "ops.py"} <= bundle_of(loaded).files.keys()
+
+
+def test_a_plugin_is_part_of_keys_benchmarks_and_fleets(tmp_path: Path) -> None:
+    (tmp_path / "libplugin.so").write_text("")
+    plugin = {"library": "libplugin.so", "runtime": "tensorrt"}
+    path = recipe(tmp_path, custom_ops=[plugin], targets={"trt": {"runtime": "tensorrt"}})
+    loaded, home = load_recipe(path), Home.find(tmp_path / "home")
+    declared = CustomOps((OperatorLibrary(str(tmp_path / "libplugin.so"), runtime="tensorrt"),))
+    target = target_envelope(loaded, home, "trt", tmp_path, tmp_path, tmp_path, (), "", 1)
+    assert target.custom_ops == declared
+    stages = plan_stages(loaded.recipe)
+    original = [stage for stage in stages if stage.kind == "reference"]  # TensorRT is not here
+    facts = gather(loaded, original, home, "host", lambda _: None).facts
+    parts = ingredients(original[0], loaded.recipe, facts, {})
+    assert parts is not None
+    assert parts["custom_ops.libraries.0.runtime"] == "tensorrt"
+    assert "libplugin.so" in bundle_of(loaded).files
 
 
 def test_parts_have_the_custom_operators_of_the_whole() -> None:

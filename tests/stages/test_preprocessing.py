@@ -268,8 +268,11 @@ class TestTexts:
         assert "padding_side is left" in found[0].message
 
     def test_a_model_without_a_tokenizer_is_an_error(self) -> None:
-        with pytest.raises(StageFailedError, match="the model has no tokenizer beside it"):
+        with pytest.raises(UnfitDataError, match="the model has no tokenizer beside it") as error:
             tokenizer_constants(self.contract(), SimpleNamespace(tokenizer=None), [])
+        (finding,) = error.value.findings
+        assert (finding.code, finding.place.tensor) == ("E412", "ids")
+        assert finding.evidence["key"] == "inputs.0.preprocess"
 
 
 SIGNATURE = "(float[batch,3,8,8] pixel_values)"

@@ -46,7 +46,8 @@ def export(job: Job) -> onnx_ir.Model:
     if files != ["model.onnx"]:
         raise StageFailedError(
             f"export: optimum splits this model into {', '.join(files) or 'no files'}; a"
-            " recipe's model is one graph. Write a recipe with `parts`: each file is the model.onnx"
-            " of a part, or each part comes from model.factory"
+            " recipe's model, or a part's, is one graph. Write the files with"
+            " `optimum-cli export onnx`, and a recipe with `parts`: each file is the model.onnx of"
+            " a part, and this model is the recipe's original (docs/parts.md)"
         )
     return load_graph(job.scratch / "model.onnx")

@@ -21,6 +21,7 @@ from convkit.runtimes.coreml.constants import write_constants
 from convkit.runtimes.coreml.conversion import Conversion, Converted, convert
 from convkit.runtimes.coreml.images import ImageModule, images_of, write_images
 from convkit.runtimes.coreml.metadata import write_metadata
+from convkit.runtimes.coreml.names import renaming_finding, write_names
 from convkit.runtimes.coreml.options import ProgramOptions
 from convkit.runtimes.coreml.session import MODEL_FILE, EvaluatedProgram
 from convkit.runtimes.coreml.shapes import served_contract
@@ -139,6 +140,9 @@ def _build(
         context.progress("compressing the weights", done=0.6)
         model = compress(model, converted.program, options.compression, converted.modules)
     write_metadata(model, request.contract)
+    if converted.names:
+        write_names(model, converted.names)
+        findings.append(renaming_finding(converted.names))
     if states:
         write_states(model, states)
     if images:

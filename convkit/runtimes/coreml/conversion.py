@@ -12,6 +12,7 @@ from convkit.models.exporters.dynamic_trace import innermost
 from convkit.models.exporters.job import WRAPPER
 from convkit.runtimes.coreml.constants import LargeConstant, recording_pipeline
 from convkit.runtimes.coreml.images import ImageModule, with_image_types
+from convkit.runtimes.coreml.names import program_names, with_contract_names, with_program_names
 from convkit.runtimes.coreml.operators import register_missing_operators
 from convkit.runtimes.coreml.options import Shapes
 from convkit.runtimes.coreml.origins import failed_node, origin_of
@@ -52,7 +53,8 @@ class Converted:
     """A package in memory: coremltools' MLModel, not loaded, and its program.
 
     `modules` gives module paths by tensor name, `constants` what the low precision cannot hold;
-    `source` is what was converted.
+    `source` is what was converted. `names` are the model's own, by the contract's, where they
+    differ; the program's inputs and outputs go by the contract's.
     """
 
     model: Any
@@ -60,6 +62,7 @@ class Converted:
     modules: dict[str, str]
     constants: tuple[LargeConstant, ...]
     source: Traced
+    names: dict[str, str]
 
     @property
     def refusal(self) -> str | None:
@@ -115,7 +118,10 @@ def _converted(conversion: Conversion, source: Traced) -> Converted:
     """Convert a traced module. Raises what coremltools does."""
     import coremltools as ct
 
-    contract, low = conversion.module.contract, conversion.precision
+    low = conversion.precision
+    names = program_names(conversion.module.contract)
+    contract = with_program_names(conversion.module.contract, names)
+    images = [names.get(name, name) for name in conversion.images]
     found: list[LargeConstant] = []
     options: dict[str, Any] = {
         "compute_precision": ct.precision.FLOAT32,
@@ -130,7 +136,7 @@ def _converted(conversion: Conversion, source: Traced) -> Converted:
     model = ct.convert(
         source.program,
         convert_to="mlprogram",
-        inputs=with_image_types(input_types(contract, conversion.shapes), conversion.images),
+        inputs=with_image_types(input_types(contract, conversion.shapes), images),
         outputs=output_types(contract),
         minimum_deployment_target=getattr(ct.target, conversion.minimum),
         skip_model_load=True,
@@ -139,7 +145,8 @@ def _converted(conversion: Conversion, source: Traced) -> Converted:
     )
     held = model._mil_program  # noqa: SLF001 - what coremltools' own tools read; a saved package forgets modules
     modules = modules_by_tensor(held, source.module_of)
-    return Converted(model, program_of(held), modules, tuple(found), source)
+    program = with_contract_names(program_of(held), names)
+    return Converted(model, program, modules, tuple(found), source, names)
 
 
 def _refused(error: Exception, source: Traced, conversion: Conversion) -> StageFailedError:

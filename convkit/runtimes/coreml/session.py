@@ -11,11 +11,12 @@ import numpy as np
 from convkit.codec import CodecError, decode
 from convkit.mil.errors import EvaluationError
 from convkit.mil.evaluator import Evaluation, Evaluator
-from convkit.mil.program import Feature, Program, load_program
+from convkit.mil.program import Feature, Program
 from convkit.models.contract_check import CONTRACT_KEY, UNKNOWN_DIMENSION, UNKNOWN_RANK
 from convkit.runtimes.coreml.feeds import UnservableError, as_served
 from convkit.runtimes.coreml.images import as_picture, as_pixels, read_images, with_decoded_images
 from convkit.runtimes.coreml.metadata import read_metadata
+from convkit.runtimes.coreml.names import load_named, read_names
 from convkit.runtimes.coreml.shapes import served_contract
 from convkit.runtimes.coreml.sidecars import read_modules
 from convkit.runtimes.coreml.states import read_states, with_states
@@ -35,7 +36,7 @@ class EvaluatedProgram:
     def __init__(self, package: Path) -> None:
         """Load a package; raises ModelRefusedError, UnsupportedOperation."""
         try:
-            self.program = load_program(package)
+            self.program = load_named(package)
         except StageFailedError as error:
             raise ModelRefusedError(str(error)) from error
         self.modules = read_modules(package.parent)
@@ -118,6 +119,7 @@ class PredictedProgram:
         except (RuntimeError, ValueError) as error:
             raise ModelRefusedError(str(error)) from error
         self._like = like
+        self._names = read_names(like.metadata())
 
     def contract(self) -> Contract:
         """Return the contract as declared by the package."""
@@ -140,7 +142,7 @@ class PredictedProgram:
         held = {each.input: each for each in self._like.states}
         try:
             given = {
-                name: as_picture(array)
+                self._names.get(name, name): as_picture(array)
                 if name in self._like.images
                 else as_served(array, types.get(name))
                 for name, array in feeds.items()
@@ -157,6 +159,8 @@ class PredictedProgram:
                     outputs[each.output] = state.read_state(each.name).astype(each.dtype)
         except (UnservableError, RuntimeError, ValueError, TypeError) as error:
             raise RunFailedError(str(error)) from error
+        own = {given: name for name, given in self._names.items()}
+        outputs = {own.get(name, name): array for name, array in outputs.items()}
         return as_declared(outputs, _declared_types(self.metadata()))
 
     def fallbacks(self) -> tuple[Fallback, ...]:

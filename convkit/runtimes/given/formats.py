@@ -96,11 +96,11 @@ def _read_program(
 ) -> "TranslatedGraph | None":
     del wanted
     from convkit.mil.errors import EvaluationError
-    from convkit.mil.program import load_program
     from convkit.runtimes.coreml.as_graph.translation import as_graph
+    from convkit.runtimes.coreml.names import load_named
 
     try:
-        return as_graph(load_program(path), feeds)
+        return as_graph(load_named(path), feeds)
     except EvaluationError:  # it does not run in this case: there is nothing to compare
         return None
 

@@ -16,6 +16,7 @@ RUNTIME = Runtime(
     },
     session="session:open_built",
     suffix=".onnx",
+    loads_custom_ops=True,
     preload={"precision": ("onnx_ir",)},
     tools=("onnxruntime", "onnxruntime-gpu"),
     defaults={

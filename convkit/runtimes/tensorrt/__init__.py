@@ -26,4 +26,5 @@ RUNTIME = Runtime(
         ),
     },
     checks="machine:checks",
+    loads_custom_ops=True,
 )

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.runtimes.tensorrt.library import Sayings, make_logger
 from convkit.runtimes.tensorrt.options import EngineOptions
+from convkit.runtimes.tensorrt.parser_support import PLUGIN, SUPPORTED
+from convkit.runtimes.tensorrt.plugins import load_plugins
 from convkit.runtimes.tensorrt.profiles import shape_profiles
 from convkit.runtimes.tensorrt.progress import make_progress_monitor
 from convkit.runtimes.tensorrt.release import TENSORRT_11
@@ -49,13 +51,14 @@ def build_engine(
     """Build an engine from an ONNX file, with the contract's axes.
 
     Raises GraphRefusedError if the parser rejects the graph, ModelRefusedError if no engine can be
-    built from it.
+    built from it, StageFailedError with E322 for a plugin library.
     """
     import tensorrt as trt
 
     sayings = Sayings()
     logger = make_logger(sayings)
     builder = trt.Builder(logger)
+    load_plugins(sayings)
     network = builder.create_network(_network_flags())
     parser = trt.OnnxParser(network, logger)
     if not parser.parse_from_file(str(graph)):
@@ -90,10 +93,13 @@ def layer_table(plan: bytes, options: EngineOptions) -> str:
 
 
 def load_engine(plan: bytes, options: EngineOptions, sayings: Sayings) -> "trt.ICudaEngine":
-    """Return an engine from its serialized form; raises ModelRefusedError."""
+    """Return an engine from its serialized form; raises ModelRefusedError, or StageFailedError with
+    E322 for a plugin library.
+    """
     import tensorrt as trt
 
     runtime = trt.Runtime(make_logger(sayings))
+    load_plugins(sayings)
     # A version-compatible plan contains host code, which is trusted in convkit's own builds.
     runtime.engine_host_code_allowed = options.version_compatible
     engine = runtime.deserialize_cuda_engine(plan)
@@ -190,5 +196,6 @@ def _refused_node(error: "trt.ParserError") -> Finding:
         Remedy(
             "Export with a different opset or exporter, which may use other operators, or rewrite"
             " that computation in the model."
+            + (f" For an operator of your own, {PLUGIN}" if operator not in SUPPORTED else "")
         ),
     )

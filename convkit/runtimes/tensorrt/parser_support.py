@@ -8,6 +8,7 @@ opsets 9 to 24). Standard library only.
 from collections.abc import Sequence
 
 from convkit.findings.model import Finding, Place, Remedy
+from convkit.worker.custom_ops import in_use, is_custom
 from convkit.worker.operators import Operator, Operators
 
 OLDEST_OPSET, NEWEST_OPSET = 9, 24
@@ -91,6 +92,10 @@ _UNCHECKED = frozenset(
 # Computed in float32, clamped to its range.
 _NARROWED = "float64"
 _MOST_NAMED = 5
+PLUGIN = (
+    "declare the library of TensorRT plugins that has it: custom_ops: [{library:"
+    " path/to/library.so, runtime: tensorrt}]."
+)
 
 
 def check_parser_support(operators: Operators) -> list[Finding]:
@@ -100,7 +105,13 @@ def check_parser_support(operators: Operators) -> list[Finding]:
     T106 warns about float64, which TensorRT computes in float32.
     """
     findings = _check_opset(operators.opsets.get("", 0))
-    missing = [operator for operator in operators.operators if _bare(operator) not in SUPPORTED]
+    # Which operators a plugin library has is known on a machine with TensorRT only.
+    has_plugins = any(each.runtime == "tensorrt" for each in in_use().libraries)
+    missing = [
+        operator
+        for operator in operators.operators
+        if _bare(operator) not in SUPPORTED and not (has_plugins and _is_custom(operator))
+    ]
     mistyped = [
         operator
         for operator in operators.operators
@@ -133,6 +144,10 @@ def _bare(operator: Operator) -> str:
     return operator.name.removeprefix("ai.onnx.")
 
 
+def _is_custom(operator: Operator) -> bool:
+    return is_custom(operator.name.rpartition(".")[0])
+
+
 def _data_type(operator: Operator) -> str:
     operands, _, results = operator.types.partition(" -> ")
     place = _DATA.get(_bare(operator), 0)
@@ -155,8 +170,10 @@ def _finding(refused: Sequence[Operator], says: str) -> Finding:
         Place(node=first.node or None, module=first.module or None, source=first.source or None),
         {"operators": named, "count": sum(operator.count for operator in refused)},
         Remedy(
-            "Export with a different opset or exporter, which may use other operators; change the"
-            " model; or deploy it with onnxruntime."
+            f"For an operator of your own, {PLUGIN}"
+            if all(map(_is_custom, refused))
+            else "Export with a different opset or exporter, which may use other operators; change"
+            " the model; or deploy it with onnxruntime."
         ),
     )
 

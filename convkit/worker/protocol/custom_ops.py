@@ -1,18 +1,19 @@
-"""Operators that the user's own code or a package adds to onnxruntime and to the exporter."""
+"""Operators that the user's own code or a package adds to runtimes and to the exporter."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True)
 class OperatorLibrary:
-    """A shared library that onnxruntime registers before it opens a model.
+    """A shared library that a runtime loads before it builds or opens a model.
 
     `path` is a file; with `package`, the name of a file in that installed package, in which *
-    stands for any text.
+    stands for any text. `runtime` is the name of the runtime that it is made for.
     """
 
     path: str
     package: str | None = None
+    runtime: str = "onnxruntime"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,10 +30,11 @@ def as_graph(program: Program, feeds: Mapping[str, np.ndarray]) -> TranslatedGra
     `feeds` are as the program takes them. Raises what the evaluator raises.
     """
     evaluator = Evaluator(program)
-    watched = _Values()
+    names = _contract_names(program, evaluator.plan)
+    watched = _Values(names)
     evaluator.run(feeds, watcher=watched)
     watched.found |= {name: _plain(array) for name, array in feeds.items()}
-    reading = _Reading(watched.found)
+    reading = _Reading(watched.found, names)
     steps = list(reading.steps(evaluator.plan))
     source = SourceModel(
         steps,
@@ -45,17 +46,27 @@ def as_graph(program: Program, feeds: Mapping[str, np.ndarray]) -> TranslatedGra
     return translate(source, TRANSLATIONS)
 
 
+def _contract_names(program: Program, plan: Plan) -> dict[str, str]:
+    """Return the contract's names of inputs and outputs whose variables have others."""
+    pairs = (
+        *zip(plan.inputs, program.inputs, strict=True),
+        *zip(plan.outputs, program.outputs, strict=True),
+    )
+    return {var.name: each.name for var, each in pairs if var.name != each.name}
+
+
 class _Values(Watcher):
     """Keeps every value of a run, by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
         self.found: dict[str, np.ndarray] = {}
 
     def given(
         self, step: Step, result: Result, computed: torch.Tensor, stored: torch.Tensor
     ) -> torch.Tensor:
         del step, computed
-        self.found[result.name] = _plain(stored.detach().numpy())
+        self.found[self._names.get(result.name, result.name)] = _plain(stored.detach().numpy())
         return stored
 
 
@@ -66,8 +77,9 @@ def _plain(array: np.ndarray) -> np.ndarray:
 class _Reading:
     """Reads a program's operations; `constants` are those that they read."""
 
-    def __init__(self, values: Mapping[str, np.ndarray]) -> None:
+    def __init__(self, values: Mapping[str, np.ndarray], names: Mapping[str, str]) -> None:
         self._values = values
+        self._names = names
         self._stored = ConstantValues()
         self.constants: dict[str, np.ndarray] = {}
 
@@ -87,7 +99,8 @@ class _Reading:
         yield from self.steps(taken)
         for result, output in zip(step.results, taken.outputs, strict=True):
             given = self._named(output, "x", {})
-            yield SourceStep("identity", (result.name,), {"x": given}, {})
+            to = self._names.get(result.name, result.name)
+            yield SourceStep("identity", (to,), {"x": given}, {})
 
     def _value(self, variable: Any) -> np.ndarray:  # noqa: ANN401
         name = self._named(variable, "", {})
@@ -101,13 +114,13 @@ class _Reading:
             known = tuple(self._named(each, name, settings) for each in several)
             if name not in settings:
                 arguments[name] = known if isinstance(given, tuple) else known[0]
-        results = tuple(each.name for each in step.results)
+        results = tuple(self._names.get(each.name, each.name) for each in step.results)
         kind = "state" if step.states else step.operation
         return SourceStep(kind, results, arguments, settings, of_sizes=kind == "shape")
 
     def _named(self, variable: Any, argument: str, settings: dict[str, Any]) -> str:  # noqa: ANN401 - coremltools' Var
         """Return a variable's name; what is no tensor goes to the settings."""
-        name = str(variable.name)
+        name = self._names.get(variable.name, str(variable.name))
         if name not in self._values and name not in self.constants:
             value = self._stored.get(variable)
             if isinstance(value, torch.Tensor):
