@@ -81,8 +81,8 @@ def _adopt(request: ExportRequest, context: Context) -> tuple[ExportResult, list
 def _export(request: ExportRequest, context: Context) -> tuple[ExportResult, list[Finding]]:
     # Only this path needs the torch sources and exporters: an adopted file needs no torch.
     from convkit.models.exporters.custom_translations import load_translations
+    from convkit.models.sources.influence import influences
     from convkit.models.sources.prepared import Unfit, prepare
-    from convkit.models.sources.probe import influences
 
     prepared, findings = prepare(
         request.source,

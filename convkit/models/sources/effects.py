@@ -9,8 +9,9 @@ import torch
 from convkit.codec import Json
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.sources.contract_module import ContractModule, select_outputs
+from convkit.models.sources.influence import outputs_differ
 from convkit.models.sources.loaded import LoadedModel
-from convkit.models.sources.probe import Examples, Probe, outputs_differ, run
+from convkit.models.sources.probe import Examples, Probe, run
 from convkit.models.sources.signature import forward_parameters
 from convkit.tensors import TensorSpec
 from convkit.worker.context import StageFailedError

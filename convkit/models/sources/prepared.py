@@ -74,7 +74,7 @@ def _effects(prepared: Prepared) -> list[Finding]:
     not loaded.
     """
     from convkit.models.sources.effects import tokenizer_findings, unloaded_findings
-    from convkit.models.sources.probe import ignored_inputs
+    from convkit.models.sources.influence import ignored_inputs
 
     module, examples, base = prepared.module, prepared.examples, prepared.probe
     return [

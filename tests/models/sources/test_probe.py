@@ -4,8 +4,9 @@ from tiny_models import BATCH, BERT_SAMPLES, SEQUENCE, bert_contract, bert_sourc
 
 from convkit.models.sources import LoadedModel, load_model
 from convkit.models.sources.contract_module import ContractModule
-from convkit.models.sources.probe import Examples, ignored_inputs, influences, outputs_differ, probe
-from convkit.tensors import Contract
+from convkit.models.sources.influence import ignored_inputs, influences, outputs_differ
+from convkit.models.sources.probe import Examples, probe
+from convkit.tensors import Axis, Contract
 from convkit.worker.protocol import Sample
 
 
@@ -29,6 +30,26 @@ def on_one(function, *output, dtype="float32"):
         (BATCH, SEQUENCE),
     )
     return examine(Module(), contract)[2]
+
+
+def test_a_sum_of_axes_is_no_fixed_size():
+    class Module(torch.nn.Module):
+        def forward(self, past, x):
+            return {"cache": torch.cat((past, x), 1)}
+
+    past, sequence, total = (
+        Axis("past", 0, 4, 8),
+        Axis("sequence", 1, 3, 8),
+        Axis("total", 1, 7, 16),
+    )
+    contract = Contract(
+        (tensor("past", "batch", "past", 4), tensor("x", "batch", "sequence", 4)),
+        (tensor("cache", "batch", "total", 4),),
+        (BATCH, past, sequence, total),
+    )
+    (finding,) = examine(Module(), contract)[2].findings
+    assert finding.code == "C207"
+    assert finding.remedy.change == {"outputs.0.shape": ["batch", "past + sequence", 4]}
 
 
 def codes(found):
