@@ -3,7 +3,6 @@
 import copy
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,22 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from stage_requests import verify_request
-from test_low_precision import BERT, codes, evidence, found, run, write_recipe
+from coreml_recipes import package, recipe
+from test_low_precision import BERT, codes, evidence, found, run
 
 import convkit
-from convkit.codec import decode
 from convkit.execute.repair import repair_recipe
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
 from convkit.home import Home
 from convkit.mil.identity import package_digest
-from convkit.mil.package import read_model, read_package
-from convkit.runtimes.coreml import verify as coreml_verify
 from convkit.runtimes.coreml.metadata import read_metadata
-from convkit.runtimes.coreml.options import ProgramOptions
-from convkit.store.store import Store
-from convkit.tensors import Contract
-from convkit.worker.context import Context
 
 OVERFLOWING = """
 import torch
@@ -54,16 +46,6 @@ class Net(torch.nn.Module):
 def build():
     return Net()
 """
-SWAPPED = """
-import torch
-
-class Net(torch.nn.Module):
-    def forward(self, small, large):
-        return small + 10 * large
-
-def build():
-    return Net()
-"""
 BESSEL = """
 import torch
 
@@ -87,22 +69,11 @@ def build():
 HALF = {"tolerance": {"max_abs": 0.02, "cosine": 0.999}}
 
 
-def recipe(
-    folder: Path, code: str = "", *, target: dict[str, Any] | None = None, **changes: Any
-) -> Path:
-    targets = {"coreml": {"runtime": "coreml"} | (target or {})}
-    return write_recipe(folder, code, "float32", **{"targets": targets, **changes})
-
-
 def bert(folder: Path, **target: Any) -> Path:
     """Write the recipe of a BERT of one layer."""
     changed = copy.deepcopy(BERT)
     changed["model"]["config"]["overrides"]["num_hidden_layers"] = 1
     return recipe(folder, target=target, **changed)
-
-
-def package(outcome: RunOutcome) -> Path:
-    return outcome.folder / "models" / "coreml" / "model.mlpackage"
 
 
 @pytest.fixture(scope="module")
@@ -224,87 +195,6 @@ class TestOverflow:
         assert headroom, "float32's ranges foretell it"
         assert headroom[0].place.module == "blocks.0.product"
         assert outcome.repaired, outcome.ending
-
-
-PAIR: dict[str, Any] = {
-    "inputs": [
-        {"name": name, "dtype": "float32", "shape": ["batch", 4], "sample": {"normal": [0, 1]}}
-        for name in ("small", "large")
-    ],
-    "outputs": [{"name": "sum", "dtype": "float32", "shape": ["batch", 4]}],
-}
-
-
-@pytest.mark.slow
-class TestContract:
-    def test_inputs_in_another_order_are_an_error_before_anything_is_converted(
-        self, home: Path, tmp_path: Path
-    ) -> None:
-        crossed = PAIR | {"inputs": PAIR["inputs"][::-1]}
-        outcome = run(recipe(tmp_path, SWAPPED, **crossed), home)
-        assert "C103" in codes(outcome)
-        assert outcome.record.exit_code == 1
-
-    def test_another_order_that_is_meant_keeps_each_name_its_meaning(
-        self, home: Path, tmp_path: Path
-    ) -> None:
-        """coremltools names inputs by position; the contract's module takes them in the contract's
-        order.
-        """
-        crossed = PAIR | {"inputs": PAIR["inputs"][::-1]}
-        crossed |= {"export": {"exporter": "torch", "input_order": "recipe"}}
-        outcome = run(recipe(tmp_path, SWAPPED, **crossed), home)
-        assert outcome.record.status == "verified"
-
-    def test_an_input_the_model_lacks(self, home: Path, tmp_path: Path) -> None:
-        third = {"name": "third", "dtype": "float32", "shape": ["batch", 4]}
-        outcome = run(
-            recipe(tmp_path, SWAPPED, **PAIR | {"inputs": [*PAIR["inputs"], third]}), home
-        )
-        assert outcome.record.exit_code == 1
-        assert codes(outcome) & {"C101", "C104"}
-
-    def test_relabelled_inputs_are_seen_by_evaluating_by_name(
-        self, home: Path, tmp_path: Path
-    ) -> None:
-        """A package whose two inputs changed names, as positional `inputs=` leaves it, beside an
-        honest reference.
-        """
-        outcome = run(recipe(tmp_path, SWAPPED, **PAIR), home)
-        shutil.copytree(package(outcome).parent, tmp_path / "built")
-        relabel(tmp_path / "built" / "model.mlpackage")
-        reference = stored(outcome, home, "reference")
-        contract = json.loads((package(outcome).parent / "contract.json").read_text())
-        request = verify_request(
-            tmp_path / "built",
-            reference,
-            contract=decode(Contract, contract),
-            options=ProgramOptions("iOS17", "range"),
-        )
-        result, _ = coreml_verify.run(request, Context(tmp_path))
-        assert all(case.outputs[0].max_abs > 0.1 for case in result.cases)
-        crossed = next(probe for probe in result.probes if probe.probe.startswith("crossed:"))
-        assert crossed.matches_base == pytest.approx(0, abs=1e-6), "right when exchanged"
-
-
-def relabel(path: Path) -> None:
-    """Let a package's program take each of its two inputs for the other."""
-    opened = read_package(path)
-    model = read_model(opened)
-    names = {"small": "large", "large": "small"}
-    (block,) = model.mlProgram.functions["main"].block_specializations.values()
-    for operation in block.operations:
-        for argument in operation.inputs.values():
-            for bound in argument.arguments:
-                if bound.name in names:
-                    bound.name = names[bound.name]
-    opened.model.write_bytes(model.SerializeToString())
-
-
-def stored(outcome: RunOutcome, home: Path, stage: str) -> Path:
-    report = next(each for each in outcome.record.stages if each.id == stage)
-    assert report.artifact is not None
-    return Store(Home(home).store).view(report.artifact)
 
 
 @pytest.mark.slow

@@ -8,7 +8,8 @@ from typing import Any
 
 import mocked_tensorrt
 import pytest
-from mocked_tensorrt import Faults, HostMemory
+from mocked_device_memory import HostMemory
+from mocked_tensorrt import Faults
 from small_graphs import graph, save
 from stage_requests import build_request
 from test_tensorrt_stages import name_nodes

@@ -12,7 +12,8 @@ import mocked_tensorrt
 import numpy as np
 import onnx
 import pytest
-from mocked_tensorrt import Faults, HostMemory
+from mocked_device_memory import HostMemory
+from mocked_tensorrt import Faults
 from onnx import TensorProto, helper, numpy_helper
 from small_graphs import CONTRACT, SAMPLES, body, graph, save
 from stage_requests import build_request, verify_request
