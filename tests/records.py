@@ -81,6 +81,7 @@ def tensor_metrics(
         reference_rms=reference_rms,
         reference_max=2.5,
         nrmse=max_abs / 7,
+        differing_max=2.5,
     )
 
 
