@@ -73,8 +73,9 @@ def write_stub(folder: Path, *, seconds: float = 0.1, kills_its_worker: bool = F
 
 
 def stub_processes(preload: Path) -> list[int]:
-    """Return the process ids of all stub stages that were started."""
-    return [int(path.read_text() or "0") for path in (preload.parent / "runs").iterdir()]
+    """Return the process ids of all stub stages that were started and have written theirs."""
+    written = [path.read_text() for path in (preload.parent / "runs").iterdir()]
+    return [int(text) for text in written if text]
 
 
 def alive(pid: int) -> bool:

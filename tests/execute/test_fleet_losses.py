@@ -1,5 +1,6 @@
 """A real Dask cluster that loses workers, with stubs for stages."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -151,11 +152,13 @@ def test_a_run_that_ends_stops_what_its_workers_run(
         # Tests that run in a shell's background ignore Ctrl-C, and so would their children.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
-    assert soon(lambda: len(set(stub_processes(preload)) - before) == 2, 60)
-    pids = set(stub_processes(preload)) - before
-    assert all(alive(pid) for pid in pids)
-    started.send_signal(number)
-    output, _ = started.communicate(timeout=30)
+    with started, contextlib.ExitStack() as ending:
+        ending.callback(started.kill)  # no process outlives a test that fails
+        assert soon(lambda: len(set(stub_processes(preload)) - before) == 2, 60)
+        pids = set(stub_processes(preload)) - before
+        assert all(alive(pid) for pid in pids)
+        started.send_signal(number)
+        output, _ = started.communicate(timeout=30)
     assert started.returncode == (130 if number == signal.SIGINT else -9), output
     assert soon(lambda: not any(alive(pid) for pid in pids), 15)
     assert all(worker.poll() is None for worker in fleet.workers)
