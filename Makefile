@@ -30,7 +30,7 @@ unit: $(VENV)/.test
 
 # The same tests' machinery on a real device, in an environment with onnxruntime for CUDA; fails where there is none.
 test-gpu: $(VENV)-gpu/.test
-	$(VENV)-gpu/bin/python -m pytest tests/gpu
+	$(VENV)-gpu/bin/python -m pytest tests/gpu -n $(TEST_WORKERS) --dist loadscope --no-loadscope-reorder
 	$(VENV)-gpu/bin/python benchmarks/gpu.py
 
 lint: $(VENV)/.test

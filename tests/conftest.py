@@ -40,6 +40,7 @@ _LEFT = LeftFiles(Path(__file__).parents[1])
 _INDEPENDENT = frozenset(
     {
         "tests/faults/test_corpus.py",
+        "tests/gpu/test_corpus_on_cuda.py",
         "tests/nightly/test_simulated_year.py",
         "tests/runtimes/coreml/test_architectures.py",
     }
