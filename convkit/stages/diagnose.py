@@ -12,17 +12,14 @@ from convkit.localize.findings import findings_of
 from convkit.localize.frozen import kept_values
 from convkit.localize.graph import PieceFailedError, read_graph
 from convkit.localize.matching import largest_error
-from convkit.localize.recording import record, state_of
 from convkit.localize.search import localize
 from convkit.models.exporters.custom_translations import load_translations
-from convkit.models.exporters.job import WRAPPER, Job
+from convkit.models.exporters.job import Job
 from convkit.models.graph.files import MODEL_FILE
-from convkit.models.sources import load_model
-from convkit.models.sources.contract_module import ContractModule
 from convkit.models.sources.loaded import LoadedModel
 from convkit.models.sources.probe import Examples, probe
-from convkit.models.sources.torch_dtypes import to_array, to_tensor
 from convkit.stages.other_exporter import FailingCase, opset_of, with_other_exporter
+from convkit.stages.recorded_original import TorchCase
 from convkit.worker.context import Context, StageSkippedError
 from convkit.worker.protocol import DiagnoseRequest, DiagnoseResult
 
@@ -38,55 +35,49 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
     if request.exported is None:
         raise StageSkippedError("there is no exported graph to search")
     context.progress("loading the original model", done=0.0)
-    loaded = load_model(request.source)
-    module = ContractModule(loaded, request.contract, request.source.omit)
     feeds = read_tensors(Path(request.reference), request.case, "inputs", request.contract.inputs)
-    inputs = {
-        spec.name: to_tensor(feeds[spec.name], spec.dtype) for spec in request.contract.inputs
-    }
+    case = TorchCase.load(request, feeds)
     context.progress(f"recording the original: {request.case}", done=0.1)
-    names = tuple(spec.name for spec in request.contract.outputs)
-    recording = record(module, inputs, names, wrapper=WRAPPER, root=loaded.source_root)
+    original = case.recorded()
     graph = read_graph(Path(request.exported) / MODEL_FILE)
-    state = state_of(loaded.module)
     context.progress("looking for the first difference", done=0.3)
-    given = {spec.name: to_array(inputs[spec.name]) for spec in request.contract.inputs}
-    diagnosis = localize(recording, graph, given, state)
+    diagnosis = localize(original.recording, graph, original.feeds, original.state)
     result = DiagnoseResult(
         _finite(diagnosis.error), _finite(diagnosis.remaining), len(diagnosis.causes)
     )
     found = findings_of(diagnosis, request.case)
+    names = tuple(spec.name for spec in request.contract.outputs)
     try:
-        computed = graph.run(list(names), given)
+        computed = graph.run(list(names), original.feeds)
     except PieceFailedError:
         return result, found
-    root = loaded.source_root
-    branch = other_side(module, inputs, names, computed, request.case, root=root)
+    compared = (names, computed, request.case)
+    root = case.loaded.source_root
+    branch = other_side(case.module, case.inputs, *compared, root=root)
     if branch is not None:
         return result, [branch, *found]
-    if (examples := _examples(request, loaded)) is None:
+    if (examples := _examples(request, case.loaded)) is None:
         return result, found
-    base = probe(module, examples)
-    kept = kept_values(module, base.inputs, inputs, names, computed, request.case, root=root)
+    base = probe(case.module, examples)
+    kept = kept_values(case.module, base.inputs, case.inputs, *compared, root=root)
     if kept is not None:
         return result, [kept, *found]
     if request.exporter is None:
         return result, found
     context.progress("trying the other exporter", done=0.9)
-    opset = opset_of(Path(request.exported) / MODEL_FILE)
     job = Job(
-        loaded,
-        module,
+        case.loaded,
+        case.module,
         examples,
         base,
-        opset,
+        opset_of(Path(request.exported) / MODEL_FILE),
         request.source.task,
         context.output,
         load_translations(),
     )
-    expected = {name: recording.output(name) for name in names}
-    case = FailingCase(request.case, given, expected, largest_error(expected, computed))
-    return result, with_other_exporter(found, request.exporter, job, case)
+    expected = {name: original.recording.output(name) for name in names}
+    failing = FailingCase(request.case, original.feeds, expected, largest_error(expected, computed))
+    return result, with_other_exporter(found, request.exporter, job, failing)
 
 
 def _examples(request: DiagnoseRequest, loaded: LoadedModel) -> Examples | None:

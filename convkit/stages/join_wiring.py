@@ -12,6 +12,8 @@ from convkit.worker.protocol import Call, Carried, Flow, Loop
 
 # A value's shape and element type, by which two values can stand for each other.
 Kinds = Mapping[str, tuple[object, ...]]
+# A layer's number in a value's name.
+_NUMBER = re.compile(r"(?<=[._])\d+(?=[._]|$)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +113,7 @@ def _other_layers(
     """
     numbered = {}
     for value in values:
-        if number := re.search(r"(?<=[._])\d+(?=[._]|$)", value):
+        if number := _NUMBER.search(value):
             numbered[value] = number
     layers = sorted({number[0] for number in numbered.values()}, key=int)
     for one, other in itertools.combinations(layers, 2):
@@ -123,9 +125,6 @@ def _other_layers(
         }
         if len(moved) > 2 and all(kinds.get(a) == kinds.get(b) for a, b in moved.items()):
             yield (one, other), moved
-
-
-_NUMBER = re.compile(r"(?<=[._])\d+(?=[._]|$)")
 
 
 def _own_layers(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:

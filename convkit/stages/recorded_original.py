@@ -3,8 +3,10 @@
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Self
 
 import numpy as np
+import torch
 
 from convkit.cases.files import read_tensors
 from convkit.localize.graph import read_graph
@@ -14,8 +16,9 @@ from convkit.localize.recording import record, state_of
 from convkit.models.exporters.job import WRAPPER
 from convkit.models.sources import load_model
 from convkit.models.sources.contract_module import ContractModule
+from convkit.models.sources.loaded import LoadedModel
 from convkit.models.sources.torch_dtypes import to_array, to_tensor
-from convkit.worker.protocol import DiagnoseRequest
+from convkit.worker.protocol import DiagnoseRequest, ViewRequest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +30,40 @@ class RecordedOriginal:
     feeds: Mapping[str, np.ndarray]
 
 
+@dataclasses.dataclass(frozen=True)
+class TorchCase:
+    """A torch original behind its contract, and the inputs of one case by the contract's names."""
+
+    loaded: LoadedModel
+    module: ContractModule
+    inputs: Mapping[str, torch.Tensor]
+
+    @classmethod
+    def of(
+        cls, loaded: LoadedModel, module: ContractModule, feeds: Mapping[str, np.ndarray]
+    ) -> Self:
+        """Return a case with inputs in the contract's types."""
+        specs = module.contract.inputs
+        return cls(
+            loaded, module, {each.name: to_tensor(feeds[each.name], each.dtype) for each in specs}
+        )
+
+    @classmethod
+    def load(cls, request: DiagnoseRequest | ViewRequest, feeds: Mapping[str, np.ndarray]) -> Self:
+        """Load a request's original; raises what loading raises."""
+        loaded = load_model(request.source)
+        module = ContractModule(loaded, request.contract, request.source.omit)
+        return cls.of(loaded, module, feeds)
+
+    def recorded(self) -> RecordedOriginal:
+        """Run the original; raises what it raises."""
+        outputs = tuple(spec.name for spec in self.module.contract.outputs)
+        root = self.loaded.source_root
+        recording = record(self.module, self.inputs, outputs, wrapper=WRAPPER, root=root)
+        feeds = {name: to_array(tensor) for name, tensor in self.inputs.items()}
+        return RecordedOriginal(recording, state_of(self.loaded.module), feeds)
+
+
 def record_original(request: DiagnoseRequest) -> RecordedOriginal:
     """Run the original on a request's case: a torch module, or an ONNX file. Its outputs have the
     contract's names.
@@ -35,16 +72,10 @@ def record_original(request: DiagnoseRequest) -> RecordedOriginal:
     """
     contract = request.contract
     feeds = read_tensors(Path(request.reference), request.case, "inputs", contract.inputs)
-    if request.source.kind == "onnx":
-        assert request.source.path is not None
-        graph = read_graph(Path(request.source.path))
-        given = {spec.origin or spec.name: feeds[spec.name] for spec in contract.inputs}
-        names = {spec.name: spec.origin or spec.name for spec in contract.outputs}
-        return RecordedOriginal(record_graph(graph, given, names), weights_of(graph), feeds)
-    loaded = load_model(request.source)
-    module = ContractModule(loaded, contract, request.source.omit)
-    inputs = {spec.name: to_tensor(feeds[spec.name], spec.dtype) for spec in contract.inputs}
-    outputs = tuple(spec.name for spec in contract.outputs)
-    recording = record(module, inputs, outputs, wrapper=WRAPPER, root=loaded.source_root)
-    arrays = {name: to_array(tensor) for name, tensor in inputs.items()}
-    return RecordedOriginal(recording, state_of(loaded.module), arrays)
+    if request.source.kind != "onnx":
+        return TorchCase.load(request, feeds).recorded()
+    assert request.source.path is not None
+    graph = read_graph(Path(request.source.path))
+    given = {spec.origin or spec.name: feeds[spec.name] for spec in contract.inputs}
+    names = {spec.name: spec.origin or spec.name for spec in contract.outputs}
+    return RecordedOriginal(record_graph(graph, given, names), weights_of(graph), feeds)

@@ -27,15 +27,12 @@ from convkit.localize.graph import (
     source_of,
 )
 from convkit.localize.node_errors import as_quantized, node_error
-from convkit.localize.recording import record
 from convkit.models.exporters.job import WRAPPER
 from convkit.models.graph.loading import load_model as load_graph
 from convkit.models.graph.preparation import UntypedValueError, prepare, with_types
-from convkit.models.sources import load_model
-from convkit.models.sources.contract_module import ContractModule
-from convkit.models.sources.torch_dtypes import to_tensor
 from convkit.precision.simulation.graph import low_nodes, simulate
 from convkit.stages.built_files import EXPORTED_FILE, find_model
+from convkit.stages.recorded_original import TorchCase
 from convkit.tensors import DType
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.protocol import ViewedNode, ViewRequest, ViewResult
@@ -69,16 +66,11 @@ def _expected(request: ViewRequest, exported: Graph, feeds: Values, context: Con
         found = _run(exported, feeds)
         return Expected(found, found, 0.0, "original")
     context.progress("loading the original model", done=0.1)
-    loaded = load_model(request.source)
-    module = ContractModule(loaded, request.contract, request.source.omit)
-    inputs = {
-        spec.name: to_tensor(feeds[spec.name], spec.dtype) for spec in request.contract.inputs
-    }
-    names = tuple(spec.name for spec in request.contract.outputs)
+    case = TorchCase.load(request, feeds)
     context.progress(f"recording the original: {request.case}", done=0.2)
-    recording = record(module, inputs, names, wrapper=WRAPPER, root=loaded.source_root)
+    original = case.recorded()
     context.progress("comparing the exported graph with the original", done=0.4)
-    return expected_values(recording, exported, feeds)
+    return expected_values(original.recording, exported, original.feeds)
 
 
 def _typed(model: ir.Model) -> tuple[ir.Model, set[str]]:

@@ -5,7 +5,7 @@ out.
 import dataclasses
 import inspect
 import keyword
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -53,15 +53,23 @@ class ContractModule(torch.nn.Module):
             given = prepared(tensors, contract.inputs)
             return select_outputs(self.model(**self.arguments.build(given)), contract.outputs)
 
-        # torch.export and torch.jit.trace read the inputs' names from this.
-        forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [
-                inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-                for name in parameter_names(contract)
-            ]
-        )
-        self.forward = forward
+        self.forward = with_parameters(forward, contract)
         self.eval()
+
+
+def with_parameters(
+    forward: Callable[..., tuple[torch.Tensor, ...]], contract: Contract
+) -> Callable[..., tuple[torch.Tensor, ...]]:
+    """Return a `forward` whose signature has the contract's inputs: torch.export and
+    torch.jit.trace read their names from it.
+    """
+    forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+            for name in parameter_names(contract)
+        ]
+    )
+    return forward
 
 
 def parameter_names(contract: Contract) -> tuple[str, ...]:

@@ -16,7 +16,6 @@ from convkit.findings.model import Finding
 from convkit.localize.branches import other_side
 from convkit.localize.frozen import kept_values
 from convkit.mil.evaluator import Evaluator
-from convkit.models.exporters.job import WRAPPER
 from convkit.models.sources.prepared import Prepared, Unfit, prepare
 from convkit.models.sources.torch_dtypes import to_tensor
 from convkit.runtimes.coreml.conversion import Conversion, Converted, convert
@@ -93,15 +92,13 @@ def _searched(
         or importlib.util.find_spec("onnxruntime") is None
     ):
         return []
-    from convkit.localize.recording import record, state_of
     from convkit.runtimes.coreml.causes import ProgramSearch
+    from convkit.stages.recorded_original import TorchCase
 
-    contract, loaded = prepared.module.contract, prepared.loaded
-    inputs = {spec.name: to_tensor(feeds[spec.name], spec.dtype) for spec in contract.inputs}
-    outputs = tuple(spec.name for spec in contract.outputs)
-    recording = record(prepared.module, inputs, outputs, wrapper=WRAPPER, root=loaded.source_root)
-    state = state_of(loaded.module)
-    search = ProgramSearch(converted.program, recording, state, feeds, case, OTHERWISE)
+    original = TorchCase.of(prepared.loaded, prepared.module, feeds).recorded()
+    search = ProgramSearch(
+        converted.program, original.recording, original.state, feeds, case, OTHERWISE
+    )
     return search.causes(found)
 
 

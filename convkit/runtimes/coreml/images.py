@@ -7,7 +7,6 @@ number for all channels, and cannot say what most models need.
 """
 
 import dataclasses
-import inspect
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ import numpy as np
 import torch
 
 from convkit.codec import decode, encode
-from convkit.models.sources.contract_module import parameter_names
+from convkit.models.sources.contract_module import with_parameters
 from convkit.tensors import Contract, TensorSpec
 
 if TYPE_CHECKING:
@@ -58,14 +57,7 @@ class ImageModule(torch.nn.Module):
                 )
             )
 
-        # torch.export and torch.jit.trace read the inputs' names from this.
-        forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [
-                inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-                for name in parameter_names(self.contract)
-            ]
-        )
-        self.forward = forward
+        self.forward = with_parameters(forward, self.contract)
         self.eval()
 
     def examples(self, given: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:

@@ -3,7 +3,6 @@ of being an output of one call and an input of the next.
 """
 
 import dataclasses
-import inspect
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ import torch
 
 from convkit.codec import decode, encode
 from convkit.mil.program import Feature
-from convkit.models.sources.contract_module import parameter_names
+from convkit.models.sources.contract_module import parameter_names, with_parameters
 from convkit.tensors import Contract, DType, TensorSpec
 from convkit.worker.protocol import Steps
 
@@ -96,14 +95,7 @@ class StatefulModule(torch.nn.Module):
                 held[state.name][:] = found[place]
             return tuple(each for place, each in enumerate(found) if place not in returned)
 
-        # torch.export and torch.jit.trace read the inputs' names from this.
-        forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [
-                inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-                for name in parameter_names(self.contract)
-            ]
-        )
-        self.forward = forward
+        self.forward = with_parameters(forward, self.contract)
         self.eval()
 
 
@@ -143,11 +135,14 @@ def with_states(
     """
     shapes = {each.name: each.shape for each in features}
     known = [each for each in states if shapes.get(each.name) is not None]
+
+    def spec(name: str, state: State) -> TensorSpec:
+        sizes = tuple(size or 0 for size in shapes[state.name] or ())
+        return TensorSpec(name, state.dtype, sizes)
+
     inputs, outputs = list(contract.inputs), list(contract.outputs)
     for state in sorted(known, key=lambda each: each.input_at):
-        shape = tuple(size or 0 for size in shapes[state.name] or ())
-        inputs.insert(state.input_at, TensorSpec(state.input, state.dtype, shape))
+        inputs.insert(state.input_at, spec(state.input, state))
     for state in sorted(known, key=lambda each: each.output_at):
-        shape = tuple(size or 0 for size in shapes[state.name] or ())
-        outputs.insert(state.output_at, TensorSpec(state.output, state.dtype, shape))
+        outputs.insert(state.output_at, spec(state.output, state))
     return dataclasses.replace(contract, inputs=tuple(inputs), outputs=tuple(outputs))
