@@ -29,8 +29,11 @@ class Evaluate(RecipeModel):
     """A metric on the user's rows, for the original and for every target."""
 
     data: Annotated[str, Field(pattern=ROWS_PATTERN)] = Field(
-        description="rows as .npz, .jsonl or .csv; relative to the recipe's folder",
-        examples=["samples/pairs.jsonl"],
+        description=(
+            "rows as .npz, .jsonl or .csv, or a folder with a folder of images for each class"
+            " (photos/); relative to the recipe's folder"
+        ),
+        examples=["samples/pairs.jsonl", "samples/photos/"],
     )
     metric: TaskMetric | Annotated[str, Field(pattern=CALL_PATTERN)] = Field(
         description=(
