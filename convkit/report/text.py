@@ -93,6 +93,8 @@ def json_text(value: Json) -> str:
     """Return a value as JSON, strings as they are, numbers with four digits."""
     if isinstance(value, list) and value and all(isinstance(each, str) for each in value):
         return ", ".join(map(str, value))
+    if isinstance(value, float):
+        return f"{value:.4g}"
     return value if isinstance(value, str) else json.dumps(_rounded(value), ensure_ascii=False)
 
 

@@ -202,8 +202,7 @@ def sentence(record: RunRecord) -> str:
         for status in ("failed", "broken", "waived", "skipped", "verified")
     }
     total = len(record.targets)
-    of_all = f" of {total}" if total > 1 else ""
-    noun = "target" if total == 1 else "targets"
+    of_all, noun = f" of {total}", "targets"
     parts = []
     for status, verb in (
         ("broken", "could not be built or verified"),
@@ -212,8 +211,9 @@ def sentence(record: RunRecord) -> str:
         ("skipped", "was skipped" if len(named["skipped"]) == 1 else "were skipped"),
     ):
         if names := named[status]:
-            count = "The" if total == 1 else f"{len(names)}{of_all}"
-            count = f"All {total}" if len(names) == total > 1 else count
+            if total == 1:
+                return f"The target {names[0]} {verb}."
+            count = f"All {total}" if len(names) == total else f"{len(names)}{of_all}"
             parts.append(f"{count} {noun} {verb}: {_listed(names)}")
             of_all, noun = "", ""
     if named["verified"]:

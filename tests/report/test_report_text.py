@@ -81,3 +81,4 @@ def test_evidence_has_digits_that_people_read():
     assert (
         json_text({"a": [0.6846082450985218, "nan", 3, True]}) == '{"a": [0.6846, "nan", 3, true]}'
     )
+    assert json_text(1924300.0) == "1.924e+06"
