@@ -91,10 +91,15 @@ class Order:
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
-    """The duration of each call in seconds; `error` is why the model cannot run on that size."""
+    """The duration of each call in seconds; `error` is why the model cannot run on that size.
+
+    `waited` is the share of the time in which the model's threads waited for a processor (0 to 1);
+    None if the system does not count it.
+    """
 
     seconds: tuple[float, ...]
     error: str | None = None
+    waited: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
