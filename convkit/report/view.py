@@ -213,7 +213,8 @@ def sentence(record: RunRecord) -> str:
         if names := named[status]:
             if total == 1:
                 return f"The target {names[0]} {verb}."
-            count = f"All {total}" if len(names) == total else f"{len(names)}{of_all}"
+            whole = "Both" if total == 2 else f"All {total}"
+            count = whole if len(names) == total else f"{len(names)}{of_all}"
             parts.append(f"{count} {noun} {verb}: {_listed(names)}")
             of_all, noun = "", ""
     if named["verified"]:
@@ -225,7 +226,7 @@ def sentence(record: RunRecord) -> str:
 def _matching(record: RunRecord, names: list[str], total: int) -> str:
     by_name = {target.name: target for target in record.targets}
     simulated = [name for name in names if "simulated" in evidence_of(by_name[name])]
-    who = "The target" if total == 1 else f"All {total} targets"
+    who = {1: "The target", 2: "Both targets"}.get(total, f"All {total} targets")
     if len(names) < total:
         who = str(len(names))
     what = _proven([by_name[name] for name in names], one=len(names) == 1)

@@ -100,7 +100,7 @@ def test_every_case_of_every_target_stands_in_the_matrix():
 
 def test_a_remedys_change_is_yaml_as_it_stands_in_a_recipe():
     assert (
-        "targets:\n  ort-optimized:\n    optimization: basic\n    tolerance:\n      max_abs: 0.5\n"
+        "targets:\n  ort-optimized:\n    optimization: basic\n    tolerance: {max_abs: 0.5}\n"
         in render_report(build_record()).replace("&#39;", "'")
     )
     both = Remedy("x", {"precision": "float32", "precision.default": "float16"})

@@ -13,7 +13,7 @@ from convkit.report.text import (
 
 
 def test_a_change_inside_a_list_keeps_its_path():
-    assert change_text({"inputs.0.shape": ["batch", 8]}) == "inputs.0.shape:\n- batch\n- 8\n"
+    assert change_text({"inputs.0.shape": ["batch", 8]}) == "inputs.0.shape: [batch, 8]\n"
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ class OperatorCost:
     """The time that a runtime spends in one node, per call.
 
     `module` is the original's module it came from; empty if unknown. `provider` is where it ran, as
-    the runtime names it. `seconds` is the mean over the profiled calls, `share` its part of all
+    the runtime names it. `seconds` is the median over the profiled calls, `share` its part of all
     nodes.
     """
 
