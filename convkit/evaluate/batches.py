@@ -122,7 +122,7 @@ def _array(rows: Rows, name: str, column: str, spec: TensorSpec) -> np.ndarray:
         raise UnfitDataError(
             f"evaluate.inputs.{name}",
             f"a row of {column!r} in {rows.file} is {values.dtype} with {values.ndim - 1} axes;"
-            f" {spec} takes {len(spec.shape) - 1}",
+            f" {spec} needs {len(spec.shape) - 1}",
             "Save numbers, one row per entry of the first axis, shaped like the input without its"
             " first axis.",
             tensor=name,

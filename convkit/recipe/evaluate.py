@@ -90,7 +90,7 @@ class Evaluate(RecipeModel):
         if self.labels is None and not self.rises and ".py:" not in self.metric:
             faults.append(Fault(("metric",), f"{self.metric} needs labels: a column of the data"))
         if len(self.texts) == 2 and self.metric in _OF_ONE_TEXT:
-            faults.append(Fault(("texts",), f"{self.metric} takes one column of texts"))
+            faults.append(Fault(("texts",), f"{self.metric} needs exactly one column of texts"))
         if faults:
             raise FaultsError(faults)
         return self

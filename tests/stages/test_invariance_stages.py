@@ -218,7 +218,9 @@ def test_a_model_without_masks_or_rows_says_so(tmp_path):
     text = f"{HEADER}g (float[2,3] x) => (float[2,3] y) {{ y = Neg(x) }}"
     _, result, _ = original_of(tmp_path, text, contract, {"x": Sample("normal", (0, 1))})
     reasons = {case.name: case.reason for case in result.omitted}
-    assert reasons["invariance:alone"] == "the inputs do not share a first axis, so there are no rows"
+    assert (
+        reasons["invariance:alone"] == "the inputs do not share a first axis, so there are no rows"
+    )
     assert (
         reasons["invariance:padded"]
         == reasons["invariance:masked-values"]
