@@ -16,20 +16,22 @@ class Waiting:
         """Return the share of the time in which this process's threads could have run, but waited
         for a processor (0 to 1); None if the system does not count it.
         """
-        ran, waited = (
-            after - before for after, before in zip(_counted(), self._before, strict=True)
-        )
+        # Threads that began since then count from 0, and those that have ended do not count.
+        began = self._before
+        new = [(now, began.get(thread, (0, 0))) for thread, now in _counted().items()]
+        ran = sum(now[0] - before[0] for now, before in new)
+        waited = sum(now[1] - before[1] for now, before in new)
         return waited / (ran + waited) if ran + waited > 0 else None
 
 
-def _counted() -> tuple[int, int]:
-    """Return the nanoseconds that the threads have run, and waited in a run queue: the first two
-    numbers of schedstat (docs.kernel.org/scheduler/sched-stats.html).
+def _counted() -> dict[str, tuple[int, int]]:
+    """Return for each thread the nanoseconds that it has run, and waited in a run queue: the first
+    two numbers of schedstat (docs.kernel.org/scheduler/sched-stats.html).
     """
-    ran = waited = 0
+    found = {}
     for thread in _THREADS.iterdir() if _THREADS.is_dir() else ():
         # A thread may end at any time, and a kernel may be built without these counts.
         with contextlib.suppress(OSError, ValueError):
-            numbers = (thread / "schedstat").read_text(encoding="ascii").split()
-            ran, waited = ran + int(numbers[0]), waited + int(numbers[1])
-    return ran, waited
+            ran, waited, _ = (thread / "schedstat").read_text(encoding="ascii").split()
+            found[thread.name] = int(ran), int(waited)
+    return found

@@ -100,7 +100,7 @@ def survey_model(
     if outcome.answer is not None:
         return decode(SurveyResult, _result(path, outcome))
     unrun = decode(SurveyResult, _result(path, asked(0.0)))
-    note = f"running the file ended its process ({outcome.why}), so all sizes are guesses"
+    note = f"running the file failed: {outcome.why}; so all sizes are guesses"
     return dataclasses.replace(unrun, notes=(*unrun.notes, note))
 
 
