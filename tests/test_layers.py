@@ -92,7 +92,7 @@ WORKER = {
         *("localize", "float_limits"),
     },
     "bench": {"worker", "dtypes", "cases", "models", "stages", "joined", *ROWS},
-    "evaluate": {"worker", "dtypes", "cases"},
+    "evaluate": {"worker", "dtypes", "cases", "processors"},
     "runtimes": {
         "bench",
         *("worker", "dtypes", "float_limits", "cases", "models", "metrics", "precision", "mil"),

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO
 
+from convkit.bench.waiting import Waiting
 from convkit.cases.case import Feeds
 from convkit.codec import decode, encode
 from convkit.worker.context import StageFailedError
@@ -51,6 +52,7 @@ def timed_calls(run: Callable[[Feeds], object], feeds: Feeds, calls: int) -> Tim
     seconds = []
     gc.collect()
     gc.disable()
+    waiting = Waiting()
     try:
         for _ in range(calls):
             started = time.perf_counter()
@@ -60,7 +62,7 @@ def timed_calls(run: Callable[[Feeds], object], feeds: Feeds, calls: int) -> Tim
         return Timing((), str(error))
     finally:
         gc.enable()
-    return Timing(tuple(seconds))
+    return Timing(tuple(seconds), waited=waiting.share())
 
 
 @contextlib.contextmanager

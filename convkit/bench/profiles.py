@@ -1,12 +1,13 @@
 """Sums up a runtime's profile: where a call's time goes, by node and by operator."""
 
 import dataclasses
+import statistics
 from collections.abc import Iterable, Mapping
 
 from convkit.bench.node_modules import module_of
 from convkit.worker.protocol import OperatorCost, Profile
 
-# Calls that are profiled: enough for a mean, few enough for the largest models.
+# Calls that are profiled: enough for a median, few enough for the largest models.
 CALLS = 5
 _MOST_EXPENSIVE = 10
 
@@ -30,10 +31,10 @@ def profile_of(
     wanted: str | None = None,
 ) -> Profile:
     """Return the profile of `calls` calls. `wanted` is the provider that the target asks for."""
-    seconds: dict[tuple[str, str, str], float] = {}
+    runs: dict[tuple[str, str, str], list[float]] = {}
     for kernel in kernels:
-        key = (kernel.node, kernel.operator, kernel.provider)
-        seconds[key] = seconds.get(key, 0.0) + kernel.seconds / calls
+        runs.setdefault((kernel.node, kernel.operator, kernel.provider), []).append(kernel.seconds)
+    seconds = {key: _per_call(each, calls) for key, each in runs.items()}
     total = sum(seconds.values())
     kinds: dict[str, float] = {}
     for (_, operator, _), cost in seconds.items():
@@ -47,3 +48,15 @@ def profile_of(
     )
     fallbacks = sum(wanted is not None and provider != wanted for _, _, provider in seconds)
     return Profile(size, operators, dict(sorted(kinds.items(), key=lambda i: -i[1])), fallbacks)
+
+
+def _per_call(seconds: list[float], calls: int) -> float:
+    """Return the median over the calls of what a node takes in one, which a call that lost its
+    processor to another program does not move; the mean if calls run the node differently often.
+    """
+    runs, rest = divmod(len(seconds), calls)
+    if rest:
+        return sum(seconds) / calls
+    return statistics.median(
+        sum(seconds[start : start + runs]) for start in range(0, len(seconds), runs)
+    )

@@ -38,7 +38,7 @@ _PADDING = 4
 # Values that may be replaced at padding; positions and constants are part of an input's meaning.
 _FREE = ("token_ids", "integers", "normal", "uniform", "image", "audio", "file")
 
-NO_MASK = "no input is drawn as padding_mask"
+NO_MASK = "no input has sample: padding_mask"
 
 
 def find_layout(
@@ -75,7 +75,7 @@ def row_axis(contract: Contract) -> Axis | str:
     leading = leading or {spec.shape[0] for spec in contract.inputs if spec.shape}
     axis = next((axis for axis in contract.axes if leading == {axis.name}), None)
     if axis is None:
-        return "no axis leads all inputs, so rows cannot be told apart"
+        return "the inputs do not share a first axis, so there are no rows"
     if axis.max < 2:
         return f"the axis {axis.name!r} never has two rows"
     for spec in (*contract.inputs, *contract.outputs):

@@ -19,7 +19,7 @@ LADDER: tuple[str, ...] = get_args(CaseName)
 # The quick ladder: the sizes are small or typical, and masks are tried.
 QUICK = frozenset({"smallest", "typical", "padded", "masked-row"})
 
-_NO_MASK = "no input is drawn as padding_mask, or as lengths"
+_NO_MASK = "no input has sample: padding_mask or lengths"
 
 
 def build_ladder(

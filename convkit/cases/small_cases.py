@@ -15,7 +15,7 @@ from convkit.dtypes import is_float
 from convkit.tensors import TensorSpec
 from convkit.worker.protocol import Sample
 
-_NO_MASK = "no input is drawn as padding_mask"
+_NO_MASK = "no input has sample: padding_mask"
 
 # Batches of up to so many rows are all run.
 _SMALL_BATCH = 4
@@ -57,7 +57,7 @@ def small_batches(made_from: CaseInputs, before: Sequence[Case]) -> list[Case] |
             sizes = probe_sizes(made_from.contract) | {rows.name: size}
             draw = Draw(f"batch:{size}", "ragged")
             cases.append(made_from.extra_case(f"{size} rows of another length", sizes, draw))
-    return cases or f"other cases have every {rows.name!r} of up to {_SMALL_BATCH}"
+    return cases or f"other cases cover every {rows.name!r} up to {_SMALL_BATCH}"
 
 
 def decided_sizes(
@@ -73,7 +73,7 @@ def decided_sizes(
                 if not any(case.sizes == side for case in before):
                     wanted.setdefault(tuple(side.items()), (side, turn.place))
     if not wanted:
-        return "the model compares no size with one inside the axes' ranges"
+        return "the model's code compares no size with a number within the axes' ranges"
     cheapest = sorted(wanted.values(), key=lambda each: case_cost(contract, each[0]))
     cases: list[Case] = []
     spent = 0
@@ -142,7 +142,7 @@ def _beside_thresholds(made_from: CaseInputs, decisions: Decisions) -> list[Case
             values.setdefault(threshold.tensor, []).extend(legal)
             places.append(threshold.place)
     if not values:
-        return "the model compares no input with a value inside its sample's range"
+        return "the model's code compares no input with a number within its sample's range"
     sizes = probe_sizes(contract)
     draw = Draw("values", values={name: sorted(set(each)) for name, each in values.items()})
     what = f"beside the comparisons at {', '.join(dict.fromkeys(places))}"

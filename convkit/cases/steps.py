@@ -161,7 +161,7 @@ def _pads(made_from: CaseInputs, steps: Steps, sizes: Mapping[str, int]) -> np.n
     """Return how many positions of padding each row has, or why padding does not apply."""
     mask = mask_of(made_from.contract, steps)
     if mask is None:
-        return "no input is drawn as padding_mask along the steps' axis"
+        return "no input with sample: padding_mask has the steps' axis"
     rows = dimension_size(mask.shape[0], sizes)
     if rows < 2 or steps.prefill < 2:
         return "it needs two rows and a first call of two positions"

@@ -32,9 +32,11 @@ def affected(
     Exits with 1 if a run could not be searched.
     """
     from convkit.audit.affected import affected as search
+    from convkit.cli.waiting import waiting
     from convkit.home import Home
 
-    answer = search(asked, Home.find(home))
+    with waiting("searching the runs", quiet=format_ != "text"):
+        answer = search(asked, Home.find(home))
     match format_:
         case "json":
             import json

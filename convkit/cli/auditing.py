@@ -52,6 +52,7 @@ def runs(
 ) -> None:
     """List past runs, newest first; damaged ones are listed as such."""
     from convkit.audit.history import Filter, list_runs, parse_date, parse_model, parse_tools
+    from convkit.cli.waiting import waiting
     from convkit.home import Home
 
     wanted = Filter(
@@ -64,7 +65,8 @@ def runs(
         until=parse_date("--until", until, end=True),
     )
     place = Home.find(home)
-    entries = list_runs(place, wanted)
+    with waiting("reading the runs", quiet=json):
+        entries = list_runs(place, wanted)
     if json:
         _print_json(entries)
         return
@@ -148,14 +150,14 @@ def diff(
     """
     from convkit.audit.built_difference import Comparing
     from convkit.audit.difference import compare_runs
+    from convkit.cli.waiting import waiting
     from convkit.execute.selecting import find_run
     from convkit.home import Home
 
     place = Home.find(home)
-    comparing = Comparing(
-        place, toolchain, lambda message: None if json else typer.echo(message, err=True)
-    )
-    difference = compare_runs(find_run(run_a, place), find_run(run_b, place), comparing)
+    before, after = find_run(run_a, place), find_run(run_b, place)
+    with waiting("comparing the runs", quiet=json) as say:
+        difference = compare_runs(before, after, Comparing(place, toolchain, say))
     if json:
         _print_json(difference, same=difference.same)
     else:

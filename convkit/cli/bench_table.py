@@ -7,7 +7,7 @@ from convkit.cli.plain import Encodable
 from convkit.record.bench import BenchRecord, ModelFigures, SizeFigures
 from convkit.record.text import first_line, ratio_text, sizes_text
 from convkit.report.bench import footprint_row, latency_text, spread_text
-from convkit.verdict.bench_figures import noise_text
+from convkit.verdict.bench_figures import noise_text, waiting_text
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -37,6 +37,8 @@ class _Summary:
                 f" {noise_text(record.noise[size])}",
                 style="bold",
             )
+            if crowded := waiting_text(record.waiting.get(size, 0.0)):
+                yield Text(crowded, style="yellow")
             yield _latencies(record, size)
             yield Text()
         for figures in record.original.sizes:

@@ -75,14 +75,16 @@ def prune(
     """Remove environments unused for a long time and leftovers of killed builds, but nothing in
     use.
     """
+    from convkit.cli.waiting import waiting
     from convkit.home import Home
     from convkit.toolchain import pruning
 
     seconds = 0.0 if everything else _seconds(older_than)
     root = Home.find(home).root
-    removed = pruning.prune(
-        root, unused_seconds=seconds, resolutions=resolutions or everything, dry_run=dry_run
-    )
+    with waiting("looking for unused environments"):
+        removed = pruning.prune(
+            root, unused_seconds=seconds, resolutions=resolutions or everything, dry_run=dry_run
+        )
     for removal in removed:
         typer.echo(f"{removal.kind} {removal.path.name[:_SHORT]}: {_size(removal.bytes)}")
     verb = "would be freed" if dry_run else "freed"
@@ -102,6 +104,7 @@ def verify(
     home: HomeFolder = None,
 ) -> None:
     """Digest every file of the environments; exit with 1 if any was changed, removed or added."""
+    from convkit.cli.waiting import waiting
     from convkit.home import Home
     from convkit.toolchain.environments import damaged_environments, environment_folders
     from convkit.toolchain.pruning import remove_damage
@@ -114,7 +117,8 @@ def verify(
         raise UsageError(
             f"KEY: no environment's key begins with {key!r}; there are: {there} (convkit env list)"
         )
-    damaged = damaged_environments(root, chosen)
+    with waiting("checking every file of the environments"):
+        damaged = damaged_environments(root, chosen)
     for folder, wrong in damaged.items():
         for file in wrong:
             typer.echo(f"{folder.name[:_SHORT]}: {file}", err=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from convkit.cli.overall import Work, bar, overall
 from convkit.cli.plain import Encodable, live_console
 from convkit.execute.events import StageEnd
-from convkit.record.text import seconds_text
+from convkit.record.text import remaining_text, seconds_text
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -229,7 +229,8 @@ def _whole_text(lines: list[_Line], *, ascii_only: bool) -> "Text | None":
     text.append(f"{found.done} of {found.count} stages", style="bold")
     if found.share is not None and found.left is not None:
         text.append(f"  {bar(found.share, ascii_only=ascii_only)}", style="cyan")
-        text.append(f"  about {seconds_text(found.left)} left")
+        late = found.left <= 0
+        text.append("  longer than expected" if late else f"  {remaining_text(found.left)}")
     return text
 
 

@@ -45,6 +45,7 @@ def lock(
     ] = None,
 ) -> None:
     """Pin the recipe's tools, with hashes, in a file next to it."""
+    from convkit.cli.waiting import waiting
     from convkit.errors import UsageError
     from convkit.execute.locking import Upgrade, lock_recipe
     from convkit.recipe.loading import load_recipe
@@ -60,12 +61,9 @@ def lock(
     if check:
         raise typer.Exit(0 if _fits(loaded, file) else 1)
     before = read_lock(file)
-    made = lock_recipe(
-        loaded,
-        before,
-        platform or (),
-        Upgrade(everything=upgrade and not tools, tools=tuple(tools or ())),
-    )
+    wanted = Upgrade(everything=upgrade and not tools, tools=tuple(tools or ()))
+    with waiting("resolving the recipe's tools"):
+        made = lock_recipe(loaded, before, platform or (), wanted)
     for stages, why in made.failed.items():
         typer.echo(f"warning: not locked: {stages}: {why.splitlines()[0]}", err=True)
     for path in _pylocks(made.lock, pylock):

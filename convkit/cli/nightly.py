@@ -160,6 +160,7 @@ def accept(
     The baseline is a file to commit, which nightly runs are compared with.
     """
     from convkit.cli.nightly_table import print_accepted
+    from convkit.cli.waiting import waiting
     from convkit.execute.selecting import find_run
     from convkit.home import Home
     from convkit.nightly.accepting import accept_run, retire_recipe
@@ -167,10 +168,12 @@ def accept(
     place = Home.find(home)
     folder = find_run(run, place)
     if retire:
-        accepted = retire_recipe(folder, place, note=note, track=track)
+        with waiting("removing the baseline"):
+            accepted = retire_recipe(folder, place, note=note, track=track)
         typer.echo(f"{accepted.recipe} has no baseline any more: delete {accepted.file} from git")
     else:
-        accepted = accept_run(folder, place, note=note, recipe=recipe, track=track)
+        with waiting("checking the run, and making it the baseline"):
+            accepted = accept_run(folder, place, note=note, recipe=recipe, track=track)
         print_accepted(accepted)
     if accepted.untracked is not None:
         typer.echo(f"warning: not recorded in MLflow: {accepted.untracked}", err=True)

@@ -69,6 +69,7 @@ def sign(
     """
     from convkit.audit.keyless import read_token
     from convkit.audit.signing import Keyless, sign_run
+    from convkit.cli.waiting import waiting
     from convkit.errors import UsageError
     from convkit.execute.selecting import find_run
     from convkit.home import Home
@@ -83,5 +84,7 @@ def sign(
         raise UsageError("--identity-token and --sigstore belong to --keyless")
     else:
         by = key
-    for signature in sign_run(folder, by, place):
+    with waiting("checking and signing the run"):
+        signatures = sign_run(folder, by, place)
+    for signature in signatures:
         typer.echo(f"signed {signature.path} as {signature.by}")

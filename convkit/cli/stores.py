@@ -14,11 +14,13 @@ app = typer.Typer(
 @app.command("verify")
 def verify(home: HomeFolder = None) -> None:
     """Check every stored object and record. Exits with 1 on damage."""
+    from convkit.cli.waiting import waiting
     from convkit.home import Home
     from convkit.store.store import Store
 
     store = Store(Home.find(home).store)
-    damaged = list(store.verify())
+    with waiting("checking every file of the store"):
+        damaged = list(store.verify())
     for damage in damaged:
         typer.echo(f"{damage.path}: {damage.problem}", err=True)
     count, size = store.size()
@@ -57,10 +59,12 @@ def gc(
     home: HomeFolder = None,
 ) -> None:
     """Remove from the store what no run needs; runs themselves stay."""
+    from convkit.cli.waiting import waiting
     from convkit.home import Home
     from convkit.nightly.retention import collect_garbage
 
-    found = collect_garbage(Home.find(home), older_than=older_than, dry_run=dry_run)
+    with waiting("looking for what no run needs", quiet=json):
+        found = collect_garbage(Home.find(home), older_than=older_than, dry_run=dry_run)
     total = sum(each.bytes for each in found.freed)
     if json:
         import dataclasses

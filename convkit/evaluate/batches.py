@@ -1,7 +1,8 @@
 """Turns rows into batches of the model's inputs."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -11,6 +12,7 @@ from convkit.cases.samples import Draw
 from convkit.cases.texts import Tokenizer, text_batches
 from convkit.dtypes import numpy_dtype
 from convkit.evaluate.data import Rows
+from convkit.processors.images import prepared_batch, read_image
 from convkit.tensors import Axis, TensorSpec
 from convkit.worker.context import StageFailedError, UnfitDataError
 from convkit.worker.protocol import Evaluation
@@ -58,15 +60,16 @@ def batches_of(
 
 def _of_arrays(rows: Rows, evaluation: Evaluation, made_from: CaseInputs) -> Iterator[Batch]:
     specs = {spec.name: spec for spec in made_from.contract.inputs}
-    given = {name: _array(rows, name, column, specs[name]) for name, column in
-             evaluation.inputs.items()}  # fmt: skip
+    given = {
+        name: _column(rows, name, column, specs[name]) for name, column in evaluation.inputs.items()
+    }
     first = specs[next(iter(given))]
     extent = _extent(first, made_from)
     for number, start in enumerate(range(0, rows.count, extent.typical)):
         stop = min(start + extent.typical, rows.count)
         chosen = list(range(start, stop))
         chosen += [chosen[-1]] * (extent.min - len(chosen))
-        feeds = {name: values[chosen] for name, values in given.items()}
+        feeds = {name: _values(specs[name], column, chosen) for name, column in given.items()}
         sizes = made_from.contract.typical_sizes() | _empty(evaluation, made_from)
         sizes |= _sizes(specs, feeds)
         name = f"evaluate:{number}"
@@ -75,6 +78,33 @@ def _of_arrays(rows: Rows, evaluation: Evaluation, made_from: CaseInputs) -> Ite
 
 def _empty(evaluation: Evaluation, made_from: CaseInputs) -> dict[str, int]:
     return {name: made_from.contract.axis(name).min for name in evaluation.empty}
+
+
+def _column(rows: Rows, name: str, column: str, spec: TensorSpec) -> np.ndarray | Sequence[Path]:
+    """Return a column as one array, or as the images' files, which are read batch by batch."""
+    values = rows.column(column)
+    if not isinstance(values[0], Path):
+        return _array(rows, name, column, spec)
+    if spec.preprocess is None or spec.preprocess.image is None:
+        raise UnfitDataError(
+            f"evaluate.inputs.{name}",
+            f"{rows.file} is a folder of images, and the recipe does not say how an image becomes"
+            f" {name}",
+            f"Add preprocess: {{image: ...}} to the input {name}; see docs/preprocessing.md.",
+            tensor=name,
+        )
+    return values
+
+
+def _values(spec: TensorSpec, column: np.ndarray | Sequence[Path], rows: list[int]) -> np.ndarray:
+    """Return a batch of an input: rows of an array, or images as the contract prepares them."""
+    if isinstance(column, np.ndarray):
+        return np.asarray(column[rows])
+    assert spec.preprocess is not None
+    key = f"evaluate.inputs.{spec.name}"
+    pictures = [read_image(column[row], key, spec.name) for row in rows]
+    made = prepared_batch(spec.preprocess, pictures)
+    return np.asarray(made.astype(numpy_dtype(spec.dtype)))
 
 
 def _array(rows: Rows, name: str, column: str, spec: TensorSpec) -> np.ndarray:
@@ -92,7 +122,7 @@ def _array(rows: Rows, name: str, column: str, spec: TensorSpec) -> np.ndarray:
         raise UnfitDataError(
             f"evaluate.inputs.{name}",
             f"a row of {column!r} in {rows.file} is {values.dtype} with {values.ndim - 1} axes;"
-            f" {spec} takes {len(spec.shape) - 1}",
+            f" {spec} needs {len(spec.shape) - 1}",
             "Save numbers, one row per entry of the first axis, shaped like the input without its"
             " first axis.",
             tensor=name,

@@ -1,4 +1,4 @@
-"""Reads the user's rows: .npz, .jsonl or .csv, by column."""
+"""Reads the user's rows by column: .npz, .jsonl, .csv, or a folder of images by class."""
 
 import csv
 import dataclasses
@@ -38,12 +38,12 @@ def read_rows(evaluation: Evaluation) -> Rows:
     """Return the rows of the data file; raises UnfitDataError, naming the line if possible."""
     path = Path(evaluation.data)
     try:
-        columns = _READERS[path.suffix](path)
+        columns = _image_folder(path) if path.is_dir() else _READERS[path.suffix](path)
     except (OSError, ValueError, csv.Error) as error:
         raise UnfitDataError(
             "evaluate.data",
             f"{path.name} cannot be read: {error}",
-            "Correct that place of the file. docs/evaluate.md shows the three formats.",
+            "Correct that place of the file. docs/evaluate.md describes the formats.",
         ) from error
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:
@@ -58,9 +58,32 @@ def read_rows(evaluation: Evaluation) -> Rows:
         raise UnfitDataError(
             "evaluate.data",
             f"{path.name} has too few rows ({count}); a metric needs at least two",
-            "Add rows to the file.",
+            "Add images." if path.is_dir() else "Add rows to the file.",
         )
     return Rows(path.name, {name: values[:count] for name, values in columns.items()}, count)
+
+
+def _image_folder(folder: Path) -> Columns:
+    """Return the images of a folder that has a folder for each class, as torchvision's ImageFolder
+    reads it: classes are numbered in the order of their names. The first rows have one image of
+    each class, so that any number of first rows is a sample of all.
+    """
+    classes = sorted(entry for entry in folder.iterdir() if entry.is_dir())
+    by_class = [
+        sorted(file for file in each.rglob("*") if file.is_file() and file.name[0] != ".")
+        for each in classes
+    ]
+    rows = [
+        (files[place], number)
+        for place in range(max(map(len, by_class), default=0))
+        for number, files in enumerate(by_class)
+        if place < len(files)
+    ]
+    return {
+        "image": [file for file, _ in rows],
+        "label": [number for _, number in rows],
+        "class": [classes[number].name for _, number in rows],
+    }
 
 
 def _npz(path: Path) -> Columns:

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from convkit.execute.bench_session import Member
-from convkit.record.text import seconds_text
+from convkit.record.text import remaining_text
 from convkit.verdict.bench_figures import Rounds, Timings
-from convkit.worker.protocol import BenchSize
+from convkit.worker.protocol import BenchSize, Timing
 
 # A model's turn: long enough that the clock and the switch between processes do not matter.
 _TURN_SECONDS = 0.1
@@ -49,14 +49,17 @@ def _measure_size(
         cost += (turn + 1 if turn > 1 else turn) * once  # a turn's first call does not count
     running = [member for member in members if member.name in calls]
     rounds = max(_FEWEST_ROUNDS, min(_MOST_ROUNDS, int(seconds / cost))) if cost else 0
-    timed: dict[str, list[tuple[float, ...]]] = {member.name: [] for member in running}
+    timed: dict[str, list[Timing]] = {member.name: [] for member in running}
     started = time.monotonic()
     for number in range(rounds):
         left = (time.monotonic() - started) / number * (rounds - number) if number else seconds
-        progress(
-            f"{size}: round {number + 1} of {rounds}, {seconds_text(left)} left", number / rounds
-        )
+        progress(f"{size}: round {number + 1} of {rounds}, {remaining_text(left)}", number / rounds)
         shift = number % len(running)  # nobody always follows the same model
         for member in (*running[shift:], *running[:shift]):
-            timed[member.name].append(member.time(size, calls[member.name]).seconds)
-    return found | {name: Rounds(tuple(each)) for name, each in timed.items()}
+            timed[member.name].append(member.time(size, calls[member.name]))
+    return found | {name: _rounds(turns) for name, turns in timed.items()}
+
+
+def _rounds(turns: Sequence[Timing]) -> Rounds:
+    waited = tuple(turn.waited for turn in turns if turn.waited is not None)
+    return Rounds(tuple(turn.seconds for turn in turns), waited)

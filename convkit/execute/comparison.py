@@ -182,6 +182,6 @@ def _compared(
             cancelled=threading.Event(),
         )
     if outcome.answer is None or outcome.answer.outcome != "done":
-        reason = outcome.answer.error if outcome.answer else f"{outcome.ending}\n{outcome.log_tail}"
+        reason = outcome.answer.error if outcome.answer else f"{outcome.why}\n{outcome.log_tail}"
         raise ModelFileError(f"cannot compare {request.first} and {request.second}: {reason}")
     return decode(CompareResult, outcome.answer.result)

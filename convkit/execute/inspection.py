@@ -100,7 +100,7 @@ def survey_model(
     if outcome.answer is not None:
         return decode(SurveyResult, _result(path, outcome))
     unrun = decode(SurveyResult, _result(path, asked(0.0)))
-    note = f"running the file ended its process ({outcome.ending}), so all sizes are guesses"
+    note = f"running the file failed: {outcome.why}; so all sizes are guesses"
     return dataclasses.replace(unrun, notes=(*unrun.notes, note))
 
 
@@ -119,6 +119,11 @@ def survey_source(
     outcome = _asked(
         _environment(spec, home, progress, toolchain), "survey-model", request, home, progress
     )
+    if outcome.ending == "timed_out":
+        raise ModelFileError(
+            f"{model}: found no inputs that the model runs with: {outcome.why}. Write a function"
+            " that returns the inputs of one call, and name it: --example FILE.py:FUNCTION"
+        )
     return decode(SurveyResult, _result(model, outcome))
 
 
@@ -155,6 +160,6 @@ def _asked(
 
 def _result(path: Path | str, outcome: WorkerOutcome) -> Json:
     if outcome.answer is None or outcome.answer.outcome != "done":
-        reason = outcome.answer.error if outcome.answer else f"{outcome.ending}\n{outcome.log_tail}"
+        reason = outcome.answer.error if outcome.answer else f"{outcome.why}\n{outcome.log_tail}"
         raise ModelFileError(f"{path}: {reason}")
     return outcome.answer.result

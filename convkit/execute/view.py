@@ -131,7 +131,7 @@ def _asked(
     )
     answer = outcome.answer
     if answer is None or answer.outcome != "done":
-        why = answer.error if answer is not None else f"{outcome.ending}\n{outcome.log_tail}"
+        why = answer.error if answer is not None else f"{outcome.why}\n{outcome.log_tail}"
         raise ConvkitError(f"the graph cannot be shown: {why}")
     return decode(ViewResult, answer.result)
 

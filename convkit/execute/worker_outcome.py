@@ -57,6 +57,25 @@ class WorkerOutcome:
         """The last 40 lines of the log."""
         return "\n".join(self.log.splitlines()[-_TAIL_LINES:])
 
+    @property
+    def why(self) -> str:
+        """Why there is no result, in a few words; the error if the worker answered with one."""
+        match self.ending:
+            case "answered":
+                return self.answer.error or self.answer.outcome if self.answer is not None else ""
+            case "signalled":
+                return f"the process crashed ({_signal_name(self.signal)})"
+            case "out_of_memory":
+                return self.detail
+            case "timed_out":
+                return f"stopped after {_seconds(self):.0f} s"
+            case "cancelled":
+                return "canceled"
+            case "no_answer":
+                return f"the process ended without an answer ({self.detail})"
+            case _:
+                assert_never(self.ending)
+
 
 def read_log(path: Path) -> str:
     """Return a log as a terminal would finally show it: no colors, progress bars in their final

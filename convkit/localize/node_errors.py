@@ -50,8 +50,8 @@ def node_error(names: Iterable[str], found: Values, expected: Values) -> NodeErr
 def as_quantized(graph: Graph, found: Values) -> dict[str, np.ndarray]:
     """Return a graph's values, with each that only a quantization reads as that leaves it.
 
-    A quantizer drops operators that saturation replaces, such as Relu, and gives what is before the
-    quantization their result's name.
+    A quantizer drops operators that saturation makes redundant, such as Relu, and names their input
+    after their result.
     """
     values = dict(found)
     restored = {

@@ -78,8 +78,8 @@ def image_findings(
     for field, code in _CODES.items():
         if getattr(right, field) != getattr(declared, field):
             groups.setdefault(code, []).append(field)
-    proof = "With all of the changes reported for it" if len(groups) > 1 else "With that"
-    proof = f"{proof}, the constants give what {original.name} gives."
+    proof = "With all changes reported for it" if len(groups) > 1 else "With this change"
+    proof = f"{proof}, the constants match {original.name}."
     return [
         _named(name, place, code, (declared, right), fields, proof, evidence)
         for code, fields in groups.items()

@@ -22,19 +22,21 @@ def decoder_signature(family: Family, config: Mapping[str, Json]) -> DraftSignat
     heads = _number(config, _HEADS)
     groups = int(config.get("num_key_value_heads") or heads)
     width = int(config.get("head_dim") or int(config[family.width]) // heads)
-    inputs = [
-        DraftInput("input_ids", "int64", ids, "token_ids"),
+    tokens = DraftInput("input_ids", "int64", ids, "token_ids")
+    about_tokens = [
         DraftInput("attention_mask", "int64", ("batch", "past + sequence"), "padding_mask"),
         DraftInput("position_ids", "int64", ids, "positions"),
     ]
+    cache = []
     outputs = [DraftOutput("logits", (*ids, int(config["vocab_size"])))]
     for layer in range(_number(config, _LAYERS)):
         for part in ("key", "value"):
             origin = f"past_key_values.{layer}.{part}"
             old: tuple[Dimension, ...] = ("batch", groups, "past", width)
             new: tuple[Dimension, ...] = ("batch", groups, "past + sequence", width)
-            inputs.append(DraftInput(f"past.{layer}.{part}", "float32", old, origin=origin))
+            cache.append(DraftInput(f"past.{layer}.{part}", "float32", old, origin=origin))
             outputs.append(DraftOutput(f"present.{layer}.{part}", new, origin=origin))
+    rest = [*cache, *about_tokens] if family.cache_first else [*about_tokens, *cache]
     positions = int(config.get(family.positions, 512))
     call = max(min(_LONGEST_CALL, positions // 2), 1)
     past = max(min(_LONGEST_PAST, positions - call), 1)
@@ -49,7 +51,7 @@ def decoder_signature(family: Family, config: Mapping[str, Json]) -> DraftSignat
         "  axis: sequence",
         "  greedy: logits # also generate tokens, and compare them",
     )
-    return DraftSignature(TASK, tuple(inputs), tuple(outputs), axes, steps)
+    return DraftSignature(TASK, (tokens, *rest), tuple(outputs), axes, steps)
 
 
 def _number(config: Mapping[str, Json], names: tuple[str, ...]) -> int:

@@ -29,8 +29,11 @@ class Evaluate(RecipeModel):
     """A metric on the user's rows, for the original and for every target."""
 
     data: Annotated[str, Field(pattern=ROWS_PATTERN)] = Field(
-        description="rows as .npz, .jsonl or .csv; relative to the recipe's folder",
-        examples=["samples/pairs.jsonl"],
+        description=(
+            "rows as .npz, .jsonl or .csv, or a folder with a folder of images for each class"
+            " (photos/); relative to the recipe's folder"
+        ),
+        examples=["samples/pairs.jsonl", "samples/photos/"],
     )
     metric: TaskMetric | Annotated[str, Field(pattern=CALL_PATTERN)] = Field(
         description=(
@@ -87,7 +90,7 @@ class Evaluate(RecipeModel):
         if self.labels is None and not self.rises and ".py:" not in self.metric:
             faults.append(Fault(("metric",), f"{self.metric} needs labels: a column of the data"))
         if len(self.texts) == 2 and self.metric in _OF_ONE_TEXT:
-            faults.append(Fault(("texts",), f"{self.metric} takes one column of texts"))
+            faults.append(Fault(("texts",), f"{self.metric} needs exactly one column of texts"))
         if faults:
             raise FaultsError(faults)
         return self

@@ -68,7 +68,8 @@ class Family:
     `small` is a configuration of the family that is quick to convert, for a recipe without weights.
     `width` is the configuration's key for the size of the hidden state, `positions` that for the
     longest sequence, of which `reserved` are never used (RoBERTa counts positions from 2).
-    `extra_tokens` precede an image's patches.
+    `extra_tokens` precede an image's patches. `cache_first`: forward has the cache before the mask,
+    and a draft lists inputs in forward's order.
     """
 
     kind: Literal["text encoder", "decoder", "vision transformer", "vision pyramid"]
@@ -79,6 +80,7 @@ class Family:
     token_types: bool = False
     extra_tokens: int = 1
     patch: str = "patch_size"
+    cache_first: bool = False
 
 
 _SMALL_TEXT: dict[str, Json] = {
@@ -151,7 +153,9 @@ FAMILIES: dict[str, Family] = {
     "mpnet": _MPNET,
     "roberta": _ROBERTA,
     "xlm-roberta": _ROBERTA,
-    "gpt2": Family("decoder", _SMALL_GPT2, width="n_embd", positions="n_positions"),
+    "gpt2": Family(
+        "decoder", _SMALL_GPT2, width="n_embd", positions="n_positions", cache_first=True
+    ),
     "gpt_neox": Family("decoder", _SMALL_TEXT),
     "llama": _LLAMA,
     "mistral": _LLAMA,

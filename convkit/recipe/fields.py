@@ -23,7 +23,7 @@ PACKAGE_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?(\[[A-Za-z0-9,._-]+
 OPTION_PATTERN = r"^[A-Za-z][A-Za-z0-9_]*$"
 NPY_PATTERN = r"^.+\.npy$"
 NPZ_PATTERN = r"^.+\.npz$"
-ROWS_PATTERN = r"^.+\.(npz|jsonl|csv)$"
+ROWS_PATTERN = r"^.+(\.(npz|jsonl|csv)|/)$"
 CODE_PATTERN = r"^[A-Z][0-9]{3}$"
 DAY_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 GOAL_PATTERN = r"^<= ?[0-9]+(\.[0-9]+)?x original$"
@@ -47,7 +47,9 @@ PATTERNS: dict[str, str] = {
     OPTION_PATTERN: "an option as the provider names it, such as gpu_mem_limit",
     NPY_PATTERN: "a path that ends in .npy",
     NPZ_PATTERN: "a path that ends in .npz",
-    ROWS_PATTERN: "a path that ends in .npz, .jsonl or .csv",
+    ROWS_PATTERN: (
+        "a path that ends in .npz, .jsonl or .csv, or a folder of images, which ends in /"
+    ),
     CODE_PATTERN: "a finding's code, such as N101",
     DAY_PATTERN: "a day as year-month-day, such as 2027-01-31",
     GOAL_PATTERN: 'a limit in terms of the original, such as "<= 0.8x original"',

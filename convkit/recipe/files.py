@@ -44,7 +44,7 @@ def _named_files(recipe: Json) -> Iterator[tuple[KeyPath, str, Check]]:
         (("original", "factory"), factory_fault),
         (("original", "factory", "call"), factory_fault),
         (("verify", "texts"), _texts),
-        (("evaluate", "data"), _present),
+        (("evaluate", "data"), _rows),
         (("evaluate", "metric"), factory_fault),
     ]
     for model in ("model", "original"):
@@ -115,6 +115,22 @@ def _present(dirname: Path, text: str) -> str | None:
             return f"{text!r} is a folder; write the path of a file"
         case "nothing":
             return _nothing_there("file", dirname, text)
+
+
+def _rows(dirname: Path, text: str) -> str | None:
+    """Return why a path is no rows: a file, or with a slash at the end a folder of classes."""
+    if not text.endswith("/"):
+        return _present(dirname, text)
+    folder = dirname / text
+    match _kind(folder):
+        case "file":
+            return f"{text!r} is a file; remove the slash at its end"
+        case "nothing":
+            return _nothing_there("folder", dirname, text)
+        case "folder":
+            if any(entry.is_dir() for entry in folder.iterdir()):
+                return None
+            return f"{text!r} contains no folders; put the images of each class in one of its own"
 
 
 def _built_model(dirname: Path, text: str) -> str | None:

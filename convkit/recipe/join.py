@@ -161,7 +161,9 @@ class _Resolver:
             )
             return None
         if name in self._calls:
-            self._fault(path, f"{name!r} is called before; name this call: `as: another-name`")
+            self._fault(
+                path, f"{name!r} is already called above; name this call: `as: another-name`"
+            )
             return None
         inputs = self._parts[part]["inputs"]
         wired: dict[str, str] = {}

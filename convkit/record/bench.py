@@ -98,7 +98,8 @@ class GoalVerdict:
 @dataclasses.dataclass(frozen=True)
 class BenchRecord:
     """One benchmark session. `noise` is how much the original's median moved between rounds, by
-    size, as a share of it.
+    size, as a share of it. `waiting` is the share of the time in which threads waited for a
+    processor, by size; empty in older records.
 
     `seconds` is the time of measurement per size; None in older records. `summary` names the
     fastest, the smallest and the most accurate target. `exit_code` is 1 if a goal was missed.
@@ -119,6 +120,7 @@ class BenchRecord:
     summary: tuple[str, ...] = ()
     exit_code: int = 0
     seconds: float | None = None
+    waiting: dict[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def original(self) -> ModelFigures:

@@ -26,6 +26,22 @@ def seconds_text(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
+def remaining_text(seconds: float) -> str:
+    """Format an estimate of the time left, no more exactly than it is known: 'about 20 s left',
+    'about 4 min left', 'about 1 h 10 min left'.
+    """
+    if seconds < 5:
+        return "a few seconds left"
+    if seconds < 57.5:  # more than that rounds to a minute
+        return f"about {5 * round(seconds / 5)} s left"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"about {minutes} min left"
+    minutes = 5 * round(seconds / 300)
+    hours, rest = divmod(minutes, 60)
+    return f"about {hours} h left" if not rest else f"about {hours} h {rest:02d} min left"
+
+
 def ratio_text(ratio: float) -> str:
     """Format a ratio: '1.52', '0.50', '0.0042'."""
     return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}"

@@ -7,15 +7,18 @@ from convkit.record.text import bytes_text, ratio_text, sizes_text
 from convkit.report.drawing import Figure
 from convkit.report.plots import Bar, bar_plot
 from convkit.report.text import brief_time_text
-from convkit.verdict.bench_figures import noise_text
+from convkit.verdict.bench_figures import noise_text, waiting_text
 
 
 @dataclasses.dataclass(frozen=True)
 class BenchSizeView:
-    """One size: its name with its axes, how it was measured, a plot, and a row per model."""
+    """One size: its name with its axes, how it was measured, a warning if the machine was busy, a
+    plot, and a row per model.
+    """
 
     title: str
     how: str
+    crowded: str
     plot: Figure
     rows: tuple[tuple[str, ...], ...]
 
@@ -64,7 +67,8 @@ def _size_view(record: BenchRecord, size: str) -> BenchSizeView:
     how = (
         f"{record.rounds[size]} rounds, {record.threads} threads, {noise_text(record.noise[size])}"
     )
-    return BenchSizeView(f"{size} ({axes})", how, bar_plot(bars, title), tuple(rows))
+    crowded = waiting_text(record.waiting.get(size, 0.0)) or ""
+    return BenchSizeView(f"{size} ({axes})", how, crowded, bar_plot(bars, title), tuple(rows))
 
 
 def latency_measure(record: BenchRecord | None, target: str) -> Figure | None:

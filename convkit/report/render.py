@@ -3,6 +3,7 @@
 import base64
 import functools
 import hashlib
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,12 +39,14 @@ from convkit.report.view import run_view
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 from convkit.verdict.evaluation import evaluation_text
 
 REPORT_NAME = "report.html"
 _TEMPLATE = "report.html.jinja"
 _UNITS = {"output": "in the output's unit", "ratio": "a ratio"}
 _STYLE = "report.css"
+_CODE = re.compile(r"`([^`]+)`")
 _MARKS = {"verified": "✓", "waived": "⚠", "failed": "✗", "broken": "✗", "skipped": "\N{EN DASH}"}
 _EVIDENCE = {
     "device": "ran on the device",
@@ -142,6 +145,7 @@ def _environment() -> "Environment":
         json=json_text,
         yaml=yaml_text,
         severity=severity_text,
+        prose=_prose,
     )
     environment.globals.update(
         mark=_MARKS,
@@ -169,6 +173,17 @@ def _environment() -> "Environment":
 def _shown(value: object) -> object:
     """Make hidden characters visible in every text that a template inserts; markup is convkit's."""
     return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
+
+
+def _prose(text: str) -> "Markup":
+    """Return a sentence whose parts in backticks are set as code; everything is escaped."""
+    from markupsafe import Markup, escape  # noqa: PLC0415 - only reports need it
+
+    parts = _CODE.split(visible(text))
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if place % 2 else escape(part)
+        for place, part in enumerate(parts)
+    )
 
 
 def _tools(record: RunRecord) -> list[tuple[str, list[tuple[str, str]]]]:

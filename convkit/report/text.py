@@ -59,7 +59,7 @@ def difference_text(metrics: TensorMetrics) -> str:
 def change_text(change: Mapping[str, Json]) -> str:
     """Format a recipe change as YAML, nested as in the recipe; a path into a list stays one key."""
     if any(part.isdigit() for path in change for part in path.split(".")):
-        return yaml.safe_dump(dict(change), sort_keys=False, allow_unicode=True)
+        return yaml_text(dict(change))
     tree: dict[str, Json] = {}
     for path, value in change.items():
         *parents, last = path.split(".")
@@ -68,14 +68,23 @@ def change_text(change: Mapping[str, Json]) -> str:
             node = node.setdefault(parent, {})
             # One change replaces a mapping, another a key inside it: show both paths unmerged.
             if not isinstance(node, dict):
-                return yaml.safe_dump(dict(change), sort_keys=False, allow_unicode=True)
+                return yaml_text(dict(change))
         node[last] = value
-    return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
+    return yaml_text(tree)
 
 
 def yaml_text(value: Json) -> str:
-    """Return a value as a recipe writes it, in the order of its keys."""
-    text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=_YAML_WIDTH)
+    """Return a value as recipes write it, in the order of its keys: a line for each key at the top,
+    and lists and mappings of plain values on one line.
+    """
+    nested = isinstance(value, dict) and any(isinstance(v, list | dict) for v in value.values())
+    text: str = yaml.safe_dump(
+        value,
+        sort_keys=False,
+        allow_unicode=True,
+        default_flow_style=None if nested else False,
+        width=_YAML_WIDTH,
+    )
     return text
 
 
@@ -93,6 +102,8 @@ def json_text(value: Json) -> str:
     """Return a value as JSON, strings as they are, numbers with four digits."""
     if isinstance(value, list) and value and all(isinstance(each, str) for each in value):
         return ", ".join(map(str, value))
+    if isinstance(value, float):
+        return f"{value:.4g}"
     return value if isinstance(value, str) else json.dumps(_rounded(value), ensure_ascii=False)
 
 

@@ -202,8 +202,7 @@ def sentence(record: RunRecord) -> str:
         for status in ("failed", "broken", "waived", "skipped", "verified")
     }
     total = len(record.targets)
-    of_all = f" of {total}" if total > 1 else ""
-    noun = "target" if total == 1 else "targets"
+    of_all, noun = f" of {total}", "targets"
     parts = []
     for status, verb in (
         ("broken", "could not be built or verified"),
@@ -212,8 +211,10 @@ def sentence(record: RunRecord) -> str:
         ("skipped", "was skipped" if len(named["skipped"]) == 1 else "were skipped"),
     ):
         if names := named[status]:
-            count = "The" if total == 1 else f"{len(names)}{of_all}"
-            count = f"All {total}" if len(names) == total > 1 else count
+            if total == 1:
+                return f"The target {names[0]} {verb}."
+            whole = "Both" if total == 2 else f"All {total}"
+            count = whole if len(names) == total else f"{len(names)}{of_all}"
             parts.append(f"{count} {noun} {verb}: {_listed(names)}")
             of_all, noun = "", ""
     if named["verified"]:
@@ -225,7 +226,7 @@ def sentence(record: RunRecord) -> str:
 def _matching(record: RunRecord, names: list[str], total: int) -> str:
     by_name = {target.name: target for target in record.targets}
     simulated = [name for name in names if "simulated" in evidence_of(by_name[name])]
-    who = "The target" if total == 1 else f"All {total} targets"
+    who = {1: "The target", 2: "Both targets"}.get(total, f"All {total} targets")
     if len(names) < total:
         who = str(len(names))
     what = _proven([by_name[name] for name in names], one=len(names) == 1)

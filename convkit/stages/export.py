@@ -143,7 +143,7 @@ def _trace(job: Job, request: ExportRequest) -> tuple[onnx_ir.Model, Exporter, l
     opset = model.opset_imports.get("")
     if opset != request.opset:
         raise StageFailedError(
-            f"export.opset: the exporter {request.exporter} gave opset {opset} in place of"
+            f"export.opset: the exporter {request.exporter} exported opset {opset} instead of"
             f" {request.opset}. Set export.opset: {opset}, or choose another exporter or release of"
             " it under tools."
         )

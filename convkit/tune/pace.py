@@ -4,7 +4,7 @@ import threading
 import time
 
 from convkit.execute.events import Listener, StageEnd
-from convkit.record.text import seconds_text
+from convkit.record.text import remaining_text
 
 # Until it is known: the candidates that a screening keeps, and what is tried further of each.
 _KEPT, _FURTHER, _THREADS = 3, 4, 2
@@ -114,7 +114,7 @@ class Pace:
 
     def _left_text(self) -> str:
         left = self.left
-        return "" if left is None else f"at most about {seconds_text(left)} left"
+        return "" if left is None else f"at most {remaining_text(left)}"
 
 
 def _candidates(count: int) -> str:

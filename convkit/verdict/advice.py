@@ -107,7 +107,7 @@ def _derived(limits: Mapping[str, float], low: str) -> Finding:
     outputs = ", ".join(map(repr, limits))
     return Finding(
         "N507",
-        f"the recipe declares no tolerance, so {low} decides: nrmse <= {limit:g} for {outputs}",
+        f"the recipe declares no tolerance; {low} allows nrmse <= {limit:g} for {outputs}",
         evidence={"nrmse": dict(limits), "type": low},
         remedy=Remedy("Give the target a tolerance of its own once you know what your task needs."),
     )

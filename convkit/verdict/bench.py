@@ -20,7 +20,7 @@ from convkit.record.bench import (
 )
 from convkit.record.model import RunRecord, TargetReport
 from convkit.record.text import bytes_text, ratio_text
-from convkit.verdict.bench_figures import Rounds, Timings, noise, size_figures
+from convkit.verdict.bench_figures import Rounds, Timings, noise, size_figures, waiting
 from convkit.verdict.goals import goal_findings, judge_goals
 from convkit.worker.protocol import BenchResult, BenchSize, Hello
 
@@ -81,6 +81,10 @@ def bench_record(
         threads=session.threads,
         rounds={size: len(rounds.seconds) for size, rounds in first.items()},
         noise={size: noise(rounds) for size, rounds in first.items()},
+        waiting={
+            size: waiting(each for each in by_model.values() if isinstance(each, Rounds))
+            for size, by_model in session.timings.items()
+        },
         models=(original, *targets),
         goals=tuple(goals),
         findings=tuple(findings),

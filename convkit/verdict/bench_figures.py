@@ -7,7 +7,7 @@ drawn from the same rounds.
 
 import dataclasses
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from convkit.record.bench import Interval, SizeFigures
 
@@ -15,15 +15,20 @@ from convkit.record.bench import Interval, SizeFigures
 PERCENTILES: dict[str, tuple[float, int]] = {"p50": (0.5, 1), "p90": (0.9, 20), "p99": (0.99, 200)}
 # Above this share, the original's median moved so much between rounds that figures are doubtful.
 UNSTEADY = 0.05
+# Above this share, threads waited so long for a processor that even ratios are doubtful.
+_CROWDED = 0.1
 _RESAMPLES = 400
 _CONFIDENCE = 0.95
 
 
 @dataclasses.dataclass(frozen=True)
 class Rounds:
-    """A model's timings at one size: the seconds of each call, by round."""
+    """A model's timings at one size: the seconds of each call, by round, and the shares of the
+    time that its threads waited for a processor in each round, if they are known.
+    """
 
     seconds: tuple[tuple[float, ...], ...]
+    waited: tuple[float, ...] = ()
 
     @property
     def calls(self) -> int:
@@ -101,6 +106,23 @@ def noise_text(share: float) -> str:
     if share > 1:
         return "unsteady: over 100 %"
     return f"{'unsteady' if not share <= UNSTEADY else 'steady'}: {share * 100:.0f} %"
+
+
+def waiting(models: Iterable[Rounds]) -> float:
+    """Return the share of the time that threads waited for a processor in a typical round: that of
+    the model which waited longest; 0 if it is unknown.
+    """
+    return max((percentile(each.waited, 0.5) for each in models if each.waited), default=0.0)
+
+
+def waiting_text(share: float) -> str | None:
+    """Return a warning that other programs needed the processors; None if they hardly did."""
+    if not share > _CROWDED:
+        return None
+    return (
+        f"Threads waited for a processor {share * 100:.0f} % of the time, so the ratios may be"
+        " wrong. Close other programs, or measure with fewer threads (--threads 1)."
+    )
 
 
 def _pooled(measured: Rounds, drawn: Sequence[int], share: float) -> float:

@@ -27,7 +27,16 @@ def test_a_rewritten_node_belongs_to_the_module_of_its_origin(node, module):
     assert module_of(node, MODULES) == module
 
 
-def test_a_profile_gives_the_mean_per_call_and_the_most_expensive_first():
+def test_a_call_that_lost_its_processor_moves_no_figure():
+    calm, lost = Kernel("n", "MatMul", "CPU", 1.0), Kernel("n", "MatMul", "CPU", 900.0)
+    assert profile_of("typical", [calm, calm, lost], {}, calls=3).kinds == {"MatMul": 1.0}
+    # Two runs per call; then a run too many for that, as in a loop.
+    twice = [calm, calm, lost, calm, calm, calm]
+    assert profile_of("typical", twice, {}, calls=3).kinds == {"MatMul": 2.0}
+    assert profile_of("typical", [calm] * 4, {}, calls=3).kinds == {"MatMul": 4 / 3}
+
+
+def test_a_profile_is_per_call_with_the_most_expensive_first():
     kernels = [Kernel(f"n{i}", "MatMul", "CPU", float(i)) for i in range(12)] * 2
     kernels += [Kernel("cast", "Cast", "Other", 34.0)] * 2
     found = profile_of("typical", kernels, {"n11": "head"}, calls=2, wanted="CPU")

@@ -146,7 +146,7 @@ def test_a_single_row_of_a_fixed_length_is_padded_itself():
     )
     assert 0 < base.inputs()["mask"].sum() < 6
     assert list(variants) == [MASKED]
-    assert omitted[ALONE] == "no axis leads all inputs, so rows cannot be told apart"
+    assert omitted[ALONE] == "the inputs do not share a first axis, so there are no rows"
 
 
 def test_several_masks_grow_together():
@@ -175,7 +175,7 @@ def test_new_queries_of_a_two_dimensional_mask_see_something():
     [
         (
             contract_of(tensor("a", shape=("batch", 3)), tensor("b", shape=("sequence", 3))),
-            "no axis leads all inputs",
+            "the inputs do not share a first axis",
         ),
         (
             contract_of(IDS, axes=(Axis("batch", 1, 1, 1), AXES[1])),
@@ -207,7 +207,7 @@ def test_without_a_mask_padding_is_left_out():
     layout, omitted = find_layout(contract_of(IDS), {"ids": Sample("integers", (0, 9))})
     assert layout == Layout("batch", ())
     assert {case.name: case.reason for case in omitted} == dict.fromkeys(
-        (PADDED, MASKED), "no input is drawn as padding_mask"
+        (PADDED, MASKED), "no input has sample: padding_mask"
     )
 
 

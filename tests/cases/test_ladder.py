@@ -77,9 +77,9 @@ def test_every_case_in_order_with_its_sizes():
     expected.insert(expected.index("texts") + 1, "texts:unusual")
     assert list(cases) == expected
     assert omitted == {
-        "batch": "other cases have every 'batch' of up to 4",
-        "sizes": "the model compares no size with one inside the axes' ranges",
-        "values": "the model compares no input with a value inside its sample's range",
+        "batch": "other cases cover every 'batch' up to 4",
+        "sizes": "the model's code compares no size with a number within the axes' ranges",
+        "values": "the model's code compares no input with a number within its sample's range",
     }
     assert cases["smallest"].sizes == {"batch": 1, "sequence": 2}
     assert cases["typical"].sizes == {"batch": 2, "sequence": 6}
@@ -113,7 +113,7 @@ def test_without_a_mask_the_cases_about_padding_are_omitted_with_the_reason():
         omitted["padded"]
         == omitted["ragged"]
         == omitted["masked-row"]
-        == "no input is drawn as padding_mask, or as lengths"
+        == "no input has sample: padding_mask or lengths"
     )
     assert omitted["texts"] == "the recipe has no texts (verify.texts)"
 

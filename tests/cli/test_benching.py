@@ -78,10 +78,12 @@ def test_a_benchmark_is_printed_with_its_noise_and_its_gaps():
     missed = Finding("E401", "ort: latency p50 is missed", evidence={"most_expensive": ["a"]})
     record = BenchRecord(
         1, "id", "small", 0.0, 1.0, {}, 4, {"typical": 7}, {"typical": 0.12}, models,
-        findings=(missed,), summary=("fastest: ort",),
+        findings=(missed,), summary=("fastest: ort",), waiting={"typical": 0.4},
     )  # fmt: skip
     text = printed(record)
     assert "typical (batch=2), 7 rounds, 4 threads, unsteady: 12 %" in text
+    assert "Threads waited for a processor 40 % of the time" in text
+    assert "Threads waited" not in printed(dataclasses.replace(record, waiting={"typical": 0.05}))
     assert "0.50x (0.40 to 0.60)" in text
     assert "trt: no figure: simulated: no cuda" in text
     assert "too large" in text

@@ -97,7 +97,7 @@ def test_prune_keeps_what_is_young_and_says_what_it_freed(home: Path) -> None:
     assert f"environment {folder(home).name[:12]}: " in dry.output
     assert "would be freed" in dry.output
     assert folder(home).is_dir()
-    assert convkit("prune", "--older-than", "5w", home=home).output == "0.0 MB freed\n"
+    assert convkit("prune", "--older-than", "5w", home=home).stdout == "0.0 MB freed\n"
     assert convkit("prune", "--older-than", "30d", home=home).exit_code == 0
     assert list(environments_folder(home).glob(f"*/{MARKER}")) == []
     assert list((home / "resolutions").glob("*.txt"))
@@ -106,7 +106,7 @@ def test_prune_keeps_what_is_young_and_says_what_it_freed(home: Path) -> None:
 def test_prune_all_takes_the_young_and_the_resolutions(home: Path) -> None:
     printed = convkit("prune", "--all", home=home)
     assert printed.exit_code == 0
-    assert [line.split()[0] for line in printed.output.splitlines()[:2]] == [
+    assert [line.split()[0] for line in printed.stdout.splitlines()[:2]] == [
         "environment",
         "resolution",
     ]

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 import yaml
+from PIL import Image
 
 from convkit.execute.rejudge import rejudge
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
@@ -129,3 +130,74 @@ def test_too_few_rows_neither_pass_nor_fail(tmp_path: Path) -> None:
     assert outcome.record.targets[0].status == "skipped"
     assert codes(outcome) == ["N702"]
     assert "the rows cannot tell" in outcome.record.targets[0].headline
+
+
+PHOTO_MODEL = """
+import numpy as np
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(3, 2, bias=False)
+        self.head.weight.data = torch.tensor([[1.0, -1.0, 0.0], [-1.0, 1.0, 0.0]])
+
+    def forward(self, pixels):
+        return self.head(pixels.mean((2, 3)))
+
+def build():
+    return Net()
+
+def prepare(image):
+    return (image / np.float32(255)).transpose(2, 0, 1).astype(np.float32)
+"""
+
+
+def test_a_folder_of_images_is_scored_and_its_content_is_part_of_the_keys(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    for name, channel in (("green", 1), ("red", 0)):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(20):
+            pixels = draw.integers(0, 100, (8, 8, 3), dtype=np.uint8)
+            pixels[..., channel] += 120
+            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{number}.png")
+    (tmp_path / "photo_model.py").write_text(PHOTO_MODEL)
+    pixels = {
+        "name": "pixels",
+        "dtype": "float32",
+        "shape": ["batch", 3, 8, 8],
+        "sample": {"uniform": [0, 1]},
+        "preprocess": {
+            "processor": {"call": "photo_model.py:prepare"},
+            "image": {"scale": "1/255"},
+        },
+    }
+    recipe = {
+        "schema": 1,
+        "name": "photos",
+        "model": {"factory": "photo_model.py:build"},
+        "tools": {"python": f"{sys.version_info.major}.{sys.version_info.minor}"},
+        "axes": {"batch": {"min": 1, "typical": 8, "max": 16}},
+        "inputs": [pixels],
+        "outputs": [{"name": "scores", "dtype": "float32", "shape": ["batch", 2]}],
+        "evaluate": {
+            "data": "photos/",
+            "inputs": {"pixels": "image"},
+            "labels": "label",
+            "metric": "accuracy",
+            "max_drop": 0.0,
+        },
+        "targets": {"ort": {"runtime": "onnxruntime"}},
+    }
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(recipe, sort_keys=False))
+    options = RunOptions(path, Home(tmp_path / "home"), toolchain="host", track=False)
+    outcome = run_recipe(options)
+    (verification,) = outcome.record.targets[0].verifications
+    # The model's first class is red, the folder's is green.
+    assert verification.headline.startswith("accuracy 0, original 0")
+    assert outcome.record.status == "verified"
+    (tmp_path / "photos" / "red").rename(tmp_path / "photos" / "a red one")
+    again = run_recipe(options)
+    (verification,) = again.record.targets[0].verifications
+    assert verification.headline.startswith("accuracy 1, original 1")

@@ -77,6 +77,35 @@ def test_files_travel_with_their_places_kept(tmp_path: Path) -> None:
     ]
 
 
+def test_rows_and_the_files_of_preprocessing_travel(tmp_path: Path) -> None:
+    pixels = {
+        "name": "pixels",
+        "dtype": "float32",
+        "shape": ["batch", 3, 8, 8],
+        "preprocess": {"image": {}, "files": ["one.png"], "processor": {"call": "own.py:prepare"}},
+    }
+    task = {
+        "data": "photos/",
+        "inputs": {"pixels": "image"},
+        "labels": "label",
+        "metric": "accuracy",
+        "max_drop": 0.1,
+    }
+    for name in ("photos/cat/1.png", "photos/dog/1.png", "one.png"):
+        (tmp_path / "recipes" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "recipes" / name).touch()
+    (tmp_path / "recipes" / "own.py").write_text("def prepare(image): ...")
+    path = write_recipe(
+        tmp_path, model={"config": {"architecture": "bert"}}, inputs=[pixels], evaluate=task
+    )
+    assert sorted(bundle_of(load_recipe(path)).files) == [
+        "one.png",
+        "own.py",
+        "photos/cat/1.png",
+        "photos/dog/1.png",
+    ]
+
+
 def test_a_recipe_without_files_has_none_to_send(tmp_path: Path) -> None:
     bundle = bundle_of(
         load_recipe(write_recipe(tmp_path, model={"config": {"architecture": "bert"}}))

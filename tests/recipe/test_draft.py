@@ -1,3 +1,4 @@
+import inspect
 import json
 from pathlib import Path
 
@@ -62,6 +63,9 @@ def test_the_model_itself_takes_and_gives_what_the_draft_says(architecture, tmp_
     config = transformers.AutoConfig.for_model(architecture, **recipe.model.config.overrides)
     model = auto_class(recipe.model.task).from_config(config).eval()
     contract = contract_of(recipe)
+    order = list(inspect.signature(model.forward).parameters)
+    places = [order.index((spec.origin or spec.name).partition(".")[0]) for spec in contract.inputs]
+    assert places == sorted(places)
     module = ContractModule(LoadedModel(model, architecture), contract)
     for sizes in (
         {name: axis.min for name, axis in recipe.axes.items()},

@@ -114,3 +114,15 @@ def test_perplexity_predicts_the_tokens_along_the_second_axis_of_the_scores() ->
     assert predicted_tokens(RECIPE | LANGUAGE_MODEL) == "x"
     assert predicted_tokens(RECIPE | LANGUAGE_MODEL, "present") is None
     assert predicted_tokens(RECIPE) is None
+
+
+def test_a_folder_of_rows_ends_in_a_slash_and_has_a_folder_for_each_class(tmp_path: Path) -> None:
+    def found(data: str) -> str:
+        return problems(tmp_path, evaluate=TASK | {"data": data})
+
+    (tmp_path / "photos").mkdir()
+    assert "or a folder of images, which ends in /" in found("photos")
+    assert "'photos/' contains no folders; put the images of each class in" in found("photos/")
+    assert "found no folder 'photo/'" in found("photo/")
+    (tmp_path / "file").touch()
+    assert "'file/' is a file; remove the slash at its end" in found("file/")

@@ -100,7 +100,7 @@ def test_every_case_of_every_target_stands_in_the_matrix():
 
 def test_a_remedys_change_is_yaml_as_it_stands_in_a_recipe():
     assert (
-        "targets:\n  ort-optimized:\n    optimization: basic\n    tolerance:\n      max_abs: 0.5\n"
+        "targets:\n  ort-optimized:\n    optimization: basic\n    tolerance: {max_abs: 0.5}\n"
         in render_report(build_record()).replace("&#39;", "'")
     )
     both = Remedy("x", {"precision": "float32", "precision.default": "float16"})
@@ -205,7 +205,7 @@ def test_a_run_in_which_nothing_was_built_has_a_report_too():
     )
     text = words(dataclasses.replace(record, stages=(broken,), targets=(target,), status="broken"))
     assert "torch.export failed" in text
-    assert "The target could not be built or verified: ort-cpu." in text
+    assert "The target ort-cpu could not be built or verified." in text
 
 
 def test_a_finding_of_an_unknown_code_is_shown():
@@ -213,6 +213,17 @@ def test_a_finding_of_an_unknown_code_is_shown():
         failed_target(), findings=(Finding("X999", "from a later convkit", severity="note"),)
     )
     assert "X999" in words(build_record(targets=(target,)))
+
+
+def test_names_in_backticks_and_kept_modules_are_set_as_code():
+    finding = Finding("N202", "`<b>` overflows", remedy=Remedy("Keep `attention.` in float32."))
+    target = dataclasses.replace(
+        failed_target(), findings=(finding,), precision="float16, float32: ., a.*.b"
+    )
+    text = render_report(build_record(targets=(target,)))
+    assert "<code>&lt;b&gt;</code> overflows" in text
+    assert "Keep <code>attention.</code> in float32." in text
+    assert "float16 with <code>.</code>, <code>a.*.b</code> in float32" in text
 
 
 def test_the_file_is_written_whole(tmp_path):

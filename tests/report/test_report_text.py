@@ -13,7 +13,7 @@ from convkit.report.text import (
 
 
 def test_a_change_inside_a_list_keeps_its_path():
-    assert change_text({"inputs.0.shape": ["batch", 8]}) == "inputs.0.shape:\n- batch\n- 8\n"
+    assert change_text({"inputs.0.shape": ["batch", 8]}) == "inputs.0.shape: [batch, 8]\n"
 
 
 @pytest.mark.parametrize(
@@ -81,3 +81,4 @@ def test_evidence_has_digits_that_people_read():
     assert (
         json_text({"a": [0.6846082450985218, "nan", 3, True]}) == '{"a": [0.6846, "nan", 3, true]}'
     )
+    assert json_text(1924300.0) == "1.924e+06"

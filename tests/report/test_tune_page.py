@@ -53,7 +53,7 @@ def test_every_candidate_is_on_the_page_with_its_reason():
     assert "fast is the best for speed." in page
     assert "accuracy" in page
     # As a recipe writes it.
-    assert "targets:\n  fast:\n    runtime: onnxruntime\n" in page
+    assert "targets:\n  fast: {runtime: onnxruntime}\n" in page
 
 
 def test_nothing_good_is_said_so():

@@ -46,20 +46,20 @@ BROKEN = dataclasses.replace(GOOD, status="broken")
             (simulated(GOOD),),
             "The target matches the original within the tolerance, in simulation only.",
         ),
-        (named(GOOD, "a", "b"), "All 2 targets match the original within the tolerance."),
+        (named(GOOD, "a", "b"), "Both targets match the original within the tolerance."),
         (
             (GOOD, *named(simulated(GOOD), "sim")),
             (
-                "All 2 targets match the original within the tolerance: 1 on the device, 1 in"
+                "Both targets match the original within the tolerance: 1 on the device, 1 in"
                 " simulation only (sim)."
             ),
         ),
         ((BY_TASK,), "The target keeps the original's score on the task."),
         (
             (GOOD, *named(BY_TASK, "task")),
-            "All 2 targets match the original within the tolerance or keep its score on the task.",
+            "Both targets match the original within the tolerance or keep its score on the task.",
         ),
-        ((BAD,), "The target failed verification: ort-optimized."),
+        ((BAD,), "The target ort-optimized failed verification."),
         (
             (GOOD, BAD, ABSENT),
             (

@@ -218,11 +218,13 @@ def test_a_model_without_masks_or_rows_says_so(tmp_path):
     text = f"{HEADER}g (float[2,3] x) => (float[2,3] y) {{ y = Neg(x) }}"
     _, result, _ = original_of(tmp_path, text, contract, {"x": Sample("normal", (0, 1))})
     reasons = {case.name: case.reason for case in result.omitted}
-    assert reasons["invariance:alone"] == "no axis leads all inputs, so rows cannot be told apart"
+    assert (
+        reasons["invariance:alone"] == "the inputs do not share a first axis, so there are no rows"
+    )
     assert (
         reasons["invariance:padded"]
         == reasons["invariance:masked-values"]
-        == "no input is drawn as padding_mask"
+        == "no input has sample: padding_mask"
     )
     verified, _ = built(tmp_path, text, contract)
     assert moved(verified) == {"determinism": (0.0, 0.0)}

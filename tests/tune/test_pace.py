@@ -40,7 +40,7 @@ def test_benchmarks_are_known_beforehand():
     found, heard = pace()
     found.timing(5, "screening", later=(0, 1, 2))
     assert found.left == 3 * 4.0 + 2 * 40.0  # two groups now, one later, two long ones
-    assert heard.messages[-1] == "at most about 1 min 32 s left: timing 5 candidates"
+    assert heard.messages[-1] == "at most about 2 min left: timing 5 candidates"
     found.timed()
     assert found.left < 92.0
 

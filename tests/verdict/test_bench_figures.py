@@ -11,6 +11,8 @@ from convkit.verdict.bench_figures import (
     noise_text,
     percentile,
     size_figures,
+    waiting,
+    waiting_text,
 )
 
 FINITE = st.floats(1e-6, 1e3, allow_nan=False)
@@ -63,3 +65,15 @@ def test_noise_is_said_in_words():
     assert noise_text(0.12) == "unsteady: 12 %"
     assert noise_text(142.2) == "unsteady: over 100 %"
     assert noise_text(float("nan")).startswith("unsteady")
+
+
+def test_the_model_that_waited_longest_says_how_busy_the_machine_was():
+    calm = Rounds(((1.0,), (1.0,), (1.0,)), (0.0, 0.9, 0.01))  # a single busy round
+    assert waiting([calm]) == 0.01
+    assert waiting([calm, Rounds(((1.0,),) * 3, (0.4, 0.3, 0.5))]) == 0.4
+    assert waiting([Rounds(((1.0,),))]) == 0.0  # a system that does not count it
+
+
+def test_a_busy_machine_is_a_warning():
+    assert waiting_text(0.1) is None
+    assert "40 % of the time" in waiting_text(0.4)

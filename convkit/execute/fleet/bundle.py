@@ -47,6 +47,12 @@ def _files(loaded: LoadedRecipe) -> Iterator[Path]:
     named = {f"inputs: sample: file: {name}": name for name in samples}
     if recipe.verify.texts:
         named["verify.texts"] = recipe.verify.texts
+    for tensor in recipe.inputs:
+        if tensor.preprocess is not None:
+            key = f"inputs.{tensor.name}.preprocess"
+            named |= {f"{key}: {file}": file for file in tensor.preprocess.named_files}
+    if recipe.evaluate is not None:
+        named |= {f"evaluate: {file}": file for file in recipe.evaluate.files}
     for target, settings in recipe.targets.items():
         named |= {f"targets.{target}: {file}": file for file in settings.files}
     named |= {

@@ -96,7 +96,7 @@ def _attempt(job: Job, name: Exporter, decisions: Decisions) -> tuple[onnx_ir.Mo
     folder.mkdir()
     model: onnx_ir.Model = _CANDIDATES[name].export(dataclasses.replace(job, scratch=folder))
     if (opset := model.opset_imports.get("")) != job.opset:
-        return model, f"it gave opset {opset} in place of {job.opset}"
+        return model, f"it exported opset {opset} instead of {job.opset}"
     rename_to_contract(model, job.contract)
     graph = folder / "proof.onnx"
     onnx_ir.save(model, graph, external_data="proof.onnx.data")

@@ -52,7 +52,7 @@ def prove(job: Job, graph: Path, decisions: Decisions) -> Proof | str:
         if not error <= _SAME:
             where = ", ".join(f"{name}={size}" for name, size in sizes.items()) or "its fixed sizes"
             if math.isnan(error):
-                return f"its graph gives no result at {where}"
+                return f"its graph does not run at {where}"
             return f"its graph differs from the original at {where} (relative error {error:.1e})"
         compared.append(sizes)
         largest = max(largest, error)

@@ -45,10 +45,12 @@ def load(source: Source) -> LoadedModel:
         with seeded(source.seed):
             module = model_class.from_config(config, **arguments)
     except Exception as error:
+        overrides = " with these overrides" if source.overrides else ""
+        fix = " Add that package under tools." if isinstance(error, ImportError) else ""
         raise StageFailedError(
             f"model.config: transformers could not build {architecture} for model.task"
-            f" {source.task or 'feature-extraction'} with these overrides: {type(error).__name__}:"
-            f" {error}"
+            f" {source.task or 'feature-extraction'}{overrides}: {type(error).__name__}:"
+            f" {' '.join(str(error).split())}{fix}"
         ) from error
     return LoadedModel(
         module=module,

@@ -97,7 +97,7 @@ def _schema_needs(
     import onnx
 
     if op_type in _QUANTIZED:
-        return f"{op_type}: quantisation scales stay float32"
+        return f"{op_type}: quantization scales stay float32"
     try:
         schema = onnx.defs.get_schema(op_type, version, domain)
     except onnx.defs.SchemaError:

@@ -20,8 +20,8 @@ def raise_opset(model: ir.Model, opset: int) -> int | None:
     )
     if changed:
         raise StageFailedError(
-            f"the quantiser needs opset {opset}, and {', '.join(changed)} of the graph has another"
-            f" form there than in {before}; export with export.opset: {opset}"
+            f"the quantizer needs opset {opset}, and {', '.join(changed)} changed since the graph's"
+            f" opset {before}; export with export.opset: {opset}"
         )
     model.opset_imports[""] = opset
     return before

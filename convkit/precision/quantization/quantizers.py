@@ -66,7 +66,7 @@ def run_quantizer(
 
         release = f"onnxruntime {onnxruntime.__version__}"
         raise StageFailedError(
-            f"{release} cannot quantise the graph ({quantization.quantize}):"
+            f"{release} cannot quantize the graph ({quantization.quantize}):"
             f" {type(error).__name__}: {error}"
         ) from error
 
@@ -189,7 +189,7 @@ def _four_bit_quantizer() -> Any:  # noqa: ANN401 - an untyped class
         if importlib.util.find_spec(path) is not None:
             return getattr(importlib.import_module(path), name)
     raise StageFailedError(
-        "this onnxruntime has no quantiser for four-bit weights; use 1.21 or later under tools"
+        "this onnxruntime has no quantizer for 4-bit weights; use 1.21 or later under tools"
     )
 
 

@@ -73,12 +73,12 @@ def _restore_border(quantized: ir.Model, source: ir.Model) -> None:
         by_name = {value.name: value for value in ours}
         names = [value.name for value in theirs]
         assert sorted(map(str, by_name)) == sorted(map(str, names)), (
-            "the quantiser changed inputs or outputs"
+            "the quantizer changed inputs or outputs"
         )
         ours.clear()
         ours.extend(by_name[name] for name in names)
         for value, original in zip(ours, theirs, strict=True):
-            assert value.dtype == original.dtype, f"the quantiser changed the type of {value.name}"
+            assert value.dtype == original.dtype, f"the quantizer changed the type of {value.name}"
             value.shape, value.type = original.shape, original.type
 
 

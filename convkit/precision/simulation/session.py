@@ -52,7 +52,7 @@ def _prove(path: Path, opened: Callable[[Path], RuntimeSession], dtype: DType) -
     found = opened(path).run({"x": x})["y"]
     if not np.array_equal(found, x):
         raise StageFailedError(
-            f"this release of the runtime optimises explicit roundings to {dtype} away, so that"
-            " nothing can be said of the target's precision; take another release, or"
-            " optimization: none"
+            f"this release of the runtime optimizes explicit roundings to {dtype} away, so the"
+            " target's precision cannot be simulated; use a different release, or optimization:"
+            " none"
         )

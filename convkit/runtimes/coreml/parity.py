@@ -87,7 +87,7 @@ def _at_place(found: Divergence, case: str, evidence: dict[str, Json]) -> Findin
     ]
     return Finding(
         "N408",
-        f"the Core ML program parts from the original in float32 at {first.operation}"
+        f"the Core ML program diverges from the original in float32 at {first.operation}"
         f" {first.tensor!r}{more} translated from {first.origin}: the outputs are off by"
         f" {found.error:.2g} as it is, and by {found.after:.2g} with the original's value"
         f"{'s' if places > 1 else ''} here",

@@ -91,10 +91,15 @@ class Order:
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
-    """The duration of each call in seconds; `error` is why the model cannot run on that size."""
+    """The duration of each call in seconds; `error` is why the model cannot run on that size.
+
+    `waited` is the share of the time in which the model's threads waited for a processor (0 to 1);
+    None if the system does not count it.
+    """
 
     seconds: tuple[float, ...]
     error: str | None = None
+    waited: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +107,7 @@ class OperatorCost:
     """The time that a runtime spends in one node, per call.
 
     `module` is the original's module it came from; empty if unknown. `provider` is where it ran, as
-    the runtime names it. `seconds` is the mean over the profiled calls, `share` its part of all
+    the runtime names it. `seconds` is the median over the profiled calls, `share` its part of all
     nodes.
     """
 

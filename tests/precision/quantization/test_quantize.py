@@ -293,7 +293,7 @@ def test_what_the_quantiser_cannot_take_is_said_in_its_words(tmp_path: Path, mon
 
     monkeypatch.setattr(theirs, "quantize_dynamic", fail)
     with pytest.raises(
-        StageFailedError, match=r"cannot quantise the graph .*RuntimeError: no type for val_3"
+        StageFailedError, match=r"cannot quantize the graph .*RuntimeError: no type for val_3"
     ):
         quantize(layers(), tmp_path, Quantization("dynamic-int8"))
 
