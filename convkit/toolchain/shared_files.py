@@ -96,8 +96,8 @@ def collect(shared: Path) -> int:
 def _unlinked(files: Path) -> list[str]:
     """Return the shared files that no environment contains."""
     found: list[str] = []
-    for folder in os.scandir(files) if files.is_dir() else ():
-        with os.scandir(folder) as entries:  # 40,000 files: `Path.glob` takes four times as long
+    for folder in filter(Path.is_dir, files.glob("*")):
+        with os.scandir(folder) as entries:  # tens of thousands of files
             found += [entry.path for entry in entries if entry.stat().st_nlink == 1]
     return found
 
@@ -152,11 +152,17 @@ def _is_whole(shared: Path, digest: str) -> bool:
 def _link(shared: Path, file: Path) -> None:
     """Link a shared file that was found whole, which changes its ctime; raises OSError."""
     place = str(shared)
-    known, before = _WHOLE.pop(place, None), numbers_of(place)
+    before = numbers_of(place)
     os.link(shared, file)
-    after = numbers_of(place)
-    if known == before and _but_ctime(before) == _but_ctime(after):
-        _WHOLE[place] = after
+    if _WHOLE.get(place) == before:
+        _remember(place, before)
+
+
+def _remember(place: str, before: str) -> None:
+    """Remember a file that was whole with other numbers, unless more than its ctime has changed."""
+    now = numbers_of(place)
+    if _but_ctime(now) == _but_ctime(before):
+        _WHOLE[place] = now
 
 
 def _but_ctime(numbers: str) -> list[str]:
@@ -168,6 +174,7 @@ def _add(file: Path, digest: str, shared: Path) -> bool:
     """Copy a file to its shared place; return False if its content is not what it should be."""
     shared.parent.mkdir(exist_ok=True)
     with _copied(file, shared.parent) as copy:
+        before = numbers_of(str(copy))
         if digest_entry(str(copy)) != digest:
             return False
         copy.chmod(file.stat().st_mode & ~_WRITABLE)
@@ -177,7 +184,7 @@ def _add(file: Path, digest: str, shared: Path) -> bool:
             return _is_whole(shared, digest)
         except OSError:  # the filesystem has no links: the files are copied from here
             copy.replace(shared)
-    _WHOLE[str(shared)] = numbers_of(str(shared))  # the copy's removal has changed its ctime
+    _remember(str(shared), before)
     return True
 
 
