@@ -9,7 +9,7 @@ on another filesystem than the home, it is in the home. Files come from uv's cac
 copy, never by hard link: an edit in any other tool's environment would change them. An edit of a
 shared file reaches all environments that have it, and none runs it: seals notice it by the file's
 ctime and digest, and no further environment gets it, because every file is digested when it is
-linked.
+linked: once per process, as long as nothing but this process's own links changes its numbers.
 
 Linking and unlinking a file changes its ctime, so workers digest it once more and renew their
 environment's seal (`convkit.worker.sealed_imports`).
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from convkit.store.files import copy_file
 from convkit.store.locks import HeldLock
-from convkit.worker.seal import digest_entry, is_starting
+from convkit.worker.seal import digest_entry, is_starting, numbers_of
 from convkit.worker.sealed_imports import BYTECODE
 
 SHARED = ".shared"  # the folder's name in a home
@@ -32,6 +32,9 @@ _FILES = "files"
 _LOCK = ".lock"
 _EXECUTABLE = 0o111
 _WRITABLE = 0o222
+# Shared files with the digest in their names, as this process found them: their numbers by path.
+# The environments of one run have most of their gigabytes in common.
+_WHOLE: dict[str, str] = {}
 
 
 def shared_folder(home: Path) -> Path:
@@ -82,13 +85,21 @@ def collect(shared: Path) -> int:
     if lock is None:
         return 0
     with lock:
-        unused = [file for file in (shared / _FILES).glob("*/*") if file.stat().st_nlink == 1]
-        freed = sum(_remove(file) for file in unused)
+        freed = sum(_remove(Path(file)) for file in _unlinked(shared / _FILES))
         for bytecode in (shared / BYTECODE).glob("*/*"):
             source = shared / _FILES / bytecode.parent.name / bytecode.name.partition(".")[0]
             if not source.exists() and not source.with_name(f"{source.name}x").exists():
                 freed += _remove(bytecode)
     return freed
+
+
+def _unlinked(files: Path) -> list[str]:
+    """Return the shared files that no environment contains."""
+    found: list[str] = []
+    for folder in filter(Path.is_dir, files.glob("*")):
+        with os.scandir(folder) as entries:  # tens of thousands of files
+            found += [entry.path for entry in entries if entry.stat().st_nlink == 1]
+    return found
 
 
 def _remove(file: Path) -> int:
@@ -115,7 +126,7 @@ def _settle(file: Path, digest: str | None, folder: Path) -> bool:
         return False
     file.unlink()
     try:
-        os.link(shared, file)
+        _link(shared, file)
     except OSError:  # another filesystem, no links there, or too many to this file
         copy_file(shared, file)
         file.chmod(status.st_mode)
@@ -124,8 +135,13 @@ def _settle(file: Path, digest: str | None, folder: Path) -> bool:
 
 def _is_whole(shared: Path, digest: str) -> bool:
     """Return True if the shared file exists undamaged; a damaged one is removed."""
+    place = str(shared)
     try:
-        if digest_entry(str(shared)) == digest:
+        numbers = numbers_of(place)
+        if _WHOLE.get(place) == numbers:
+            return True
+        if digest_entry(place) == digest:
+            _WHOLE[place] = numbers
             return True
     except FileNotFoundError:
         return False
@@ -133,19 +149,42 @@ def _is_whole(shared: Path, digest: str) -> bool:
     return False
 
 
+def _link(shared: Path, file: Path) -> None:
+    """Link a shared file that was found whole, which changes its ctime; raises OSError."""
+    place = str(shared)
+    before = numbers_of(place)
+    os.link(shared, file)
+    if _WHOLE.get(place) == before:
+        _remember(place, before)
+
+
+def _remember(place: str, before: str) -> None:
+    """Remember a file that was whole with other numbers, unless more than its ctime has changed."""
+    now = numbers_of(place)
+    if _but_ctime(now) == _but_ctime(before):
+        _WHOLE[place] = now
+
+
+def _but_ctime(numbers: str) -> list[str]:
+    size, modified, _, inode = numbers.split()
+    return [size, modified, inode]
+
+
 def _add(file: Path, digest: str, shared: Path) -> bool:
     """Copy a file to its shared place; return False if its content is not what it should be."""
     shared.parent.mkdir(exist_ok=True)
     with _copied(file, shared.parent) as copy:
+        before = numbers_of(str(copy))
         if digest_entry(str(copy)) != digest:
             return False
         copy.chmod(file.stat().st_mode & ~_WRITABLE)
         try:
             os.link(copy, shared)  # unlike a rename, it keeps what another build just added
         except FileExistsError:
-            pass
+            return _is_whole(shared, digest)
         except OSError:  # the filesystem has no links: the files are copied from here
             copy.replace(shared)
+    _remember(str(shared), before)
     return True
 
 

@@ -53,7 +53,7 @@ class Seal:
         """
         file = os.path.join(self.root, path)  # noqa: PTH118 - thousands of files at every start
         try:
-            numbers = _numbers(file)
+            numbers = numbers_of(file)
             known = self.entries.get(path)
             if known is None:
                 return "unexpected"
@@ -108,7 +108,7 @@ def write_seal(root: Path, digests: Iterable[tuple[str, str]]) -> None:
     for path, sha256 in digests:
         if path.splitlines() != [path]:
             raise SealError(f"a file's name has a line break: {path!r}")
-        entries[path] = f"{sha256} {_numbers(os.path.join(root, path))}"  # noqa: PTH118 - as above
+        entries[path] = f"{sha256} {numbers_of(os.path.join(root, path))}"  # noqa: PTH118 - as above
     _write(root, entries)
 
 
@@ -174,6 +174,7 @@ def _starting_files(root: Path) -> Iterable[str]:
             continue
 
 
-def _numbers(file: str) -> str:
+def numbers_of(file: str) -> str:
+    """Return the numbers that a write to a file changes; raises OSError."""
     status = os.lstat(file)
     return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"

@@ -9,12 +9,14 @@ import pytest
 from typer.testing import CliRunner
 
 from convkit.cli.main import app
+from convkit.toolchain import shared_files
 from convkit.toolchain.environments import ensure_environment, environments_folder
 from convkit.toolchain.pruning import disk_usage, prune
 from convkit.toolchain.resolution import Resolution
 from convkit.toolchain.sealing import verify_environment
 from convkit.toolchain.shared_files import collect, shared_folder
 from convkit.toolchain.usage import release_all
+from convkit.worker.seal import digest_entry
 
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 ALPHA = Resolution(HERE, {"alpha": "1.0"})
@@ -153,3 +155,54 @@ def test_users_without_a_writable_cache_mocked_by_access_keep_shared_files_in_th
     assert shared_folder(tmp_path) == tmp_path / "cache"
     monkeypatch.setattr(os, "access", lambda *_: False)
     assert shared_folder(tmp_path) == own
+
+
+def test_a_file_is_digested_once_for_all_environments_of_a_process(
+    wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digested: list[str] = []
+
+    def digest(file: str) -> str:
+        digested.append(file)
+        return digest_entry(file)
+
+    build(ALPHA, tmp_path / "one")
+    monkeypatch.setattr(shared_files, "digest_entry", digest)
+    shared = module(build(BOTH, tmp_path / "one"))
+    files = shared_folder(tmp_path) / "files"
+    assert digested, "beta's files, as they are added"
+    assert all(Path(file).name.endswith(".part") for file in digested)
+    digested.clear()
+    (entry,) = (each for each in files.glob("*/*") if each.samefile(shared))
+    shared_files._WHOLE.clear()  # as a new process
+    build(ALPHA, tmp_path / "two")
+    assert str(entry) in digested
+
+
+def test_an_edit_with_its_time_restored_reaches_no_environment_of_this_process(
+    wheels: Path, tmp_path: Path
+) -> None:
+    first = module(build(ALPHA, tmp_path / "one"))
+    status = first.stat()
+    edit(first)
+    first.chmod(status.st_mode)
+    os.utime(first, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert first.stat().st_size == status.st_size, "or this test shows less"
+    assert "1.0" in module(build(ALPHA, tmp_path / "two")).read_text()
+
+
+def test_an_edit_while_a_file_is_linked_is_not_taken_for_whole_mocked_link(
+    wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = os.link
+
+    def edit_first(source: Path, place: Path) -> None:
+        if place.name == "__init__.py":
+            edit(Path(source))
+        link(source, place)
+
+    build(ALPHA, tmp_path / "one")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", edit_first)
+        assert "6.6" in module(build(ALPHA, tmp_path / "two")).read_text(), "or no edit came"
+    assert "1.0" in module(build(ALPHA, tmp_path / "three")).read_text()

@@ -117,6 +117,6 @@ class _Watcher:
 
 def _nonfinite(value: torch.Tensor) -> tuple[bool, bool]:
     """Return whether a tensor contains NaN, and whether it contains infinities."""
-    if not value.numel() or bool(torch.isfinite(value.sum(dtype=torch.float32))):
+    if not value.numel() or bool(torch.isfinite(value.sum())):
         return False, False
     return bool(torch.isnan(value).any()), bool(torch.isinf(value).any())
