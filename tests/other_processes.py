@@ -27,6 +27,7 @@ def soon(condition: Callable[[], object], seconds: float = 60.0) -> bool:
 
 
 def gone_soon(pid: int) -> bool:
+    """Return whether a process ends in time; let it run for minutes if nothing ends it."""
     return soon(lambda: not alive(pid))
 
 

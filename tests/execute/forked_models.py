@@ -194,6 +194,6 @@ def fill_in_python(report: str) -> None:
 
 
 def hang(report: str) -> None:
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     _write(report, json.dumps([os.getpid(), child.pid, os.getppid()]))
-    time.sleep(60)
+    time.sleep(600)

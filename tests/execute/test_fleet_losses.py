@@ -120,9 +120,9 @@ def test_when_the_last_worker_goes_its_stages_are_skipped(
 
 @pytest.fixture(scope="module")
 def waiting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SmallFleet, Path]]:
-    """Return a fleet whose stages wait for two minutes, and its stub."""
+    """Return a fleet whose stages wait for ten minutes, and its stub."""
     folder = tmp_path_factory.mktemp("waiting")
-    preload = write_stub(folder / "stub", seconds=120)
+    preload = write_stub(folder / "stub", seconds=600)
     with SmallFleet(folder / "fleet", 2, preload=preload) as started:
         yield started, preload
 

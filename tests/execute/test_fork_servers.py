@@ -44,7 +44,7 @@ def run(folder: Path, workers: WorkerStrategy, call: str, **options: Any) -> Wor
     )
     request = ReferenceRequest(source, Contract((), (), ()), {}, 0, (), None, ())
     envelope = Envelope(PROTOCOL, "reference", str(job / "output"), encode(request))
-    given: dict[str, Any] = {"timeout_seconds": 60.0, "cancelled": threading.Event()}
+    given: dict[str, Any] = {"timeout_seconds": 120.0, "cancelled": threading.Event()}
     given |= {"on_event": lambda *_: None} | options
     return run_worker(Path(sys.executable), envelope, job, workers=workers, **given)
 

@@ -117,7 +117,7 @@ def test_a_tool_that_says_so_ran_out_of_memory_with_a_stand_in_worker(
 STUBBORN_CHILD = """
 code = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
-    "print('up', flush=True); time.sleep(60)"
+    "print('up', flush=True); time.sleep(600)"
 )
 child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
 child.stdout.readline()
@@ -129,7 +129,7 @@ def test_a_timeout_ends_the_worker_and_its_children_with_a_stand_in_worker(
     stand_in: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit = time_out_after(tmp_path / "job" / "busy", monkeypatch)
-    body = STUBBORN_CHILD + "print('busy', flush=True); Path('busy').touch(); time.sleep(60)"
+    body = STUBBORN_CHILD + "print('busy', flush=True); Path('busy').touch(); time.sleep(600)"
     outcome = stand_in(body, timeout_seconds=limit)
     assert (outcome.ending, outcome.signal) == ("timed_out", signal.SIGTERM)
     assert outcome.ended - outcome.started >= limit
@@ -148,7 +148,7 @@ def test_a_worker_that_ignores_sigterm_is_killed_with_a_stand_in_worker(
 ) -> None:
     monkeypatch.setattr(worker_process, "_GRACE_SECONDS", 0.3)
     limit = time_out_after(tmp_path / "job" / "deaf", monkeypatch)
-    body = "signal.signal(signal.SIGTERM, signal.SIG_IGN); Path('deaf').touch(); time.sleep(60)"
+    body = "signal.signal(signal.SIGTERM, signal.SIG_IGN); Path('deaf').touch(); time.sleep(600)"
     outcome = stand_in(body, timeout_seconds=limit)
     # Killed by us: this is no sign of a lack of memory.
     assert (outcome.ending, outcome.signal) == ("timed_out", signal.SIGKILL)
@@ -202,7 +202,7 @@ def test_a_listener_that_raises_leaves_no_worker_with_a_stand_in_worker(
 
     body = (
         "Path('pid').write_text(str(os.getpid())); event(b'{\"message\": \"started\"}\\n');"
-        " time.sleep(60)"
+        " time.sleep(600)"
     )
     with pytest.raises(RuntimeError, match="the display broke"):
         stand_in(body, on_event=fail)

@@ -110,9 +110,9 @@ def test_a_killed_parent_takes_the_worker_and_its_children_along(tmp_path: Path)
     pids = tmp_path / "pids"
     (tmp_path / "hang.py").write_text(
         "import os, subprocess, sys, time\n"
-        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
         f"open({str(pids)!r}, 'w').write(f'{{os.getpid()}} {{child.pid}}.')\n"
-        "time.sleep(60)\n",
+        "time.sleep(600)\n",
         encoding="utf-8",
     )
     parent = tmp_path / "parent.py"
