@@ -14,7 +14,7 @@ class TemporarySession:
     """A context manager, which removes the folder of the graph's weights at its end."""
 
     def __init__(self, model: ir.Model, threads: int | None) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="convkit-switched-")
+        self._folder = tempfile.TemporaryDirectory(prefix="convkit-session-")
         path = Path(self._folder.name) / "switched.onnx"
         ir.save(model, path, external_data=f"{path.name}.data")
         self._session = open_session(path, None, threads)
