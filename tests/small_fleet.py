@@ -5,12 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-import psutil
+from other_processes import soon
 
 from convkit.codec import encode
 from convkit.tensors import Contract
@@ -78,20 +77,6 @@ def stub_processes(preload: Path) -> list[int]:
     return [int(text) for text in written if text]
 
 
-def alive(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-
-
-def soon(condition: Any, seconds: float = 15.0) -> bool:
-    """Say whether a condition comes true within some seconds."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
-
-
 class SmallFleet:
     """A scheduler and workers; `env` is added to every process's environment. Ends all of them on
     exit.
@@ -128,9 +113,8 @@ class SmallFleet:
             self.scheduler = self._start(
                 "scheduler", "-m", "distributed.cli.dask_scheduler", *arguments
             )
-            assert soon(lambda: file.is_file() and file.stat().st_size, 90), self.log("scheduler")
-            time.sleep(0.05)
-            self.address: str = json.loads(file.read_text())["address"]
+            assert soon(lambda: _address(file) is not None, 90), self.log("scheduler")
+            self.address: str = _address(file)
             self.workers = [self.add_worker(f"w{number}") for number in range(workers)]
             for number in range(workers):
                 name = f"w{number}"
@@ -180,10 +164,18 @@ class SmallFleet:
                 process.send_signal(signal.SIGTERM)
         for process in reversed(self.processes):
             try:
-                process.wait(15)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def _address(file: Path) -> Any:
+    """Return the scheduler's address; None until it has written the whole file."""
+    try:
+        return json.loads(file.read_text())["address"]
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
 
 
 def stub_targets(count: int) -> Mapping[str, Any]:

@@ -2,17 +2,18 @@
 
 import dataclasses
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
 from convkit.localize.original import Operation, Recording, Value
+from convkit.models.operation_mode import OperationMode
 from convkit.models.source_lines import relative_source
 from convkit.models.sources.torch_dtypes import to_array
 
@@ -57,7 +58,7 @@ def state_of(module: torch.nn.Module) -> dict[str, np.ndarray]:
     }
 
 
-class _Recorder(TorchDispatchMode):
+class _Recorder(OperationMode):
     def __init__(
         self,
         module: torch.nn.Module,
@@ -107,14 +108,9 @@ class _Recorder(TorchDispatchMode):
         if self._path:
             self._path.pop()
 
-    def __torch_dispatch__(
-        self,
-        function: Any,  # noqa: ANN401 - torch's own, untyped
-        types: Any,  # noqa: ANN401
-        args: Any = (),  # noqa: ANN401
-        kwargs: Any = None,  # noqa: ANN401
-    ) -> Any:  # noqa: ANN401
-        kwargs = kwargs or {}
+    def operation(
+        self, function: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> object:
         inputs = tuple(
             self.value(each)
             for each in tree_leaves((args, kwargs))

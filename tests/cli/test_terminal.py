@@ -5,6 +5,8 @@ import pty
 import subprocess
 import sys
 
+from other_processes import ended_with_the_test
+
 PROGRAM = """
 import sys, time
 from convkit.cli.plain import PrintableStream
@@ -27,16 +29,17 @@ def test_a_live_display_is_drawn_and_never_spelled_out() -> None:
     )
     os.close(theirs)
     received = b""
-    while True:
-        try:
-            part = os.read(ours, 65536)
-        except OSError:  # the other end is closed: Linux reports an error, others nothing
-            break
-        if not part:
-            break
-        received += part
-    os.close(ours)
-    assert process.wait() == 0
+    with ended_with_the_test(process):
+        while True:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:  # the other end is closed: Linux reports an error, others nothing
+                break
+            if not part:
+                break
+            received += part
+        os.close(ours)
+        assert process.wait() == 0
     assert received.count(b"^[") == received.count(b"a ^[[31m name") > 0
     assert b"\x1b[2K" in received
     assert "0 of 1 stages" in received.decode()

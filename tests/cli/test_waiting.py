@@ -1,9 +1,12 @@
 """Commands that take long say what they do."""
 
+import contextlib
+import io
 import re
 import time
 
 import pytest
+from other_processes import soon
 
 from convkit.cli import waiting as module
 from convkit.cli.waiting import waiting
@@ -14,20 +17,27 @@ def _soon(monkeypatch):
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.02)
 
 
+@contextlib.contextmanager
+def standard_error():
+    """Yield a function that returns what was said so far, also while a thread writes."""
+    stream = io.StringIO()
+    with contextlib.redirect_stderr(stream):
+        yield stream.getvalue
+
+
 def test_what_takes_long_is_told_as_one_line(capsys):
-    with waiting("checking files"):
-        time.sleep(0.3)
-    captured = capsys.readouterr()
-    assert captured.err == "checking files ...\n"
-    assert captured.out == ""
+    with standard_error() as shown:
+        with waiting("checking files"):
+            assert soon(shown)
+        assert shown() == "checking files ...\n"
+    assert capsys.readouterr().out == ""
 
 
-def test_a_terminal_gets_a_clock(capsys, monkeypatch):
+def test_a_terminal_gets_a_clock(monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
-    with waiting("checking files"):
-        time.sleep(0.7)
-    assert re.search(r"checking files, \d+ s", capsys.readouterr().err)
+    with standard_error() as shown, waiting("checking files"):
+        assert soon(lambda: re.search(r"checking files, \d+ s", shown()))
 
 
 def test_what_is_quick_says_nothing(capsys, monkeypatch):
@@ -50,14 +60,13 @@ def test_what_comes_next_is_a_line_of_its_own(capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_on_a_terminal_it_takes_the_place_of_the_text(capsys, monkeypatch):
+def test_on_a_terminal_it_takes_the_place_of_the_text(monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
-    with waiting("reading") as say:
-        time.sleep(0.1)
+    with standard_error() as shown, waiting("reading") as say:
+        assert soon(shown)
         say("comparing [bold]")
-        time.sleep(0.7)
-    assert re.search(r"comparing \[bold\], \d+ s", capsys.readouterr().err)
+        assert soon(lambda: re.search(r"comparing \[bold\], \d+ s", shown()))
 
 
 def test_an_error_ends_it_too(capsys):

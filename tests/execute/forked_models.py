@@ -103,13 +103,19 @@ def seen() -> dict:
     }
 
 
+def _write(report: str, text: str) -> None:
+    """Write what a test awaits: it never finds half a report."""
+    part = Path(report).with_suffix(".part")
+    part.write_text(text)
+    part.replace(report)
+
+
 def probe(report: str) -> None:
-    Path(report).write_text(json.dumps(seen()))
+    _write(report, json.dumps(seen()))
     raise DoneError
 
 
 def poison(report: str) -> None:
-    found = Path(report)
     builtins.poisoned = 1
     subprocess.Popen(["sleep", "60"])
     gc.disable()
@@ -153,7 +159,7 @@ def poison(report: str) -> None:
     loads, json.loads = json.loads, lambda *_: 2
     state = seen() | {"umask": 0o077, "session": False}
     json.loads = loads
-    found.write_text(json.dumps(state))
+    _write(report, json.dumps(state))
     raise DoneError
 
 
@@ -173,7 +179,7 @@ def crash(report: str) -> None:
 
 def measure(report: str) -> None:
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    Path(report).write_text(json.dumps(pages * resource.getpagesize()))
+    _write(report, json.dumps(pages * resource.getpagesize()))
     raise DoneError
 
 
@@ -188,6 +194,6 @@ def fill_in_python(report: str) -> None:
 
 
 def hang(report: str) -> None:
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    Path(report).write_text(json.dumps([os.getpid(), child.pid, os.getppid()]))
-    time.sleep(60)
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    _write(report, json.dumps([os.getpid(), child.pid, os.getppid()]))
+    time.sleep(600)

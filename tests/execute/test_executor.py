@@ -23,11 +23,14 @@ def stage(name: str, *needs: str) -> Stage:
 class Recorder:
     """Settles stages in the threads it is called in, and remembers how many ran at once."""
 
-    def __init__(self, seconds: float = 0.0, failing: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, seconds: float = 0.0, failing: tuple[str, ...] = (), together: int = 1
+    ) -> None:
         self.order: list[str] = []
         self.inputs: dict[str, Mapping[str, str]] = {}
         self.most_at_once = 0
         self._seconds, self._failing = seconds, failing
+        self._meeting = threading.Barrier(together)
         self._now = 0
         self._lock = threading.Lock()
 
@@ -37,6 +40,7 @@ class Recorder:
             self.most_at_once = max(self.most_at_once, self._now)
             self.order.append(stage.id)
             self.inputs[stage.id] = inputs
+        self._meeting.wait(60)  # for the others, however long they take to start
         time.sleep(self._seconds)
         with self._lock:
             self._now -= 1
@@ -61,7 +65,7 @@ def test_a_stage_runs_after_what_it_needs_and_gets_its_artifacts() -> None:
 
 @pytest.mark.parametrize(("jobs", "most"), [(1, 1), (2, 2)])
 def test_independent_stages_run_at_once_up_to_the_limit(jobs: int, most: int) -> None:
-    recorder = Recorder(seconds=0.2)
+    recorder = Recorder(seconds=0.05, together=most)
     execute(
         tuple(stage(name) for name in "abcd"), recorder, Silence(), threading.Event(), jobs=jobs
     )

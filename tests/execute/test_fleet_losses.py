@@ -1,6 +1,5 @@
 """A real Dask cluster that loses workers, with stubs for stages."""
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -12,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 from fleet_runs import settle, write_recipe
-from small_fleet import SmallFleet, alive, soon, stub_processes, stub_targets, write_stub
+from other_processes import alive, ended_with_the_test, soon
+from small_fleet import SmallFleet, stub_processes, stub_targets, write_stub
 
 from convkit.execute.fleet import cluster
 from convkit.execute.fleet.worker import fleet_status
@@ -120,9 +120,9 @@ def test_when_the_last_worker_goes_its_stages_are_skipped(
 
 @pytest.fixture(scope="module")
 def waiting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SmallFleet, Path]]:
-    """Return a fleet whose stages wait for two minutes, and its stub."""
+    """Return a fleet whose stages wait for ten minutes, and its stub."""
     folder = tmp_path_factory.mktemp("waiting")
-    preload = write_stub(folder / "stub", seconds=120)
+    preload = write_stub(folder / "stub", seconds=600)
     with SmallFleet(folder / "fleet", 2, preload=preload) as started:
         yield started, preload
 
@@ -152,20 +152,17 @@ def test_a_run_that_ends_stops_what_its_workers_run(
         # Tests that run in a shell's background ignore Ctrl-C, and so would their children.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
-    with started, contextlib.ExitStack() as ending:
-        ending.callback(started.kill)  # no process outlives a test that fails
+    with ended_with_the_test(started):
         assert soon(lambda: len(set(stub_processes(preload)) - before) == 2, 60)
         pids = set(stub_processes(preload)) - before
         assert all(alive(pid) for pid in pids)
         started.send_signal(number)
-        output, _ = started.communicate(timeout=30)
+        output, _ = started.communicate(timeout=120)
     assert started.returncode == (130 if number == signal.SIGINT else -9), output
-    assert soon(lambda: not any(alive(pid) for pid in pids), 15)
+    assert soon(lambda: not any(alive(pid) for pid in pids))
     assert all(worker.poll() is None for worker in fleet.workers)
     workers = fleet_status(fleet.address)
-    assert soon(lambda: all(worker.running == 0 for worker in fleet_status(fleet.address)), 10), (
-        workers
-    )
+    assert soon(lambda: all(worker.running == 0 for worker in fleet_status(fleet.address))), workers
 
 
 def test_a_worker_that_is_told_to_stop_hands_its_stages_on(stubs: Path, tmp_path: Path) -> None:
@@ -181,5 +178,5 @@ def test_a_worker_that_is_told_to_stop_hands_its_stages_on(stubs: Path, tmp_path
         stopper.start()
         settled = settle(recipe, tmp_path / "home", fleet, threading.Event())
         stopper.join()
-        assert fleet.workers[0].wait(10) == 0
+        assert fleet.workers[0].wait(60) == 0
     assert {each.report.status for each in settled.values()} == {"done"}

@@ -7,7 +7,8 @@ from pathlib import Path
 import psutil
 import pytest
 from command_line import convkit
-from small_fleet import SmallFleet, soon
+from other_processes import soon
+from small_fleet import SmallFleet
 
 from convkit.errors import FleetError, UsageError
 from convkit.execute.fleet import security

@@ -17,7 +17,8 @@ from typing import Any
 import forked_models
 import numpy as np
 import pytest
-from test_worker_process import alive, gone_soon
+from other_processes import alive, ended_with_the_test, gone_soon, soon
+from stand_in_workers import time_out_after
 from watched_workers import Watched, running_servers
 
 from convkit.codec import encode
@@ -43,7 +44,7 @@ def run(folder: Path, workers: WorkerStrategy, call: str, **options: Any) -> Wor
     )
     request = ReferenceRequest(source, Contract((), (), ()), {}, 0, (), None, ())
     envelope = Envelope(PROTOCOL, "reference", str(job / "output"), encode(request))
-    given: dict[str, Any] = {"timeout_seconds": 60.0, "cancelled": threading.Event()}
+    given: dict[str, Any] = {"timeout_seconds": 120.0, "cancelled": threading.Event()}
     given |= {"on_event": lambda *_: None} | options
     return run_worker(Path(sys.executable), envelope, job, workers=workers, **given)
 
@@ -61,10 +62,7 @@ def state(folder: Path, workers: WorkerStrategy, call: str, **options: Any) -> d
 
 
 def await_report(folder: Path) -> Any:
-    deadline = time.monotonic() + 30
-    while not (folder / "report").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(0.1)
+    assert soon((folder / "report").exists, 120)
     return report(folder)
 
 
@@ -144,8 +142,11 @@ def test_a_worker_whose_memory_is_used_up_says_so(
     assert not forked.last_is_fresh
 
 
-def test_a_timeout_ends_the_worker_and_its_children(tmp_path: Path, forked: Watched) -> None:
-    outcome = run(tmp_path, forked, "hang", timeout_seconds=3.0)
+def test_a_timeout_ends_the_worker_and_its_children(
+    tmp_path: Path, forked: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = time_out_after(tmp_path / "report", monkeypatch)
+    outcome = run(tmp_path, forked, "hang", timeout_seconds=limit)
     assert (outcome.ending, outcome.signal) == ("timed_out", signal.SIGTERM)
     worker, child, _ = report(tmp_path)
     assert gone_soon(worker)
@@ -219,7 +220,8 @@ run(Path({str(tmp_path)!r}), ForkServers(), "hang")
 """,
         encoding="utf-8",
     )
-    with subprocess.Popen([sys.executable, str(parent)]) as process:
+    process = subprocess.Popen([sys.executable, str(parent)])
+    with ended_with_the_test(process):
         pids = await_report(tmp_path)
         assert all(map(alive, pids))
         process.kill()

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from small_fleet import soon
+from other_processes import ended_with_the_test, soon
 from small_runs import HANGS, workers_of, write_recipe
 
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
@@ -51,7 +51,7 @@ def test_ctrl_c_does_not_wait_for_mlflow_s_import(tmp_path: Path, *, busy: bool)
         env={**os.environ, "PYTHONPATH": str(tmp_path / "path")},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
-    try:
+    with ended_with_the_test(process):
         assert soon(mark.exists, 120)
         if busy:
             assert soon(lambda: bool(workers_of(home)), 120)
@@ -61,12 +61,9 @@ def test_ctrl_c_does_not_wait_for_mlflow_s_import(tmp_path: Path, *, busy: bool)
         process.send_signal(signal.SIGINT)
         # The promise is two seconds; a loaded machine gets more, and less than the import takes.
         output, _ = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.communicate()
     assert process.returncode == 130, output
     assert "interrupted" in output
-    assert soon(lambda: not workers_of(home), 15)
+    assert soon(lambda: not workers_of(home))
 
 
 def test_a_run_whose_logging_was_interrupted_is_logged_by_the_next(

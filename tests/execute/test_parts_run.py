@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from small_parts import HEAD, recipe, tensor, whole, write
 from test_low_precision import found, run
@@ -153,6 +154,18 @@ class TestASoundModel:
         joined = record.targets[0]
         assert joined.largest_error is not None
         assert joined.largest_error < 1e-4
+
+
+def test_parts_in_float16_are_verified_as_one(home: Path, tmp_path: Path) -> None:
+    half = {"runtime": "onnxruntime", "precision": "float16", "tolerance": {"max_abs": 0.05}}
+    outcome = run(write(tmp_path, recipe() | {"targets": {"half": half}}), home)
+    assert {name: each.status for name, each in targets(outcome).items()} == dict.fromkeys(
+        ("half", "half/encoder", "half/cell", "half/head"), "verified"
+    )
+    cell = onnx.load(outcome.folder / "models" / "half" / "cell" / "model.onnx")
+    nodes = [node for node in cell.graph.node if node.op_type == "Cast"]
+    casts = [each.i for node in nodes for each in node.attribute]
+    assert onnx.TensorProto.FLOAT16 in casts, "nothing is computed in float16"
 
 
 @pytest.mark.slow

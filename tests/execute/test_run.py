@@ -4,7 +4,6 @@ tiny seeded model.
 
 import dataclasses
 import json
-import os
 import random
 import signal
 import subprocess
@@ -13,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from other_processes import ended_with_the_test, soon
 from small_runs import HANGS, MODEL, codes, convkit, run, tensors, workers_of, write_recipe
 
 from convkit.errors import EXIT_FAILED
@@ -229,10 +229,10 @@ def test_a_worker_that_dies_is_a_finding_and_the_run_is_kept(
 
 
 def test_a_worker_that_hangs_is_stopped_at_the_limit(tmp_path: Path) -> None:
-    recipe = write_recipe(tmp_path, HANGS, verify={"tolerance": {"max_abs": 1e-5}, "timeout": 8})
+    recipe = write_recipe(tmp_path, HANGS, verify={"tolerance": {"max_abs": 1e-5}, "timeout": 2})
     outcome = run(recipe, tmp_path / "home")
     assert "E203" in codes(outcome)
-    assert outcome.record.ended - outcome.record.started < 60
+    assert outcome.record.ended - outcome.record.started < 300, "the worker was waited for"
 
 
 @pytest.mark.slow
@@ -241,14 +241,10 @@ def test_a_run_killed_at_any_moment_goes_on_where_it_was_cut(tmp_path: Path) -> 
     moments = random.Random(7)
     for _ in range(10):
         process = convkit("run", recipe, "--toolchain", "host", "--home", home, "--no-track")
-        time.sleep(moments.uniform(0.2, 3.5))
-        os.kill(process.pid, signal.SIGKILL)
-        process.communicate()
+        with ended_with_the_test(process):
+            time.sleep(moments.uniform(0.2, 3.5))
         assert list(Store(home / "store").verify()) == []
-    deadline = time.monotonic() + 15
-    while workers_of(home) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert workers_of(home) == []  # no worker outlives its run
+    assert soon(lambda: not workers_of(home)), "a worker outlives its run"
     outcome = run(recipe, home)
     assert outcome.record.status == "verified"
     assert list(Store(home / "store").verify()) == []
@@ -260,11 +256,10 @@ def test_a_run_killed_at_any_moment_goes_on_where_it_was_cut(tmp_path: Path) -> 
 def test_ctrl_c_stops_the_workers_and_keeps_what_had_finished(tmp_path: Path) -> None:
     recipe, home = write_recipe(tmp_path, HANGS), tmp_path / "home"
     process = convkit("run", recipe, "--toolchain", "host", "--home", home, "--no-track")
-    deadline = time.monotonic() + 30
-    while not workers_of(home) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    os.kill(process.pid, signal.SIGINT)
-    output, _ = process.communicate(timeout=30)
+    with ended_with_the_test(process):
+        assert soon(lambda: bool(workers_of(home)), 120)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "interrupted" in output
     assert "Traceback" not in output
@@ -277,7 +272,8 @@ def test_two_runs_at_once_share_the_work(tmp_path: Path) -> None:
         convkit("run", recipe, "--toolchain", "host", "--home", home, "--no-track", "--json")
         for _ in range(2)
     ]
-    records = [json.loads(process.communicate(timeout=120)[0]) for process in processes]
+    with ended_with_the_test(*processes):
+        records = [json.loads(process.communicate(timeout=240)[0]) for process in processes]
     assert [record["status"] for record in records] == ["verified", "verified"]
     exports = [
         stage["status"]
@@ -295,7 +291,8 @@ def test_a_read_only_home_is_told_in_words(tmp_path: Path) -> None:
     process = convkit(
         "run", write_recipe(tmp_path), "--toolchain", "host", "--home", blocked, "--no-track"
     )
-    output, _ = process.communicate(timeout=60)
+    with ended_with_the_test(process):
+        output, _ = process.communicate(timeout=120)
     assert process.returncode == 3
     assert "Traceback" not in output
     assert str(blocked) in output

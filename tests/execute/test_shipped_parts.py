@@ -13,21 +13,11 @@ from test_low_precision import run
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "left_out"),
-    [
-        ("t5", {"int4"}),
-        *(pytest.param(name, set(), marks=pytest.mark.thorough) for name in sorted(SMALLER)),
-    ],
-)
-def test_a_shipped_model_of_several_parts_is_verified(
-    name: str, left_out: set[str], tmp_path: Path
-) -> None:
+@pytest.mark.thorough  # of recipes with parts; `stages/test_shipped_joins.py` joins these same ones
+@pytest.mark.parametrize("name", sorted(SMALLER))
+def test_a_shipped_model_of_several_parts_is_verified(name: str, tmp_path: Path) -> None:
     shutil.copytree(RECIPES / "models", tmp_path / "models")
     content = tiny(name)
-    for each in (content, *content["parts"].values()):
-        for target in left_out & each.get("targets", {}).keys():
-            del each["targets"][target]
     path = tmp_path / "recipe.yaml"
     path.write_text(yaml.safe_dump(json.loads(json.dumps(content)), sort_keys=False))
     record = run(path, tmp_path / "home").record

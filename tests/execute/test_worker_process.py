@@ -4,11 +4,11 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from stand_in_workers import Run, alive, gone_soon, run, stand_in_worker
+from other_processes import alive, ended_with_the_test, gone_soon, soon
+from stand_in_workers import Run, run, stand_in_worker
 
 from convkit.errors import WorkerError
 from convkit.execute.worker_outcome import WorkerOutcome
@@ -110,9 +110,9 @@ def test_a_killed_parent_takes_the_worker_and_its_children_along(tmp_path: Path)
     pids = tmp_path / "pids"
     (tmp_path / "hang.py").write_text(
         "import os, subprocess, sys, time\n"
-        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
         f"open({str(pids)!r}, 'w').write(f'{{os.getpid()}} {{child.pid}}.')\n"
-        "time.sleep(60)\n",
+        "time.sleep(600)\n",
         encoding="utf-8",
     )
     parent = tmp_path / "parent.py"
@@ -139,14 +139,11 @@ run_worker(Path(sys.executable), envelope, Path({str(tmp_path)!r}), timeout_seco
         encoding="utf-8",
     )
     root = str(BOOTSTRAP.parents[2])
-    with subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, str(parent)], env={**os.environ, "PYTHONPATH": root}
-    ) as process:
-        deadline = time.monotonic() + 20
-        while (
-            not (pids.exists() and pids.read_text().endswith(".")) and time.monotonic() < deadline
-        ):
-            time.sleep(0.05)
+    )
+    with ended_with_the_test(process):
+        assert soon(lambda: pids.exists() and pids.read_text().endswith("."))
         worker, child = map(int, pids.read_text().rstrip(".").split())
         assert alive(worker)
         assert alive(child)
@@ -175,11 +172,17 @@ def test_events_arrive_in_order_and_garbage_among_them_is_dropped_with_a_stand_i
     assert seen == [("one", 0.25), ("two", None), ("three", 1.0)]
 
 
-def test_events_come_while_the_worker_runs_with_a_stand_in_worker(stand_in: Run) -> None:
-    times: list[float] = []
-    body = 'event(b\'{"message": "early"}\\n\'); time.sleep(1.0); answer()'
-    outcome = stand_in(body, on_event=lambda *_: times.append(time.time()))
-    assert outcome.ended - times[0] > 0.8
+def test_events_come_while_the_worker_runs_with_a_stand_in_worker(
+    stand_in: Run, tmp_path: Path
+) -> None:
+    body = """
+        event(b'{"message": "early"}\\n')
+        while not Path("seen").exists():
+            time.sleep(0.01)
+        answer()
+    """
+    outcome = stand_in(body, on_event=lambda *_: (tmp_path / "job" / "seen").touch())
+    assert outcome.ending == "answered"
 
 
 def test_a_flood_of_events_does_not_block_the_worker_with_a_stand_in_worker(stand_in: Run) -> None:

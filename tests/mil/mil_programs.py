@@ -1,22 +1,19 @@
-"""Programs of a few operations, built with coremltools' own builder. Skips where coremltools is
-absent.
-"""
+"""Programs of a few operations, built with coremltools' own builder."""
 
 import contextlib
-import logging
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from garbage import collect
 
-# It says at import that this torch is newer than it knows.
-logging.getLogger("coremltools").setLevel(logging.ERROR)
-ct = pytest.importorskip("coremltools")
+from convkit.mil.library import load_library
 
+load_library()  # without scikit-learn, whose import takes two seconds
+
+import coremltools as ct  # noqa: E402
 from coremltools.converters.mil.mil import Builder as mb  # noqa: E402
 from coremltools.converters.mil.mil import Function, types  # noqa: E402
 from coremltools.converters.mil.mil import Program as MilProgram  # noqa: E402

@@ -69,6 +69,7 @@ def test_newer_tools_are_tried_apart(recipes: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.network
+@pytest.mark.thorough
 def test_a_package_that_is_gone_fails_the_build_and_is_named(
     recipes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

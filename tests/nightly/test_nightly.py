@@ -107,6 +107,16 @@ def test_a_corrupt_artifact_of_the_baseline_is_a_regression(recipes: Path, tmp_p
     ]
 
 
+def test_a_model_that_no_longer_builds_is_a_regression(recipes: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    accepted(recipes, home)
+    (recipes / "model.py").write_text("def build():\n    raise RuntimeError('gone')\n")
+    (recipe,) = nightly(recipes, home).recipes
+    assert recipe.status == "regressed"
+    assert recipe.reproduction is not None
+    assert recipe.reproduction.worst == "BUILD_FAILED"
+
+
 def test_a_changed_weight_is_located(recipes: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     accepted(recipes, home)

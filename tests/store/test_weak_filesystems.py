@@ -14,6 +14,7 @@ from typing import Any, Never
 
 import pytest
 from filelock import SoftFileLock, Timeout
+from other_processes import ended_with_the_test
 
 from convkit.store import locks
 from convkit.store.digests import DigestCache, digest_file
@@ -75,7 +76,8 @@ def test_without_flock_mocked_away_a_killed_process_locks_nobody_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = [sys.executable, "-c", HOLDER, str(tmp_path / "one.lock")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+    holder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    with ended_with_the_test(holder):
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         monkeypatch.setattr(fcntl, "flock", failing(errno.ENOLCK))

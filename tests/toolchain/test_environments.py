@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from other_processes import ended_with_the_test
 from wheel_folder import write_wheel
 
 import convkit
@@ -146,7 +147,8 @@ environments.ensure_environment(resolution, Path({str(home)!r}), progress=print)
 
 def test_two_processes_build_one_environment_once(wheels: Path, tmp_path: Path) -> None:
     both = [builder(tmp_path), builder(tmp_path)]
-    printed = [process.communicate(timeout=60)[0] for process in both]
+    with ended_with_the_test(*both):
+        printed = [process.communicate(timeout=120)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0]
     assert "".join(printed).count("building") == 1
     environment = existing_environment(ALPHA, tmp_path)
@@ -158,7 +160,8 @@ def test_a_killed_build_leaves_only_a_staging_folder_which_the_next_build_clears
     wheels: Path, tmp_path: Path
 ) -> None:
     stuck = "environments._check = lambda *_: (print('installed'), time.sleep(60))"
-    with builder(tmp_path, stuck) as process:
+    process = builder(tmp_path, stuck)
+    with ended_with_the_test(process):
         assert process.stdout is not None
         for line in process.stdout:
             if line == "installed\n":

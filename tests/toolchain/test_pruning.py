@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from other_processes import ended_with_the_test
 
 import convkit
 from convkit.toolchain import usage
@@ -118,9 +119,10 @@ def test_another_process_holds_its_environment_until_it_is_killed(
     folder = build(tmp_path)
     age(folder, 60)
     command = [sys.executable, "-c", HOLDER, HERE, str(tmp_path)]
-    with subprocess.Popen(
+    process = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": ROOT}
-    ) as process:
+    )
+    with ended_with_the_test(process):
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         age(folder, 60)

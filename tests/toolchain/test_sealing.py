@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from other_processes import ended_with_the_test
 from typer.testing import CliRunner
 
 from convkit.cli.main import app
@@ -205,9 +206,10 @@ def test_what_runs_before_any_check_is_looked_at_before_a_stage(built: Built, da
 def test_a_damaged_environment_in_use_is_not_removed(built: Built) -> None:
     code = f"import fcntl; f = open({str(built.folder / 'convkit.json')!r}); "
     code += "fcntl.flock(f, fcntl.LOCK_SH); print('held', flush=True); input()"
-    with subprocess.Popen(
+    other = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
+    )
+    with ended_with_the_test(other):
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
         switch_to_system_packages(built)

@@ -183,10 +183,14 @@ def test_a_remembered_release_that_is_gone_says_where_it_is_remembered(
     assert "the index has no alpha 1.1 for Python" in message
     assert str(resolution_file(wanted, tmp_path)) in message
     assert "tools.alpha" in message
-    with pytest.raises(ToolchainError, match="The recipe's lock pins it"):
-        ensure_environment(
-            Resolution(HERE, {"alpha": "1.1"}, source="lock"), tmp_path, progress=quiet
-        )
+    for source, told in (
+        ("lock", "The recipe's lock pins it"),
+        ("run", "A past run used it, and can be reproduced only with that release"),
+    ):
+        with pytest.raises(ToolchainError, match=told):
+            ensure_environment(
+                Resolution(HERE, {"alpha": "1.1"}, source=source), tmp_path, progress=quiet
+            )
 
 
 def test_whose_dependency_a_yanked_release_is() -> None:

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from other_processes import ended_with_the_test
 from records import build_record, verified_record
 from run_folders import write_run
 
@@ -366,7 +367,8 @@ def test_processes_that_come_first_together_make_one_database(tmp_path):
         )
         for _ in range(2)
     ]
-    errors = [process.communicate(timeout=120)[1].decode() for process in processes]
+    with ended_with_the_test(*processes):
+        errors = [process.communicate(timeout=240)[1].decode() for process in processes]
     assert [process.returncode for process in processes] == [0, 0], errors
     assert prepare(None, home).client.get_experiment_by_name("Default") is not None
     assert list(home.glob("*.part*")) == []

@@ -8,7 +8,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch._ops import OpOverload
+
+from convkit.models import operation_mode
+from convkit.models.operation_mode import OperationMode
 
 if TYPE_CHECKING:
     from convkit.models.sources.contract_module import ContractModule
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
 _DECIDES = re.compile(
     r"Converting a tensor to a Python (boolean|integer|float|number|index|list)|to a NumPy array"
 )
+# The frames between the model's code and what looks for it.
+_OURS = (__file__, operation_mode.__file__)
 _INSTALLED = re.compile(r".*/(?:site|dist)-packages/")
 
 
@@ -57,7 +62,7 @@ class AllSeen(BaseException):  # no error: no model should catch it
     """The rest of a model's run would tell nothing more."""
 
 
-class BranchLines(TorchDispatchMode):
+class BranchLines(OperationMode):
     """Records the lines that turn a tensor into a Python boolean, with their first outcome, and
     inverts those of one line. Raises AllSeen once it has recorded all of `wanted`, if any.
     """
@@ -71,14 +76,10 @@ class BranchLines(TorchDispatchMode):
         self._missing = set(wanted)
         self.lines: dict[str, bool] = {}
 
-    def __torch_dispatch__(
-        self,
-        function: Any,  # noqa: ANN401 - torch's own, untyped
-        types: Any,  # noqa: ANN401
-        args: Any = (),  # noqa: ANN401
-        kwargs: Any = None,  # noqa: ANN401
-    ) -> Any:  # noqa: ANN401
-        found = function(*args, **(kwargs or {}))
+    def operation(
+        self, function: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> object:
+        found = function(*args, **kwargs)
         if not isinstance(found, bool) or (line := self._line()) is None:
             return found
         self.lines.setdefault(line, found)
@@ -93,7 +94,7 @@ class BranchLines(TorchDispatchMode):
         frame: FrameType | None = inspect.currentframe()
         while frame is not None:
             line = relative_line(frame.f_code.co_filename, frame.f_lineno, self._root)
-            if frame.f_code.co_filename != __file__ and not line.startswith("torch/"):
+            if frame.f_code.co_filename not in _OURS and not line.startswith("torch/"):
                 return line
             frame = frame.f_back
         return None

@@ -1,10 +1,11 @@
 """Where NaN begins in the original: the first operation that returns it from inputs without it."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
 from convkit.models.sources.operation_places import PlacedOperations, leaves_memory, operator_name
@@ -40,15 +41,11 @@ class _Run(PlacedOperations):
         super().__init__(module, root)
         self.origin: NanOrigin | None = None
 
-    def __torch_dispatch__(
-        self,
-        function: Any,  # noqa: ANN401 - torch's own, untyped
-        types: Any,  # noqa: ANN401
-        args: Any = (),  # noqa: ANN401
-        kwargs: Any = None,  # noqa: ANN401
-    ) -> Any:  # noqa: ANN401
-        held = _has_nan((args, kwargs or {}))
-        found = function(*args, **(kwargs or {}))
+    def operation(
+        self, function: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> object:
+        held = _has_nan((args, kwargs))
+        found = function(*args, **kwargs)
         operator = operator_name(function)
         if not held and not leaves_memory(operator) and _has_nan(found):
             source, module = self.place()

@@ -7,16 +7,17 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from convkit.models.operation_mode import OperationMode
 from convkit.models.source_lines import relative_source
 
 if TYPE_CHECKING:
     from convkit.models.sources.contract_module import ContractModule
 
 
-class PlacedOperations(TorchDispatchMode):
+class PlacedOperations(OperationMode):
     """A dispatch mode that knows the line and the module of the operation that runs.
 
     `root` is the folder of the model's own source files.
@@ -29,7 +30,7 @@ class PlacedOperations(TorchDispatchMode):
 
     def place(self) -> tuple[str | None, str]:
         """Return the innermost line of the model's own code, and the path of the module that is
-        running. Call it from `__torch_dispatch__`.
+        running. Call it from `operation`.
         """
         source, module = None, None
         frame: FrameType | None = sys._getframe(2)  # noqa: SLF001
@@ -73,16 +74,12 @@ class _Operations(PlacedOperations):
         self._operator = operator
         self.found: tuple[str | None, str] | None = None
 
-    def __torch_dispatch__(
-        self,
-        function: Any,  # noqa: ANN401 - torch's own, untyped
-        types: Any,  # noqa: ANN401
-        args: Any = (),  # noqa: ANN401
-        kwargs: Any = None,  # noqa: ANN401
-    ) -> Any:  # noqa: ANN401
+    def operation(
+        self, function: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> object:
         if self.found is None and str(function).split(".")[1:2] == [self._operator]:
             self.found = self.place()
-        return function(*args, **(kwargs or {}))
+        return function(*args, **kwargs)
 
 
 class _Calls(TorchFunctionMode):

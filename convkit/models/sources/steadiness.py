@@ -4,10 +4,11 @@ two runs on the same inputs.
 
 import dataclasses
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
 from convkit.findings.model import Finding, Place, Remedy
@@ -121,16 +122,12 @@ class _Run(PlacedOperations):
         super().__init__(module, root)
         self.steps: list[_Step] = []
 
-    def __torch_dispatch__(
-        self,
-        function: Any,  # noqa: ANN401 - torch's own, untyped
-        types: Any,  # noqa: ANN401
-        args: Any = (),  # noqa: ANN401
-        kwargs: Any = None,  # noqa: ANN401
-    ) -> Any:  # noqa: ANN401
-        leaves = tree_leaves((args, kwargs or {}))
+    def operation(
+        self, function: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> object:
+        leaves = tree_leaves((args, kwargs))
         read = _digests(leaves)
-        found = function(*args, **(kwargs or {}))
+        found = function(*args, **kwargs)
         source, module = self.place()
         numbers = tuple(each for each in leaves if isinstance(each, bool | int | float))
         operator = operator_name(function)

@@ -8,11 +8,8 @@ error, without upstream errors.
 """
 
 import dataclasses
-import tempfile
-import types
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 import onnx_ir as ir
@@ -22,7 +19,8 @@ from convkit.models.graph.modules import nodes_with_modules
 from convkit.models.graph.preparation import prepare
 from convkit.models.graph.traversal import all_names, attribute_graphs, free_name
 from convkit.precision.quantization.threads import threads
-from convkit.precision.reductions import Layout, Reductions, open_session
+from convkit.precision.reductions import Layout, Reductions
+from convkit.precision.temporary_session import TemporarySession
 
 Feeds = Mapping[str, np.ndarray]
 
@@ -51,10 +49,8 @@ class JoinError:
     noise: float
 
 
-class SwitchedModel:
-    """The joined model, open in onnxruntime; a context manager, which removes the folder of its
-    weights.
-    """
+class SwitchedModel(TemporarySession):
+    """The joined model, open in onnxruntime."""
 
     def __init__(self, float32: Path, quantized: Path) -> None:
         reference = prepare(load_model(float32))
@@ -63,21 +59,7 @@ class SwitchedModel:
         self.joins: tuple[Join, ...] = tuple(pair.join for pair in pairs)
         self._layout = _measure(joined, pairs)
         self.modules: tuple[str, ...] = tuple(dict.fromkeys(join.module for join in self.joins))
-        self._folder = tempfile.TemporaryDirectory(prefix="convkit-switched-")
-        path = Path(self._folder.name) / "joined.onnx"
-        ir.save(joined, path, external_data=f"{path.name}.data")
-        self._session = open_session(path, None, threads())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: types.TracebackType | None,
-    ) -> None:
-        self._folder.cleanup()
+        super().__init__(joined, threads())
 
     def run(self, feeds: Feeds, modules: Collection[str]) -> dict[str, np.ndarray]:
         """Return the outputs with the given modules quantized and all others in float32."""

@@ -5,11 +5,7 @@ borders. So the outputs with one module lowered show the cost of that module's r
 needs its own graph. Subgraphs stay in float32 here; the simulation of the chosen plan covers them.
 """
 
-import tempfile
-import types
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
-from typing import Self
 
 import numpy as np
 import onnx_ir as ir
@@ -18,8 +14,8 @@ from convkit.models.graph.modules import nodes_with_modules
 from convkit.models.graph.traversal import all_names, attribute_graphs, constant_tensor, free_name
 from convkit.precision.lowering.plan import PrecisionPlan, assign
 from convkit.precision.lowering.rules import operator_rule
-from convkit.precision.reductions import open_session
 from convkit.precision.rounding import IR_DTYPES, read_tensor, round_array
+from convkit.precision.temporary_session import TemporarySession
 from convkit.tensors import DType
 
 _SWITCHES = "convkit.low_modules"
@@ -28,8 +24,8 @@ _SWITCHES = "convkit.low_modules"
 _SMALL_CONSTANT = 1 << 16
 
 
-class SwitchedRounding:
-    """The graph, open in onnxruntime; a context manager, which removes the folder of its weights.
+class SwitchedRounding(TemporarySession):
+    """The graph, open in onnxruntime.
 
     `modules` are those that can be lowered: paths, with the root as an empty one.
     """
@@ -42,21 +38,7 @@ class SwitchedRounding:
         rewriter.run()
         self.modules: tuple[str, ...] = tuple(rewriter.modules)
         self._outputs = [output.name or "" for output in rewriter.graph.outputs]
-        self._folder = tempfile.TemporaryDirectory(prefix="convkit-switched-")
-        path = Path(self._folder.name) / "switched.onnx"
-        ir.save(rewriter.model, path, external_data=f"{path.name}.data")
-        self._session = open_session(path, None, threads)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: types.TracebackType | None,
-    ) -> None:
-        self._folder.cleanup()
+        super().__init__(rewriter.model, threads)
 
     def run(self, feeds: Mapping[str, np.ndarray], low: Collection[str]) -> dict[str, np.ndarray]:
         """Return the outputs by name with the given modules lowered and all others in float32."""

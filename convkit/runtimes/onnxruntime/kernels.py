@@ -6,7 +6,6 @@ and provider. No table is maintained by hand.
 """
 
 import base64
-import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -14,7 +13,8 @@ from typing import Literal
 from convkit.codec import Json
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.worker.custom_ops import declaring, is_custom, register_libraries
-from convkit.worker.operators import Operator, Operators
+from convkit.worker.operators import Operators
+from convkit.worker.refusals import Refusal, refusal_finding, refusals, unchecked
 
 Problem = Literal["kernel", "disagreement", "type", "opset", "format", "operator"]
 
@@ -44,16 +44,6 @@ _CODES: dict[Problem, str] = {
 }
 # The newest opset of ONNX's own operators that a release supports, as reported in its error.
 _NEWEST_OPSET = re.compile(r"domain ai\.onnx is till opset (\d+)")
-_MOST_NAMED = 5
-
-
-@dataclasses.dataclass(frozen=True)
-class Refusal:
-    """An operator that the runtime does not support; `message` is the runtime's."""
-
-    operator: Operator
-    problem: Problem
-    message: str
 
 
 def check_operators(operators: Operators, provider: str) -> list[Finding]:
@@ -65,23 +55,8 @@ def check_operators(operators: Operators, provider: str) -> list[Finding]:
         "format",
     ):
         return [_too_new(operators, *too_new)]
-    refusals = []
-    for operator in operators.operators:
-        if operator.probe is None:
-            continue
-        answer = _refusal(operator.probe, provider)
-        if answer is not None:
-            refusals.append(Refusal(operator, *answer))
-    findings = [
-        _finding(problem, [refusal for refusal in refusals if refusal.problem == problem], provider)
-        for problem in dict.fromkeys(refusal.problem for refusal in refusals)
-    ]
-    unknown = [
-        operator
-        for operator in operators.operators
-        if operator.unknown and "type" in operator.unknown
-    ]
-    return [*findings, *([_unchecked(unknown)] if unknown else [])]
+    found = refusals(operators, lambda probe: _refusal(probe, provider))
+    return [*(_finding(refused, provider) for refused in found), *unchecked(operators)]
 
 
 def _refusal(probe: str, provider: str) -> tuple[Problem, str] | None:
@@ -110,52 +85,20 @@ def _refusal(probe: str, provider: str) -> tuple[Problem, str] | None:
     return None
 
 
-def _finding(problem: Problem, refusals: Sequence[Refusal], provider: str) -> Finding:
-    first = refusals[0].operator
-    nodes = sum(refusal.operator.count for refusal in refusals)
-    kinds = list(
-        dict.fromkeys(f"{refusal.operator.name} ({refusal.operator.types})" for refusal in refusals)
-    )
-    shown = ", ".join(kinds[:_MOST_NAMED]) + (
-        f" and {len(kinds) - _MOST_NAMED} more kinds" if len(kinds) > _MOST_NAMED else ""
-    )
-    release = _release()
+def _finding(refused: Sequence[Refusal[Problem]], provider: str) -> Finding:
+    problem, release = refused[0].problem, _release()
     what = {
         "kernel": f"onnxruntime {release} has no kernel on {provider} for",
         "disagreement": "element types disagree in",
         "type": "ONNX does not allow these element types for",
         "operator": f"onnxruntime {release} does not know",
     }[problem]
-    where = f"first at {first.node or 'an unnamed node'}" + (
-        f" in {first.module}" if first.module else ""
-    )
-    return Finding(
-        _CODES[problem],
-        f"{what} {nodes} node{'s' if nodes > 1 else ''}: {shown}; {where}",
-        Place(node=first.node or None, module=first.module or None, source=first.source or None),
-        _evidence(refusals),
-        _remedy(problem, refusals),
-    )
+    return refusal_finding(_CODES[problem], what, refused, release, _remedy(problem, refused))
 
 
-def _evidence(refusals: Sequence[Refusal]) -> dict[str, Json]:
-    listed: list[Json] = [
-        {
-            "operator": refusal.operator.name,
-            "types": refusal.operator.types,
-            "nodes": refusal.operator.count,
-            "first": refusal.operator.node,
-            "module": refusal.operator.module,
-            "message": refusal.message,
-        }
-        for refusal in refusals
-    ]
-    return {"release": _release(), "operators": listed}
-
-
-def _remedy(problem: Problem, refusals: Sequence[Refusal]) -> Remedy:
-    low = [refusal for refusal in refusals if "bfloat16" in refusal.operator.types]
-    mixed = any("float16" in refusal.operator.types for refusal in refusals)
+def _remedy(problem: Problem, refused: Sequence[Refusal[Problem]]) -> Remedy:
+    low = [refusal for refusal in refused if "bfloat16" in refusal.operator.types]
+    mixed = any("float16" in refusal.operator.types for refusal in refused)
     match problem:
         case "kernel" if low:
             return Remedy(
@@ -170,7 +113,7 @@ def _remedy(problem: Problem, refusals: Sequence[Refusal]) -> Remedy:
                 " multiplying by the weight).",
                 {"model.dtype": "float32"},
             )
-        case "operator" if (custom := _custom(refusals)) is not None:
+        case "operator" if (custom := _custom(refused)) is not None:
             return Remedy(declaring(custom))
         case "operator":
             return Remedy(
@@ -184,9 +127,9 @@ def _remedy(problem: Problem, refusals: Sequence[Refusal]) -> Remedy:
             )
 
 
-def _custom(refusals: Sequence[Refusal]) -> str | None:
+def _custom(refused: Sequence[Refusal[Problem]]) -> str | None:
     """Return the first operator of a custom domain; None if there is none."""
-    names = (each.operator.name for each in refusals)
+    names = (each.operator.name for each in refused)
     return next((name for name in names if is_custom(name.rpartition(".")[0])), None)
 
 
@@ -238,17 +181,6 @@ def _json(opsets: Mapping[str, int]) -> Json:
 def _opsets(operators: Operators) -> str:
     return ", ".join(
         f"{domain or 'ai.onnx'} {version}" for domain, version in operators.opsets.items()
-    )
-
-
-def _unchecked(unknown: Sequence[Operator]) -> Finding:
-    first, nodes = unknown[0], sum(operator.count for operator in unknown)
-    return Finding(
-        "T104",
-        f"{nodes} nodes were not checked: {first.unknown} (first at {first.node or first.name})",
-        Place(node=first.node or None, module=first.module or None),
-        {"nodes": nodes},
-        Remedy("Export with type information, or without operators from other domains."),
     )
 
 

@@ -5,14 +5,13 @@ for this release and processor. No table is maintained by hand.
 """
 
 import base64
-import dataclasses
 import re
 from collections.abc import Sequence
 from typing import Literal
 
-from convkit.codec import Json
-from convkit.findings.model import Finding, Place, Remedy
-from convkit.worker.operators import Operator, Operators
+from convkit.findings.model import Finding, Remedy
+from convkit.worker.operators import Operators
+from convkit.worker.refusals import Refusal, refusal_finding, refusals, unchecked
 
 Problem = Literal["operator", "disagreement", "kernel"]
 
@@ -36,33 +35,14 @@ _REMEDIES: dict[Problem, str] = {
     ),
     "kernel": "Cast the operands to a type that the operator supports, or use another release.",
 }
-_MOST_NAMED = 5
-
-
-@dataclasses.dataclass(frozen=True)
-class Refusal:
-    """An operator that OpenVINO does not support; `message` is OpenVINO's."""
-
-    operator: Operator
-    problem: Problem
-    message: str
 
 
 def check_operators(operators: Operators) -> list[Finding]:
     """Return what this release rejects, one finding each of V103, T102 and T101; T104 for operators
     that were not checked.
     """
-    refusals = [
-        Refusal(operator, *answer)
-        for operator in operators.operators
-        if operator.probe is not None and (answer := _refusal(operator.probe)) is not None
-    ]
-    findings = [
-        _finding(problem, [each for each in refusals if each.problem == problem])
-        for problem in dict.fromkeys(refusal.problem for refusal in refusals)
-    ]
-    unknown = [each for each in operators.operators if each.unknown and "type" in each.unknown]
-    return [*findings, *([_unchecked(unknown)] if unknown else [])]
+    found = refusals(operators, _refusal)
+    return [*map(_finding, found), *unchecked(operators)]
 
 
 def _refusal(probe: str) -> tuple[Problem, str] | None:
@@ -81,51 +61,13 @@ def _refusal(probe: str) -> tuple[Problem, str] | None:
     return None
 
 
-def _finding(problem: Problem, refusals: Sequence[Refusal]) -> Finding:
+def _finding(refused: Sequence[Refusal[Problem]]) -> Finding:
     import openvino
 
-    release = str(openvino.__version__).partition("-")[0]
-    first = refusals[0].operator
-    nodes = sum(refusal.operator.count for refusal in refusals)
-    kinds = list(
-        dict.fromkeys(f"{each.operator.name} ({each.operator.types})" for each in refusals)
-    )
-    shown = ", ".join(kinds[:_MOST_NAMED])
-    if len(kinds) > _MOST_NAMED:
-        shown += f" and {len(kinds) - _MOST_NAMED} more kinds"
+    problem, release = refused[0].problem, str(openvino.__version__).partition("-")[0]
     what = {
         "operator": f"OpenVINO {release} does not know",
         "disagreement": "element types disagree in",
         "kernel": f"OpenVINO {release} has no kernel on the CPU for",
     }[problem]
-    where = f"first at {first.node or 'an unnamed node'}"
-    where += f" in {first.module}" if first.module else ""
-    listed: list[Json] = [
-        {
-            "operator": each.operator.name,
-            "types": each.operator.types,
-            "nodes": each.operator.count,
-            "first": each.operator.node,
-            "module": each.operator.module,
-            "message": each.message,
-        }
-        for each in refusals
-    ]
-    return Finding(
-        _CODES[problem],
-        f"{what} {nodes} node{'s' if nodes > 1 else ''}: {shown}; {where}",
-        Place(node=first.node or None, module=first.module or None, source=first.source or None),
-        {"release": release, "operators": listed},
-        Remedy(_REMEDIES[problem]),
-    )
-
-
-def _unchecked(unknown: Sequence[Operator]) -> Finding:
-    first, nodes = unknown[0], sum(operator.count for operator in unknown)
-    return Finding(
-        "T104",
-        f"{nodes} nodes were not checked: {first.unknown} (first at {first.node or first.name})",
-        Place(node=first.node or None, module=first.module or None),
-        {"nodes": nodes},
-        Remedy("Export with value types, or without operators of other domains."),
-    )
+    return refusal_finding(_CODES[problem], what, refused, release, Remedy(_REMEDIES[problem]))
