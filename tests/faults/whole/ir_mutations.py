@@ -145,7 +145,7 @@ def _stored_number(editor: IREditor, chance: random.Random) -> Mutation:
                 options.append((layer, place, values))
     layer, place, values = pick(chance, options)
     made = editor.put(layer, place, np.full_like(values, chance.choice([0.3, 1.7, 3.0])))
-    kinds = ("attribute", "constant", "operator", "weight")
+    kinds = ("attribute", "constant", "operator", "weight", "extra")  # 1 is nothing
     return mutation("number", [*_names(editor, layer), made], *kinds)
 
 

@@ -83,7 +83,7 @@ class _Reading:
         for node in self._nodes:
             called = node.get_friendly_name()
             for port in node.outputs():
-                name = called if len(node.outputs()) == 1 else f"{called}.{port.get_index()}"
+                name = f"{called}.{port.get_index()}" if port.get_index() else called
                 while name in taken and _key(port) not in self._names:
                     name += "_"
                 self._names.setdefault(_key(port), name)
