@@ -19,7 +19,7 @@ _ACTIVATIONS = ("ReLU", "Sigmoid", "Tanh", "Erf", "SoftPlus", "HSwish")
 _UNARY = ("Sqrt", "Exp", "Sin", "Cos", "Abs", "Negative")
 _BINARY = ("Add", "Subtract", "Multiply", "Divide", "Maximum", "Minimum")
 _REDUCTIONS = ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceSum", "ReduceL2")
-_COMPUTES = ("Add", "Multiply", "Subtract", "MatMul", "Convolution", "MVN", "Softmax")
+_COMPUTES = ("Add", "Multiply", "Subtract", "MatMul", "Convolution", "MVN", "SoftMax")
 # The inputs that are weights, by type.
 _WEIGHTS = {
     "Convolution": (1,),
@@ -80,7 +80,7 @@ def _choice(name: str, setting: str, values: tuple[str, ...], *types: str) -> Mu
 
 
 def _axis(editor: IREditor, chance: random.Random) -> Mutation:
-    layers = _moving(editor, editor.of("Softmax", "LogSoftmax", "Concat", "GatherElements"))
+    layers = _moving(editor, editor.of("SoftMax", "LogSoftmax", "Concat", "GatherElements"))
     layer = pick(chance, layers)
     rank, now = len(editor.shape(layer)), int(str(editor.setting(layer, "axis")))
     others = [axis for axis in range(rank) if axis != now % rank]
@@ -294,7 +294,7 @@ MUTATIONS: tuple[Mutate, ...] = (
         ("align_corners", "half_pixel", "asymmetric"),
         "Interpolate",
     ),
-    _choice("reset", "linear_before_reset", ("true", "false"), "GRUSequence"),
+    _choice("direction", "direction", ("forward", "reverse"), "GRUSequence", "LSTMSequence"),
     _axis,
     _reduced_axes,
     _pads,

@@ -6,7 +6,7 @@ import numpy as np
 import openvino
 import pytest
 from openvino import opset13 as ov
-from openvino import opset14
+from openvino import opset14, opset16
 
 from convkit.runtimes.openvino.as_graph import translation
 from convkit.runtimes.openvino.as_graph.translation import TRANSLATIONS, as_graph
@@ -38,6 +38,10 @@ def binary(build):
 
 def logical(build):
     return lambda x: as_float(build(ov.greater(x, number(0.4)), ov.less(x, number(0.8))))
+
+
+def decided(build):
+    return lambda x: as_float(build(ov.greater(x, number(0.4)), stored([-1]), keep_dims=True))
 
 
 def compared(build):
@@ -85,7 +89,14 @@ CASES = {
             *(ov.floor_mod, ov.mod, ov.squared_difference),
         )
     },
-    **{b.__name__: logical(b) for b in (ov.logical_and, ov.logical_or, ov.logical_xor)},
+    **{
+        build.__name__: logical(build)
+        for build in (
+            *(ov.logical_and, ov.logical_or, ov.logical_xor),
+            *(ov.bitwise_and, ov.bitwise_or, ov.bitwise_xor),
+        )
+    },
+    **{build.__name__: decided(build) for build in (ov.reduce_logical_and, ov.reduce_logical_or)},
     **{
         build.__name__: compared(build)
         for build in (ov.equal, ov.less, ov.less_equal, ov.greater, ov.greater_equal, ov.not_equal)
@@ -98,6 +109,14 @@ CASES = {
         )
     },
     "logical_not": lambda x: as_float(ov.logical_not(ov.greater(x, number(0.5)))),
+    "bitwise_not": lambda x: as_float(ov.bitwise_not(ov.greater(x, number(0.5)))),
+    "acosh": lambda x: ov.acosh(ov.add(x, number(1.0))),
+    "atanh": lambda x: ov.atanh(ov.multiply(x, number(0.9))),
+    "is_inf": lambda x: as_float(ov.is_inf(ov.log(ov.relu(ov.subtract(x, number(0.5)))))),
+    "is_nan": lambda x: as_float(ov.is_nan(ov.sqrt(ov.subtract(x, number(0.5))))),
+    "convert_like": lambda x: as_float(ov.convert_like(ov.multiply(x, number(9.0)), stored(1))),
+    "identity": opset16.identity,
+    "range": lambda x: ov.multiply(x, ov.range(number(0), number(4), number(1), "f32")),
     "prelu": lambda x: ov.prelu(ov.subtract(x, number(0.5)), stored([0.2], np.float32)),
     "clamp": lambda x: ov.clamp(x, 0.3, 0.7),
     "elu": lambda x: ov.elu(ov.negative(x), 0.7),
@@ -148,6 +167,7 @@ CASES = {
     "gru": recurrent(ov.gru_sequence, 3, 1),
     "gru_reset": recurrent(ov.gru_sequence, 3, 1, linear_before_reset=True),
     "mvn": lambda x: ov.mvn(x, stored([-1]), True, 1e-3, "inside_sqrt"),
+    "mvn_of_first_axes": lambda x: ov.mvn(x, stored([0, 1]), True, 1e-3, "inside_sqrt"),
     "normalize_l2": lambda x: ov.normalize_l2(x, stored([1]), 1e-2, "max"),
 }
 IMAGES = {

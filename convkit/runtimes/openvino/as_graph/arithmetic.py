@@ -31,7 +31,6 @@ _UNARY = {
     "LogicalNot": "Not",
     "Mish": "Mish",
     "Negative": "Neg",
-    "ReLU": "Relu",
     "Relu": "Relu",
     "Sigmoid": "Sigmoid",
     "Sign": "Sign",

@@ -115,8 +115,8 @@ def _strided_slice(op: Operation) -> None:
     # Only the axes that are cut: a change of any other would be no candidate.
     axes = range(len(begins))
     cut = [a for a in axes if (begins[a], ends[a], steps[a]) != (0, _LAST, 1)] or [0]
-    given = ([each[axis] for axis in cut] for each in (begins, ends, steps))
-    sliced = _sliced(op, cut, *given, to=op.inner("cut") if gone else None)
+    begins, ends, steps = ([each[axis] for axis in cut] for each in (begins, ends, steps))
+    sliced = _sliced(op, cut, begins, ends, steps, to=op.inner("cut") if gone else None)
     if gone:
         op.write("Squeeze", sliced, op.whole("dropped", gone))
 
@@ -178,13 +178,6 @@ def _topk(op: Operation) -> None:
         op.write("Cast", places, to=op.results[1], attributes={"to": kind})
 
 
-def _reverse(op: Operation) -> None:
-    if op.text("mode", "index").lower() != "index":
-        raise NotTranslatedError("a mask of axes")
-    axes = op.integers("1")
-    _sliced(op, axes, [-1] * len(axes), [-_LAST] * len(axes), [-1] * len(axes))
-
-
 def _one_hot(op: Operation) -> None:
     values = op.constant("values", np.stack([op.value("3"), op.value("2")]))
     keys = {"axis": int(op.settings["axis"])}
@@ -225,7 +218,6 @@ ARRANGING: dict[str, Translation] = {
     "Pad": _pad,
     "Range": _range,
     "Reshape": _reshape,
-    "Reverse": _reverse,
     "ScatterElementsUpdate": _scatter_elements,
     "ScatterNDUpdate": _scatter_nd,
     "Slice": _slice,

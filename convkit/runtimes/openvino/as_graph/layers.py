@@ -109,7 +109,7 @@ def _adaptive_average(op: Operation) -> None:
     sizes = op.value("0").shape[2:]
     if any(size != 1 for size in op.result().shape[2:]):
         raise NotTranslatedError("windows of several sizes")
-    axes = op.whole("axes", range(2, 2 + len(sizes)))
+    axes = op.whole("axes", [*range(2, 2 + len(sizes))])
     op.write("ReduceMean", op.tensor("0"), axes, attributes={"keepdims": 1})
 
 
@@ -141,17 +141,24 @@ def _grid_sample(op: Operation) -> None:
 
 
 def _mvn(op: Operation) -> None:
-    """Write a normalization over the last axes; scale and shift are operations of their own."""
+    """Write a normalization; scale and shift are operations of their own. ONNX normalizes the last
+    axes alone, others are moved there and back.
+    """
     x = op.value("0")
     axes = sorted(axis % x.ndim for axis in op.integers("1"))
-    usual = op.settings["normalize_variance"] and (
-        op.text("eps_mode", "inside_sqrt").lower() == "inside_sqrt"
-    )
-    if not usual or axes != list(range(axes[0], x.ndim)):
-        raise NotTranslatedError("axes that are not the last ones, or another norm")
-    gain = op.constant("gain", np.ones(x.shape[axes[0] :], np.float32))
-    keys = {"axis": axes[0] - x.ndim, "epsilon": float(op.settings["eps"])}
-    op.write("LayerNormalization", op.tensor("0"), gain, attributes=keys)
+    inside = op.text("eps_mode", "inside_sqrt").lower() == "inside_sqrt"
+    if not inside or not op.settings["normalize_variance"]:
+        raise NotTranslatedError("another norm")
+    order = [*(axis for axis in range(x.ndim) if axis not in axes), *axes]
+    gain = op.constant("gain", np.ones([x.shape[axis] for axis in axes], np.float32))
+    keys = {"axis": -len(axes), "epsilon": float(op.settings["eps"])}
+    if order == sorted(order):
+        op.write("LayerNormalization", op.tensor("0"), gain, attributes=keys)
+        return
+    turned = op.write("Transpose", op.tensor("0"), to=op.inner("last"), attributes={"perm": order})
+    normal = op.inner("normalized")
+    op.write("LayerNormalization", turned, gain, to=normal, attributes=keys)
+    op.write("Transpose", normal, attributes={"perm": [int(each) for each in np.argsort(order)]})
 
 
 def _group_norm(op: Operation) -> None:
@@ -206,7 +213,8 @@ def _gru(op: Operation) -> None:
     rows = np.split(biases, 4 if before else 3, axis=1)
     recurrent = [np.zeros_like(rows[0])] * 2 + [rows[3] if before else np.zeros_like(rows[0])]
     both = np.concatenate([*rows[:3], *recurrent], axis=1)
-    weights.append(op.constant("biases", both))
+    weights.append(f"{op.tensor('5')}{TURNED}")
+    op.writer.constants[weights[-1]] = both
     _recurrent(op, "GRU", weights, ("1",), {"linear_before_reset": int(before)})
 
 
