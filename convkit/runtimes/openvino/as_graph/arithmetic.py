@@ -251,6 +251,23 @@ def _fake_quantize(op: Operation) -> None:
     op.write("Add", op.write("Mul", rounded, wide, to=op.inner("moved")), out_low)
 
 
+def _dequantize(op: Operation) -> None:
+    """Write what an IR computes of a weight in whole numbers as one node, with scales and zero
+    points along the one axis that has several.
+    """
+    numbers, scale = op.value("0"), op.value("1")
+    zero = op.value("2") if op.has("2") else np.zeros_like(scale)
+    shape = (1,) * (numbers.ndim - scale.ndim) + scale.shape
+    axes = [axis for axis, size in enumerate(shape) if size > 1]
+    if len(axes) > 1 or (axes and shape[axes[0]] != numbers.shape[axes[0]]):
+        raise NotTranslatedError("scales of blocks")
+    flat = [-1] if axes else []
+    zeros = np.broadcast_to(zero.reshape(-1), (scale.size,)).reshape(flat).astype(numbers.dtype)
+    given = op.constant("scale", scale.reshape(flat)), op.constant("zero point", zeros)
+    keys = {"axis": axes[0] if axes else 0}
+    op.write("DequantizeLinear", op.tensor("0"), *given, attributes=keys)
+
+
 ARITHMETIC: dict[str, Translation] = {
     **{kind: _unary(operator) for kind, operator in _UNARY.items()},
     **{kind: _binary(operator) for kind, operator in _BINARY.items()},
@@ -259,6 +276,7 @@ ARITHMETIC: dict[str, Translation] = {
     "Convert": _convert,
     "ConvertLike": _convert,
     "CumSum": _cumsum,
+    "Dequantize": _dequantize,
     "Einsum": _einsum,
     "Elu": _elu,
     "FakeQuantize": _fake_quantize,

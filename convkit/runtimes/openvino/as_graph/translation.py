@@ -69,6 +69,8 @@ class _Reading:
         self.constants: dict[str, np.ndarray] = {}
         self.values: dict[str, np.ndarray] = {}
         self.is_complete = True
+        # The whole numbers, and their zero points, that stored floats were computed from.
+        self._numbers: dict[str, tuple[str, ...]] = {}
         self._name_values(model)
 
     def _name_values(self, model: "openvino.Model") -> None:
@@ -133,12 +135,28 @@ class _Reading:
             return
         if read and ((kind == "Convert" and stored) or unread):
             # A weight in another type, such as one that is kept in float16.
+            if not unread and self.constants[read[0]].dtype.kind in "iu":
+                self._numbers[results[0]] = (read[0],)
             self.constants |= {name: self.values.pop(name) for name in results}
             return
+        kind, read = self._quantized(kind, results[0], read)
         arguments: dict[str, str | tuple[str, ...]] = {
             str(place): name for place, name in enumerate(read)
         }
         yield SourceStep(kind, results, arguments, _settings(node), of_sizes=kind == "ShapeOf")
+
+    def _quantized(self, kind: str, result: str, read: list[str]) -> tuple[str, list[str]]:
+        """Return a product of stored whole numbers, less a zero point, and a scale as what it is:
+        numbers, scale and zero point.
+        """
+        numbers = self._numbers.get(read[0]) if len(read) == 2 else None
+        if numbers is None or read[1] not in self.constants:
+            return kind, read
+        if kind == "Subtract" and len(numbers) == 1:
+            self._numbers[result] = (*numbers, read[1])
+        if kind != "Multiply":
+            return kind, read
+        return "Dequantize", [numbers[0], read[1], *numbers[1:]]
 
 
 def _key(port: Any) -> tuple[str, int]:  # noqa: ANN401 - any of OpenVINO's kinds of outputs
