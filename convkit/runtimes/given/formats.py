@@ -108,8 +108,12 @@ def _read_ir(
     path: Path, feeds: "Mapping[str, np.ndarray]", wanted: Collection[str]
 ) -> "TranslatedGraph | None":
     from convkit.runtimes.openvino.as_graph.translation import as_graph
+    from convkit.worker.sessions import ModelRefusedError, RunFailedError
 
-    return as_graph(path, feeds, wanted)
+    try:
+        return as_graph(path, feeds, wanted)
+    except (ModelRefusedError, RunFailedError):  # not in this case, or not with every value exposed
+        return None
 
 
 # By the suffix of the file or folder.

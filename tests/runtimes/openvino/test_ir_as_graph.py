@@ -8,6 +8,7 @@ import pytest
 from openvino import opset13 as ov
 from openvino import opset14, opset16
 
+from convkit.runtimes.given.formats import FORMATS
 from convkit.runtimes.openvino.as_graph import translation
 from convkit.runtimes.openvino.as_graph.translation import TRANSLATIONS, as_graph
 
@@ -280,12 +281,14 @@ def test_a_weight_in_whole_numbers_is_one_node(zero: int | None, tmp_path: Path)
     assert (scale.shape, set(zeros.tolist())) == ((5,), {zero or 0})
 
 
-def test_one_value_under_two_outputs(tmp_path: Path) -> None:
+def test_outputs_that_are_an_input_a_constant_or_one_another(tmp_path: Path) -> None:
     given = ov.parameter([-1, 4], np.float32, name="x")
     given.output(0).get_tensor().set_names({"x"})
-    made = ov.relu(given)
-    results = [ov.result(made, name="y/sink"), ov.result(given, name="kept/sink")]
-    made.output(0).get_tensor().set_names({"y"})
+    made = {"y": ov.relu(given), "kept": given, "fixed": ov.constant(X[1])}
+    results = [ov.result(node, name=f"{name}/sink") for name, node in made.items()]
+    results.append(ov.result(made["y"], name="again/sink"))
+    for name in ("y", "fixed"):
+        made[name].output(0).get_tensor().set_names({name})
     path = tmp_path / "model.xml"
     openvino.save_model(openvino.Model(results, [given], "m"), path, compress_to_fp16=False)
     feeds = {"x": X[0]}
@@ -293,3 +296,11 @@ def test_one_value_under_two_outputs(tmp_path: Path) -> None:
     assert translated is not None
     found = translated.graph.run(list(translated.graph.outputs), feeds)
     assert np.array_equal(found["y"], X[0])
+    assert np.array_equal(found["fixed"], X[1])
+    assert len(found) == len(set(translated.graph.outputs))
+
+
+def test_an_ir_that_does_not_run_in_the_case_is_not_searched(tmp_path: Path) -> None:
+    path = save(tmp_path, {"y": ov.relu}, X.shape)
+    assert FORMATS[".xml"].read(path, {"x": X}, ["y"]) is not None
+    assert FORMATS[".xml"].read(path, {"x": X[:, :1]}, ["y"]) is None

@@ -65,7 +65,8 @@ class _Reading:
         self.inputs = [_known(port.get_names(), feeds) for port in model.inputs]
         self.outputs = [_known(port.get_names(), outputs) for port in model.outputs]
         self._names: dict[tuple[str, int], str] = {}
-        self._copies: dict[str, str] = {}  # further names of outputs, by what they are copies of
+        # Outputs that are inputs, constants or other outputs: what computes them.
+        self._copies: dict[str, openvino.Output] = {}
         self.constants: dict[str, np.ndarray] = {}
         self.values: dict[str, np.ndarray] = {}
         self.is_complete = True
@@ -79,9 +80,10 @@ class _Reading:
         for result, name in zip(model.outputs, self.outputs, strict=True):
             source = result.get_node().input_value(0)
             if _key(source) in self._names or source.get_node().get_type_name() == "Constant":
-                self._copies[name] = self._names.get(_key(source), "")
-            self._names.setdefault(_key(source), name)
-        taken = set(self._names.values())
+                self._copies[name] = source
+            else:
+                self._names[_key(source)] = name
+        taken = {*self._names.values(), *self.outputs}
         for node in self._nodes:
             called = node.get_friendly_name()
             for port in node.outputs():
@@ -120,10 +122,10 @@ class _Reading:
                     self.constants[self._names[_key(node.output(0))]] = _plain(np.array(node.data))
             elif kind not in ("Parameter", "Result"):
                 yield from self._step(node, kind)
-        for name, of in self._copies.items():
-            if name in self.values or of:
-                self.values.setdefault(name, self.values[of])
-                yield SourceStep("Identity", (name,), {"0": of}, {})
+        for name, port in self._copies.items():
+            of = self._names[_key(port)]
+            self.values[name] = self.constants[of] if of in self.constants else self.values[of]
+            yield SourceStep("Identity", (name,), {"0": of}, {})
 
     def _step(self, node: "openvino.Node", kind: str) -> Iterator[SourceStep]:
         results = tuple(self._names[_key(port)] for port in node.outputs())
@@ -137,7 +139,7 @@ class _Reading:
             # A weight in another type, such as one that is kept in float16.
             if not unread and self.constants[read[0]].dtype.kind in "iu":
                 self._numbers[results[0]] = (read[0],)
-            self.constants |= {name: self.values.pop(name) for name in results}
+            self.constants |= {n: self.values.pop(n) for n in results if n in self.values}
             return
         kind, read = self._quantized(kind, results[0], read)
         arguments: dict[str, str | tuple[str, ...]] = {
