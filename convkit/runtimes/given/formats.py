@@ -45,11 +45,10 @@ def _litert(path: Path, wanted: Collection[str]) -> RuntimeSession:
 
 
 def _openvino(path: Path, wanted: Collection[str]) -> RuntimeSession:
-    del wanted
     from convkit.runtimes.openvino import session
     from convkit.runtimes.openvino.options import OpenVINOOptions
 
-    return session.open(path, "cpu", OpenVINOOptions())
+    return session.open(path, "cpu", OpenVINOOptions(), wanted)
 
 
 def _coreml(path: Path, wanted: Collection[str]) -> RuntimeSession:
@@ -105,10 +104,22 @@ def _read_program(
         return None
 
 
+def _read_ir(
+    path: Path, feeds: "Mapping[str, np.ndarray]", wanted: Collection[str]
+) -> "TranslatedGraph | None":
+    from convkit.runtimes.openvino.as_graph.translation import as_graph
+    from convkit.worker.sessions import ModelRefusedError, RunFailedError
+
+    try:
+        return as_graph(path, feeds, wanted)
+    except (ModelRefusedError, RunFailedError):  # not in this case, or not with every value exposed
+        return None
+
+
 # By the suffix of the file or folder.
 FORMATS: dict[str, Format] = {
     ".tflite": Format("a TFLite model", ("ai-edge-litert", "numpy"), _litert, _read_tflite),
-    ".xml": Format("an OpenVINO IR", ("openvino", "numpy"), _openvino, companion=".bin"),
+    ".xml": Format("an OpenVINO IR", ("openvino", "numpy"), _openvino, _read_ir, companion=".bin"),
     ".mlpackage": Format(
         "an ML program",
         ("coremltools", "torch", "numpy"),

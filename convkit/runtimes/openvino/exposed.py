@@ -47,7 +47,7 @@ class ExposedIR:
         for name in put:
             _replace(model, ports[name], name)
         given = {_PUT + name: values for name, values in put.items()}
-        found = Session(model, self._options, exposed=wanted).run({**feeds, **given})
+        found = Session(model, self._options, known=wanted).run({**feeds, **given})
         return found | {name: values for name, values in put.items() if name in found}
 
 

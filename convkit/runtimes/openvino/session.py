@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,14 +94,16 @@ def open_built(path: Path, device: Device, optimization: str) -> OpenedModel:
     return OpenedModel(session, session.contract())
 
 
-def open(path: Path, device: Device, options: OpenVINOOptions) -> "Session":  # noqa: A001 - the protocol's name
-    """Load an IR; raises ModelRefusedError, or StageSkippedError if OpenVINO or the device is
-    absent.
+def open(  # noqa: A001 - the protocol's name
+    path: Path, device: Device, options: OpenVINOOptions, wanted: Collection[str] = ()
+) -> "Session":
+    """Load an IR, with the `wanted` names for tensors that have several; raises ModelRefusedError,
+    or StageSkippedError if OpenVINO or the device is absent.
     """
     _require_openvino()
     if device != "cpu":
         raise StageSkippedError(f"OpenVINO targets run on the cpu, not on {device}")
-    return Session(read_graph(path), options)
+    return Session(read_graph(path), options, known=wanted)
 
 
 def expose_tensors(path: Path, names: Sequence[str], options: OpenVINOOptions) -> "Session":
@@ -117,7 +119,7 @@ def expose_tensors(path: Path, names: Sequence[str], options: OpenVINOOptions) -
         model.add_outputs(wanted)
     except RuntimeError as error:
         raise ModelRefusedError(f"not every tensor is in {path.name}: {error}") from error
-    return Session(model, options, exposed=wanted)
+    return Session(model, options, known=wanted)
 
 
 class Session:
@@ -129,13 +131,13 @@ class Session:
         self,
         model: "openvino.Model",
         options: OpenVINOOptions,
-        exposed: Sequence[str] = (),
+        known: Collection[str] = (),
         *,
         profiled: bool = False,
     ) -> None:
         self._texts = _texts(model)
         self._carried = _carried(self._texts)
-        self._exposed = frozenset(exposed)
+        self._known = tuple(known)
         self.precision = _text(model, PRECISION_PATH) or "float32"
         self._compiled = _compile(model, self.precision, options, profiled=profiled)
         self._inputs = [_name(port, self._names("inputs")) for port in self._compiled.inputs]
@@ -207,7 +209,7 @@ class Session:
     def _names(self, side: str) -> tuple[str, ...]:
         carried = self._carried
         known = () if carried is None else tuple(spec.name for spec in getattr(carried, side))
-        return (*known, *self._exposed)
+        return (*known, *self._known)
 
     def _spec(self, port: "openvino.ConstOutput", name: str) -> TensorSpec:
         kind = port.element_type.get_type_name()

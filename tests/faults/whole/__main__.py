@@ -25,9 +25,12 @@ from faults.mutants.mutations import MUTATIONS
 from faults.whole.code import CODE_FAULTS, CodeFault
 from faults.whole.code_kinds import development, harmless, held_out
 from faults.whole.edges import EDGES
+from faults.whole.held_out import HELD_OUT
+from faults.whole.irs import ir_mutant
 from faults.whole.mutated import Mutant, healthy_recipes, mutant, run
 from faults.whole.packages import package_mutant
 from faults.whole.scoring import TargetScore, WholeScore, score, score_code
+from faults.whole.subjects import SUBJECTS
 
 CODE: dict[str, Callable[[], Sequence[CodeFault]]] = {
     "first": lambda: CODE_FAULTS,
@@ -49,6 +52,10 @@ def main() -> int:
     parser.add_argument(
         "--programs", action="store_true", help="faults of ML programs, as a converter makes them"
     )
+    parser.add_argument("--irs", action="store_true", help="the same for OpenVINO's IRs")
+    parser.add_argument(
+        "--held-out", action="store_true", help="the last two on architectures of their own"
+    )
     parser.add_argument("--only", default="*", help="names of models or mutants, with * for any")
     parser.add_argument("--keep", type=Path, help="folder to leave recipes and runs in")
     arguments = parser.parse_args()
@@ -65,7 +72,11 @@ def main() -> int:
         if arguments.healthy:
             return _healthy(arguments.only, folder, pool)
         families = (EDGES,) if arguments.edges else (MUTATIONS, EDGES)
-        make = package_mutant if arguments.programs else partial(mutant, families=families)
+        make = partial(mutant, families=families)
+        if arguments.programs or arguments.irs:
+            subjects = HELD_OUT if arguments.held_out else SUBJECTS
+            maker = package_mutant if arguments.programs else ir_mutant
+            make = partial(maker, subjects=subjects)
         return _mutants(arguments.seed, arguments.count, folder, pool, make)
 
 

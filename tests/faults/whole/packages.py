@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import random
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +54,15 @@ def packaged(subject: Subject, folder: Path) -> Package | None:
     return Package(path, seen.found | {name: each.shape for name, each in feeds.items()}, cases)
 
 
-def package_mutant(seed: int, folder: Path, exports: Path) -> Mutant | None:
+def package_mutant(
+    seed: int, folder: Path, exports: Path, subjects: Sequence[Subject] = SUBJECTS
+) -> Mutant | None:
     """Write the mutant of a seed; None if it stays within the tolerance, or coremltools could not
     have written it, or it computes nothing.
     """
     chance = random.Random(seed)
     while True:
-        subject = chance.choice(SUBJECTS)
+        subject = chance.choice(subjects)
         package = packaged(subject, exports)
         if package is None:
             continue

@@ -10,6 +10,7 @@ import numpy as np
 
 from faults.mutants.changes import Mutation, NothingToMutateError, mutation
 from faults.whole.program_editing import ProgramEditor, pick
+from faults.whole.weight_faults import WEIGHT_FAULTS, ChangeWeight
 
 Mutate = Callable[[ProgramEditor, random.Random], Mutation]
 
@@ -233,7 +234,7 @@ def _outputs(editor: ProgramEditor, chance: random.Random) -> Mutation:
 # --- weights
 
 
-def _weight(name: str, change: Callable[[np.ndarray, random.Random], np.ndarray]) -> Mutate:
+def _weight(name: str, change: ChangeWeight) -> Mutate:
     def mutate(editor: ProgramEditor, chance: random.Random) -> Mutation:
         op, argument, values = pick(chance, _weights(editor))
         after = np.ascontiguousarray(change(values.copy(), chance)).astype(np.float32)
@@ -274,22 +275,6 @@ def _exchanged_weights(editor: ProgramEditor, chance: random.Random) -> Mutation
     return mutation("exchanged weights", names, "exchanged", "weight", "operands")
 
 
-def _one_row(values: np.ndarray, chance: random.Random) -> np.ndarray:
-    values[chance.randrange(len(values))] *= 1.5
-    return values
-
-
-def _transposed(values: np.ndarray, chance: random.Random) -> np.ndarray:
-    if values.ndim < 2 or values.shape[-1] != values.shape[-2]:
-        raise NothingToMutateError
-    return values.swapaxes(-1, -2)
-
-
-def _noisy(values: np.ndarray, chance: random.Random) -> np.ndarray:
-    noise = np.random.default_rng(chance.randrange(1 << 30)).standard_normal(values.shape)
-    return values + 0.05 * np.std(values) * noise
-
-
 MUTATIONS: tuple[Mutate, ...] = (
     _number("epsilon", ("epsilon",), (1e-2, 1e-1)),
     _number("alpha", ("alpha", "beta"), (0.3, 0.7, 2.0)),
@@ -317,12 +302,6 @@ MUTATIONS: tuple[Mutate, ...] = (
     _operands,
     _another_value,
     _outputs,
-    _weight("scaled weight", lambda v, c: v * np.float32(c.choice([0.5, 1.1, 3.0]))),
-    _weight("negated weight", lambda v, _: -v),
-    _weight("rows shifted", lambda v, _: np.roll(v, 1, 0)),
-    _weight("one row", _one_row),
-    _weight("transposed weight", _transposed),
-    _weight("noise on a weight", _noisy),
-    _weight("weight of zeros", lambda v, _: np.zeros_like(v)),
+    *(_weight(name, change) for name, change in WEIGHT_FAULTS.items()),
     _exchanged_weights,
 )

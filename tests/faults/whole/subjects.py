@@ -57,7 +57,8 @@ class Subject:
         return f"{self.code}\n{TRAINED}{build}"
 
 
-def _ids(words: int, **keys: Any) -> dict[str, Any]:
+def token_ids(words: int, **keys: Any) -> dict[str, Any]:
+    """Return an input of ids of a vocabulary of that many words."""
     sample = {"integers": [3, words]}
     return {"name": "input_ids", "dtype": "int64", "shape": POSITIONS, "sample": sample} | keys
 
@@ -67,7 +68,8 @@ def _transformer(name: str, kind: str, config: str, call: str = "") -> str:
     return f"{imports}\ndef make():\n    return {call or kind + 'Model'}({kind}Config({config}))\n"
 
 
-def _module(init: str, forward: str, arguments: str = "x") -> str:
+def module_source(init: str, forward: str, arguments: str = "x") -> str:
+    """Return the code of a module: statements of its constructor and of its forward."""
     lines = [
         "from torch import nn",
         "from torch.nn import functional as F",
@@ -112,7 +114,7 @@ SUBJECTS = (
             f"vocab_size=60, {_LAYERS}, max_position_embeddings=20, relative_attention=True,"
             " max_relative_positions=12, pos_att_type=['p2c', 'c2p'], type_vocab_size=0",
         ),
-        (_ids(60), MASK),
+        (token_ids(60), MASK),
         _HIDDEN,
         TEXT,
     ),
@@ -125,7 +127,7 @@ SUBJECTS = (
             " max_position_embeddings=20, attention_types=[[['global', 'local'], 1]],"
             " window_size=4, use_cache=False, attn_implementation='eager'",
         ),
-        (_ids(60), MASK),
+        (token_ids(60), MASK),
         _HIDDEN,
         TEXT,
     ),
@@ -175,13 +177,13 @@ SUBJECTS = (
             " feed_forward_proj='gated-gelu'",
             "T5EncoderModel",
         ),
-        (_ids(60), MASK),
+        (token_ids(60), MASK),
         _HIDDEN,
         TEXT,
     ),
     Subject(
         "gru-tagger",
-        _module(
+        module_source(
             """
 self.words = nn.Embedding(30, 10)
 self.rnn = nn.GRU(10, 7, num_layers=2, batch_first=True, bidirectional=True)
@@ -194,13 +196,13 @@ return F.log_softmax(self.tags(self.drop(x)), -1)
 """,
             "input_ids",
         ),
-        (_ids(30),),
+        (token_ids(30),),
         (floats("scores", "sequence", 6),),
         TEXT,
     ),
     Subject(
         "lstm-regressor",
-        _module(
+        module_source(
             """
 self.norm = nn.LayerNorm(6)
 self.rnn = nn.LSTM(6, 9, batch_first=True)
@@ -217,7 +219,7 @@ return self.head(x.mean(1)), F.softplus(self.head(x[:, -1])) + 0.01
     ),
     Subject(
         "u-net",
-        _module(
+        module_source(
             """
 def block(i, o):
     return nn.Sequential(nn.Conv2d(i, o, 3, padding=1), nn.BatchNorm2d(o), nn.LeakyReLU(0.2))
@@ -237,7 +239,7 @@ return torch.sigmoid(self.last(self.three(torch.cat([up, skip], 1))))
     ),
     Subject(
         "norm-mlp",
-        _module(
+        module_source(
             """
 self.body = nn.Sequential(
     nn.Linear(10, 16), nn.BatchNorm1d(16), nn.GELU(approximate="tanh"),
@@ -257,7 +259,7 @@ return self.value(x).squeeze(-1), self.choice(x).softmax(-1)
     ),
     Subject(
         "grouped-decoder",
-        _module(
+        module_source(
             """
 self.words = nn.Embedding(40, 16)
 self.q, self.k, self.v = nn.Linear(16, 16), nn.Linear(16, 8), nn.Linear(16, 8)
@@ -284,14 +286,14 @@ return self.head(x + self.down(F.silu(self.gate(y)) * self.up(y)))
 """,
             "input_ids",
         ),
-        (_ids(40),),
+        (token_ids(40),),
         (floats("logits", "sequence", 40),),
         TEXT,
         "torch",
     ),
     Subject(
         "two-towers",
-        _module(
+        module_source(
             """
 self.query, self.item = nn.Linear(8, 12), nn.Linear(8, 12)
 self.mix = nn.Parameter(torch.randn(12, 12, 5))
@@ -310,7 +312,7 @@ return score, torch.einsum("ni,nj,ijk->nk", a, b, self.mix)
     ),
     Subject(
         "speech-net",
-        _module(
+        module_source(
             """
 self.conv = nn.ModuleList([
     nn.Conv1d(6, 8, 3, padding=1), nn.Conv1d(8, 8, 3, padding=2, dilation=2)
@@ -335,7 +337,7 @@ return self.head(x).log_softmax(-1)
     ),
     Subject(
         "pooled-encoder",
-        _module(
+        module_source(
             """
 self.words, self.places = nn.Embedding(50, 12), nn.Embedding(16, 12)
 self.layer = nn.TransformerEncoderLayer(12, 3, 20, batch_first=True, norm_first=True)
@@ -355,7 +357,7 @@ return F.normalize(self.head(pooled), dim=-1)
 """,
             "input_ids, attention_mask",
         ),
-        (_ids(50), MASK),
+        (token_ids(50), MASK),
         (floats("embedding", 7),),
         TEXT,
         "torch",

@@ -27,10 +27,15 @@ def save_onnx(path: Path) -> None:
 
 def save_ir(path: Path) -> None:
     """Write an IR and its weights, as a user of OpenVINO does."""
+    save_onnx(path.with_suffix(".onnx"))
+    convert(path.with_suffix(".onnx"))
+
+
+def convert(path: Path) -> None:
+    """Convert an ONNX file to the IR beside it."""
     import openvino
 
-    save_onnx(path.with_suffix(".onnx"))
-    openvino.save_model(openvino.convert_model(path.with_suffix(".onnx")), path)
+    openvino.save_model(openvino.convert_model(path), path.with_suffix(".xml"))
 
 
 def save_package(path: Path) -> None:

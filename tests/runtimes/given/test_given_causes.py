@@ -5,7 +5,7 @@ import json
 import onnx
 import onnx.parser
 import pytest
-from given_models import GRAPH, NAMES, save_onnx, save_tflite
+from given_models import GRAPH, NAMES, convert, save_onnx, save_tflite
 
 from convkit.execute.run import RunOptions, run_recipe
 from convkit.home import Home
@@ -24,12 +24,14 @@ def targets(tmp_path_factory):
     onnx.save(onnx.parser.parse_model(number), folder / "number.onnx")
     operator = GRAPH.replace("total = Add", "total = Mul")
     onnx.save(onnx.parser.parse_model(operator), folder / "operator.onnx")
+    convert(folder / "operator.onnx")
     tflite = {"runtime": "given", "file": "right.tflite"}
     audited = {
         "right": {**tflite, "names": NAMES},
         "exchanged": {**tflite, "file": "exchanged.tflite", "names": NAMES},
         "number": {"runtime": "given", "file": "number.onnx"},
         "operator": {"runtime": "given", "file": "operator.onnx"},
+        "ir": {"runtime": "given", "file": "operator.xml"},
     }
     text = json.dumps(
         {
@@ -64,6 +66,12 @@ def test_a_wrong_number_is_named_with_the_original_s(targets):
 
 def test_a_wrong_operator_is_named(targets):
     found = targets["operator"].leading
+    assert (found.code, found.place.tensor) == ("N405", "total")
+    assert "it is Mul and should be Add" in found.message
+
+
+def test_a_wrong_operation_of_an_ir_is_named(targets):
+    found = targets["ir"].leading
     assert (found.code, found.place.tensor) == ("N405", "total")
     assert "it is Mul and should be Add" in found.message
 

@@ -209,3 +209,13 @@ def test_types_beside_float32_pass_through(tmp_path):
     }  # fmt: skip
     assert found["oi"].tolist() == [2, 0, 2]
     assert found["ob"].tolist() == [False, True, False]
+
+
+def test_a_tensor_with_several_names_has_the_wanted_one(tmp_path):
+    model = read_graph(dense(tmp_path))
+    model.outputs[0].get_tensor().add_names({"a first name"})
+    save_ir(model, tmp_path / "model.xml", Contract((), (), ()), "float32")
+    opened = openvino.open(tmp_path / "model.xml", "cpu", OpenVINOOptions(), ["y"])
+    assert [spec.name for spec in opened.contract().outputs] == ["y"]
+    otherwise = openvino.open(tmp_path / "model.xml", "cpu", OpenVINOOptions())
+    assert [spec.name for spec in otherwise.contract().outputs] == ["a first name"]
