@@ -5,12 +5,13 @@ Outputs of random weights, or of a handful of inputs, would show few labels and 
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from convkit.cases.case import Feeds
 from convkit.postprocessing import Postprocessing
+
+Outputs = Mapping[str, np.ndarray]
 
 # More labels than this are not all drawn; a change of their order shows in a part of them, too.
 _MOST_LABELS = 4096
@@ -25,8 +26,8 @@ _LONGEST = 3
 
 
 def drawn_outputs(
-    output: str, constants: Postprocessing, outputs: Feeds, random: np.random.Generator
-) -> Iterator[Feeds]:
+    output: str, constants: Postprocessing, outputs: Outputs, random: np.random.Generator
+) -> Iterator[Outputs]:
     """Return copies of `outputs`, real ones of the original, with other scores and boxes."""
     name = constants.scores or output
     like = np.asarray(outputs[name], np.float64)

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,23 +14,27 @@ from convkit.tensors import TensorSpec
 from convkit.worker.context import UnfitDataError
 from convkit.worker.protocol import Processor
 
-if TYPE_CHECKING:
-    from convkit.stages.original import TorchOriginal
-
 # A function returns one of these for each row of the batch.
 _FORMS = "a label or text, (label, score), or {label, score, box} for each row, or a list of them"
 
 
-class OriginalResults:
-    """Makes labels, detections or text of one output, as the original does.
-
-    `original` is None for models that are not torch modules: then only a function is possible.
-    Raises UnfitDataError, naming the `place` in the recipe.
+@dataclasses.dataclass(frozen=True)
+class ModelFiles:
+    """What transformers keeps beside a model's weights, as far as there is any: its configuration,
+    the file with the settings of its image processor, and what loads its tokenizer.
     """
 
-    def __init__(
-        self, spec: TensorSpec, asked: Processor, original: "TorchOriginal | None", place: str
-    ) -> None:
+    config: Any = None
+    processor: Path | None = None
+    tokenizer: Callable[[], Any] | None = None
+
+
+class OriginalResults:
+    """Makes labels, detections or text of one output, as the original does: by the user's function,
+    or by the `files` beside the model. Raises UnfitDataError, naming the `place` in the recipe.
+    """
+
+    def __init__(self, spec: TensorSpec, asked: Processor, files: ModelFiles, place: str) -> None:
         assert spec.postprocess is not None
         self._spec, self._place, self._constants = spec, place, spec.postprocess
         self._names: tuple[str, ...] = ()
@@ -40,20 +44,18 @@ class OriginalResults:
             self.name = asked.name
             self._call = self._function(asked.path, asked.name)
             return
-        config = getattr(original.module, "config", None) if original is not None else None
         if spec.postprocess.labels is not None:
-            self.name, self._call = "the model's id2label", self._by_config(config)
+            self.name, self._call = "the model's id2label", self._by_config(files.config)
         elif spec.postprocess.boxes is not None:
-            beside = original.processor if original is not None else None
-            processor = OriginalProcessor(asked, beside, place)
-            self._names = _names_of(config)
+            processor = OriginalProcessor(asked, files.processor, place)
+            self._names = _names_of(files.config)
             self.name = f"{processor.name}.post_process_object_detection"
             self._call = self._by_processor(processor)
         else:
-            tokenizer = original.tokenizer if original is not None else None
-            if tokenizer is None:
+            if files.tokenizer is None:
                 raise self._nothing("the model has no tokenizer beside it")
-            self.name, self._call = "the model's tokenizer", self._by_tokenizer(tokenizer())
+            self.name = "the model's tokenizer"
+            self._call = self._by_tokenizer(files.tokenizer())
 
     def __call__(self, outputs: Mapping[str, np.ndarray]) -> list[Results]:
         """Return what the original makes of outputs, for each row of the batch."""

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from convkit.cases.case import Feeds
 from convkit.codec import Json
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.postprocessing import BoxConstants, CtcConstants, LabelConstants, Postprocessing
+from convkit.processors.drawn_outputs import Outputs
 from convkit.processors.results import Result, Results, named, paired, results
 
 Constants = LabelConstants | BoxConstants | CtcConstants
-Original = Callable[[Feeds], list[Results]]
+Original = Callable[[Outputs], list[Results]]
 
 # The overlaps from which detectors usually drop boxes.
 _OVERLAPS = (0.3, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8)
@@ -43,12 +43,16 @@ _CODES = {
 class _Sample:
     """Outputs, and what the original makes of them."""
 
-    outputs: Feeds
+    outputs: Outputs
     wanted: list[Results]
 
 
 def result_findings(
-    output: str, place: str, declared: Postprocessing, original: Original, outputs: Sequence[Feeds]
+    output: str,
+    place: str,
+    declared: Postprocessing,
+    original: Original,
+    outputs: Sequence[Outputs],
 ) -> list[Finding]:
     """Return C571 to C576 for each constant that must change to give the original's results on all
     `outputs`, C570 if no change of one or two constants does.

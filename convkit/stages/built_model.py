@@ -14,9 +14,9 @@ from convkit.cases.invariance import BASE, CHECKS
 from convkit.cases.padding import padding_positions
 from convkit.metrics.collapse import Spread, measure_spread
 from convkit.metrics.invariance import compare_cases
-from convkit.metrics.results import result_metrics
 from convkit.metrics.row_sets import compare_outputs, largest_output_difference
 from convkit.metrics.tensors import compare, largest_difference
+from convkit.processors.result_metrics import result_metrics
 from convkit.tensors import Contract
 from convkit.worker.context import Context
 from convkit.worker.protocol import (

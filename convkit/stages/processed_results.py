@@ -10,7 +10,7 @@ from convkit.cases.files import read_tensors
 from convkit.cases.samples import generator
 from convkit.findings.model import Finding
 from convkit.processors.drawn_outputs import drawn_outputs
-from convkit.processors.original_results import OriginalResults
+from convkit.processors.original_results import ModelFiles, OriginalResults
 from convkit.processors.result_differences import result_findings
 from convkit.stages.original import Original, TorchOriginal
 from convkit.tensors import Contract, TensorSpec
@@ -34,12 +34,15 @@ def constants_findings(
     `folder` has the reference's files. Raises UnfitDataError if a postprocessor cannot be used.
     """
     found: list[Finding] = []
-    torch_original = original if isinstance(original, TorchOriginal) else None
+    files = ModelFiles()
+    if isinstance(original, TorchOriginal):
+        config = getattr(original.module, "config", None)
+        files = ModelFiles(config, original.processor, original.tokenizer)
     for place, spec in enumerate(contract.outputs):
         if spec.postprocess is None or spec.name not in processors:
             continue
         key = f"outputs.{place}.postprocess"
-        postprocessor = OriginalResults(spec, processors[spec.name], torch_original, key)
+        postprocessor = OriginalResults(spec, processors[spec.name], files, key)
         outputs = list(_real_outputs(contract, spec, cases, folder))
         random = generator(seed, "postprocess", spec.name)
         drawn = drawn_outputs(spec.name, spec.postprocess, outputs[-1], random) if outputs else ()

@@ -10,7 +10,7 @@ import pytest
 
 from convkit.postprocessing import BoxConstants, CtcConstants, LabelConstants, Postprocessing
 from convkit.processors.drawn_outputs import drawn_outputs
-from convkit.processors.original_results import OriginalResults
+from convkit.processors.original_results import ModelFiles, OriginalResults
 from convkit.processors.result_differences import result_findings
 from convkit.tensors import TensorSpec
 from convkit.worker.context import UnfitDataError
@@ -25,13 +25,11 @@ def spec(name: str, shape: tuple[int, ...], **kind: Any) -> TensorSpec:
     return TensorSpec(name, "float32", shape, postprocess=Postprocessing(**kind))
 
 
-def torch_model(**config: Any) -> Any:
-    """What is read of a model of transformers."""
-    module = SimpleNamespace(config=SimpleNamespace(**config))
-    return SimpleNamespace(module=module, processor=None, tokenizer=config.get("tokenizer"))
+def model(**config: Any) -> ModelFiles:
+    return ModelFiles(SimpleNamespace(**config), tokenizer=config.get("tokenizer"))
 
 
-def compared(made: TensorSpec, asked: Processor, original: Any, **outputs: Any) -> list[str]:
+def compared(made: TensorSpec, asked: Processor, original: ModelFiles, **outputs: Any) -> list[str]:
     assert made.postprocess is not None
     own = OriginalResults(made, asked, original, PLACE)
     random = np.random.default_rng(0)
@@ -46,7 +44,7 @@ def scores(*shape: int) -> np.ndarray:
 
 class TestTheModelsConfiguration:
     def test_labels_are_those_of_id2label(self) -> None:
-        original = torch_model(id2label=NAMES)
+        original = model(id2label=NAMES)
         right = spec("y", (2, 3), labels=LabelConstants(("cat", "dog", "eel")))
         assert compared(right, Processor(), original, y=scores(2, 3)) == []
         wrong = spec("y", (2, 3), labels=LabelConstants(("dog", "cat", "eel")))
@@ -55,7 +53,7 @@ class TestTheModelsConfiguration:
 
     def test_a_model_of_several_labels_applies_sigmoid(self) -> None:
         kind = "multi_label_classification"
-        original = torch_model(id2label=NAMES, problem_type=kind)
+        original = model(id2label=NAMES, problem_type=kind)
         wrong = spec("y", (2, 3), labels=LabelConstants(tuple(NAMES.values())))
         found = compared(wrong, Processor(), original, y=scores(2, 3))
         assert [each[:4] for each in found] == ["C574", "C572"]
@@ -63,7 +61,7 @@ class TestTheModelsConfiguration:
     def test_a_model_without_one_needs_a_function(self) -> None:
         made = spec("y", (2, 3), labels=LabelConstants())
         with pytest.raises(UnfitDataError, match="no id2label"):
-            OriginalResults(made, Processor(), torch_model(), PLACE)
+            OriginalResults(made, Processor(), model(), PLACE)
 
 
 class TestTransformersProcessors:
@@ -72,7 +70,7 @@ class TestTransformersProcessors:
         own = BoxConstants("logits", tuple(NAMES.values()), threshold=0.6, several=True)
         boxes = np.random.default_rng(0).uniform(0.2, 0.6, (2, 6, 4)).astype(np.float32)
         given = {"logits": scores(2, 6, 3), "boxes": boxes}
-        asked, original = Processor("config", settings=DETR), torch_model(id2label=NAMES)
+        asked, original = Processor("config", settings=DETR), model(id2label=NAMES)
         assert compared(spec("boxes", (2, 6, 4), boxes=own), asked, original, **given) == []
         corners = BoxConstants("logits", own.names, "sigmoid", "corners", 0.6, several=True)
         [finding] = compared(spec("boxes", (2, 6, 4), boxes=corners), asked, original, **given)
@@ -81,7 +79,7 @@ class TestTransformersProcessors:
     def test_a_processor_without_detections_is_an_error(self) -> None:
         made = spec("boxes", (2, 6, 4), boxes=BoxConstants("logits"))
         asked = Processor("config", settings={"image_processor_type": "ViTImageProcessor"})
-        own = OriginalResults(made, asked, torch_model(), PLACE)
+        own = OriginalResults(made, asked, model(), PLACE)
         with pytest.raises(UnfitDataError, match="has no post_process_object_detection"):
             own({"boxes": np.zeros((1, 6, 4)), "logits": np.zeros((1, 6, 3))})
 
@@ -91,7 +89,7 @@ class TestTransformersProcessors:
         symbols = ("<pad>", "<s>", "</s>", "<unk>", "|", "A", "B", "C")
         file = tmp_path / "vocab.json"
         file.write_text(json.dumps({each: place for place, each in enumerate(symbols)}))
-        original = torch_model(tokenizer=lambda: Wav2Vec2CTCTokenizer(str(file)))
+        original = model(tokenizer=lambda: Wav2Vec2CTCTokenizer(str(file)))
         spoken = np.full((1, 9, 8), -1, np.float32)
         spoken[0, np.arange(9), [5, 5, 0, 5, 4, 6, 6, 0, 7]] = 1  # A A - A | B B - C
         made = spec("y", (1, 9, 8), text=CtcConstants(symbols, blank=0, space="|"))
@@ -103,7 +101,7 @@ def function(folder: Path, returns: str) -> OriginalResults:
     (folder / "post.py").write_text(f"def decode(outputs):\n    return {returns}\n")
     made = spec("y", (2, 3), labels=LabelConstants())
     return OriginalResults(
-        made, Processor("function", str(folder / "post.py"), "decode"), None, PLACE
+        made, Processor("function", str(folder / "post.py"), "decode"), ModelFiles(), PLACE
     )
 
 

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from convkit.cases.case import Feeds
 from convkit.findings.model import Finding
 from convkit.postprocessing import BoxConstants, CtcConstants, LabelConstants, Postprocessing
-from convkit.processors.drawn_outputs import drawn_outputs
+from convkit.processors.drawn_outputs import Outputs, drawn_outputs
 from convkit.processors.result_differences import result_findings
 from convkit.processors.results import results
 
@@ -31,7 +30,7 @@ def wrapped(constants: Any) -> Postprocessing:
     return Postprocessing(**{kind(constants): constants})
 
 
-def drawn(constants: Any) -> list[Feeds]:
+def drawn(constants: Any) -> list[Outputs]:
     """Outputs of a model whose weights are random: no score is large, no box is kept."""
     random = np.random.default_rng(0)
     name = kind(constants)
@@ -46,7 +45,7 @@ def findings(declared: Any, own: Any) -> list[Finding]:
     """Compare declared constants with an original that has others."""
     name = kind(declared)
 
-    def original(outputs: Feeds) -> list[Any]:
+    def original(outputs: Outputs) -> list[Any]:
         return results(name, wrapped(own), outputs)
 
     place = "outputs.0.postprocess"
@@ -103,7 +102,7 @@ def test_two_constants_that_differ_are_both_named() -> None:
 
 
 def test_what_no_constants_explain_is_reported_as_such() -> None:
-    def original(outputs: Feeds) -> list[Any]:
+    def original(outputs: Outputs) -> list[Any]:
         found = results("labels", wrapped(LABELS), outputs)
         return [found[0]] * len(found)  # the first row's label for all rows
 
@@ -126,7 +125,7 @@ def test_drawn_scores_are_of_the_originals_kind() -> None:
             assert np.concatenate(made).sum(-1) == pytest.approx(total, abs=1e-5)
 
 
-def best(outputs: Sequence[Feeds], name: str) -> set[int]:
+def best(outputs: Sequence[Outputs], name: str) -> set[int]:
     return {int(index) for each in outputs for index in each[name].argmax(-1).ravel()}
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from convkit.metrics.results import compare_results
 from convkit.postprocessing import BoxConstants, CtcConstants, LabelConstants, Postprocessing
+from convkit.processors.result_metrics import compare_results
 from convkit.processors.results import activated, overlap, results
 
 BOXES = Postprocessing(
