@@ -130,7 +130,8 @@ def _to_threshold(
     with np.errstate(divide="ignore"):
         logits = np.log(chances) - np.log1p(-chances)
     wanted = np.log(threshold / (1 - threshold)) if 0 < threshold < 1 else np.inf
-    return np.abs(logits - wanted)
+    distances: np.ndarray = np.abs(logits - wanted)
+    return distances
 
 
 def _names(found: Results) -> str:

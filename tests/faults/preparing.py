@@ -1,5 +1,5 @@
-"""Faults of what precedes and follows a model: the app prepares images, or reads outputs, in another
-way than the original.
+"""Faults of what precedes and follows a model: the app prepares images, or reads outputs, in
+another way than the original.
 """
 
 from pathlib import Path
