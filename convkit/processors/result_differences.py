@@ -97,6 +97,10 @@ class _Comparison:
         """Return how many rows have another result."""
         return sum(not _same(found, wanted) for found, wanted in self._pairs(constants))
 
+    def agrees(self, constants: Constants) -> bool:
+        """Say whether every row has the original's result."""
+        return all(_same(found, wanted) for found, wanted in self._pairs(constants))
+
     def example(self, constants: Constants) -> str:
         """Return the first result that differs, in both forms."""
         for found, wanted in self._pairs(constants):
@@ -109,12 +113,12 @@ class _Comparison:
         None if none do.
         """
         if isinstance(constants, CtcConstants):
-            return constants if not self.differing(constants) else None
+            return constants if self.agrees(constants) else None
         right: Constants | None = constants
         if constants.threshold is not None:
             right = self._with_threshold(constants)
         right = self._with_names(right) if right is not None else None
-        return right if right is not None and not self.differing(right) else None
+        return right if right is not None and self.agrees(right) else None
 
     def _pairs(self, constants: Constants) -> Iterator[tuple[Results, Results]]:
         for sample in self._samples:
@@ -179,7 +183,7 @@ def _comparable(wanted: Results, *, only_first: bool) -> Results:
 
 
 def _matched(found: Results, wanted: Results) -> Iterator[tuple[Result, Result]]:
-    if found and wanted and found[0].box is not None and wanted[0].box is not None:
+    if found and wanted and all(each.box is not None for each in (*found, *wanted)):
         for one, other in paired(found, wanted, by_label=False):
             yield found[one], wanted[other]
         return
