@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from convkit.joined.session import JoinedSession
+    from convkit.processors.results import Results
 
 
 def load(
@@ -230,6 +231,24 @@ class Session:
             raise FeedError(
                 f"resizing images needs Pillow: pip install pillow ({error})"
             ) from error
+
+    def results(self, outputs: "Mapping[str, np.ndarray]") -> "dict[str, list[Results]]":
+        """Return the labels, detections or texts of outputs that this session returned, by output,
+        for each row of the batch.
+
+        They follow from the constants in the contract: `session.results(session(image=photo))`.
+        Raises FeedError if no output declares them, or an output is missing.
+        """
+        from convkit.processors.results import results
+
+        declared = {each.name: each.postprocess for each in self.outputs if each.postprocess}
+        if not declared:
+            raise FeedError("no output has results; declare outputs.N.postprocess in the recipe")
+        needed = [*declared, *(each.scores for each in declared.values() if each.scores)]
+        if missing := [name for name in needed if name not in outputs]:
+            names = ", ".join(map(repr, missing))
+            raise FeedError(f"results need the output {names}: pass all outputs of a call")
+        return {name: results(name, each, outputs) for name, each in declared.items()}
 
     def __repr__(self) -> str:
         lines = [f"convkit.Session({self._path!r})"]

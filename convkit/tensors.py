@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Literal, get_args
 
+from convkit.postprocessing import Postprocessing
 from convkit.preprocessing import Preprocessing
 
 DType = Literal[
@@ -156,7 +157,8 @@ class TensorSpec:
 
     `origin` is the model's own name (a forward argument, an output field), if different. `mask`
     names an input whose zeros mark padding; an output's values there are meaningless.
-    `preprocess` says how an image, sound or text becomes an input.
+    `preprocess` says how an image, sound or text becomes an input, `postprocess` what is made of an
+    output.
     """
 
     name: str
@@ -165,6 +167,7 @@ class TensorSpec:
     origin: str | None = None
     mask: str | None = None
     preprocess: Preprocessing | None = None
+    postprocess: Postprocessing | None = None
 
     def concrete_shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """Return the shape for given axis sizes."""

@@ -16,6 +16,7 @@ PACKAGE = Path(convkit.__file__).parent
 BOTTOM = {
     "codec",
     "tensors",
+    "postprocessing",
     "preprocessing",
     "errors",
     "home",

@@ -1,3 +1,4 @@
+import dataclasses
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ from small_graphs import CONTRACT, HEADER, graph, save, tensor
 import convkit
 from convkit.errors import FeedError, ModelFileError
 from convkit.models.contract_check import CONTRACT_KEY
+from convkit.postprocessing import LabelConstants, Postprocessing
 from convkit.tensors import Axis, Contract
 
 
@@ -173,3 +175,23 @@ def test_without_onnxruntime_the_message_says_what_to_install(tmp_path, monkeypa
 def test_the_module_loads_without_numpy_and_onnxruntime():
     code = "import sys; sys.modules.update(numpy=None, onnxruntime=None); import convkit.session"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_results_follow_from_the_contract(tmp_path):
+    made = Postprocessing(labels=LabelConstants(("cat", "dog")))
+    scores = dataclasses.replace(tensor("y", shape=("n", 2)), postprocess=made)
+    contract = Contract((tensor("x", shape=("n", 2)),), (scores,), (Axis("n", 1, 2, 9),))
+    text = f"{HEADER}g (float[n,2] x) => (float[n,2] y) {{ y = Neg(x) }}"
+    session = convkit.load(save(tmp_path, text, carries=contract))
+    outputs = session(x=np.array([[1, 0], [0, 1]], np.float32))
+    assert [[each.label for each in row] for row in session.results(outputs)["y"]] == [
+        ["dog"],
+        ["cat"],
+    ]
+    with pytest.raises(FeedError, match="results need the output 'y'"):
+        session.results({})
+
+
+def test_results_need_a_declaration(session):
+    with pytest.raises(FeedError, match=r"declare outputs\.N\.postprocess in the recipe"):
+        session.results(session(feeds()))

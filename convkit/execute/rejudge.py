@@ -150,6 +150,7 @@ def _rejudge_verification(
         greedy=old.greedy,
         evaluation=old.evaluation,
         packaged=old.packaged,
+        results=old.results,
     )
     stage = next(stage for stage in record.stages if stage.id == old.stage)
     recipe = recipe.owner_of(target.name)

@@ -93,6 +93,7 @@ def request_for(stage: Stage, recipe: Recipe, places: Places) -> StageRequest:
                 evaluation=_evaluation(recipe, places),
                 joined=joined_originals(recipe, places),
                 prepared=_prepared(recipe, places.file),
+                processed=_processed(recipe, places.file),
             )
         case "join":
             return _join_request(stage, recipe, places)
@@ -285,6 +286,7 @@ def contract_of(recipe: Recipe) -> Contract:
 def _spec(tensor: models.Tensor) -> TensorSpec:
     mask = tensor.mask if isinstance(tensor, models.Output) else None
     given = tensor.preprocess if isinstance(tensor, models.Input) else None
+    made = tensor.postprocess if isinstance(tensor, models.Output) else None
     return TensorSpec(
         tensor.name,
         tensor.dtype,
@@ -292,6 +294,7 @@ def _spec(tensor: models.Tensor) -> TensorSpec:
         tensor.origin,
         mask,
         given.constants() if given is not None else None,
+        made.constants() if made is not None else None,
     )
 
 
@@ -352,6 +355,15 @@ def _prepared(recipe: Recipe, place: Callable[[str], str]) -> dict[str, Prepared
     }
 
 
+def _processed(recipe: Recipe, place: Callable[[str], str]) -> dict[str, Processor]:
+    """Return the original's own postprocessor of each output that has one."""
+    return {
+        tensor.name: _processor(tensor.postprocess.processor, place)
+        for tensor in recipe.outputs
+        if tensor.postprocess is not None
+    }
+
+
 def _processor(source: models.ProcessorSource | None, place: Callable[[str], str]) -> Processor:
     if source is None:
         return Processor()
@@ -378,6 +390,12 @@ def named_files(recipe: Recipe) -> tuple[str, ...]:
         for tensor in recipe.inputs
         if tensor.preprocess is not None
         for file in tensor.preprocess.named_files
+    ]
+    prepared += [
+        file
+        for tensor in recipe.outputs
+        if tensor.postprocess is not None
+        for file in tensor.postprocess.named_files
     ]
     files = [file for target in recipe.targets.values() for file in target.files]
     rows = recipe.evaluate.files if recipe.evaluate is not None else ()

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -35,7 +36,7 @@ class OriginalProcessor:
         if asked.kind == "function":
             assert asked.path is not None
             assert asked.name is not None
-            self._call = _function(Path(asked.path), asked.name, f"{place}.processor.call")
+            self._call = imported(Path(asked.path), asked.name, f"{place}.processor.call")
             self.name = asked.name
             return
         self._processor = _open(self._written(asked, beside), place)
@@ -84,6 +85,32 @@ class OriginalProcessor:
             lambda: self._processor(samples, sampling_rate=rate, return_tensors="np")
         )
 
+    def detections(
+        self, scores: np.ndarray, boxes: np.ndarray, threshold: float
+    ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Return labels, scores and boxes (corners) of each image, as transformers' processor makes
+        them of a detector's `logits` and `pred_boxes`; raises UnfitDataError.
+        """
+        import torch
+
+        made = getattr(self._processor, "post_process_object_detection", None)
+        if made is None:
+            problem = f"{self.name} has no post_process_object_detection"
+            fix = "Write processor: {call: file.py:function} with the original's own steps."
+            raise UnfitDataError(self._place, problem, fix)
+        given = SimpleNamespace(
+            logits=torch.from_numpy(scores.astype(np.float32)),
+            pred_boxes=torch.from_numpy(boxes.astype(np.float32)),
+        )
+        try:
+            found = made(given, threshold=threshold)
+        except Exception as error:
+            problem = f"{self.name} raised {type(error).__name__}: {error}"
+            fix = "Write processor: {call: file.py:function} with the original's own steps."
+            raise UnfitDataError(self._place, problem, fix) from error
+        keys = ("labels", "scores", "boxes")
+        return [tuple(each[key].numpy() for key in keys) for each in found]
+
     def changed(self, settings: Mapping[str, Json]) -> "OriginalProcessor":
         """Return transformers' processor of the same class with other settings."""
         kind = next(key for key in _CLASSES if key in self.settings)
@@ -123,7 +150,7 @@ class OriginalProcessor:
         return found
 
 
-def _function(file: Path, name: str, key: str) -> Callable[..., object]:
+def imported(file: Path, name: str, key: str) -> Callable[..., object]:
     """Import the user's own processor; raises UnfitDataError."""
     try:
         return named_callable(file, name, key)

@@ -10,6 +10,7 @@ from typing import Literal
 
 from convkit.codec import Json
 from convkit.recipe.consistency import Fault, KeyPath, perhaps
+from convkit.recipe.postprocess import NAMES, names_fault
 from convkit.recipe.sources import FILE_KINDS
 
 MOST_SOURCE_BYTES = 1 << 20
@@ -56,6 +57,9 @@ def _named_files(recipe: Json) -> Iterator[tuple[KeyPath, str, Check]]:
     candidates += [(("inputs", i, "sample", "file"), _present) for i in range(count)]
     for i in range(count):
         candidates += _preprocessing_files(recipe, i)
+    outputs = recipe.get("outputs") if isinstance(recipe, dict) else None
+    for i in range(len(outputs) if isinstance(outputs, list) else 0):
+        candidates += _postprocessing_files(recipe, i)
     candidates += _custom_operators(recipe)
     targets = recipe.get("targets") if isinstance(recipe, dict) else None
     names = list(targets) if isinstance(targets, dict) else []
@@ -86,6 +90,15 @@ def _preprocessing_files(recipe: Json, place: int) -> Iterator[tuple[KeyPath, Ch
     files = _value(recipe, (*path, "files"))
     for i in range(len(files) if isinstance(files, list) else 0):
         yield (*path, "files", i), _present
+    yield (*path, "processor", "file"), _present
+    yield (*path, "processor", "call"), factory_fault
+
+
+def _postprocessing_files(recipe: Json, place: int) -> Iterator[tuple[KeyPath, Check]]:
+    path = ("outputs", place, "postprocess")
+    for kind, names in NAMES.items():
+        listed = _value(recipe, (*path, kind, names))
+        yield (*path, kind, "file"), _listed_twice(names) if listed else _names
     yield (*path, "processor", "file"), _present
     yield (*path, "processor", "call"), factory_fault
 
@@ -152,6 +165,14 @@ def _nothing_there(noun: str, dirname: Path, text: str) -> str:
     return (
         f"found no {noun} {text!r} (relative paths start at the recipe's folder, {dirname}){hint}"
     )
+
+
+def _listed_twice(names: str) -> Check:
+    return lambda _dirname, _text: f"write file or {names}, not both"
+
+
+def _names(dirname: Path, text: str) -> str | None:
+    return _present(dirname, text) or names_fault(dirname, text)
 
 
 def _model_folder(dirname: Path, text: str) -> str | None:

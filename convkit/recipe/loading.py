@@ -13,6 +13,7 @@ from convkit.recipe.consistency import KeyPath
 from convkit.recipe.document import Document, Position, key_text, read_document
 from convkit.recipe.files import file_faults
 from convkit.recipe.models import Recipe
+from convkit.recipe.postprocess import with_names
 from convkit.recipe.target_consistency import faults_between_parts
 from convkit.recipe.validation import MOST_PROBLEMS, fault_problems, validation_problems
 
@@ -74,7 +75,7 @@ def parse_recipe(text: str, path: Path) -> LoadedRecipe:
     problems = list(document.problems)
     recipe = None
     try:
-        recipe = Recipe.model_validate(document.content)
+        recipe = Recipe.model_validate(with_names(document.content, path.absolute().parent))
     except ValidationError as error:
         # pydantic runs the checks between parts last, and skips them if any part is wrong, so
         # run them here.

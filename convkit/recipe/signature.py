@@ -14,6 +14,7 @@ from pydantic import (
 
 from convkit.recipe.consistency import Fault, FaultsError, sample_fault
 from convkit.recipe.fields import NPY_PATTERN, NonNegative, Number, RecipeModel, TensorName, Whole
+from convkit.recipe.postprocess import Postprocess
 from convkit.recipe.preprocess import Preprocess, input_faults
 from convkit.tensors import DimensionError, DType, dimension_axes
 
@@ -269,4 +270,9 @@ class Output(Tensor):
             " compared"
         ),
         examples=["attention_mask"],
+    )
+    postprocess: Postprocess | None = Field(
+        None,
+        description="what an app makes of this output; see docs/postprocessing.md",
+        examples=[{"labels": {"names": ["cat", "dog"]}}],
     )

@@ -10,6 +10,7 @@ from convkit.recipe.consistency import Fault, consistency_faults, mapping
 from convkit.recipe.data_axes import data_axes_faults
 from convkit.recipe.evaluate import evaluate_faults
 from convkit.recipe.parts_consistency import parts_faults
+from convkit.recipe.postprocess import postprocess_faults
 from convkit.recipe.preprocess import preprocess_faults
 from convkit.recipe.registry import target_models
 from convkit.recipe.steps import steps_faults
@@ -23,6 +24,7 @@ def faults_between_parts(recipe: Mapping[str, object]) -> list[Fault]:
     faults = [
         *consistency_faults(recipe),
         *preprocess_faults(recipe),
+        *postprocess_faults(recipe),
         *archive_faults(recipe),
         *steps_faults(recipe),
         *data_axes_faults(recipe),

@@ -19,6 +19,7 @@ from convkit.worker.protocol import (
     OmittedCase,
     PrecisionResult,
     ProbeMetrics,
+    ResultMetrics,
     SimulatedCase,
     SizeBranch,
     StageKind,
@@ -115,7 +116,8 @@ class Verification:
     """The verdict on one target under one runtime release. `stage` is the id of the verify stage.
     `greedy` compares generated tokens, `packaged` those that a package's own runtime generates.
     `trials` may explain steps that are off, `branches` sizes that fail, `rows` (the batch axis)
-    what fails with other rows: a record is judged again from them.
+    what fails with other rows, `results` what an app makes of the outputs: a record is judged again
+    from them.
 
     `leading` is the finding shown in the headline; None if there is none, and in older records.
     `evaluation` is the score on the user's rows, `decided_by` what the verdict rests on: tolerance,
@@ -142,6 +144,7 @@ class Verification:
     trials: tuple[StepTrial, ...] = ()
     branches: tuple[SizeBranch, ...] = ()
     rows: str | None = None
+    results: tuple[ResultMetrics, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,6 +16,7 @@ from convkit.metrics.collapse import Spread, measure_spread
 from convkit.metrics.invariance import compare_cases
 from convkit.metrics.row_sets import compare_outputs, largest_output_difference
 from convkit.metrics.tensors import compare, largest_difference
+from convkit.processors.result_metrics import result_metrics
 from convkit.tensors import Contract
 from convkit.worker.context import Context
 from convkit.worker.protocol import (
@@ -26,6 +27,7 @@ from convkit.worker.protocol import (
     OmittedCase,
     ProbeChange,
     ProbeMetrics,
+    ResultMetrics,
     SimulatedCase,
     TensorMetrics,
     UnpaddedMetrics,
@@ -35,7 +37,9 @@ from convkit.worker.sessions import NotServedError, RunFailedError, RuntimeSessi
 
 
 class BuiltModel:
-    """One built model, measured against one reference. `spreads` fills as the ladder runs."""
+    """One built model, measured against one reference. `spreads` and `results` fill as the ladder
+    runs.
+    """
 
     def __init__(
         self,
@@ -53,6 +57,7 @@ class BuiltModel:
         self._context = context
         self._layout = layout
         self.spreads: list[Spread] = []
+        self.results: list[ResultMetrics] = []
 
     def ladder(self, cases: Sequence[CaseRecord]) -> tuple[list[CaseMetrics], list[OmittedCase]]:
         """Run the ladder within the budget; return metrics in the ladder's order, and the omitted
@@ -93,6 +98,7 @@ class BuiltModel:
         expected = self.expected(case.name)
         padding = {name: padding_positions(feeds, specs[name].mask) for name in expected}
         metrics = compare_outputs(self._contract, expected, outputs, padding.get)
+        self.results += result_metrics(self._contract, case.name, expected, outputs)
         unpadded: list[UnpaddedMetrics] = []
         for measured in metrics:
             name, values = measured.output, expected[measured.output]
@@ -125,10 +131,12 @@ class BuiltModel:
     def probes(self, cases: Sequence[CaseRecord]) -> list[ProbeMetrics]:
         """Measure every probe; the base case's outputs, which are small, are kept in memory."""
         bases: dict[str, tuple[Feeds, Feeds | None]] = {}
+        base_errors: dict[str, float | None] = {}
         measured = []
         for done, probe in enumerate(cases):
             if probe.base is None:
                 bases[probe.name] = (self.expected(probe.name), self.outputs(probe.name))
+                base_errors[probe.name] = self._difference(*bases[probe.name])
                 measured += _output_probes(*bases[probe.name])
                 continue
             self._context.progress(f"built model: {probe.name}", done=done / len(cases))
@@ -142,7 +150,7 @@ class BuiltModel:
                     moved_candidate=self._difference(found_base, found),
                     matches_base=self._difference(expected_base, found),
                     matches_probe=self._difference(expected, found_base),
-                    base_error=self._difference(expected_base, found_base),
+                    base_error=base_errors[probe.base],
                     change=probe.change,
                 )
             )

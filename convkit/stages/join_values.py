@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -55,8 +55,8 @@ def _shifted(values: np.ndarray, offset: int) -> np.ndarray:
 
 
 def other_conventions(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
-    """Yield values in another convention: whole numbers that count from elsewhere, and boxes in
-    another format.
+    """Yield values in another convention: whole numbers that count from elsewhere, boxes in another
+    format, and vectors that are to have the norm 1.
     """
     used = [value for value in _used(wiring) if value in kinds]
     for value in used:
@@ -66,6 +66,64 @@ def other_conventions(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
         shape, dtype = kinds[value]
         if isinstance(shape, tuple) and shape[-1:] == (4,) and np.dtype(str(dtype)).kind == "f":
             yield from _boxes(wiring, value)
+    calls = {name for call in calls_of(wiring.flow) for name in call.inputs.values()}
+    for value in used:
+        shape, dtype = kinds[value]
+        if value in calls and isinstance(shape, tuple) and len(shape) > 1 and shape[-1] > 1:
+            yield from _norms(wiring, value) if np.dtype(str(dtype)).kind == "f" else ()
+
+
+def other_factors(
+    wiring: Wiring, values: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]
+) -> Iterator[Change]:
+    """Yield the outputs of each call, multiplied by the factor that brings them nearest to the
+    original's `expected` outputs: a temperature or a scale that is missing, or there twice.
+    """
+    for call in calls_of(wiring.flow):
+        returned = {
+            name: source
+            for name, source in wiring.flow.outputs.items()
+            if source.startswith(f"{call.name}.")
+            and expected[name].dtype.kind == "f"
+            and values[source].shape == expected[name].shape
+        }
+        if not returned:
+            continue
+        found = np.concatenate([values[each].ravel() for each in returned.values()])
+        wanted = np.concatenate([expected[each].ravel() for each in returned])
+        square = float(found.astype(np.float64) @ found)
+        factor = float(wanted.astype(np.float64) @ found) / square if square > 0 else 0.0
+        if factor and np.isfinite(factor):
+            listed = ", ".join(map(repr, returned))
+            yield Change(
+                "C578",
+                wiring.flow,
+                f"part {call.part!r} returns {listed} multiplied by {1 / factor:.4g}",
+                f"Look in part {call.part!r} for a factor, such as a temperature or its logarithm,"
+                f" that is missing or there twice: results must be {factor:.4g} times as large.",
+                corrected=tuple(returned.values()),
+                correction=functools.partial(_multiplied, factor=factor),
+            )
+
+
+def _multiplied(values: np.ndarray, factor: float) -> np.ndarray:
+    return (values * factor).astype(values.dtype)
+
+
+def _norms(wiring: Wiring, value: str) -> Iterator[Change]:
+    yield Change(
+        "C578",
+        wiring.flow,
+        f"{value!r} is not divided by its norm along the last axis, and the next part expects that",
+        f"Divide {value} by its norm along the last axis.",
+        corrected=(value,),
+        correction=_normalized,
+    )
+
+
+def _normalized(values: np.ndarray) -> np.ndarray:
+    norms = np.linalg.norm(values.astype(np.float64), axis=-1, keepdims=True)
+    return (values / np.where(norms == 0.0, 1.0, norms)).astype(values.dtype)
 
 
 def _used(wiring: Wiring) -> list[str]:
@@ -88,7 +146,7 @@ def _offsets(wiring: Wiring, value: str, kinds: Kinds) -> Iterator[Change]:
                 wiring.flow,
                 f"{value!r} is {size} {verb}",
                 f"Let {value} be {size} {'more' if offset > 0 else 'less'} in every call.",
-                corrected=value,
+                corrected=(value,),
                 correction=functools.partial(_shifted, offset=offset),
             )
 
@@ -100,6 +158,6 @@ def _boxes(wiring: Wiring, value: str) -> Iterator[Change]:
             wiring.flow,
             f"{value!r} has boxes as {present}, and {wanted} is expected",
             f"Convert the boxes of {value} to {wanted}.",
-            corrected=value,
+            corrected=(value,),
             correction=functools.partial(_converted, corners=corners, form=form),
         )

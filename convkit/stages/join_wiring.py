@@ -21,7 +21,7 @@ class Change:
     """A corrected flow, what was wrong with the recipe's, and what to write instead.
 
     `skipped` is a call that passes the input `passed_on[0]` on as its output `passed_on[1]`.
-    `corrected` is an input of the whole or a `call.output` that `correction` is applied to.
+    `corrected` are inputs of the whole and `call.output`s that `correction` is applied to.
     """
 
     code: str
@@ -30,7 +30,7 @@ class Change:
     remedy: str
     skipped: str | None = None
     passed_on: tuple[str, str] = ("", "")
-    corrected: str | None = None
+    corrected: tuple[str, ...] = ()
     correction: Callable[[np.ndarray], np.ndarray] = np.asarray
 
 

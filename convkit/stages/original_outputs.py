@@ -92,3 +92,14 @@ def _other_shape(
         {"declared": list(declared), "found": list(found), "sizes": case.sizes},
         Remedy(f"Set the shape of output {output!r} to the model's, in terms of the axes."),
     )
+
+
+def no_influence(name: str) -> Finding:
+    """Return C112 for an input whose values change none of the original's outputs."""
+    return Finding(
+        "C112",
+        f"changing {name!r} changes no output of the original model",
+        Place(tensor=name, case=f"perturbed:{name}"),
+        {"moved_reference": 0.0},
+        Remedy(f"Remove input {name!r} from the recipe, or choose a sample for which it matters."),
+    )

@@ -20,7 +20,7 @@ from convkit.cases.probes import BASE, base_case, build_probes
 from convkit.cases.samples import Draw
 from convkit.cases.sizes import probe_sizes, smallest_sizes
 from convkit.cases.small_cases import legal_inputs
-from convkit.findings.model import Finding, Place, Remedy
+from convkit.findings.model import Finding
 from convkit.metrics.tensors import largest_difference
 from convkit.stages.few_rows import FewRows, few_rows
 from convkit.stages.generation import write_generation
@@ -28,9 +28,15 @@ from convkit.stages.join_agreement import agreement
 from convkit.stages.join_original import JoinedOriginal
 from convkit.stages.original import Original, TorchOriginal, open_original
 from convkit.stages.original_invariance import run_original
-from convkit.stages.original_outputs import count_nan, nan_findings, undeclared_outputs
+from convkit.stages.original_outputs import (
+    count_nan,
+    nan_findings,
+    no_influence,
+    undeclared_outputs,
+)
 from convkit.stages.prepared_inputs import PreparedInputs, tokenizer_constants
 from convkit.stages.processed_original import behind_processors
+from convkit.stages.processed_results import constants_findings
 from convkit.stages.reference_steps import ReferenceSteps
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.protocol import (
@@ -53,8 +59,9 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
     Findings: N103 if the original returns NaN, C112 for an input without influence, C205 and C207
     for outputs that differ from the declared ones, N303 for a random original, N305 for one that
     depends on padding, C501 to C503 for one whose steps give other outputs than one pass, C510 to
-    C517 for one whose joined parts differ from the whole, C520 to C527 for constants that its
-    processor does not have. Raises StageFailedError if the original rejects a case of the ladder.
+    C517 for one whose joined parts differ from the whole, C520 to C527 and C570 to C576 for
+    constants that its own pre- and postprocessors do not have. Raises StageFailedError if the
+    original rejects a case of the ladder.
     """
     context.progress("loading the original model")
     joined = (
@@ -82,6 +89,9 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
     stage.findings += tokenizer_constants(request.contract, original, request.texts)
     budget = Budget(request.budget_seconds)
     records = stage.ladder(cases, omitted, budget, decisions)
+    stage.findings += constants_findings(
+        request.contract, request.processed, own, records, context.output, request.seed
+    )
     records += stage.probes(made_from, omitted)
     half = any(dtype in _HALF for dtype in _dtypes(request))
     if joined is not None:
@@ -316,7 +326,7 @@ class _Reference:
             samples = self._made_from.samples
             # A constant sample says nothing about other values, such as a limit's beyond all data.
             constant = {name for name in samples if samples[name].kind == "constant"}
-            self.findings += map(_no_influence, set(change.tensors) - constant)
+            self.findings += map(no_influence, set(change.tensors) - constant)
         return dataclasses.replace(record, seconds=seconds)
 
     def _run(
@@ -388,13 +398,3 @@ class _Reference:
                     " further"
                 )
         return f"{what}. If the case does not apply to the model, list it under verify.skip"
-
-
-def _no_influence(name: str) -> Finding:
-    return Finding(
-        "C112",
-        f"changing {name!r} changes no output of the original model",
-        Place(tensor=name, case=f"perturbed:{name}"),
-        {"moved_reference": 0.0},
-        Remedy(f"Remove input {name!r} from the recipe, or choose a sample for which it matters."),
-    )

@@ -124,6 +124,7 @@ def verify(
         trials=tuple(looped.trials),
         greedy=tuple(looped.greedy),
         evaluation=_score(request, session, context),
+        results=tuple(verification.results),
     )
     return result, findings
 

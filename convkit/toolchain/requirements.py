@@ -288,7 +288,7 @@ def _operator_packages(recipe: Recipe) -> list[str]:
 
 
 def _preprocessing_packages(recipe: Recipe) -> list[str]:
-    """Return what the processors of a recipe's inputs import."""
+    """Return what the processors of a recipe's inputs and outputs import."""
     names: list[str] = []
     for tensor in recipe.inputs:
         if tensor.preprocess is None:
@@ -296,6 +296,13 @@ def _preprocessing_packages(recipe: Recipe) -> list[str]:
         names += NEEDS["preprocess image"] if tensor.preprocess.image is not None else ()
         if (source := tensor.preprocess.processor) is None or source.call is None:
             names.append("transformers")
+    for output in recipe.outputs:
+        given = output.postprocess
+        if given is not None and given.boxes is not None:
+            names += NEEDS["preprocess image"]
+            names += (
+                [] if given.processor is not None and given.processor.call else ["transformers"]
+            )
     return names
 
 

@@ -20,6 +20,7 @@ from convkit.verdict.padding import padding_findings
 from convkit.verdict.precision_remedy import search_remedy
 from convkit.verdict.probes import probe_findings
 from convkit.verdict.proof import proofs_first, without_guesses
+from convkit.verdict.results import results_findings
 from convkit.verdict.simulated import simulation_findings
 from convkit.verdict.steps import step_findings
 from convkit.worker.protocol import (
@@ -77,6 +78,7 @@ def judge(
         *_completeness_findings(cases, recipe, stage_findings),
         *simulation_findings(recipe, target, measured, override),
         *step_findings(recipe, target, measured, cases, override),
+        *results_findings(recipe, target, measured, override),
         *evaluation_findings(recipe, target, measured.evaluation),
     ]
     findings += branch_findings(reference, cases)
@@ -106,6 +108,7 @@ def judge(
         trials=measured.trials,
         branches=reference.branches,
         rows=reference.layout.rows,
+        results=measured.results,
     )
 
 

@@ -1,4 +1,6 @@
-"""Faults of what precedes a model: the app prepares images in another way than the original."""
+"""Faults of what precedes and follows a model: the app prepares images, or reads outputs, in
+another way than the original.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -69,3 +71,55 @@ def another_interpolation(folder: Path) -> Path:
 def prepared_in_the_graph(folder: Path) -> Path:
     """images of bytes, normalized by the built model"""
     return recipe(folder, fuse=True)
+
+
+READS = """
+def decode(outputs):
+    names = ["ant", "bee", "cow", "dog", "eel"]
+    shares = torch.softmax(torch.from_numpy(outputs["scores"]), -1).numpy()
+    return [(names[best], row[best]) for row, best in zip(shares, shares.argmax(-1))]
+"""
+NAMES = ["ant", "bee", "cow", "dog", "eel"]
+
+
+def reading(folder: Path, **labels: Any) -> Path:
+    """Write a recipe of the model, whose app makes labels of the scores with these constants."""
+    made = {"processor": {"call": "model.py:decode"}, "labels": {"names": NAMES} | labels}
+    scores = {"name": "scores", "dtype": "float32", "shape": ["batch", 5]}
+    return write_recipe(
+        folder,
+        code=LOOKS + READS,
+        axes={"batch": {"min": 1, "typical": 2, "max": 3}},
+        inputs=[{"name": "pixels", "dtype": "float32", "shape": ["batch", 3, 16, 16]}],
+        outputs=[scores | {"postprocess": made}],
+    )
+
+
+@fault(
+    code="C571",
+    place="scores",
+    remedy="in the original's order",
+    repaired=APP,
+    source="yolov5#7749",
+)
+def labels_sorted_by_name(folder: Path) -> Path:
+    """an app whose label file is in another order than the original's"""
+    return reading(folder, names=["ant", "bee", "dog", "cow", "eel"])
+
+
+@fault(
+    code="C574",
+    place="scores",
+    remedy="activation: softmax",
+    repaired=APP,
+    source="ultralytics#13851",
+)
+def sigmoid_in_place_of_softmax(folder: Path) -> Path:
+    """an app that reads one label's scores like those of several"""
+    return reading(folder, activation="sigmoid")
+
+
+@healthy(tempts="an app that sorts labels out of scores")
+def labels_as_the_original_reads_them(folder: Path) -> Path:
+    """scores that become labels as the original's own function makes them"""
+    return reading(folder)

@@ -276,3 +276,34 @@ def test_texts_agree_where_they_are_equal():
     assert (
         compare("y", one, np.array([1, 2, 3])).mismatch == "dtype int64; the original's is string"
     )
+
+
+class TestTheLargestDifference:
+    """The shortcut for floats says what the whole comparison says."""
+
+    @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+    def test_it_is_the_largest_error_of_the_whole_comparison(self, dtype: str) -> None:
+        random = np.random.default_rng(0)
+        one = {"a": random.normal(size=(3, 5)), "b": random.normal(size=40_000)}
+        one = {name: values.astype(dtype) for name, values in one.items()}
+        other = {name: (values + 0.01).astype(dtype) for name, values in one.items()}
+        other["b"][-1] += 1  # in the last block
+        errors = [compare(name, one[name], other[name]).max_abs for name in one]
+        assert largest_difference(one, other) == max(errors) > 0.9
+        assert largest_difference(one, one) == 0.0
+
+    @pytest.mark.parametrize(
+        ("values", "others", "expected"),
+        [
+            ([1.0, np.nan], [1.0, 2.0], math.nan),
+            ([1.0, np.inf], [1.0, 2.0], math.inf),
+            ([1.0, np.inf], [1.5, np.inf], 0.5),
+            ([1.0, 2.0], [1.0, 2.0, 3.0], math.inf),
+            ([], [], 0.0),
+        ],
+    )
+    def test_what_is_not_finite_counts_as_before(
+        self, values: list[float], others: list[float], expected: float
+    ) -> None:
+        found = largest_difference({"a": np.array(values)}, {"a": np.array(others)})
+        assert found == pytest.approx(expected, nan_ok=True)

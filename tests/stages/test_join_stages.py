@@ -129,10 +129,16 @@ def test_one_scaling_too_many_is_named(tmp_path):
 
 
 def test_a_difference_that_no_wiring_explains_is_an_error_too(tmp_path):
-    content = recipe()
-    _, _, [finding] = made(tmp_path, content, whole=whole().replace("2.0", "2.5"))
+    other = whole().replace("y = Mul(", "y = Max(")
+    _, _, [finding] = made(tmp_path, recipe(), whole=other)
     assert finding.code == "C510"
-    assert "'y' differs by 0.2 of its magnitude" in finding.message
+    assert "'y' differs by " in finding.message
+
+
+def test_another_factor_is_named(tmp_path):
+    _, _, [finding] = made(tmp_path, recipe(), whole=whole().replace("2.0", "2.5"))
+    assert finding.code == "C578"
+    assert "part 'head' returns 'y' multiplied by 0.8: 'y' differs by 0.2" in finding.message
 
 
 def test_a_part_that_returns_nan_is_no_agreement(tmp_path):

@@ -297,9 +297,43 @@ def test_the_first_place_where_a_part_s_code_departs_is_named(name, edit, module
     assert finding.evidence["after"] < 1e-3 < finding.evidence["before"]
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        pytest.param(
+            "image_embeds.t() * self.scale.exp()",
+            "image_embeds.t() * self.scale",
+            "part 'similarity' returns 'logits_per_text', 'logits_per_image' multiplied by 0.18",
+            id="the logarithm of the temperature",
+        ),
+        pytest.param(
+            '{"image_embeds": found / found.norm(dim=-1, keepdim=True)}',
+            '{"image_embeds": found}',
+            "'image.image_embeds' is not divided by its norm",
+            id="norm",
+        ),
+        pytest.param(
+            '{"text_embeds": found / found.norm(dim=-1, keepdim=True)}',
+            '{"text_embeds": found}',
+            "'text.text_embeds' is not divided by its norm",
+            id="norm of texts",
+            marks=pytest.mark.thorough,
+        ),
+    ],
+)
+def test_values_of_another_scale_are_named(old, new, told, tmp_path):
+    [finding] = errors_of(tmp_path, tiny("clip"), [("clip.py", old, new)])
+    assert finding.code == "C578"
+    assert told in finding.message
+    assert finding.evidence["after"] < 1e-3 < finding.evidence["before"]
+
+
 def test_a_difference_after_the_last_common_module_is_narrowed_down(tmp_path):
-    edit = ("clip.py", "image_embeds.t() * self.scale.exp()", "image_embeds.t() * self.scale")
+    edit = (
+        "clip.py",
+        "image_embeds.t() * self.scale.exp()",
+        "image_embeds.t() * self.scale.exp() + 0.1",
+    )
     [finding] = errors_of(tmp_path, tiny("clip"), [edit])
     assert finding.code == "C510"
     assert "made in 'similarity', or after 'projection' of part 'text'" in finding.message
-    assert "'logits_per_text': it is scaled by 0.18" in finding.message

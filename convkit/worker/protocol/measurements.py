@@ -149,6 +149,24 @@ class ProbeMetrics:
     change: ProbeChange | None = None  # None in records of older releases
 
 
+@dataclasses.dataclass(frozen=True)
+class ResultMetrics:
+    """What an app makes of an output in one case: `differing` of `rows` get another label, other
+    detections or another text than from the original's outputs.
+
+    `margin` is the largest change of the output `scores`, in its own unit, that any of these needs;
+    `example` describes that row. Infinite if no change of the scores would do.
+    """
+
+    case: str
+    output: str
+    scores: str
+    rows: int
+    differing: int
+    margin: float = 0.0
+    example: str = ""
+
+
 # padding: more padding was added · masked-values: values at masked positions changed · batch: one
 # row was run alone · determinism: the same inputs were run again
 InvarianceCheck = Literal["padding", "masked-values", "batch", "determinism"]

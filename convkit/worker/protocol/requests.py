@@ -16,7 +16,7 @@ from convkit.worker.protocol.model import (
     Sample,
     Source,
 )
-from convkit.worker.protocol.preprocess import PreparedInput
+from convkit.worker.protocol.preprocess import PreparedInput, Processor
 from convkit.worker.protocol.steps import Steps
 
 # The runtime's own options: a frozen dataclass defined in its folder.
@@ -48,7 +48,7 @@ class ReferenceRequest:
     the `quick` ladder, nothing is searched for comparisons. `evaluation`: the original also runs on
     the user's rows. `joined`: the model has several parts. Their originals, joined, must give
     what the `source` gives; without a source, they are the original. `prepared`: inputs that the
-    original's own processor makes of files.
+    original's own processor makes of files; `processed`: its own postprocessor, by output.
     """
 
     source: Source | None
@@ -64,6 +64,7 @@ class ReferenceRequest:
     evaluation: Evaluation | None = None
     joined: JoinedOriginals | None = None
     prepared: dict[str, PreparedInput] = dataclasses.field(default_factory=dict)
+    processed: dict[str, Processor] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,6 +12,7 @@ from convkit.worker.protocol.measurements import (
     InvarianceMetrics,
     ProbeChange,
     ProbeMetrics,
+    ResultMetrics,
     SimulatedCase,
 )
 from convkit.worker.protocol.model import Precision, Sample
@@ -165,7 +166,8 @@ class BuildResult:
 class VerifyResult:
     """Metrics, independent of thresholds. `evidence` states how they were obtained; `simulated`
     accompanies the results of a device. `trials` may explain steps that are off, `greedy` compares
-    generated tokens, `packaged` those that a package's own runtime generates.
+    generated tokens, `packaged` those that a package's own runtime generates, `results` what an
+    app makes of the outputs.
     """
 
     evidence: Literal["device", "simulated"]
@@ -181,6 +183,7 @@ class VerifyResult:
     greedy: tuple[GreedyRow, ...] = ()
     evaluation: EvaluationMetrics | None = None
     packaged: tuple[GreedyRow, ...] = ()
+    results: tuple[ResultMetrics, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,65 @@
+"""Whether the contract's constants say what the original's own postprocessor makes of outputs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from convkit.cases.case import Feeds
+from convkit.cases.files import read_tensors
+from convkit.cases.samples import generator
+from convkit.findings.model import Finding
+from convkit.processors.drawn_outputs import drawn_outputs
+from convkit.processors.original_results import ModelFiles, OriginalResults
+from convkit.processors.result_differences import result_findings
+from convkit.stages.original import Original, TorchOriginal
+from convkit.tensors import Contract, TensorSpec
+from convkit.worker.protocol import CaseRecord, Processor
+
+# Real outputs that are compared, besides drawn ones.
+_MOST_CASES = 4
+
+
+def constants_findings(
+    contract: Contract,
+    processors: Mapping[str, Processor],
+    original: Original,
+    cases: Sequence[CaseRecord],
+    folder: Path,
+    seed: int,
+) -> list[Finding]:
+    """Return where the contract's constants differ from the original's postprocessors, on the
+    original's outputs in the first cases and on drawn ones.
+
+    `folder` has the reference's files. Raises UnfitDataError if a postprocessor cannot be used.
+    """
+    found: list[Finding] = []
+    files = ModelFiles()
+    if isinstance(original, TorchOriginal):
+        config = getattr(original.module, "config", None)
+        files = ModelFiles(config, original.processor, original.tokenizer)
+    for place, spec in enumerate(contract.outputs):
+        if spec.postprocess is None or spec.name not in processors:
+            continue
+        key = f"outputs.{place}.postprocess"
+        postprocessor = OriginalResults(spec, processors[spec.name], files, key)
+        outputs = list(_real_outputs(contract, spec, cases, folder))
+        random = generator(seed, "postprocess", spec.name)
+        drawn = drawn_outputs(spec.name, spec.postprocess, outputs[-1], random) if outputs else ()
+        found += result_findings(
+            spec.name, key, spec.postprocess, postprocessor, [*outputs, *drawn]
+        )
+    return found
+
+
+def _real_outputs(
+    contract: Contract, spec: TensorSpec, cases: Sequence[CaseRecord], folder: Path
+) -> Iterator[Feeds]:
+    """Return the original's outputs in a few cases, without those that have NaN or nothing."""
+    assert spec.postprocess is not None
+    needed = [spec.name, spec.postprocess.scores or spec.name]
+    ladder = [case for case in cases if case.kind == "ladder"]
+    for case in ladder[:_MOST_CASES]:
+        outputs = dict(read_tensors(folder, case.name, "outputs", contract.outputs))
+        if all(outputs[name].size and np.isfinite(outputs[name]).all() for name in needed):
+            yield outputs
