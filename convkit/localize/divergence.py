@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from convkit.localize.edits import BEFORE
-from convkit.localize.graph import Graph, PieceFailedError, Values, module_of, reads
+from convkit.localize.graph import VALUELESS, Graph, PieceFailedError, Values, module_of, reads
 from convkit.localize.growth import error_growth
 from convkit.localize.isolation import spent
 from convkit.localize.matching import (
@@ -36,8 +36,6 @@ _ALIGNED = 1e-2
 # How many values of the original, and of the graph for each, are tried as the place.
 _ORIGINALS, _CANDIDATES = 32, 6
 _PROVEN = 2
-# These use only the shape of their input: its wrong values cause no errors downstream.
-_VALUELESS = ("Shape", "Size")
 # Correlated more than this, the graph's value may be the original's, changed.
 _ALIKE = 0.9
 # Among several faults: values tried as the first; how many must match again below, and surely do.
@@ -267,8 +265,12 @@ class Divergence:
         matched = {match.value for match in known.values()}
         reaches: set[int] = set(matched)
         for operation in reversed(recording.operations):
-            if reaches.intersection(operation.outputs):
-                reaches.update(operation.inputs)
+            vouching = reaches.intersection(operation.outputs)
+            if vouching:
+                whole = not any(recording.is_float(each) for each in vouching)
+                reaches.update(
+                    each for each in operation.inputs if not (whole and recording.is_float(each))
+                )
         final = set(recording.outputs.values())
         return [
             value.index
@@ -355,18 +357,28 @@ class Divergence:
         return found
 
     def _leading(self, known: Mapping[str, Match]) -> set[str]:
-        """Return the known values and all that they are computed from."""
+        """Return the known values and all that they vouch for: what they are computed from, but no
+        numbers that only whole numbers are computed from. The largest of wrong scores may be the
+        right one.
+        """
         leads = set(known)
         for node in reversed(self._graph.nodes):
-            if leads.intersection(node.output) and node.op_type not in _VALUELESS:
-                leads.update(reads(node))
+            vouching = leads.intersection(node.output)
+            if vouching and node.op_type not in VALUELESS:
+                whole = not any(self._is_float(name) for name in vouching)
+                leads.update(n for n in reads(node) if not (whole and self._is_float(n)))
         return leads
+
+    def _is_float(self, name: str) -> bool:
+        """Say whether a value of the graph is known to be a float."""
+        found = self.found.get(name)
+        return found is not None and found.dtype.kind == "f"
 
     def upstream(self, name: str, known: Mapping[str, Match]) -> dict[str, Match]:
         """Return the known values without those that depend on a value."""
         below = {name}
         for node in self._graph.nodes[self._graph.producers.get(name, 0) :]:
-            if below.intersection(node.input) and node.op_type not in _VALUELESS:
+            if below.intersection(node.input) and node.op_type not in VALUELESS:
                 below.update(node.output)
         return {each: match for each, match in known.items() if each not in below}
 

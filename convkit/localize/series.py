@@ -32,10 +32,10 @@ def _merged(causes: list[Cause]) -> list[Cause]:
         alike = (cause.kind, cause.operation, cause.text.partition(" ")[0], _pattern(cause.module))
         alone = cause.operation is None or not re.search(r"\d", cause.module)
         groups.setdefault((place,) if alone else alike, []).append(cause)
-    return [_told_once(group) for group in groups.values()]
+    return [_merged_cause(group) for group in groups.values()]
 
 
-def _told_once(group: list[Cause]) -> Cause:
+def _merged_cause(group: list[Cause]) -> Cause:
     if len(group) == 1:
         return group[0]
     others = list(dict.fromkeys(cause.module for cause in group[1:]))
