@@ -26,6 +26,7 @@ from convkit.localize.matching import (
 )
 from convkit.localize.original import VIEWS, Recording
 from convkit.localize.parting import FLOOR, REMAINS, Parting
+from convkit.localize.vouching import vouched_names, vouched_values
 
 # An error up to this multiple of the effect of changing the inputs' last bit is attributed to
 # arithmetic.
@@ -263,14 +264,7 @@ class Divergence:
         """Return the first values needed by the outputs below which nothing is matched."""
         recording = self._recording
         matched = {match.value for match in known.values()}
-        reaches: set[int] = set(matched)
-        for operation in reversed(recording.operations):
-            vouching = reaches.intersection(operation.outputs)
-            if vouching:
-                whole = not any(recording.is_float(each) for each in vouching)
-                reaches.update(
-                    each for each in operation.inputs if not (whole and recording.is_float(each))
-                )
+        reaches = vouched_values(recording, matched)
         final = set(recording.outputs.values())
         return [
             value.index
@@ -294,7 +288,7 @@ class Divergence:
         producer = self._recording.values[value].producer
         module = self._recording.operations[producer].module if producer is not None else ""
         ranked = []
-        leads = self._leading(known)
+        leads = vouched_names(self._graph, self.found, known)
         for place, name in enumerate(self._names):
             found = self.found.get(name)
             if found is None or name in leads or found.size != expected.size:
@@ -343,7 +337,7 @@ class Divergence:
         values, and those computed from them.
         """
         right = {*known, *self._graph.constants, *self._graph.exotic, *self._feeds}
-        leads = self._leading(known)
+        leads = vouched_names(self._graph, self.found, known)
         found: list[str] = []
         for _ in range(2):
             added: list[str] = []
@@ -355,24 +349,6 @@ class Divergence:
             right.update(added)
             found += added
         return found
-
-    def _leading(self, known: Mapping[str, Match]) -> set[str]:
-        """Return the known values and all that they vouch for: what they are computed from, but no
-        numbers that only whole numbers are computed from. The largest of wrong scores may be the
-        right one.
-        """
-        leads = set(known)
-        for node in reversed(self._graph.nodes):
-            vouching = leads.intersection(node.output)
-            if vouching and node.op_type not in VALUELESS:
-                whole = not any(self._is_float(name) for name in vouching)
-                leads.update(n for n in reads(node) if not (whole and self._is_float(n)))
-        return leads
-
-    def _is_float(self, name: str) -> bool:
-        """Say whether a value of the graph is known to be a float."""
-        found = self.found.get(name)
-        return found is not None and found.dtype.kind == "f"
 
     def upstream(self, name: str, known: Mapping[str, Match]) -> dict[str, Match]:
         """Return the known values without those that depend on a value."""

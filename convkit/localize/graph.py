@@ -94,7 +94,7 @@ class Graph:
         if not wanted:
             return given
         indices = self.closure(wanted, feeds)
-        nodes = [self.nodes[index] for index in indices]
+        nodes = [_without_outputs(self.nodes[index], feeds) for index in indices]
         return {**given, **self._run_nodes(nodes, wanted, feeds)}
 
     def run_replaced(
@@ -292,6 +292,18 @@ def renamed_inputs(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeP
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     _rename_in_place(copy, names)
+    return copy
+
+
+def _without_outputs(node: onnx.NodeProto, fed: Collection[str]) -> onnx.NodeProto:
+    """Return a node that gives results that are fed another name, if it has others as well."""
+    names = {name: f"{name}//unread" for name in node.output if name in fed}
+    if not names:
+        return node
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    for place, name in enumerate(copy.output):
+        copy.output[place] = names.get(name, name)
     return copy
 
 

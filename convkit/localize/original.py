@@ -56,10 +56,6 @@ class Recording:
         """Return an output's values."""
         return self.values[self.outputs[name]].array
 
-    def is_float(self, value: int) -> bool:
-        """Say whether a value holds floating-point numbers."""
-        return self.values[value].array.dtype.kind == "f"
-
     def title(self, value: int) -> str:
         """Return the module and operation that compute a value."""
         producer = self.values[value].producer

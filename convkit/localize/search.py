@@ -12,7 +12,7 @@ from convkit.localize.boundary import Edge, exchanged, with_change_at_edge
 from convkit.localize.counterpart import counterpart
 from convkit.localize.diagnosis import Cause, Diagnosis
 from convkit.localize.divergence import Divergence
-from convkit.localize.edits import pinned
+from convkit.localize.edits import Rewrite, pinned
 from convkit.localize.explanation import WITHIN, Explanation, explain
 from convkit.localize.graph import VALUELESS, Graph, PieceFailedError, Values, label, module_of
 from convkit.localize.isolation import spent
@@ -89,7 +89,8 @@ def localize(
     if unproven is not None and not remaining <= max(_SAME, REMAINS * off):
         # What was corrected within a place was not all that is wrong there.
         count, place = unproven
-        causes[count:], remaining = [place], place.after
+        within_it = [dataclasses.replace(each, kind="unproven") for each in causes[count:]]
+        causes[count:], remaining = [place, *within_it], place.after
     if off > _SAME and (at_edge := with_change_at_edge(tuple(causes[weights:]), edge, off)):
         causes[weights:] = at_edge
         remaining = min(cause.after for cause in at_edge)
@@ -351,7 +352,7 @@ def _explained(
     if rewrite.kind in ("missing", "order", "extra"):
         if rewrite.node in graph.outputs:
             boundary = "output"
-        elif _all_read(graph, read) and not rewrite.text.startswith("its output"):
+        elif _all_read(graph, read) and _is_of_input(rewrite):
             boundary = "input"
     weight = rewrite.node if rewrite.constant is None else rewrite.constant
     if boundary == "input":
@@ -367,6 +368,11 @@ def _explained(
         after=after,
         boundary=boundary,
     )
+
+
+def _is_of_input(rewrite: Rewrite) -> bool:
+    """Say whether a rewrite changes what a node reads, not what it computes."""
+    return rewrite.kind == "extra" or rewrite.text.startswith("its input")
 
 
 def _all_read(graph: Graph, inputs: set[str]) -> bool:
