@@ -99,8 +99,9 @@ def with_change_at_edge(
     if any(cause.kind in _SAYS_MORE and cause.after <= _SAME for cause in causes):
         return None
     explained = any(cause.after <= _SAME and cause.corrected is not None for cause in causes)
-    # A scale for each time step explains whatever scales them: only without another cause.
-    change = changed_outputs(edge, error, fitted=not explained)
+    # A scale for each time step fits whatever scales them, anywhere in the graph.
+    at_output = any(cause.boundary == "output" for cause in causes)
+    change = changed_outputs(edge, error, fitted=at_output or not explained)
     if change is None and (not explained or any(edge.is_near_input(cause) for cause in causes)):
         change = changed_input(edge, error, seconds, fitted=not explained)
     if change is None:
