@@ -22,7 +22,7 @@ from convkit.localize.original import Recording
 from convkit.localize.parting import FLOOR, REMAINS, Parting
 from convkit.localize.quantized_causes import quantized_causes
 from convkit.localize.region import Region, region_of
-from convkit.localize.series import ranked
+from convkit.localize.series import around, ranked
 from convkit.localize.taken import with_taken_branches
 from convkit.localize.weights import WeightDifference, compare_weights, held_by
 from convkit.localize.within import within
@@ -89,8 +89,7 @@ def localize(
     if unproven is not None and not remaining <= max(_SAME, REMAINS * off):
         # What was corrected within a place was not all that is wrong there.
         count, place = unproven
-        within_it = [dataclasses.replace(each, kind="unproven") for each in causes[count:]]
-        causes[count:], remaining = [place, *within_it], place.after
+        causes[count:], remaining = around(place, causes[count:]), place.after
     if off > _SAME and (at_edge := with_change_at_edge(tuple(causes[weights:]), edge, off)):
         causes[weights:] = at_edge
         remaining = min(cause.after for cause in at_edge)

@@ -25,6 +25,11 @@ def ranked(causes: list[Cause], error: float) -> tuple[Cause, ...]:
     return tuple(sorted(merged, key=lambda each: (each.kind == "unproven", -each.share)))
 
 
+def around(place: Cause, within: list[Cause]) -> list[Cause]:
+    """Return a proven place, and what was found within it and does not explain all of it."""
+    return [place, *(dataclasses.replace(each, kind="unproven") for each in within)]
+
+
 def _merged(causes: list[Cause]) -> list[Cause]:
     """Merge equal changes in repeated modules, listing the other places."""
     groups: dict[tuple[object, ...], list[Cause]] = {}
