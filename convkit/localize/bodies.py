@@ -9,12 +9,14 @@ from onnx import numpy_helper
 
 from convkit.localize import numbers, rewrites
 from convkit.localize.edits import Rewrite, copied, replaced
-from convkit.localize.graph import Graph, constants_apart, label
+from convkit.localize.graph import Graph, PieceFailedError, constants_apart, label
 from convkit.localize.region import Region
 
 _WITH_BODIES = ("Loop", "Scan")
-# What is tried within a body. No value inside is known by itself, so nothing that compares or
-# fits single values is among them.
+# Rounds. A changed condition may never end a loop that only its condition ends.
+_LONGEST = 10_000
+# What is tried within a body. No value inside is known by itself, so nothing that compares values
+# is among them.
 _KINDS = (
     *(rewrites.attributes, rewrites.operators, rewrites.operand_order),
     *(numbers.whole_numbers, numbers.fractions, rewrites.wiring),
@@ -28,15 +30,33 @@ def bodies(region: Region) -> Iterator[Rewrite]:
         if node.op_type not in _WITH_BODIES or node.domain:
             continue
         body = next((each.g for each in node.attribute if each.name == "body"), None)
-        if body is None:
+        if body is None or not _ends(region, node, body):
             continue
         inner = _inner(region, index, body)
         for candidates in _KINDS:
             for rewrite in candidates(inner):
-                concerned = inner.graph.nodes[inner.graph.producers[rewrite.node]]
+                place = inner.graph.producers.get(rewrite.node)
+                if place is None:
+                    continue  # a node without a first output
+                concerned = inner.graph.nodes[place]
                 text = f"in its body, {concerned.op_type} {label(concerned)}: {rewrite.text}"
                 graph = inner.whole(rewrite.graph)
                 yield Rewrite(rewrite.kind, node.output[0], text, graph)
+
+
+def _ends(region: Region, node: onnx.NodeProto, body: onnx.GraphProto) -> bool:
+    """Say whether a loop ends whatever its body computes: its rounds are counted, and few."""
+    if any(inner.op_type == "Loop" for inner in body.node):
+        return False
+    if node.op_type == "Scan":
+        return True
+    if not node.input[0]:
+        return False
+    try:
+        rounds = region.graph.run([node.input[0]], region.feeds)[node.input[0]]
+    except PieceFailedError:
+        return False
+    return int(rounds.item()) <= _LONGEST
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,15 +7,17 @@ import warnings
 from collections.abc import Callable
 
 import numpy as np
-import onnx
+import onnx.parser
 import onnx_ir
 import pytest
 import torch
 from onnx import helper
 
+from convkit.localize.bodies import bodies
 from convkit.localize.diagnosis import Diagnosis
 from convkit.localize.graph import make_graph
 from convkit.localize.recording import record
+from convkit.localize.region import Region
 from convkit.localize.search import localize
 
 
@@ -191,3 +193,19 @@ def test_a_step_at_one_of_two_readers_is_no_change_of_the_input() -> None:
     (cause,) = diagnosis.causes
     assert "Transpose /Transpose should not be there" in cause.text
     assert cause.boundary is None  # fed otherwise, the other reader would be wrong
+
+
+@pytest.mark.parametrize(("rounds", "tried"), [(3, True), (2**62, False)])
+def test_a_loop_that_only_its_condition_ends_is_left_alone(rounds: int, *, tried: bool) -> None:
+    text = """
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[4] x) => (float[4] y) <int64 rounds = {1}, bool go = {1}> {
+      y = Loop (rounds, go, x) <body = b (int64 i, bool on, float[4] h) => (bool more, float[4] n)
+        { n = Relu (h)  more = Identity (on) }>
+    }
+    """
+    graph = make_graph(onnx_ir.from_proto(onnx.parser.parse_model(text)))
+    graph = graph.with_nodes(graph.nodes, {"rounds": np.array(rounds)})
+    x = np.linspace(-1, 1, 4, dtype=np.float32)
+    place = Region(graph, "y", {"x": x}, np.tanh(x), (), {}, ("x",), {})
+    assert any("should be Tanh" in each.text for each in bodies(place)) is tried
