@@ -11,12 +11,11 @@ from convkit.localize.diagnosis import Kind
 from convkit.localize.edits import BEFORE, Rewrite
 from convkit.localize.graph import Graph, PieceFailedError, label
 from convkit.localize.matching import relative_error
+from convkit.localize.parting import EQUAL
 from convkit.localize.region import Region
 
 # Takes a value's name, the name to compute and a prefix for intermediate names.
 Build = Callable[[str, str, str], tuple[list[onnx.NodeProto], dict[str, np.ndarray]]]
-# Within this many parts of the rms, the graph computes the named function.
-_SAME = 1e-5
 
 
 def _single(operator: str, **attributes: object) -> Build:
@@ -165,7 +164,7 @@ def _equals(region: Region, given: str, function: str, values: np.ndarray) -> bo
     target = "//activation"
     nodes, constants = FUNCTIONS[function](given, target, target)
     found = _computed(region.graph.with_nodes(nodes, constants), target, region)
-    return found is not None and relative_error(found, values) <= _SAME
+    return found is not None and relative_error(found, values) <= EQUAL
 
 
 def _computed(graph: Graph, target: str, region: Region) -> np.ndarray | None:

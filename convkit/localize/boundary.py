@@ -15,11 +15,11 @@ from convkit.localize.assignment import exchanged_inputs, exchanged_outputs
 from convkit.localize.changes import explains
 from convkit.localize.diagnosis import Cause
 from convkit.localize.fitting import fitted_input
-from convkit.localize.graph import Graph, PieceFailedError, Values, label
+from convkit.localize.graph import VALUELESS, Graph, PieceFailedError, Values, label
 from convkit.localize.input_changes import INPUT_CHANGES
 from convkit.localize.matching import is_flat, relative_error, worst_output_error
 from convkit.localize.original import Recording
-from convkit.localize.output_changes import OUTPUT_CHANGES
+from convkit.localize.output_changes import FITTED, OUTPUT_CHANGES
 from convkit.localize.parting import FLOOR
 
 _SAME = 10 * FLOOR
@@ -29,7 +29,6 @@ _SAYS_MORE = ("weight", "exchanged", "checkpoint", "attribute", "operator", "con
 _SECONDS = 20.0
 # Nodes from an input on: what is found wrong beyond them is no change of the input.
 _NEAR = 8
-_OF_SIZES = ("Shape", "Size")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +71,7 @@ class Edge:
         pending = [name]
         while pending:
             for index in self.graph.readers.get(pending.pop(), []):
-                if index not in reached and self.graph.nodes[index].op_type not in _OF_SIZES:
+                if index not in reached and self.graph.nodes[index].op_type not in VALUELESS:
                     reached.add(index)
                     pending += self.graph.nodes[index].output
         return reached
@@ -100,7 +99,9 @@ def with_change_at_edge(
     if any(cause.kind in _SAYS_MORE and cause.after <= _SAME for cause in causes):
         return None
     explained = any(cause.after <= _SAME and cause.corrected is not None for cause in causes)
-    change = changed_outputs(edge, error)
+    # A scale for each time step fits whatever scales them, anywhere in the graph.
+    at_output = any(cause.boundary == "output" for cause in causes)
+    change = changed_outputs(edge, error, fitted=at_output or not explained)
     if change is None and (not explained or any(edge.is_near_input(cause) for cause in causes)):
         change = changed_input(edge, error, seconds, fitted=not explained)
     if change is None:
@@ -207,8 +208,11 @@ def _input_cause(
     )
 
 
-def changed_outputs(edge: Edge, before: float) -> Cause | None:
-    """Return how outputs differ from the original's as whole tensors, if all that differ do so."""
+def changed_outputs(edge: Edge, before: float, *, fitted: bool = True) -> Cause | None:
+    """Return how outputs differ from the original's as whole tensors, if all that differ do so.
+
+    Unless `fitted` is False, a number for each slice along an axis may be fitted.
+    """
     found = edge.outputs(edge.feeds)
     if found is None:
         return None
@@ -218,7 +222,7 @@ def changed_outputs(edge: Edge, before: float) -> Cause | None:
     for name, values in expected.items():
         if name in found and relative_error(found[name], values) <= _SAME:
             continue
-        best = _change_of(name, found, expected)
+        best = _change_of(name, found, expected, fitted=fitted)
         if best is None:
             return None
         texts[name], error = best
@@ -237,20 +241,24 @@ def changed_outputs(edge: Edge, before: float) -> Cause | None:
     )
 
 
-def _change_of(name: str, found: Values, expected: Values) -> tuple[str, float] | None:
+def _change_of(
+    name: str, found: Values, expected: Values, *, fitted: bool
+) -> tuple[str, float] | None:
     """Return how an output is derived from its own original or from another output's."""
     if name not in found:
         return None
     for other in (name, *(each for each in expected if each != name)):
         own = relative_error(found[name], expected[name])
-        if (best := _explained(found[name], expected[other], own)) is not None:
+        if (best := _explained(found[name], expected[other], own, fitted=fitted)) is not None:
             text, error = best
             whose = "the original's" if other == name else f"the original's {other!r}"
             return f"output {name!r} is {whose} {text}".rstrip(), error
     return None
 
 
-def _explained(found: np.ndarray, expected: np.ndarray, before: float) -> tuple[str, float] | None:
+def _explained(
+    found: np.ndarray, expected: np.ndarray, before: float, *, fitted: bool
+) -> tuple[str, float] | None:
     """Return how an output is derived from one of the original's, and the remaining error."""
     if found.dtype.kind not in "fiub" or expected.dtype.kind not in "fiub":
         return None
@@ -260,8 +268,8 @@ def _explained(found: np.ndarray, expected: np.ndarray, before: float) -> tuple[
         return None  # a constant is anything, scaled
     own, other = found.astype(np.float64), expected.astype(np.float64)
     with np.errstate(all="ignore"):
-        for row in OUTPUT_CHANGES.values():
-            for change in row(own, other):
+        for kind, row in OUTPUT_CHANGES.items():
+            for change in row(own, other) if fitted or kind not in FITTED else ():
                 if is_flat(change.target) or not np.isfinite(change.target).any():
                     continue
                 error = relative_error(change.corrected, change.target)

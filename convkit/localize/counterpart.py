@@ -2,13 +2,12 @@
 
 import numpy as np
 
-from convkit.localize.edits import Rewrite
+from convkit.localize.edits import INSERTED, Rewrite
 from convkit.localize.graph import PieceFailedError
 from convkit.localize.matching import is_flat, layout_of
 from convkit.localize.original import Operation, Recording
+from convkit.localize.parting import EQUAL
 from convkit.localize.region import Region
-
-_SAME = 1e-5
 
 
 def counterpart(recording: Recording, region: Region, rewrite: Rewrite) -> Operation | None:
@@ -16,10 +15,27 @@ def counterpart(recording: Recording, region: Region, rewrite: Rewrite) -> Opera
 
     A place may span many operations, of which a fault concerns one.
     """
-    if rewrite.node == region.target or rewrite.node not in rewrite.graph.producers:
+    added = [
+        name
+        for name in rewrite.graph.producers
+        if name.endswith(INSERTED) and name not in region.graph.producers
+    ]
+    # What lacks a step is the value that a node reads, not what the node makes of it.
+    for name in (*added, rewrite.node):
+        operation = _operation_of(recording, region, rewrite, name)
+        if operation is not None:
+            return operation
+    return None
+
+
+def _operation_of(
+    recording: Recording, region: Region, rewrite: Rewrite, name: str
+) -> Operation | None:
+    """Return the operation that computes what a value is in the rewritten graph."""
+    if name == region.target or name not in rewrite.graph.producers:
         return None
     try:
-        found = rewrite.graph.run([rewrite.node], region.feeds)[rewrite.node]
+        found = rewrite.graph.run([name], region.feeds)[name]
     except (PieceFailedError, KeyError):
         return None
     if found.dtype.kind not in "fiub" or found.size < 2 or is_flat(found):
@@ -27,7 +43,7 @@ def counterpart(recording: Recording, region: Region, rewrite: Rewrite) -> Opera
     for operation in region.operations:
         for index in operation.outputs:
             own = recording.values[index].array
-            if _alike(own, found) and layout_of(own, found, _SAME) is not None:
+            if _alike(own, found) and layout_of(own, found, EQUAL) is not None:
                 return operation
     return None
 

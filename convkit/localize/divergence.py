@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from convkit.localize.edits import BEFORE
-from convkit.localize.graph import Graph, PieceFailedError, Values, module_of, reads
+from convkit.localize.graph import VALUELESS, Graph, PieceFailedError, Values, module_of, reads
 from convkit.localize.growth import error_growth
 from convkit.localize.isolation import spent
 from convkit.localize.matching import (
@@ -26,6 +26,7 @@ from convkit.localize.matching import (
 )
 from convkit.localize.original import VIEWS, Recording
 from convkit.localize.parting import FLOOR, REMAINS, Parting
+from convkit.localize.vouching import vouched_names, vouched_values
 
 # An error up to this multiple of the effect of changing the inputs' last bit is attributed to
 # arithmetic.
@@ -36,8 +37,6 @@ _ALIGNED = 1e-2
 # How many values of the original, and of the graph for each, are tried as the place.
 _ORIGINALS, _CANDIDATES = 32, 6
 _PROVEN = 2
-# These use only the shape of their input: its wrong values cause no errors downstream.
-_VALUELESS = ("Shape", "Size")
 # Correlated more than this, the graph's value may be the original's, changed.
 _ALIKE = 0.9
 # Among several faults: values tried as the first; how many must match again below, and surely do.
@@ -265,10 +264,7 @@ class Divergence:
         """Return the first values needed by the outputs below which nothing is matched."""
         recording = self._recording
         matched = {match.value for match in known.values()}
-        reaches: set[int] = set(matched)
-        for operation in reversed(recording.operations):
-            if reaches.intersection(operation.outputs):
-                reaches.update(operation.inputs)
+        reaches = vouched_values(recording, matched)
         final = set(recording.outputs.values())
         return [
             value.index
@@ -292,7 +288,7 @@ class Divergence:
         producer = self._recording.values[value].producer
         module = self._recording.operations[producer].module if producer is not None else ""
         ranked = []
-        leads = self._leading(known)
+        leads = vouched_names(self._graph, self.found, known)
         for place, name in enumerate(self._names):
             found = self.found.get(name)
             if found is None or name in leads or found.size != expected.size:
@@ -341,7 +337,7 @@ class Divergence:
         values, and those computed from them.
         """
         right = {*known, *self._graph.constants, *self._graph.exotic, *self._feeds}
-        leads = self._leading(known)
+        leads = vouched_names(self._graph, self.found, known)
         found: list[str] = []
         for _ in range(2):
             added: list[str] = []
@@ -354,19 +350,11 @@ class Divergence:
             found += added
         return found
 
-    def _leading(self, known: Mapping[str, Match]) -> set[str]:
-        """Return the known values and all that they are computed from."""
-        leads = set(known)
-        for node in reversed(self._graph.nodes):
-            if leads.intersection(node.output) and node.op_type not in _VALUELESS:
-                leads.update(reads(node))
-        return leads
-
     def upstream(self, name: str, known: Mapping[str, Match]) -> dict[str, Match]:
         """Return the known values without those that depend on a value."""
         below = {name}
         for node in self._graph.nodes[self._graph.producers.get(name, 0) :]:
-            if below.intersection(node.input) and node.op_type not in _VALUELESS:
+            if below.intersection(node.input) and node.op_type not in VALUELESS:
                 below.update(node.output)
         return {each: match for each, match in known.items() if each not in below}
 

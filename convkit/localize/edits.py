@@ -16,6 +16,8 @@ Build = Callable[[str, str], tuple[list[onnx.NodeProto], dict[str, np.ndarray]]]
 
 # Ends the name of a value that a correction replaced: nothing needs it any more.
 BEFORE = "//before"
+# Ends the name of a value that new nodes compute between a value and one of its readers.
+INSERTED = "//inserted"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,12 +61,12 @@ def rewired(graph: Graph, edge: Edge, value: str) -> Graph:
     index = graph.producers[edge.reader]
     node = copied(graph.nodes[index])
     node.input[edge.place] = value
-    return _sorted(replaced(graph, index, node))
+    return in_order(replaced(graph, index, node))
 
 
 def inserted(graph: Graph, edge: Edge, build: Build) -> Graph:
     """Return the graph with new nodes inserted between a value and one of its readers."""
-    name = f"{edge.value}//inserted"
+    name = f"{edge.value}{INSERTED}"
     nodes, constants = build(edge.value, name)
     index = graph.producers[edge.reader]
     node = copied(graph.nodes[index])
@@ -108,7 +110,7 @@ def with_constants(graph: Graph, constants: Mapping[str, np.ndarray]) -> Graph:
     return graph.with_nodes(graph.nodes, constants)
 
 
-def _sorted(graph: Graph) -> Graph:
+def in_order(graph: Graph) -> Graph:
     """Sort nodes topologically; unchanged if there is no such order."""
     from convkit.localize.graph import reads
 

@@ -10,10 +10,12 @@ from collections.abc import Callable, Collection, Iterator
 
 from convkit.localize import insertions, numbers, rewrites
 from convkit.localize.activations import activations
+from convkit.localize.bodies import bodies
 from convkit.localize.edits import Rewrite
 from convkit.localize.isolation import Report, spent, survived
 from convkit.localize.left_out import left_out
 from convkit.localize.masking import masks
+from convkit.localize.moved import moved
 from convkit.localize.normalizing import normalizations
 from convkit.localize.own_arguments import own_arguments
 from convkit.localize.parting import FLOOR
@@ -21,6 +23,7 @@ from convkit.localize.reductions import reductions
 from convkit.localize.region import Region
 from convkit.localize.reordered import other_values, reordered
 from convkit.localize.rotary import rotary
+from convkit.localize.steps import exchanged_steps, exchanged_values
 
 Candidates = Callable[[Region], Iterator[Rewrite]]
 
@@ -36,9 +39,13 @@ CANDIDATES: dict[str, Candidates] = {
     "wiring": rewrites.wiring,
     "operands": rewrites.operand_order,
     "operators": rewrites.operators,
+    "exchanged values": exchanged_values,
+    "exchanged steps": exchanged_steps,
     "whole numbers": numbers.whole_numbers,
     "fractions": numbers.fractions,
+    "bodies": bodies,
     "masks": masks,
+    "moved": moved,
     "reductions": reductions,
     "normalizations": normalizations,
     "at end": insertions.at_end,
@@ -49,7 +56,10 @@ CANDIDATES: dict[str, Candidates] = {
 }
 # Those that are tried at each value within a place. What connects other values is left out: values
 # of one shape are paired by likeness there, and connecting another would explain a wrong pair.
-_CONNECTING = ("weights", "wiring", "operands", "other values", "inside")
+_CONNECTING = (
+    *("weights", "wiring", "operands", "exchanged values", "exchanged steps", "other values"),
+    "inside",
+)
 WITHIN = tuple(kind for kind in CANDIDATES if kind not in _CONNECTING)
 # The share of the error that may remain.
 _REMAINS = 0.01

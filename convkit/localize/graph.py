@@ -24,6 +24,9 @@ _NATIVE = {"FLOAT", "DOUBLE", "FLOAT16", "BOOL"} | {
     f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)
 }
 
+# They read only the shape of a value.
+VALUELESS = ("Shape", "Size")
+
 
 class PieceFailedError(Exception):
     """onnxruntime refused a part of the graph, or failed to run it; the message is its own."""
@@ -91,7 +94,7 @@ class Graph:
         if not wanted:
             return given
         indices = self.closure(wanted, feeds)
-        nodes = [self.nodes[index] for index in indices]
+        nodes = [_without_outputs(self.nodes[index], feeds) for index in indices]
         return {**given, **self._run_nodes(nodes, wanted, feeds)}
 
     def run_replaced(
@@ -238,9 +241,22 @@ def _without_identities(model: onnx_ir.Model) -> onnx_ir.Model:
         IdentityEliminationPass()(plain)
     except ValueError:
         return model  # a branch's output that is a value of the graph around it
+    _return_own_values(plain.graph)
     # If two outputs are the same value, the pass gives both the name of one of them.
     names = [value.name for value in model.graph.outputs]
     return plain if [value.name for value in plain.graph.outputs] == names else model
+
+
+def _return_own_values(graph: onnx_ir.Graph) -> None:
+    """Let every body compute what it returns: onnxruntime refuses values of the graph around it."""
+    for body in graph.subgraphs():
+        own = {*body.inputs, *body.initializers.values()}
+        own |= {value for node in body for value in node.outputs}
+        for place, value in enumerate(body.outputs):
+            if value not in own:
+                copy = onnx_ir.node("Identity", [value])
+                body.append(copy)
+                body.outputs[place] = copy.outputs[0]
 
 
 def _constant(node: onnx.NodeProto) -> np.ndarray | None:
@@ -276,6 +292,18 @@ def renamed_inputs(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeP
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     _rename_in_place(copy, names)
+    return copy
+
+
+def _without_outputs(node: onnx.NodeProto, fed: Collection[str]) -> onnx.NodeProto:
+    """Return a node that gives results that are fed another name, if it has others as well."""
+    names = {name: f"{name}//unread" for name in node.output if name in fed}
+    if not names:
+        return node
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    for place, name in enumerate(copy.output):
+        copy.output[place] = names.get(name, name)
     return copy
 
 

@@ -120,8 +120,8 @@ def _bounds(region: Region) -> Iterator[tuple[str, Build]]:
 
 def _fitted(region: Region) -> Iterator[tuple[str, Build]]:
     """Scale and shift by the numbers that fit best, for all elements alike."""
-    found, expected = region.computed(region.graph), region.expected
-    if found is None or found.shape != expected.shape or expected.size < _VALUES_PER_NUMBER:
+    found, expected = region.found("fi"), region.expected
+    if found is None or expected.size < _VALUES_PER_NUMBER:
         return
     dtype = expected.dtype
     if dtype.kind == "i":
@@ -139,11 +139,16 @@ def _fitted(region: Region) -> Iterator[tuple[str, Build]]:
 
 def _as_size(region: Region, step: int) -> str:
     """Name the first input's axis of that size, which no batch and no single step explains."""
-    for name in region.graph.inputs if step > 1 else ():
-        for axis, size in enumerate(region.feeds[name].shape if name in region.feeds else ()):
+    for name in _fed(region) if step > 1 else ():
+        for axis, size in enumerate(region.feeds[name].shape):
             if axis and size == step:
                 return f", the size of axis {axis} of {name}"
     return ""
+
+
+def _fed(region: Region) -> list[str]:
+    """Return the graph's inputs whose values are known at the place."""
+    return [name for name in region.graph.inputs if name in region.feeds]
 
 
 def _operands(region: Region, dtype: np.dtype) -> Iterator[tuple[str, Build]]:
@@ -174,8 +179,10 @@ def _changes(
     region: Region, shape: tuple[int, ...], dtype: np.dtype
 ) -> Iterator[tuple[str, Build]]:
     if dtype.kind == "i":
-        for step in (1, -1, 2, -2):
-            yield f"an offset of {step:+d}", _with("Add", np.array(step, dtype))
+        sizes = {size for name in _fed(region) for size in region.feeds[name].shape[1:]}
+        for step in dict.fromkeys((1, -1, 2, -2, *sorted(sizes), *(-size for size in sizes))):
+            text = f"an offset of {step:+d}{_as_size(region, abs(step))}"
+            yield text, _with("Add", np.array(step, dtype))
     if dtype.kind == "f":
         yield from _functions(len(shape))
         yield from _numbers(region, dtype, shape)

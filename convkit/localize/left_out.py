@@ -7,9 +7,9 @@ import numpy as np
 from convkit.localize.edits import Rewrite, holding, inserted, pinned
 from convkit.localize.matching import is_flat, layout_of, likeliest_layout
 from convkit.localize.original import VIEWS, Operation
+from convkit.localize.parting import EQUAL
 from convkit.localize.region import Region
 
-_SAME = 1e-5
 # More steps are a part of the model, not something that was left out.
 _MOST, _SHOWN = 12, 5
 
@@ -26,7 +26,7 @@ def left_out(region: Region) -> Iterator[Rewrite]:
             given = region.feeds[edge.value]
             values = likeliest_layout(array, given).apply(array).astype(given.dtype)
             graph = inserted(region.graph, edge, holding(values))
-            text = f"its input {edge.value} lacks {_told(steps)}"
+            text = f"its input {edge.value} lacks {_listed(steps)}"
             yield Rewrite("missing", edge.reader, text, graph)
 
 
@@ -38,9 +38,9 @@ def _at_end(region: Region) -> Iterator[Rewrite]:
     known = {number: region.feeds[name] for name, number in region.numbers.items()}
     for number, array in {**region.inner, **known}.items():
         steps = _between(region, number, target)
-        if steps and array.size == found.size and layout_of(array, found, _SAME) is not None:
+        if steps and array.size == found.size and layout_of(array, found, EQUAL) is not None:
             graph = pinned(region.graph, region.target, region.expected)
-            yield Rewrite("missing", region.target, f"its output lacks {_told(steps)}", graph)
+            yield Rewrite("missing", region.target, f"its output lacks {_listed(steps)}", graph)
 
 
 def _between(region: Region, start: int | None, end: int) -> list[Operation]:
@@ -63,7 +63,7 @@ def _between(region: Region, start: int | None, end: int) -> list[Operation]:
     return steps if start in needed and len(steps) <= _MOST else []
 
 
-def _told(steps: list[Operation]) -> str:
+def _listed(steps: list[Operation]) -> str:
     kinds = [each.kind.strip("_") + _number(each) for each in steps]
     shown = ", ".join(kinds[:_SHOWN]) + (", ..." if len(kinds) > _SHOWN else "")
     line = next((each.source for each in reversed(steps) if each.source), None)

@@ -7,30 +7,32 @@ import numpy as np
 from convkit.localize.diagnosis import Kind
 from convkit.localize.edits import Rewrite, pinned
 from convkit.localize.matching import relative_error
+from convkit.localize.parting import EQUAL
 from convkit.localize.region import Region
 
 # What a mask writes or adds is at most this; -1e4 is the smallest in use.
 _HIDDEN = -1e3
-_SAME = 1e-5
 
 
 def masks(region: Region) -> Iterator[Rewrite]:
     """Hide what the original hides, if a value is right everywhere else."""
-    found, expected = region.computed(region.graph), region.expected
-    if found is None or found.shape != expected.shape or found.ndim < 2:
+    found, expected = region.found(), region.expected
+    if found is None or found.ndim < 2:
         return
     own, should = _hidden(found), _hidden(expected)
     if own is None or should is None or np.array_equal(own, should):
         return
     both = ~(own | should)
     # Where one side hides and the other does not, values say nothing.
-    if both.any() and not relative_error(found[both], expected[both]) <= _SAME:
+    if both.any() and not relative_error(found[both], expected[both]) <= EQUAL:
         return
     parts: list[str] = []
     if (open_ := should & ~own).any():
-        parts.append(f"does not hide {_told(open_, own, region)}, which the original hides")
+        parts.append(f"does not hide {_described(open_, own, region)}, which the original hides")
     if (closed := own & ~should).any():
-        parts.append(f"hides {_told(closed, should, region)}, which the original does not hide")
+        parts.append(
+            f"hides {_described(closed, should, region)}, which the original does not hide"
+        )
     kind: Kind = "missing" if open_.any() else "extra"
     graph = pinned(region.graph, region.target, expected)
     yield Rewrite(kind, region.target, f"the mask {' and '.join(parts)}", graph)
@@ -43,7 +45,7 @@ def _hidden(values: np.ndarray) -> np.ndarray | None:
     return np.asarray(values <= _HIDDEN)
 
 
-def _told(places: np.ndarray, besides: np.ndarray, region: Region) -> str:
+def _described(places: np.ndarray, besides: np.ndarray, region: Region) -> str:
     """Describe masked elements: those that a known mask has beside those that are masked anyway."""
     rows, columns = places.shape[-2:]
     ahead = np.arange(columns) - np.arange(rows)[:, None] - (columns - rows)

@@ -8,18 +8,19 @@ import numpy as np
 from convkit.localize.diagnosis import Kind
 from convkit.localize.edits import Rewrite, pinned
 from convkit.localize.matching import is_flat, relative_error
+from convkit.localize.parting import EQUAL
 from convkit.localize.region import Region
 
-_SAME = 1e-5
 _EPSILONS = (0.0, 1e-5, 1e-6, 1e-12, 1e-3, 1e-8)
 # With fewer for each number that is fitted, anything fits.
 _VALUES_PER_NUMBER = 4
+_GROUPS_PER_NUMBER = 2
 
 
 def normalizations(region: Region) -> Iterator[Rewrite]:
     """Normalize a known value as the original does, if one of the common ways gives its result."""
-    found, expected = region.computed(region.graph), region.expected
-    if found is None or found.shape != expected.shape or expected.dtype != np.float32:
+    found, expected = region.found(), region.expected
+    if found is None or expected.dtype != np.float32:
         return
     for name, given in region.feeds.items():
         if given.shape != expected.shape or given.dtype != np.float32 or is_flat(given):
@@ -35,7 +36,7 @@ def normalizations(region: Region) -> Iterator[Rewrite]:
             else f"it computes {own} of {name} and should compute {should}"
         )
         graph = pinned(region.graph, region.target, expected)
-        kind: Kind = "missing" if relative_error(found, given) <= _SAME else "operator"
+        kind: Kind = "missing" if relative_error(found, given) <= EQUAL else "operator"
         yield Rewrite(kind, region.target, text, graph)
 
 
@@ -45,15 +46,15 @@ def _way(given: np.ndarray, made: np.ndarray, region: Region) -> str | None:
     """
     epsilons = dict.fromkeys([*(e for e in region.scalars() if 0 < e < 1), *_EPSILONS])
     ways = [
-        (f"{text} over {_shown(axes)}", values)
+        (f"{text} over {_shown(axes)}", values, axes)
         for axes, epsilon in itertools.product(_axes(given.ndim), epsilons)
         for text, values in _ways(given.astype(np.float64), axes, epsilon)
         if np.isfinite(values).all()
     ]
     wide = made.astype(np.float64)
     return next(
-        (text for text, values in ways if relative_error(values, wide) <= _SAME),
-        next((text for text, values in ways if _is_scaled(values, wide)), None),
+        (text for text, values, _ in ways if relative_error(values, wide) <= EQUAL),
+        next((text for text, values, axes in ways if _is_scaled(values, wide, axes)), None),
     )
 
 
@@ -78,6 +79,9 @@ def _ways(
     with np.errstate(all="ignore"):
         yield "a layer norm", centered / np.sqrt(spread / count + epsilon)
         yield "an RMS norm", wide / np.sqrt(square / count + epsilon)
+        if epsilon:
+            outside = "an RMS norm with its epsilon outside the square root"
+            yield outside, wide / (np.sqrt(square / count) + epsilon)
         if not epsilon:
             yield "an L2 normalization", wide / np.sqrt(square)
             yield "an L1 normalization", wide / np.abs(wide).sum(axes, keepdims=True)
@@ -87,9 +91,14 @@ def _ways(
         yield "standard scores (with n)", centered / (np.sqrt(spread / count) + epsilon)
 
 
-def _is_scaled(values: np.ndarray, made: np.ndarray) -> bool:
-    """Say whether values, with a gain and a shift for each feature, are those made."""
+def _is_scaled(values: np.ndarray, made: np.ndarray, axes: tuple[int, ...]) -> bool:
+    """Say whether values normalized over `axes`, with a gain and a shift for each feature, are
+    those made.
+    """
     for axis in {1, values.ndim - 1}:
+        groups = np.prod([values.shape[each] for each in range(values.ndim) if each not in axes])
+        if axis not in axes and groups < _GROUPS_PER_NUMBER * values.shape[axis]:
+            continue  # a gain for each group makes any normalization any other
         others = tuple(each for each in range(values.ndim) if each != axis)
         if values.size < _VALUES_PER_NUMBER * values.shape[axis]:
             continue
@@ -97,7 +106,7 @@ def _is_scaled(values: np.ndarray, made: np.ndarray) -> bool:
         centered = values - middle
         power = (centered * centered).sum(others, keepdims=True)
         gain = (centered * made).sum(others, keepdims=True) / np.where(power > 0, power, 1)
-        if relative_error(centered * gain + mean, made) <= _SAME:
+        if relative_error(centered * gain + mean, made) <= EQUAL:
             return True
     return False
 

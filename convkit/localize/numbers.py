@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 
 from convkit.localize.edits import Rewrite, with_constants
-from convkit.localize.graph import Graph
+from convkit.localize.graph import Graph, reads
 from convkit.localize.region import Region
 
 # Elements. Larger constants of whole numbers are tables; changing one entry explains nothing.
@@ -144,7 +144,7 @@ def _rounded(number: float) -> float:
 
 def _reader(region: Region, constant: str) -> str:
     nodes = [region.graph.nodes[index] for index in region.nodes]
-    return str(next((n.output[0] for n in nodes if constant in n.input), region.target))
+    return str(next((n.output[0] for n in nodes if constant in reads(n)), region.target))
 
 
 def _listed(values: np.ndarray) -> str:

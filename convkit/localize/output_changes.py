@@ -191,3 +191,5 @@ OUTPUT_CHANGES: dict[str, Row] = {
     "channels": _channels,
     "labels": _labels,
 }
+# Rows that fit a number for each slice along an axis.
+FITTED = ("channels",)

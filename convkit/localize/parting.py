@@ -7,6 +7,8 @@ from convkit.localize.matching import Layout, Match
 
 # Errors up to this, relative to a tensor's RMS, can always be due to float32 arithmetic.
 FLOOR = 2e-6
+# Values this near, relative to a tensor's RMS, are what a formula or another value gives.
+EQUAL = 1e-5
 # The fraction of the outputs' error that may remain if a place explains it all.
 REMAINS = 0.02
 

@@ -6,9 +6,8 @@ import numpy as np
 
 from convkit.localize.edits import Rewrite, pinned
 from convkit.localize.matching import is_flat, relative_error
+from convkit.localize.parting import EQUAL
 from convkit.localize.region import Region
-
-_SAME = 1e-5
 
 
 def reductions(region: Region) -> Iterator[Rewrite]:
@@ -36,7 +35,7 @@ def reductions(region: Region) -> Iterator[Rewrite]:
 
 def _equals(values: np.ndarray, wanted: np.ndarray) -> bool:
     return values.size == wanted.size and (
-        relative_error(values.reshape(wanted.shape), wanted.astype(np.float64)) <= _SAME
+        relative_error(values.reshape(wanted.shape), wanted.astype(np.float64)) <= EQUAL
     )
 
 

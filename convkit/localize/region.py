@@ -64,6 +64,16 @@ class Region:
         except (PieceFailedError, KeyError):
             return None
 
+    def found(self, kinds: str = "f") -> np.ndarray | None:
+        """Return the target as the graph computes it; None if its shape or kind of numbers is not
+        the expected one, or not among `kinds` (numpy's letters).
+        """
+        found = self.computed(self.graph)
+        if found is None or found.shape != self.expected.shape:
+            return None
+        alike = found.dtype.kind == self.expected.dtype.kind
+        return found if alike and found.dtype.kind in kinds else None
+
     @property
     def nodes(self) -> list[int]:
         """The graph's nodes of the region, in order."""

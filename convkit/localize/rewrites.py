@@ -15,7 +15,7 @@ from convkit.localize.edits import (
     with_constants,
 )
 from convkit.localize.fused import derived_tensors
-from convkit.localize.graph import Graph, label
+from convkit.localize.graph import Graph, label, reads
 from convkit.localize.matching import layouts
 from convkit.localize.numbers import fit
 from convkit.localize.region import Region
@@ -103,7 +103,7 @@ def weights(region: Region) -> Iterator[Rewrite]:
 
 def _reader(region: Region, constant: str) -> str:
     nodes = [region.graph.nodes[index] for index in region.nodes]
-    return str(next(node.output[0] for node in nodes if constant in node.input))
+    return str(next(node.output[0] for node in nodes if constant in reads(node)))
 
 
 def attributes(region: Region) -> Iterator[Rewrite]:

@@ -8,10 +8,9 @@ import numpy as np
 from convkit.localize.diagnosis import Kind
 from convkit.localize.edits import Rewrite, pinned
 from convkit.localize.matching import relative_error
+from convkit.localize.parting import EQUAL
 from convkit.localize.region import Region
 
-# Two values whose pairs are turned agree to this part of their rms.
-_SAME = 1e-5
 # Angles, and numbers derived from them, that differ by less are the same.
 _NEAR = 1e-3
 _WORDS = {
@@ -41,8 +40,8 @@ def rotary(region: Region) -> Iterator[Rewrite]:
 
     Keys and queries are looked at by themselves, so grouped heads make no difference.
     """
-    found, expected = region.computed(region.graph), region.expected
-    if found is None or found.shape != expected.shape or expected.dtype != np.float32:
+    found, expected = region.found(), region.expected
+    if found is None or expected.dtype != np.float32:
         return
     for name, given in region.feeds.items():
         if given.shape != expected.shape or given.dtype != np.float32 or given.ndim < 3:
@@ -75,7 +74,7 @@ def _turn(given: np.ndarray, made: np.ndarray, like: _Turn | None = None) -> _Tu
         options.sort(key=lambda each: each != (like.layout, like.width, like.axis))
     for layout, width, axis in options:
         turn = _Turn(layout, width, axis, _angles(given, made, layout, width, axis))
-        if relative_error(_turned(given, turn), made.astype(np.float64)) <= _SAME:
+        if relative_error(_turned(given, turn), made.astype(np.float64)) <= EQUAL:
             return turn
     return None
 

@@ -12,9 +12,9 @@ from convkit.localize.boundary import Edge, exchanged, with_change_at_edge
 from convkit.localize.counterpart import counterpart
 from convkit.localize.diagnosis import Cause, Diagnosis
 from convkit.localize.divergence import Divergence
-from convkit.localize.edits import pinned
+from convkit.localize.edits import Rewrite, pinned
 from convkit.localize.explanation import WITHIN, Explanation, explain
-from convkit.localize.graph import Graph, PieceFailedError, Values, label, module_of
+from convkit.localize.graph import VALUELESS, Graph, PieceFailedError, Values, label, module_of
 from convkit.localize.isolation import spent
 from convkit.localize.likeness import how_different
 from convkit.localize.matching import relative_error
@@ -22,7 +22,7 @@ from convkit.localize.original import Recording
 from convkit.localize.parting import FLOOR, REMAINS, Parting
 from convkit.localize.quantized_causes import quantized_causes
 from convkit.localize.region import Region, region_of
-from convkit.localize.series import ranked
+from convkit.localize.series import around, ranked
 from convkit.localize.taken import with_taken_branches
 from convkit.localize.weights import WeightDifference, compare_weights, held_by
 from convkit.localize.within import within
@@ -89,7 +89,7 @@ def localize(
     if unproven is not None and not remaining <= max(_SAME, REMAINS * off):
         # What was corrected within a place was not all that is wrong there.
         count, place = unproven
-        causes[count:], remaining = [place], place.after
+        causes[count:], remaining = around(place, causes[count:]), place.after
     if off > _SAME and (at_edge := with_change_at_edge(tuple(causes[weights:]), edge, off)):
         causes[weights:] = at_edge
         remaining = min(cause.after for cause in at_edge)
@@ -219,7 +219,7 @@ def _first_explained(
                 return inner
         cause, corrected, known = _at_place(recording, graph, divergence, parting, seconds / _TRIED)
         if known and corrected is not None:
-            return _weight_told(cause, graph, corrected, state), corrected, None
+            return _with_likeness(cause, graph, corrected, state), corrected, None
         if cause.kind == "place" and not parting.restored and not wide:
             unexplained = unexplained or parting
         if several and corrected is None and cause.kind == "place":
@@ -278,7 +278,7 @@ def _at_place(
     return explained, rewrite.graph, True
 
 
-def _weight_told(
+def _with_likeness(
     cause: Cause, graph: Graph, corrected: Graph, state: Mapping[str, np.ndarray]
 ) -> Cause:
     """Add how a weight differs that a search found to be wrong, or whose values it holds."""
@@ -351,7 +351,7 @@ def _explained(
     if rewrite.kind in ("missing", "order", "extra"):
         if rewrite.node in graph.outputs:
             boundary = "output"
-        elif read and not rewrite.text.startswith("its output"):
+        elif _all_read(graph, read) and _is_of_input(rewrite):
             boundary = "input"
     weight = rewrite.node if rewrite.constant is None else rewrite.constant
     if boundary == "input":
@@ -367,6 +367,22 @@ def _explained(
         after=after,
         boundary=boundary,
     )
+
+
+def _is_of_input(rewrite: Rewrite) -> bool:
+    """Say whether a rewrite changes what a node reads, not what it computes."""
+    return rewrite.kind == "extra" or rewrite.text.startswith("its input")
+
+
+def _all_read(graph: Graph, inputs: set[str]) -> bool:
+    """Say whether nothing but one node reads the values of inputs: a change at that node is a
+    change of the input.
+    """
+
+    def valued(name: str) -> list[int]:
+        return [i for i in graph.readers[name] if graph.nodes[i].op_type not in VALUELESS]
+
+    return bool(inputs) and all(len(valued(name)) == 1 for name in inputs)
 
 
 def _worst(found: np.ndarray, expected: np.ndarray) -> tuple[float, float] | None:

@@ -25,6 +25,11 @@ def ranked(causes: list[Cause], error: float) -> tuple[Cause, ...]:
     return tuple(sorted(merged, key=lambda each: (each.kind == "unproven", -each.share)))
 
 
+def around(place: Cause, within: list[Cause]) -> list[Cause]:
+    """Return a proven place, and what was found within it and does not explain all of it."""
+    return [place, *(dataclasses.replace(each, kind="unproven") for each in within)]
+
+
 def _merged(causes: list[Cause]) -> list[Cause]:
     """Merge equal changes in repeated modules, listing the other places."""
     groups: dict[tuple[object, ...], list[Cause]] = {}
@@ -32,10 +37,10 @@ def _merged(causes: list[Cause]) -> list[Cause]:
         alike = (cause.kind, cause.operation, cause.text.partition(" ")[0], _pattern(cause.module))
         alone = cause.operation is None or not re.search(r"\d", cause.module)
         groups.setdefault((place,) if alone else alike, []).append(cause)
-    return [_told_once(group) for group in groups.values()]
+    return [_merged_cause(group) for group in groups.values()]
 
 
-def _told_once(group: list[Cause]) -> Cause:
+def _merged_cause(group: list[Cause]) -> Cause:
     if len(group) == 1:
         return group[0]
     others = list(dict.fromkeys(cause.module for cause in group[1:]))

@@ -359,3 +359,14 @@ def test_another_value_that_a_node_should_read_is_named_in_its_layout() -> None:
         place, own={"x": X, "gate": other}, layouts={"x": Layout(axes, given.shape)}
     )
     assert "it reads x and should read gate, in the same layout" in only(other_values, place)
+
+
+def test_an_epsilon_outside_the_square_root_is_no_layer_norm() -> None:
+    values, epsilon = X * np.float32(0.05), 1e-3
+    power = (values**2).mean(-1, keepdims=True)
+    outside = values / (np.sqrt(power) + np.float32(epsilon))
+    place = region(outside, values / np.sqrt(power + np.float32(epsilon)), x=values)
+    assert (
+        "an RMS norm with its epsilon outside the square root over axis 3 of x and should compute"
+        " an RMS norm over axis 3"
+    ) in only(normalizations, place)

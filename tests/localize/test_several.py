@@ -17,7 +17,7 @@ from convkit.localize.findings import findings_of
 from convkit.localize.graph import make_graph
 from convkit.localize.recording import record
 from convkit.localize.search import localize
-from convkit.localize.series import ranked
+from convkit.localize.series import around, ranked
 from convkit.localize.weights import compare_weights, held_by
 
 ENCODER = next(each for each in ARCHITECTURES if each.name == "encoder")
@@ -196,3 +196,14 @@ def test_a_fault_above_each_of_two_outputs_is_named(epsilon: float) -> None:
         finding for finding in findings_of(diagnosis, "case") if finding.place.module == "inner"
     )
     assert "; output 'hidden' is off by" in inner.message
+
+
+def test_what_is_found_within_an_unexplained_place_is_kept_as_not_proven() -> None:
+    place = Cause("place", "the 9 nodes that end at Add", node="Add", before=2.0, after=0.0)
+    within = Cause("operator", "Sin: it is Sin and should be Cos", node="Sin", before=2.0, after=1)
+    first, second = ranked(around(place, [within]), 2.0)
+    assert first.text == place.text
+    (finding,) = findings_of(Diagnosis(2.0, 0.0, (second,)), "typical")
+    assert (finding.code, finding.evidence["proven"]) == ("N409", False)
+    assert "should be Cos" in finding.message
+    assert "not proven" in finding.message

@@ -19,9 +19,12 @@ def order(*findings: Finding) -> list[str]:
 
 @pytest.mark.parametrize(
     ("code", "kind"),
-    [("N403", "weight"), ("N404", "exchanged"), ("N403", "checkpoint"), ("Q108", "quantized")],
+    [
+        *(("N403", "weight"), ("N404", "exchanged"), ("N403", "checkpoint")),
+        *(("Q108", "quantized"), ("N406", "missing")),
+    ],
 )
-def test_an_input_without_effect_follows_a_wrong_weight(code, kind):
+def test_an_input_without_effect_follows_a_wrong_weight_and_a_missing_step(code, kind):
     assert order(DEAD, PLACE, proven(code, kind)) == [code, "C108", "N408"]
 
 
