@@ -22,8 +22,8 @@ def load_graph(path: Path) -> onnx_ir.Model:
     """
     try:
         proto = onnx.load(path, load_external_data=False)
-        maps_as_tables(proto)
         import_assumed(proto)
+        maps_as_tables(proto)
         model = onnx_ir.from_proto(proto)
     except FileNotFoundError as error:
         raise StageFailedError(f"there is no file {path}") from error

@@ -55,11 +55,22 @@ def check(model: onnx.ModelProto, path: Path) -> list[Finding]:
 
 
 def import_assumed(model: onnx.ModelProto) -> None:
-    """Add the imports that onnxruntime assumes, in place: other tools do not."""
+    """Add the imports that onnxruntime assumes, in place: other tools do not.
+
+    A file whose operators are all of other domains gets ONNX's own, too, in the newest version that
+    its IR came with: what convkit adds to a graph, such as a Cast, is of that domain.
+    """
     imported = {entry.domain for entry in model.opset_import}
     used = {node.domain for node in all_nodes(model.graph)}
+    if imported and not (imported | used) & set(_STANDARD):
+        model.opset_import.append(onnx.helper.make_opsetid("", _opset_of(model.ir_version)))
     for domain in sorted(used & set(_ASSUMED) - imported):
         model.opset_import.append(onnx.helper.make_opsetid(domain, _ASSUMED[domain]))
+
+
+def _opset_of(ir_version: int) -> int:
+    """Return the newest opset that was released with a version of the IR, or before it."""
+    return max(opset for _, ir, opset, *_ in onnx.helper.VERSION_TABLE if ir <= max(ir_version, 3))
 
 
 def _missing(path: Path, domain: str, node: onnx.NodeProto) -> Finding:
