@@ -311,3 +311,16 @@ def test_what_no_contract_can_describe_is_refused(tmp_path):
     onnx.save(twice, tmp_path / "twice.onnx")
     with pytest.raises(StageFailedError, match="several inputs called 'x'"):
         surveyed(tmp_path / "twice.onnx")
+
+
+def test_samples_with_which_something_is_selected_are_preferred(tmp_path):
+    """The number to select comes as a fraction: only 1 selects anything."""
+    text = """g (float[4,8] x, float[1,1] settings) => (float[4,k] y) {
+        shape = Constant<value_ints=[1]>()
+        flat = Reshape(settings, shape)
+        some = Cast<to=7>(flat)
+        y, places = TopK(x, some)
+    }"""
+    result = surveyed(saved(tmp_path, text))
+    assert result.samples["settings"] == Sample("constant", (1,))
+    assert shapes(result)["y"] == (4, 1)
