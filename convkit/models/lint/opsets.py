@@ -14,14 +14,17 @@ _STANDARD = ("", "ai.onnx")
 # own optimizer writes such files.
 _ASSUMED = {"com.microsoft": 1, "com.microsoft.nchwc": 1}
 # Operators that early releases of ONNX had as experiments. No opset defines them any more, but
-# onnxruntime still runs them (onnxruntime/core/graph/contrib_ops/contrib_defs.cc), and writes the
-# last one itself.
-_RUN_BY_ONNXRUNTIME = frozenset(
+# onnxruntime still runs them in files of an opset before 10
+# (onnxruntime/core/graph/contrib_ops/contrib_defs.cc).
+_EXPERIMENTS = frozenset(
     {
         *("Affine", "Crop", "DynamicSlice", "GRUUnit", "GivenTensorFill", "ImageScaler"),
-        *("ParametricSoftplus", "Scale", "ScaledTanh", "SimplifiedLayerNormalization"),
+        *("ParametricSoftplus", "Scale", "ScaledTanh"),
     }
 )
+_EXPERIMENTS_END = 10
+# An operator that onnxruntime has in ONNX's domain, in any opset: its optimizer writes it.
+_OF_ONNXRUNTIME = "SimplifiedLayerNormalization"
 
 
 def check(model: onnx.ModelProto, path: Path) -> list[Finding]:
@@ -109,7 +112,9 @@ def check_operators(model: onnx.ModelProto, path: Path) -> list[Finding]:  # noq
     functions = {(function.domain, function.name) for function in model.functions}
     found: dict[str, onnx.NodeProto] = {}
     for node in all_nodes(model.graph):
-        if node.op_type in _RUN_BY_ONNXRUNTIME:
+        if node.op_type == _OF_ONNXRUNTIME or (
+            node.op_type in _EXPERIMENTS and version < _EXPERIMENTS_END
+        ):
             continue
         if node.domain in _STANDARD and (node.domain, node.op_type) not in functions:
             try:
