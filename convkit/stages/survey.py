@@ -1,5 +1,6 @@
 """Works out an ONNX file's contract for a drafted recipe."""
 
+import dataclasses
 from pathlib import Path
 
 import onnx_ir as ir
@@ -9,6 +10,7 @@ from convkit.models.graph.contract import carried_contract, graph_contract, load
 from convkit.models.graph.loading import map_weights
 from convkit.models.survey.survey import described, survey
 from convkit.worker.context import Context, StageFailedError
+from convkit.worker.custom_ops import known_libraries
 from convkit.worker.protocol import SurveyRequest, SurveyResult
 
 
@@ -23,8 +25,12 @@ def run(request: SurveyRequest, context: Context) -> tuple[SurveyResult, list[Fi
     map_weights(model, path.parent)
     carried = carried_contract(path)
     if carried is not None:
-        return described(model, carried), []
-    return survey(model, path, request.seconds), []
+        found = described(model, carried)
+    else:
+        found = survey(model, path, request.seconds)
+    functions = {function.domain for function in model.functions.values()}
+    domains = {node.domain for node in model.graph.all_nodes()} - functions
+    return dataclasses.replace(found, libraries=known_libraries(domains)), []
 
 
 def _refuse_without_contract(model: ir.Model, path: Path) -> None:
