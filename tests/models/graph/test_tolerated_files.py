@@ -13,6 +13,9 @@ from convkit.models.graph.contract import load_graph
 from convkit.models.graph.preparation import UntypedValueError, prepare
 from convkit.models.graph.session import open_graph
 from convkit.models.lint.registry import lint
+from convkit.stages.original import OnnxOriginal
+from convkit.tensors import Contract, TensorSpec
+from convkit.worker.protocol import Source
 from convkit.worker.sessions import ModelRefusedError
 
 X = np.array([[1, 2, 3]], np.float32)
@@ -55,6 +58,25 @@ def test_a_graph_without_a_name_is_fine(tmp_path):
     onnx.save(model, path)
     assert [finding for finding in lint(path) if finding.is_error] == []
     assert load_graph(path).graph.name == "graph"
+
+
+def test_outputs_of_any_rank_are_fine(tmp_path):
+    path = saved(tmp_path, "g (float[1,3] x) => (float[1,3] y) { y = Exp(x) }")
+    model = onnx.load(path)
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    onnx.save(model, path)
+    assert [finding for finding in lint(path) if finding.is_error] == []
+    assert load_graph(path).graph.outputs[0].shape is None
+    model.graph.output[0].ClearField("type")
+    onnx.save(model, path)
+    assert "E238" in [finding.code for finding in lint(path)]
+
+
+def test_a_scalar_stays_a_scalar(tmp_path):
+    path = saved(tmp_path, "g (float x) => (float y) { y = Exp(x) }")
+    contract = Contract((TensorSpec("x", "float32", ()),), (TensorSpec("y", "float32", ()),), ())
+    original = OnnxOriginal(Source("onnx", path=str(path)), contract)
+    assert original.run({"x": np.array(0, np.float32)})["y"].shape == ()
 
 
 def test_experimental_operators_are_no_error_in_opsets_in_which_onnxruntime_runs_them(tmp_path):
