@@ -12,7 +12,8 @@ from convkit.precision.ranges import instrument_ranges, run_ranges
 
 def write(tmp_path, body, header="float[N, 2] x", result="float[N, 2] y", constants="", opset=18):
     weights = f"<{constants}>" if constants else ""
-    text = f'<ir_version: 9, opset_import: ["": {opset}]> g ({header}) => ({result}) {weights} {{ {body} }}'
+    versions = f'<ir_version: 9, opset_import: ["": {opset}]>'
+    text = f"{versions} g ({header}) => ({result}) {weights} {{ {body} }}"
     ir.save(ir.from_onnx_text(text), tmp_path / "model.onnx")
     return tmp_path / "model.onnx"
 
