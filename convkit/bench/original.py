@@ -58,5 +58,5 @@ def _draw(request: BenchOriginalRequest, original: Original, folder: Path) -> di
     for size in request.sizes:
         feeds = made_from.draw(size.sizes, Draw(f"bench {size.name}"))
         write_tensors(folder, size.name, "inputs", feeds)
-        drawn[size.name] = {name: np.ascontiguousarray(value) for name, value in feeds.items()}
+        drawn[size.name] = {name: np.asarray(value, order="C") for name, value in feeds.items()}
     return drawn

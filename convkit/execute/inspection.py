@@ -22,10 +22,12 @@ from convkit.toolchain.requirements import EnvironmentSpec, inspection_spec, sur
 from convkit.toolchain.resolution import resolve
 from convkit.worker.protocol import (
     PROTOCOL,
+    CustomOps,
     Envelope,
     InspectRequest,
     InspectResult,
     JobKind,
+    OperatorLibrary,
     SurveyModelRequest,
     SurveyRequest,
     SurveyResult,
@@ -90,15 +92,23 @@ def survey_model(
     file = path / f"model{_GRAPH}" if path.is_dir() else path
     if not file.is_file():
         raise ModelFileError(f"{path}: no such file")
-    environment = _environment(survey_spec(), home, progress, toolchain)
 
-    def asked(seconds: float) -> WorkerOutcome:
+    def asked(seconds: float, libraries: tuple[OperatorLibrary, ...] = ()) -> WorkerOutcome:
+        packages = [each.package for each in libraries if each.package is not None]
+        environment = _environment(survey_spec(packages), home, progress, toolchain)
         request = SurveyRequest(str(file.resolve()), seconds)
-        return _asked(environment, "survey", request, home, progress)
+        return _asked(
+            environment, "survey", request, home, progress, custom_ops=CustomOps(libraries)
+        )
 
     outcome = asked(_SURVEY_SECONDS)
     if outcome.answer is not None:
-        return decode(SurveyResult, _result(path, outcome))
+        found = decode(SurveyResult, _result(path, outcome))
+        if found.ran or not found.libraries:
+            return found
+        outcome = asked(_SURVEY_SECONDS, found.libraries)
+        if outcome.answer is not None:
+            return decode(SurveyResult, _result(path, outcome))
     unrun = decode(SurveyResult, _result(path, asked(0.0)))
     note = f"running the file failed: {outcome.why}; so all sizes are guesses"
     return dataclasses.replace(unrun, notes=(*unrun.notes, note))
@@ -143,13 +153,21 @@ def _asked(
     progress: Callable[[str], None],
     *,
     runtime: str | None = None,
+    custom_ops: CustomOps | None = None,
 ) -> WorkerOutcome:
     with Store(home.store).staging() as folder:
         output = folder / "output"
         output.mkdir()
         return run_worker(
             environment.python,
-            Envelope(PROTOCOL, kind, str(output), encode(request), runtime=runtime),
+            Envelope(
+                PROTOCOL,
+                kind,
+                str(output),
+                encode(request),
+                runtime=runtime,
+                custom_ops=custom_ops or CustomOps(),
+            ),
             folder,
             workers=WORKERS["isolated"],
             timeout_seconds=_TIMEOUT_SECONDS,

@@ -121,13 +121,13 @@ class Graph:
 
         read = {name for node in nodes for name in reads(node)}
         made = {name for node in nodes for name in node.output}
-        fed = {name: np.ascontiguousarray(feeds[name]) for name in feeds if name in read}
+        fed = {name: np.asarray(feeds[name], order="C") for name in feeds if name in read}
         inside = []
         for name in sorted(read - fed.keys() - made):
             if name in self.exotic:
                 inside.append(self.exotic[name])
             elif name in self.constants and self.constants[name].nbytes > _FED:
-                fed[name] = np.ascontiguousarray(self.constants[name])
+                fed[name] = np.asarray(self.constants[name], order="C")
             elif name in self.constants:
                 inside.append(numpy_helper.from_array(np.asarray(self.constants[name]), name))
         model = self._model(nodes, inside, fed, targets)

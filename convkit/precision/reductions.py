@@ -116,10 +116,13 @@ class Reductions:
                 return self.op(nodes, f"Reduce{statistic.capitalize()}", [value], whole)
             case "smallest":
                 size = self.op(nodes, "Abs", [value])
-                is_zero = self.op(nodes, "Equal", [size, self.zero()], dtype=ir.DataType.BOOL)
+                # Not Equal, which has floats only from opset 11 on. NaN counts as true.
+                is_set = self.op(
+                    nodes, "Cast", [size], {"to": int(ir.DataType.BOOL)}, dtype=ir.DataType.BOOL
+                )
                 infinity = self.constant("infinity", np.array(np.inf, np.float32))
                 return self.op(
-                    nodes, "ReduceMin", [self.op(nodes, "Where", [is_zero, infinity, size])], whole
+                    nodes, "ReduceMin", [self.op(nodes, "Where", [is_set, size, infinity])], whole
                 )
             case "nonfinite":
                 counted = self.op(

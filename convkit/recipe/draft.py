@@ -27,10 +27,11 @@ from convkit.recipe.families import (
     task_of,
 )
 from convkit.recipe.scalars import yaml_scalar
-from convkit.worker.protocol import SurveyResult
+from convkit.worker.protocol import OperatorLibrary, SurveyResult
 
 # The versions that this repository's recipes are verified with.
 _TOOLS = {"torch": "==2.13.*", "transformers": "==5.23.*", "onnxruntime": "==1.31.*"}
+_LIBRARIES = {"onnxruntime-extensions": "==0.15.*"}
 _PYTHON = "3.11"
 
 _UNKNOWN_MODEL = (
@@ -155,9 +156,23 @@ def _render(
             yield f'  {yaml_scalar(package)}: "=={version}" # the model\'s code imports it'
         else:
             yield f'  # {package}: "==?" # TODO: the model\'s code imports it; pin its version'
+    yield from _render_libraries(signature.libraries)
     yield ""
     yield from _render_signature(signature, origin.processor)
     yield from _render_rest(origin, tolerances)
+
+
+def _render_libraries(libraries: tuple[OperatorLibrary, ...]) -> Iterator[str]:
+    """Yield the packages with a model's custom operators, which end `tools`, and `custom_ops`."""
+    packaged = [(each.package, each.path) for each in libraries if each.package is not None]
+    for package, _ in packaged:
+        yield f'  {package}: "{_LIBRARIES[package]}"'
+    if packaged:
+        yield ""
+        yield "# The model has operators that are not onnxruntime's own."
+        yield "custom_ops:"
+        for package, path in packaged:
+            yield f"  - {{ package: {package}, library: {yaml_scalar(path)} }}"
 
 
 def _left_out(origin: Origin) -> frozenset[str]:

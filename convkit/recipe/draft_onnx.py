@@ -44,7 +44,9 @@ def signature_of_survey(survey: SurveyResult) -> DraftSignature:
     )
     axes = {names[axis.name]: (axis.min, axis.typical, axis.max) for axis in contract.axes}
     data_axes = {axis.name: _data_axis(axis) for axis in contract.data_axes}
-    return DraftSignature(survey.task or "", inputs, outputs, axes, data_axes=data_axes)
+    return DraftSignature(
+        survey.task or "", inputs, outputs, axes, data_axes=data_axes, libraries=survey.libraries
+    )
 
 
 def _data_axis(axis: DataAxis) -> dict[str, Json]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from convkit.codec import Json
+from convkit.worker.protocol import OperatorLibrary
 
 Dimension = int | str
 
@@ -50,7 +51,8 @@ class DraftOutput:
 @dataclasses.dataclass(frozen=True)
 class DraftSignature:
     """Inputs, outputs, task and the sizes of the axes (min, typical, max). `steps` are the lines of
-    a recipe that say how a model is called in a loop, `data_axes` as in a recipe.
+    a recipe that say how a model is called in a loop, `data_axes` as in a recipe. `libraries`
+    implement its custom operators.
     """
 
     task: str
@@ -59,6 +61,7 @@ class DraftSignature:
     axes: Mapping[str, tuple[int, int, int]]
     steps: tuple[str, ...] = ()
     data_axes: Mapping[str, Mapping[str, Json]] = dataclasses.field(default_factory=dict)
+    libraries: tuple[OperatorLibrary, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -221,7 +221,8 @@ class OnnxOriginal:
         """Run the file; raises RunFailedError with onnxruntime's message."""
         outputs = self._session.run(
             {
-                spec.origin or spec.name: np.ascontiguousarray(feeds[spec.name])
+                # Not `ascontiguousarray`, which makes a vector of a scalar.
+                spec.origin or spec.name: np.asarray(feeds[spec.name], order="C")
                 for spec in self._contract.inputs
             }
         )

@@ -1,24 +1,47 @@
 """Works out an ONNX file's contract for a drafted recipe."""
 
+import dataclasses
 from pathlib import Path
 
+import onnx_ir as ir
+
 from convkit.findings.model import Finding
-from convkit.models.graph.contract import carried_contract, load_graph
+from convkit.models.graph.contract import carried_contract, graph_contract, load_graph
 from convkit.models.graph.loading import map_weights
 from convkit.models.survey.survey import described, survey
 from convkit.worker.context import Context, StageFailedError
+from convkit.worker.custom_ops import known_libraries
 from convkit.worker.protocol import SurveyRequest, SurveyResult
 
 
 def run(request: SurveyRequest, context: Context) -> tuple[SurveyResult, list[Finding]]:
-    """Survey a file; raises StageFailedError where it is no ONNX file."""
+    """Survey a file; raises StageFailedError if it is no ONNX file, or one without a contract."""
     path = Path(request.model)
     context.progress("reading the graph")
     model = load_graph(path)
     if not model.graph.outputs:
         raise StageFailedError(f"{path.name} is not an ONNX file: it has no graph")
+    _refuse_without_contract(model, path)
     map_weights(model, path.parent)
     carried = carried_contract(path)
     if carried is not None:
-        return described(model, carried), []
-    return survey(model, path, request.seconds), []
+        found = described(model, carried)
+    else:
+        found = survey(model, path, request.seconds)
+    functions = {function.domain for function in model.functions.values()}
+    domains = {node.domain for node in model.graph.all_nodes()} - functions
+    return dataclasses.replace(found, libraries=known_libraries(domains)), []
+
+
+def _refuse_without_contract(model: ir.Model, path: Path) -> None:
+    """Raise StageFailedError if no contract can describe a graph's inputs."""
+    names = [spec.name for spec in graph_contract(model).inputs]
+    if not names:
+        raise StageFailedError(
+            f"{path.name} has no inputs: it returns constants, so there is nothing to verify"
+        )
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise StageFailedError(
+            f"{path.name} is not a valid ONNX file: it has several inputs called {twice[0]!r};"
+            " rename all but one"
+        )

@@ -23,6 +23,9 @@ _SHARED: dict[str, ToolDefault] = {
         "holds the operator translations of torch's exporter; before 1.0, minors may break",
     ),
     "onnxruntime": ToolDefault("==1.31.*", "the release whose sessions and profiles are tested"),
+    "onnxruntime-extensions": ToolDefault(
+        "==0.15.*", "before 1.0, the operators may change with a minor release"
+    ),
     "optimum-onnx": ToolDefault(
         "==0.1.*", "the first release apart from optimum; before 1.0, minors may break"
     ),

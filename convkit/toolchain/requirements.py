@@ -155,9 +155,11 @@ def inspection_spec(runtime: Runtime | None) -> EnvironmentSpec:
     return _spec(needs, {}, {}, (default_python(), CONVKIT_DEFAULT))
 
 
-def survey_spec() -> EnvironmentSpec:
-    """Return the environment in which an ONNX file is read and run to draft a recipe for it."""
-    return _spec((*_GRAPH, "onnxruntime"), {}, {}, (default_python(), CONVKIT_DEFAULT))
+def survey_spec(packages: Iterable[str] = ()) -> EnvironmentSpec:
+    """Return the environment in which an ONNX file is read and run to draft a recipe for it, with
+    the `packages` that implement its custom operators.
+    """
+    return _spec((*_GRAPH, "onnxruntime", *packages), {}, {}, (default_python(), CONVKIT_DEFAULT))
 
 
 def diagnosis_spec(

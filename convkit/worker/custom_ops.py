@@ -7,7 +7,7 @@ import contextvars
 import fnmatch
 import importlib.metadata
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _IN_USE: contextvars.ContextVar[CustomOps] = contextvars.ContextVar("custom_ops")
 _NONE = CustomOps()
 _LIBRARIES = (".so", ".dylib", ".dll", ".pyd")
+# Public packages that implement the operators of a domain.
+_EXTENSIONS = OperatorLibrary("onnxruntime_extensions/_extensions_pydll*", "onnxruntime-extensions")
+_KNOWN = {"ai.onnx.contrib": _EXTENSIONS, "com.microsoft.extensions": _EXTENSIONS}
 # How onnxruntime begins its messages.
 _ERROR_CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 # How onnxruntime rejects an operator of a domain that it does not know.
@@ -97,9 +100,15 @@ def with_remedy(error: object) -> str:
     return f"{error}. {unknown.remedy.text}"
 
 
+def known_libraries(domains: Iterable[str]) -> tuple[OperatorLibrary, ...]:
+    """Return the libraries of public packages that implement operators of some domains."""
+    return tuple(dict.fromkeys(_KNOWN[domain] for domain in sorted(domains) if domain in _KNOWN))
+
+
 def is_custom(domain: str) -> bool:
     """Return True unless a domain is ONNX's or onnxruntime's own."""
-    return domain not in ("", "ai.onnx", "ai.onnx.ml") and not domain.startswith("com.microsoft")
+    own = domain in ("", "ai.onnx", "ai.onnx.ml") or domain.startswith("com.microsoft")
+    return domain in _KNOWN or not own
 
 
 def declaring(name: str) -> str:

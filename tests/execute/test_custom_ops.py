@@ -14,6 +14,7 @@ import yaml
 import convkit
 from convkit.errors import ModelFileError, RecipeError
 from convkit.execute.bench_requests import original_envelope, target_envelope
+from convkit.execute.drafting import Drafting, draft
 from convkit.execute.facts import gather
 from convkit.execute.fleet.bundle import bundle_of
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
@@ -21,10 +22,17 @@ from convkit.findings.model import Finding
 from convkit.home import Home
 from convkit.plan.keys import ingredients, stage_key
 from convkit.plan.stages import plan_stages
-from convkit.recipe.loading import load_recipe
+from convkit.recipe.loading import load_recipe, parse_recipe
 from convkit.recipe.parts import part_content
 from convkit.worker.context import StageFailedError
-from convkit.worker.custom_ops import library_files, unknown_operator, using, with_remedy
+from convkit.worker.custom_ops import (
+    is_custom,
+    known_libraries,
+    library_files,
+    unknown_operator,
+    using,
+    with_remedy,
+)
 from convkit.worker.protocol import CustomOps, OperatorLibrary
 
 GRAPH = """<ir_version: 8, opset_import: ["": 17, "ai.onnx.contrib": 1]>
@@ -230,3 +238,28 @@ def test_the_package_of_a_library_is_installed_where_models_run(tmp_path: Path) 
     path = recipe(tmp_path, custom_ops=[library], tools={"onnxruntime-extensions": "==0.15.*"})
     for stage in plan_stages(load_recipe(path).recipe):
         assert "onnxruntime-extensions==0.15.*" in stage.environment.requirements, stage.id
+
+
+def test_a_draft_declares_the_package_of_a_file_s_operators(tmp_path: Path) -> None:
+    recipe(tmp_path)
+    text = draft(
+        Drafting(str(tmp_path / "given.onnx"), tmp_path / "drafted.yaml"),
+        Home(tmp_path / "home"),
+        lambda _: None,
+        toolchain="host",
+    )
+    written = yaml.safe_load(text)
+    assert written["tools"]["onnxruntime-extensions"] == "==0.15.*"
+    (entry,) = written["custom_ops"]
+    assert entry["package"] == "onnxruntime-extensions"
+    # Only a run with the library tells that any batch will do.
+    assert written["inputs"] == [{"name": "x", "dtype": "float32", "shape": ["batch", 8]}]
+    parse_recipe(text, tmp_path / "drafted.yaml")
+
+
+def test_operators_of_a_known_package_are_custom_in_every_domain() -> None:
+    assert is_custom("com.microsoft.extensions")
+    assert not is_custom("com.microsoft")
+    assert known_libraries({"", "com.acme"}) == ()
+    (found,) = known_libraries({"", "ai.onnx.contrib", "com.microsoft.extensions"})
+    assert found.package == "onnxruntime-extensions"

@@ -10,11 +10,10 @@ import pytest
 from convkit.precision.ranges import instrument_ranges, run_ranges
 
 
-def write(tmp_path, body, header="float[N, 2] x", result="float[N, 2] y", constants=""):
+def write(tmp_path, body, header="float[N, 2] x", result="float[N, 2] y", constants="", opset=18):
     weights = f"<{constants}>" if constants else ""
-    text = (
-        f'<ir_version: 9, opset_import: ["": 18]> g ({header}) => ({result}) {weights} {{ {body} }}'
-    )
+    versions = f'<ir_version: 9, opset_import: ["": {opset}]>'
+    text = f"{versions} g ({header}) => ({result}) {weights} {{ {body} }}"
     ir.save(ir.from_onnx_text(text), tmp_path / "model.onnx")
     return tmp_path / "model.onnx"
 
@@ -86,11 +85,12 @@ def test_moved_values_take_over_their_sources_range(tmp_path):
     assert [found[name].largest for name in ("x", "t", "r", "y")] == [4, 4, 4, 4]
 
 
+@pytest.mark.parametrize("opset", [9, 18])
 @pytest.mark.parametrize(
     "body", ["y = Div(x, d)", "r = Log(d)\n y = Add(x, r)", "r = Sqrt(d)\n y = Add(x, r)"]
 )
-def test_the_smallest_magnitude_is_measured_where_it_matters(tmp_path, body):
-    path = write(tmp_path, f"d = Abs(x)\n {body}")
+def test_the_smallest_magnitude_is_measured_where_it_matters(tmp_path, body, opset):
+    path = write(tmp_path, f"d = Abs(x)\n {body}", opset=opset)
     assert ranges(path, case=[[0, -1e-9]])["d"].smallest == pytest.approx(1e-9)
     assert ranges(path, case=[[0, 0]])["d"].smallest is None
 

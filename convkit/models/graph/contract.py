@@ -10,20 +10,24 @@ from convkit.codec import CodecError, decode, encode
 from convkit.models.contract_check import CONTRACT_KEY, UNKNOWN_DIMENSION, UNKNOWN_RANK
 from convkit.models.graph.class_maps import maps_as_tables
 from convkit.models.graph.dtypes import contract_dtype
+from convkit.models.graph.sparse_weights import sparse_as_dense
 from convkit.models.lint.opsets import import_assumed
+from convkit.models.lint.standard import name_graphs
 from convkit.tensors import Contract, Dimension, TensorSpec
 from convkit.worker.context import StageFailedError
 
 
 def load_graph(path: Path) -> onnx_ir.Model:
     """Load a model without its external weights, which are mapped on demand. Sequences of maps
-    that it returns become tables (`class_maps`), and domains that onnxruntime assumes are imported.
-    Raises StageFailedError.
+    that it returns become tables (`class_maps`), sparse weights become dense, and domains and names
+    that onnxruntime does not insist on are added. Raises StageFailedError.
     """
     try:
         proto = onnx.load(path, load_external_data=False)
-        maps_as_tables(proto)
         import_assumed(proto)
+        name_graphs(proto)
+        maps_as_tables(proto)
+        sparse_as_dense(proto, path.parent)
         model = onnx_ir.from_proto(proto)
     except FileNotFoundError as error:
         raise StageFailedError(f"there is no file {path}") from error

@@ -43,6 +43,7 @@ def with_types(model: ir.Model) -> ir.Model:
             value.type = ir.TensorType(value.const_value.dtype)
     if _first_untyped(copy) is not None:
         _infer_types(copy)
+        _omit_unread(copy)
     return copy
 
 
@@ -77,6 +78,16 @@ def _infer_types(model: ir.Model) -> None:
                 value.type = found[value.name].type
             if value.shape is None and value.name in found:
                 value.shape = found[value.name].shape
+
+
+def _omit_unread(model: ir.Model) -> None:
+    """Leave out further outputs of nodes that are untyped and that nothing reads: ONNX infers no
+    type for the mask of Dropout before opset 10.
+    """
+    for node in model.graph.all_nodes():
+        for value in node.outputs[1:]:
+            if value.type is None and not value.uses() and not value.is_graph_output():
+                value.name = ""
 
 
 def _make_names_unique(model: ir.Model) -> None:

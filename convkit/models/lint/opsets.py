@@ -13,6 +13,18 @@ _STANDARD = ("", "ai.onnx")
 # Domains that have a single version, which onnxruntime assumes if a file does not import them. Its
 # own optimizer writes such files.
 _ASSUMED = {"com.microsoft": 1, "com.microsoft.nchwc": 1}
+# Operators that early releases of ONNX had as experiments. No opset defines them any more, but
+# onnxruntime still runs them in files of an opset before 10
+# (onnxruntime/core/graph/contrib_ops/contrib_defs.cc).
+_EXPERIMENTS = frozenset(
+    {
+        *("Affine", "Crop", "DynamicSlice", "GRUUnit", "GivenTensorFill", "ImageScaler"),
+        *("ParametricSoftplus", "Scale", "ScaledTanh"),
+    }
+)
+_EXPERIMENTS_END = 10
+# An operator that onnxruntime has in ONNX's domain, in any opset: its optimizer writes it.
+_OF_ONNXRUNTIME = "SimplifiedLayerNormalization"
 
 
 def check(model: onnx.ModelProto, path: Path) -> list[Finding]:
@@ -55,11 +67,22 @@ def check(model: onnx.ModelProto, path: Path) -> list[Finding]:
 
 
 def import_assumed(model: onnx.ModelProto) -> None:
-    """Add the imports that onnxruntime assumes, in place: other tools do not."""
+    """Add the imports that onnxruntime assumes, in place: other tools do not.
+
+    A file whose operators are all of other domains gets ONNX's own, too, in the newest version that
+    its IR came with: what convkit adds to a graph, such as a Cast, is of that domain.
+    """
     imported = {entry.domain for entry in model.opset_import}
     used = {node.domain for node in all_nodes(model.graph)}
+    if imported and not (imported | used) & set(_STANDARD):
+        model.opset_import.append(onnx.helper.make_opsetid("", _opset_of(model.ir_version)))
     for domain in sorted(used & set(_ASSUMED) - imported):
         model.opset_import.append(onnx.helper.make_opsetid(domain, _ASSUMED[domain]))
+
+
+def _opset_of(ir_version: int) -> int:
+    """Return the newest opset that was released with a version of the IR, or before it."""
+    return max(opset for _, ir, opset, *_ in onnx.helper.VERSION_TABLE if ir <= max(ir_version, 3))
 
 
 def _missing(path: Path, domain: str, node: onnx.NodeProto) -> Finding:
@@ -80,13 +103,19 @@ def _imports(message: str, remedy: str, domain: str) -> Finding:
 
 
 def check_operators(model: onnx.ModelProto, path: Path) -> list[Finding]:  # noqa: ARG001
-    """Return E233 for each standard operator that the imported opset does not have."""
+    """Return E233 for each standard operator that the imported opset does not have, and that no
+    runtime runs regardless.
+    """
     version = next((each.version for each in model.opset_import if each.domain in _STANDARD), None)
     if version is None or version > onnx.defs.onnx_opset_version():
         return []  # V101 reports that the opset is too new
     functions = {(function.domain, function.name) for function in model.functions}
     found: dict[str, onnx.NodeProto] = {}
     for node in all_nodes(model.graph):
+        if node.op_type == _OF_ONNXRUNTIME or (
+            node.op_type in _EXPERIMENTS and version < _EXPERIMENTS_END
+        ):
+            continue
         if node.domain in _STANDARD and (node.domain, node.op_type) not in functions:
             try:
                 onnx.defs.get_schema(node.op_type, version, "")

@@ -53,13 +53,25 @@ def _refused(model: onnx.ModelProto) -> onnx.NodeProto | None:
 
 def checkable(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a copy for the checker: without external weights, and with what runtimes accept beyond
-    the standard: domains that they import themselves, and, in files of any IR version, weights that
-    callers cannot replace.
+    the standard: domains that they import themselves, graphs without a name, inputs and outputs of
+    any rank, and, in files of any IR version, weights that callers cannot replace.
     """
     proto = without_external(model)
     import_assumed(proto)
+    name_graphs(proto)
+    for value in (*proto.graph.input, *proto.graph.output):
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.shape.SetInParent()
     proto.ir_version = max(proto.ir_version, CONSTANT_WEIGHTS)
     return proto
+
+
+def name_graphs(model: onnx.ModelProto) -> None:
+    """Name a graph and bodies that have no name, in place: the standard wants one, runtimes do
+    not.
+    """
+    for graph in _graphs(model.graph):
+        graph.name = graph.name or "graph"
 
 
 def without_external(model: onnx.ModelProto) -> onnx.ModelProto:

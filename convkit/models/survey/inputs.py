@@ -4,6 +4,7 @@ import dataclasses
 import re
 
 from convkit.models.survey.usage import Usage
+from convkit.models.survey.wording import which_values
 from convkit.tensors import Dimension, TensorSpec
 from convkit.worker.protocol import Sample
 
@@ -81,7 +82,7 @@ def _guess_integer(spec: TensorSpec, usage: Usage) -> Guess:
     if is_length(spec):
         return Guess(Sample("constant", (1,)))
     tries = (few, Sample("integers", (1, 2)), Sample("constant", (0,)))
-    doubt = f"which values {spec.name!r} may have: 0 to 99 were assumed"
+    doubt = f"{which_values(spec.name)}: those in its sample were assumed"
     if spec.dtype in ("int4", "uint4"):
         return Guess(Sample("integers", (0, 8)), tries, doubt)
     return Guess(_UNKNOWN_INTEGERS, tries, doubt)

@@ -16,7 +16,7 @@ from convkit.worker.protocol import Sample
 # Runs at random sizes, in addition to those of the cases.
 _RANDOM_RUNS = 6
 # The last has the most detections, as a rule: verification draws it, too.
-_DRAWS = (
+DRAWS = (
     *(Draw(case) for case in ("example", "other", "third", "fourth")),
     Draw("extreme", extreme=True),
 )
@@ -116,6 +116,6 @@ class OutputSizes:
         # In few elements, different values may well give as many rows.
         for sizes in (contract.typical_sizes(), largest_sizes(contract)):
             given = at_full_length(inputs, self._samples, sizes)
-            found = [self._trials.run(inputs, given, sizes, draw).shapes for draw in _DRAWS]
+            found = [self._trials.run(inputs, given, sizes, draw).shapes for draw in DRAWS]
             alike.append([shapes for shapes in found if shapes])
         return count_rows(self._stated, alike, [axis.name for axis in axes])

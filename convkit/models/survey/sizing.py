@@ -7,18 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from convkit.cases.samples import Draw
 from convkit.cases.sizes import largest_sizes, off_typical_sizes, probe_sizes, smallest_sizes
 from convkit.models.survey.counted_rows import CountedRows
+from convkit.models.survey.held_values import held_values
 from convkit.models.survey.inputs import is_length
-from convkit.models.survey.outputs import OutputSizes
+from convkit.models.survey.outputs import DRAWS, OutputSizes
 from convkit.models.survey.ranges import Range, find_range
 from convkit.models.survey.start import Start, at_full_length, each_mode, longest_dimension
 from convkit.models.survey.trials import Trials
 from convkit.models.survey.wording import (
     data_axis,
     data_dependent,
+    decides,
     fixed_axis,
     near_zero,
     out_of_time,
     steps_of_axis,
+    which_values,
 )
 from convkit.tensors import Axis, Contract, Dimension, TensorSpec, dimension_axes, dimension_size
 from convkit.worker.protocol import Sample, SurveyResult
@@ -60,6 +63,7 @@ class Sizing:
         self._ranges: dict[str, Range] = {}
 
     def run(self) -> SurveyResult:
+        self._hold_deciding_values()
         self._tie_stuck_axes()
         noted = len(self._notes)
         outputs, counted = self._measured()
@@ -88,6 +92,17 @@ class Sizing:
             notes=tuple(self._notes),
             magnitudes=self._trials.magnitudes,
         )
+
+    def _hold_deciding_values(self) -> None:
+        """Give inputs that decide several sizes of an output a single value."""
+        axes = tuple(Axis(name, size, size, size) for name, size in self._base.items())
+        counted = self._sizes.data_dependent(self._named, axes)
+        if unstated := counted.unstable - {name for name, _ in counted.names}:
+            held = held_values(self._named, self._samples, self._base, self._trials, DRAWS)
+            self._samples.update(held)
+            for name, sample in held.items():
+                self._notes = [note for note in self._notes if which_values(name) not in note]
+                self._notes.append(decides(name, sample.numbers[0], sorted(unstated)))
 
     def _measured(self) -> tuple[tuple[TensorSpec, ...], CountedRows]:
         """Find the ranges of all axes; return the outputs in terms of them."""

@@ -6,13 +6,19 @@ from collections.abc import Iterator, Mapping
 
 from convkit.models.survey.axes import CANDIDATES, OpenInputs
 from convkit.models.survey.inputs import Guess, is_length
-from convkit.models.survey.trials import Trials
+from convkit.models.survey.trials import Trial, Trials
 from convkit.tensors import Dimension, DimensionError, TensorSpec, dimension_size
 from convkit.worker.protocol import Sample
 
-# Combinations of sizes that are tried: with the likeliest samples, and with each alternative.
 _LONG_RUN = 0.7  # seconds
+# Combinations of sizes that are tried: with the likeliest samples, and with each alternative.
 _FIRST_TRIES, _LATER_TRIES = 400, 40
+# Sizes with which an output has no elements, after which other samples are tried.
+_EMPTY_TRIES = 4
+
+
+# The sizes and samples of a run, and the run.
+_Worked = tuple[dict[str, int], dict[str, Sample], Trial]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,22 +32,35 @@ class Start:
 
 
 def find_start(opened: OpenInputs, guesses: Mapping[str, Guess], trials: Trials) -> Start:
-    """Return the first sizes and samples with which the file runs and returns no NaN."""
-    reason = ""
+    """Return the first sizes and samples with which the file runs and returns no NaN, preferably
+    with elements in every output.
+    """
+    reason, fallback = "", None
     for number, samples in enumerate(_samples(guesses)):
         tries = _FIRST_TRIES if number == 0 else _LATER_TRIES
+        empty = 0
         for sizes in itertools.islice(start_sizes(opened), tries):
-            given = at_full_length(opened.inputs, samples, sizes)
-            trial = trials.run(opened.inputs, given, sizes)
+            trial = trials.run(opened.inputs, at_full_length(opened.inputs, samples, sizes), sizes)
+            if trial.worked and not trial.is_empty:
+                return _settled(opened, (sizes, samples, trial), trials)
             if trial.worked:
-                start = Start(
-                    opened.inputs, sizes, _working_modes(opened.inputs, samples, sizes, trials)
-                )
-                return _cheaper(opened, start, trial.seconds, trials)
+                fallback = fallback or (sizes, samples, trial)
+                empty += 1
             reason = reason or trial.reason
-            if trials.is_over:
+            if trials.is_over or empty == _EMPTY_TRIES:
                 break
+    if fallback is not None:
+        return _settled(opened, fallback, trials)
     return Start(opened.inputs, next(start_sizes(opened)), next(_samples(guesses)), reason)
+
+
+def _settled(opened: OpenInputs, worked: _Worked, trials: Trials) -> Start:
+    """Return a start from a run that worked: with the modes that work, at smaller sizes if it took
+    long.
+    """
+    sizes, samples, trial = worked
+    modes = _working_modes(opened.inputs, samples, sizes, trials)
+    return _cheaper(opened, Start(opened.inputs, sizes, modes), trial.seconds, trials)
 
 
 def _cheaper(opened: OpenInputs, start: Start, seconds: float, trials: Trials) -> Start:

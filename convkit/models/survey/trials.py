@@ -38,6 +38,11 @@ class Trial:
     def worked(self) -> bool:
         return self.shapes is not None
 
+    @property
+    def is_empty(self) -> bool:
+        """Return True if an output has no elements."""
+        return any(0 in shape for shape in (self.shapes or {}).values())
+
 
 class Trials(abc.ABC):
     """A model that is run under a deadline. The same sizes and samples are tried once."""

@@ -65,6 +65,18 @@ def data_dependent(output: str) -> str:
     )
 
 
+def which_values(name: str) -> str:
+    return f"which values {name!r} may have"
+
+
+def decides(name: str, value: float, outputs: Sequence[str]) -> str:
+    shapes = "the shape" if len(outputs) == 1 else "the shapes"
+    return (
+        f"the value of {name!r} decides {shapes} of {', '.join(map(repr, outputs))}:"
+        f" {value:g} was chosen; a recipe covers one such value"
+    )
+
+
 def example_wanted(parameters: Sequence[str], reason: str) -> str:
     return (
         f"found no inputs ({', '.join(parameters)}) that the model runs with: {_one_line(reason)}."

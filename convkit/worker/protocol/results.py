@@ -5,6 +5,7 @@ from typing import Literal
 
 from convkit.codec import Json
 from convkit.tensors import Contract
+from convkit.worker.protocol.custom_ops import OperatorLibrary
 from convkit.worker.protocol.evaluation import EvaluationMetrics
 from convkit.worker.protocol.measurements import (
     CaseMetrics,
@@ -225,7 +226,8 @@ class SurveyResult:
     reads the draft. `magnitudes` are the largest of each output of floats in any run. `quantized`:
     the file rounds activations to whole numbers, so that a rounding more or less shows. `rounding`
     is by how much each output changes if each input moves to the next number. `task` is the head
-    that transformers loads, `overrides` are those of an architecture's configuration.
+    that transformers loads, `overrides` are those of an architecture's configuration. `libraries`
+    implement the file's custom operators.
     """
 
     contract: Contract
@@ -237,6 +239,7 @@ class SurveyResult:
     rounding: dict[str, float] = dataclasses.field(default_factory=dict)
     task: str | None = None
     overrides: dict[str, Json] = dataclasses.field(default_factory=dict)
+    libraries: tuple[OperatorLibrary, ...] = ()
 
 
 # Best first. The last two mean that only the first or only the second artifact has the file.

@@ -10,7 +10,7 @@ import pytest
 from convkit.stages.survey import run
 from convkit.tensors import dimension_size
 from convkit.worker.context import Context, StageFailedError
-from convkit.worker.protocol import SurveyRequest, SurveyResult
+from convkit.worker.protocol import Sample, SurveyRequest, SurveyResult
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
 
@@ -272,3 +272,55 @@ def test_an_axis_that_the_file_also_gives_an_output_is_what_that_is(tmp_path):
     }
     assert result.contract.axis("past").min == 0
     assert result.contract.axis("s").min == 1
+
+
+def test_a_value_that_decides_sizes_is_held(tmp_path):
+    """Which axis is reduced changes two sizes of the output at once."""
+    text = """g (float[3,2,2] x, int64[1] axes, int64[3] ids) => (float[a,b,c] y, float[3,4] z) {
+        y = ReduceSum<keepdims=1>(x, axes)
+        z = Gather<axis=0>(table, ids)
+    }"""
+    result = surveyed(saved(tmp_path, text, table=np.ones((9, 4), np.float32)))
+    assert result.samples["axes"] == Sample("constant", (2,))
+    assert result.samples["ids"].kind == "integers"
+    assert shapes(result)["y"] == (3, 2, 1)
+    assert any("'axes' decides the shape of 'y': 2 was chosen" in note for note in result.notes)
+    assert not any("'axes' may have" in note for note in result.notes)
+
+
+def test_sizes_that_no_constant_settles_are_said_to_depend_on_values(tmp_path):
+    text = """g (float[2,3] x, int64[1] k) => (int64[a,b] places) {
+        some = Constant<value_float=0.2>()
+        over = Greater(x, some)
+        found = NonZero(over)
+        row = Cast<to=1>(found)
+        places = Tile(found, kk)
+    }"""
+    text = text.replace("row = Cast<to=1>(found)", "kk = Concat<axis=0>(k, k)")
+    result = surveyed(saved(tmp_path, text))
+    assert result.samples["k"].kind == "integers"
+    assert any("in more than one axis" in note for note in result.notes)
+
+
+def test_what_no_contract_can_describe_is_refused(tmp_path):
+    constant = "g () => (float[2] y) { y = Constant<value_floats=[1.0, 2.0]>() }"
+    with pytest.raises(StageFailedError, match="has no inputs: it returns constants"):
+        surveyed(saved(tmp_path, constant))
+    twice = onnx.load(saved(tmp_path, "g (float[2] x) => (float[2] y) { y = Relu(x) }"))
+    twice.graph.input.append(twice.graph.input[0])
+    onnx.save(twice, tmp_path / "twice.onnx")
+    with pytest.raises(StageFailedError, match="several inputs called 'x'"):
+        surveyed(tmp_path / "twice.onnx")
+
+
+def test_samples_with_which_something_is_selected_are_preferred(tmp_path):
+    """The number to select comes as a fraction: only 1 selects anything."""
+    text = """g (float[4,8] x, float[1,1] settings) => (float[4,k] y) {
+        shape = Constant<value_ints=[1]>()
+        flat = Reshape(settings, shape)
+        some = Cast<to=7>(flat)
+        y, places = TopK(x, some)
+    }"""
+    result = surveyed(saved(tmp_path, text))
+    assert result.samples["settings"] == Sample("constant", (1,))
+    assert shapes(result)["y"] == (4, 1)

@@ -1,0 +1,110 @@
+"""Files that onnxruntime runs, though onnx-ir or ONNX's checker would not take them as they are."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnx_ir as ir
+import pytest
+from onnx import helper, numpy_helper
+
+from convkit.models.graph.contract import load_graph
+from convkit.models.graph.preparation import UntypedValueError, prepare
+from convkit.models.graph.session import open_graph
+from convkit.models.lint.registry import lint
+from convkit.stages.original import OnnxOriginal
+from convkit.tensors import Contract, TensorSpec
+from convkit.worker.protocol import Source
+from convkit.worker.sessions import ModelRefusedError
+
+X = np.array([[1, 2, 3]], np.float32)
+
+
+def saved(folder: Path, text: str, opset: int = 17) -> Path:
+    header = f'<ir_version: 8, opset_import: ["" : {opset}]>\n'
+    path = folder / "model.onnx"
+    onnx.save(onnx.parser.parse_model(header + text), path)
+    return path
+
+
+@pytest.mark.parametrize("indices", [[1, 3], [[0, 1], [1, 1]]], ids=["flat", "by-axis"])
+@pytest.mark.parametrize("apart", [False, True], ids=["inside", "external"])
+def test_sparse_weights_become_dense(tmp_path, indices, apart):
+    path = saved(tmp_path, "g (float[1,3] x) => (float[1,2] y) { y = MatMul(x, w) }")
+    model = onnx.load(path)
+    values = numpy_helper.from_array(np.array([5, 7], np.float32), "w")
+    places = numpy_helper.from_array(np.array(indices, np.int64), "places")
+    if apart:
+        (tmp_path / "weights.bin").write_bytes(values.raw_data)
+        onnx.external_data_helper.set_external_data(values, "weights.bin")
+        values.ClearField("raw_data")
+    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, places, [3, 2]))
+    onnx.save(model, path)
+    loaded = load_graph(path)
+    weight = loaded.graph.initializers["w"].const_value
+    assert weight is not None
+    assert weight.numpy().tolist() == [[0, 5], [0, 7], [0, 0]]
+    if not apart:  # onnxruntime reads no external values of sparse weights
+        ir.save(loaded, tmp_path / "dense.onnx")
+        theirs, ours = (open_graph(each).run({"x": X}) for each in (path, tmp_path / "dense.onnx"))
+        np.testing.assert_array_equal(theirs["y"], ours["y"])
+
+
+def test_a_graph_without_a_name_is_fine(tmp_path):
+    path = saved(tmp_path, "g (float[1,3] x) => (float[1,3] y) { y = Exp(x) }")
+    model = onnx.load(path)
+    model.graph.name = ""
+    onnx.save(model, path)
+    assert [finding for finding in lint(path) if finding.is_error] == []
+    assert load_graph(path).graph.name == "graph"
+
+
+def test_outputs_of_any_rank_are_fine(tmp_path):
+    path = saved(tmp_path, "g (float[1,3] x) => (float[1,3] y) { y = Exp(x) }")
+    model = onnx.load(path)
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    onnx.save(model, path)
+    assert [finding for finding in lint(path) if finding.is_error] == []
+    assert load_graph(path).graph.outputs[0].shape is None
+    model.graph.output[0].ClearField("type")
+    onnx.save(model, path)
+    assert "E238" in [finding.code for finding in lint(path)]
+
+
+def test_a_scalar_stays_a_scalar(tmp_path):
+    path = saved(tmp_path, "g (float x) => (float y) { y = Exp(x) }")
+    contract = Contract((TensorSpec("x", "float32", ()),), (TensorSpec("y", "float32", ()),), ())
+    original = OnnxOriginal(Source("onnx", path=str(path)), contract)
+    assert original.run({"x": np.array(0, np.float32)})["y"].shape == ()
+
+
+def test_experimental_operators_are_no_error_in_opsets_in_which_onnxruntime_runs_them(tmp_path):
+    text = "g (float[1,3] x) => (float[1,3] y) { y = ScaledTanh<alpha=2.0, beta=1.0>(x) }"
+    early = saved(tmp_path, text, opset=9)
+    assert [finding for finding in lint(early) if finding.is_error] == []
+    np.testing.assert_allclose(open_graph(early).run({"x": X})["y"], 2 * np.tanh(X), 1e-5)
+    late = saved(tmp_path, text, opset=17)
+    assert [finding.code for finding in lint(late) if finding.is_error] == ["E233"]
+    with pytest.raises(ModelRefusedError, match="ScaledTanh"):
+        open_graph(late)
+    other = saved(tmp_path, text.replace("ScaledTanh", "ScaledTangent"), opset=9)
+    assert "E233" in [finding.code for finding in lint(other)]
+
+
+def test_a_file_of_other_domains_imports_onnx_s_own(tmp_path):
+    text = """<ir_version: 3, opset_import: ["ai.onnx.ml" : 1]>
+    g (float[1,3] x) => (float[1,3] y) { y = ai.onnx.ml.Normalizer<norm="L1">(x) }"""
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    assert load_graph(path).opset_imports == {"ai.onnx.ml": 1, "": 8}
+
+
+def test_an_unread_output_needs_no_type(tmp_path):
+    """ONNX infers no type for the mask of Dropout before opset 10."""
+    text = "g (float[1,3] x) => (float[1,3] z) { y, mask = Dropout<ratio=0.5>(x)\n z = Exp(y) }"
+    typed = prepare(load_graph(saved(tmp_path, text, opset=7)))
+    assert [value.name for value in typed.graph[0].outputs] == ["y", ""]
+    read = text.replace("Exp(y)", "Where(mask, y, y)")
+    with pytest.raises(UntypedValueError, match="mask"):
+        prepare(load_graph(saved(tmp_path, read, opset=7)))
