@@ -11,7 +11,7 @@ from convkit.errors import ConvkitError
 from convkit.execute.rejudge import recorded_recipe, rejudge_record
 from convkit.execute.run_key import run_key
 from convkit.metrics.limits import problems
-from convkit.plan.requests import contract_of
+from convkit.plan.tensor_requests import contract_of
 from convkit.recipe.models import Axis, Recipe
 from convkit.recipe.tolerances import limits_for, limits_of, tolerance_for
 from convkit.record.model import (

@@ -7,7 +7,8 @@ from convkit.codec import encode
 from convkit.execute.locations import Locations
 from convkit.home import Home
 from convkit.plan.custom_ops import custom_ops_of
-from convkit.plan.requests import contract_of, joined_originals, reference_source, samples_of
+from convkit.plan.requests import joined_originals, reference_source
+from convkit.plan.tensor_requests import contract_of, samples_of
 from convkit.recipe.bench import Bench
 from convkit.recipe.loading import LoadedRecipe
 from convkit.recipe.models import Axis, Recipe, part_target

@@ -22,8 +22,9 @@ from convkit.execute.workers import WORKERS
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.home import Home
 from convkit.plan.custom_ops import custom_ops_of
-from convkit.plan.requests import contract_of, limits_by_output, original_of, source_of
+from convkit.plan.requests import limits_by_output, original_of, source_of
 from convkit.plan.stages import export_id, reference_id, verify_id
+from convkit.plan.tensor_requests import contract_of
 from convkit.recipe.loading import LoadedRecipe
 from convkit.record.model import TargetReport, Verification
 from convkit.runtimes.registry import package_folder, runtimes

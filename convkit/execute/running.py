@@ -26,7 +26,8 @@ from convkit.execute.stage_runner import StageRunner
 from convkit.execute.tools import Resolver
 from convkit.execute.workers import WORKERS
 from convkit.installation import full_version
-from convkit.plan.requests import contract_of, joined_models
+from convkit.plan.requests import joined_models
+from convkit.plan.tensor_requests import contract_of
 from convkit.record.model import FORMAT, RunRecord, StageReport, TargetReport, worst_status
 from convkit.store.store import Store
 from convkit.verdict.targets import Finished, exit_code, judge_targets, own_findings

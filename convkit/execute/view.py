@@ -11,8 +11,9 @@ from convkit.execute.worker_process import run_worker
 from convkit.execute.workers import WORKERS
 from convkit.home import Home
 from convkit.plan.custom_ops import custom_ops_of
-from convkit.plan.requests import contract_of, source_of
+from convkit.plan.requests import source_of
 from convkit.plan.stages import export_id, reference_id
+from convkit.plan.tensor_requests import contract_of
 from convkit.recipe.loading import LoadedRecipe
 from convkit.record.model import RunRecord, TargetReport
 from convkit.record.summary import first_failing_case

@@ -1,20 +1,18 @@
 """Builds a stage's request to a worker, from which its key is also derived. Pure."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Protocol, assert_never
 
-from convkit import tensors
 from convkit.codec import encode
 from convkit.plan.stages import Stage, export_id, precision_id, reference_id
 from convkit.plan.steps import steps_of
+from convkit.plan.tensor_requests import contract_of, prepared_inputs, processed_outputs, samples_of
 from convkit.recipe import models
 from convkit.recipe.models import Model, Recipe, Target
 from convkit.recipe.perplexity import predicted_tokens
 from convkit.recipe.sources import FILE_KINDS
 from convkit.recipe.tolerances import limits_for
 from convkit.runtimes.registry import runtimes
-from convkit.tensors import Contract, TensorSpec
 from convkit.worker.protocol import (
     BuildRequest,
     BuiltPart,
@@ -27,11 +25,8 @@ from convkit.worker.protocol import (
     Original,
     OriginalPart,
     PrecisionRequest,
-    PreparedInput,
-    Processor,
     Quantization,
     ReferenceRequest,
-    Sample,
     Source,
     StageRequest,
     VerifyRequest,
@@ -92,8 +87,8 @@ def request_for(stage: Stage, recipe: Recipe, places: Places) -> StageRequest:
                 steps=steps_of(recipe),
                 evaluation=_evaluation(recipe, places),
                 joined=joined_originals(recipe, places),
-                prepared=_prepared(recipe, places.file),
-                processed=_processed(recipe, places.file),
+                prepared=prepared_inputs(recipe, places.file),
+                processed=processed_outputs(recipe, places.file),
             )
         case "join":
             return _join_request(stage, recipe, places)
@@ -267,37 +262,6 @@ def source_of(model: Model, places: Places) -> Source:
     return Source(kind, **options)  # type: ignore[arg-type]
 
 
-def contract_of(recipe: Recipe) -> Contract:
-    """Return the recipe's contract."""
-    axes = tuple(
-        tensors.Axis(name, axis.min, axis.typical, axis.max)
-        for name, axis in recipe.axes.items()
-        if isinstance(axis, models.Axis)
-    )
-    data_axes = tuple(
-        tensors.DataAxis(name, axis.max, **axis.match.model_dump())
-        for name, axis in recipe.axes.items()
-        if isinstance(axis, models.DataAxis)
-    )
-    inputs, outputs = tuple(map(_spec, recipe.inputs)), tuple(map(_spec, recipe.outputs))
-    return Contract(inputs, outputs, axes, data_axes)
-
-
-def _spec(tensor: models.Tensor) -> TensorSpec:
-    mask = tensor.mask if isinstance(tensor, models.Output) else None
-    given = tensor.preprocess if isinstance(tensor, models.Input) else None
-    made = tensor.postprocess if isinstance(tensor, models.Output) else None
-    return TensorSpec(
-        tensor.name,
-        tensor.dtype,
-        tensor.shape,
-        tensor.origin,
-        mask,
-        given.constants() if given is not None else None,
-        made.constants() if made is not None else None,
-    )
-
-
 def exporter_of(recipe: Recipe, export: models.Export) -> Exporter:
     """Return the exporter: a TorchScript archive has only one that reads it."""
     return "torchscript" if recipe.model.torchscript is not None else export.exporter
@@ -308,71 +272,6 @@ def _opset_of(recipe: Recipe, export: models.Export) -> int:
     if recipe.model.onnx is not None and "opset" not in export.model_fields_set:
         return 0
     return export.opset
-
-
-def samples_of(recipe: Recipe, place: Callable[[str], str]) -> dict[str, Sample]:
-    """Return how each input is sampled. `place` maps a file named in the recipe to its location."""
-    return {tensor.name: _sample(tensor.sample, place) for tensor in recipe.inputs}
-
-
-def _sample(sample: models.Sample | None, place: Callable[[str], str]) -> Sample:
-    match sample:
-        case None:
-            return Sample("normal", (0.0, 1.0))
-        case str():
-            return Sample(sample)
-        case models.Integers():
-            return Sample("integers", (float(sample.integers[0]), float(sample.integers[1])))
-        case models.Normal():
-            return Sample("normal", sample.normal)
-        case models.Uniform():
-            return Sample("uniform", sample.uniform)
-        case models.Image():
-            return Sample("image", sample.image)
-        case models.Audio():
-            return Sample("audio", sample.audio)
-        case models.OneOf():
-            return Sample("one_of", sample.one_of)
-        case models.Constant():
-            return Sample("constant", (sample.constant,))
-        case models.Strings():
-            return Sample("strings", strings=sample.strings)
-        case models.Lengths():
-            return Sample("lengths", along=sample.lengths)
-        case models.File():
-            return Sample("file", path=place(sample.file))
-
-
-def _prepared(recipe: Recipe, place: Callable[[str], str]) -> dict[str, PreparedInput]:
-    """Return the inputs that are prepared from files, and by which processor."""
-    return {
-        tensor.name: PreparedInput(
-            _processor(tensor.preprocess.processor, place),
-            tuple(map(place, tensor.preprocess.files)),
-        )
-        for tensor in recipe.inputs
-        if tensor.preprocess is not None
-    }
-
-
-def _processed(recipe: Recipe, place: Callable[[str], str]) -> dict[str, Processor]:
-    """Return the original's own postprocessor of each output that has one."""
-    return {
-        tensor.name: _processor(tensor.postprocess.processor, place)
-        for tensor in recipe.outputs
-        if tensor.postprocess is not None
-    }
-
-
-def _processor(source: models.ProcessorSource | None, place: Callable[[str], str]) -> Processor:
-    if source is None:
-        return Processor()
-    if source.call is not None:
-        file, _, name = source.call.rpartition(":")
-        return Processor("function", place(file), name)
-    if source.file is not None:
-        return Processor("file", place(source.file))
-    return Processor("config", settings=dict(source.config or {}))
 
 
 def limits_by_output(recipe: Recipe, target: Target) -> dict[str, dict[str, float]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from convkit.codec import Json
 from convkit.errors import EXIT_FAILED, EXIT_VERIFIED
 from convkit.findings.model import Finding
-from convkit.plan.requests import contract_of
+from convkit.plan.tensor_requests import contract_of
 from convkit.recipe.models import Recipe, part_target
 from convkit.record.bench import (
     FORMAT,

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 from small_recipe import recipe
 
-from convkit.plan.requests import contract_of
+from convkit.plan.tensor_requests import contract_of
 from convkit.tensors import DataAxis
 
 SIZES = {

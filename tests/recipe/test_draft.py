@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from convkit.errors import UsageError
-from convkit.plan.requests import contract_of
 from convkit.plan.steps import steps_of
+from convkit.plan.tensor_requests import contract_of
 from convkit.recipe.draft import draft_recipe
 from convkit.recipe.families import FAMILIES, signature_of, task_of
 from convkit.recipe.loading import LoadedRecipe, parse_recipe

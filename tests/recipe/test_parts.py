@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from small_parts import ROW, recipe, tensor
 
 from convkit.errors import RecipeError
-from convkit.plan.requests import contract_of
 from convkit.plan.stages import plan_stages
+from convkit.plan.tensor_requests import contract_of
 from convkit.recipe.loading import load_recipe
 from convkit.recipe.models import Recipe, target_key
 from convkit.recipe.target_consistency import faults_between_parts

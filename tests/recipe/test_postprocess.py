@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from convkit.errors import RecipeError
-from convkit.plan.requests import contract_of, named_files
+from convkit.plan.requests import named_files
+from convkit.plan.tensor_requests import contract_of
 from convkit.postprocessing import BoxConstants, CtcConstants, LabelConstants
 from convkit.recipe.loading import LoadedRecipe, parse_recipe
 

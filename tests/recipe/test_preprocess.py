@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from convkit.errors import RecipeError
-from convkit.plan.requests import contract_of
+from convkit.plan.tensor_requests import contract_of
 from convkit.preprocessing import ImageConstants, Preprocessing
 from convkit.recipe.draft import draft_recipe
 from convkit.recipe.draft_preprocess import preprocess_lines

@@ -3,7 +3,7 @@ import pytest
 from small_recipe import recipe
 
 from convkit.models.graph.contract import carry_contract, load_graph
-from convkit.plan.requests import contract_of
+from convkit.plan.tensor_requests import contract_of
 from convkit.stages.inspect import run
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.protocol import InspectRequest

@@ -12,8 +12,9 @@ from convkit.execute.locations import Locations
 from convkit.home import Home
 from convkit.joined.flow import Wiring
 from convkit.joined.trace import read_call
-from convkit.plan.requests import contract_of, request_for
+from convkit.plan.requests import request_for
 from convkit.plan.stages import plan_stages
+from convkit.plan.tensor_requests import contract_of
 from convkit.recipe.loading import load_recipe
 from convkit.stages import reference
 from convkit.stages.join_wiring import changes
