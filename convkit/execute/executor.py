@@ -9,6 +9,7 @@ from convkit.errors import ConvkitError, Interrupted
 from convkit.execute.events import Listener
 from convkit.execute.settled import Settled
 from convkit.findings.model import Finding, Remedy
+from convkit.plan.order import seconds_to_end
 from convkit.plan.stages import Stage
 from convkit.record.model import StageReport
 
@@ -30,21 +31,30 @@ def execute(
     cancelled: threading.Event,
     *,
     jobs: int,
+    seconds: Mapping[str, float] | None = None,
 ) -> dict[str, Settled]:
     """Run or reuse all stages, up to `jobs` at once; return them by id.
 
+    Of the stages that are ready, the one begins that the longest chain of stages waits for;
+    `seconds` are those that stages took before, by id.
     A stage whose inputs are not usable is blocked. A ConvkitError in one stage breaks only that
     stage. Ctrl-C sets `cancelled`, waits a moment for the workers to end and raises Interrupted.
     """
     settled: dict[str, Settled] = {}
-    waiting = {stage.id: stage for stage in stages}
+    urgency = seconds_to_end(stages, seconds or {})
+    by_urgency = sorted(stages, key=lambda stage: -urgency[stage.id])
+    waiting = {stage.id: stage for stage in by_urgency}
     running: dict[concurrent.futures.Future[Settled], Stage] = {}
     for stage in stages:
         listener.stage_waiting(stage.id)
     pool = concurrent.futures.ThreadPoolExecutor(jobs, thread_name_prefix="stage")
     try:
         while waiting or running:
-            _submit_ready(waiting, running, settled, settler, listener, pool)
+            _block(waiting, settled, listener)
+            for stage in _ready(waiting, settled)[: jobs - len(running)]:
+                del waiting[stage.id]
+                inputs = {name: settled[name].report.artifact or "" for name in stage.needs}
+                running[pool.submit(settler.settle, stage, inputs)] = stage
             # A finite timeout, so that Ctrl-C is noticed at once.
             finished, _ = concurrent.futures.wait(
                 running, timeout=0.2, return_when="FIRST_COMPLETED"
@@ -63,29 +73,23 @@ def execute(
     return settled
 
 
-def _submit_ready(
-    waiting: dict[str, Stage],
-    running: dict["concurrent.futures.Future[Settled]", Stage],
-    settled: dict[str, Settled],
-    settler: Settler,
-    listener: Listener,
-    pool: concurrent.futures.ThreadPoolExecutor,
-) -> None:
+def _ready(waiting: Mapping[str, Stage], settled: Mapping[str, Settled]) -> list[Stage]:
+    """Return the stages whose inputs are settled, in the order of `waiting`."""
+    return [stage for stage in waiting.values() if all(name in settled for name in stage.needs)]
+
+
+def _block(waiting: dict[str, Stage], settled: dict[str, Settled], listener: Listener) -> None:
+    """Settle the stages whose inputs are not usable: blocking one can block the next."""
     moved = True
-    while moved:  # blocking one stage can block the next
+    while moved:
         moved = False
-        for stage in list(waiting.values()):
-            if not all(name in settled for name in stage.needs):
-                continue
-            del waiting[stage.id]
-            moved = True
+        for stage in _ready(waiting, settled):
             missing = next((name for name in stage.needs if not settled[name].usable), None)
             if missing is not None:
+                del waiting[stage.id]
                 settled[stage.id] = blocked(stage, settled[missing])
                 listener.stage_finished(stage.id, "blocked", 0.0)
-                continue
-            inputs = {name: settled[name].report.artifact or "" for name in stage.needs}
-            running[pool.submit(settler.settle, stage, inputs)] = stage
+                moved = True
 
 
 def blocked(stage: Stage, cause: Settled) -> Settled:

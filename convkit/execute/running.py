@@ -38,16 +38,16 @@ def run_stages(work: Work, tools: Resolver) -> RunOutcome:
     """Run or reuse every stage, and write the run's folder. Raises as `run_recipe` does."""
     started = time.time()
     work.store.sweep()
+    seconds = _past_seconds(work)
     for stage in work.stages:
-        past = work.store.latest(work.loaded.recipe.name, stage.id)
-        work.listener.stage_waiting(stage.id, past.seconds if past is not None else None)
+        work.listener.stage_waiting(stage.id, seconds.get(stage.id))
     options = work.options
     surroundings = gather(
         work.loaded, work.stages, options.home, options.toolchain, tools, fetch=True
     )
     cancelled = threading.Event()
     try:
-        settled = _settled(work, surroundings, cancelled)
+        settled = _settled(work, surroundings, seconds, cancelled)
         targets = _judged(work, settled, started)
         for graph in work.loaded.graphs:
             causes = Causes(graph, surroundings, options.home, work.store, work.listener, cancelled)
@@ -58,10 +58,21 @@ def run_stages(work: Work, tools: Resolver) -> RunOutcome:
         work.store.release_views()
 
 
+def _past_seconds(work: Work) -> dict[str, float]:
+    """Return how long each stage took in this recipe's last run, by id."""
+    past = {stage.id: work.store.latest(work.loaded.recipe.name, stage.id) for stage in work.stages}
+    return {name: record.seconds for name, record in past.items() if record is not None}
+
+
 def _settled(
-    work: Work, surroundings: ResolvedFacts, cancelled: threading.Event
+    work: Work,
+    surroundings: ResolvedFacts,
+    seconds: Mapping[str, float],
+    cancelled: threading.Event,
 ) -> dict[str, Settled]:
-    """Run or reuse all stages, here or on the fleet; return them by id."""
+    """Run or reuse all stages, here or on the fleet; return them by id. `seconds` are those of the
+    last run.
+    """
     options = work.options
     with forking(WORKERS[options.toolchain]) as workers:
         runner = StageRunner(
@@ -79,7 +90,7 @@ def _settled(
         )
         settler = runner if work.fleet is None else work.fleet.settler(runner, work.listener)
         jobs = options.jobs if work.fleet is None else work.fleet.jobs(options.jobs)
-        return execute(work.stages, settler, work.listener, cancelled, jobs=jobs)
+        return execute(work.stages, settler, work.listener, cancelled, jobs=jobs, seconds=seconds)
 
 
 def _judged(work: Work, settled: Mapping[str, Settled], started: float) -> tuple[TargetReport, ...]:

@@ -72,6 +72,16 @@ def test_independent_stages_run_at_once_up_to_the_limit(jobs: int, most: int) ->
     assert recorder.most_at_once == most
 
 
+def test_the_stage_that_most_work_waits_for_begins() -> None:
+    stages = (stage("short"), stage("first"), stage("then", "first"), stage("last", "then"))
+    recorder = Recorder()
+    execute(stages, recorder, Silence(), threading.Event(), jobs=1)
+    assert recorder.order == ["first", "then", "short", "last"]
+    recorder = Recorder()
+    execute(stages, recorder, Silence(), threading.Event(), jobs=1, seconds={"short": 1000.0})
+    assert recorder.order == ["short", "first", "then", "last"]
+
+
 def test_an_error_breaks_its_stage_and_blocks_what_needs_it_and_nothing_else() -> None:
     settled = execute(
         (*DIAMOND, stage("e")), Recorder(failing=("b",)), Silence(), threading.Event(), jobs=2
