@@ -2,11 +2,12 @@
 machine.
 """
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import platform
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, assert_never
 
@@ -31,6 +32,8 @@ from convkit.toolchain.resolution import Resolution
 from convkit.worker.jobs import JOBS
 
 ToolchainKind = Literal["isolated", "host"]
+
+_MOST_RESOLVED_AT_ONCE = 6
 
 # Instruction sets that change float results: onnxruntime's MLAS selects kernels by them.
 _PROCESSOR_FLAGS = (
@@ -118,14 +121,15 @@ def _gather_graph(
     digests = DigestCache(home.store / "digests")
     resolutions: dict[EnvironmentSpec, Resolution] = {}
     packages: dict[EnvironmentSpec, Mapping[str, str]] = {}
-    for spec in dict.fromkeys(stage.environment for stage in stages):
-        if toolchain == "host":
+    specs = list(dict.fromkeys(stage.environment for stage in stages))
+    if toolchain == "host":
+        for spec in specs:
             packages[spec] = host_packages(spec) | {"python": platform.python_version()}
-            continue
-        resolution = tools(spec)
-        if resolution is not None:
-            resolutions[spec] = resolution
-            packages[spec] = resolution.packages
+    else:
+        found = _resolve_together(specs, tools) if fetch else map(tools, specs)
+        known = zip(specs, found, strict=True)
+        resolutions = {spec: resolution for spec, resolution in known if resolution is not None}
+        packages |= {spec: resolution.packages for spec, resolution in resolutions.items()}
     texts = loaded.recipe.verify.texts
     facts = Facts(
         source=_source_identity(loaded.recipe.model, loaded, digests, home, fetch=fetch),
@@ -142,6 +146,12 @@ def _gather_graph(
     )
     facts = dataclasses.replace(facts, opened=_remembered(stages, loaded, facts, home))
     return ResolvedFacts(facts, resolutions)
+
+
+def _resolve_together(specs: Sequence[EnvironmentSpec], tools: Resolver) -> list[Resolution | None]:
+    """Resolve several specifications at once: uv mostly waits for the package index."""
+    with concurrent.futures.ThreadPoolExecutor(_MOST_RESOLVED_AT_ONCE) as pool:
+        return list(pool.map(tools, specs))
 
 
 def _remembered(
