@@ -276,7 +276,7 @@ def test_the_opset_is_raised_only_where_operators_keep_their_meaning(tmp_path: P
     assert codes(findings) == []
     assert [opset.version for opset in onnx.load(made).opset_import if opset.domain == ""] == [17]
     reduced = "g (float[n,32] x) => (float[n,1] y) { p = MatMul(x, W) y = ReduceMax<axes=[1]>(p) }"
-    with pytest.raises(StageFailedError, match=r"ReduceMax .* another form .* export\.opset: 21"):
+    with pytest.raises(StageFailedError, match=r"ReduceMax changed since .* export\.opset: 21"):
         quantize(parsed(reduced, weights, opset=17), tmp_path / "c", four_bits)
 
 
