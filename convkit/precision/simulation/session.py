@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
+from convkit.models.graph.loading import load_model
 from convkit.models.graph.preparation import UntypedValueError
 from convkit.precision.rounding import IR_DTYPES
-from convkit.precision.simulation.graph import simulate_file
+from convkit.precision.simulation.graph import simulate_file, widen
 from convkit.tensors import DType
 from convkit.worker.context import StageFailedError
 from convkit.worker.sessions import RuntimeSession
@@ -44,6 +45,21 @@ def open_simulation(
         except UntypedValueError as error:
             raise StageFailedError(str(error)) from error
         return opened(simulation)
+
+
+def open_unrounded(model: Path, opened: Callable[[Path], RuntimeSession]) -> RuntimeSession:
+    """Open a built low-precision model in float32, without any rounding of values (see `widen`).
+
+    Raises StageFailedError if the type of a value in it is unknown.
+    """
+    with tempfile.TemporaryDirectory(prefix="convkit-unrounded-") as folder:
+        unrounded = Path(folder) / "unrounded.onnx"
+        try:
+            wide = widen(load_model(model))
+        except UntypedValueError as error:
+            raise StageFailedError(str(error)) from error
+        ir.save(wide, unrounded, external_data=f"{unrounded.name}.data")
+        return opened(unrounded)
 
 
 def _prove(path: Path, opened: Callable[[Path], RuntimeSession], dtype: DType) -> None:
