@@ -1,5 +1,5 @@
 """Opens the simulation of a built model with a runtime, after proving that the runtime preserves
-the rounding.
+the rounding, and the same model without rounding.
 """
 
 import tempfile
@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from convkit.models.graph.loading import load_model
 from convkit.models.graph.preparation import UntypedValueError
 from convkit.precision.rounding import IR_DTYPES
-from convkit.precision.simulation.graph import simulate_file, widen
+from convkit.precision.simulation.graph import simulate_file, widen_file
 from convkit.tensors import DType
 from convkit.worker.context import StageFailedError
 from convkit.worker.sessions import RuntimeSession
@@ -37,14 +36,9 @@ def open_simulation(
     Raises StageFailedError if the runtime would optimize the rounding away, since nothing would
     then be proven.
     """
-    with tempfile.TemporaryDirectory(prefix="convkit-simulation-") as folder:
+    with tempfile.TemporaryDirectory(prefix="convkit-proof-") as folder:
         _prove(Path(folder) / "proof.onnx", opened, dtype)
-        simulation = Path(folder) / "simulation.onnx"
-        try:
-            simulate_file(model, simulation)
-        except UntypedValueError as error:
-            raise StageFailedError(str(error)) from error
-        return opened(simulation)
+    return _open_rewritten(model, simulate_file, opened)
 
 
 def open_unrounded(model: Path, opened: Callable[[Path], RuntimeSession]) -> RuntimeSession:
@@ -52,14 +46,19 @@ def open_unrounded(model: Path, opened: Callable[[Path], RuntimeSession]) -> Run
 
     Raises StageFailedError if the type of a value in it is unknown.
     """
-    with tempfile.TemporaryDirectory(prefix="convkit-unrounded-") as folder:
-        unrounded = Path(folder) / "unrounded.onnx"
+    return _open_rewritten(model, widen_file, opened)
+
+
+def _open_rewritten(
+    model: Path, rewrite: Callable[[Path, Path], None], opened: Callable[[Path], RuntimeSession]
+) -> RuntimeSession:
+    with tempfile.TemporaryDirectory(prefix="convkit-simulation-") as folder:
+        rewritten = Path(folder) / "simulation.onnx"
         try:
-            wide = widen(load_model(model))
+            rewrite(model, rewritten)
         except UntypedValueError as error:
             raise StageFailedError(str(error)) from error
-        ir.save(wide, unrounded, external_data=f"{unrounded.name}.data")
-        return opened(unrounded)
+        return opened(rewritten)
 
 
 def _prove(path: Path, opened: Callable[[Path], RuntimeSession], dtype: DType) -> None:
