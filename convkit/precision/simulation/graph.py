@@ -81,7 +81,7 @@ def simulate_file(source: Path, destination: Path) -> None:
 
 
 def widen_file(source: Path, destination: Path) -> None:
-    """Write a model file without rounding, with weights next to it in `<name>.data`; see `widen`."""
+    """Write a model file without rounding, with its weights in `<name>.data`; see `widen`."""
     ir.save(widen(load_model(source)), destination, external_data=f"{destination.name}.data")
 
 
