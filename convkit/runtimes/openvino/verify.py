@@ -148,10 +148,11 @@ class SimulatedIR:
         """Return the simulation's outputs; raises RunFailedError if either fails or they differ."""
         simulated, built = self._simulation.run(feeds), self._built.run(feeds)
         if _estranged_outputs(simulated, built):
-            for name in _estranged_outputs(self._unrounded().run(feeds), built):
+            far = _estranged_outputs(self._unrounded().run(feeds), built)
+            if far:
                 raise RunFailedError(
-                    f"the IR, computed in float32, is far from its own simulation in {name!r}, and"
-                    " roundings are not why: it is not the graph that was simulated"
+                    f"the IR, computed in float32, is far from its own simulation in {far[0]!r},"
+                    " and roundings are not why: it is not the graph that was simulated"
                 )
         return simulated
 

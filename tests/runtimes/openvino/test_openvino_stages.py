@@ -176,6 +176,7 @@ class TestFloat16OnACpuWithoutIt:
 
         other, _, _ = built(tmp_path, exported("other", -1e-3), name="wrong", low="float16")
         result, _ = verified(tmp_path, request(other, reference, model.parent, "float16"))
+        assert result.cases
         assert all("roundings are not why" in (case.error or "") for case in result.cases)
 
     def test_a_model_that_came_in_float16_is_simulated_too(self, tmp_path):
