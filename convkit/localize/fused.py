@@ -3,7 +3,7 @@ gates.
 """
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 
 import numpy as np
@@ -46,8 +46,10 @@ def derived_tensors(
 
     `epsilons` are those of the original's batch norms, by module path.
     """
+    folded = list(_folded_norms(state, epsilons))
     found = (
-        *_folded_norms(state, epsilons),
+        *folded,
+        *_folded_scales(state, folded),
         *_weight_norms(state),
         *_joined(state, shapes),
         *_gates(state),
@@ -67,6 +69,41 @@ def _folded_norms(state: State, epsilons: Mapping[str, float] | None) -> Iterato
             name = fold.layer + part
             sources = (name, *of_norm)
             yield Derived(f"{name} with {fold.norm.name} folded in", shape, build, sources, why)
+
+
+def _folded_scales(state: State, folded: Iterable[Derived]) -> Iterator[Derived]:
+    """Fold a factor of each input channel, as of normalized images, into the convolutions that
+    could read it: OpenVINO does.
+
+    Only constants that are stored in a shape to broadcast, (3, 1, 1) for instance, count: other
+    weights of that many elements are too many.
+    """
+    scales = {
+        name: array.reshape(-1)
+        for name, array in state.items()
+        if array.ndim > 1 and array.size == max(array.shape) > 1
+    }
+    kernels = [Derived(n, a.shape, partial(np.asarray, a), (n,)) for n, a in state.items()]
+    for kernel in (*kernels, *folded):
+        if len(kernel.shape) < 3:
+            continue
+        for name, factors in scales.items():
+            if factors.size != kernel.shape[1]:
+                continue
+            for verb, apply in (("multiplied", np.multiply), ("divided", np.divide)):
+                yield Derived(
+                    f"{kernel.original}, {verb} by {name}",
+                    kernel.shape,
+                    partial(_scaled, kernel, factors, apply),
+                    (*kernel.sources, name),
+                )
+
+
+def _scaled(kernel: Derived, factors: np.ndarray, apply: np.ufunc) -> np.ndarray:
+    """Apply the factors to the kernel's axis of input channels, the second."""
+    wide = factors.astype(np.float64).reshape(-1, *[1] * (len(kernel.shape) - 2))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(apply(kernel.values, wide))
 
 
 def _weight_norms(state: State) -> Iterator[Derived]:

@@ -99,6 +99,14 @@ class BuiltGraph(Generic[OptionsT]):
             return self._simulated(self._low)
         return self._runtime.open(self._model, "cpu", self._request.options)
 
+    def unrounded_session(self) -> RuntimeSession:
+        """Return the low-precision graph on the CPU, computed in float32 throughout."""
+        # Only here does the environment have onnx-ir.
+        from convkit.precision.simulation.session import open_unrounded
+
+        options = self._request.options
+        return open_unrounded(self._model, lambda path: self._runtime.open(path, "cpu", options))
+
     def _simulated(self, low: LowPrecision) -> RuntimeSession:
         # Only here does the environment have onnx-ir.
         from convkit.precision.simulation.session import open_simulation

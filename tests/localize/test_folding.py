@@ -80,6 +80,21 @@ def test_norms_that_were_folded_in_rightly_differ_in_nothing() -> None:
     assert found.missing == ()
 
 
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_division_of_the_image_may_be_folded_in_too(wrong: bool) -> None:
+    deviations = np.linspace(0.2, 0.9, 6, dtype=np.float32)
+    changed = state()
+    divisors = np.roll(deviations, 1) if wrong else deviations
+    changed["one.conv.weight"] /= divisors[:, None, None]
+    original = state() | {"deviations": deviations[:, None, None]}
+    found = compare_weights(folded(changed), original, EPSILONS)
+    assert [each.weight for each in found.differences] == (["w_one"] if wrong else [])
+    if not wrong:
+        match = next(each for each in found.matches if each.weight == "w_one")
+        assert match.original == "one.conv.weight with one.norm folded in, divided by deviations"
+        assert "deviations" in match.sources
+
+
 def test_norms_are_found_where_buffers_follow_all_parameters() -> None:
     given = state()
     last = sorted(given, key=lambda name: "running" in name)

@@ -80,6 +80,11 @@ def simulate_file(source: Path, destination: Path) -> None:
     ir.save(simulate(load_model(source)), destination, external_data=f"{destination.name}.data")
 
 
+def widen_file(source: Path, destination: Path) -> None:
+    """Write a model file without rounding, with its weights in `<name>.data`; see `widen`."""
+    ir.save(widen(load_model(source)), destination, external_data=f"{destination.name}.data")
+
+
 class _Simulator:
     def __init__(self, model: ir.Model, *, rounds: bool = True) -> None:
         self.model = model

@@ -1,5 +1,5 @@
 """Opens the simulation of a built model with a runtime, after proving that the runtime preserves
-the rounding.
+the rounding, and the same model without rounding.
 """
 
 import tempfile
@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from convkit.models.graph.preparation import UntypedValueError
 from convkit.precision.rounding import IR_DTYPES
-from convkit.precision.simulation.graph import simulate_file
+from convkit.precision.simulation.graph import simulate_file, widen_file
 from convkit.tensors import DType
 from convkit.worker.context import StageFailedError
 from convkit.worker.sessions import RuntimeSession
@@ -36,14 +36,29 @@ def open_simulation(
     Raises StageFailedError if the runtime would optimize the rounding away, since nothing would
     then be proven.
     """
-    with tempfile.TemporaryDirectory(prefix="convkit-simulation-") as folder:
+    with tempfile.TemporaryDirectory(prefix="convkit-proof-") as folder:
         _prove(Path(folder) / "proof.onnx", opened, dtype)
-        simulation = Path(folder) / "simulation.onnx"
+    return _open_rewritten(model, simulate_file, opened)
+
+
+def open_unrounded(model: Path, opened: Callable[[Path], RuntimeSession]) -> RuntimeSession:
+    """Open a built low-precision model in float32, without any rounding of values (see `widen`).
+
+    Raises StageFailedError if the type of a value in it is unknown.
+    """
+    return _open_rewritten(model, widen_file, opened)
+
+
+def _open_rewritten(
+    model: Path, rewrite: Callable[[Path, Path], None], opened: Callable[[Path], RuntimeSession]
+) -> RuntimeSession:
+    with tempfile.TemporaryDirectory(prefix="convkit-simulation-") as folder:
+        rewritten = Path(folder) / "simulation.onnx"
         try:
-            simulate_file(model, simulation)
+            rewrite(model, rewritten)
         except UntypedValueError as error:
             raise StageFailedError(str(error)) from error
-        return opened(simulation)
+        return opened(rewritten)
 
 
 def _prove(path: Path, opened: Callable[[Path], RuntimeSession], dtype: DType) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from convkit.precision.simulation.session import open_simulation
+from convkit.precision.simulation.session import open_simulation, open_unrounded
 from convkit.runtimes.onnxruntime import session as onnxruntime
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
 from convkit.worker.context import StageFailedError
@@ -27,6 +27,13 @@ def test_a_simulation_overflows_as_a_device_does(tmp_path, optimization):
     session = open_simulation(tmp_path / "model.onnx", opened(optimization), "float16")
     found = session.run({"x": np.array([300, 2], np.float32)})["y"]
     assert found.tolist() == [np.inf, 4]
+
+
+def test_without_rounding_nothing_overflows(tmp_path):
+    ir.save(ir.from_onnx_text(TEXT), tmp_path / "model.onnx")
+    session = open_unrounded(tmp_path / "model.onnx", opened("all"))
+    found = session.run({"x": np.array([300, 1 + 2.0**-11], np.float32)})["y"]
+    assert found.tolist() == [90000, (1 + 2.0**-11) ** 2]
 
 
 def opened_without_roundings(path):

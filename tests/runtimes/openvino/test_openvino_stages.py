@@ -153,6 +153,32 @@ class TestFloat16OnACpuWithoutIt:
             "not the graph that was simulated" in (case.error or "") for case in result.cases
         )
 
+    def test_an_ir_that_is_far_only_by_roundings_is_what_was_simulated(self, tmp_path):
+        """Of 1 + 1e-3 z, float16 keeps one bit of z: the simulation is far from the float32 IR."""
+
+        def exported(name: str, factor: float):
+            text = f"""{HEADER}g (float[batch,64] x, float[batch,64] z) => (float[batch,64] y)
+                <float one = {{1}}, float small = {{{factor}}}> {{
+                s = Mul(z, small) t = Add(s, one) u = Sub(t, one) v = Mul(x, small) y = Add(u, v)
+                }}"""
+            model = save(tmp_path / name, text, carries=DENSE)
+            write_operators(graph_operators(load_model(model)), model.parent)
+            return model
+
+        model = exported("export", 1e-3)
+        reference = reference_of(tmp_path, model, DENSE, SAMPLES)
+        folder, _, _ = built(tmp_path, model, low="float16")
+        asked = request(folder, reference, model.parent, "float16")
+        result, findings = verified(tmp_path, asked)
+        assert {case.error for case in result.cases} == {None}
+        assert [finding for finding in findings if finding.is_error] == []
+        assert 1e-4 < largest_error(result) < 1e-3  # what the simulation loses, not the IR
+
+        other, _, _ = built(tmp_path, exported("other", -1e-3), name="wrong", low="float16")
+        result, _ = verified(tmp_path, request(other, reference, model.parent, "float16"))
+        assert result.cases
+        assert all("roundings are not why" in (case.error or "") for case in result.cases)
+
     def test_a_model_that_came_in_float16_is_simulated_too(self, tmp_path):
         text = f"""{HEADER}g (float[batch,64] x, float[batch,64] z) => (float[batch,64] y) {{
             h = Cast<to=10>(x) k = Cast<to=10>(z) s = Mul(h, h) t = Add(s, k)
