@@ -35,6 +35,9 @@ _MEMORY_WORDS = re.compile(
 )
 # ENOSPC and EDQUOT as the C library words them, and SQLite's own sentence.
 _DISK_WORDS = re.compile(r"No space left on device|Disk quota exceeded|database or disk is full")
+# Python's exit code if what was printed cannot be written (Py_FinalizeEx): a worker prints to its
+# log, and a full disk leaves nothing there to read.
+_UNFLUSHED = 120
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +147,7 @@ def findings_of(outcome: WorkerOutcome, stage: JobKind, target: str | None) -> t
                 Finding("E203", message, evidence=_evidence(outcome, stage, target), remedy=remedy),
             )
         case "no_answer":
-            if _DISK_WORDS.search(outcome.log_tail):
+            if outcome.exit_code == _UNFLUSHED or _DISK_WORDS.search(outcome.log_tail):
                 return (_full_disk(outcome, stage, target),)
             message = f"{stage}: the process ended without an answer ({outcome.detail})"
             remedy = Remedy(

@@ -38,6 +38,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, object], st
     return names, printed.getvalue()
 
 
+@pytest.mark.slow
 def test_the_notebook_fails_a_promise_explains_it_and_keeps_another(ran):
     names, printed = ran
     first, second = names["first"], names["second"]
@@ -52,6 +53,7 @@ def test_the_notebook_fails_a_promise_explains_it_and_keeps_another(ran):
     assert "fix: none known" not in printed
 
 
+@pytest.mark.slow
 def test_the_notebook_uses_what_was_built(ran):
     names, printed = ran
     apart = float(printed.split("largest difference: ")[1].split()[0])

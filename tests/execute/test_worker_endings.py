@@ -94,6 +94,7 @@ def test_an_abort_for_want_of_memory_is_told_from_a_crash_with_a_stand_in_worker
     ("body", "ending"),
     [
         ("open('/dev/full', 'w', buffering=1).write('model\\n')", "no_answer"),
+        ("sys.stdout = sys.stderr = open('/dev/full', 'w'); print('model')", "no_answer"),
         ("print('OSError: No space left on device', flush=True); os.abort()", "signalled"),
     ],
 )
