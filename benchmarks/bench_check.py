@@ -1,15 +1,16 @@
 """Times a benchmark's files again, plainly and without convkit, and compares the ratios.
 
-    .venv/bin/convkit bench recipes/bert.yaml
+    .venv/bin/convkit bench benchmarks/bench_check.yaml
     .venv/bin/python benchmarks/bench_check.py RUN_FOLDER MODEL_FOLDER [--only TARGET ...]
 
 RUN_FOLDER is the run's folder, whose last benchmark is checked; MODEL_FOLDER the original in
-transformers' layout. It reads two JSON files and the built .onnx files, and calls torch and
-onnxruntime as their documentation shows. Prints the p50 ratios to the original from both, and exits
+transformers' layout. It reads two JSON files and the built models, and calls torch, onnxruntime and
+OpenVINO as their documentation shows. Prints the p50 ratios to the original from both, and exits
 with 1 if any differs by more than 10 %.
 """
 
 import argparse
+import functools
 import json
 import statistics
 import sys
@@ -38,13 +39,16 @@ def main() -> int:
     stated = {
         model["name"]: model["sizes"][0]["ratios"]["p50"]
         for model in bench["models"]
-        if model["runtime"] == "onnxruntime" and model["sizes"] and model["sizes"][0]["ratios"]
+        if model["runtime"] in _OPEN and model["sizes"] and model["sizes"][0]["ratios"]
         if not given.only or model["name"] in given.only
     }
     if not stated:
-        parser.error(f"{given.run}: the last benchmark has no onnxruntime target with figures")
+        parser.error(f"{given.run}: the last benchmark has no {' or '.join(_OPEN)} target to check")
+    runtimes = {
+        model["name"]: model["runtime"] for model in bench["models"] if model["name"] in stated
+    }
     sizes = bench["models"][0]["sizes"][0]["sizes"]
-    calls = _calls(given.run, given.model, sizes, list(stated), bench["threads"])
+    calls = _calls(given.run, given.model, sizes, runtimes, bench["threads"])
     medians = _medians(calls, given.rounds)
     worst = 0.0
     print(f"sizes: {sizes}; threads: {bench['threads']}\n")
@@ -59,7 +63,7 @@ def main() -> int:
 
 
 def _calls(
-    run: Path, folder: Path, sizes: dict[str, int], targets: list[str], threads: int
+    run: Path, folder: Path, sizes: dict[str, int], runtimes: dict[str, str], threads: int
 ) -> dict[str, Callable[[], object]]:
     torch.set_num_threads(threads)
     model = transformers.AutoModel.from_pretrained(
@@ -79,14 +83,34 @@ def _calls(
             return model(**tensors)
 
     calls: dict[str, Callable[[], object]] = {"original": original}
-    for target in targets:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        session = onnxruntime.InferenceSession(
-            run / "models" / target / "model.onnx", options, providers=["CPUExecutionProvider"]
-        )
-        calls[target] = lambda session=session: session.run(None, arrays)
+    for target, runtime in runtimes.items():
+        opened = _OPEN[runtime](run / "models" / target, threads)
+        calls[target] = functools.partial(opened, arrays)
     return calls
+
+
+def _onnxruntime(folder: Path, threads: int) -> Callable[[dict[str, np.ndarray]], object]:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(
+        folder / "model.onnx", options, providers=["CPUExecutionProvider"]
+    )
+    return lambda arrays: session.run(None, arrays)
+
+
+def _openvino(folder: Path, threads: int) -> Callable[[dict[str, np.ndarray]], object]:
+    import openvino
+
+    model = openvino.Core().read_model(folder / "model.xml")
+    settings = {
+        "INFERENCE_NUM_THREADS": threads,
+        "INFERENCE_PRECISION_HINT": "f32",  # the files that are checked compute in float32
+    }
+    return openvino.compile_model(model, "CPU", settings)
+
+
+# How each runtime opens a built model for calls.
+_OPEN = {"onnxruntime": _onnxruntime, "openvino": _openvino}
 
 
 def _medians(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:

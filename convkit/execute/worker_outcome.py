@@ -33,6 +33,11 @@ _MEMORY_WORDS = re.compile(
     # The dynamic linker, where a library does not fit; on a noexec mount it adds the reason.
     r"|failed to map segment from shared object(?!: Operation not permitted)"
 )
+# ENOSPC and EDQUOT as the C library words them, and SQLite's own sentence.
+_DISK_WORDS = re.compile(r"No space left on device|Disk quota exceeded|database or disk is full")
+# Python's exit code if what was printed cannot be written (Py_FinalizeEx): a worker prints to its
+# log, and a full disk leaves nothing there to read.
+_UNFLUSHED = 120
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +119,8 @@ def findings_of(outcome: WorkerOutcome, stage: JobKind, target: str | None) -> t
         case "cancelled":
             return ()
         case "signalled":
+            if _DISK_WORDS.search(outcome.log_tail):
+                return (_full_disk(outcome, stage, target),)
             if _MEMORY_WORDS.search(outcome.log_tail):
                 message = (
                     f"{stage}: a tool could not allocate memory and aborted"
@@ -140,6 +147,8 @@ def findings_of(outcome: WorkerOutcome, stage: JobKind, target: str | None) -> t
                 Finding("E203", message, evidence=_evidence(outcome, stage, target), remedy=remedy),
             )
         case "no_answer":
+            if outcome.exit_code == _UNFLUSHED or _DISK_WORDS.search(outcome.log_tail):
+                return (_full_disk(outcome, stage, target),)
             message = f"{stage}: the process ended without an answer ({outcome.detail})"
             remedy = Remedy(
                 "See the end of the log. The tools' environment may be damaged, or a tool ended"
@@ -157,9 +166,10 @@ def _findings_of_answer(
 ) -> tuple[Finding, ...]:
     error = answer.error or "the stage failed without a message"
     message = f"{stage}: {error}"
-    if _MEMORY_WORDS.search(error) or (
-        answer.traceback and _MEMORY_WORDS.search(answer.traceback.splitlines()[-1])
-    ):
+    raised = [error, *answer.traceback.splitlines()[-1:]] if answer.traceback else [error]
+    if any(map(_DISK_WORDS.search, raised)):
+        failure = _full_disk(outcome, stage, target)
+    elif any(map(_MEMORY_WORDS.search, raised)):
         failure = _out_of_memory(message, outcome, stage, target)
     elif error == " ".join(finding.message for finding in answer.findings):
         return tuple(answer.findings)  # they are the failure, and no tool is to blame
@@ -176,6 +186,15 @@ def _out_of_memory(
 ) -> Finding:
     remedy = Remedy("Use smaller axes, run with --jobs 1, or use a machine with more memory.")
     return Finding("E202", message, evidence=_evidence(outcome, stage, target), remedy=remedy)
+
+
+def _full_disk(outcome: WorkerOutcome, stage: JobKind, target: str | None) -> Finding:
+    message = f"{stage}: the disk is full, so the stage could not write its files"
+    remedy = Remedy(
+        "Free some space, or choose a folder on a larger disk with --home or CONVKIT_HOME, and"
+        " TMPDIR for temporary files. Then run again: finished stages are kept."
+    )
+    return Finding("E420", message, evidence=_evidence(outcome, stage, target), remedy=remedy)
 
 
 def _evidence(outcome: WorkerOutcome, stage: JobKind, target: str | None) -> dict[str, Json]:

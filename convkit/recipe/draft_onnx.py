@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from convkit.codec import Json
 from convkit.recipe.families import DraftInput, DraftOutput, DraftSample, DraftSignature, Drawn
-from convkit.tensors import DataAxis, Dimension
+from convkit.tensors import Contract, DataAxis, Dimension
 from convkit.worker.protocol import Sample, SurveyResult
 
 # Of an output's largest magnitude, as the default limit is of values around 1.
@@ -39,19 +39,45 @@ def signature_of_survey(survey: SurveyResult) -> DraftSignature:
         )
         for spec in contract.inputs
     )
+    called = _output_names(contract)
     outputs = tuple(
-        DraftOutput(spec.name, _named(spec.shape, names), spec.dtype) for spec in contract.outputs
+        DraftOutput(
+            called[spec.name],
+            _named(spec.shape, names),
+            spec.dtype,
+            spec.name if called[spec.name] != spec.name else None,
+        )
+        for spec in contract.outputs
     )
     axes = {names[axis.name]: (axis.min, axis.typical, axis.max) for axis in contract.axes}
-    data_axes = {axis.name: _data_axis(axis) for axis in contract.data_axes}
+    data_axes = {axis.name: _data_axis(axis, called) for axis in contract.data_axes}
     return DraftSignature(
         survey.task or "", inputs, outputs, axes, data_axes=data_axes, libraries=survey.libraries
     )
 
 
-def _data_axis(axis: DataAxis) -> dict[str, Json]:
-    named: dict[str, Json] = {"boxes": axis.boxes, "scores": axis.scores}
-    match = {key: output for key, output in named.items() if output is not None}
+def _output_names(contract: Contract) -> dict[str, str]:
+    """Return what a recipe calls each output: a model may return an input's name, as in
+    `return {"features": ...}`, but a contract has each name once.
+    """
+    taken = {spec.name for spec in (*contract.inputs, *contract.outputs)}
+    inputs = {spec.name for spec in contract.inputs}
+    called: dict[str, str] = {}
+    for spec in contract.outputs:
+        name = spec.name
+        if name in inputs:
+            while name in taken:
+                name += "_out"
+            taken.add(name)
+        called[spec.name] = name
+    return called
+
+
+def _data_axis(axis: DataAxis, called: Mapping[str, str]) -> dict[str, Json]:
+    named = {"boxes": axis.boxes, "scores": axis.scores}
+    match: dict[str, Json] = {
+        key: called.get(output, output) for key, output in named.items() if output is not None
+    }
     return {"from": "data", "max": axis.max} | ({"match": match} if match else {})
 
 
@@ -73,6 +99,7 @@ def tolerances_of(survey: SurveyResult) -> dict[str, dict[str, Json]]:
     numbers, they are steps. A cosine over a single number, or noise around zero, says nothing.
     """
     found: dict[str, dict[str, Json]] = {}
+    called = _output_names(survey.contract)
     for spec in survey.contract.outputs:
         largest = survey.magnitudes.get(spec.name)
         if largest is None:
@@ -86,7 +113,7 @@ def tolerances_of(survey: SurveyResult) -> dict[str, dict[str, Json]]:
         if telling:
             limits["cosine"] = cosine
         if largest > 1.0 or rounding > usual or not telling or survey.quantized:
-            found[spec.name] = limits
+            found[called[spec.name]] = limits
     return found
 
 

@@ -89,6 +89,39 @@ def test_an_abort_for_want_of_memory_is_told_from_a_crash_with_a_stand_in_worker
     assert [finding.code for finding in findings_of(outcome, "build", "ort")] == ["E202"]
 
 
+# /dev/full refuses every write as a full disk does.
+@pytest.mark.parametrize(
+    ("body", "ending"),
+    [
+        ("open('/dev/full', 'w', buffering=1).write('model\\n')", "no_answer"),
+        ("sys.stdout = sys.stderr = open('/dev/full', 'w'); print('model')", "no_answer"),
+        ("print('OSError: No space left on device', flush=True); os.abort()", "signalled"),
+    ],
+)
+def test_a_full_disk_is_named_with_a_stand_in_worker(stand_in: Run, body: str, ending: str) -> None:
+    outcome = stand_in(body)
+    assert outcome.ending == ending
+    (finding,) = findings_of(outcome, "build", "ort")
+    assert finding.code == "E420"
+    assert finding.message == "build: the disk is full, so the stage could not write its files"
+
+
+@pytest.mark.parametrize(
+    ("error", "traceback"),
+    [
+        ("torch's exporter failed: OSError: [Errno 28] No space left on device", None),
+        ("the exporter failed", "Traceback\nOSError: [Errno 122] Disk quota exceeded: 'net.onnx'"),
+        ("sqlite3.OperationalError: database or disk is full", None),
+    ],
+)
+def test_a_tool_that_met_a_full_disk_is_not_blamed_with_a_stand_in_worker(
+    stand_in: Run, error: str, traceback: str | None
+) -> None:
+    text = json.dumps(encode(Answer(PROTOCOL, "broken", error=error, traceback=traceback)))
+    outcome = stand_in(f"answer({text!r})")
+    assert [finding.code for finding in findings_of(outcome, "build", "ort")] == ["E420"]
+
+
 @pytest.mark.parametrize(
     ("error", "traceback"),
     [

@@ -229,6 +229,23 @@ def test_a_hub_model_is_pinned_to_its_commit(tmp_path):
     assert loaded.recipe.name == "b-c"
 
 
+def test_an_output_with_an_inputs_name_gets_one_of_its_own(tmp_path):
+    (tmp_path / "net.onnx").write_bytes(b"")
+    shape = ("batch", 3)
+    contract = Contract(
+        inputs=(TensorSpec("x", "float32", shape),),
+        outputs=(TensorSpec("x", "float32", shape), TensorSpec("x_out", "float32", shape)),
+        axes=(Axis("batch", 1, 2, 4),),
+    )
+    survey = SurveyResult(contract, {}, ran=True, magnitudes={"x": 50.0, "x_out": 1.0})
+    recipe = drafted(str(tmp_path / "net.onnx"), tmp_path / "r.yaml", survey=survey).recipe
+    assert [(each.name, each.origin) for each in recipe.outputs] == [
+        ("x_out_out", "x"),
+        ("x_out", None),
+    ]
+    assert list(recipe.verify.outputs) == ["x_out_out"]
+
+
 def test_an_onnx_file_is_drafted_from_its_contract(tmp_path):
     (tmp_path / "net.onnx").write_bytes(b"")
     contract = Contract(

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 import torch
 
 from convkit.models.sources.loaded import Config, LoadedModel
+from convkit.models.survey.layers import Layer, layers_of
 from convkit.tensors import Dimension, DType
 from convkit.worker.protocol import Sample
 
@@ -95,40 +96,37 @@ def by_layers(parameter: inspect.Parameter, loaded: LoadedModel) -> list[Candida
     if _IMAGE_NAME.search(parameter.name):
         shape = ("batch", 3, "side", "side")
         found.append(Candidate("float32", shape, Sample("image", (0.0, 1.0))))
-    attends = any(isinstance(each, torch.nn.MultiheadAttention) for each in loaded.module.modules())
-    for layer in loaded.module.modules():
+    layers = list(layers_of(loaded.module))
+    attends = any(layer.kind is torch.nn.MultiheadAttention for layer in layers)
+    for layer in layers:
         found += _of_layer(layer, attends=attends)
     return list(dict.fromkeys(found))
 
 
-def _of_layer(layer: torch.nn.Module, *, attends: bool) -> Iterator[Candidate]:
+def _of_layer(layer: Layer, *, attends: bool) -> Iterator[Candidate]:
     """Yield inputs that a layer itself would accept."""
-    match layer:
-        case torch.nn.Embedding() | torch.nn.EmbeddingBag():
-            ids = Sample("integers", (0.0, float(layer.num_embeddings)))
-            yield Candidate("int64", ("batch", "sequence"), ids)
-            yield Candidate("int64", ("batch",), ids)
-        case torch.nn.Conv1d():
-            yield Candidate("float32", ("batch", layer.in_channels, "length"))
-            if layer.in_channels == 1:
-                yield Candidate("float32", ("batch", "samples"), Sample("audio", (-1.0, 1.0)))
-        case torch.nn.Conv2d():
-            shape = ("batch", layer.in_channels, "side", "side")
-            is_picture = layer.in_channels in _IMAGE_CHANNELS
-            yield Candidate(
-                "float32", shape, Sample("image", (0.0, 1.0)) if is_picture else _NORMAL
-            )
-        case torch.nn.Conv3d():
-            yield Candidate("float32", ("batch", layer.in_channels, 8, "side", "side"))
-        case torch.nn.RNNBase():
-            yield _rows(layer.input_size, batch_first=layer.batch_first)
-        case torch.nn.MultiheadAttention():
-            yield _rows(layer.embed_dim, batch_first=layer.batch_first)
-        case torch.nn.Linear():
-            flat = Candidate("float32", ("batch", layer.in_features))
-            rows = Candidate("float32", ("batch", "sequence", layer.in_features))
-            # Attention takes two axes for one sequence without a batch.
-            yield from (rows, flat) if attends else (flat, rows)
+    kind, width = layer.kind, layer.width
+    if kind in (torch.nn.Embedding, torch.nn.EmbeddingBag):
+        ids = Sample("integers", (0.0, float(width)))
+        yield Candidate("int64", ("batch", "sequence"), ids)
+        yield Candidate("int64", ("batch",), ids)
+    elif kind is torch.nn.Conv1d:
+        yield Candidate("float32", ("batch", width, "length"))
+        if width == 1:
+            yield Candidate("float32", ("batch", "samples"), Sample("audio", (-1.0, 1.0)))
+    elif kind is torch.nn.Conv2d:
+        shape = ("batch", width, "side", "side")
+        is_picture = width in _IMAGE_CHANNELS
+        yield Candidate("float32", shape, Sample("image", (0.0, 1.0)) if is_picture else _NORMAL)
+    elif kind is torch.nn.Conv3d:
+        yield Candidate("float32", ("batch", width, 8, "side", "side"))
+    elif kind in (torch.nn.RNNBase, torch.nn.MultiheadAttention):
+        yield _rows(width, batch_first=layer.batch_first)
+    elif kind is torch.nn.Linear:
+        flat = Candidate("float32", ("batch", width))
+        rows = Candidate("float32", ("batch", "sequence", width))
+        # Attention takes two axes for one sequence without a batch.
+        yield from (rows, flat) if attends else (flat, rows)
 
 
 def _rows(width: int, *, batch_first: bool) -> Candidate:

@@ -1,8 +1,10 @@
 """Contracts worked out by running torch modules, each of a kind that people bring."""
 
 import json
+import warnings
 
 import pytest
+import torch
 from tiny_models import factory_source
 
 from convkit.models.survey.heads import likely_task, small_overrides
@@ -79,6 +81,37 @@ def test_the_size_of_an_image_is_the_one_that_the_head_fits(tmp_path):
     found = own(tmp_path, IMAGE)
     assert shapes(found) == {"image": ("batch", 1, 28, 28), "scores": ("batch", 5)}
     assert found.samples["image"].kind == "image"
+
+
+def save_archive(folder, how: str):
+    """Save a TorchScript archive of a small network for pictures; return its source."""
+    network = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.Flatten(), Head(2 * 26 * 26))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # torch.jit, as a whole
+        if how == "traced":
+            archive = torch.jit.trace(network.eval(), torch.zeros(1, 1, 28, 28))
+        else:
+            archive = torch.jit.script(network.eval())
+        archive.save(folder / "net.pt")
+    return Source("torchscript", str(folder / "net.pt"))
+
+
+class Head(torch.nn.Linear):
+    """A layer of somebody's own: its name says nothing, the weights of its base class do not
+    count.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width, 5)
+
+
+@pytest.mark.parametrize("how", ["scripted", "traced"])
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_an_archives_layers_say_what_it_reads(tmp_path, how):
+    found = surveyed(save_archive(tmp_path, how), tmp_path)
+    (shape,) = [spec.shape for spec in found.contract.inputs]
+    assert shape == ("batch", 1, 28, 28)
+    assert [spec.shape for spec in found.contract.outputs] == [("batch", 5)]
 
 
 def test_tokens_stay_below_the_rows_of_the_table(tmp_path):
