@@ -153,6 +153,7 @@ class FileTrials(Trials):
     def _feed(self, feeds: Mapping[str, np.ndarray]) -> Trial:
         import onnxruntime
 
+        from convkit.models.graph.exchange import run_session
         from convkit.models.graph.session import as_array
 
         options = onnxruntime.RunOptions()
@@ -161,7 +162,7 @@ class FileTrials(Trials):
         timer.start()
         started = time.monotonic()
         try:
-            returned = self._session.run(self._outputs, dict(feeds), options)
+            returned = run_session(self._session, self._outputs, feeds, options)
             values = [as_array(value) for value in returned]
         except Exception as error:  # noqa: BLE001 - onnxruntime's exceptions share no base class
             return Trial(None, str(error), time.monotonic() - started)
