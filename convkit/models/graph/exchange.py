@@ -26,7 +26,8 @@ def run_session(
 ) -> list[object]:
     """Return the named outputs; those of bfloat16 as pairs of bytes (`BFLOAT16_BITS`).
 
-    bfloat16 inputs are such pairs or ml_dtypes' arrays. Raises onnxruntime's own errors.
+    bfloat16 inputs are such pairs or ml_dtypes' arrays. Raises onnxruntime's own errors, and
+    ValueError for an input that cannot be exchanged in this way.
     """
     import onnxruntime
 
@@ -34,19 +35,27 @@ def run_session(
     capable = hasattr(onnxruntime.OrtValue, "ortvalue_from_numpy_with_onnx_type")
     if not capable or all(argument.type != _TENSOR for argument in arguments):
         return list(session.run(list(names), dict(feeds), options))
-    given = {name: _given(values) for name, values in feeds.items()}
+    given = {name: _given(name, values) for name, values in feeds.items()}
+    for argument in session.get_inputs():  # onnxruntime's own message names no input
+        if (value := given.get(argument.name)) and value.data_type() != argument.type:
+            raise ValueError(
+                f"input {argument.name!r} is a {value.data_type()}; the model has a {argument.type}"
+            )
     # The values of `given` are views of arrays that `feeds` keeps alive.
     returned = session.run_with_ort_values(list(names), given, options)
     return [_array(value) for value in returned]
 
 
-def _given(values: np.ndarray) -> "onnxruntime.OrtValue":
+def _given(name: str, values: np.ndarray) -> "onnxruntime.OrtValue":
     import onnxruntime
 
     ort = onnxruntime.OrtValue
+    if values.dtype.kind in "UO":
+        raise ValueError(
+            f"onnxruntime takes no texts ({name!r}) in a model with bfloat16 inputs or outputs"
+        )
     if dtype_name(values.dtype) != "bfloat16":
-        plain = values.astype(object) if values.dtype.kind == "U" else values
-        return ort.ortvalue_from_numpy(np.asarray(plain, order="C"))
+        return ort.ortvalue_from_numpy(np.asarray(values, order="C"))
     bits = np.asarray(values, order="C").view(np.uint16)
     return ort.ortvalue_from_numpy_with_onnx_type(bits, _ELEMENT)
 
