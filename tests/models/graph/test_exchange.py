@@ -8,6 +8,7 @@ import pytest
 
 from convkit.dtypes import BFLOAT16_BITS
 from convkit.models.graph.session import open_graph
+from convkit.recipe.draft_onnx import tolerances_of
 from convkit.stages.survey import run
 from convkit.worker.context import Context
 from convkit.worker.protocol import SurveyRequest
@@ -78,3 +79,8 @@ def test_a_file_with_bfloat16_is_surveyed(file):
     assert found.ran
     assert [spec.dtype for spec in found.contract.inputs] == ["bfloat16", "float32"]
     assert found.magnitudes["y"] == pytest.approx(found.magnitudes["z"], rel=2**-8)
+    # Two units in the last place of the largest value, rounded up to one digit.
+    least = 2 * 2**-7 * found.magnitudes["y"]
+    limit = tolerances_of(found)["y"]["max_abs"]
+    assert isinstance(limit, float)
+    assert least <= limit < 2.1 * least
