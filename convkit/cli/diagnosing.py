@@ -43,6 +43,7 @@ def diagnose(
     home: HomeFolder = None,
 ) -> None:
     """Explain what is wrong with a recipe, run or model file."""
+    from convkit.cli.table import left_out_lines
     from convkit.codec import encode
     from convkit.execute.diagnosis import (
         diagnose_record,
@@ -63,8 +64,11 @@ def diagnose(
         console = Console()
         for diagnosis in diagnoses:
             console.print(_view(diagnosis))
-        if is_file and (remark := preview_remark(record)) is not None:
-            console.print(remark, highlight=False)
+        if is_file:
+            for line in left_out_lines(record):
+                console.print(line)
+            if (remark := preview_remark(record)) is not None:
+                console.print(remark, highlight=False)
     raise typer.Exit(exit_code_of_file(record) if is_file else record.exit_code)
 
 

@@ -112,7 +112,7 @@ class _Summary:
         for located in located_findings(self.record):
             yield from _finding_lines(located)
         yield from self._broken_lines()
-        yield from self._left_out_lines()
+        yield from left_out_lines(self.record)
         yield from self._links()
 
     def _repair_lines(self) -> "RenderResult":
@@ -166,19 +166,6 @@ class _Summary:
                 log = stage.log if self.folder is None else str(self.folder / stage.log)
                 yield Padding(Text(f"log: {log}", overflow="fold"), (0, 0, 0, 2), expand=False)
 
-    def _left_out_lines(self) -> "RenderResult":
-        from rich.padding import Padding
-        from rich.text import Text
-
-        if not (items := left_out(self.record)):
-            return
-        yield Text()
-        yield Text("Not verified:", style="bold yellow")
-        for item in items:
-            yield Padding(
-                Text.assemble((item.what, "bold"), f": {item.reason}"), (0, 0, 0, 2), expand=False
-            )
-
     def _links(self) -> "RenderResult":
         from rich.text import Text
 
@@ -192,6 +179,21 @@ class _Summary:
         for name, address in links:
             # Never wrap a path: people copy it.
             yield Text.assemble((f"{name}: ", "bold"), address, overflow="fold")
+
+
+def left_out_lines(record: RunRecord) -> "RenderResult":
+    """Yield what a run did not verify, with the reasons; nothing if it verified everything."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    if not (items := left_out(record)):
+        return
+    yield Text()
+    yield Text("Not verified:", style="bold yellow")
+    for item in items:
+        yield Padding(
+            Text.assemble((item.what, "bold"), f": {item.reason}"), (0, 0, 0, 2), expand=False
+        )
 
 
 def _rows(record: RunRecord) -> list[_Row]:

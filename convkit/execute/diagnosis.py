@@ -32,6 +32,9 @@ _HALF_COSINE = 0.99
 _HALF_NRMSE = 0.15
 # How many times float32's limit an output may be off in float16, where no cosine tells: 2 % of it.
 _HALF_TIMES = 200
+# Seconds of inference for each verification of a bare file: what that leaves no time for is
+# reported as not verified.
+_BUDGET = 30.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +93,8 @@ def diagnose_model(
     """Run a bare ONNX file as it is and, if it is in float32, also in float16; return the record.
 
     Only the file's inputs and outputs are known, so it is compared with itself: findings show how a
-    precision, the runtime or certain inputs affect it. Raises ModelFileError for a file that is not
+    precision, the runtime or certain inputs affect it. The seconds of inference are limited, so
+    that a slow file runs on fewer cases. Raises ModelFileError for a file that is not
     an ONNX model.
     """
     file = (model / "model.onnx" if model.is_dir() else model).resolve()
@@ -135,21 +139,24 @@ def _with_targets(text: str, inspected: InspectResult) -> str:
     content = read_document(text, "recipe.yaml").content
     targets: dict[str, Json] = {_AS_IT_IS: {"runtime": "onnxruntime"}}
     assert isinstance(content, dict)
+    verify = content["verify"]
+    assert isinstance(verify, dict)
     if inspected.elements.get("float32"):
         targets[_PREVIEW] = {
             "runtime": "onnxruntime",
             "precision": "float16",
             "tolerance": {"cosine": _HALF_COSINE, "nrmse": _HALF_NRMSE},
-            "outputs": _half_tolerances(content["verify"]),
+            "outputs": _half_tolerances(verify),
         }
-    return yaml.safe_dump({**content, "targets": targets}, sort_keys=False)
+    limited = {**content, "verify": {**verify, "budget": _BUDGET}, "targets": targets}
+    return yaml.safe_dump(limited, sort_keys=False)
 
 
-def _half_tolerances(verify: Json) -> dict[str, Json]:
+def _half_tolerances(verify: dict[str, Json]) -> dict[str, Json]:
     """Return float16's tolerances of the outputs for which a cosine says nothing: those for which
     the draft has none.
     """
-    outputs = verify.get("outputs", {}) if isinstance(verify, dict) else {}
+    outputs = verify.get("outputs", {})
     found: dict[str, Json] = {}
     for name, limits in outputs.items() if isinstance(outputs, dict) else ():
         if isinstance(limits, dict) and "cosine" not in limits:

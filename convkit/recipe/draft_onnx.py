@@ -18,6 +18,10 @@ _COSINE = 0.99999
 _ROUNDINGS = 32
 # The same of a file that rounds activations to 8 bits: sums in another order move some by a step.
 _QUANTIZED = (2e-2, 0.999)
+# What is stored in a low type may be a few of its units in the last place away, relative to the
+# largest value: correct sums in another order round to either neighbor.
+_STEP = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
+_STEPS = 2
 _NEAR_ZERO = 1e-6
 _WIDTH = 98  # of a comment, without its `# `
 
@@ -105,14 +109,15 @@ def tolerances_of(survey: SurveyResult) -> dict[str, dict[str, Json]]:
         if largest is None:
             continue
         share, cosine = _QUANTIZED if survey.quantized else (_ERROR_SHARE, _COSINE)
-        usual = share * max(largest, 1.0)
+        usual = max(share, _STEPS * _STEP.get(spec.dtype, 0.0)) * max(largest, 1.0)
         rounding = _ROUNDINGS * survey.rounding.get(spec.name, 0.0)
         limits: dict[str, Json] = {"max_abs": _one_digit(max(usual, rounding))}
         single = math.prod(size if isinstance(size, int) else 2 for size in spec.shape) == 1
         telling = not single and largest >= _NEAR_ZERO
         if telling:
             limits["cosine"] = cosine
-        if largest > 1.0 or rounding > usual or not telling or survey.quantized:
+        coarse = spec.dtype in _STEP
+        if largest > 1.0 or coarse or rounding > usual or not telling or survey.quantized:
             found[called[spec.name]] = limits
     return found
 

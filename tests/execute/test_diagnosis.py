@@ -7,6 +7,7 @@ import dataclasses
 import json
 from pathlib import Path
 
+import onnx.parser
 import pytest
 from test_low_precision import BERT, GUARDED, OVERFLOWING, found, run, write_recipe
 from typer.testing import CliRunner
@@ -103,6 +104,28 @@ def test_a_bare_file_is_looked_at_in_its_own_precision_and_in_float16(
     wrong = dataclasses.replace(own, status="failed")
     both = dataclasses.replace(record, targets=(wrong, preview))
     assert (exit_code_of_file(both), preview_remark(both)) == (1, None)
+
+
+def test_a_slow_file_runs_on_fewer_cases_and_says_so(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (int64[n,4] a) => (int64[n,4] y) { y = Add(a, a) }"""
+    model = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(text), model)
+    arguments = ["diagnose", str(model), "--toolchain", "host", "--home", str(home)]
+
+    monkeypatch.setattr("convkit.execute.diagnosis._BUDGET", 1e-9)
+    told = CliRunner().invoke(app, arguments)
+    assert told.exit_code == 0, told.output
+    assert "as-it-is: verified" in told.stdout
+    unverified = " ".join(told.stdout.partition("Not verified:")[2].split())
+    assert "largest" in unverified
+    assert "of the budget of 1e-09 s" in unverified
+
+    monkeypatch.undo()
+    told = CliRunner().invoke(app, arguments)
+    assert "of the budget" not in told.stdout
 
 
 def test_the_command_tells_the_story_and_exits_as_the_run_did(home: Path, tmp_path: Path) -> None:

@@ -29,7 +29,9 @@ def duplicate_weights(model: onnx_ir.Model) -> list[Finding]:
     tensors = {
         str(name): value.const_value
         for name, value in model.graph.initializers.items()
-        if value.const_value is not None and value.const_value.nbytes >= _SMALL_BYTES
+        if value.const_value is not None
+        and value.const_value.dtype is not onnx_ir.DataType.STRING
+        and value.const_value.nbytes >= _SMALL_BYTES
     }
     groups = _equal(tensors)
     wasted = sum(tensors[name].nbytes for names in groups for name in names[1:])

@@ -39,8 +39,14 @@ def write_model(model: onnx_ir.Model, folder: Path) -> None:
     """Write `model.onnx`, and its weights to `model.onnx.data` consecutively, sorted by name.
 
     Tensors are copied to the file one at a time. Afterwards, the model's weights refer to the file.
+    Texts stay in the graph file: ONNX stores no strings outside it.
     """
-    weights = [value for value in initializers(model) if value.const_value.nbytes > _INLINE_BYTES]
+    weights = [
+        value
+        for value in initializers(model)
+        if value.const_value.dtype is not onnx_ir.DataType.STRING
+        and value.const_value.nbytes > _INLINE_BYTES
+    ]
     # Names are unique only within a graph: a subgraph may repeat one, which then keeps its
     # position.
     weights.sort(key=lambda value: value.name or "")

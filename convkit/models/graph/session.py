@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from convkit.models.contract_check import UNKNOWN_DIMENSION, UNKNOWN_RANK
+from convkit.models.graph.exchange import run_session
 from convkit.tensors import Contract, Dimension, DType, TensorSpec
 from convkit.worker.custom_ops import register_libraries
 from convkit.worker.protocol import Fallback
@@ -108,7 +109,7 @@ class GraphSession:
         quiet = onnxruntime.RunOptions()
         quiet.log_severity_level = 4  # errors during a run are raised; the log would repeat them
         try:
-            values = self._session.run(names, dict(feeds), quiet)
+            values = run_session(self._session, names, feeds, quiet)
         except MemoryError:
             raise
         except Exception as error:

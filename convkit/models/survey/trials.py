@@ -13,6 +13,8 @@ import numpy as np
 
 from convkit.cases.facts import ModelFacts
 from convkit.cases.samples import Draw, draw_inputs
+from convkit.dtypes import dtype_name
+from convkit.metrics.tensors import as_float64
 from convkit.tensors import Contract, DimensionError, TensorSpec
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import Sample
@@ -153,6 +155,7 @@ class FileTrials(Trials):
     def _feed(self, feeds: Mapping[str, np.ndarray]) -> Trial:
         import onnxruntime
 
+        from convkit.models.graph.exchange import run_session
         from convkit.models.graph.session import as_array
 
         options = onnxruntime.RunOptions()
@@ -161,8 +164,8 @@ class FileTrials(Trials):
         timer.start()
         started = time.monotonic()
         try:
-            returned = self._session.run(self._outputs, dict(feeds), options)
-            values = [as_array(value) for value in returned]
+            returned = run_session(self._session, self._outputs, feeds, options)
+            values = [_readable(as_array(value)) for value in returned]
         except Exception as error:  # noqa: BLE001 - onnxruntime's exceptions share no base class
             return Trial(None, str(error), time.monotonic() - started)
         finally:
@@ -177,6 +180,13 @@ class FileTrials(Trials):
         for name, value in zip(self._outputs, values, strict=True):
             self._note_magnitude(name, value)
         return Trial(shapes, "", seconds)
+
+
+def _readable(values: np.ndarray) -> np.ndarray:
+    """Return bfloat16 as float32, which numpy can compute with; other values as they are."""
+    if dtype_name(values.dtype) == "bfloat16":
+        return as_float64(values).astype(np.float32)
+    return values
 
 
 def _stop(options: "onnxruntime.RunOptions") -> None:

@@ -1,12 +1,15 @@
 import ml_dtypes
 import numpy as np
 import onnx
+import onnx.parser
 import onnx_ir
 import pytest
 from onnx import numpy_helper
 
 from convkit.models.graph import files
+from convkit.models.graph.duplicates import duplicate_weights
 from convkit.models.graph.files import write_model
+from convkit.models.graph.session import open_graph
 
 WEIGHTS = {
     "zebra": np.arange(200, dtype=np.float32),
@@ -93,3 +96,25 @@ def test_a_view_is_written_as_its_elements(tmp_path, monkeypatch, view, block):
     data = (tmp_path / "model.onnx.data").read_bytes()
     offset, length = int(place["offset"]), int(place["length"])
     assert data[offset : offset + length] == view.tobytes()
+
+
+def test_texts_stay_in_the_graph_file(tmp_path):
+    words = [f"word number {place}".encode() for place in range(300)]
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (int64[n] ids) => (string[n] word, float[n] score) {
+        word = Gather<axis=0>(words, ids)
+        score = Gather<axis=0>(scores, ids)
+    }"""
+    model = onnx.parser.parse_model(text)
+    for name in ("words", "again"):
+        tensor = onnx.helper.make_tensor(name, onnx.TensorProto.STRING, [300], words)
+        model.graph.initializer.append(tensor)
+    scores = np.arange(300, dtype=np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(scores, "scores"))
+    read = onnx_ir.from_proto(model)
+    assert duplicate_weights(read) == []
+    write_model(read, tmp_path)
+    assert set(filter(external(tmp_path).get, external(tmp_path))) == {"scores"}
+    found = open_graph(tmp_path / "model.onnx").run({"ids": np.array([299, 0])})
+    assert found["word"].tolist() == ["word number 299", "word number 0"]
+    assert found["score"].tolist() == [299, 0]
