@@ -118,7 +118,7 @@ def other_activations(wiring: Wiring, values: Mapping[str, np.ndarray]) -> Itera
     """
     for value in _used(wiring):
         scores = values.get(value)
-        if scores is None or scores.dtype.kind != "f" or not scores.size:
+        if scores is None or scores.dtype.kind != "f" or not scores.size or not scores.ndim:
             continue
         bounded = bool((scores >= 0.0).all() and (scores <= 1.0).all())
         for name, (activation, inverse) in _ACTIVATIONS.items():
@@ -147,14 +147,19 @@ def _softmax(scores: np.ndarray) -> np.ndarray:
     return (powers / powers.sum(axis=-1, keepdims=True)).astype(scores.dtype)
 
 
-def _logarithm(scores: np.ndarray) -> np.ndarray:
-    return np.log(scores.astype(np.float64).clip(_LEAST)).astype(scores.dtype)
+def _before_softmax(scores: np.ndarray) -> np.ndarray:
+    """Return what a softmax was applied to, up to a constant in each row. They add up to 1, as they
+    do if they come from a softmax themselves; another softmax removes the constant.
+    """
+    logarithms = np.log(scores.astype(np.float64).clip(_LEAST))
+    missing = 1.0 - logarithms.sum(axis=-1, keepdims=True)
+    return (logarithms + missing / scores.shape[-1]).astype(scores.dtype)
 
 
 # What makes probabilities of scores, and the scores of probabilities.
 _ACTIVATIONS: dict[str, tuple[_Convert, _Convert]] = {
     "a sigmoid": (_sigmoid, _logit),
-    "a softmax": (_softmax, _logarithm),
+    "a softmax": (_softmax, _before_softmax),
 }
 
 

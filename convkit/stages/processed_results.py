@@ -31,7 +31,8 @@ def constants_findings(
     """Return where the contract's constants differ from the original's postprocessors, on the
     original's outputs in the first cases and on drawn ones.
 
-    `folder` has the reference's files. C579: no case has outputs that can be compared. Raises UnfitDataError if a postprocessor cannot be used.
+    `folder` has the reference's files. C579: no case has outputs that can be compared. Raises
+    UnfitDataError if a postprocessor cannot be used.
     """
     found: list[Finding] = []
     files = ModelFiles()
