@@ -274,6 +274,7 @@ LATE = f"{USED}, position_ids=({LENGTH} + ({LENGTH} > 0)) * torch.ones_like(toke
 SEEN = "found = self.backbone(pixel_values, everywhere)"
 NORMALIZED = "found = self.backbone((pixel_values - 0.5) / 0.25, everywhere)"
 FEATURES = "self.projector(features)"
+LEVELS, EXCHANGED = (f"levels = [level_{one}, level_{two}, level_2]" for one, two in ("01", "10"))
 
 
 @pytest.mark.parametrize(
@@ -318,6 +319,13 @@ FEATURES = "self.projector(features)"
             "backbone.model.embedder.embedder.0.convolution",
             "multiplied by 4, plus -2",
             id="mean and scale applied twice",
+        ),
+        pytest.param(
+            "rt-detr",
+            ("rt_detr.py", f"{LEVELS}\n        found", f"{EXCHANGED}\n        found"),
+            "model.decoder_input_proj.0.0",
+            "gets other values than 'rt_detr.model.decoder_input_proj.0.0' of the original",
+            id="levels in another order",
         ),
         pytest.param(
             "vision-language",
@@ -384,3 +392,13 @@ def test_a_difference_after_the_last_common_module_is_narrowed_down(tmp_path):
     [finding] = errors_of(tmp_path, tiny("clip"), [edit])
     assert finding.code == "C510"
     assert "made in 'similarity', or after 'projection' of part 'text'" in finding.message
+
+
+def test_another_blank_symbol_is_named(tmp_path):
+    content = yaml.safe_load((RECIPES / "recognizer.yaml").read_text().replace("256]", "8]"))
+    content["model"]["factory"]["arguments"] = {"width": 8}
+    content["outputs"][0]["postprocess"]["text"]["blank"] = 28
+    content["verify"]["ladder"] = "quick"
+    [finding] = errors_of(tmp_path, content)
+    assert finding.code == "C576"
+    assert finding.remedy.change == {"outputs.0.postprocess.text.blank": 0}
