@@ -18,7 +18,7 @@ from convkit.joined.trace import write_call
 from convkit.metrics.row_sets import compare_outputs
 from convkit.stages.join_original import JoinedOriginal
 from convkit.stages.join_state import Difference, differences, exchanged
-from convkit.stages.join_values import other_conventions, other_factors
+from convkit.stages.join_values import other_activations, other_conventions, other_factors
 from convkit.stages.join_wiring import Change, changes, other_feeds
 from convkit.stages.original import Original, TorchOriginal
 from convkit.stages.step_agreement import share
@@ -51,7 +51,7 @@ def agreement(
 
     `whole` is the original that the cases' outputs come from; None if they come from the joined
     originals themselves. Findings: C517 if the original's weights or constants remove the
-    difference, C511 to C516 and C578 if a change of the join does, C510 if nothing does.
+    difference, C511 to C516, C518 and C578 if a change of the join does, C510 if nothing does.
     """
     limit = _HALF_NOISE if half else _NOISE
     off: list[_Case] = []
@@ -203,6 +203,7 @@ def _trials(wiring: Wiring, case: _Case) -> Iterator[Change]:
     yield from other_conventions(wiring, shapes)
     yield from other_feeds(wiring, shapes)
     yield from other_factors(wiring, case.values, case.expected)
+    yield from other_activations(wiring, case.values)
 
 
 def _error(joined: JoinedOriginal, change: Change, case: _Case) -> float:

@@ -108,10 +108,10 @@ def _search(runs: "Sequence[_Compared]", limit: float, allowed: float) -> Depart
     places: list[_Place] = []
     _, record = first.run(())
     while len(places) < _MOST_PLACES:
-        place = first.first_difference(record, limit, places)
-        if place is None:
+        found = first.next_differences(record, limit, places)
+        if not found:
             return None if places else first.behind(record)
-        places.append(place)
+        places += found
         error, record = first.run(places)
         after = max([error, *(each.run(places)[0] for each in runs[1:])])
         if after <= allowed:
@@ -131,6 +131,12 @@ class _Place:
     @property
     def first(self) -> Passed:
         return self.passed[self.number]
+
+    @property
+    def is_resized(self) -> bool:
+        """True if the whole has tensors of other sizes here."""
+        pairs = zip(self.first.tensors, self.wanted[self.number], strict=True)
+        return any(own.shape != other.shape for own, other in pairs)
 
 
 class _Compared:
@@ -163,12 +169,30 @@ class _Compared:
             with recorded(self._hooked) as plain:
                 self._joined.run(self._case.feeds)
             for key in keys:
-                if (found := aligned(plain.get(key, ()), self.whole.get(key, ()))) is None:
+                if (found := self._wanted(key, plain.get(key, ()))) is None:
                     return float("inf"), {}
                 aligned_at[key] = found
         with recorded(self._hooked, roots=self._roots, replace=wanted) as record:
             self._outputs = self._joined.run(self._case.feeds)
         return self._case.error(self._outputs), record
+
+    def _wanted(
+        self, key: tuple[int, Side], passed: Sequence[Passed]
+    ) -> Sequence[tuple[torch.Tensor, ...]] | None:
+        """Return what the whole has in the place of each call; None if nothing fits.
+
+        Other sizes fit only if the value is that of another place in the whole: the levels of a
+        pyramid of features in another order.
+        """
+        other = self.whole.get(key, ())
+        if (wanted := aligned(passed, other)) is not None:
+            return wanted
+        counts = [[len(each.tensors) for each in calls] for calls in (passed, other)]
+        if not passed or counts[0] != counts[1]:
+            return None
+        tensors = [tensor for each in passed for tensor in each.tensors]
+        elsewhere = (_same_elsewhere(to_array(each), key, self) for each in tensors)
+        return [each.tensors for each in other] if all(elsewhere) else None
 
     def behind(self, record: Record) -> Behind | None:
         """Return what the last run says if no module in it differs."""
@@ -192,20 +216,25 @@ class _Compared:
             "; ".join(texts),
         )
 
-    def first_difference(
+    def next_differences(
         self, record: Record, limit: float, known: "Sequence[_Place]"
-    ) -> _Place | None:
-        """Return where the run of the parts first differs from the whole, in the order of calls."""
+    ) -> "list[_Place]":
+        """Return where the run of the parts first differs from the whole, in the order of calls;
+        if sizes differ there, also where else they do, because one alone does not fit the others.
+        """
         places = []
         for key in record.keys() - {place.key for place in known}:
             passed = record[key]
-            wanted = aligned(passed, self.whole.get(key, ()))
+            wanted = self._wanted(key, passed)
             for number, (one, other) in enumerate(zip(passed, wanted or (), strict=False)):
                 if not distance(one.tensors, other) <= limit:
                     assert wanted is not None
                     places.append(_Place(key, tuple(passed), tuple(wanted), number))
                     break
-        return min(places, key=lambda place: place.first.order, default=None)
+        places.sort(key=lambda place: place.first.order)
+        if places and places[0].is_resized:
+            return [place for place in places if place.is_resized]
+        return places[:1]
 
 
 def departure_finding(
@@ -312,8 +341,9 @@ def _joined(calls: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _same_elsewhere(own: np.ndarray, key: tuple[int, Side], run: _Compared) -> str | None:
-    """Say which other values of the original these are, if they are any."""
-    for (module, side), calls in run.whole.items():
+    """Say which other values of the original these are, if they are any: of the same side first."""
+    places = sorted(run.whole.items(), key=lambda each: each[0][1] != key[1])
+    for (module, side), calls in places:
         for call in calls if (module, side) != key else ():
             for tensor in call.tensors:
                 if own.size > 1 and is_near(own, to_array(tensor), _SAME):

@@ -252,6 +252,8 @@ def distance(found: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> f
 
 def _distance(found: torch.Tensor, wanted: torch.Tensor) -> float:
     mine, theirs = (to_array(each).astype(np.float64) for each in (found, wanted))
+    if mine.shape != theirs.shape:
+        return math.inf
     if np.array_equal(mine, theirs, equal_nan=True):
         return 0.0
     rms = float(np.sqrt(np.mean(theirs**2)))

@@ -12,6 +12,8 @@ from convkit.stages.join_wiring import Change, Kinds
 # How a box of four numbers may be written, and how each form becomes its corners
 # (left, top, right, bottom) and is made from them.
 _Convert = Callable[[np.ndarray], np.ndarray]
+# Probabilities nearer to 0 or 1 have no logarithm in float32.
+_LEAST = 1e-9
 
 
 def _corners_of_center(boxes: np.ndarray) -> np.ndarray:
@@ -108,6 +110,57 @@ def other_factors(
 
 def _multiplied(values: np.ndarray, factor: float) -> np.ndarray:
     return (values * factor).astype(values.dtype)
+
+
+def other_activations(wiring: Wiring, values: Mapping[str, np.ndarray]) -> Iterator[Change]:
+    """Yield scores that lack an activation, if they cannot be probabilities, or otherwise scores
+    that both the part that returns them and the one that reads them bring between 0 and 1.
+    """
+    for value in _used(wiring):
+        scores = values.get(value)
+        if scores is None or scores.dtype.kind != "f" or not scores.size or not scores.ndim:
+            continue
+        bounded = bool((scores >= 0.0).all() and (scores <= 1.0).all())
+        for name, (activation, inverse) in _ACTIVATIONS.items():
+            yield Change(
+                "C518",
+                wiring.flow,
+                f"{value!r} gets {name} twice" if bounded else f"{value!r} lacks {name}",
+                f"Apply {name} to {value} once: in the part that returns it, or in what reads it.",
+                corrected=(value,),
+                correction=inverse if bounded else activation,
+            )
+
+
+def _sigmoid(scores: np.ndarray) -> np.ndarray:
+    half = np.tanh(scores.astype(np.float64) / 2) / 2  # does not overflow
+    return (0.5 + half).astype(scores.dtype)
+
+
+def _logit(scores: np.ndarray) -> np.ndarray:
+    probabilities = scores.astype(np.float64).clip(_LEAST, 1 - _LEAST)
+    return (np.log(probabilities) - np.log1p(-probabilities)).astype(scores.dtype)
+
+
+def _softmax(scores: np.ndarray) -> np.ndarray:
+    powers = np.exp(scores.astype(np.float64) - scores.max(axis=-1, keepdims=True))
+    return (powers / powers.sum(axis=-1, keepdims=True)).astype(scores.dtype)
+
+
+def _before_softmax(scores: np.ndarray) -> np.ndarray:
+    """Return what a softmax was applied to, up to a constant in each row. They add up to 1, as they
+    do if they come from a softmax themselves; another softmax removes the constant.
+    """
+    logarithms = np.log(scores.astype(np.float64).clip(_LEAST))
+    missing = 1.0 - logarithms.sum(axis=-1, keepdims=True)
+    return (logarithms + missing / scores.shape[-1]).astype(scores.dtype)
+
+
+# What makes probabilities of scores, and the scores of probabilities.
+_ACTIVATIONS: dict[str, tuple[_Convert, _Convert]] = {
+    "a sigmoid": (_sigmoid, _logit),
+    "a softmax": (_softmax, _before_softmax),
+}
 
 
 def _norms(wiring: Wiring, value: str) -> Iterator[Change]:

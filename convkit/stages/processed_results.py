@@ -8,7 +8,7 @@ import numpy as np
 from convkit.cases.case import Feeds
 from convkit.cases.files import read_tensors
 from convkit.cases.samples import generator
-from convkit.findings.model import Finding
+from convkit.findings.model import Finding, Place, Remedy
 from convkit.processors.drawn_outputs import drawn_outputs
 from convkit.processors.original_results import ModelFiles, OriginalResults
 from convkit.processors.result_differences import result_findings
@@ -31,7 +31,8 @@ def constants_findings(
     """Return where the contract's constants differ from the original's postprocessors, on the
     original's outputs in the first cases and on drawn ones.
 
-    `folder` has the reference's files. Raises UnfitDataError if a postprocessor cannot be used.
+    `folder` has the reference's files. C579: no case has outputs that can be compared. Raises
+    UnfitDataError if a postprocessor cannot be used.
     """
     found: list[Finding] = []
     files = ModelFiles()
@@ -44,12 +45,25 @@ def constants_findings(
         key = f"outputs.{place}.postprocess"
         postprocessor = OriginalResults(spec, processors[spec.name], files, key)
         outputs = list(_real_outputs(contract, spec, cases, folder))
+        if not outputs:
+            found.append(_not_compared(spec.name))
+            continue
         random = generator(seed, "postprocess", spec.name)
-        drawn = drawn_outputs(spec.name, spec.postprocess, outputs[-1], random) if outputs else ()
+        drawn = drawn_outputs(spec.name, spec.postprocess, outputs[-1], random)
         found += result_findings(
             spec.name, key, spec.postprocess, postprocessor, [*outputs, *drawn]
         )
     return found
+
+
+def _not_compared(output: str) -> Finding:
+    return Finding(
+        "C579",
+        f"the constants under postprocess of {output!r} were not compared with the original's:"
+        f" in each of the first {_MOST_CASES} cases, its outputs are empty or not finite",
+        Place(tensor=output),
+        remedy=Remedy("Give the inputs samples for which the original returns finite outputs."),
+    )
 
 
 def _real_outputs(

@@ -59,8 +59,9 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
     Findings: N103 if the original returns NaN, C112 for an input without influence, C205 and C207
     for outputs that differ from the declared ones, N303 for a random original, N305 for one that
     depends on padding, C501 to C503 for one whose steps give other outputs than one pass, C510 to
-    C517 for one whose joined parts differ from the whole, C520 to C527 and C570 to C576 for
-    constants that its own pre- and postprocessors do not have. Raises StageFailedError if the
+    C518 for one whose joined parts differ from the whole, C520 to C527 and C570 to C576 for
+    constants that its own pre- and postprocessors do not have, C579 for those that could not be
+    compared. Raises StageFailedError if the
     original rejects a case of the ladder.
     """
     context.progress("loading the original model")

@@ -1,6 +1,13 @@
 """A streaming speech recognizer: frames in, scores of letters out, and a state that continues."""
 
+import itertools
+from collections.abc import Mapping
+
+import numpy as np
 import torch
+
+# A blank, a space, an apostrophe, and the letters.
+SYMBOLS = "_|'abcdefghijklmnopqrstuvwxyz"
 
 
 class Recognizer(torch.nn.Module):
@@ -22,3 +29,12 @@ class Recognizer(torch.nn.Module):
 
 def build(mels: int = 80, width: int = 256, layers: int = 2, letters: int = 29) -> torch.nn.Module:
     return Recognizer(mels, width, layers, letters).eval()
+
+
+def decode(outputs: Mapping[str, np.ndarray]) -> list[str]:
+    """Return the text of each row: the best symbol of each frame, by CTC's rule."""
+    texts = []
+    for best in outputs["scores"].argmax(axis=-1):
+        symbols = [SYMBOLS[symbol] for symbol, _ in itertools.groupby(best)]
+        texts.append("".join(symbols).replace("_", "").replace("|", " "))
+    return texts

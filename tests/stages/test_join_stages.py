@@ -5,7 +5,7 @@ in a join is named.
 import dataclasses
 
 import pytest
-from small_parts import HEAD, SCALE, STEPS, recipe, tensor, whole, write
+from small_parts import CELL, HEAD, SCALE, STEPS, recipe, tensor, whole, write
 
 from convkit.cases.files import read_cases, read_tensors
 from convkit.execute.locations import Locations
@@ -146,6 +146,23 @@ def test_a_part_that_returns_nan_is_no_agreement(tmp_path):
     broken = HEAD.replace("y = Mul(state, two)", "n = Log(state)\n    y = Mul(n, two)")
     _, _, [finding] = made(tmp_path, recipe(), head=broken)
     assert finding.code == "C510"
+
+
+@pytest.mark.parametrize("activation", ["Sigmoid", "Softmax"])
+@pytest.mark.parametrize(
+    ("returned", "told"),
+    [
+        ("flat = Identity(next)", "'cell.note' lacks a"),
+        ("once = {0}(next) flat = {0}(once)", "'cell.note' gets a"),
+    ],
+)
+def test_an_activation_is_applied_once(tmp_path, activation, returned, told):
+    cell = CELL.replace("flat = Sigmoid(next)", returned.format(activation))
+    graphs = {"whole": whole().replace("Sigmoid", activation), "cell": cell}
+    _, _, [finding] = made(tmp_path, recipe(), **graphs)
+    assert finding.code == "C518"
+    assert f"{told} {activation.lower()}" in finding.message
+    assert finding.evidence["after"] < 1e-3 < finding.evidence["before"]
 
 
 def test_exchanged_feeds_of_a_loop_are_named(tmp_path):

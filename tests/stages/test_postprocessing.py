@@ -43,15 +43,21 @@ def contract(names: tuple[str, ...] = NAMES) -> Contract:
     )
 
 
-def findings(folder: Path, asked: Contract, function: str = "decode") -> list[Finding]:
-    """Run the reference of the graph behind a function of the user's."""
+def findings(
+    folder: Path,
+    asked: Contract,
+    function: str = "decode",
+    graph: str = SAME,
+    samples: dict[str, Sample] = SAMPLES,
+) -> list[Finding]:
+    """Run the reference of a graph behind a function of the user's."""
     (folder / "post.py").write_text(DECODE)
     output = folder / "reference"
     output.mkdir()
-    source = Source("onnx", path=str(save(folder / "original", SAME)))
+    source = Source("onnx", path=str(save(folder / "original", graph)))
     processor = Processor("function", str(folder / "post.py"), function)
     request = ReferenceRequest(
-        source, asked, SAMPLES, 0, (), None, (), processed={"scores": processor}
+        source, asked, samples, 0, (), None, (), processed={"scores": processor}
     )
     return reference.run(request, Context(output))[1]
 
@@ -82,6 +88,14 @@ def test_a_function_that_returns_no_results_is_an_error(
     with pytest.raises(UnfitDataError, match=says) as caught:
         findings(tmp_path, contract(), function)
     assert caught.value.findings[0].evidence["key"] == "outputs.0.postprocess.processor.call"
+
+
+def test_constants_that_nothing_could_be_compared_with_have_a_warning(tmp_path: Path) -> None:
+    undefined = CLASSIFIER.format("root = Sqrt(x) scores = Div(root, root)")
+    negative = {"x": Sample("uniform", (-2.0, -1.0))}
+    found = findings(tmp_path, contract(("eel", "cat", "dog")), graph=undefined, samples=negative)
+    [finding] = [each for each in found if each.code.startswith("C57")]
+    assert (finding.code, finding.severity, finding.place.tensor) == ("C579", "warning", "scores")
 
 
 def test_a_model_without_names_needs_a_function(tmp_path: Path) -> None:

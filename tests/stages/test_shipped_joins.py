@@ -160,6 +160,53 @@ def test_anchors_that_are_not_the_original_s_are_named(fault, where, tmp_path):
     assert finding.evidence["after"] < 1e-4 < finding.evidence["before"]
 
 
+HEAD = "class Head(torch.nn.Module):"
+
+
+def head_part(old, new):
+    """Return edits of rt_detr.py: the part is another head than the whole's."""
+    text = (RECIPES / "models" / "rt_detr.py").read_text()
+    own = text[text.index(HEAD) :].replace("Head", "Part")
+    assert own.count(old) == 1
+    other = f"{own.replace(old, new)}\n\n{HEAD}"
+    return [
+        ("rt_detr.py", "    return Head()\n", "    return Part()\n"),
+        ("rt_detr.py", HEAD, other),
+    ]
+
+
+CORNERS = "torch.cat([center - half, center + half], dim=-1)"
+LOGITS = "found.intermediate_logits[:, -1]"
+
+
+@pytest.mark.parametrize(
+    ("edits", "code", "told"),
+    [
+        pytest.param(
+            head_part(".sigmoid()", ""), "C518", "'detector.logits' lacks a sigmoid", id="none"
+        ),
+        pytest.param(
+            [("rt_detr.py", LOGITS, f"{LOGITS}.sigmoid()")],
+            "C518",
+            "'detector.logits' gets a sigmoid twice",
+            id="twice",
+            marks=pytest.mark.thorough,
+        ),
+        pytest.param(
+            head_part(CORNERS, f"{CORNERS}[:, [1, 0, 3, 2]]"),
+            "C516",
+            "corners with rows first (top, left, bottom, right) is expected",
+            id="rows first",
+            marks=pytest.mark.thorough,
+        ),
+    ],
+)
+def test_a_head_that_reads_scores_or_boxes_differently_is_named(edits, code, told, tmp_path):
+    [finding] = errors_of(tmp_path, tiny("rt-detr"), edits)
+    assert finding.code == code
+    assert told in finding.message
+
+
 def test_states_that_feed_each_other_are_named(tmp_path):
     content = tiny("silero-vad")
     content["join"][0]["feeds"] = {
@@ -227,6 +274,7 @@ LATE = f"{USED}, position_ids=({LENGTH} + ({LENGTH} > 0)) * torch.ones_like(toke
 SEEN = "found = self.backbone(pixel_values, everywhere)"
 NORMALIZED = "found = self.backbone((pixel_values - 0.5) / 0.25, everywhere)"
 FEATURES = "self.projector(features)"
+LEVELS, EXCHANGED = (f"levels = [level_{one}, level_{two}, level_2]" for one, two in ("01", "10"))
 
 
 @pytest.mark.parametrize(
@@ -271,6 +319,13 @@ FEATURES = "self.projector(features)"
             "backbone.model.embedder.embedder.0.convolution",
             "multiplied by 4, plus -2",
             id="mean and scale applied twice",
+        ),
+        pytest.param(
+            "rt-detr",
+            ("rt_detr.py", f"{LEVELS}\n        found", f"{EXCHANGED}\n        found"),
+            "model.decoder_input_proj.0.0",
+            "gets other values than 'rt_detr.model.decoder_input_proj.0.0' of the original",
+            id="levels in another order",
         ),
         pytest.param(
             "vision-language",
@@ -337,3 +392,13 @@ def test_a_difference_after_the_last_common_module_is_narrowed_down(tmp_path):
     [finding] = errors_of(tmp_path, tiny("clip"), [edit])
     assert finding.code == "C510"
     assert "made in 'similarity', or after 'projection' of part 'text'" in finding.message
+
+
+def test_another_blank_symbol_is_named(tmp_path):
+    content = yaml.safe_load((RECIPES / "recognizer.yaml").read_text().replace("256]", "8]"))
+    content["model"]["factory"]["arguments"] = {"width": 8}
+    content["outputs"][0]["postprocess"]["text"]["blank"] = 28
+    content["verify"]["ladder"] = "quick"
+    [finding] = errors_of(tmp_path, content)
+    assert finding.code == "C576"
+    assert finding.remedy.change == {"outputs.0.postprocess.text.blank": 0}
