@@ -11,11 +11,11 @@ _EXCHANGES = ("C108", "C109", "C110", "C208")
 # Findings whose cause a search cannot improve on, only locate: a branch or a value traced with an
 # example, and a random model.
 _KNOWN_BETTER = ("E208", "E302", "N303", "N510", *_EXCHANGES)
-# An input without an effect follows from a wrong weight, such as one of zeros, or from a step that
-# is missing, such as an addition. Other places that a search proves wrong may be where the input
-# should enter, which the input itself says better.
+# An input without an effect follows from a wrong weight, such as one of zeros. Other places that a
+# search proves wrong, such as a missing addition, may be where the input should enter, which the
+# input itself says better.
 _DEAD_INPUT = "C108"
-_DEADENING = ("weight", "exchanged", "checkpoint", "quantized", "missing")
+_WEIGHTS = ("weight", "exchanged", "checkpoint", "quantized")
 # Dependence on padding or the batch: more informative than a place without a known cause.
 _DEPENDS = ("N301", "N302")
 _PLACE_ONLY = "N408"
@@ -40,7 +40,7 @@ def _beside_proof(finding: Finding, findings: Sequence[Finding]) -> int:
     if not proven:
         return 0
     if finding.code == _DEAD_INPUT and any(
-        each.evidence.get("kind") in _DEADENING for each in proven
+        each.evidence.get("kind") in _WEIGHTS for each in proven
     ):
         return -2
     # Inputs without an effect are a symptom where the outputs are constant.

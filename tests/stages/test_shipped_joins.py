@@ -2,31 +2,12 @@
 mistake that each kind of model invites is named. Nothing is exported here.
 """
 
-import json
-import shutil
-
 import pytest
 import yaml
+from joined_errors import errors_of
 from shipped_parts import RECIPES, SMALLER, tiny
-from test_join_stages import reference_of
 
 from convkit.errors import RecipeError
-
-
-def errors_of(folder, content, edits=()):
-    """Return the errors of a recipe's reference; `edits` are a file, and a text in it with another
-    in its place.
-    """
-    shutil.copytree(RECIPES / "models", folder / "models")
-    for name, old, new in edits:
-        file = folder / "models" / name
-        text = file.read_text()
-        assert text.count(old) == 1
-        file.write_text(text.replace(old, new))
-    path = folder / "recipe.yaml"
-    path.write_text(yaml.safe_dump(json.loads(json.dumps(content)), sort_keys=False))
-    _, _, errors = reference_of(path)
-    return errors
 
 
 @pytest.mark.parametrize("name", sorted(SMALLER))
