@@ -6,20 +6,18 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from convkit.cases.acceptance import refused_values, restricted_axes, with_values_of
 from convkit.cases.budget import Budget, running_order
 from convkit.cases.case import Case, CaseInputs, Feeds, case_cost, sizes_text
-from convkit.cases.decisions import NO_DECISIONS, Decisions, ValueBranch, outcomes
+from convkit.cases.decisions import NO_DECISIONS, Decisions
 from convkit.cases.files import read_tensors, write_cases, write_tensors
 from convkit.cases.ladder import build_ladder
 from convkit.cases.probes import BASE, base_case, build_probes
 from convkit.cases.samples import Draw
 from convkit.cases.sizes import probe_sizes, smallest_sizes
-from convkit.cases.small_cases import legal_inputs
 from convkit.findings.model import Finding
 from convkit.metrics.tensors import largest_difference
 from convkit.stages.few_rows import FewRows, few_rows
@@ -27,6 +25,7 @@ from convkit.stages.generation import write_generation
 from convkit.stages.join_agreement import agreement
 from convkit.stages.join_original import JoinedOriginal
 from convkit.stages.original import Original, TorchOriginal, open_original
+from convkit.stages.original_decisions import known_decisions, parting_branches
 from convkit.stages.original_invariance import run_original
 from convkit.stages.original_outputs import (
     count_nan,
@@ -39,18 +38,10 @@ from convkit.stages.processed_original import behind_processors
 from convkit.stages.processed_results import constants_findings
 from convkit.stages.reference_steps import ReferenceSteps
 from convkit.worker.context import Context, StageFailedError
-from convkit.worker.protocol import (
-    CaseRecord,
-    OmittedCase,
-    ReferenceRequest,
-    ReferenceResult,
-    SizeBranch,
-)
+from convkit.worker.protocol import CaseRecord, OmittedCase, ReferenceRequest, ReferenceResult
 from convkit.worker.sessions import RunFailedError
 
 _HALF = ("float16", "bfloat16")
-# Branches on values whose other side is tried.
-_MOST_BRANCHES = 3
 
 
 def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, list[Finding]]:
@@ -75,7 +66,7 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
     decisions = NO_DECISIONS
     if request.ladder == "full":
         context.progress("looking at what the model decides by sizes and values")
-        decisions = _decisions(original, made_from, request.graph)
+        decisions = known_decisions(original, made_from, request.graph)
     cases, omitted = build_ladder(
         made_from,
         request.texts,
@@ -113,7 +104,7 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
         (*records, *invariance.cases, *looped),
         (*omitted, *invariance.omitted),
         invariance.layout,
-        _branches(decisions, records),
+        parting_branches(decisions, records),
     )
     write_cases(context.output, result)
     if request.evaluation is not None:
@@ -137,42 +128,6 @@ def _dtypes(request: ReferenceRequest) -> list[str | None]:
     sources = [request.source, *(part.source for part in parts)]
     loaded = [source.dtype for source in sources if source is not None]
     return [*loaded, *(spec.dtype for spec in request.contract.outputs)]
-
-
-def _decisions(original: Original, made_from: CaseInputs, graph: str | None) -> Decisions:
-    """Return what the original compares sizes and values with, and the graph that was given."""
-    contract = made_from.contract
-    found = original.decisions(
-        lambda sizes: made_from.draw(sizes, Draw("decisions", "ragged")), probe_sizes(contract)
-    )
-    if isinstance(original, TorchOriginal):
-        found += Decisions(branches=_value_branches(original, made_from))
-    if graph is None:
-        return found
-    # Only files that were made elsewhere are read here; other originals need no onnx.
-    from convkit.models.graph.decisions import graph_decisions
-
-    return found + graph_decisions(Path(graph), contract)
-
-
-def _value_branches(original: TorchOriginal, made_from: CaseInputs) -> tuple[ValueBranch, ...]:
-    """Return legal inputs for both sides of the branches on values that Python takes."""
-    sizes = probe_sizes(made_from.contract)
-    flips = original.other_sides(legal_inputs(made_from, sizes))
-    chosen = list(flips.items())[:_MOST_BRANCHES]
-    inputs = list(legal_inputs(made_from, sizes)) if chosen else []
-    return tuple(ValueBranch(line, sizes, inputs[place]) for line, place in chosen)
-
-
-def _branches(decisions: Decisions, records: Sequence[CaseRecord]) -> tuple[SizeBranch, ...]:
-    """Return the decisions that do not fall out alike in all cases."""
-    cases = [(record.name, record.sizes) for record in records if record.kind == "ladder"]
-    branches = []
-    for decision in decisions.sizes:
-        found = outcomes(decision, cases)
-        if len(set(found.values())) > 1:
-            branches.append(SizeBranch(decision.place, found))
-    return tuple(branches)
 
 
 class _Reference:
