@@ -73,7 +73,7 @@ def _folded_norms(state: State, epsilons: Mapping[str, float] | None) -> Iterato
 
 def _folded_scales(state: State, folded: Iterable[Derived]) -> Iterator[Derived]:
     """Fold a factor of each input channel, as of normalized images, into the convolutions that
-    could read it: OpenVINO does.
+    could read it, as converters do.
 
     Only constants that are stored in a shape to broadcast, (3, 1, 1) for instance, count: other
     weights of that many elements are too many.

@@ -69,11 +69,11 @@ def test_a_newer_ir_is_refused_with_the_message(tmp_path):
 
 
 def test_what_numpy_cannot_hold_is_named(tmp_path):
-    text = f"{HEADER}g (float[n] x) => (bfloat16[n] y) {{ y = Cast<to=16>(x) }}"
+    text = f"{HEADER}g (float[n] x) => (float8e5m2[n] y) {{ y = Cast<to=19>(x) }}"
     session = onnxruntime.open(save(tmp_path, text), "cpu", OnnxRuntimeOptions())
-    assert session.contract().outputs[0].dtype == "bfloat16"
+    assert session.contract().outputs[0].dtype == "float8e5m2"
     with pytest.raises(
-        RunFailedError, match=r"cannot exchange 'y' \(tensor\(bfloat16\)\) with numpy"
+        RunFailedError, match=r"cannot exchange 'y' \(tensor\(float8e5m2\)\) with numpy"
     ):
         session.run({"x": np.ones(2, np.float32)})
 
