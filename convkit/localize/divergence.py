@@ -26,7 +26,7 @@ from convkit.localize.matching import (
 )
 from convkit.localize.original import VIEWS, Recording
 from convkit.localize.parting import FLOOR, REMAINS, Parting
-from convkit.localize.vouching import vouched_names, vouched_values
+from convkit.localize.trusted import trusted_names, trusted_values
 
 # An error up to this multiple of the effect of changing the inputs' last bit is attributed to
 # arithmetic.
@@ -264,7 +264,7 @@ class Divergence:
         """Return the first values needed by the outputs below which nothing is matched."""
         recording = self._recording
         matched = {match.value for match in known.values()}
-        reaches = vouched_values(recording, matched)
+        reaches = trusted_values(recording, matched)
         final = set(recording.outputs.values())
         return [
             value.index
@@ -288,7 +288,7 @@ class Divergence:
         producer = self._recording.values[value].producer
         module = self._recording.operations[producer].module if producer is not None else ""
         ranked = []
-        leads = vouched_names(self._graph, self.found, known)
+        leads = trusted_names(self._graph, self.found, known)
         for place, name in enumerate(self._names):
             found = self.found.get(name)
             if found is None or name in leads or found.size != expected.size:
@@ -337,7 +337,7 @@ class Divergence:
         values, and those computed from them.
         """
         right = {*known, *self._graph.constants, *self._graph.exotic, *self._feeds}
-        leads = vouched_names(self._graph, self.found, known)
+        leads = trusted_names(self._graph, self.found, known)
         found: list[str] = []
         for _ in range(2):
             added: list[str] = []

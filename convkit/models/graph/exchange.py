@@ -23,17 +23,16 @@ def run_session(
     names: Sequence[str],
     feeds: Mapping[str, np.ndarray],
     options: "onnxruntime.RunOptions",
+    *,
+    as_bits: bool,
 ) -> list[object]:
-    """Return the named outputs; those of bfloat16 as pairs of bytes (`BFLOAT16_BITS`).
+    """Return the named outputs; with `as_bits`, those of bfloat16 as pairs of bytes
+    (`BFLOAT16_BITS`).
 
     bfloat16 inputs are such pairs or ml_dtypes' arrays. Raises onnxruntime's own errors, and
     ValueError for an input that cannot be exchanged in this way.
     """
-    import onnxruntime
-
-    arguments = (*session.get_inputs(), *session.get_outputs())
-    capable = hasattr(onnxruntime.OrtValue, "ortvalue_from_numpy_with_onnx_type")
-    if not capable or all(argument.type != _TENSOR for argument in arguments):
+    if not as_bits:
         return list(session.run(list(names), dict(feeds), options))
     given = {name: _given(name, values) for name, values in feeds.items()}
     for argument in session.get_inputs():  # onnxruntime's own message names no input
@@ -44,6 +43,15 @@ def run_session(
     # The values of `given` are views of arrays that `feeds` keeps alive.
     returned = session.run_with_ort_values(list(names), given, options)
     return [_array(value) for value in returned]
+
+
+def needs_bits(session: "onnxruntime.InferenceSession") -> bool:
+    """Return True for bfloat16 inputs or outputs, if this release can exchange them."""
+    import onnxruntime
+
+    arguments = (*session.get_inputs(), *session.get_outputs())
+    capable = hasattr(onnxruntime.OrtValue, "ortvalue_from_numpy_with_onnx_type")
+    return capable and any(argument.type == _TENSOR for argument in arguments)
 
 
 def _given(name: str, values: np.ndarray) -> "onnxruntime.OrtValue":

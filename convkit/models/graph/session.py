@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from convkit.models.contract_check import UNKNOWN_DIMENSION, UNKNOWN_RANK
-from convkit.models.graph.exchange import run_session
+from convkit.models.graph.exchange import needs_bits, run_session
 from convkit.tensors import Contract, Dimension, DType, TensorSpec
 from convkit.worker.custom_ops import register_libraries
 from convkit.worker.protocol import Fallback
@@ -81,6 +81,7 @@ class GraphSession:
 
     def __init__(self, session: "onnxruntime.InferenceSession") -> None:
         self._session = session
+        self._as_bits = needs_bits(session)
         self.providers: tuple[str, ...] = tuple(session.get_providers())
 
     @property
@@ -109,7 +110,7 @@ class GraphSession:
         quiet = onnxruntime.RunOptions()
         quiet.log_severity_level = 4  # errors during a run are raised; the log would repeat them
         try:
-            values = run_session(self._session, names, feeds, quiet)
+            values = run_session(self._session, names, feeds, quiet, as_bits=self._as_bits)
         except MemoryError:
             raise
         except Exception as error:

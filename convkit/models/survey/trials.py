@@ -141,11 +141,13 @@ class FileTrials(Trials):
     """An ONNX file's session."""
 
     def __init__(self, path: Path, seconds: float) -> None:
+        from convkit.models.graph.exchange import needs_bits
         from convkit.models.graph.session import open_graph
 
         super().__init__(seconds)
         self._opened = open_graph(path)
         self._session = self._opened.raw
+        self._as_bits = needs_bits(self._session)
         self._outputs = [argument.name for argument in self._session.get_outputs()]
 
     def outputs(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -164,7 +166,9 @@ class FileTrials(Trials):
         timer.start()
         started = time.monotonic()
         try:
-            returned = run_session(self._session, self._outputs, feeds, options)
+            returned = run_session(
+                self._session, self._outputs, feeds, options, as_bits=self._as_bits
+            )
             values = [_readable(as_array(value)) for value in returned]
         except Exception as error:  # noqa: BLE001 - onnxruntime's exceptions share no base class
             return Trial(None, str(error), time.monotonic() - started)

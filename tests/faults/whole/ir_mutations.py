@@ -11,7 +11,7 @@ import numpy as np
 from faults.mutants.changes import Mutation, NothingToMutateError, mutation
 from faults.whole.ir_editing import IREditor, name_of
 from faults.whole.program_editing import pick
-from faults.whole.weight_faults import WEIGHT_FAULTS, ChangeWeight
+from faults.whole.weight_faults import WEIGHT_FAULTS, ChangeWeight, changed_weight, exchangeable
 
 Mutate = Callable[[IREditor, random.Random], Mutation]
 
@@ -248,9 +248,7 @@ def _outputs(editor: IREditor, chance: random.Random) -> Mutation:
 def _weight(name: str, change: ChangeWeight) -> Mutate:
     def mutate(editor: IREditor, chance: random.Random) -> Mutation:
         layer, place, values = pick(chance, _weights(editor))
-        after = np.ascontiguousarray(change(values.copy(), chance)).astype(np.float32)
-        if after.shape != values.shape or np.array_equal(values, after):
-            raise NothingToMutateError
+        after = changed_weight(values, change, chance)
         made = editor.put(layer, place, after)
         return mutation(name, [*_names(editor, layer), made], "weight", "exchanged", "order")
 
@@ -268,14 +266,7 @@ def _weights(editor: IREditor) -> list[tuple[Element, int, np.ndarray]]:
 
 
 def _exchanged_weights(editor: IREditor, chance: random.Random) -> Mutation:
-    weights = _weights(editor)
-    pairs = [
-        (one, other)
-        for place, one in enumerate(weights)
-        for other in weights[place + 1 :]
-        if one[2].shape == other[2].shape and not np.array_equal(one[2], other[2])
-    ]
-    one, other = pick(chance, pairs)
+    one, other = pick(chance, exchangeable(_weights(editor)))
     names = []
     for (layer, place, _), values in ((one, other[2]), (other, one[2])):
         names += [*_names(editor, layer), editor.put(layer, place, values)]

@@ -16,10 +16,19 @@ from convkit.runtimes.openvino.options import OpenVINOOptions
 from convkit.store.store import Store
 from convkit.worker.sessions import ModelRefusedError, RunFailedError
 from faults.mutants.changes import NothingToMutateError
-from faults.recipes import write_recipe
 from faults.whole.ir_editing import IREditor
 from faults.whole.ir_mutations import MUTATIONS
-from faults.whole.mutated import OPENVINO, TOLERANCE, Mutant, healthy_recipe, read_cases_of, run
+from faults.whole.mutated import (
+    OPENVINO,
+    Case,
+    Mutant,
+    audit_of,
+    differs,
+    healthy_recipe,
+    largest_feeds,
+    read_cases_of,
+    run,
+)
 from faults.whole.subjects import SUBJECTS, Subject
 
 
@@ -29,7 +38,7 @@ class IR:
 
     path: Path
     shapes: dict[str, tuple[int, ...]]
-    cases: tuple[tuple[dict[str, np.ndarray], dict[str, np.ndarray]], ...]
+    cases: tuple[Case, ...]
 
 
 @functools.cache
@@ -47,7 +56,7 @@ def converted(subject: Subject, folder: Path) -> IR:
         shutil.copyfile((views["build:built"] / session.MODEL_FILE).with_suffix(suffix),
                         path.with_suffix(suffix))  # fmt: skip
     cases = tuple(read_cases_of(subject, views["reference"]))
-    feeds = max((case[0] for case in cases), key=lambda given: sum(v.size for v in given.values()))
+    feeds = largest_feeds(cases)
     translated = as_graph(path, feeds, list(cases[0][1]))
     assert translated is not None
     return IR(path, dict(translated.shapes), cases)
@@ -72,10 +81,7 @@ def ir_mutant(
     editor.save(place / "theirs.xml")
     if not _differs(place / "theirs.xml", ir):
         return None
-    keys = {name: value for name, value in subject.keys.items() if name != "export"}
-    target = {"runtime": "given", "file": "theirs.xml"}
-    recipe = write_recipe(place, code=subject.source(), targets={"built": target}, **keys)
-    return Mutant(subject.name, recipe, mutation)
+    return Mutant(subject.name, audit_of(subject, place, "theirs.xml"), mutation)
 
 
 def _differs(path: Path, ir: IR) -> bool:
@@ -84,12 +90,11 @@ def _differs(path: Path, ir: IR) -> bool:
         opened = session.open(path, "cpu", OpenVINOOptions(), list(ir.cases[0][1]))
     except ModelRefusedError:
         return False
-    errors = []
-    for feeds, expected in ir.cases:
+
+    def outputs(feeds: dict[str, np.ndarray], _: object) -> dict[str, np.ndarray] | None:
         try:
-            found = opened.run(feeds)
-            error = max(np.abs(found[name] - values).max() for name, values in expected.items())
-        except (RunFailedError, KeyError, ValueError):  # it fails, or its shapes are other ones
-            error = np.inf
-        errors.append(np.inf if np.isnan(error) else float(error))
-    return min(errors) < np.inf and not max(errors) <= TOLERANCE
+            return opened.run(feeds)
+        except (RunFailedError, KeyError, ValueError):
+            return None
+
+    return differs(ir.cases, outputs)

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +32,18 @@ OPENVINO: dict[str, Any] = {"runtime": "openvino"}
 COREML: dict[str, Any] = {"runtime": "coreml", "precision": "float32"}
 
 
+# The inputs of a case, and what the original computes for them.
+Case = tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
+Outputs = Callable[[dict[str, np.ndarray], dict[str, np.ndarray]], Mapping[str, np.ndarray] | None]
+
+
 @dataclasses.dataclass(frozen=True)
 class Export:
     """A subject's own export, and what its original computes in each case."""
 
     model: onnx.ModelProto
     shapes: dict[str, tuple[int, ...]]
-    cases: tuple[tuple[dict[str, np.ndarray], dict[str, np.ndarray]], ...]
+    cases: tuple[Case, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +98,7 @@ def exported(subject: Subject, folder: Path) -> Export:
     cases = tuple(read_cases_of(subject, views["reference"]))
     graph = make_graph(onnx_ir.from_proto(model))
     names = [name for node in graph.nodes for name in node.output if name]
-    feeds = max((case[0] for case in cases), key=lambda given: sum(v.size for v in given.values()))
+    feeds = largest_feeds(cases)
     found = graph.run(names, feeds)
     return Export(model, {n: v.shape for n, v in {**found, **feeds}.items()}, cases)
 
@@ -109,6 +114,18 @@ def read_cases_of(subject: Subject, reference: Path) -> Any:
                 }
                 for side, tensors in (("inputs", subject.inputs), ("outputs", subject.outputs))
             )
+
+
+def largest_feeds(cases: Sequence[Case]) -> dict[str, np.ndarray]:
+    """Return the inputs with the most elements."""
+    return max((case[0] for case in cases), key=lambda given: sum(v.size for v in given.values()))
+
+
+def audit_of(subject: Subject, folder: Path, file: str) -> Path:
+    """Write a recipe that audits somebody's file against a subject."""
+    keys = {name: value for name, value in subject.keys.items() if name != "export"}
+    target = {"runtime": "given", "file": file}
+    return write_recipe(folder, code=subject.source(), targets={"built": target}, **keys)
 
 
 def mutant(
@@ -133,7 +150,9 @@ def mutant(
             continue
     if chance.random() < 0.5:
         without_names(model)
-    if not _differs(model, original):
+    if not differs(
+        original.cases, functools.partial(_outputs, make_graph(onnx_ir.from_proto(model)))
+    ):
         return None
     target = chance.choice((ORT, OPENVINO))
     keys = {name: value for name, value in subject.keys.items() if name != "export"}
@@ -147,20 +166,32 @@ def mutant(
     return Mutant(subject.name, recipe, mutation)
 
 
-def _differs(model: onnx.ModelProto, original: Export) -> bool:
-    """Say whether a graph runs in some case, and in some case fails or leaves the tolerance."""
-    graph = make_graph(onnx_ir.from_proto(model))
-    errors = [_error(graph, *case) for case in original.cases]
+def differs(cases: Sequence[Case], outputs: Outputs) -> bool:
+    """Say whether a model runs in some case, and in some case fails or leaves the tolerance.
+
+    `outputs` returns what the model computes for a case; None if it fails.
+    """
+    errors = [_error(outputs(*case), case[1]) for case in cases]
     return min(errors) < np.inf and not max(errors) <= TOLERANCE
 
 
-def _error(graph: Graph, feeds: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> float:
-    """Return the largest error of the outputs; infinite if they cannot be computed, and for NaN."""
+def _outputs(
+    graph: Graph, feeds: dict[str, np.ndarray], expected: dict[str, np.ndarray]
+) -> dict[str, np.ndarray] | None:
     try:
         found = graph.run(list(expected), feeds)
     except PieceFailedError:
+        return None
+    alike = all(found[name].shape == values.shape for name, values in expected.items())
+    return found if alike else None
+
+
+def _error(found: Mapping[str, np.ndarray] | None, expected: Mapping[str, np.ndarray]) -> float:
+    """Return the largest error of the outputs; infinite if they are none, and for NaN."""
+    if found is None:
         return np.inf
-    if any(found[name].shape != values.shape for name, values in expected.items()):
+    try:
+        error = max(np.abs(found[name] - values).max() for name, values in expected.items())
+    except (KeyError, ValueError):  # outputs of other names or shapes
         return np.inf
-    error = max(np.abs(found[name] - values).max() for name, values in expected.items())
     return np.inf if np.isnan(error) else float(error)

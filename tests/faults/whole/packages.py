@@ -17,8 +17,17 @@ from convkit.runtimes.coreml.feeds import as_served
 from convkit.runtimes.coreml.session import MODEL_FILE
 from convkit.store.store import Store
 from faults.mutants.changes import NothingToMutateError
-from faults.recipes import write_recipe
-from faults.whole.mutated import COREML, TOLERANCE, Mutant, healthy_recipe, read_cases_of, run
+from faults.whole.mutated import (
+    COREML,
+    Case,
+    Mutant,
+    audit_of,
+    differs,
+    healthy_recipe,
+    largest_feeds,
+    read_cases_of,
+    run,
+)
 from faults.whole.program_editing import ProgramEditor
 from faults.whole.program_mutations import MUTATIONS
 from faults.whole.subjects import SUBJECTS, Subject
@@ -30,7 +39,7 @@ class Package:
 
     path: Path
     shapes: dict[str, tuple[int, ...]]
-    cases: tuple[tuple[dict[str, np.ndarray], dict[str, np.ndarray]], ...]
+    cases: tuple[Case, ...]
 
 
 @functools.cache
@@ -48,7 +57,7 @@ def packaged(subject: Subject, folder: Path) -> Package | None:
     shutil.copytree(views["build:built"] / MODEL_FILE, path, dirs_exist_ok=True)
     cases = tuple(read_cases_of(subject, views["reference"]))
     program = load_program(path)
-    feeds = max((case[0] for case in cases), key=lambda given: sum(v.size for v in given.values()))
+    feeds = largest_feeds(cases)
     seen = _Shapes()
     Evaluator(program).run(_served(program, feeds), watcher=seen)
     return Package(path, seen.found | {name: each.shape for name, each in feeds.items()}, cases)
@@ -80,23 +89,19 @@ def package_mutant(
         return None
     if not _differs(program, package):
         return None
-    keys = {name: value for name, value in subject.keys.items() if name != "export"}
-    target = {"runtime": "given", "file": "theirs.mlpackage"}
-    recipe = write_recipe(place, code=subject.source(), targets={"built": target}, **keys)
-    return Mutant(subject.name, recipe, mutation)
+    return Mutant(subject.name, audit_of(subject, place, "theirs.mlpackage"), mutation)
 
 
 def _differs(program: Program, package: Package) -> bool:
     """Say whether a program runs in some case, and in some case fails or leaves the tolerance."""
-    errors = []
-    for feeds, expected in package.cases:
+
+    def outputs(feeds: dict[str, np.ndarray], _: object) -> dict[str, np.ndarray] | None:
         try:
-            found = Evaluator(program).run(_served(program, feeds)).outputs
-            error = max(np.abs(found[name] - values).max() for name, values in expected.items())
+            return Evaluator(program).run(_served(program, feeds)).outputs
         except Exception:  # noqa: BLE001 - whatever does not run is wrong
-            error = np.inf
-        errors.append(np.inf if np.isnan(error) else float(error))
-    return min(errors) < np.inf and not max(errors) <= TOLERANCE
+            return None
+
+    return differs(package.cases, outputs)
 
 
 def _served(program: Program, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from faults.mutants.changes import Mutation, NothingToMutateError, mutation
 from faults.whole.program_editing import ProgramEditor, pick
-from faults.whole.weight_faults import WEIGHT_FAULTS, ChangeWeight
+from faults.whole.weight_faults import WEIGHT_FAULTS, ChangeWeight, changed_weight, exchangeable
 
 Mutate = Callable[[ProgramEditor, random.Random], Mutation]
 
@@ -237,9 +237,7 @@ def _outputs(editor: ProgramEditor, chance: random.Random) -> Mutation:
 def _weight(name: str, change: ChangeWeight) -> Mutate:
     def mutate(editor: ProgramEditor, chance: random.Random) -> Mutation:
         op, argument, values = pick(chance, _weights(editor))
-        after = np.ascontiguousarray(change(values.copy(), chance)).astype(np.float32)
-        if after.shape != values.shape or np.array_equal(values, after):
-            raise NothingToMutateError
+        after = changed_weight(values, change, chance)
         weight = str(editor.read(op, argument))
         editor.put(op, argument, after)
         names = [*_names(editor, op), weight, f"{op.outputs[0].name}_{argument}_put"]
@@ -260,14 +258,7 @@ def _weights(editor: ProgramEditor) -> list[tuple[Any, str, np.ndarray]]:
 
 
 def _exchanged_weights(editor: ProgramEditor, chance: random.Random) -> Mutation:
-    weights = _weights(editor)
-    pairs = [
-        (one, other)
-        for place, one in enumerate(weights)
-        for other in weights[place + 1 :]
-        if one[2].shape == other[2].shape and not np.array_equal(one[2], other[2])
-    ]
-    one, other = pick(chance, pairs)
+    one, other = pick(chance, exchangeable(_weights(editor)))
     names = []
     for (op, argument, _), values in ((one, other[2]), (other, one[2])):
         names += [*_names(editor, op), f"{op.outputs[0].name}_{argument}_put"]

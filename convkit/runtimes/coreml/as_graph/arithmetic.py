@@ -3,6 +3,7 @@
 import numpy as np
 from onnx import helper
 
+from convkit.localize.translated import common
 from convkit.localize.translated.translation import Translation
 from convkit.localize.translated.writing import TURNED, NotTranslatedError, Operation
 
@@ -63,14 +64,6 @@ _REDUCTIONS = {
 }
 
 
-def _unary(operator: str) -> Translation:
-    return lambda op: op.write(operator, op.tensor("x"))
-
-
-def _binary(operator: str) -> Translation:
-    return lambda op: op.write(operator, op.tensor("x"), op.tensor("y"))
-
-
 def _reduction(operator: str) -> Translation:
     def translate(op: Operation) -> None:
         rank = op.value("x").ndim
@@ -91,23 +84,10 @@ def _index(operator: str) -> Translation:
     return translate
 
 
-def _not_equal(op: Operation) -> None:
-    op.write("Not", op.write("Equal", op.tensor("x"), op.tensor("y"), to=op.inner("equal")))
-
-
 def _floor_div(op: Operation) -> None:
     if op.value("x").dtype.kind != "f":
         raise NotTranslatedError("ONNX divides integers toward zero")
     op.write("Floor", op.write("Div", op.tensor("x"), op.tensor("y"), to=op.inner("divided")))
-
-
-def _mod(op: Operation) -> None:
-    if op.value("x").dtype.kind != "f":
-        op.write("Mod", op.tensor("x"), op.tensor("y"))
-        return
-    divided = op.write("Div", op.tensor("x"), op.tensor("y"), to=op.inner("divided"))
-    floor = op.write("Floor", divided, to=op.inner("floor"))
-    op.write("Sub", op.tensor("x"), op.write("Mul", floor, op.tensor("y"), to=op.inner("whole")))
 
 
 def _shifted(op: Operation) -> str:
@@ -231,8 +211,8 @@ def _cumsum(op: Operation) -> None:
 
 
 ARITHMETIC: dict[str, Translation] = {
-    **{kind: _unary(operator) for kind, operator in _UNARY.items()},
-    **{kind: _binary(operator) for kind, operator in _BINARY.items()},
+    **{kind: common.applied(operator, "x") for kind, operator in _UNARY.items()},
+    **{kind: common.applied(operator, "x", "y") for kind, operator in _BINARY.items()},
     **{kind: _reduction(operator) for kind, operator in _REDUCTIONS.items()},
     "cast": _cast,
     "clip": _clip,
@@ -247,8 +227,8 @@ ARITHMETIC: dict[str, Translation] = {
     "linear_activation": _linear_activation,
     "log": lambda op: op.write("Log", _shifted(op)),
     "matmul": _matmul,
-    "mod": _mod,
-    "not_equal": _not_equal,
+    "mod": common.floor_mod("x", "y"),
+    "not_equal": common.not_equal("x", "y"),
     "prelu": _prelu,
     "reduce_argmax": _index("ArgMax"),
     "reduce_argmin": _index("ArgMin"),

@@ -3,6 +3,7 @@
 import numpy as np
 from onnx import TensorProto
 
+from convkit.localize.translated import common
 from convkit.localize.translated.translation import Translation
 from convkit.localize.translated.writing import NotTranslatedError, Operation
 
@@ -10,29 +11,9 @@ _PADDING = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
 _LAST = np.iinfo(np.int64).max
 
 
-def _reshape(op: Operation) -> None:
-    op.write(
-        "Reshape", op.tensor("x"), op.whole("shape", op.result().shape), attributes={"allowzero": 1}
-    )
-
-
 def _transpose(op: Operation) -> None:
     perm = [axis % op.value("x").ndim for axis in op.integers("perm")]
     op.write("Transpose", op.tensor("x"), attributes={"perm": perm})
-
-
-def _expand_dims(op: Operation) -> None:
-    rank = op.result().ndim
-    axes = sorted(axis % rank for axis in op.integers("axes"))
-    op.write("Unsqueeze", op.tensor("x"), op.whole("axes", axes))
-
-
-def _squeeze(op: Operation) -> None:
-    if op.result().ndim == op.value("x").ndim:
-        op.write("Identity", op.tensor("x"))
-        return
-    axes = [op.whole("axes", op.integers("axes"))] if op.has("axes") else []
-    op.write("Squeeze", op.tensor("x"), *axes)
 
 
 def _concat(op: Operation) -> None:
@@ -56,12 +37,6 @@ def _stack(op: Operation) -> None:
         for place, name in enumerate(op.tensors("values"))
     ]
     op.write("Concat", *parts, attributes={"axis": axis})
-
-
-def _split(op: Operation) -> None:
-    axis = op.integer("axis")
-    sizes = op.whole("sizes", [op.result(i).shape[axis] for i in range(len(op.results))])
-    op.write("Split", op.tensor("x"), sizes, to=op.results, attributes={"axis": axis})
 
 
 def _tile(op: Operation) -> None:
@@ -209,7 +184,7 @@ def _range(op: Operation) -> None:
 
 ARRANGING: dict[str, Translation] = {
     "concat": _concat,
-    "expand_dims": _expand_dims,
+    "expand_dims": common.unsqueeze("x", "axes"),
     "fill": _fill,
     "gather": _gather,
     "gather_along_axis": _gather_along_axis,
@@ -217,14 +192,14 @@ ARRANGING: dict[str, Translation] = {
     "pad": _pad,
     "pixel_shuffle": _pixel_shuffle,
     "range_1d": _range,
-    "reshape": _reshape,
+    "reshape": common.reshape("x"),
     "resize_bilinear": _resize_bilinear,
     "resize_nearest_neighbor": _nearest,
     "reverse": _reverse,
     "slice_by_index": _slice_by_index,
     "slice_by_size": _slice_by_size,
-    "split": _split,
-    "squeeze": _squeeze,
+    "split": common.split("x", "axis"),
+    "squeeze": common.squeeze("x", "axes"),
     "stack": _stack,
     "tile": _tile,
     "topk": _topk,

@@ -3,6 +3,7 @@
 import numpy as np
 from onnx import helper
 
+from convkit.localize.translated import common
 from convkit.localize.translated.translation import Translation
 from convkit.localize.translated.writing import TURNED, NotTranslatedError, Operation
 
@@ -74,10 +75,6 @@ def _activate(op: Operation, computed: str) -> None:
     if _ACTIVATIONS[kind] == "Clip":
         bounds = [op.constant(str(each), np.asarray(each, np.float32)) for each in (0.0, 6.0)]
     op.write(str(_ACTIVATIONS[kind]), computed, *bounds)
-
-
-def _unary(operator: str) -> Translation:
-    return lambda op: op.write(operator, op.tensor("0"))
 
 
 def _binary(operator: str) -> Translation:
@@ -268,7 +265,7 @@ def _gelu(op: Operation) -> None:
 
 
 TRANSLATIONS: dict[str, Translation] = {
-    **{kind: _unary(operator) for kind, operator in _UNARY.items()},
+    **{kind: common.applied(operator, "0") for kind, operator in _UNARY.items()},
     **{kind: _binary(operator) for kind, operator in _BINARY.items()},
     **{kind: _reduction(operator) for kind, operator in _REDUCTIONS.items()},
     "AVERAGE_POOL_2D": _pool("AveragePool"),

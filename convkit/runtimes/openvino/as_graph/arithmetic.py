@@ -5,6 +5,7 @@ import math
 import numpy as np
 from onnx import helper
 
+from convkit.localize.translated import common
 from convkit.localize.translated.translation import Translation
 from convkit.localize.translated.writing import TURNED, NotTranslatedError, Operation
 
@@ -74,14 +75,6 @@ _REDUCTIONS = {
 }
 
 
-def _unary(operator: str) -> Translation:
-    return lambda op: op.write(operator, op.tensor("0"))
-
-
-def _binary(operator: str) -> Translation:
-    return lambda op: op.write(operator, op.tensor("0"), op.tensor("1"))
-
-
 def _reduction(operator: str) -> Translation:
     def translate(op: Operation) -> None:
         rank = op.value("0").ndim
@@ -96,22 +89,9 @@ def _number(op: Operation, suffix: str, value: float) -> str:
     return op.constant(suffix, np.asarray(value, np.float32))
 
 
-def _not_equal(op: Operation) -> None:
-    op.write("Not", op.write("Equal", op.tensor("0"), op.tensor("1"), to=op.inner("equal")))
-
-
 def _squared_difference(op: Operation) -> None:
     difference = op.write("Sub", op.tensor("0"), op.tensor("1"), to=op.inner("difference"))
     op.write("Mul", difference, difference)
-
-
-def _floor_mod(op: Operation) -> None:
-    if op.value("0").dtype.kind != "f":
-        op.write("Mod", op.tensor("0"), op.tensor("1"))
-        return
-    divided = op.write("Div", op.tensor("0"), op.tensor("1"), to=op.inner("divided"))
-    floor = op.write("Floor", divided, to=op.inner("floor"))
-    op.write("Sub", op.tensor("0"), op.write("Mul", floor, op.tensor("1"), to=op.inner("whole")))
 
 
 def _mod(op: Operation) -> None:
@@ -269,8 +249,8 @@ def _dequantize(op: Operation) -> None:
 
 
 ARITHMETIC: dict[str, Translation] = {
-    **{kind: _unary(operator) for kind, operator in _UNARY.items()},
-    **{kind: _binary(operator) for kind, operator in _BINARY.items()},
+    **{kind: common.applied(operator, "0") for kind, operator in _UNARY.items()},
+    **{kind: common.applied(operator, "0", "1") for kind, operator in _BINARY.items()},
     **{kind: _reduction(operator) for kind, operator in _REDUCTIONS.items()},
     "Clamp": _clamp,
     "Convert": _convert,
@@ -280,14 +260,14 @@ ARITHMETIC: dict[str, Translation] = {
     "Einsum": _einsum,
     "Elu": _elu,
     "FakeQuantize": _fake_quantize,
-    "FloorMod": _floor_mod,
+    "FloorMod": common.floor_mod("0", "1"),
     "Gelu": _gelu,
     "HSigmoid": _hsigmoid,
     "HardSigmoid": _hard_sigmoid,
     "LogSoftmax": _with_axis("LogSoftmax"),
     "MatMul": _matmul,
     "Mod": _mod,
-    "NotEqual": _not_equal,
+    "NotEqual": common.not_equal("0", "1"),
     "ReduceLogicalAnd": _reduction("ReduceMin"),
     "ReduceLogicalOr": _reduction("ReduceMax"),
     "Round": _round,

@@ -3,6 +3,7 @@
 import numpy as np
 from onnx import TensorProto, helper
 
+from convkit.localize.translated import common
 from convkit.localize.translated.translation import Translation
 from convkit.localize.translated.writing import NotTranslatedError, Operation
 
@@ -14,39 +15,14 @@ def _axis(op: Operation, place: str) -> dict[str, int]:
     return {"axis": op.integer(place)}
 
 
-def _reshape(op: Operation) -> None:
-    shape = op.whole("shape", op.result().shape)
-    op.write("Reshape", op.tensor("0"), shape, attributes={"allowzero": 1})
-
-
 def _transpose(op: Operation) -> None:
     perm = op.integers("1") or list(reversed(range(op.value("0").ndim)))
     op.write("Transpose", op.tensor("0"), attributes={"perm": perm})
 
 
-def _unsqueeze(op: Operation) -> None:
-    rank = op.result().ndim
-    axes = sorted(axis % rank for axis in op.integers("1"))
-    op.write("Unsqueeze", op.tensor("0"), op.whole("axes", axes))
-
-
-def _squeeze(op: Operation) -> None:
-    if op.result().ndim == op.value("0").ndim:
-        op.write("Identity", op.tensor("0"))
-        return
-    axes = [op.whole("axes", op.integers("1"))] if op.has("1") else []
-    op.write("Squeeze", op.tensor("0"), *axes)
-
-
 def _concat(op: Operation) -> None:
     parts = [op.tensor(str(place)) for place in range(len(op.arguments))]
     op.write("Concat", *parts, attributes={"axis": int(op.settings["axis"])})
-
-
-def _split(op: Operation) -> None:
-    axis = op.integer("1")
-    sizes = op.whole("sizes", [op.result(i).shape[axis] for i in range(len(op.results))])
-    op.write("Split", op.tensor("0"), sizes, to=op.results, attributes={"axis": axis})
 
 
 def _expand(op: Operation) -> None:
@@ -217,17 +193,17 @@ ARRANGING: dict[str, Translation] = {
     "OneHot": _one_hot,
     "Pad": _pad,
     "Range": _range,
-    "Reshape": _reshape,
+    "Reshape": common.reshape("0"),
     "ScatterElementsUpdate": _scatter_elements,
     "ScatterNDUpdate": _scatter_nd,
     "Slice": _slice,
     "SpaceToDepth": _space_to_depth,
-    "Split": _split,
-    "Squeeze": _squeeze,
+    "Split": common.split("0", "1"),
+    "Squeeze": common.squeeze("0", "1"),
     "StridedSlice": _strided_slice,
     "Tile": _tile,
     "TopK": _topk,
     "Transpose": _transpose,
-    "Unsqueeze": _unsqueeze,
-    "VariadicSplit": _split,
+    "Unsqueeze": common.unsqueeze("0", "1"),
+    "VariadicSplit": common.split("0", "1"),
 }
