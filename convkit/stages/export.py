@@ -34,7 +34,7 @@ from convkit.precision.quantization.dequantization import check_dequantization
 from convkit.tensors import Contract
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.operators import write_operators
-from convkit.worker.protocol import Exporter, ExportRequest, ExportResult
+from convkit.worker.protocol import Exporter, ExportRequest, ExportResult, Original
 
 if TYPE_CHECKING:
     from convkit.models.sources.loaded import LoadedModel
@@ -84,14 +84,8 @@ def _export(request: ExportRequest, context: Context) -> tuple[ExportResult, lis
     from convkit.models.sources.influence import influences
     from convkit.models.sources.prepared import Unfit, prepare
 
-    prepared, findings = prepare(
-        request.source,
-        request.contract,
-        request.samples,
-        request.seed,
-        request.input_order,
-        context,
-    )
+    original = Original(request.source, request.samples, request.input_order, request.seed)
+    prepared, findings = prepare(original, request.contract, context)
     if isinstance(prepared, Unfit):
         return _nothing(request, prepared.parameters), findings
     loaded, module, examples, base = (
