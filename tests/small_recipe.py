@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from shared_keys import tokens
+
 from convkit.recipe.models import Recipe
 
 
@@ -15,24 +17,9 @@ def recipe(**changes: Any) -> Recipe:
             "sequence": {"min": 2, "typical": 8, "max": 16},
         },
         "inputs": [
-            {
-                "name": "ids",
-                "dtype": "int64",
-                "shape": ["batch", "sequence"],
-                "sample": "token_ids",
-            },
-            {
-                "name": "mask",
-                "dtype": "int64",
-                "shape": ["batch", "sequence"],
-                "sample": "padding_mask",
-            },
-            {
-                "name": "types",
-                "dtype": "int64",
-                "shape": ["batch", "sequence"],
-                "sample": {"integers": [0, 2]},
-            },
+            tokens("ids", "token_ids"),
+            tokens("mask", "padding_mask"),
+            tokens("types", {"integers": [0, 2]}),
         ],
         "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", "sequence", 4]}],
         "verify": {"tolerance": {"max_abs": 1e-4}},

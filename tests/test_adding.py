@@ -3,13 +3,13 @@ of convkit.
 """
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from copied_package import Command, copy_package, replace_once, steps
+from shared_keys import FACTORY
 
 MODEL = """
 import torch
@@ -17,16 +17,9 @@ import torch
 def build():
     return torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 3))
 """
-RECIPE: dict[str, Any] = {
-    "schema": 1,
-    "name": "small",
-    "model": {"factory": {"call": "model.py:build", "seed": 3}},
-    "tools": {"python": f"{sys.version_info.major}.{sys.version_info.minor}"},
+RECIPE = FACTORY | {
     "export": {"exporter": "traced", "opset": 17},
-    "axes": {"batch": {"min": 1, "typical": 3, "max": 5}},
     "inputs": [{"name": "input", "dtype": "float32", "shape": ["batch", 8]}],
-    "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 3]}],
-    "verify": {"tolerance": {"max_abs": 1e-5}},
     "targets": {
         "ort": {"runtime": "onnxruntime"},
         "ort-uint8": {

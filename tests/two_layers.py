@@ -1,10 +1,10 @@
 """Recipes of a network with two layers, whose sizes a test chooses."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
+from shared_keys import FACTORY
 
 _MODEL = """
 import torch
@@ -30,14 +30,9 @@ def write_recipe(folder: Path, inputs: int, hidden: int, **keys: Any) -> Path:
     """
     (folder / "model.py").write_text(_MODEL.format(inputs=inputs, hidden=hidden))
     recipe = {
-        "schema": 1,
-        "name": "small",
-        "model": {"factory": {"call": "model.py:build", "seed": 3}},
-        "tools": {"python": f"{sys.version_info.major}.{sys.version_info.minor}"},
-        "export": {"exporter": "torchscript", "opset": 17},
+        **FACTORY,
         "axes": {"batch": {"min": 1, "typical": 4, "max": 16}},
         "inputs": [{"name": "x", "dtype": "float32", "shape": ["batch", inputs]}],
-        "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 3]}],
     }
     path = folder / "recipe.yaml"
     path.write_text(yaml.safe_dump(recipe | keys, sort_keys=False))

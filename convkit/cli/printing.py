@@ -1,5 +1,8 @@
 """Prints a run on the terminal."""
 
+import keyword
+from collections.abc import Sequence
+
 import typer
 
 from convkit.execute.run import RunOutcome
@@ -55,7 +58,7 @@ def built_lines(record: RunRecord, folder: str) -> list[str]:
     path = f"{folder}/models/{first.name}"
     # The record has the contract of the whole; a part's inputs are others.
     own = "/" in first.name
-    inputs = "..." if own else ", ".join(f"{spec.name}=..." for spec in record.contract.inputs)
+    inputs = "..." if own else _arguments([spec.name for spec in record.contract.inputs])
     return [
         "Built:",
         *lines,
@@ -64,3 +67,10 @@ def built_lines(record: RunRecord, folder: str) -> list[str]:
         f"  session = convkit.load({path!r})",
         f"  outputs = session({inputs})",
     ]
+
+
+def _arguments(names: Sequence[str]) -> str:
+    """Return the arguments of a call with these inputs: names of tensors need not be Python's."""
+    if all(name.isidentifier() and not keyword.iskeyword(name) for name in names):
+        return ", ".join(f"{name}=..." for name in names)
+    return "{" + ", ".join(f"{name!r}: ..." for name in names) + "}"

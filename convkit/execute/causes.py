@@ -17,6 +17,7 @@ from convkit.execute.events import Listener
 from convkit.execute.facts import ResolvedFacts
 from convkit.execute.locations import Locations
 from convkit.execute.settled import Settled
+from convkit.execute.stage_findings import addressed_report
 from convkit.execute.worker_process import run_worker
 from convkit.execute.workers import WORKERS
 from convkit.findings.model import Finding, Place, Remedy
@@ -34,6 +35,7 @@ from convkit.toolchain.environments import ensure_environment
 from convkit.toolchain.host import host_python
 from convkit.toolchain.requirements import diagnosis_spec, environment_spec
 from convkit.toolchain.resolution import resolve
+from convkit.verdict.proof import without_guesses
 from convkit.worker.protocol import PROTOCOL, DiagnoseRequest, Envelope, Exporter, is_step
 
 _NOT_SEARCHED = "E216"
@@ -46,8 +48,6 @@ _AT_PADDING = "N506"
 
 # The original differs from itself, so nothing that the graph computes is a cause.
 _UNSTEADY = "N303"
-
-_AT_ITS_MAKER = Remedy("Correct the file at its source: convkit does not edit its nodes.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,25 +81,11 @@ class Causes:
                     causes = (*causes, *known[search.subject, case])
                     if any(finding.code != _NOT_SEARCHED for finding in causes):
                         break
-                findings = (*causes, *self._kept(stage, causes))
-                report = dataclasses.replace(stage.report, findings=findings)
+                findings = without_guesses((*causes, *stage.report.findings), self.loaded.recipe)
+                report = dataclasses.replace(stage.report, findings=tuple(findings))
+                report = addressed_report(report, self.loaded.path)
                 changed[stage.report.id] = dataclasses.replace(stage, report=report)
         return changed
-
-    def _kept(self, stage: Settled, causes: tuple[Finding, ...]) -> list[Finding]:
-        """Return the stage's findings, without guesses if a cause is proven, and without remedies
-        that cannot help, such as another export of an ONNX file that convkit did not export.
-        """
-        proven = any(finding.evidence.get("proven") is True for finding in causes)
-        kept = [f for f in stage.report.findings if not (proven and f.code == "N402")]
-        if self.loaded.recipe.model.onnx is None:
-            return kept
-        return [
-            dataclasses.replace(finding, remedy=_AT_ITS_MAKER)
-            if finding.code == "N402"
-            else finding
-            for finding in kept
-        ]
 
     def _case(self, name: str, verification: Verification) -> str | None:
         """Return the first case on which a target failed for no known reason: in float32, or in a

@@ -1,6 +1,7 @@
 """How a stage ended, and the work of a stage that must run."""
 
 import dataclasses
+import time
 from collections.abc import Mapping
 
 from convkit.plan.stages import Stage
@@ -39,3 +40,16 @@ class Work:
     parts: Mapping[str, str]
     inputs: Mapping[str, str]
     known: StageRecord | None
+
+    def report(self) -> StageReport:
+        """Return a report that the stage begins now; it is `broken` until it says otherwise."""
+        return StageReport(
+            self.stage.id,
+            self.stage.kind,
+            self.key,
+            "broken",
+            self.reason,
+            self.stage.target,
+            self.stage.version,
+            started=time.time(),
+        )

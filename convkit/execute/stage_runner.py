@@ -165,16 +165,7 @@ class StageRunner:
 
     def _run(self, work: Work) -> Settled:
         stage = work.stage
-        report = StageReport(
-            stage.id,
-            stage.kind,
-            work.key,
-            "broken",
-            work.reason,
-            target=stage.target,
-            version=stage.version,
-            started=time.time(),
-        )
+        report = work.report()
         missing = self._absent_device(stage)
         if missing is not None:
             return Settled(_skipped(dataclasses.replace(report, ended=time.time()), stage, missing))

@@ -59,7 +59,7 @@ def _inputs_text(assignment: Mapping[str, str]) -> str:
         swapped = ", ".join(f"{a!r} and {b!r}" for a, b in pairs)
         return f"inputs are swapped in the graph: {swapped}"
     rotated = ", ".join(f"{name!r} is read as {other!r}" for name, other in assignment.items())
-    return f"inputs are exchanged (rotated) in the graph: {rotated}"
+    return f"inputs are in another order in the graph: {rotated}"
 
 
 def _assignments(feeds: Values) -> Iterator[dict[str, str]]:
@@ -138,12 +138,12 @@ def exchanged_outputs(edge: "Edge") -> Cause | None:
     }
     if not wrong or None in wrong.values():
         return None
-    text = ", ".join(f"{name!r} holds {other!r}" for name, other in wrong.items())
+    text = ", ".join(f"{name!r} holds the values of {other!r}" for name, other in wrong.items())
     permuted = sorted(wrong) == sorted(str(other) for other in wrong.values())
     before = max(errors[name, name] for name in wrong)
     return Cause(
         "outputs",
-        f"outputs are {'exchanged (swapped)' if permuted else 'duplicated'}: {text}",
+        f"outputs are {'swapped' if permuted else 'duplicated'}: {text}",
         tensor=next(iter(wrong)),
         before=before,
         after=max(errors[name, other] for name, other in wrong.items() if other),

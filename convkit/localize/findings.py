@@ -134,7 +134,7 @@ def _proof(cause: Cause) -> str:
     what = f"output {cause.output!r}" if one else "the outputs"
     off = f"{'is' if one else 'are'} off by {cause.before:.2g}"
     before = "cannot be computed" if math.isinf(cause.before) else off
-    return f"; {what} {before} as it is, and by {cause.after:.2g} {how}"
+    return f"; {what} {before} now, and by {cause.after:.2g} {how}"
 
 
 def _chain(cause: Cause) -> tuple[str, ...]:

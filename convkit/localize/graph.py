@@ -233,30 +233,11 @@ def constants_apart(
 
 
 def _without_identities(model: onnx_ir.Model) -> onnx_ir.Model:
-    """Return a model without Identity nodes; unchanged if removing them would change outputs."""
-    from onnx_ir.passes.common import IdentityEliminationPass
+    from convkit.models.graph.identities import remove_identities
 
     plain = model.clone()
-    try:
-        IdentityEliminationPass()(plain)
-    except ValueError:
-        return model  # a branch's output that is a value of the graph around it
-    _return_own_values(plain.graph)
-    # If two outputs are the same value, the pass gives both the name of one of them.
-    names = [value.name for value in model.graph.outputs]
-    return plain if [value.name for value in plain.graph.outputs] == names else model
-
-
-def _return_own_values(graph: onnx_ir.Graph) -> None:
-    """Let every body compute what it returns: onnxruntime refuses values of the graph around it."""
-    for body in graph.subgraphs():
-        own = {*body.inputs, *body.initializers.values()}
-        own |= {value for node in body for value in node.outputs}
-        for place, value in enumerate(body.outputs):
-            if value not in own:
-                copy = onnx_ir.node("Identity", [value])
-                body.append(copy)
-                body.outputs[place] = copy.outputs[0]
+    remove_identities(plain)
+    return plain
 
 
 def _constant(node: onnx.NodeProto) -> np.ndarray | None:

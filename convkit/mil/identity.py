@@ -14,6 +14,7 @@ import json
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from convkit.mil.package import MANIFEST, Item, Package, read_model, read_package
 from convkit.worker.context import StageFailedError
@@ -47,28 +48,44 @@ def make_canonical(path: Path) -> None:
     """Rewrite a package so that equal packages are byte-identical; raises StageFailedError for an
     unsound one.
 
-    Items are named after their paths, maps are sorted, and the date is removed. So are empty
-    folders (a program without weights has one), because not every copy preserves them.
+    Items are named after their paths, maps are sorted, and the date and empty folders are removed.
     """
+    remove_empty_items(path)
     package = read_package(path)
     model = read_model(package)
     model.description.metadata.userDefined.pop(DATE_KEY, None)
     package.model.write_bytes(model.SerializeToString(deterministic=True))
     manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-    root = manifest["rootModelIdentifier"]
-    entries = {
+    names = {
+        identifier: str(uuid.uuid5(_ITEMS, entry["path"])).upper()
+        for identifier, entry in manifest["itemInfoEntries"].items()
+    }
+    manifest["itemInfoEntries"] = {
+        names[identifier]: entry for identifier, entry in manifest["itemInfoEntries"].items()
+    }
+    manifest["rootModelIdentifier"] = names[manifest["rootModelIdentifier"]]
+    _write_manifest(path, manifest)
+
+
+def remove_empty_items(path: Path) -> None:
+    """Remove a package's empty folders, and its mention of them; raises StageFailedError for an
+    unsound one.
+
+    A program without weights has such a folder. Not every copy preserves it, and a package that
+    mentions what it does not have is refused.
+    """
+    package = read_package(path)
+    manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    kept = {
         identifier: entry
         for identifier, entry in manifest["itemInfoEntries"].items()
         if not _removed_if_empty(package.data / entry["path"])
     }
-    names = {
-        identifier: str(uuid.uuid5(_ITEMS, entry["path"])).upper()
-        for identifier, entry in entries.items()
-    }
-    manifest["itemInfoEntries"] = {
-        names[identifier]: entry for identifier, entry in entries.items()
-    }
-    manifest["rootModelIdentifier"] = names[root]
+    if len(kept) < len(manifest["itemInfoEntries"]):
+        _write_manifest(path, manifest | {"itemInfoEntries": kept})
+
+
+def _write_manifest(path: Path, manifest: dict[str, Any]) -> None:
     (path / MANIFEST).write_text(
         json.dumps(manifest, indent=4, sort_keys=True) + "\n", encoding="utf-8"
     )

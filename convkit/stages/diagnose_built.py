@@ -88,7 +88,7 @@ def _finding(
         return Finding("N401", message, place, evidence, Remedy(f"{release.advice}."))
     message = (
         f"{release.name} does not compute what the exported graph says at {where}: the outputs are"
-        f" off by {found.before:.2g} as it is, and by {found.after:.2g} with the graph's value here"
+        f" off by {found.before:.2g} now, and by {found.after:.2g} with the graph's value here"
     )
     remedy = Remedy(f"{release.advice}, or write this part of the model with other operations.")
     return Finding("N408", message, place, evidence, remedy)

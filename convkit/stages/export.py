@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import onnx_ir
-from onnx_ir.passes.common import IdentityEliminationPass
 
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.contract_check import check_contract
@@ -17,6 +16,7 @@ from convkit.models.graph.contract import carry_contract, graph_contract
 from convkit.models.graph.dimensions import name_dimensions, take_declared_outputs
 from convkit.models.graph.duplicates import duplicate_weights
 from convkit.models.graph.files import DATA_FILE, MODEL_FILE, write_model
+from convkit.models.graph.identities import remove_identities
 from convkit.models.graph.masked_softmax import mask_with_infinity
 from convkit.models.graph.operator_probes import graph_operators
 from convkit.models.graph.opset import convert_opset
@@ -34,7 +34,7 @@ from convkit.precision.quantization.dequantization import check_dequantization
 from convkit.tensors import Contract
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.operators import write_operators
-from convkit.worker.protocol import Exporter, ExportRequest, ExportResult
+from convkit.worker.protocol import Exporter, ExportRequest, ExportResult, Original
 
 if TYPE_CHECKING:
     from convkit.models.sources.loaded import LoadedModel
@@ -84,14 +84,8 @@ def _export(request: ExportRequest, context: Context) -> tuple[ExportResult, lis
     from convkit.models.sources.influence import influences
     from convkit.models.sources.prepared import Unfit, prepare
 
-    prepared, findings = prepare(
-        request.source,
-        request.contract,
-        request.samples,
-        request.seed,
-        request.input_order,
-        context,
-    )
+    original = Original(request.source, request.samples, request.input_order, request.seed)
+    prepared, findings = prepare(original, request.contract, context)
     if isinstance(prepared, Unfit):
         return _nothing(request, prepared.parameters), findings
     loaded, module, examples, base = (
@@ -210,7 +204,7 @@ def _tidy(
     wrapper = "" if unwrapped else WRAPPER
     # TorchScript writes equal weights once and reads them through Identity nodes, which would hide
     # them from later stages.
-    IdentityEliminationPass()(model)
+    remove_identities(model)
     rename_to_contract(model, request.contract)
     order_inputs(model, request.contract)
     tidy_metadata(model, wrapper=wrapper, root=loaded.source_root)

@@ -1,11 +1,11 @@
 """A real run to audit: a tiny seeded model, exported, built and verified in this environment."""
 
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
+from shared_keys import FACTORY
 
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
 from convkit.home import Home
@@ -25,17 +25,9 @@ def build():
     return Small()
 """
 
-RECIPE: dict[str, Any] = {
-    "schema": 1,
-    "name": "small",
-    "model": {"factory": {"call": "model.py:build", "seed": 3}},
-    "tools": {"python": f"{sys.version_info.major}.{sys.version_info.minor}"},
-    "export": {"exporter": "torchscript", "opset": 17},
-    "axes": {"batch": {"min": 1, "typical": 3, "max": 5}},
+RECIPE = FACTORY | {
     "inputs": [{"name": "x", "dtype": "float32", "shape": ["batch", 4]}],
-    "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 3]}],
     "verify": {"seed": 11, "tolerance": {"max_abs": 1e-5}},
-    "targets": {"ort": {"runtime": "onnxruntime"}},
 }
 
 # Every file that such a run leaves.

@@ -1,5 +1,6 @@
 """What `convkit bench` makes of its options, and how it prints a benchmark."""
 
+import ast
 import dataclasses
 import io
 from pathlib import Path
@@ -17,6 +18,7 @@ from convkit.errors import UsageError
 from convkit.findings.model import Finding
 from convkit.recipe.loading import parse_recipe
 from convkit.record.bench import BenchRecord, Interval, ModelFigures, SizeFigures
+from convkit.tensors import TensorSpec
 
 RECIPE = {
     "schema": 1,
@@ -110,3 +112,14 @@ def test_a_run_ends_with_the_lines_that_load_a_verified_model():
     assert f"  session = convkit.load('/runs/1/models/{name}')" in lines
     failed = [dataclasses.replace(target, status="failed") for target in record.targets]
     assert built_lines(dataclasses.replace(record, targets=tuple(failed)), "/runs/1") == []
+
+
+def test_the_lines_that_load_a_model_are_python_whatever_its_tensors_are_called() -> None:
+    record = verified_record()
+    for names in (("input_ids", "mask"), ("serving_default_x:0", "lambda")):
+        inputs = tuple(TensorSpec(name, "float32", ("batch",)) for name in names)
+        contract = dataclasses.replace(record.contract, inputs=inputs)
+        lines = built_lines(dataclasses.replace(record, contract=contract), "/runs/1")
+        (call,) = [line for line in lines if "outputs" in line]
+        tree = ast.parse(call.strip())
+        assert [name for name in names if name in ast.unparse(tree)] == [*names]

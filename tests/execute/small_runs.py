@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from shared_keys import FACTORY
 
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
 from convkit.home import Home
@@ -27,16 +28,8 @@ class Small(torch.nn.Module):
 def build():
     return Small()
 """
-RECIPE: dict[str, Any] = {
-    "schema": 1,
-    "name": "small",
-    "model": {"factory": {"call": "model.py:build", "seed": 3}},
-    "tools": {"python": f"{sys.version_info.major}.{sys.version_info.minor}"},
-    "export": {"exporter": "torchscript", "opset": 17},
-    "axes": {
-        "batch": {"min": 1, "typical": 3, "max": 5},
-        "length": {"min": 2, "typical": 6, "max": 9},
-    },
+RECIPE = FACTORY | {
+    "axes": FACTORY["axes"] | {"length": {"min": 2, "typical": 6, "max": 9}},
     "inputs": [
         {
             "name": "ids",
@@ -47,8 +40,6 @@ RECIPE: dict[str, Any] = {
         {"name": "mask", "dtype": "int64", "shape": ["batch", "length"], "sample": "padding_mask"},
     ],
     "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", "length", 3]}],
-    "verify": {"tolerance": {"max_abs": 1e-5}},
-    "targets": {"ort": {"runtime": "onnxruntime"}},
 }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from shared_keys import tokens
 from test_low_precision import codes, found, run, write_recipe
 
 from convkit.execute.repair import repair_recipe
@@ -37,20 +38,7 @@ QWEN2 = {
         "batch": {"min": 1, "typical": 2, "max": 3},
         "sequence": {"min": 2, "typical": 6, "max": 12},
     },
-    "inputs": [
-        {
-            "name": "input_ids",
-            "dtype": "int64",
-            "shape": ["batch", "sequence"],
-            "sample": "token_ids",
-        },
-        {
-            "name": "attention_mask",
-            "dtype": "int64",
-            "shape": ["batch", "sequence"],
-            "sample": "padding_mask",
-        },
-    ],
+    "inputs": [tokens("input_ids", "token_ids"), tokens("attention_mask", "padding_mask")],
     "outputs": [
         {"name": "last_hidden_state", "dtype": "float32", "shape": ["batch", "sequence", 32]}
     ],

@@ -3,7 +3,6 @@ real onnxruntime.
 """
 
 import dataclasses
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 import yaml
+from shared_keys import FACTORY, bert
 
 from convkit.execute.planning import forecast
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
@@ -53,13 +53,8 @@ TOLERANCE = {"max_abs": 0.05, "cosine": 0.999}
 def write_recipe(folder: Path, code: str, precision: Any, **changes: Any) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.py").write_text(code)
-    recipe: dict[str, Any] = {
-        "schema": 1,
+    recipe = FACTORY | {
         "name": "low",
-        "model": {"factory": {"call": "model.py:build", "seed": 3}},
-        "tools": {"python": f"{sys.version_info.major}.{sys.version_info.minor}"},
-        "export": {"exporter": "torchscript", "opset": 17},
-        "axes": AXES,
         "inputs": [
             {
                 "name": "x",
@@ -68,7 +63,6 @@ def write_recipe(folder: Path, code: str, precision: Any, **changes: Any) -> Pat
                 "sample": {"uniform": [0.5, 1]},
             }
         ],
-        "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 3]}],
         "verify": {"tolerance": TOLERANCE},
         "targets": {"ort": {"runtime": "onnxruntime", "precision": precision}},
     }
@@ -288,51 +282,7 @@ def test_a_lost_variance_is_named(tmp_path: Path) -> None:
     }  # with its variance, the input's influence is gone
 
 
-BERT = {
-    "model": {
-        "config": {
-            "architecture": "bert",
-            "seed": 1,
-            "overrides": {
-                "num_hidden_layers": 2,
-                "hidden_size": 32,
-                "num_attention_heads": 2,
-                "intermediate_size": 64,
-                "vocab_size": 100,
-                "max_position_embeddings": 64,
-            },
-        },
-        "attn_implementation": "eager",
-    },
-    "export": {"exporter": "torch", "opset": 18},
-    "axes": {
-        "batch": {"min": 1, "typical": 2, "max": 4},
-        "sequence": {"min": 2, "typical": 8, "max": 16},
-    },
-    "inputs": [
-        {
-            "name": "input_ids",
-            "dtype": "int64",
-            "shape": ["batch", "sequence"],
-            "sample": "token_ids",
-        },
-        {
-            "name": "attention_mask",
-            "dtype": "int64",
-            "shape": ["batch", "sequence"],
-            "sample": "padding_mask",
-        },
-        {
-            "name": "token_type_ids",
-            "dtype": "int64",
-            "shape": ["batch", "sequence"],
-            "sample": {"integers": [0, 2]},
-        },
-    ],
-    "outputs": [
-        {"name": "last_hidden_state", "dtype": "float32", "shape": ["batch", "sequence", 32]}
-    ],
-}
+BERT = bert(seed=1)
 
 
 @pytest.mark.slow

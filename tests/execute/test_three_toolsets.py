@@ -14,6 +14,7 @@ import pytest
 import yaml
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+from shared_keys import bert
 
 from convkit.execute.repair import repair_recipe
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
@@ -28,22 +29,11 @@ from convkit.toolchain.uv import uv_environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 
-BERT = {
-    "architecture": "bert",
-    "seed": 0,
-    "overrides": {
-        "num_hidden_layers": 1,
-        "hidden_size": 32,
-        "num_attention_heads": 2,
-        "intermediate_size": 64,
-        "vocab_size": 100,
-        "max_position_embeddings": 64,
-    },
-}
-RECIPE: dict[str, Any] = {
+BERT = bert(seed=0, num_hidden_layers=1)
+RECIPE = BERT | {
     "schema": 1,
     "name": "toolsets",
-    "model": {"config": BERT, "task": "feature-extraction"},
+    "model": {"config": BERT["model"]["config"], "task": "feature-extraction"},
     "tools": {
         "python": DEFAULT_PYTHON,
         "torch": "==2.13.*",
@@ -51,33 +41,6 @@ RECIPE: dict[str, Any] = {
         "numpy": "==2.2.*",
     },
     "export": {"exporter": "optimum", "opset": 17},
-    "axes": {
-        "batch": {"min": 1, "typical": 2, "max": 4},
-        "sequence": {"min": 2, "typical": 8, "max": 16},
-    },
-    "inputs": [
-        {
-            "name": "input_ids",
-            "dtype": "int64",
-            "shape": ["batch", "sequence"],
-            "sample": "token_ids",
-        },
-        {
-            "name": "attention_mask",
-            "dtype": "int64",
-            "shape": ["batch", "sequence"],
-            "sample": "padding_mask",
-        },
-        {
-            "name": "token_type_ids",
-            "dtype": "int64",
-            "shape": ["batch", "sequence"],
-            "sample": {"integers": [0, 2]},
-        },
-    ],
-    "outputs": [
-        {"name": "last_hidden_state", "dtype": "float32", "shape": ["batch", "sequence", 32]}
-    ],
     "verify": {"tolerance": {"max_abs": 1e-4}},
     "targets": {
         # Built against NumPy 1, its import fails under NumPy 2.

@@ -1,20 +1,14 @@
 """Writes the small recipes of the corpus, with their models."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import onnx
 import yaml
+from shared_keys import FACTORY
 
-DEFAULTS: dict[str, Any] = {
-    "schema": 1,
-    "tools": {"python": f"{sys.version_info.major}.{sys.version_info.minor}"},
-    # A tenth of the time of a dynamo export.
-    "export": {"exporter": "torchscript", "opset": 17},
-    "targets": {"ort": {"runtime": "onnxruntime"}},
-}
+DEFAULTS = {key: FACTORY[key] for key in ("schema", "tools", "export", "targets")}
 
 
 def write_recipe(

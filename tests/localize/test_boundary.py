@@ -337,7 +337,7 @@ def test_one_output_twice_is_named() -> None:
     diagnosis = localize(record(Pair(), {"x": x}, ("a", "b")), graph, {"x": VALUES}, {})
     (finding,) = findings_of(diagnosis, "case")
     assert (finding.code, finding.place.tensor) == ("C208", "b")
-    assert "'b' holds 'a'" in finding.message
+    assert "'b' holds the values of 'a'" in finding.message
 
 
 def test_every_row_yields_changes() -> None:

@@ -3,12 +3,12 @@
 import inspect
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 from copied_package import PACKAGE, Command, copy_package, replace_once, steps
+from shared_keys import FACTORY
 
 from convkit.metrics import registry, tensors
 from convkit.worker.protocol import TensorMetrics
@@ -19,18 +19,10 @@ import torch
 def build():
     return torch.nn.Sequential(torch.nn.Linear(4, 32), torch.nn.Softmax(-1), torch.nn.Linear(32, 3))
 """
-RECIPE = {
-    "schema": 1,
-    "name": "small",
-    "model": {"factory": {"call": "model.py:build", "seed": 3}},
-    "tools": {"python": f"{sys.version_info.major}.{sys.version_info.minor}"},
-    "export": {"exporter": "torchscript", "opset": 17},
-    "axes": {"batch": {"min": 1, "typical": 3, "max": 5}},
+RECIPE = FACTORY | {
     "inputs": [{"name": "input", "dtype": "float32", "shape": ["batch", 4]}],
-    "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 3]}],
     # The largest error is at least the root of the mean squared error: 0.5 cannot be met.
     "verify": {"tolerance": {"max_abs": 1e-5, "peak": 0.5}},
-    "targets": {"ort": {"runtime": "onnxruntime"}},
 }
 
 FIELD = (

@@ -89,16 +89,7 @@ class _OnFleet:
     def perform(self, runner: StageRunner, work: Work) -> Settled:
         """Send a stage to a suitable worker, and fetch its result."""
         stage = work.stage
-        report = StageReport(
-            stage.id,
-            stage.kind,
-            work.key,
-            "broken",
-            work.reason,
-            stage.target,
-            stage.version,
-            started=time.time(),
-        )
+        report = work.report()
         if self.fit.processor is None:
             return _no_worker(report, f"no worker of the fleet has {self.fit.lacking}")
         for artifact in work.inputs.values():

@@ -56,7 +56,7 @@ def _use_torchscript(
     if layers and axes:
         what = f"keep axis {axes[0]!r} variable: it unrolls {', '.join(layers[:3])} step by step"
     else:
-        what = f"export this model ({error.splitlines()[0]})"
+        what = f"export this model ({error.splitlines()[0].rstrip('.')})"
     return Finding(
         "E301",
         f"torch's exporter cannot {what}. TorchScript's exporter can: its graph matches the"

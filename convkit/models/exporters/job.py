@@ -45,4 +45,5 @@ class UnexportableError(StageFailedError):
     """The model cannot be exported as the contract requires; `findings` explain why."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
-        super().__init__(" ".join(finding.message for finding in findings), findings)
+        messages = dict.fromkeys(finding.message for finding in findings)
+        super().__init__(" ".join(messages), findings)

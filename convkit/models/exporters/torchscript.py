@@ -99,6 +99,8 @@ def _trace(job: Job, inputs: tuple[torch.Tensor, ...], folder: Path) -> onnx_ir.
         with warnings.catch_warnings(), _attention_in_parts():
             # torch's own deprecations, and guesses about constants: the second trace settles those.
             warnings.simplefilter("ignore")
+            if module is job.module and _has_scripted_parts(module):
+                module = torch.jit.trace(module, inputs, check_trace=False)
             torch.onnx.export(
                 module,
                 inputs,
@@ -114,6 +116,13 @@ def _trace(job: Job, inputs: tuple[torch.Tensor, ...], folder: Path) -> onnx_ir.
             f"export: torch's TorchScript exporter failed: {innermost(error)}"
         ) from error
     return load_graph(file)
+
+
+def _has_scripted_parts(module: torch.nn.Module) -> bool:
+    """Return True if the exporter cannot trace a module by itself: it refuses to call TorchScript,
+    which torch.jit.trace takes over as it is.
+    """
+    return any(isinstance(each, torch.jit.ScriptModule) for each in module.modules())
 
 
 def _by_position(

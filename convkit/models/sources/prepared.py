@@ -1,14 +1,14 @@
 """Prepares the original model for tracing: loads it, wraps it in its contract, and probes it."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from convkit.findings.model import Finding
 from convkit.models.sources import load_model
 from convkit.models.sources.signature import signature_findings
 from convkit.tensors import Contract
 from convkit.worker.context import Context
-from convkit.worker.protocol import Sample, Source
+from convkit.worker.protocol import Original
 
 if TYPE_CHECKING:
     from convkit.models.sources.contract_module import ContractModule
@@ -35,20 +35,16 @@ class Unfit:
 
 
 def prepare(
-    source: Source,
-    contract: Contract,
-    samples: dict[str, Sample],
-    seed: int,
-    input_order: Literal["signature", "recipe"],
-    context: Context,
+    original: Original, contract: Contract, context: Context
 ) -> tuple[Prepared | Unfit, list[Finding]]:
     """Load a model, check its signature, run it on example inputs, and report what the run
     shows.
     """
+    source = original.source
     context.progress("loading the model", done=0.0)
     loaded = load_model(source)
     parameters = sum(parameter.numel() for parameter in loaded.module.parameters())
-    findings = signature_findings(loaded, contract, input_order, source.omit)
+    findings = signature_findings(loaded, contract, original.input_order, source.omit)
     if any(
         finding.code in ("C101", "C102", "C104") for finding in findings
     ):  # it cannot even be called
@@ -58,7 +54,7 @@ def prepare(
 
     context.progress("running the model on example inputs", done=0.2)
     module = ContractModule(loaded, contract, source.omit)
-    examples = Examples(contract, samples, seed, loaded)
+    examples = Examples(contract, original.samples, original.seed, loaded)
     base = probe(module, examples)
     findings += base.findings
     prepared = Prepared(loaded, module, examples, base, parameters)

@@ -46,16 +46,8 @@ def run(
     If findings already show that the model does not fit its contract, nothing is converted.
     """
     request = with_decision(request)
-    original = request.original
-    assert original is not None  # Core ML targets convert the model itself
-    prepared, findings = prepare(
-        original.source,
-        request.contract,
-        original.samples,
-        original.seed,
-        original.input_order,
-        context,
-    )
+    assert request.original is not None  # Core ML targets convert the model itself
+    prepared, findings = prepare(request.original, request.contract, context)
     if isinstance(prepared, Unfit):
         return finish_build(context.output, request.contract, _NOTHING), findings
     try:

@@ -37,9 +37,7 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
     original, contract = request.original, request.contract
     assert original is not None  # Core ML targets convert the model itself
     options = decode(ProgramOptions, request.options)
-    prepared, _ = prepare(
-        original.source, contract, original.samples, original.seed, original.input_order, context
-    )
+    prepared, _ = prepare(original, contract, context)
     if isinstance(prepared, Unfit):
         raise StageSkippedError("the model does not fit its contract")
     context.progress("converting to an ML program in float32", done=0.3)

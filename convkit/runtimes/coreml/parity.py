@@ -89,7 +89,7 @@ def _at_place(found: Divergence, case: str, evidence: dict[str, Json]) -> Findin
         "N408",
         f"the Core ML program diverges from the original in float32 at {first.operation}"
         f" {first.tensor!r}{more} translated from {first.origin}: the outputs are off by"
-        f" {found.error:.2g} as it is, and by {found.after:.2g} with the original's value"
+        f" {found.error:.2g} now, and by {found.after:.2g} with the original's value"
         f"{'s' if places > 1 else ''} here",
         Place(
             tensor=first.tensor,

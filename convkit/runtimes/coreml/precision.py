@@ -27,16 +27,8 @@ def run(
     precision = request.precision
     if not isinstance(precision, LowPrecision):
         raise StageFailedError(f"{precision!r} needs no precision stage")
-    original = request.original
-    assert original is not None  # Core ML targets convert the model itself
-    prepared, findings = prepare(
-        original.source,
-        request.contract,
-        original.samples,
-        original.seed,
-        original.input_order,
-        context,
-    )
+    assert request.original is not None  # Core ML targets convert the model itself
+    prepared, findings = prepare(request.original, request.contract, context)
     if isinstance(prepared, Unfit):
         return PrecisionResult(precision=precision), findings
     options = request.options

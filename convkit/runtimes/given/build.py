@@ -1,9 +1,11 @@
 """The build stage of given models: takes the files over and checks them against the contract."""
 
+import contextlib
 import shutil
 from pathlib import Path
 
 from convkit.findings.model import Finding
+from convkit.mil.identity import remove_empty_items
 from convkit.models.contract_check import check_contract
 from convkit.runtimes.given.options import GivenOptions
 from convkit.runtimes.given.session import UnnamedError, open_given
@@ -23,6 +25,8 @@ def run(request: BuildRequest[GivenOptions], context: Context) -> tuple[BuildRes
         target = context.output / f"{MODEL}{source.suffix}"
         if source.is_dir():
             shutil.copytree(source, target)
+            with contextlib.suppress(StageFailedError):  # to open it says what is wrong with it
+                remove_empty_items(target)  # artifacts hold files only
         elif source.is_file():
             shutil.copyfile(source, target)
         else:
@@ -34,7 +38,7 @@ def run(request: BuildRequest[GivenOptions], context: Context) -> tuple[BuildRes
         session = open_given(path, request.options, request.contract).contract()
         findings = check_contract(request.contract, session, "given file")
     except UnnamedError as error:
-        findings = list(error.findings)
+        findings = [error.finding]
     except ModelRefusedError as error:
         findings = refused(error)
     return finish_build(context.output, request.contract, session), findings

@@ -135,7 +135,7 @@ def _with_names(finding: Finding, edge: Edge, options: GivenOptions) -> Finding:
     change |= options.names
     change |= {ours.get(each, each): other for each, other in exchange.items()}
     remedy = Remedy(
-        "Write these names of the target, or correct the file.", {"target.names": change}
+        "Write these names under the target, or correct the file.", {"target.names": change}
     )
     return dataclasses.replace(finding, remedy=remedy) if exchange else finding
 

@@ -16,11 +16,11 @@ from convkit.worker.sessions import ModelRefusedError, RunFailedError, RuntimeSe
 
 
 class UnnamedError(ModelRefusedError):
-    """Tensors of the contract have no counterpart in the file; `findings` name them."""
+    """Tensors of the contract have no counterpart in the file; `finding` names them."""
 
-    def __init__(self, findings: Sequence[Finding]) -> None:
-        super().__init__(" ".join(finding.message for finding in findings))
-        self.findings = tuple(findings)
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.message)
+        self.finding = finding
 
 
 def open_given(path: Path, options: GivenOptions, declared: Contract) -> "GivenSession":
@@ -29,56 +29,91 @@ def open_given(path: Path, options: GivenOptions, declared: Contract) -> "GivenS
     wanted = {options.names.get(spec.name, spec.name) for spec in specs}
     opened = FORMATS[options.format].open(path, wanted)
     found = opened.contract()
-    findings = [
-        *_unnamed(declared.inputs, found.inputs, options, "input"),
-        *_unnamed(declared.outputs, found.outputs, options, "output"),
-    ]
-    if findings:
-        raise UnnamedError(findings)
+    unnamed = (
+        _Unnamed.of(declared.inputs, found.inputs, options, "input"),
+        _Unnamed.of(declared.outputs, found.outputs, options, "output"),
+    )
+    if any(side.missing for side in unnamed):
+        raise UnnamedError(_finding([side for side in unnamed if side.missing], options))
     return GivenSession(opened, declared, options.names, ordered=FORMATS[options.format].ordered)
 
 
-def _unnamed(
-    declared: Sequence[TensorSpec], found: Sequence[TensorSpec], options: GivenOptions, side: str
-) -> list[Finding]:
-    """Return E320 for each tensor that the file does not have under its name, with the only
-    other tensor like it as the remedy.
+@dataclasses.dataclass(frozen=True)
+class _Unnamed:
+    """The tensors of one side that the file does not have under their names: by the recipe's name,
+    the file's tensors of the same type and shape that no other name stands for.
     """
-    claimed = {options.names.get(spec.name, spec.name) for spec in declared}
-    present = {spec.name for spec in found}
-    free = [spec for spec in found if spec.name not in claimed]
-    findings = []
-    for spec in declared:
-        name = options.names.get(spec.name, spec.name)
-        if name in present:
-            continue
-        alike = [other for other in free if other.dtype == spec.dtype and _fits(spec, other)]
-        change: dict[str, Json] = {}
-        if len(alike) == 1:
-            change = {"target.names": {**options.names, spec.name: alike[0].name}}
-        findings.append(
-            Finding(
-                "E320",
-                f"the file has no {side} {name!r}; its {side}s: {_listed(found)}",
-                Place(tensor=spec.name),
-                {"found": [other.name for other in found]},
-                Remedy(
-                    f"Write the file's own name of {spec.name!r} under names of the target.", change
-                ),
-            )
+
+    side: str
+    found: Sequence[TensorSpec]
+    missing: dict[str, list[str]]
+
+    @classmethod
+    def of(
+        cls,
+        declared: Sequence[TensorSpec],
+        found: Sequence[TensorSpec],
+        options: GivenOptions,
+        side: str,
+    ) -> "_Unnamed":
+        names = {spec.name: options.names.get(spec.name, spec.name) for spec in declared}
+        present = {spec.name for spec in found}
+        free = [spec for spec in found if spec.name not in names.values()]
+        missing = {
+            spec.name: [other.name for other in free if _alike(spec, other)]
+            for spec in declared
+            if names[spec.name] not in present
+        }
+        return cls(side, found, missing)
+
+    def text(self) -> str:
+        """Say what is missing, and what there is."""
+        names = ", ".join(map(repr, self.missing))
+        plural = "s" if len(self.missing) > 1 else ""
+        return f"no {self.side}{plural} {names} (its {self.side}s: {_listed(self.found)})"
+
+    def pairs(self) -> dict[str, str]:
+        """Return a tensor of the file for each that is missing and has one, in the file's order."""
+        chosen: dict[str, str] = {}
+        for name, alike in self.missing.items():
+            left = [other for other in alike if other not in chosen.values()]
+            if left:
+                chosen[name] = left[0]
+        return chosen
+
+
+def _finding(unnamed: Sequence[_Unnamed], options: GivenOptions) -> Finding:
+    """Return E320, with a name of the file for each tensor as the remedy."""
+    names = [name for side in unnamed for name in side.missing]
+    pairs = {name: other for side in unnamed for name, other in side.pairs().items()}
+    several = any(len(alike) > 1 for side in unnamed for alike in side.missing.values())
+    advice = "Write the file's own names under names of the target."
+    if several:
+        advice += (
+            " Tensors of the same type and shape are paired in order here: if two are the wrong way"
+            " round, the verification says so."
         )
-    return findings
+    change: dict[str, Json] = {"target.names": {**options.names, **pairs}} if pairs else {}
+    return Finding(
+        "E320",
+        f"the file has {' and '.join(side.text() for side in unnamed)}",
+        Place(tensor=names[0]),
+        {"missing": [*names], "found": [spec.name for side in unnamed for spec in side.found]},
+        Remedy(advice, change),
+    )
 
 
 def _listed(specs: Sequence[TensorSpec]) -> str:
     return ", ".join(f"{spec.name!r} {list(spec.shape)}" for spec in specs) or "none"
 
 
-def _fits(declared: TensorSpec, found: TensorSpec) -> bool:
-    """Return True if all sizes that both sides fix are equal."""
+def _alike(declared: TensorSpec, found: TensorSpec) -> bool:
+    """Return True if the types, and all sizes that both sides fix, are equal."""
     pairs = list(zip(declared.shape, found.shape, strict=False))
-    return len(declared.shape) == len(found.shape) and all(
-        isinstance(a, str) or isinstance(b, str) or a == b for a, b in pairs
+    return (
+        declared.dtype == found.dtype
+        and len(declared.shape) == len(found.shape)
+        and all(isinstance(a, str) or isinstance(b, str) or a == b for a, b in pairs)
     )
 
 

@@ -47,7 +47,7 @@ class GivenModel:
         try:
             session = open_given(path, request.options, request.contract)
         except UnnamedError as error:
-            self.suspected += error.findings
+            self.suspected.append(error.finding)
             raise
         return Opened(session, session.contract(), request.contract)
 

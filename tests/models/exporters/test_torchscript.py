@@ -142,3 +142,36 @@ def test_a_bert(tmp_path):
     assert "encoder.layer.0.attention.self.query" in modules
     assert not [node for node in graph.node if node.op_type == "Identity"]
     assert BERT_SAMPLES.keys() == {value.name for value in graph.input}
+
+
+# Its branch returns a value of the code around it.
+SCRIPTED = """
+import warnings
+
+class Clipped(torch.nn.Module):
+    def forward(self, x):
+        y = x * 2
+        if bool((x > 3).any()):
+            y = y.clamp(max=3)
+        return y
+class Module(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self.clipped = torch.jit.script(Clipped())
+    def forward(self, x):
+        return self.clipped(x) + 1
+def build():
+    return Module()
+"""
+
+
+def test_a_part_in_torchscript_keeps_its_branches(tmp_path):
+    contract = Contract((X,), (tensor("y", "batch", "sequence", 4),), AXES)
+    _, findings, out = export_factory(tmp_path, SCRIPTED, contract, "torchscript")
+    assert findings == []
+    for largest in (1.0, 4.0):
+        x = np.full((2, 3, 4), largest, np.float32)
+        (y,) = run_onnx(out, {"x": x})
+        np.testing.assert_array_equal(y, np.minimum(2 * x, 3 if largest > 3 else np.inf) + 1)

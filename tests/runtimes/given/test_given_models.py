@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from given_models import NAMES, SAVE, save_onnx, save_tflite
+from given_models import NAMES, SAVE, save_onnx, save_package, save_tflite
 
 from convkit.execute.run import RunOptions, run_recipe
 from convkit.home import Home
@@ -54,13 +54,26 @@ def test_tensors_without_a_name_are_listed(tmp_path):
     names = {"y": "given_y:0", "total": "call:1"}
     with pytest.raises(UnnamedError) as caught:
         open_given(tmp_path / "model.tflite", GivenOptions(".tflite", names), contract())
-    assert [(each.code, each.place.tensor) for each in caught.value.findings] == [
-        ("E320", "x"),
-        ("E320", "out"),
-    ]
-    remedy = caught.value.findings[0].remedy
+    finding = caught.value.finding
+    assert (finding.code, finding.place.tensor) == ("E320", "x")
+    assert finding.evidence["missing"] == ["x", "out"]
+    assert finding.remedy is not None
+    proposed = {**names, "x": "given_x:0", "out": "call:0"}
+    assert finding.remedy.change == {"target.names": proposed}
+    assert "paired in order" not in finding.remedy.text
+    assert open_given(tmp_path / "model.tflite", GivenOptions(".tflite", proposed), contract())
+
+
+def test_tensors_of_one_shape_are_paired_in_the_file_s_order(tmp_path):
+    save_tflite(tmp_path / "model.tflite")
+    with pytest.raises(UnnamedError, match=r"no inputs 'x', 'y' .* and no outputs") as caught:
+        open_given(tmp_path / "model.tflite", GivenOptions(".tflite", {}), contract())
+    remedy = caught.value.finding.remedy
     assert remedy is not None
-    assert remedy.change == {"target.names": {**names, "x": "given_x:0"}}
+    assert "paired in order" in remedy.text
+    (proposed,) = remedy.change.values()
+    assert proposed.keys() == NAMES.keys()
+    assert sorted(proposed.values()) == sorted(NAMES.values())
 
 
 def test_what_a_tflite_model_does_not_take_is_an_error(tmp_path):
@@ -73,7 +86,7 @@ def test_what_a_tflite_model_does_not_take_is_an_error(tmp_path):
     assert session.run({name: each[:1] for name, each in FEEDS.items()})["out"].shape == (1, 4)
 
 
-def recipe(folder, **targets):
+def recipe(folder, axes=None, /, **targets):
     tensors = {"dtype": "float32", "shape": ["batch", 4]}
     save_onnx(folder / "original.onnx")
     text = json.dumps(
@@ -81,7 +94,7 @@ def recipe(folder, **targets):
             "schema": 1,
             "name": "given",
             "model": {"onnx": "original.onnx"},
-            "axes": {"batch": {"min": 1, "typical": 2, "max": 4}},
+            "axes": axes or {"batch": {"min": 1, "typical": 2, "max": 4}},
             "inputs": [{"name": name, **tensors} for name in ("x", "y")],
             "outputs": [{"name": name, **tensors} for name in ("out", "total")],
             "targets": targets,
@@ -94,6 +107,22 @@ def recipe(folder, **targets):
 def run(path, home):
     options = RunOptions(recipe=path, home=Home(home), toolchain="host", track=False)
     return run_recipe(options)
+
+
+def test_names_that_confuse_two_outputs_are_put_right_by_the_remedy(tmp_path):
+    save_package(tmp_path / "theirs.mlpackage")
+    axes = {"batch": {"min": 2, "typical": 2, "max": 2}}
+
+    def audited(**names):
+        theirs = {"runtime": "given", "file": "theirs.mlpackage", "names": names}
+        (target,) = run(recipe(tmp_path, axes, theirs=theirs), tmp_path / "home").record.targets
+        return target
+
+    wrong = audited(out="total", total="out")
+    (swapped,) = [each for each in wrong.verifications[0].findings if each.code == "C208"]
+    assert swapped.remedy.change == {"targets.theirs.names": {"out": "out", "total": "total"}}
+    right = audited(**swapped.remedy.change["targets.theirs.names"])
+    assert right.status == "verified"  # the package has no weights: its folder for them is empty
 
 
 def test_a_run_verifies_what_it_is_given_and_names_swapped_inputs(tmp_path):

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 import yaml
 from ir_models import dense
+from shared_keys import TOOLS, bert
 
 from convkit.errors import FeedError
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
@@ -24,59 +24,17 @@ from convkit.session import load
 pytest.importorskip("openvino")
 
 OV = {"runtime": "openvino"}
-RECIPE: dict[str, Any] = {
+BERT = bert(seed=0)
+RECIPE = BERT | {
     "schema": 1,
     "name": "ov",
-    "model": {
-        "config": {
-            "architecture": "bert",
-            "seed": 0,
-            "overrides": {
-                "num_hidden_layers": 2,
-                "hidden_size": 32,
-                "num_attention_heads": 2,
-                "intermediate_size": 64,
-                "vocab_size": 100,
-                "max_position_embeddings": 64,
-            },
-        },
-        "task": "feature-extraction",
-        "attn_implementation": "eager",
-    },
-    "tools": {"python": f"{sys.version_info.major}.{sys.version_info.minor}"},
-    "export": {"exporter": "torch", "opset": 18},
+    "model": BERT["model"] | {"task": "feature-extraction"},
+    "tools": TOOLS,
     "axes": {
         "batch": {"min": 1, "typical": 2, "max": 3},
         "sequence": {"min": 2, "typical": 8, "max": 16},
     },
-    "inputs": [
-        {
-            "name": "input_ids",
-            "dtype": "int64",
-            "shape": ["batch", "sequence"],
-            "sample": "token_ids",
-        },
-        {
-            "name": "attention_mask",
-            "dtype": "int64",
-            "shape": ["batch", "sequence"],
-            "sample": "padding_mask",
-        },
-        {
-            "name": "token_type_ids",
-            "dtype": "int64",
-            "shape": ["batch", "sequence"],
-            "sample": {"integers": [0, 2]},
-        },
-    ],
-    "outputs": [
-        {
-            "name": "last_hidden_state",
-            "dtype": "float32",
-            "shape": ["batch", "sequence", 32],
-            "mask": "attention_mask",
-        }
-    ],
+    "outputs": [BERT["outputs"][0] | {"mask": "attention_mask"}],
     "verify": {"tolerance": {"max_abs": 1.0e-5, "cosine": 0.99999}},
     "targets": {
         "float32": OV,
@@ -163,7 +121,7 @@ ONNX_RECIPE: dict[str, Any] = {
     "schema": 1,
     "name": "dense",
     "model": {"onnx": "export/model.onnx"},
-    "tools": {"python": f"{sys.version_info.major}.{sys.version_info.minor}"},
+    "tools": TOOLS,
     "axes": {"batch": {"min": 1, "typical": 4, "max": 8}},
     "inputs": [
         {"name": name, "dtype": "float32", "shape": ["batch", 64], "sample": {"normal": [0, 1]}}
