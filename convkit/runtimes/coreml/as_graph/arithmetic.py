@@ -110,6 +110,10 @@ def _relu6(op: Operation) -> None:
     op.write("Clip", op.tensor("x"), *bounds)
 
 
+def _exp2(op: Operation) -> None:
+    op.write("Pow", op.constant("two", np.asarray(2, np.float32)), op.tensor("x"))
+
+
 def _silu(op: Operation) -> None:
     op.write("Mul", op.tensor("x"), op.write("Sigmoid", op.tensor("x"), to=op.inner("sigmoid")))
 
@@ -219,6 +223,7 @@ ARITHMETIC: dict[str, Translation] = {
     "cumsum": _cumsum,
     "einsum": _einsum,
     "elu": _with_numbers("Elu", "alpha"),
+    "exp2": _exp2,
     "floor_div": _floor_div,
     "gelu": _gelu,
     "inverse": lambda op: op.write("Reciprocal", _shifted(op)),
@@ -240,5 +245,6 @@ ARITHMETIC: dict[str, Translation] = {
     "silu": _silu,
     "softmax": _softmax,
     "square": lambda op: op.write("Mul", op.tensor("x"), op.tensor("x")),
+    "threshold": common.applied("Max", "x", "alpha"),
     "thresholded_relu": _with_numbers("ThresholdedRelu", "alpha"),
 }

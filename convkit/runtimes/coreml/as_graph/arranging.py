@@ -172,6 +172,15 @@ def _resize_bilinear(op: Operation) -> None:
     _resized(op, "linear", grids[mode])
 
 
+def _resize(op: Operation) -> None:
+    if op.text("interpolation_mode", "LINEAR") == "LINEAR":
+        _resize_bilinear(op)
+    elif op.text("sampling_mode", "DEFAULT") == "DEFAULT":
+        _nearest(op)
+    else:
+        raise NotTranslatedError("the nearest neighbor of another grid")
+
+
 def _resized(op: Operation, mode: str, grid: str, **more: str) -> None:
     sizes = op.whole("sizes", op.result().shape)
     keys = {"mode": mode, "coordinate_transformation_mode": grid, **more}
@@ -193,6 +202,7 @@ ARRANGING: dict[str, Translation] = {
     "pixel_shuffle": _pixel_shuffle,
     "range_1d": _range,
     "reshape": common.reshape("x"),
+    "resize": _resize,
     "resize_bilinear": _resize_bilinear,
     "resize_nearest_neighbor": _nearest,
     "reverse": _reverse,
