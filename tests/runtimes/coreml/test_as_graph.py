@@ -91,6 +91,7 @@ CASES = {
     "concat": lambda x: mb.concat(values=[x, mb.square(x=x)], axis=1),
     "expand_dims": unary("expand_dims", axes=[1, -1]),
     "fill": lambda x: mb.add(x=x, y=mb.fill(shape=mb.shape(x=x), value=0.5)),
+    "fill_like": lambda x: mb.add(x=x, y=mb.fill_like(ref_tensor=x, value=0.5)),
     "gather": unary("gather", indices=np.int32([2, 0]), axis=1),
     "gather_along_axis": lambda x: mb.gather_along_axis(
         x=x, indices=np.zeros((2, 3, 1), np.int32), axis=2
@@ -188,6 +189,8 @@ IMAGES = {
     "prelu": unary("prelu", alpha=weight(4)),
     "instance_norm": unary("instance_norm", beta=weight(4), epsilon=1e-3),
     "l2_norm": unary("l2_norm", epsilon=1e-3),
+    "crop": unary("crop", crop_height=[1, 2], crop_width=[0, 3]),
+    "softplus_parametric": unary("softplus_parametric", alpha=weight(4), beta=weight(4)),
     "depth_to_space": unary("depth_to_space", block_size=2),
     "pixel_unshuffle": unary("pixel_unshuffle", downscale_factor=np.uint32(3)),
     "space_to_depth": unary("space_to_depth", block_size=2),

@@ -138,6 +138,13 @@ def _prelu(op: Operation) -> None:
     op.write("PRelu", op.tensor("x"), op.constant("alpha", alpha))
 
 
+def _softplus_parametric(op: Operation) -> None:
+    shape = [-1, *[1] * (op.value("x").ndim - 2)]
+    alpha, beta = (op.constant(each, op.value(each).reshape(shape)) for each in ("alpha", "beta"))
+    scaled = op.write("Mul", op.tensor("x"), beta, to=op.inner("scaled"))
+    op.write("Mul", op.write("Softplus", scaled, to=op.inner("softplus")), alpha)
+
+
 def _linear_activation(op: Operation) -> None:
     scaled = op.write("Mul", op.tensor("x"), op.tensor("alpha"), to=op.inner("scaled"))
     op.write("Add", scaled, op.tensor("beta"))
@@ -244,6 +251,7 @@ ARITHMETIC: dict[str, Translation] = {
     "sigmoid_hard": _with_numbers("HardSigmoid", "alpha", "beta"),
     "silu": _silu,
     "softmax": _softmax,
+    "softplus_parametric": _softplus_parametric,
     "square": lambda op: op.write("Mul", op.tensor("x"), op.tensor("x")),
     "threshold": common.applied("Max", "x", "alpha"),
     "thresholded_relu": _with_numbers("ThresholdedRelu", "alpha"),

@@ -65,6 +65,14 @@ def _sliced(
     op.write("Slice", name, *(op.whole(key, each) for key, each in numbers.items()))
 
 
+def _crop(op: Operation) -> None:
+    sides = zip(op.integers("crop_height"), op.integers("crop_width"), strict=True)
+    begins, after = (list(each) for each in sides)
+    ends = [s - cut for s, cut in zip(op.value("x").shape[-2:], after, strict=True)]
+    rank = op.value("x").ndim
+    _sliced(op, op.tensor("x"), [rank - 2, rank - 1], begins, ends, [1, 1])
+
+
 def _slice_by_index(op: Operation) -> None:
     shape, rank = op.value("x").shape, op.value("x").ndim
     flags = {
@@ -193,8 +201,10 @@ def _range(op: Operation) -> None:
 
 ARRANGING: dict[str, Translation] = {
     "concat": _concat,
+    "crop": _crop,
     "expand_dims": common.unsqueeze("x", "axes"),
     "fill": _fill,
+    "fill_like": _fill,
     "gather": _gather,
     "gather_along_axis": _gather_along_axis,
     "gather_nd": _gather_nd,
