@@ -306,7 +306,6 @@ def operators(region: Region) -> Iterator[Rewrite]:
     versions = dict(region.graph.opsets)
     for index in reversed(region.nodes):
         node = region.graph.nodes[index]
-        yield from _squares(region, index)
         for family in FAMILIES:
             for other in family if node.op_type in family else ():
                 if other == node.op_type:
@@ -319,24 +318,6 @@ def operators(region: Region) -> Iterator[Rewrite]:
                 text = f"it is {node.op_type} and should be {other}"
                 graph = replaced(region.graph, index, copy)
                 yield Rewrite("operator", node.output[0], text, graph)
-
-
-def _squares(region: Region, index: int) -> Iterator[Rewrite]:
-    """Try functions of one value for a product of a value with itself, and the reverse."""
-    node, unary = region.graph.nodes[index], FAMILIES[0]
-    value, made = node.input[0] if node.input else "", node.output[0]
-    if node.op_type == "Mul" and list(node.input) == [value, value]:
-        others = {other: onnx.helper.make_node(other, [value], [made]) for other in unary}
-        own = "a square"
-    elif node.op_type in unary:
-        others = {"a square": onnx.helper.make_node("Mul", [value, value], [made])}
-        own = node.op_type
-    else:
-        return
-    for other, replacement in others.items():
-        replacement.name = node.name
-        graph = replaced(region.graph, index, replacement)
-        yield Rewrite("operator", made, f"it is {own} and should be {other}", graph)
 
 
 def _keep_known(node: onnx.NodeProto, version: int) -> None:

@@ -73,10 +73,10 @@ def _value(
     if given not in known:
         if given.target is torch.ops.aten.sym_size.int:
             source, axis = given.args
-            known[given] = shapes[str(source)][int(axis)]  # type: ignore[arg-type]
+            known[given] = shapes[str(source)][int(axis)]
         elif given.op == "call_function" and not isinstance(given.target, torch._ops.OpOverload):  # noqa: SLF001
             read = [_value(each, shapes, known) for each in given.args]
-            known[given] = given.target(*read)  # type: ignore[operator]
+            known[given] = given.target(*read)
         else:
             raise KeyError(given.name)
     return known[given]

@@ -64,7 +64,7 @@ def traced(
     can trace.
     """
     try:
-        program = _decomposed(trace(module, examples, contract))
+        program = decomposed(trace(module, examples, contract))
     except UnexportableError as refused:
         # torch.export writes recurrent layers out step by step, for the example's length only;
         # torch.jit.trace keeps them whole. It follows a decision about data on the example, and
@@ -145,15 +145,6 @@ def _refuse_unknown(program: torch.export.ExportedProgram, wrapper: str, root: s
     ]
     if left:
         raise UnexportableError([untranslated(left)])
-
-
-def _decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """Decompose; raises StageFailedError if torch cannot."""
-    try:
-        return decomposed(program)
-    except Exception as error:
-        why = f"torch cannot decompose the exported program: {innermost(error)}"
-        raise StageFailedError(why) from error
 
 
 def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:

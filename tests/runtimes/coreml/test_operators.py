@@ -67,13 +67,6 @@ def test_what_torch_cannot_decompose_is_refused_with_its_place() -> None:
     assert (finding.place.source or "").startswith("test_operators.py:")
 
 
-def test_what_torch_fails_to_decompose_is_named() -> None:
-    module = Applied(lambda x: torch.stack(torch.std_mean(x, -1, keepdim=True)))
-    x = torch.randn(BATCH.typical, 4)
-    with pytest.raises(StageFailedError, match=r"cannot decompose(.|\n)*op 'std_mean'"):
-        converted(behind_contract(module, {"x": x}, ["y"]), {"x": x})
-
-
 def test_a_trace_without_torch_export_has_nothing_to_decompose() -> None:
     from convkit.runtimes.coreml.trace import Traced
 
