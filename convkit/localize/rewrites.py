@@ -19,6 +19,7 @@ from convkit.localize.graph import Graph, label, reads
 from convkit.localize.matching import layouts
 from convkit.localize.numbers import fit
 from convkit.localize.region import Region
+from convkit.localize.translated.writing import INSIDE
 
 # Their results depend on the shape of what they read, not on its values.
 _SHAPE_ONLY = ("Shape", "Size", "EyeLike", "RandomUniformLike", "RandomNormalLike")
@@ -253,8 +254,7 @@ def wiring(region: Region) -> Iterator[Rewrite]:
                 )
                 yield Rewrite("wiring", edge.reader, text, graph)
             elif skipped:
-                text = f"{_listed(skipped)} should not be there"
-                yield Rewrite("extra", skipped[0].output[0], text, graph)
+                yield _without(skipped, edge.value, name, graph)
             else:
                 text = f"it reads {edge.value} and should read {name}"
                 yield Rewrite("wiring", edge.reader, text, graph)
@@ -268,18 +268,33 @@ def extra_at_end(region: Region) -> Iterator[Rewrite]:
         if not skipped or region.shapes.get(edge.value) != region.shapes.get(region.target):
             continue
         node = onnx.helper.make_node("Identity", [edge.value], [region.target])
-        text = f"{_listed(skipped)} should not be there"
         graph = replaced(region.graph, index, node)
-        yield Rewrite("extra", skipped[0].output[0], text, graph)
+        yield _without(skipped, region.target, edge.value, graph)
 
 
 def _between(graph: Graph, value: str, before: str) -> list[onnx.NodeProto]:
     """Return the nodes on the chain from one value to another; none if there is no such chain."""
     indices = graph.closure([value], {before})
     read = {name for index in indices for name in graph.nodes[index].input}
-    if before not in read or len(indices) > 2:
+    if before not in read or (len(indices) > 2 and not _of_one_operation(value, before)):
         return []
     return [graph.nodes[index] for index in indices]
+
+
+def _of_one_operation(value: str, before: str) -> bool:
+    """Say whether a value comes before another inside the translation of one operation."""
+    outer, inside, _ = before.partition(INSIDE)
+    return bool(inside) and outer == value.partition(INSIDE)[0]
+
+
+def _without(skipped: list[onnx.NodeProto], value: str, before: str, graph: Graph) -> Rewrite:
+    """Return the rewrite to a graph without the nodes between two values. Those of one operation
+    of another format are no nodes of their own: the operation is the wrong one.
+    """
+    if _of_one_operation(value, before):
+        part = graph.nodes[graph.producers[before]].op_type
+        return Rewrite("operator", value, f"only its {part} should be there", graph)
+    return Rewrite("extra", skipped[0].output[0], f"{_listed(skipped)} should not be there", graph)
 
 
 def _listed(nodes: list[onnx.NodeProto]) -> str:

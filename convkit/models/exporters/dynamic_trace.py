@@ -4,6 +4,7 @@ Core ML's converter.
 
 import contextlib
 import dataclasses
+import functools
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ import torch
 
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.exporters.data_guards import data_guard
+from convkit.models.exporters.deferred_guards import without_guards
 from convkit.models.exporters.job import WRAPPER, UnexportableError
 from convkit.models.exporters.specializations import SizeLines, size_lines
 from convkit.tensors import Contract, dimension_axes
@@ -46,6 +48,10 @@ def trace(
         return _exported(module, inputs, contract)
     except Exception as error:
         if findings := _constraint_findings(str(error), contract, recurrent_modules(module)):
+            if all(finding.code == "C113" for finding in findings):
+                deferred = functools.partial(_exported, module, inputs, contract, deferred=True)
+                if (program := without_guards(deferred, contract)) is not None:
+                    return program
             findings = _with_lines(findings, module, inputs, contract, root)
             raise UnexportableError(findings) from error
         if (guard := data_guard(error, root)) is not None:
@@ -56,12 +62,18 @@ def trace(
 
 
 def _exported(
-    module: torch.nn.Module, inputs: Sequence[torch.Tensor], contract: Contract
+    module: torch.nn.Module,
+    inputs: Sequence[torch.Tensor],
+    contract: Contract,
+    *,
+    deferred: bool = False,
 ) -> torch.export.ExportedProgram:
+    """Export; `deferred`: conditions on sizes become assertions."""
+    more = {"prefer_deferred_runtime_asserts_over_guards": True} if deferred else {}
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # torch's own deprecations
         return torch.export.export(
-            module, tuple(inputs), dynamic_shapes=_dynamic_shapes(contract), strict=False
+            module, tuple(inputs), dynamic_shapes=_dynamic_shapes(contract), strict=False, **more
         )
 
 

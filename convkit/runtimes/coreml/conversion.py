@@ -9,13 +9,13 @@ from convkit.mil.library import load_library, quiet
 from convkit.mil.modules import modules_by_tensor
 from convkit.mil.program import Program, program_of
 from convkit.models.exporters.dynamic_trace import innermost
-from convkit.models.exporters.job import WRAPPER
+from convkit.models.exporters.job import WRAPPER, UnexportableError
 from convkit.runtimes.coreml.constants import LargeConstant, recording_pipeline
 from convkit.runtimes.coreml.images import ImageModule, with_image_types
 from convkit.runtimes.coreml.names import program_names, with_contract_names, with_program_names
 from convkit.runtimes.coreml.operators import register_missing_operators
 from convkit.runtimes.coreml.options import Shapes
-from convkit.runtimes.coreml.origins import failed_node, origin_of
+from convkit.runtimes.coreml.origins import failed_node, origin_of, refused
 from convkit.runtimes.coreml.passes import exact_pipeline
 from convkit.runtimes.coreml.selection import selector
 from convkit.runtimes.coreml.shapes import input_types, output_types
@@ -73,8 +73,9 @@ class Converted:
 def convert(conversion: Conversion) -> Converted:
     """Trace a module and convert it.
 
-    Raises UnexportableError for axes that the model fixes or restricts; StageFailedError, with the
-    operator's name, for anything that torch cannot trace or coremltools cannot convert.
+    Raises UnexportableError for axes that the model fixes or restricts, and for an operator that
+    coremltools cannot convert; StageFailedError for anything else that torch cannot trace or
+    coremltools cannot convert.
     """
     return convert_traced(conversion, trace_module(conversion))
 
@@ -150,20 +151,16 @@ def _converted(conversion: Conversion, source: Traced) -> Converted:
 
 
 def _refused(error: Exception, source: Traced, conversion: Conversion) -> StageFailedError:
+    """Return the error of a failed conversion: V103 at the operator, if that is known."""
     import coremltools as ct
 
-    where = _at(error, source, conversion)
-    return StageFailedError(
-        f"coremltools {ct.__version__} cannot convert the model{where}: {innermost(error)}"
-    )
-
-
-def _at(error: Exception, source: Traced, conversion: Conversion) -> str:
-    """Describe where in the model a conversion failed, and how the model was traced if not as
-    usual.
-    """
+    failed = f"coremltools {ct.__version__} cannot convert"
     if source.exported is None:
-        return f" (followed on an example, since {source.refusal})"
+        followed = f"followed on an example, since {source.refusal}"
+        return StageFailedError(f"{failed} the model ({followed}): {innermost(error)}")
     names = {str(node.name): node for node in source.exported.graph.nodes}
     node = failed_node(error, names)
-    return f" at {origin_of(node, WRAPPER, conversion.root)}" if node is not None else ""
+    if node is None:
+        return StageFailedError(f"{failed} the model: {innermost(error)}")
+    origin = origin_of(node, WRAPPER, conversion.root)
+    return UnexportableError([refused(origin, f"{failed} {origin}: {innermost(error)}")])

@@ -63,20 +63,39 @@ def untranslated(origins: Sequence[Origin]) -> Finding:
     """Return V103 for nodes with operators that coremltools does not translate."""
     import coremltools as ct
 
-    operators = list(dict.fromkeys(each.operator for each in origins))
-    first = origins[0]
+    operators = dict.fromkeys(each.operator for each in origins)
     shown = "; ".join(str(each) for each in origins[:_MOST_SHOWN])
     more = f" and {len(origins) - _MOST_SHOWN} more" if len(origins) > _MOST_SHOWN else ""
-    return Finding(
-        "V103",
+    return _unsupported(
+        origins,
         f"coremltools {ct.__version__} has no translation of {', '.join(operators)}, and torch does"
         f" not decompose it: {shown}{more}",
+        "Write the model without the operator, or use a release of coremltools that has it"
+        " (tools.coremltools).",
+    )
+
+
+def refused(origin: Origin, message: str) -> Finding:
+    """Return V103 for a node whose operator coremltools does not translate with its arguments."""
+    return _unsupported(
+        [origin],
+        message,
+        "Write this line of the model with other operations or arguments, or use a different"
+        " release of coremltools (tools.coremltools).",
+    )
+
+
+def _unsupported(origins: Sequence[Origin], message: str, remedy: str) -> Finding:
+    first = origins[0]
+    return Finding(
+        "V103",
+        message,
         Place(node=first.name, module=first.module or None, source=first.source or None),
-        {"operators": operators, "nodes": [dataclasses.asdict(each) for each in origins]},
-        Remedy(
-            "Write the model without the operator, or use a release of coremltools that has it"
-            " (tools.coremltools)."
-        ),
+        {
+            "operators": list(dict.fromkeys(each.operator for each in origins)),
+            "nodes": [dataclasses.asdict(each) for each in origins],
+        },
+        Remedy(remedy),
     )
 
 

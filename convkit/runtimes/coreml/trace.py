@@ -9,6 +9,7 @@ import torch
 from torch.export.exported_program import default_decompositions
 
 from convkit.mil.modules import ModuleOf, module_path
+from convkit.models.exporters.deferred_guards import drop_assertions
 from convkit.models.exporters.dynamic_trace import innermost, trace
 from convkit.models.exporters.job import UnexportableError
 from convkit.runtimes.coreml.operators import is_known
@@ -134,7 +135,7 @@ def _followed(
 
 
 def _refuse_unknown(program: torch.export.ExportedProgram, wrapper: str, root: str | None) -> None:
-    """Raise StageFailedError if operators remain that coremltools lacks and torch does not
+    """Raise UnexportableError if operators remain that coremltools lacks and torch does not
     decompose.
     """
     left: list[Origin] = [
@@ -143,8 +144,7 @@ def _refuse_unknown(program: torch.export.ExportedProgram, wrapper: str, root: s
         if node.op == "call_function" and not is_known(node)
     ]
     if left:
-        finding = untranslated(left)
-        raise StageFailedError(f"{finding.message}. {finding.remedy}", [finding])
+        raise UnexportableError([untranslated(left)])
 
 
 def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
@@ -166,6 +166,7 @@ def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
             if not chosen:
                 break
             program = program.run_decompositions(chosen)
+    drop_assertions(program)  # each decomposition brings them back
     return program
 
 

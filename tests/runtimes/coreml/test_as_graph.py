@@ -91,6 +91,7 @@ CASES = {
     "concat": lambda x: mb.concat(values=[x, mb.square(x=x)], axis=1),
     "expand_dims": unary("expand_dims", axes=[1, -1]),
     "fill": lambda x: mb.add(x=x, y=mb.fill(shape=mb.shape(x=x), value=0.5)),
+    "fill_like": lambda x: mb.add(x=x, y=mb.fill_like(ref_tensor=x, value=0.5)),
     "gather": unary("gather", indices=np.int32([2, 0]), axis=1),
     "gather_along_axis": lambda x: mb.gather_along_axis(
         x=x, indices=np.zeros((2, 3, 1), np.int32), axis=2
@@ -118,6 +119,37 @@ CASES = {
     "transpose": unary("transpose", perm=[2, 0, -2]),
     "layer_norm": unary("layer_norm", axes=[-1], gamma=weight(4), beta=weight(4), epsilon=1e-2),
     "lstm": lambda x: lstm(x)[0],
+    "rnn": lambda x: mb.rnn(
+        x=x,
+        initial_h=weight(3, 5),
+        weight_ih=weight(5, 4),
+        weight_hh=weight(5, 5),
+        bias=weight(5),
+        direction="reverse",
+        output_sequence=True,
+    )[0],
+    "argsort": lambda x: mb.cast(x=mb.argsort(x=x, axis=1, ascending=True), dtype="fp32"),
+    "band_part": lambda x: mb.band_part(x=x, lower=1, upper=0),
+    "exp2": unary("exp2"),
+    "non_zero": lambda x: mb.cast(x=mb.non_zero(x=mb.relu(x=mb.sub(x=x, y=0.5))), dtype="fp32"),
+    "one_hot": lambda x: mb.one_hot(
+        indices=mb.cast(x=mb.mul(x=x, y=5.0), dtype="int32"),
+        one_hot_vector_size=6,
+        axis=1,
+        on_value=2.0,
+        off_value=-1.0,
+    ),
+    "scatter": lambda x: mb.scatter(
+        data=x, indices=np.int32([2, 0]), updates=weight(2, 2, 4), axis=1, mode="add"
+    ),
+    "scatter_along_axis": lambda x: mb.scatter_along_axis(
+        data=x, indices=np.ones((2, 1, 4), np.int32), updates=weight(2, 1, 4), axis=1, mode="update"
+    ),
+    "scatter_nd": lambda x: mb.scatter_nd(
+        data=x, indices=np.int32([[0, 2], [1, 1]]), updates=weight(2, 4), mode="mul"
+    ),
+    "sliding_windows": unary("sliding_windows", axis=2, size=2, stride=2),
+    "threshold": unary("threshold", alpha=0.5),
 }
 IMAGES = {
     "conv": unary(
@@ -157,6 +189,18 @@ IMAGES = {
     "prelu": unary("prelu", alpha=weight(4)),
     "instance_norm": unary("instance_norm", beta=weight(4), epsilon=1e-3),
     "l2_norm": unary("l2_norm", epsilon=1e-3),
+    "crop": unary("crop", crop_height=[1, 2], crop_width=[0, 3]),
+    "softplus_parametric": unary("softplus_parametric", alpha=weight(4), beta=weight(4)),
+    "depth_to_space": unary("depth_to_space", block_size=2),
+    "pixel_unshuffle": unary("pixel_unshuffle", downscale_factor=np.uint32(3)),
+    "space_to_depth": unary("space_to_depth", block_size=2),
+    "resize": unary(
+        "resize",
+        shape=[9, 12],
+        resized_dims=np.uint32(2),
+        interpolation_mode="LINEAR",
+        sampling_mode="UNALIGN_CORNERS",
+    ),
     "pixel_shuffle": unary("pixel_shuffle", upscale_factor=2),
     "resize_bilinear": unary(
         "resize_bilinear",
@@ -192,13 +236,41 @@ def test_an_operation_s_translation_computes_what_the_evaluator_computes(kind: s
 
 def test_what_has_no_translation_is_taken_as_given() -> None:
     program = small_program(
-        lambda x: mb.square(x=mb.band_part(x=x, lower=0, upper=-1, name="banded"), name="y"),
+        lambda x: mb.square(
+            x=mb.reverse_sequence(x=x, lengths=np.int32([4, 4]), seq_axis=2, name="turned"),
+            name="y",
+        ),
         {"x": (X.shape, "fp32")},
     )
     found = as_graph(program, {"x": X})
     assert found is not None
-    assert found.opaque == ("banded",)
-    assert np.allclose(found.graph.run(["y"], {"x": X})["y"], np.triu(X) ** 2)
+    assert found.opaque == ("turned",)
+    assert np.allclose(found.graph.run(["y"], {"x": X})["y"], X[..., ::-1] ** 2)
+
+
+@pytest.mark.parametrize(("lower", "upper"), [(0, -1), (-1, 1), (1, 1), (-1, -1)])
+def test_a_band_s_bounds_are_triangles(lower: int, upper: int) -> None:
+    program = small_program(
+        lambda x: mb.identity(x=mb.band_part(x=x, lower=lower, upper=upper), name="y"),
+        {"x": (X.shape, "fp32")},
+    )
+    found = as_graph(program, {"x": X})
+    assert found is not None
+    assert found.opaque == ()
+
+
+def test_the_last_step_of_recurrent_layers_is_translated() -> None:
+    given = {"weight_ih": weight(20, 4), "weight_hh": weight(20, 5)}
+    states = {name: weight(3, 5) for name in ("initial_h", "initial_c")}
+    program = small_program(
+        lambda x: mb.identity(
+            x=mb.lstm(x=x, output_sequence=False, **states, **given)[0], name="y"
+        ),
+        {"x": (X.shape, "fp32")},
+    )
+    found = as_graph(program, {"x": X})
+    assert found is not None
+    assert found.opaque == ()
 
 
 def test_a_wrong_translation_is_found_out_and_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

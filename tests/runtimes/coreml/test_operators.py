@@ -60,8 +60,11 @@ def test_it_matches_torch_at_every_batch(name: str, tmp_path: Path) -> None:
 def test_what_torch_cannot_decompose_is_refused_with_its_place() -> None:
     module = Applied(lambda x: functional.max_pool2d(x, 2, dilation=2))
     x = torch.randn(2, 4, 8, 6)
-    with pytest.raises(StageFailedError, match=r"aten::max_pool2d.*test_operators.py:.*dilation"):
+    with pytest.raises(StageFailedError, match=r"aten::max_pool2d.*dilation") as caught:
         converted(behind_contract(module, {"x": x}, ["y"]), {"x": x})
+    (finding,) = caught.value.findings
+    assert finding.code == "V103"
+    assert (finding.place.source or "").startswith("test_operators.py:")
 
 
 def test_a_trace_without_torch_export_has_nothing_to_decompose() -> None:

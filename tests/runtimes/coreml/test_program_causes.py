@@ -90,6 +90,32 @@ def test_the_cause_is_named_in_the_program_s_words(
     assert "//" not in finding.message
 
 
+class Shares(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.sqrt(self.first(x).abs() + 1.0) / 0.7)
+
+
+def test_an_operation_that_computes_more_than_the_original_is_named() -> None:
+    module = behind_contract(Shares(), {"x": X}, ["y"])
+    weights = {name: each.numpy() for name, each in state_of_tensors(module).items()}
+
+    def body(x):
+        x = mb.linear(x=x, weight=weights["first.weight"], bias=weights["first.bias"])
+        x = mb.sqrt(x=mb.add(x=mb.abs(x=x), y=np.float32(1.0)))
+        x = mb.mod(x=x, y=np.float32(0.7), name="shares")
+        return mb.linear(x=x, weight=weights["last.weight"], bias=weights["last.bias"], name="y")
+
+    program = small_program(body, {"x": ((2, 8), "fp32")})
+    finding, *_ = search(module, program).causes(None)
+    assert (finding.code, finding.evidence["kind"]) == ("N405", "operator")
+    assert "mod shares: only its Div should be there" in finding.message
+
+
 def test_a_weight_of_another_layer_is_named(module: ContractModule) -> None:
     weight = state_of_tensors(module)["first.weight"].numpy()
     finding = search(module, by_hand(module, **{"last.weight": weight})).causes(None)[0]

@@ -110,6 +110,10 @@ def _relu6(op: Operation) -> None:
     op.write("Clip", op.tensor("x"), *bounds)
 
 
+def _exp2(op: Operation) -> None:
+    op.write("Pow", op.constant("two", np.asarray(2, np.float32)), op.tensor("x"))
+
+
 def _silu(op: Operation) -> None:
     op.write("Mul", op.tensor("x"), op.write("Sigmoid", op.tensor("x"), to=op.inner("sigmoid")))
 
@@ -132,6 +136,13 @@ def _with_numbers(operator: str, *names: str) -> Translation:
 def _prelu(op: Operation) -> None:
     alpha = op.value("alpha").reshape(-1, *[1] * (op.value("x").ndim - 2))
     op.write("PRelu", op.tensor("x"), op.constant("alpha", alpha))
+
+
+def _softplus_parametric(op: Operation) -> None:
+    shape = [-1, *[1] * (op.value("x").ndim - 2)]
+    alpha, beta = (op.constant(each, op.value(each).reshape(shape)) for each in ("alpha", "beta"))
+    scaled = op.write("Mul", op.tensor("x"), beta, to=op.inner("scaled"))
+    op.write("Mul", op.write("Softplus", scaled, to=op.inner("softplus")), alpha)
 
 
 def _linear_activation(op: Operation) -> None:
@@ -219,6 +230,7 @@ ARITHMETIC: dict[str, Translation] = {
     "cumsum": _cumsum,
     "einsum": _einsum,
     "elu": _with_numbers("Elu", "alpha"),
+    "exp2": _exp2,
     "floor_div": _floor_div,
     "gelu": _gelu,
     "inverse": lambda op: op.write("Reciprocal", _shifted(op)),
@@ -239,6 +251,8 @@ ARITHMETIC: dict[str, Translation] = {
     "sigmoid_hard": _with_numbers("HardSigmoid", "alpha", "beta"),
     "silu": _silu,
     "softmax": _softmax,
+    "softplus_parametric": _softplus_parametric,
     "square": lambda op: op.write("Mul", op.tensor("x"), op.tensor("x")),
+    "threshold": common.applied("Max", "x", "alpha"),
     "thresholded_relu": _with_numbers("ThresholdedRelu", "alpha"),
 }

@@ -65,6 +65,14 @@ def _sliced(
     op.write("Slice", name, *(op.whole(key, each) for key, each in numbers.items()))
 
 
+def _crop(op: Operation) -> None:
+    sides = zip(op.integers("crop_height"), op.integers("crop_width"), strict=True)
+    begins, after = (list(each) for each in sides)
+    ends = [s - cut for s, cut in zip(op.value("x").shape[-2:], after, strict=True)]
+    rank = op.value("x").ndim
+    _sliced(op, op.tensor("x"), [rank - 2, rank - 1], begins, ends, [1, 1])
+
+
 def _slice_by_index(op: Operation) -> None:
     shape, rank = op.value("x").shape, op.value("x").ndim
     flags = {
@@ -172,6 +180,15 @@ def _resize_bilinear(op: Operation) -> None:
     _resized(op, "linear", grids[mode])
 
 
+def _resize(op: Operation) -> None:
+    if op.text("interpolation_mode", "LINEAR") == "LINEAR":
+        _resize_bilinear(op)
+    elif op.text("sampling_mode", "DEFAULT") == "DEFAULT":
+        _nearest(op)
+    else:
+        raise NotTranslatedError("the nearest neighbor of another grid")
+
+
 def _resized(op: Operation, mode: str, grid: str, **more: str) -> None:
     sizes = op.whole("sizes", op.result().shape)
     keys = {"mode": mode, "coordinate_transformation_mode": grid, **more}
@@ -184,8 +201,10 @@ def _range(op: Operation) -> None:
 
 ARRANGING: dict[str, Translation] = {
     "concat": _concat,
+    "crop": _crop,
     "expand_dims": common.unsqueeze("x", "axes"),
     "fill": _fill,
+    "fill_like": _fill,
     "gather": _gather,
     "gather_along_axis": _gather_along_axis,
     "gather_nd": _gather_nd,
@@ -193,6 +212,7 @@ ARRANGING: dict[str, Translation] = {
     "pixel_shuffle": _pixel_shuffle,
     "range_1d": _range,
     "reshape": common.reshape("x"),
+    "resize": _resize,
     "resize_bilinear": _resize_bilinear,
     "resize_nearest_neighbor": _nearest,
     "reverse": _reverse,

@@ -1,4 +1,4 @@
-"""Convolutions, pooling, normalizations and LSTMs as ONNX nodes."""
+"""Convolutions, pooling, normalizations and recurrent layers as ONNX nodes."""
 
 import numpy as np
 
@@ -7,6 +7,7 @@ from convkit.localize.translated.writing import NotTranslatedError, Operation
 
 _AUTO = {"same": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
 _GATES = 4
+_RECURRENT = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh"}
 
 
 def _padding(op: Operation) -> dict[str, object]:
@@ -153,18 +154,35 @@ def _lstm(op: Operation) -> None:
     _joined(op, made, len(ways))
 
 
+def _rnn(op: Operation) -> None:
+    activation = op.text("activation", "tanh")
+    if activation not in _RECURRENT:
+        raise NotTranslatedError(activation)
+    hidden = op.value("weight_hh").shape[1]
+    weights = [op.constant(n, op.value(n)[None]) for n in ("weight_ih", "weight_hh")]
+    bias = op.value("bias") if op.has("bias") else np.zeros(hidden, np.float32)
+    both = op.constant("bias", np.concatenate([bias, np.zeros_like(bias)])[None])
+    start = _state(op, "initial_h", 1, hidden)
+    made = op.inner("sequence"), op.inner("last")
+    keys = {
+        "hidden_size": hidden,
+        "direction": op.text("direction", "forward"),
+        "activations": [_RECURRENT[activation]],
+    }
+    op.write("RNN", op.tensor("x"), *weights, both, "", start, to=made, attributes=keys)
+    _joined(op, made, 1)
+
+
 def _joined(op: Operation, made: tuple[str, ...], ways: int) -> None:
     """Bring the results into a program's shapes."""
     steps, batch = op.value("x").shape[:2]
     hidden = op.value("weight_hh").shape[1]
-    if op.flag("output_sequence"):
-        turned = op.write(
-            "Transpose", made[0], to=op.inner("turned"), attributes={"perm": [0, 2, 1, 3]}
-        )
-        shape = op.whole("shape", [steps, batch, ways * hidden])
-        op.write("Reshape", turned, shape)
-    else:
-        raise NotTranslatedError("the last step alone")
+    whole = op.flag("output_sequence")
+    perm = [0, 2, 1, 3] if whole else [1, 0, 2]
+    turned = op.write(
+        "Transpose", made[0] if whole else made[1], to=op.inner("turned"), attributes={"perm": perm}
+    )
+    op.write("Reshape", turned, op.whole("shape", [steps if whole else 1, batch, ways * hidden]))
     for place, name in enumerate(made[1:], 1):
         if place < len(op.results):
             turned = op.write(
@@ -195,4 +213,5 @@ LAYERS: dict[str, Translation] = {
     "layer_norm": _layer_norm,
     "lstm": _lstm,
     "max_pool": _pool("MaxPool"),
+    "rnn": _rnn,
 }

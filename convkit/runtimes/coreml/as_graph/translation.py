@@ -20,8 +20,9 @@ from convkit.mil.program import Program
 from convkit.runtimes.coreml.as_graph.arithmetic import ARITHMETIC
 from convkit.runtimes.coreml.as_graph.arranging import ARRANGING
 from convkit.runtimes.coreml.as_graph.layers import LAYERS
+from convkit.runtimes.coreml.as_graph.placing import PLACING
 
-TRANSLATIONS: dict[str, Translation] = {**ARITHMETIC, **ARRANGING, **LAYERS}
+TRANSLATIONS: dict[str, Translation] = {**ARITHMETIC, **ARRANGING, **LAYERS, **PLACING}
 
 
 def as_graph(program: Program, feeds: Mapping[str, np.ndarray]) -> TranslatedGraph | None:
