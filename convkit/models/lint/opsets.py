@@ -23,8 +23,18 @@ _EXPERIMENTS = frozenset(
     }
 )
 _EXPERIMENTS_END = 10
-# An operator that onnxruntime has in ONNX's domain, in any opset: its optimizer writes it.
-_OF_ONNXRUNTIME = "SimplifiedLayerNormalization"
+# Operators that onnxruntime has in ONNX's domain in every opset, also where ONNX has none: its
+# optimizer writes the first two, and the others began as experiments. A test compares both sets
+# with what onnxruntime registers.
+_OF_ONNXRUNTIME = frozenset(
+    {
+        *("LayerNormalization", "SimplifiedLayerNormalization"),
+        *("MeanVarianceNormalization", "ThresholdedRelu"),
+    }
+)
+# How alike an operator's name and a misspelling of it are: Rleu and Relu, but not RequantShift and
+# BitShift.
+_ALIKE = 0.75
 
 
 def check(model: onnx.ModelProto, path: Path) -> list[Finding]:
@@ -112,7 +122,7 @@ def check_operators(model: onnx.ModelProto, path: Path) -> list[Finding]:  # noq
     functions = {(function.domain, function.name) for function in model.functions}
     found: dict[str, onnx.NodeProto] = {}
     for node in all_nodes(model.graph):
-        if node.op_type == _OF_ONNXRUNTIME or (
+        if node.op_type in _OF_ONNXRUNTIME or (
             node.op_type in _EXPERIMENTS and version < _EXPERIMENTS_END
         ):
             continue
@@ -134,7 +144,7 @@ def _unknown(node: onnx.NodeProto, version: int) -> Finding:
     if since:
         why = f"ONNX has it from opset {since[0]} on"
         remedy = f"Export with opset {since[0]} or newer."
-    elif near := difflib.get_close_matches(node.op_type, names, 1):
+    elif near := difflib.get_close_matches(node.op_type, names, 1, _ALIKE):
         why = f"ONNX has no operator of that name; perhaps {near[0]!r} was meant"
         remedy = f"Write {near[0]}, or give the node the domain of the library that defines it."
     else:
