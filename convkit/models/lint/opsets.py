@@ -126,12 +126,31 @@ def check_operators(model: onnx.ModelProto, path: Path) -> list[Finding]:  # noq
             node.op_type in _EXPERIMENTS and version < _EXPERIMENTS_END
         ):
             continue
-        if node.domain in _STANDARD and (node.domain, node.op_type) not in functions:
-            try:
-                onnx.defs.get_schema(node.op_type, version, "")
-            except onnx.defs.SchemaError:
-                found.setdefault(node.op_type, node)
+        own = (node.domain, node.op_type) in functions
+        if node.domain in _STANDARD and not own and not _has(version, node.op_type):
+            found.setdefault(node.op_type, node)
     return [_unknown(node, version) for node in found.values()]
+
+
+def move_extensions(model: onnx.ModelProto) -> None:
+    """Move the operators that onnxruntime has in ONNX's domain, and the standard does not, to
+    onnxruntime's own, in place: ONNX's checker leaves that to it.
+    """
+    version = next((each.version for each in model.opset_import if each.domain in _STANDARD), None)
+    if version is None or version > onnx.defs.onnx_opset_version():
+        return
+    for node in all_nodes(model.graph):
+        if (
+            node.domain in _STANDARD
+            and node.op_type in _OF_ONNXRUNTIME
+            and not _has(version, node.op_type)
+        ):
+            node.domain = "com.microsoft"
+
+
+def _has(version: int, operator: str) -> bool:
+    """Return whether the standard has an operator in an opset."""
+    return bool(onnx.defs.has(operator, version, ""))
 
 
 def _unknown(node: onnx.NodeProto, version: int) -> Finding:

@@ -311,8 +311,10 @@ def test_an_operator_of_onnxruntime_s_optimizer_is_fine_before_onnx_has_it(tmp_p
     )
     assert found(made, tmp_path) == []
     onnxruntime.InferenceSession(tmp_path / "net.onnx", providers=["CPUExecutionProvider"])
+    made.graph.node[0].op_type = "SimplifiedLayerNormalization"
+    assert found(made, tmp_path) == []
     made.graph.node[0].op_type = "GroupNormalization"
-    assert [finding.code for finding in found(made, tmp_path)] == ["E233"]
+    assert "E233" in [finding.code for finding in found(made, tmp_path)]
 
 
 def test_an_operator_that_is_not_alike_is_not_suggested(tmp_path: Path) -> None:
