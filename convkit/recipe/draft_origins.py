@@ -95,8 +95,8 @@ def origin_of(
 def stripped_format(path: Path) -> str:
     """Return what to write in place of a file in onnxruntime's own format."""
     return (
-        f"{path}: this is onnxruntime's own format (.ort), which only onnxruntime can read and"
-        " which has lost the operators' standard form. Pass the .onnx file that it was made from"
+        f"{path}: this is onnxruntime's own format (.ort), which only onnxruntime can read. Pass"
+        " the .onnx file that it was made from"
     )
 
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from convkit.models.survey.ranges import Range
 from convkit.tensors import DataAxis
 
-# What onnxruntime says before the reason: its release, an error code, and the file's path.
+# What onnxruntime says before the reason: its release, an error code, the file's path, and a
+# node's whole signature.
 _PREAMBLE = re.compile(
     r"^onnxruntime \S+: \[ONNXRuntimeError\] : \d+ : \w+ : (Load model from .*? failed:)?"
-    r"(Fatal error: |This is an invalid model\. )?",
+    r"(Fatal error: |This is an invalid model\. (In Node, .*, Error )?)?",
     re.DOTALL,
 )
 
