@@ -82,6 +82,7 @@ def _record(
     from convkit.execute.run import RunOptions
     from convkit.execute.run_folder import read_record
     from convkit.execute.selecting import find_run
+    from convkit.recipe.draft_origins import stripped_format
 
     path = Path(subject)
     command = ("convkit", *sys.argv[1:])
@@ -104,6 +105,8 @@ def _record(
         return diagnose_recipe(options, listening)
     if is_model(path):
         return diagnose_model(path, options, listening, reading)
+    if path.suffix == ".ort":
+        raise UsageError(stripped_format(path))
     if path.is_file() and path.name != "result.json":
         raise UsageError(f"{subject}: is neither a recipe (.yaml), an ONNX file (.onnx) nor a run")
     return read_record(find_run(subject, home))

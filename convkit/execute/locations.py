@@ -25,8 +25,13 @@ class Locations:
         return str(self.artifacts[stage])
 
     def file(self, name: str) -> str:
-        """Return a file's path; relative ones start at the recipe's folder."""
-        return str(self.loaded.dirname / name)
+        """Return a file's path; relative ones start at the recipe's folder.
+
+        It reads as people write it, without `..`. A link keeps its name: a model's other files may
+        be beside it, instead of beside what it points to.
+        """
+        path = self.loaded.dirname / name
+        return str(path.parent.resolve() / path.name)
 
     def source(self, model: Model) -> str | None:
         """Return the location of a model's files; None if the model has none.

@@ -69,6 +69,8 @@ def origin_of(
         return _onnx_origin(path, folder, survey)
     if path.suffix in ARCHIVES:
         return _archive_origin(path, folder)
+    if path.suffix == ".ort":
+        raise UsageError(stripped_format(path))
     if built := _as_target(path):
         raise UsageError(built)
     if path.is_dir():
@@ -88,6 +90,14 @@ def origin_of(
     if model in FAMILIES or model in model_types():
         return _architecture_origin(model, task)
     raise UsageError(_unknown(model))
+
+
+def stripped_format(path: Path) -> str:
+    """Return what to write in place of a file in onnxruntime's own format."""
+    return (
+        f"{path}: this is onnxruntime's own format (.ort), which only onnxruntime can read. Pass"
+        " the .onnx file that it was made from"
+    )
 
 
 def _as_target(path: Path) -> str | None:

@@ -50,3 +50,13 @@ def test_a_wrong_subject(
     with pytest.raises(ConvkitError) as error:
         called[command]()
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("command", ["init", "diagnose"])
+def test_onnxruntime_s_own_format_is_named(command: str, tmp_path: Path) -> None:
+    file = tmp_path / "model.ort"
+    file.write_bytes(b"\x18\0\0\0ORTM")
+    done = convkit(command, str(file))
+    assert done.returncode == 2
+    assert "onnxruntime's own format (.ort)" in done.stderr
+    assert "Pass the .onnx file" in done.stderr

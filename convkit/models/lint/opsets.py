@@ -23,8 +23,18 @@ _EXPERIMENTS = frozenset(
     }
 )
 _EXPERIMENTS_END = 10
-# An operator that onnxruntime has in ONNX's domain, in any opset: its optimizer writes it.
-_OF_ONNXRUNTIME = "SimplifiedLayerNormalization"
+# Operators that onnxruntime has in ONNX's domain in every opset, also where ONNX has none: its
+# optimizer writes the first two, and the others began as experiments. A test compares both sets
+# with what onnxruntime registers.
+_OF_ONNXRUNTIME = frozenset(
+    {
+        *("LayerNormalization", "SimplifiedLayerNormalization"),
+        *("MeanVarianceNormalization", "ThresholdedRelu"),
+    }
+)
+# How alike an operator's name and a misspelling of it are: Rleu and Relu, but not RequantShift and
+# BitShift.
+_ALIKE = 0.75
 
 
 def check(model: onnx.ModelProto, path: Path) -> list[Finding]:
@@ -112,16 +122,35 @@ def check_operators(model: onnx.ModelProto, path: Path) -> list[Finding]:  # noq
     functions = {(function.domain, function.name) for function in model.functions}
     found: dict[str, onnx.NodeProto] = {}
     for node in all_nodes(model.graph):
-        if node.op_type == _OF_ONNXRUNTIME or (
+        if node.op_type in _OF_ONNXRUNTIME or (
             node.op_type in _EXPERIMENTS and version < _EXPERIMENTS_END
         ):
             continue
-        if node.domain in _STANDARD and (node.domain, node.op_type) not in functions:
-            try:
-                onnx.defs.get_schema(node.op_type, version, "")
-            except onnx.defs.SchemaError:
-                found.setdefault(node.op_type, node)
+        own = (node.domain, node.op_type) in functions
+        if node.domain in _STANDARD and not own and not _has(version, node.op_type):
+            found.setdefault(node.op_type, node)
     return [_unknown(node, version) for node in found.values()]
+
+
+def move_extensions(model: onnx.ModelProto) -> None:
+    """Move the operators that onnxruntime has in ONNX's domain, and the standard does not, to
+    onnxruntime's own, in place: ONNX's checker leaves that to it.
+    """
+    version = next((each.version for each in model.opset_import if each.domain in _STANDARD), None)
+    if version is None or version > onnx.defs.onnx_opset_version():
+        return
+    for node in all_nodes(model.graph):
+        if (
+            node.domain in _STANDARD
+            and node.op_type in _OF_ONNXRUNTIME
+            and not _has(version, node.op_type)
+        ):
+            node.domain = "com.microsoft"
+
+
+def _has(version: int, operator: str) -> bool:
+    """Return whether the standard has an operator in an opset."""
+    return bool(onnx.defs.has(operator, version, ""))
 
 
 def _unknown(node: onnx.NodeProto, version: int) -> Finding:
@@ -134,7 +163,7 @@ def _unknown(node: onnx.NodeProto, version: int) -> Finding:
     if since:
         why = f"ONNX has it from opset {since[0]} on"
         remedy = f"Export with opset {since[0]} or newer."
-    elif near := difflib.get_close_matches(node.op_type, names, 1):
+    elif near := difflib.get_close_matches(node.op_type, names, 1, _ALIKE):
         why = f"ONNX has no operator of that name; perhaps {near[0]!r} was meant"
         remedy = f"Write {near[0]}, or give the node the domain of the library that defines it."
     else:

@@ -7,7 +7,7 @@ import onnx
 
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.lint.nodes import name_of, title
-from convkit.models.lint.opsets import import_assumed
+from convkit.models.lint.opsets import import_assumed, move_extensions
 
 # The first IR version whose weights need not be inputs, too.
 CONSTANT_WEIGHTS = 4
@@ -53,10 +53,12 @@ def _refused(model: onnx.ModelProto) -> onnx.NodeProto | None:
 
 def checkable(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a copy for the checker: without external weights, and with what runtimes accept beyond
-    the standard: domains that they import themselves, graphs without a name, inputs and outputs of
-    any rank, and, in files of any IR version, weights that callers cannot replace.
+    the standard: operators of their own, domains that they import themselves, graphs without a
+    name, inputs and outputs of any rank, and, in files of any IR version, weights that callers
+    cannot replace.
     """
     proto = without_external(model)
+    move_extensions(proto)
     import_assumed(proto)
     name_graphs(proto)
     for value in (*proto.graph.input, *proto.graph.output):
@@ -64,6 +66,15 @@ def checkable(model: onnx.ModelProto) -> onnx.ModelProto:
             value.type.tensor_type.shape.SetInParent()
     proto.ir_version = max(proto.ir_version, CONSTANT_WEIGHTS)
     return proto
+
+
+def check_types(path: Path) -> None:
+    """Check a file strictly, with its types, except for what `checkable` allows.
+
+    Raises onnx.checker.ValidationError or onnx.shape_inference.InferenceError.
+    """
+    proto = checkable(onnx.load(path, load_external_data=False))
+    onnx.checker.check_model(proto, full_check=True)
 
 
 def name_graphs(model: onnx.ModelProto) -> None:

@@ -1,13 +1,23 @@
 """A survey's messages: what it found, and what only the user can know."""
 
+import re
 from collections.abc import Sequence
 
 from convkit.models.survey.ranges import Range
 from convkit.tensors import DataAxis
 
+# What onnxruntime says before the reason: its release, an error code, the file's path, and a
+# node's whole signature.
+_PREAMBLE = re.compile(
+    r"^onnxruntime \S+: \[ONNXRuntimeError\] : \d+ : \w+ : (Load model from .*? failed:)?"
+    r"(Fatal error: |This is an invalid model\. (In Node, .*, Error )?)?",
+    re.DOTALL,
+)
+
 
 def refused(error: str) -> str:
-    return f"onnxruntime cannot load the file, so all sizes are guesses: {_one_line(error)}"
+    why = _one_line(_PREAMBLE.sub("", error))
+    return f"onnxruntime cannot load the file, so all sizes are guesses: {why}"
 
 
 def no_start(error: str) -> str:
@@ -105,5 +115,6 @@ def tried_out(names: Sequence[str]) -> str:
 
 
 def _one_line(text: str, most: int = 200) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[:most]}..."
+    """Return text for the middle or end of a sentence, which gets its own period."""
+    line = " ".join(text.split()).rstrip(".")
+    return line if len(line) <= most else f"{line[:most].rstrip(' .')} [...]"

@@ -24,6 +24,7 @@ from convkit.models.graph.traversal import (
     free_name,
     set_dtype,
 )
+from convkit.models.lint.standard import check_types
 from convkit.precision.lowering.plan import Assignment, Choice, PrecisionPlan, assign
 from convkit.precision.lowering.rules import operator_rule
 from convkit.precision.rounding import IR_DTYPES, NAMES, convert_tensor
@@ -94,13 +95,11 @@ def convert_file(
     Raises onnx.checker.ValidationError or onnx.shape_inference.InferenceError if the result is not
     well typed.
     """
-    import onnx
-
     model = prepare(load_model(source))
     assignment = assign(model, plan)
     conversion = convert(model, assignment, saturate=saturate)
     ir.save(conversion.model, destination, external_data=f"{destination.name}.data")
-    onnx.checker.check_model(str(destination), full_check=True)
+    check_types(destination)
     return FileConversion(assignment, conversion)
 
 

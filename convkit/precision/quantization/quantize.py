@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.graph.loading import load_model
 from convkit.models.graph.traversal import all_names
+from convkit.models.lint.standard import check_types
 from convkit.precision.pattern_findings import unmatched_findings
 from convkit.precision.quantization.calibration import (
     UnusableRange,
@@ -147,7 +147,7 @@ def _write(
             unround(quantized, model, {node.name or "" for node in chosen}, INTEGER_TO_INTEGER)
         restore(quantized, model, original)
         save(quantized, destination)
-    onnx.checker.check_model(str(destination), full_check=True)
+    check_types(destination)
     findings = check_dequantization(load_model(destination), model)
     if not any(is_quantized_operator(node) for node in quantized.graph.all_nodes()):
         findings.append(_nothing(selection, quantization))

@@ -13,6 +13,9 @@ from convkit.models.graph.contract import load_graph
 from convkit.models.graph.preparation import UntypedValueError, prepare
 from convkit.models.graph.session import open_graph
 from convkit.models.lint.registry import lint
+from convkit.models.lint.standard import check_types
+from convkit.precision.lowering.conversion import convert_file
+from convkit.precision.lowering.plan import PrecisionPlan
 from convkit.stages.original import OnnxOriginal
 from convkit.tensors import Contract, TensorSpec
 from convkit.worker.protocol import Source
@@ -108,3 +111,20 @@ def test_an_unread_output_needs_no_type(tmp_path):
     read = text.replace("Exp(y)", "Where(mask, y, y)")
     with pytest.raises(UntypedValueError, match="mask"):
         prepare(load_graph(saved(tmp_path, read, opset=7)))
+
+
+def test_an_operator_of_onnxruntime_s_optimizer_converts_before_onnx_has_it(tmp_path):
+    path = saved(
+        tmp_path,
+        "g (float[1,3] x, float[3] s) => (float[1,3] y) { y = LayerNormalization(x, s) }",
+        opset=12,
+    )
+    assert [finding for finding in lint(path) if finding.is_error] == []
+    half = tmp_path / "half.onnx"
+    convert_file(path, half, PrecisionPlan(default="float16"))
+    feeds = {"x": X, "s": np.ones(3, np.float32)}
+    expected, found = (open_graph(each).run(feeds)["y"] for each in (path, half))
+    np.testing.assert_allclose(expected, [[-1.2247, 0, 1.2247]], atol=1e-3)
+    np.testing.assert_allclose(found, expected, atol=2e-3)
+    with pytest.raises(onnx.checker.ValidationError):  # nothing else is let through
+        check_types(saved(tmp_path, "g (float[1] x) => (float[1] y) { y = Unheard(x) }"))

@@ -1,14 +1,18 @@
 """Each fault of a file has its code and its place; files that are right have neither."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
 from convkit.findings.model import Finding
+from convkit.models.lint import opsets
 from convkit.models.lint.registry import CHECKS, lint
 
 WEIGHT = np.arange(16, dtype=np.float32).reshape(4, 4)
@@ -280,3 +284,43 @@ def test_operators_of_a_model_s_own_functions_are_known(tmp_path: Path) -> None:
         <domain: "own", opset_import: ["": 17]> Double (a) => (b) { b = Add (a, a) }"""
     )
     assert found(made, tmp_path) == []
+
+
+def test_operators_of_onnxruntime_in_onnx_s_domain_are_those_that_it_registers() -> None:
+    """Compared with its schemas; the other operators it has there run on a device only."""
+    schemas = defaultdict(list)
+    for schema in get_all_operator_schema():
+        if schema.domain == "":
+            schemas[schema.name].append((schema.since_version, schema.deprecated))
+    standard: dict[str, int] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if schema.domain == "":
+            first = standard.get(schema.name, schema.since_version)
+            standard[schema.name] = min(first, schema.since_version)
+    early = {name for name, found in schemas.items() if min(found)[0] < standard.get(name, 99)}
+    early = {name for name in early if not name.endswith("_TRT") and "Memcpy" not in name}
+    ended = {name for name in early if max(schemas[name]) == (10, True)}
+    assert ended == opsets._EXPERIMENTS
+    assert early - ended == opsets._OF_ONNXRUNTIME
+
+
+def test_an_operator_of_onnxruntime_s_optimizer_is_fine_before_onnx_has_it(tmp_path: Path) -> None:
+    made = onnx.parser.parse_model(
+        """<ir_version: 7, opset_import: ["" : 12]>
+        g (float[2,4] x, float[4] scale) => (float[2,4] y) { y = LayerNormalization(x, scale) }"""
+    )
+    assert found(made, tmp_path) == []
+    onnxruntime.InferenceSession(tmp_path / "net.onnx", providers=["CPUExecutionProvider"])
+    made.graph.node[0].op_type = "SimplifiedLayerNormalization"
+    assert found(made, tmp_path) == []
+    made.graph.node[0].op_type = "GroupNormalization"
+    assert "E233" in [finding.code for finding in found(made, tmp_path)]
+
+
+def test_an_operator_that_is_not_alike_is_not_suggested(tmp_path: Path) -> None:
+    made = model()
+    made.graph.node[1].op_type = "RequantShift"
+    (finding,) = (each for each in found(made, tmp_path) if each.code == "E233")
+    assert "perhaps" not in finding.message
+    assert finding.remedy is not None
+    assert "the domain of the library" in finding.remedy.text
