@@ -25,6 +25,9 @@ UNKNOWN_RANK: tuple[Dimension, ...] = ("...",)
 # A found dimension that has neither a size nor a name.
 UNKNOWN_DIMENSION = "?"
 
+# The boundary of a file that convkit did not make, and cannot make otherwise.
+GIVEN_FILE = "given file"
+
 # Orders of more axes are not tried.
 _MOST_AXES = 5
 
@@ -156,7 +159,7 @@ class _Check:
             return []
         first = next(a for a, b in zip(declared_order, found_order, strict=True) if a != b)
         advice = f"List the {self._side} in this order: {', '.join(found_order)}"
-        if self._side == "inputs":
+        if self._side == "inputs" and self._boundary != GIVEN_FILE:
             advice += ". If you want the recipe's order, set export.input_order: recipe"
         return [
             self._finding(
@@ -288,11 +291,15 @@ class _Check:
             spec.name,
             {"axis": axis, "index": index, "fixed": size, "found": str(other)},
             Remedy(
-                f"Export with {axis!r} symbolic: compute shapes in the model from tensor.shape. If"
-                f" {size} is the only size you need, write {size} in"
+                f"{self._made_symbolic(axis)}. If {size} is the only size you need, write {size} in"
                 f" {self._path(spec.name)}.shape."
             ),
         )
+
+    def _made_symbolic(self, axis: Dimension) -> str:
+        if self._boundary == GIVEN_FILE:
+            return f"Have the file converted with {axis!r} symbolic"
+        return f"Export with {axis!r} symbolic: compute shapes in the model from tensor.shape"
 
     def _shape(self, spec: TensorSpec, other: TensorSpec, why: str) -> Finding:
         return self._finding(

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from convkit.findings.catalogue import CATALOGUE
-from convkit.models.contract_check import UNKNOWN_RANK, check_contract
+from convkit.models.contract_check import GIVEN_FILE, UNKNOWN_RANK, check_contract
 from convkit.tensors import Axis, Contract, TensorSpec
 
 AXES = (Axis("batch", 1, 4, 8), Axis("sequence", 2, 16, 64), Axis("past", 1, 8, 32))
@@ -65,6 +65,19 @@ def test_reordered_inputs_print_both_orders():
     )
     assert "export.input_order: recipe" in finding.remedy.text
     assert codes(DECLARED, found, input_order="recipe") == []
+
+
+def test_nobody_is_told_to_export_a_given_file_again():
+    moved = contract(IDS, TYPES, MASK, outputs=DECLARED.outputs)
+    fixed = contract(
+        spec("input_ids", shape=(4, "sequence")), MASK, TYPES, outputs=DECLARED.outputs
+    )
+    for found, code in ((moved, "C103"), (fixed, "C106")):
+        (exported,) = check_contract(DECLARED, found, "exported graph")
+        (given,) = check_contract(DECLARED, found, GIVEN_FILE)
+        assert exported.code == given.code == code
+        assert "export" in exported.remedy.text.lower()
+        assert "export" not in given.remedy.text.lower()
 
 
 def test_the_order_of_the_common_ones_counts_when_one_is_missing():

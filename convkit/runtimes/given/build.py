@@ -6,7 +6,7 @@ from pathlib import Path
 
 from convkit.findings.model import Finding
 from convkit.mil.identity import remove_empty_items
-from convkit.models.contract_check import check_contract
+from convkit.models.contract_check import GIVEN_FILE, check_contract
 from convkit.runtimes.given.options import GivenOptions
 from convkit.runtimes.given.session import UnnamedError, open_given
 from convkit.stages.built_files import finish_build, refused
@@ -36,7 +36,7 @@ def run(request: BuildRequest[GivenOptions], context: Context) -> tuple[BuildRes
     try:
         path = context.output / f"{MODEL}{request.options.format}"
         session = open_given(path, request.options, request.contract).contract()
-        findings = check_contract(request.contract, session, "given file")
+        findings = check_contract(request.contract, session, GIVEN_FILE)
     except UnnamedError as error:
         findings = [error.finding]
     except ModelRefusedError as error:
