@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
+from torch._export.verifier import SpecViolationError
 from torch._ops import OpOverload
 from torch._subclasses import FakeTensor
 from torch.fx import Graph, GraphModule, Node
@@ -21,6 +22,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 Table = Mapping[Any, Callable[..., Any]]
+# The release whose internals this follows, and with which its graphs were compared.
+_TORCH = "2.13."
+# Modules of the functions that compute sizes.
 _SYMBOLIC = ("_operator", "math", "torch")
 # They return what they are given, as long as nothing changes tensors in place.
 _SAME = (torch.ops.aten.lift_fresh_copy.default, torch.ops.aten.detach_.default)
@@ -36,33 +40,31 @@ def decomposing_locally() -> Iterator[None]:
     """Let torch's ONNX exporter decompose call by call, inside the block.
 
     Programs that change tensors in place, branch, or call operators outside ATen are left to torch,
-    and so are all programs under releases of torch with other internals.
+    and so are all programs under other releases of torch.
     """
-    try:
-        from torch.export.exported_program import (
-            _override_composite_implicit_decomp,
-            _special_op_to_preserve_cia,
-            _split_decomp_table_to_cia_and_python_decomp,
-        )
-        from torch.onnx._internal.exporter import _decomp, _fx_passes
-
-        whole = _fx_passes.decompose_with_registry
-        listed, made = (
-            _decomp.get_onnx_implemented_overloads,
-            _decomp.create_onnx_friendly_decomposition_table,
-        )
-    except (ImportError, AttributeError):
+    if not torch.__version__.startswith(_TORCH):
         yield
         return
+    from torch.export.exported_program import (
+        _override_composite_implicit_decomp,
+        _special_op_to_preserve_cia,
+        _split_decomp_table_to_cia_and_python_decomp,
+    )
+    from torch.onnx._internal.exporter import _decomp, _fx_passes
+
+    whole = _fx_passes.decompose_with_registry
 
     def decompose(program: torch.export.ExportedProgram, registry: Any) -> Any:  # noqa: ANN401 - torch's
-        composite, table = _split_decomp_table_to_cia_and_python_decomp(made(set(listed(registry))))
+        translated = set(_decomp.get_onnx_implemented_overloads(registry))
+        composite, table = _split_decomp_table_to_cia_and_python_decomp(
+            _decomp.create_onnx_friendly_decomposition_table(translated)
+        )
         kept = {each for each, how in composite.items() if how is _special_op_to_preserve_cia}
         try:
             _check(program)
             with _override_composite_implicit_decomp(composite), torch.no_grad():
                 return _Decomposition(program, table, composite.keys(), kept).program()
-        except _NotLocalError:
+        except (_NotLocalError, SpecViolationError):
             return whole(program, registry)
 
     _fx_passes.decompose_with_registry = decompose
@@ -83,15 +85,14 @@ def _check(program: torch.export.ExportedProgram) -> None:
         if node.op != "call_function" or "unbacked_bindings" in node.meta:
             raise _NotLocalError
         if isinstance(node.target, OpOverload):
-            _check_functional(node.target)
+            if node.target.namespace != "aten" or _changes_arguments(node.target):
+                raise _NotLocalError
         elif getattr(node.target, "__module__", "") not in _SYMBOLIC:
             raise _NotLocalError  # a branch, a loop
 
 
-def _check_functional(target: OpOverload) -> None:
-    """Raise _NotLocalError for an operator that may change its arguments."""
-    if target not in _SAME and (target.namespace != "aten" or target._schema.is_mutable):  # noqa: SLF001 - no public name
-        raise _NotLocalError
+def _changes_arguments(target: OpOverload) -> bool:
+    return bool(target._schema.is_mutable) and target not in _SAME  # noqa: SLF001 - no public name
 
 
 class _Decomposition:
@@ -147,7 +148,10 @@ class _Decomposition:
             return self._became[node.args[0]]
         if node.op == "call_function" and self._decomposes(node):
             return self._parts(node)
-        return self._remembered(self._graph.node_copy(node, self._one))
+        copied = self._graph.node_copy(node, self._one)
+        if node.op == "placeholder":
+            copied.name = node.name  # a graph's own choice differs for `input`
+        return self._remembered(copied)
 
     def _one(self, node: Node) -> Node:
         """Return the node that a node of the program has become."""
@@ -214,8 +218,8 @@ class _Decomposition:
         for each in graph.graph.nodes:
             if each.op not in ("placeholder", "call_function", "output"):
                 raise _NotLocalError  # a constant
-            if isinstance(each.target, OpOverload):
-                _check_functional(each.target)
+            if isinstance(each.target, OpOverload) and _changes_arguments(each.target):
+                raise _NotLocalError
         return graph
 
 
