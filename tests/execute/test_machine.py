@@ -109,15 +109,6 @@ def recorded(monkeypatch: pytest.MonkeyPatch, machine: Machine) -> Iterator[dict
         yield threads
 
 
-def test_stages_that_begin_together_share_the_cores(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recipe, home = write_recipe(tmp_path), tmp_path / "home"
-    with recorded(monkeypatch, Machine(4, 100 * GB)) as threads:
-        run(recipe, home, jobs=2)
-    assert (threads["export"], threads["reference"]) == (2, 2)
-
-
 @pytest.mark.thorough
 def test_threads_are_in_no_key_and_change_no_artifact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
