@@ -29,7 +29,7 @@ from convkit.execute.workers import (
     WorkerStrategy,
     command,
 )
-from convkit.worker.fork_server import PER_WORKER, READY, ForkOrder
+from convkit.worker.fork_server import PER_WORKER, READY, THREADS, ForkOrder
 from convkit.worker.preloading import preloaded_tools
 from convkit.worker.protocol import Envelope
 
@@ -267,8 +267,11 @@ class _ForkedProcess:
 
 
 def _shared(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return the variables that a worker's server must have, too."""
-    return tuple(sorted((n, value) for n, value in environment.items() if n not in PER_WORKER))
+    """Return the environment of a worker's server. With more than one thread, BLAS libraries start
+    theirs when they are imported, and the server could not fork.
+    """
+    shared = {n: value for n, value in environment.items() if n not in PER_WORKER}
+    return tuple(sorted((shared | {THREADS: "1"}).items()))
 
 
 def _umask() -> int:

@@ -88,6 +88,14 @@ class StageRunner:
 
         Raises a ConvkitError if the stage cannot be attempted, Interrupted if the run is canceled.
         """
+        if self.elsewhere is not None:
+            return self._settle(stage, inputs, Tenant())
+        # Announced at once, so that stages that begin together share the cores. They can still miss
+        # one another: then the first takes all.
+        with self.machine.tenant() as tenant:
+            return self._settle(stage, inputs, tenant)
+
+    def _settle(self, stage: Stage, inputs: Mapping[str, str], tenant: Tenant) -> Settled:
         parts = ingredients(stage, self.loaded.recipe, self.surroundings.facts, inputs)
         assert parts is not None  # a run resolves every environment before it settles stages
         key = stage_key(parts)
@@ -104,7 +112,9 @@ class StageRunner:
             self.listener.stage_started(stage.id, reason)
             work = Work(stage, key, reason, parts, inputs, known)
             settled = (
-                self._run(work) if self.elsewhere is None else self.elsewhere.perform(self, work)
+                self._run(work, tenant)
+                if self.elsewhere is None
+                else self.elsewhere.perform(self, work)
             )
         self.listener.stage_finished(stage.id, _end(settled), settled.report.seconds)
         return self._annotated(stage, settled)
@@ -163,15 +173,14 @@ class StageRunner:
             report, self.store.log(record.key), decode(JOBS[stage.kind].result, record.result)
         )
 
-    def _run(self, work: Work) -> Settled:
+    def _run(self, work: Work, tenant: Tenant) -> Settled:
         stage = work.stage
         report = work.report()
         missing = self._absent_device(stage)
         if missing is not None:
             return Settled(_skipped(dataclasses.replace(report, ended=time.time()), stage, missing))
         with self.store.staging() as folder:
-            with self.machine.tenant() as tenant:
-                outcome = self._work(stage, work.inputs, folder, tenant)
+            outcome = self._work(stage, work.inputs, folder, tenant)
             if outcome.ending == "cancelled":
                 raise Interrupted("interrupted")
             report = dataclasses.replace(

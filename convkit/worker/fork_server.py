@@ -26,8 +26,10 @@ from convkit.worker.preloading import preload
 READY = b"ready"
 _LONGEST_ORDER = 64 * 1024
 _DESCRIPTORS = 3  # per order: log, events, status
-# Variables that only the Pythons that a worker starts read: a server need not have the same.
-PER_WORKER = ("PYTHONPYCACHEPREFIX",)
+THREADS = "OMP_NUM_THREADS"
+# Variables that each worker has for itself: those that only the Pythons that it starts read, and
+# the number of threads.
+PER_WORKER = ("PYTHONPYCACHEPREFIX", THREADS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,13 +188,27 @@ def _become_worker(
     os.close(log)
     os.set_inheritable(events, True)  # noqa: FBT003 - as in a fresh worker
     os.chdir(order.folder)
+    for name in PER_WORKER:
+        os.environ.pop(name, None)
     os.environ.update(order.environment)
+    _use_threads(order.environment.get(THREADS, ""))
     os.umask(order.umask)
     for number, soft, hard in order.limits:
         resource.setrlimit(number, (soft, hard))
     sys.argv[1:] = [order.request, order.result]
     reseed()
     return ForkedWorker(Path(order.request), Path(order.result), events, server)
+
+
+def _use_threads(count: str) -> None:
+    """Let torch use as many threads as a fresh worker's would: all processors if `count` is empty.
+
+    OpenMP has read its variable in the server, which has one thread: others would be lost by the
+    fork. NumPy's BLAS keeps to that one.
+    """
+    if "torch" in sys.modules:
+        number = int(count) if count.isdigit() else len(os.sched_getaffinity(0))
+        importlib.import_module("torch").set_num_threads(max(1, number))
 
 
 def reseed() -> None:

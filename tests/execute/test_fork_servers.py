@@ -249,6 +249,22 @@ def test_workers_with_bytecode_folders_of_their_own_share_a_server(tmp_path: Pat
     assert all(Path(each).name == "bytecode" for each in folders)
 
 
+def test_workers_with_numbers_of_threads_of_their_own_share_a_server(tmp_path: Path) -> None:
+    """A server with several threads could not fork: BLAS libraries start theirs on import."""
+    before = running_servers()
+    others = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    all_threads = state(tmp_path, FreshProcesses(), "probe", environment=others)["torch threads"]
+    with contextlib.closing(ForkServers()) as servers:
+        workers = Watched(servers)
+        for count, expected in (("3", 3), ("1", 1), (None, all_threads), ("2", 2)):
+            given = others | ({"OMP_NUM_THREADS": count} if count else {})
+            seen = state(tmp_path, workers, "probe", environment=given)
+            assert not workers.last_is_fresh
+            assert seen["environment"].get("OMP_NUM_THREADS") == count
+            assert seen["torch threads"] == expected
+        assert len(running_servers() - before) == 1
+
+
 def test_closing_does_not_wait_for_imports(tmp_path: Path) -> None:
     before = running_servers()
     # An import that never ends: the server waits for a signal.
