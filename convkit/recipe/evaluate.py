@@ -47,8 +47,8 @@ class Evaluate(RecipeModel):
         description=(
             "accuracy, f1 (macro), recall@5 (or another number), spearman, perplexity (of a"
             " language model's scores), wer (of texts that postprocess reads), cosine (of"
-            " embeddings); or file.py:function, which is given the outputs and the labels of all rows and"
-            " returns a number, larger is better"
+            " embeddings); or file.py:function, which is given the outputs and the labels of all"
+            " rows and returns a number, larger is better"
         ),
         examples=["accuracy"],
     )
