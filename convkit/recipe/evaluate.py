@@ -7,8 +7,7 @@ from pydantic import Field, model_validator
 
 from convkit.recipe.consistency import Fault, FaultsError, mapping, perhaps
 from convkit.recipe.fields import (
-    CALL_PATTERN,
-    RECALL_PATTERN,
+    METRIC_PATTERN,
     ROWS_PATTERN,
     NonNegative,
     RecipeModel,
@@ -39,11 +38,7 @@ class Evaluate(RecipeModel):
         ),
         examples=["samples/pairs.jsonl", "samples/photos/"],
     )
-    metric: (
-        TaskMetric
-        | Annotated[str, Field(pattern=RECALL_PATTERN)]
-        | Annotated[str, Field(pattern=CALL_PATTERN)]
-    ) = Field(
+    metric: TaskMetric | Annotated[str, Field(pattern=METRIC_PATTERN)] = Field(
         description=(
             "accuracy, f1 (macro), recall@5 (or another number), spearman, perplexity (of a"
             " language model's scores), wer (of texts that postprocess reads), cosine (of"
