@@ -1,4 +1,4 @@
-"""Reads the user's rows by column: .npz, .jsonl, .csv, or a folder of images by class."""
+"""Reads the user's rows by column: from a file (see `_READERS`), or a folder of images by class."""
 
 import csv
 import dataclasses
@@ -126,4 +126,24 @@ def _numbers(values: list[str]) -> list[Any]:
     return list(values)
 
 
-_READERS: dict[str, Callable[[Path], Columns]] = {".npz": _npz, ".jsonl": _jsonl, ".csv": _csv}
+def _parquet(path: Path) -> Columns:
+    from pyarrow import parquet
+
+    return dict(parquet.read_table(path).to_pydict())
+
+
+def _arrow(path: Path) -> Columns:
+    """Return the columns of a file that Hugging Face `datasets` saved: a stream of batches."""
+    from pyarrow import ipc
+
+    with path.open("rb") as file, ipc.open_stream(file) as stream:
+        return dict(stream.read_all().to_pydict())
+
+
+_READERS: dict[str, Callable[[Path], Columns]] = {
+    ".npz": _npz,
+    ".jsonl": _jsonl,
+    ".csv": _csv,
+    ".parquet": _parquet,
+    ".arrow": _arrow,
+}

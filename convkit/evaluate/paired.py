@@ -58,7 +58,16 @@ def compare_decisions(
     drop = scorer.loss(base, found)
     interval = float(low), float(high)
     return EvaluationMetrics(
-        metric, count, base, found, drop, *interval, len(apart), listed, rises=scorer.rises
+        metric,
+        count,
+        base,
+        found,
+        drop,
+        *interval,
+        len(apart),
+        listed,
+        rises=scorer.rises,
+        relative=scorer.relative,
     )
 
 
@@ -69,7 +78,11 @@ def _same(one: Any, other: Any) -> bool:  # noqa: ANN401 - decisions of any metr
 
 
 def _distance(one: Any, other: Any) -> float:  # noqa: ANN401 - decisions of any metric
-    distance = abs(one - other) if isinstance(one, float) else 1.0
+    if isinstance(one, np.ndarray):
+        size = float(np.linalg.norm(one))
+        distance = float(np.linalg.norm(one - other)) / size if size else 1.0
+    else:
+        distance = abs(one - other) if isinstance(one, float) else 1.0
     return distance if math.isfinite(distance) else math.inf
 
 

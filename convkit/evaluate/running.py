@@ -75,10 +75,10 @@ def score_built(
 ) -> EvaluationMetrics:
     """Run a built model on the rows of a reference, and compare its score with the original's."""
     rows = read_rows(evaluation)
-    scorer = scorer_of(evaluation)
+    (spec,) = (each for each in contract.outputs if each.name == evaluation.output)
+    scorer = scorer_of(evaluation, spec.postprocess)
     folder = reference / _FOLDER
     stored = decode(tuple[_Stored, ...], json.loads((folder / _INDEX).read_text(encoding="utf-8")))
-    (spec,) = (each for each in contract.outputs if each.name == evaluation.output)
     original: Predictions = {}
     candidate: Predictions = {}
     for number, batch in enumerate(stored):
@@ -107,10 +107,10 @@ def score_built(
             mask = padding_positions(feeds, evaluation.mask) if batch.column else None
             pooled = _per_row(outputs[evaluation.output], mask, pooled=bool(batch.column))
             predictions.setdefault(batch.column, []).extend(pooled[:count])
-    labels: Sequence[Any] = (
-        list(rows.column(evaluation.labels)) if evaluation.labels else [None] * rows.count
-    )
     decided = scorer.decide(original), scorer.decide(candidate)
+    labels: Sequence[Any] = decided[0] if scorer.by_original else [None] * rows.count
+    if evaluation.labels:
+        labels = list(rows.column(evaluation.labels))
     return compare_decisions(evaluation.metric, scorer, *decided, labels)
 
 

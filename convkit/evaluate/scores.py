@@ -1,8 +1,9 @@
-"""Metrics of tasks, by scikit-learn and scipy, which are well kept and light enough for every
-stage; or by the user's own function.
+"""Metrics of tasks, by scikit-learn, scipy and jiwer, which are well kept and light enough for
+every stage; or by the user's own function.
 """
 
 import dataclasses
+import functools
 import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,6 +13,8 @@ import numpy as np
 
 from convkit.cases.case import Feeds
 from convkit.evaluate.likelihood import perplexity, row_likelihoods
+from convkit.postprocessing import Postprocessing
+from convkit.processors.results import results
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import Evaluation
 from convkit.worker.source_imports import source_spec
@@ -25,29 +28,42 @@ class Scorer:
     """A metric in two steps: what is decided for every row, once, and the score of any of them.
 
     `score` gets decisions and labels of the same rows. If a score `rises`, a larger one
-    is worse. `shown` turns a row's decision into what is listed. `condense`, if any, reduces an
-    output with its inputs to what `decide` needs, one entry per row: a language model's scores are
-    too large to keep.
+    is worse; if that is `relative`, by a share of the original's. Without labels, the original's
+    decisions are the labels if `by_original`. `shown` turns a row's decision into what is listed.
+    `condense`, if any, reduces an output with its inputs to what `decide` needs, one entry per row:
+    a language model's scores are too large to keep.
     """
 
     decide: Callable[[Predictions], Sequence[Any]]
     score: Callable[[Sequence[Any], Sequence[Any]], float]
-    needs_labels: bool = True
     rises: bool = False
+    relative: bool = True
+    by_original: bool = False
     shown: Callable[[Any], Any] = lambda decision: decision
     condense: Callable[[np.ndarray, Feeds, Evaluation], np.ndarray] | None = None
 
     def loss(self, original: float, found: float) -> float:
-        """Return how much worse a score is than the original's: the drop, or the share by which it
-        is higher.
+        """Return how much worse a score is than the original's: the drop, the rise, or the share by
+        which it is higher.
         """
-        return found / original - 1 if self.rises else original - found
+        if not self.rises:
+            return original - found
+        return found / original - 1 if self.relative else found - original
 
 
-def scorer_of(evaluation: Evaluation) -> Scorer:
-    """Return a metric by its name; raises StageFailedError if the user's cannot be loaded."""
+def scorer_of(evaluation: Evaluation, constants: Postprocessing | None = None) -> Scorer:
+    """Return a metric by its name; raises StageFailedError if the user's cannot be loaded.
+
+    `constants` say how the scored output becomes text.
+    """
     if evaluation.code is not None:
-        return Scorer(_rows, _own(Path(evaluation.code), evaluation.metric), needs_labels=False)
+        return Scorer(_rows, _own(Path(evaluation.code), evaluation.metric))
+    name, _, count = evaluation.metric.partition("@")
+    if name == "recall":
+        return Scorer(functools.partial(_ranked, int(count)), _recall)
+    if name == "wer":
+        decide = functools.partial(_texts, constants)
+        return Scorer(decide, _word_errors, rises=True, relative=False)
     return _SCORERS[evaluation.metric]
 
 
@@ -61,9 +77,28 @@ def _classes(predictions: Predictions) -> Sequence[Any]:
     return [int(np.argmax(row)) for row in _only(predictions)]
 
 
-def _ranked(predictions: Predictions) -> Sequence[Any]:
-    """Return the five largest classes of each row, the largest first."""
-    return [np.argsort(-row.ravel(), kind="stable")[:5].tolist() for row in _only(predictions)]
+def _ranked(count: int, predictions: Predictions) -> Sequence[Any]:
+    """Return the `count` largest classes of each row, the largest first; raises StageFailedError if
+    that is all of them.
+    """
+    rows = _only(predictions)
+    if rows[0].size <= count:
+        raise StageFailedError(
+            f"evaluate.metric: recall@{count} is 1 for any model: the output has {rows[0].size}"
+            " classes. Write a smaller number."
+        )
+    return [np.argsort(-row.ravel(), kind="stable")[:count].tolist() for row in rows]
+
+
+def _texts(constants: Postprocessing | None, predictions: Predictions) -> Sequence[Any]:
+    """Return the text of each row of scores [time, symbols]."""
+    assert constants is not None
+    made = {"text": np.stack(_only(predictions))}
+    return [found.label for (found,) in results("text", constants, made)]
+
+
+def _embeddings(predictions: Predictions) -> Sequence[Any]:
+    return [row.ravel() for row in _only(predictions)]
 
 
 def _similarities(predictions: Predictions) -> Sequence[Any]:
@@ -96,8 +131,19 @@ def _f1(decided: Sequence[Any], labels: Sequence[Any]) -> float:
     return float(f1_score(labels, decided, average="macro", zero_division=0.0))
 
 
-def _recall_at_5(decided: Sequence[Any], labels: Sequence[Any]) -> float:
+def _recall(decided: Sequence[Any], labels: Sequence[Any]) -> float:
     return float(np.mean([label in top for top, label in zip(decided, labels, strict=True)]))
+
+
+def _word_errors(decided: Sequence[Any], labels: Sequence[Any]) -> float:
+    import jiwer
+
+    return float(jiwer.wer([str(label) for label in labels], list(decided)))
+
+
+def _mean_cosine(decided: Sequence[Any], labels: Sequence[Any]) -> float:
+    pairs = zip(decided, labels, strict=True)
+    return float(np.mean([_cosine(one, np.asarray(other)) for one, other in pairs]))
 
 
 def _spearman(decided: Sequence[Any], labels: Sequence[Any]) -> float:
@@ -141,14 +187,9 @@ def _own(code: Path, name: str) -> Callable[[Sequence[Any], Sequence[Any]], floa
 _SCORERS: dict[str, Scorer] = {
     "accuracy": Scorer(_classes, _accuracy),
     "f1": Scorer(_classes, _f1),
-    "recall@5": Scorer(_ranked, _recall_at_5),
+    "cosine": Scorer(_embeddings, _mean_cosine, by_original=True),
     "spearman": Scorer(_similarities, _spearman),
     "perplexity": Scorer(
-        _rows,
-        _likelihood_score,
-        needs_labels=False,
-        rises=True,
-        shown=_row_perplexity,
-        condense=row_likelihoods,
+        _rows, _likelihood_score, rises=True, shown=_row_perplexity, condense=row_likelihoods
     ),
 }

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from convkit.recipe.consistency import Fault, FaultsError, mapping, perhaps
 from convkit.recipe.fields import (
-    CALL_PATTERN,
+    METRIC_PATTERN,
     ROWS_PATTERN,
     NonNegative,
     RecipeModel,
@@ -15,13 +15,16 @@ from convkit.recipe.fields import (
     Text,
 )
 from convkit.recipe.perplexity import perplexity_faults
+from convkit.recipe.steps import tensors_by_name
 
-TaskMetric = Literal["accuracy", "f1", "recall@5", "spearman", "perplexity"]
+TaskMetric = Literal["accuracy", "f1", "spearman", "perplexity", "wer", "cosine"]
 
-_OF_ONE_TEXT = ("accuracy", "f1", "recall@5", "perplexity")
+# Lower is better.
+_RISING = ("perplexity", "wer")
+_NO_LABELS = ("perplexity", "cosine")
 _LIMITS = {
     "max_drop": "how much lower than the original's the score may be",
-    "max_rise": "by what share it may be higher than the original's, such as 0.05",
+    "max_rise": "how much higher than the original's it may be, such as 0.05",
 }
 
 
@@ -30,16 +33,17 @@ class Evaluate(RecipeModel):
 
     data: Annotated[str, Field(pattern=ROWS_PATTERN)] = Field(
         description=(
-            "rows as .npz, .jsonl or .csv, or a folder with a folder of images for each class"
-            " (photos/); relative to the recipe's folder"
+            "rows as .npz, .jsonl, .csv, .parquet or .arrow, or a folder with a folder of images"
+            " for each class (photos/); relative to the recipe's folder"
         ),
         examples=["samples/pairs.jsonl", "samples/photos/"],
     )
-    metric: TaskMetric | Annotated[str, Field(pattern=CALL_PATTERN)] = Field(
+    metric: TaskMetric | Annotated[str, Field(pattern=METRIC_PATTERN)] = Field(
         description=(
-            "accuracy, f1 (macro), recall@5, spearman, perplexity (of a language model's scores);"
-            " or file.py:function, which is given the outputs and the labels of all rows and"
-            " returns a number, larger is better"
+            "accuracy, f1 (macro), recall@5 (or another number), spearman, perplexity (of a"
+            " language model's scores), wer (of texts that postprocess reads), cosine (of"
+            " embeddings); or file.py:function, which is given the outputs and the labels of all"
+            " rows and returns a number, larger is better"
         ),
         examples=["accuracy"],
     )
@@ -49,8 +53,8 @@ class Evaluate(RecipeModel):
     max_rise: NonNegative | None = Field(
         None,
         description=(
-            "with perplexity, instead of max_drop: by what share it may be higher than the"
-            " original's (0.05 is 5 %)"
+            "instead of max_drop: with perplexity, by what share it may be higher than the"
+            " original's (0.05 is 5 %); with wer, by how much"
         ),
         examples=[0.05],
     )
@@ -85,11 +89,11 @@ class Evaluate(RecipeModel):
             faults.append(Fault((given,), f"{self.metric} needs {given}: {_LIMITS[given]}"))
         if getattr(self, other) is not None:
             faults.append(Fault((other,), f"does not apply to {self.metric}; write {given}"))
-        if self.rises and self.labels is not None:
+        if self.metric == "perplexity" and self.labels is not None:
             faults.append(Fault(("labels",), "perplexity predicts the tokens; remove it"))
-        if self.labels is None and not self.rises and ".py:" not in self.metric:
+        if self.labels is None and self.metric not in _NO_LABELS and self.code is None:
             faults.append(Fault(("metric",), f"{self.metric} needs labels: a column of the data"))
-        if len(self.texts) == 2 and self.metric in _OF_ONE_TEXT:
+        if len(self.texts) == 2 and self.metric != "spearman" and self.code is None:
             faults.append(Fault(("texts",), f"{self.metric} needs exactly one column of texts"))
         if faults:
             raise FaultsError(faults)
@@ -98,7 +102,7 @@ class Evaluate(RecipeModel):
     @property
     def rises(self) -> bool:
         """True if a higher score is worse."""
-        return self.metric == "perplexity"
+        return self.metric in _RISING
 
     @property
     def code(self) -> str | None:
@@ -129,6 +133,7 @@ def evaluate_faults(recipe: Mapping[str, object]) -> Iterator[Fault]:
         )
         yield Fault(("evaluate", "output"), message)
     yield from perplexity_faults(recipe)
+    yield from _text_faults(recipe)
     own = "tolerance" in mapping(recipe.get("verify"))
     for name, given in mapping(recipe.get("targets")).items():
         target = mapping(given)
@@ -136,7 +141,7 @@ def evaluate_faults(recipe: Mapping[str, object]) -> Iterator[Fault]:
             if key in target and not evaluate:
                 message = "applies only beside a top-level evaluate; add that"
                 yield Fault(("targets", name, key), message)
-            elif key in target and (key == "max_rise") != (metric == "perplexity"):
+            elif key in target and (key == "max_rise") != (metric in _RISING):
                 other = "max_drop" if key == "max_rise" else "max_rise"
                 message = f"does not apply to {metric}; write {other}"
                 yield Fault(("targets", name, key), message)
@@ -152,6 +157,21 @@ def evaluate_faults(recipe: Mapping[str, object]) -> Iterator[Fault]:
                 "auto searches by a tolerance, and a recipe with evaluate: has none by default;"
                 " add a tolerance to the target",
             )
+
+
+def _text_faults(recipe: Mapping[str, object]) -> Iterator[Fault]:
+    """Return why there are no texts to compute word errors of."""
+    evaluate = mapping(recipe.get("evaluate"))
+    if evaluate.get("metric") != "wer":
+        return
+    outputs = tensors_by_name(recipe, "outputs")
+    scored = outputs.get(str(evaluate.get("output") or next(iter(outputs), "")))
+    if scored is not None and not mapping(scored.get("postprocess")).get("text"):
+        yield Fault(
+            ("evaluate", "metric"),
+            f"wer compares texts, and the output {scored['name']} is not read as one; add"
+            " postprocess: {text: {symbols: ...}} to it (docs/postprocessing.md)",
+        )
 
 
 def _names(recipe: Mapping[str, object], kind: str) -> list[str]:

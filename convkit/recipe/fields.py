@@ -23,7 +23,8 @@ PACKAGE_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?(\[[A-Za-z0-9,._-]+
 OPTION_PATTERN = r"^[A-Za-z][A-Za-z0-9_]*$"
 NPY_PATTERN = r"^.+\.npy$"
 NPZ_PATTERN = r"^.+\.npz$"
-ROWS_PATTERN = r"^.+(\.(npz|jsonl|csv)|/)$"
+ROWS_PATTERN = r"^.+(\.(npz|jsonl|csv|parquet|arrow)|/)$"
+METRIC_PATTERN = r"^(recall@[1-9][0-9]*|.+\.py:[A-Za-z_]\w*)$"
 CODE_PATTERN = r"^[A-Z][0-9]{3}$"
 DAY_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 GOAL_PATTERN = r"^<= ?[0-9]+(\.[0-9]+)?x original$"
@@ -48,8 +49,10 @@ PATTERNS: dict[str, str] = {
     NPY_PATTERN: "a path that ends in .npy",
     NPZ_PATTERN: "a path that ends in .npz",
     ROWS_PATTERN: (
-        "a path that ends in .npz, .jsonl or .csv, or a folder of images, which ends in /"
+        "a path that ends in .npz, .jsonl, .csv, .parquet or .arrow, or a folder of images, which"
+        " ends in /"
     ),
+    METRIC_PATTERN: "recall@ and a number (recall@5), or path/to/file.py:function",
     CODE_PATTERN: "a finding's code, such as N101",
     DAY_PATTERN: "a day as year-month-day, such as 2027-01-31",
     GOAL_PATTERN: 'a limit in terms of the original, such as "<= 0.8x original"',

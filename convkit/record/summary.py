@@ -53,7 +53,8 @@ class Located:
 
 def located_findings(record: RunRecord) -> tuple[Located, ...]:
     """Return the findings without duplicates, errors first, each with the targets and stages that
-    show it.
+    show it. A verdict has already chosen from the findings of the stage that it judges: what
+    explains a difference within the tolerance says nothing.
     """
     found: dict[str, Finding] = {}
     where: dict[str, list[str]] = {}
@@ -70,8 +71,9 @@ def located_findings(record: RunRecord) -> tuple[Located, ...]:
                 note(finding, target.name)
         for finding in target.findings:
             note(finding, target.name)
+    judged = {each.stage for target in record.targets for each in target.verifications}
     for stage in record.stages:
-        for finding in stage.findings:
+        for finding in () if stage.id in judged else stage.findings:
             note(finding, stage.target or stage.id)
     ordered = sorted(found, key=lambda key: SEVERITIES.index(found[key].severity))
     waived = {

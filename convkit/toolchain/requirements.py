@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import assert_never
 
 from packaging.requirements import Requirement
@@ -41,6 +42,8 @@ _GRAPH = ("onnx", "onnx-ir", "numpy")
 
 # What scores the user's rows.
 _SCORING = ("scikit-learn", "numpy")
+_SCORING_BY_METRIC = {"wer": ("jiwer",)}
+_READING_BY_SUFFIX = {".parquet": ("pyarrow",), ".arrow": ("pyarrow",)}
 
 # Models from these sources are built by transformers. Other models may use it and list it under
 # `tools`.
@@ -137,7 +140,7 @@ def _target_spec(
     elif owner.builds_from == "graph" and stage == "verify" and _may_come_low(recipe):
         names += _GRAPH
     if stage == "verify" and recipe.evaluate is not None:
-        names += _SCORING
+        names += _scoring_packages(recipe)
     names += _operator_packages(recipe)
     for name in names:
         # A choice for a package also applies to its build for another device.
@@ -218,7 +221,7 @@ def _export_spec(recipe: Recipe, target: str | None) -> EnvironmentSpec:
     names = [*NEEDS[f"export {kind}"], *_model_packages(recipe.model, choices)]
     names += _operator_packages(recipe)
     if kind != "onnx":  # the reference shares this environment
-        names += _preprocessing_packages(recipe)
+        names += [*_preprocessing_packages(recipe), *_reading_packages(recipe)]
     if kind == "auto" and "optimum-onnx" in choices:
         names.append("optimum-onnx")
     defaults = {
@@ -236,7 +239,7 @@ def _reference_spec(recipe: Recipe) -> EnvironmentSpec:
     choices = _choices(recipe.tools, "tools")
     names = [*NEEDS[kind], *_model_packages(recipe.reference_model, choices)]
     names += _operator_packages(recipe)
-    names += _preprocessing_packages(recipe)
+    names += [*_preprocessing_packages(recipe), *_reading_packages(recipe)]
     return _spec(names, choices, {}, _python(recipe.tools, None, None))
 
 
@@ -244,13 +247,27 @@ def original_spec(recipe: Recipe) -> EnvironmentSpec:
     """Return the environment of the original of a whole that has parts."""
     choices = _choices(recipe.tools, "tools")
     names = [*_TORCH, *_model_packages(recipe.reference_model, choices)]
+    names += _reading_packages(recipe)
     return _spec(names, choices, {}, _python(recipe.tools, None, None))
 
 
 def scoring_spec(recipe: Recipe) -> EnvironmentSpec:
     """Return what scoring the user's rows needs besides a model."""
     choices = _choices(recipe.tools, "tools")
-    return _spec(_SCORING, choices, {}, _python(recipe.tools, None, None))
+    return _spec(_scoring_packages(recipe), choices, {}, _python(recipe.tools, None, None))
+
+
+def _scoring_packages(recipe: Recipe) -> tuple[str, ...]:
+    """Return what reads and scores the user's rows."""
+    assert recipe.evaluate is not None
+    by_metric = _SCORING_BY_METRIC.get(recipe.evaluate.metric, ())
+    return (*_SCORING, *by_metric, *_reading_packages(recipe))
+
+
+def _reading_packages(recipe: Recipe) -> tuple[str, ...]:
+    """Return what reads the user's rows besides numpy."""
+    data = recipe.evaluate.data if recipe.evaluate is not None else ""
+    return _READING_BY_SUFFIX.get(PurePosixPath(data).suffix, ())
 
 
 def _may_come_low(recipe: Recipe) -> bool:

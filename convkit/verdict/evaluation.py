@@ -22,7 +22,8 @@ def evaluation_findings(
     allowed = allowed_loss(recipe, target)
     by = f"lower by more than {allowed:g}"
     if recipe.evaluate.rises:
-        by = f"higher by more than {_percent(allowed)}"
+        relative = scored is None or scored.relative
+        by = f"higher by more than {_percent(allowed) if relative else format(allowed, 'g')}"
     why = _without_score(scored)
     if scored is None or why is not None:
         return [
@@ -50,8 +51,8 @@ def _without_score(scored: EvaluationMetrics | None) -> str | None:
 
 
 def allowed_loss(recipe: Recipe, target: Target) -> float:
-    """Return how much worse than the original's a target's score may be: the largest drop, or the
-    largest share by which a perplexity rises.
+    """Return how much worse than the original's a target's score may be: the largest drop or
+    rise, or the largest share by which a perplexity rises.
     """
     assert recipe.evaluate is not None
     key = "max_rise" if recipe.evaluate.rises else "max_drop"
@@ -63,16 +64,16 @@ def evaluation_text(scored: EvaluationMetrics) -> str:
     """Return a score in words: 'accuracy 0.91, original 0.93 (drop 0.02, 95 % between 0.01 and
     0.03, 400 rows)'.
     """
-    if scored.rises:
+    if scored.rises and scored.relative:
         return (
             f"{scored.metric} {scored.candidate:.4g}, original {scored.original:.4g} (rises by"
             f" {_percent(scored.drop)}, 95 % between {_percent(scored.low)} and"
             f" {_percent(scored.high)}, {scored.rows} rows)"
         )
     return (
-        f"{scored.metric} {scored.candidate:.4g}, original {scored.original:.4g} (drop"
-        f" {scored.drop:.2g}, 95 % between {scored.low:.2g} and {scored.high:.2g}, {scored.rows}"
-        " rows)"
+        f"{scored.metric} {scored.candidate:.4g}, original {scored.original:.4g} ("
+        f"{'rise' if scored.rises else 'drop'} {scored.drop:.2g}, 95 % between {scored.low:.2g} and"
+        f" {scored.high:.2g}, {scored.rows} rows)"
     )
 
 

@@ -1,5 +1,7 @@
 """Rows through an original and a built model, both plain functions here."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -43,6 +45,18 @@ def test_every_row_is_scored_once_whatever_the_batches(asked, tmp_path):
     assert (found.rows, found.original, found.candidate, found.disagreed) == (10, 1.0, 1.0, 0)
     swapped = score(asked, tmp_path / "again", lambda feeds: {"y": -feeds["x"]})
     assert (swapped.candidate, swapped.drop, swapped.disagreed) == (0.0, 1.0, 10)
+
+
+def test_without_labels_embeddings_are_compared_with_the_originals(asked, tmp_path):
+    wanted = dataclasses.replace(asked, metric="cosine", labels=None)
+    assert score(wanted, tmp_path / "a", original).candidate == pytest.approx(1.0)
+
+    def turned(feeds):
+        return {"y": feeds["x"] @ np.array([[0.8, 0.6], [-0.6, 0.8]])}
+
+    found = score(wanted, tmp_path / "b", turned)
+    assert (found.original, found.candidate) == pytest.approx((1.0, 0.8))
+    assert (found.disagreed, found.low) == (10, pytest.approx(0.2))
 
 
 def test_nan_of_the_built_model_alone_is_no_score(asked, tmp_path):

@@ -2,12 +2,15 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import ipc, parquet
 from scipy.stats import spearmanr
 
 from convkit.evaluate.data import read_rows
 from convkit.evaluate.paired import compare_decisions
 from convkit.evaluate.scores import scorer_of
+from convkit.postprocessing import CtcConstants, Postprocessing
 from convkit.worker.context import StageFailedError, UnfitDataError
 from convkit.worker.protocol import Evaluation
 
@@ -52,6 +55,18 @@ class TestRows:
         (finding,) = caught.value.findings
         assert (finding.code, finding.message) == ("E412", str(caught.value))
 
+    def test_parquet_and_the_files_that_datasets_saves(self, tmp_path):
+        table = pa.table({"x": [[1.0, 2.0], [3.0, 4.0]], "label": [0, 1]})
+        parquet.write_table(table, tmp_path / "a.parquet")
+        with ipc.new_stream(tmp_path / "a.arrow", table.schema) as stream:
+            stream.write_table(table)
+        for name in ("a.parquet", "a.arrow"):
+            rows = read_rows(evaluation(tmp_path / name))
+            assert (rows.column("x"), rows.column("label")) == ([[1.0, 2.0], [3.0, 4.0]], [0, 1])
+            (tmp_path / name).write_bytes(b"nothing")
+            with pytest.raises(UnfitDataError, match=f"{name} cannot be read"):
+                read_rows(evaluation(tmp_path / name))
+
     def test_columns_of_different_lengths_are_refused(self, tmp_path):
         np.savez(tmp_path / "a.npz", x=np.eye(5), label=np.arange(4))
         with pytest.raises(UnfitDataError, match="differ in length"):
@@ -68,11 +83,35 @@ LOGITS = [np.array(row) for row in ([0.9, 0.1, 0.0], [0.2, 0.7, 0.1], [0.4, 0.3,
 
 @pytest.mark.parametrize(
     ("metric", "labels", "score"),
-    [("accuracy", [0, 1, 2], 2 / 3), ("f1", [0, 1, 0], 1.0), ("recall@5", [2, 2, 9], 2 / 3)],
+    [("accuracy", [0, 1, 2], 2 / 3), ("f1", [0, 1, 0], 1.0), ("recall@2", [2, 0, 1], 2 / 3)],
 )
 def test_classifiers_are_scored(metric, labels, score):
     scorer = scorer_of(evaluation(metric=metric))
     assert scorer.score(scorer.decide({"": LOGITS}), labels) == pytest.approx(score)
+
+
+def test_recall_among_all_classes_is_refused():
+    scorer = scorer_of(evaluation(metric="recall@3"))
+    with pytest.raises(StageFailedError, match=r"recall@3 is 1 for any model: .* has 3 classes"):
+        scorer.decide({"": LOGITS})
+
+
+def test_word_errors_are_counted_in_the_texts_that_postprocess_reads():
+    constants = Postprocessing(text=CtcConstants(("-", "a", "b", "|"), space="|"))
+    scorer = scorer_of(evaluation(metric="wer"), constants)
+    rows = [np.eye(4)[list(symbols)] for symbols in ((1, 1, 0, 1, 3, 2), (2, 3, 3, 2, 0, 0))]
+    decided = scorer.decide({"": rows})
+    assert decided == ["aa b", "b b"]
+    assert scorer.score(decided, ["aa b", "b b"]) == 0.0
+    assert scorer.score(decided, ["aa a", "b b"]) == 0.25
+    assert scorer.loss(0.0, 0.25) == 0.25  # a difference: an original may have no errors
+
+
+def test_embeddings_are_compared_with_the_labels():
+    scorer = scorer_of(evaluation(metric="cosine"))
+    decided = scorer.decide({"": [np.array([1.0, 0.0]), np.array([1.0, 1.0])]})
+    assert scorer.score(decided, decided) == pytest.approx(1.0)
+    assert scorer.score(decided, [[1.0, 0.0], [-1.0, -1.0]]) == pytest.approx(0.0)
 
 
 def test_spearman_is_scipys_and_reads_two_columns_as_a_similarity():

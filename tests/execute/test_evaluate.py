@@ -15,6 +15,7 @@ from convkit.execute.rejudge import rejudge
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
 from convkit.home import Home
 from convkit.recipe.models import Tolerance
+from convkit.record.summary import located_findings
 
 # The class is the sign of the first input; both logits rest on a large common part.
 MODEL = """
@@ -118,6 +119,7 @@ def test_a_build_of_cosine_0_97_that_loses_nothing_passes(tmp_path: Path) -> Non
     (verification,) = outcome.record.targets[0].verifications
     assert cosine(outcome) < 0.97
     assert (outcome.record.status, codes(outcome)) == ("verified", [])
+    assert located_findings(outcome.record) == ()  # nothing explains a difference that passes
     assert verification.decided_by == "task metric"
     assert verification.headline.startswith("accuracy 1, original 1")
     # Judged again without running anything; then by a tolerance that somebody insists on.

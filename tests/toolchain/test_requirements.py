@@ -41,6 +41,21 @@ def target(**keys: object) -> dict[str, object]:
     return {"ort": {"runtime": "onnxruntime"} | keys}
 
 
+def test_rows_and_metrics_bring_their_packages() -> None:
+    rows = {"data": "rows.parquet", "inputs": {"ids": "ids"}, "labels": "said"}
+    text = {"text": {"symbols": ["-", "a", "b", "c"]}}
+    output = {"name": "y", "dtype": "float32", "shape": ["batch", "sequence", 4]}
+    made = recipe(
+        evaluate=rows | {"metric": "wer", "max_rise": 0.1}, outputs=[output | {"postprocess": text}]
+    )
+    verify = names(environment_spec(made, "verify", "ort", None))
+    assert verify == ["jiwer", "numpy", "onnxruntime", "pyarrow", "scikit-learn"]
+    reference = names(environment_spec(made, "reference", None, None))
+    assert ("pyarrow" in reference, "jiwer" in reference) == (True, False)
+    plain = recipe(evaluate=rows | {"data": "a.csv", "metric": "accuracy", "max_drop": 0.1})
+    assert "pyarrow" not in names(environment_spec(plain, "reference", None, None))
+
+
 def test_each_stage_takes_what_it_needs_and_no_more() -> None:
     plain = recipe()
     torch = ["numpy", "onnx", "onnx-ir", "onnxscript", "safetensors", "torch", "transformers"]

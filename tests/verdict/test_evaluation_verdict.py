@@ -58,6 +58,17 @@ def test_a_perplexity_is_judged_by_the_share_it_rises_by():
     assert evaluation_findings(loose, loose.targets["ort"], scored) == []
 
 
+def test_word_errors_are_judged_by_their_difference():
+    asked = ASKED | {"metric": "wer", "max_rise": 0.01, "max_drop": None}
+    outputs = [{"name": "y", "dtype": "float32", "shape": ["batch", "sequence", 3],
+                "postprocess": {"text": {"symbols": ["-", "a", "b"]}}}]  # fmt: skip
+    made = recipe(evaluate=asked, verify={}, outputs=outputs)
+    scored = EvaluationMetrics("wer", 40, 0.0, 0.1, 0.1, 0.08, 0.12, rises=True, relative=False)
+    (finding,) = evaluation_findings(made, made.targets["ort"], scored)
+    assert finding.code == "N701"
+    assert "is higher by more than 0.01: wer 0.1, original 0 (rise 0.1, 95 %" in finding.message
+
+
 def test_without_evaluate_nothing_is_said():
     plain = recipe()
     assert evaluation_findings(plain, plain.targets["ort"], None) == []

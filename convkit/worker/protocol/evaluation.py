@@ -40,8 +40,9 @@ class Disagreement:
 class EvaluationMetrics:
     """The score of the original and of the built model on the same rows.
 
-    `drop` is the original's score minus the built model's or, if `rises`, the share by which the
-    built model's is higher than the original's (a perplexity; 0.05 is 5 %); `low` and `high` are
+    `drop` is the original's score minus the built model's. If the score `rises`, it is how much
+    higher the built model's is: a share of the original's if `relative` (a perplexity; 0.05 is
+    5 %), or the plain difference (a word error rate). `low` and `high` are
     the ends of its paired bootstrap interval of 95 %. `disagreed` counts the rows with different
     decisions, some of which are listed. `error` says why there is no score.
     """
@@ -57,3 +58,4 @@ class EvaluationMetrics:
     disagreements: tuple[Disagreement, ...] = ()
     error: str | None = None
     rises: bool = False
+    relative: bool = True
