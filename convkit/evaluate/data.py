@@ -13,6 +13,8 @@ from convkit.worker.context import UnfitDataError
 from convkit.worker.protocol import Evaluation
 
 Columns = Mapping[str, Sequence[Any]]
+# The output of a model for every row, by the column of texts it came from ("" for arrays).
+Predictions = dict[str, list[np.ndarray]]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,15 +7,16 @@ from convkit.cases.padding import padding_positions
 from convkit.worker.protocol import Evaluation
 
 
-def row_likelihoods(scores: np.ndarray, feeds: Feeds, evaluation: Evaluation) -> np.ndarray:
+def row_likelihoods(outputs: Feeds, feeds: Feeds, evaluation: Evaluation) -> np.ndarray:
     """Return how well each row's tokens are predicted, [rows, 2] in float64: the negative
     log-likelihood in nats, and the number of tokens that it sums over.
 
-    `scores` are [rows, positions, tokens], before softmax: those of a position predict the token
-    that follows. A prediction counts if both its position and the token are real. Raises ValueError
-    for scores that do not fit the tokens.
+    The scored output is [rows, positions, tokens], before softmax: what a position has predicts
+    the token that follows. A prediction counts if both its position and the token are real.
+    Raises ValueError for scores that do not fit the tokens.
     """
     assert evaluation.tokens is not None
+    scores = outputs[evaluation.output]
     tokens = np.asarray(feeds[evaluation.tokens])
     if scores.ndim != 3 or scores.shape[:2] != tokens.shape:
         raise ValueError(f"scores of the shape {scores.shape} for tokens of {tokens.shape}")

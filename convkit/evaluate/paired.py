@@ -28,19 +28,14 @@ def compare_decisions(
 
     The interval is NaN if a score is: no limit holds then.
     """
-    base, found = scorer.score(original, labels), scorer.score(candidate, labels)
     count = len(labels)
+    scores = scorer.scores(original, labels), scorer.scores(candidate, labels)
+    base, found = (score(range(count)) for score in scores)
     generator = np.random.default_rng(0)
     drops = []
     for _ in range(_RESAMPLES):
-        rows = generator.integers(0, count, count)
-        drawn = [labels[row] for row in rows]
-        drops.append(
-            scorer.loss(
-                scorer.score([original[row] for row in rows], drawn),
-                scorer.score([candidate[row] for row in rows], drawn),
-            )
-        )
+        rows = generator.integers(0, count, count).tolist()
+        drops.append(scorer.loss(*(score(rows) for score in scores)))
     # A resample of equal labels has no correlation: it says nothing about either model.
     usable = [drop for drop in drops if math.isfinite(drop)]
     low, high = (

@@ -14,9 +14,9 @@ from convkit.cases.padding import padding_positions
 from convkit.cases.texts import Tokenizer
 from convkit.codec import decode, encode
 from convkit.evaluate.batches import batches_of
-from convkit.evaluate.data import read_rows
+from convkit.evaluate.data import Predictions, read_rows
 from convkit.evaluate.paired import compare_decisions
-from convkit.evaluate.scores import Predictions, scorer_of
+from convkit.evaluate.scores import scorer_of
 from convkit.tensors import Contract
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import Evaluation, EvaluationMetrics
@@ -46,7 +46,8 @@ def run_rows(
     """
     folder = output / _FOLDER
     stored = []
-    condense = scorer_of(evaluation).condense
+    (spec,) = (each for each in made_from.contract.outputs if each.name == evaluation.output)
+    condense = scorer_of(evaluation, spec.postprocess).condense
     for batch in batches_of(read_rows(evaluation), evaluation, made_from, tokenizer):
         try:
             outputs = run(batch.feeds)
@@ -58,7 +59,7 @@ def run_rows(
         kept = outputs[evaluation.output]
         if condense is not None:
             try:
-                kept = condense(kept, batch.feeds, evaluation)
+                kept = condense(outputs, batch.feeds, evaluation)
             except ValueError as error:
                 raise StageFailedError(f"evaluate: {evaluation.metric}: {error}") from error
         write_tensors(folder, batch.name, "outputs", {evaluation.output: kept})
@@ -93,7 +94,7 @@ def score_built(
             return _no_score(evaluation, rows.count, f"it has no output {evaluation.output!r}")
         if scorer.condense is not None:
             try:
-                values = scorer.condense(found[evaluation.output], feeds, evaluation)
+                values = scorer.condense(found, feeds, evaluation)
             except ValueError as error:
                 return _no_score(evaluation, rows.count, str(error))
             found = {evaluation.output: values}

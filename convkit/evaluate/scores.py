@@ -1,5 +1,5 @@
-"""Metrics of tasks, by scikit-learn, scipy and jiwer, which are well kept and light enough for
-every stage; or by the user's own function.
+"""Metrics of tasks, by scikit-learn, scipy, jiwer and pycocotools, which are well kept and light
+enough for every stage; or by the user's own function.
 """
 
 import dataclasses
@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from convkit.cases.case import Feeds
+from convkit.evaluate.data import Predictions
+from convkit.evaluate.detection import Detector
 from convkit.evaluate.likelihood import perplexity, row_likelihoods
 from convkit.postprocessing import Postprocessing
 from convkit.processors.results import results
@@ -19,28 +21,30 @@ from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import Evaluation
 from convkit.worker.source_imports import source_spec
 
-# The output of a model for every row, by the column of texts it came from ("" for arrays).
-Predictions = dict[str, list[np.ndarray]]
-
 
 @dataclasses.dataclass(frozen=True)
 class Scorer:
     """A metric in two steps: what is decided for every row, once, and the score of any of them.
 
-    `score` gets decisions and labels of the same rows. If a score `rises`, a larger one
-    is worse; if that is `relative`, by a share of the original's. Without labels, the original's
+    `scores` gets the decisions and labels of all rows, and returns what scores any of them, by
+    number. If a score `rises`, a larger one is worse; if that is `relative`, by a share of the
+    original's. Without labels, the original's
     decisions are the labels if `by_original`. `shown` turns a row's decision into what is listed.
-    `condense`, if any, reduces an output with its inputs to what `decide` needs, one entry per row:
-    a language model's scores are too large to keep.
+    `condense`, if any, reduces the outputs, with their inputs, to what `decide` needs, one entry
+    per row: a language model's scores are too large to keep.
     """
 
     decide: Callable[[Predictions], Sequence[Any]]
-    score: Callable[[Sequence[Any], Sequence[Any]], float]
+    scores: Callable[[Sequence[Any], Sequence[Any]], Callable[[Sequence[int]], float]]
     rises: bool = False
     relative: bool = True
     by_original: bool = False
     shown: Callable[[Any], Any] = lambda decision: decision
-    condense: Callable[[np.ndarray, Feeds, Evaluation], np.ndarray] | None = None
+    condense: Callable[[Feeds, Feeds, Evaluation], np.ndarray] | None = None
+
+    def score(self, decided: Sequence[Any], labels: Sequence[Any]) -> float:
+        """Return the score of all rows."""
+        return self.scores(decided, labels)(range(len(labels)))
 
     def loss(self, original: float, found: float) -> float:
         """Return how much worse a score is than the original's: the drop, the rise, or the share by
@@ -54,17 +58,30 @@ class Scorer:
 def scorer_of(evaluation: Evaluation, constants: Postprocessing | None = None) -> Scorer:
     """Return a metric by its name; raises StageFailedError if the user's cannot be loaded.
 
-    `constants` say how the scored output becomes text.
+    `constants` say how the scored output becomes text or boxes.
     """
     if evaluation.code is not None:
-        return Scorer(_rows, _own(Path(evaluation.code), evaluation.metric))
+        return Scorer(_rows, _of_rows(_own(Path(evaluation.code), evaluation.metric)))
     name, _, count = evaluation.metric.partition("@")
     if name == "recall":
-        return Scorer(functools.partial(_ranked, int(count)), _recall)
+        return Scorer(functools.partial(_ranked, int(count)), _of_rows(_recall))
     if name == "wer":
         decide = functools.partial(_texts, constants)
-        return Scorer(decide, _word_errors, rises=True, relative=False)
+        return Scorer(decide, _of_rows(_word_errors), rises=True, relative=False)
+    if name == "map":
+        assert constants is not None  # the recipe says so
+        found = Detector(constants)
+        return Scorer(found.decide, found.scores, shown=found.shown, condense=found.condense)
     return _SCORERS[evaluation.metric]
+
+
+def _of_rows(
+    score: Callable[[Sequence[Any], Sequence[Any]], float],
+) -> Callable[[Sequence[Any], Sequence[Any]], Callable[[Sequence[int]], float]]:
+    def scores(decided: Sequence[Any], labels: Sequence[Any]) -> Callable[[Sequence[int]], float]:
+        return lambda rows: score([decided[row] for row in rows], [labels[row] for row in rows])
+
+    return scores
 
 
 def _rows(predictions: Predictions) -> Sequence[Any]:
@@ -185,11 +202,15 @@ def _own(code: Path, name: str) -> Callable[[Sequence[Any], Sequence[Any]], floa
 
 
 _SCORERS: dict[str, Scorer] = {
-    "accuracy": Scorer(_classes, _accuracy),
-    "f1": Scorer(_classes, _f1),
-    "cosine": Scorer(_embeddings, _mean_cosine, by_original=True),
-    "spearman": Scorer(_similarities, _spearman),
+    "accuracy": Scorer(_classes, _of_rows(_accuracy)),
+    "f1": Scorer(_classes, _of_rows(_f1)),
+    "cosine": Scorer(_embeddings, _of_rows(_mean_cosine), by_original=True),
+    "spearman": Scorer(_similarities, _of_rows(_spearman)),
     "perplexity": Scorer(
-        _rows, _likelihood_score, rises=True, shown=_row_perplexity, condense=row_likelihoods
+        _rows,
+        _of_rows(_likelihood_score),
+        rises=True,
+        shown=_row_perplexity,
+        condense=row_likelihoods,
     ),
 }

@@ -17,11 +17,16 @@ from convkit.recipe.fields import (
 from convkit.recipe.perplexity import perplexity_faults
 from convkit.recipe.steps import tensors_by_name
 
-TaskMetric = Literal["accuracy", "f1", "spearman", "perplexity", "wer", "cosine"]
+TaskMetric = Literal["accuracy", "f1", "spearman", "perplexity", "wer", "cosine", "map"]
 
 # Lower is better.
 _RISING = ("perplexity", "wer")
 _NO_LABELS = ("perplexity", "cosine")
+# The metrics of what `postprocess` makes of an output: its kind, and how to write it.
+_READ = {
+    "wer": ("text", "texts", "{text: {symbols: ...}}"),
+    "map": ("boxes", "boxes", "{boxes: {scores: ...}}"),
+}
 _LIMITS = {
     "max_drop": "how much lower than the original's the score may be",
     "max_rise": "how much higher than the original's it may be, such as 0.05",
@@ -41,9 +46,10 @@ class Evaluate(RecipeModel):
     metric: TaskMetric | Annotated[str, Field(pattern=METRIC_PATTERN)] = Field(
         description=(
             "accuracy, f1 (macro), recall@5 (or another number), spearman, perplexity (of a"
-            " language model's scores), wer (of texts that postprocess reads), cosine (of"
-            " embeddings); or file.py:function, which is given the outputs and the labels of all"
-            " rows and returns a number, larger is better"
+            " language model's scores), wer (of texts that postprocess reads), map (mean average"
+            " precision of boxes that postprocess reads), cosine (of embeddings); or"
+            " file.py:function, which is given the outputs and the labels of all rows and returns a"
+            " number, larger is better"
         ),
         examples=["accuracy"],
     )
@@ -133,7 +139,7 @@ def evaluate_faults(recipe: Mapping[str, object]) -> Iterator[Fault]:
         )
         yield Fault(("evaluate", "output"), message)
     yield from perplexity_faults(recipe)
-    yield from _text_faults(recipe)
+    yield from _postprocess_faults(recipe)
     own = "tolerance" in mapping(recipe.get("verify"))
     for name, given in mapping(recipe.get("targets")).items():
         target = mapping(given)
@@ -159,18 +165,17 @@ def evaluate_faults(recipe: Mapping[str, object]) -> Iterator[Fault]:
             )
 
 
-def _text_faults(recipe: Mapping[str, object]) -> Iterator[Fault]:
-    """Return why there are no texts to compute word errors of."""
+def _postprocess_faults(recipe: Mapping[str, object]) -> Iterator[Fault]:
+    """Return why there are no texts or boxes to score."""
     evaluate = mapping(recipe.get("evaluate"))
-    if evaluate.get("metric") != "wer":
-        return
+    kind, what, example = _READ.get(str(evaluate.get("metric")), ("", "", ""))
     outputs = tensors_by_name(recipe, "outputs")
     scored = outputs.get(str(evaluate.get("output") or next(iter(outputs), "")))
-    if scored is not None and not mapping(scored.get("postprocess")).get("text"):
+    if kind and scored is not None and not mapping(scored.get("postprocess")).get(kind):
         yield Fault(
             ("evaluate", "metric"),
-            f"wer compares texts, and the output {scored['name']} is not read as one; add"
-            " postprocess: {text: {symbols: ...}} to it (docs/postprocessing.md)",
+            f"{evaluate['metric']} compares {what}, and the output {scored['name']} is not read as"
+            f" such; add postprocess: {example} to it (docs/postprocessing.md)",
         )
 
 

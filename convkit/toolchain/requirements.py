@@ -42,7 +42,7 @@ _GRAPH = ("onnx", "onnx-ir", "numpy")
 
 # What scores the user's rows.
 _SCORING = ("scikit-learn", "numpy")
-_SCORING_BY_METRIC = {"wer": ("jiwer",)}
+_SCORING_BY_METRIC = {"wer": ("jiwer",), "map": ("pycocotools",)}
 _READING_BY_SUFFIX = {".parquet": ("pyarrow",), ".arrow": ("pyarrow",)}
 
 # Models from these sources are built by transformers. Other models may use it and list it under

@@ -24,9 +24,13 @@ def scores(ids, certainty):
     return table[ids] + 7.0  # a common part does not change a probability
 
 
+def likelihoods(given, feeds):
+    return row_likelihoods({"logits": given}, feeds, ASKED)
+
+
 def test_a_model_that_knows_nothing_has_the_perplexity_of_its_vocabulary():
     ids = np.arange(12).reshape(2, 6) % WORDS
-    losses = row_likelihoods(np.zeros((2, 6, WORDS), np.float32), {"ids": ids}, ASKED)
+    losses = likelihoods(np.zeros((2, 6, WORDS), np.float32), {"ids": ids})
     assert losses[:, 1].tolist() == [5, 5]
     assert perplexity(losses) == pytest.approx(WORDS)
 
@@ -34,16 +38,16 @@ def test_a_model_that_knows_nothing_has_the_perplexity_of_its_vocabulary():
 def test_a_known_certainty_is_its_inverse_in_float16_and_far_from_zero():
     ids = np.arange(6)[None] % WORDS
     for certainty in (0.5, 0.9):
-        found = row_likelihoods(scores(ids, certainty).astype(np.float16), {"ids": ids}, ASKED)
+        found = likelihoods(scores(ids, certainty).astype(np.float16), {"ids": ids})
         assert perplexity(found) == pytest.approx(1 / certainty, rel=2e-3)
-    far = row_likelihoods(scores(ids, 0.5) - 3e4, {"ids": ids}, ASKED)
+    far = likelihoods(scores(ids, 0.5) - 3e4, {"ids": ids})
     assert perplexity(far) == pytest.approx(2.0, rel=1e-2)
 
 
 def test_padding_on_either_side_predicts_nothing_and_is_not_predicted():
     ids = np.array([[0, 1, 2, 3], [0, 1, 0, 0], [4, 4, 0, 1]])
     mask = np.array([[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1]])
-    found = row_likelihoods(scores(ids, 0.5), {"ids": ids, "mask": mask}, ASKED)
+    found = likelihoods(scores(ids, 0.5), {"ids": ids, "mask": mask})
     np.testing.assert_allclose(found, [[3 * np.log(2), 3], [np.log(2), 1], [np.log(2), 1]], 1e-5)
     assert np.isnan(perplexity(np.zeros((2, 2))))  # not a single token
 
@@ -59,7 +63,7 @@ def test_padding_on_either_side_predicts_nothing_and_is_not_predicted():
 def test_scores_that_do_not_fit_the_tokens_are_refused(shape, told):
     ids = np.arange(12).reshape(2, 6) % WORDS
     with pytest.raises(ValueError, match=told):
-        row_likelihoods(np.zeros(shape, np.float32), {"ids": ids}, ASKED)
+        likelihoods(np.zeros(shape, np.float32), {"ids": ids})
 
 
 CONTRACT = Contract(

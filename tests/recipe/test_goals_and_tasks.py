@@ -82,7 +82,7 @@ def test_goals_are_ratios_to_the_original() -> None:
         ({"evaluate": TASK | {"metric": "wer"}}, "wer needs max_rise"),
         (
             {"evaluate": TASK | {"metric": "wer", "max_drop": None, "max_rise": 0.1}},
-            "wer compares texts, and the output y is not read as one",
+            "wer compares texts, and the output y is not read as such",
         ),
         ({"evaluate": TASK | {"max_drop": -1.0}}, "max_drop"),
         ({"evaluate": TASK | {"max_drop": None}}, "accuracy needs max_drop"),
