@@ -8,7 +8,8 @@ from convkit.recipe.models import Recipe
 
 # Findings that two tensors are swapped: the probes prove it and suggest a recipe change.
 _EXCHANGES = ("C108", "C109", "C110", "C208")
-# Of these, a search names all tensors at once, and a probe two.
+# Of these, a search may know the recipe's change, which puts all tensors right at once. A probe
+# names two, and both orders.
 _SWAPPED = ("C110", "C208")
 # Findings whose cause a search cannot improve on, only locate: a branch or a value traced with an
 # example, and a random model.
@@ -26,12 +27,16 @@ _PLACE_ONLY = "N408"
 def without_guesses(findings: Sequence[Finding], recipe: Recipe) -> list[Finding]:
     """Drop possible causes if a cause is proven, and remedies that cannot help."""
     proven = [finding for finding in findings if _is_proven(finding)]
-    located = {finding.code for finding in proven if finding.code in _SWAPPED}
+    renamed = {
+        finding.code
+        for finding in proven
+        if finding.code in _SWAPPED and finding.remedy and finding.remedy.change
+    }
     kept = [
         finding
         for finding in findings
         if not (proven and finding.code == "N402")
-        and (finding.code not in located or _is_proven(finding))
+        and (finding.code not in renamed or _is_proven(finding))
     ]
     if recipe.model.onnx is None:
         return kept
