@@ -5,8 +5,6 @@ names nor values relate them.
 import math
 from collections.abc import Collection, Iterator, Sequence
 
-import numpy as np
-
 from convkit.localize.diagnosis import Cause
 from convkit.localize.fused import Derived, derived_tensors
 from convkit.localize.graph import Graph
@@ -23,8 +21,8 @@ _GATES = 3
 def is_another_checkpoint(report: WeightReport, differences: tuple[WeightDifference, ...]) -> bool:
     """Say whether so many weights differ, in no way that has a simple description."""
     total = len(report.matches) + len(report.differences) + len(report.unknown)
-    vague = all(each.likeness.kind in VAGUE for each in differences)
-    return vague and len(differences) >= max(_FEWEST, math.ceil(_MOST * total))
+    vague = [each for each in differences if each.likeness.kind in VAGUE]
+    return len(vague) >= max(_FEWEST, math.ceil(_MOST * total))
 
 
 def checkpoint_cause(
@@ -32,7 +30,7 @@ def checkpoint_cause(
 ) -> Cause:
     """Return all differing weights as one cause."""
     kinds = {each.likeness.kind for each in differences}
-    vague = kinds <= set(VAGUE)
+    vague = sum(each.likeness.kind in VAGUE for each in differences) > len(differences) / 2
     names = ", ".join(each.original for each in differences[:3])
     more = ", ..." if len(differences) > 3 else ""
     how = (
@@ -55,22 +53,24 @@ def checkpoint_cause(
 def paired_by_use(
     recording: Recording, graph: Graph, state: State, report: WeightReport
 ) -> Iterator[dict[str, WeightDifference]]:
-    """Yield differences of the weights that resemble none of the original's, by name.
+    """Yield differences of the weights that are not clearly one of the original's, by name.
 
     Both sides are ordered by first use, and paired if as many of one size are left. Tried are
-    weights as they are and as exporters derive them, and square matrices transposed or not.
+    weights as exporters derive them and as they are, square matrices transposed and not.
     """
     uses = _uses(recording)
+    # Short weights resemble others by chance.
+    vague = [each.weight for each in report.differences if each.likeness.kind in VAGUE]
     held = {source for each in report.matches for source in each.sources}
-    held |= {source for each in report.differences for source in each.sources}
+    held |= {s for e in report.differences if e.weight not in vague for s in e.sources}
     free = {name: state[name] for name in uses if name in state and name not in held}
-    order = sorted(report.unknown, key=lambda name: _first_read(graph, name))
+    order = sorted((*report.unknown, *vague), key=lambda name: _first_read(graph, name))
     shapes = {graph.constants[name].shape for name in order}
     for options in (_derived(free, shapes), _plain(free)):
         options.sort(key=lambda each: min(uses[s] for s in each.sources if s in uses))
         pairs = _pairs({name: graph.constants[name] for name in order}, options)
-        for turned in (True, False) if pairs else ():
-            made = ((n, _difference(n, graph.constants[n], o, turned=turned)) for n, o in pairs)
+        for turned in (("MatMul", "Gemm"), ()) if pairs else ():
+            made = ((name, _difference(graph, name, each, turned)) for name, each in pairs)
             yield {name: each for name, each in made if each is not None}
 
 
@@ -128,12 +128,15 @@ def _sizes(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _difference(
-    name: str, values: np.ndarray, original: Derived, *, turned: bool
+    graph: Graph, name: str, original: Derived, turned: Collection[str]
 ) -> WeightDifference | None:
+    """Return how a weight differs; transposed if it can be for its reader."""
+    values = graph.constants[name]
     moved = list(layouts_of(original.values, values.shape))
     if not moved:
         return None
-    corrected = moved[-1 if turned else 0].astype(values.dtype)
+    reader = graph.nodes[_first_read(graph, name)[0]].op_type
+    corrected = moved[-1 if reader in turned else 0].astype(values.dtype)
     likeness = how_different(values, corrected)
     if likeness is None:
         return None

@@ -130,8 +130,9 @@ def _weight_causes(
     """
     report = compare_weights(graph, state, _epsilons(recording))
     differences = report.differences
-    for paired in paired_by_use(recording, graph, state, report):
-        together = (*report.differences, *paired.values())
+    for paired in paired_by_use(recording, graph, state, report) if report.unknown else ():
+        rest = (each for each in report.differences if each.weight not in paired)
+        together = (*rest, *paired.values())
         if not is_another_checkpoint(report, together):
             break
         both = {each.weight: each.corrected for each in together}
