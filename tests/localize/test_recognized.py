@@ -370,46 +370,6 @@ def test_an_epsilon_outside_the_square_root_is_no_layer_norm() -> None:
     ) in only(normalizations, place)
 
 
-def joined(axis: int, tail: str = "") -> Region:
-    """Return a place that reads two tensors joined along an axis, and needs them along axis 2."""
-    model = onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["": 17]>'
-        "g (float[2,3,4] a, float[2,3,4] b) => (float[n] y)"
-        f"{{ c = Concat <axis = {axis}> (a, b) {tail} y = Reshape (c, shape) }}".replace(
-            "shape)", "s)"
-        ).replace("{ c", "{ s = Constant <value_ints = [48]> () c")
-    )
-    graph = make_graph(onnx_ir.from_proto(model))
-    one, other = X[:, :, 0, :4].copy(), X[:, :, 1, :4].copy()
-    right = np.concatenate([one, other], axis=2)
-    given = np.concatenate([one, other], axis=axis)
-    return Region(
-        graph,
-        "y",
-        {"c": given},
-        right.reshape(-1),
-        (),
-        {},
-        (),
-        {"c": given.shape},
-        own={"c": right},
-    )
-
-
-def test_values_joined_along_another_axis_are_the_join_s_fault() -> None:
-    place = joined(1)
-    (rewrite,) = [e for e in reordered(place) if not place.error(e.graph) > 0]
-    assert (rewrite.node, rewrite.kind) == ("c", "order")
-    assert rewrite.text.startswith("its output has the right values in the wrong order")
-
-
-def test_a_value_with_several_readers_is_the_reader_s_fault() -> None:
-    place = joined(1, "z = Neg (c)")
-    (rewrite,) = [e for e in reordered(place) if not place.error(e.graph) > 0]
-    assert rewrite.node == "y"
-    assert rewrite.text.startswith("its input c has")
-
-
 def test_a_value_read_for_another_that_the_graph_lacks_is_named() -> None:
     other = X[::-1].copy()
     place = node_region("{ y = Exp (x) }", X, np.exp(np.sin(other)))
