@@ -157,7 +157,9 @@ def _kind_and_text(own: str, name: str, should: str) -> tuple[Kind, str]:
         return "extra", f"{own} of {name} should not be there"
     if own == _NOTHING:
         return "missing", f"its output lacks {should}"
-    return "operator", f"it computes {own} of {name} and should compute {should}"
+    same = own.partition(" over ")[0] == should.partition(" over ")[0]  # along another axis
+    kind: Kind = "attribute" if same else "operator"
+    return kind, f"it computes {own} of {name} and should compute {should}"
 
 
 def _equals(region: Region, given: str, function: str, values: np.ndarray) -> bool:

@@ -13,7 +13,7 @@ from convkit.localize.activations import activations
 from convkit.localize.bodies import bodies
 from convkit.localize.edits import Rewrite
 from convkit.localize.isolation import Report, spent, survived
-from convkit.localize.left_out import left_out
+from convkit.localize.left_out import left_out, misread
 from convkit.localize.masking import masks
 from convkit.localize.moved import moved
 from convkit.localize.normalizing import normalizations
@@ -52,13 +52,14 @@ CANDIDATES: dict[str, Candidates] = {
     "left out": left_out,
     "reordered": reordered,
     "other values": other_values,
+    "misread": misread,
     "inside": insertions.inside,
 }
 # Those that are tried at each value within a place. What connects other values is left out: values
 # of one shape are paired by likeness there, and connecting another would explain a wrong pair.
 _CONNECTING = (
     *("weights", "wiring", "operands", "exchanged values", "exchanged steps", "other values"),
-    "inside",
+    *("misread", "inside"),
 )
 WITHIN = tuple(kind for kind in CANDIDATES if kind not in _CONNECTING)
 # The share of the error that may remain.

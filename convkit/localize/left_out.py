@@ -5,10 +5,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from convkit.localize.edits import Rewrite, holding, inserted, pinned
+from convkit.localize.graph import Graph
 from convkit.localize.matching import is_flat, layout_of, likeliest_layout
 from convkit.localize.original import VIEWS, Operation
 from convkit.localize.parting import EQUAL
-from convkit.localize.region import Region
+from convkit.localize.region import Edge, Region
 
 # More steps are a part of the model, not something that was left out.
 _MOST, _SHOWN = 12, 5
@@ -17,17 +18,45 @@ _MOST, _SHOWN = 12, 5
 def left_out(region: Region) -> Iterator[Rewrite]:
     """Take the original's value for one that it is computed from: at the end, then inside."""
     yield from _at_end(region)
-    for edge in region.edges():
-        number, shape = region.numbers.get(edge.value), region.shapes.get(edge.value)
-        for index, array in region.inner.items() if number is not None else ():
-            steps = _between(region, number, index)
-            if not steps or array.size != np.prod(shape or ()) or array.dtype.kind != "f":
-                continue
-            given = region.feeds[edge.value]
-            values = likeliest_layout(array, given).apply(array).astype(given.dtype)
-            graph = inserted(region.graph, edge, holding(values))
+    for edge, number, index, graph in _with_inner(region):
+        if steps := _between(region, number, index):
             text = f"its input {edge.value} lacks {_listed(steps)}"
             yield Rewrite("missing", edge.reader, text, graph)
+
+
+def misread(region: Region) -> Iterator[Rewrite]:
+    """Take the original's value for a correct one that it is not computed from: a node reads one
+    value for another, which the graph need not compute at all.
+    """
+    for edge, number, index, graph in _with_inner(region):
+        made_by = next(each for each in region.operations if index in each.outputs)
+        if made_by.kind not in VIEWS and not _leads(region, number, index):
+            text = f"it reads {edge.value} and should read the result of {_listed([made_by])}"
+            yield Rewrite("wiring", edge.reader, text, graph)
+
+
+def _with_inner(region: Region) -> Iterator[tuple[Edge, int, int, Graph]]:
+    """Yield each correct value that a node reads, its number, and the graph in which that node
+    reads one of the original's values between, with the number of that.
+    """
+    for edge in region.edges():
+        number, shape = region.numbers.get(edge.value), region.shapes.get(edge.value)
+        if number is None:
+            continue
+        for index, array in region.inner.items():
+            if array.size == np.prod(shape or ()) and array.dtype.kind == "f" and number != index:
+                given = region.feeds[edge.value]
+                values = likeliest_layout(array, given).apply(array).astype(given.dtype)
+                yield edge, number, index, inserted(region.graph, edge, holding(values))
+
+
+def _leads(region: Region, start: int, end: int) -> bool:
+    """Say whether the original computes one value from another."""
+    after = {start}
+    for operation in region.operations:
+        if after.intersection(operation.inputs):
+            after.update(operation.outputs)
+    return end in after
 
 
 def _at_end(region: Region) -> Iterator[Rewrite]:

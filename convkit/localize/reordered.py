@@ -6,10 +6,12 @@ import numpy as np
 
 from convkit.localize.edits import Rewrite, holding, inserted
 from convkit.localize.matching import layouts
-from convkit.localize.region import Region
+from convkit.localize.region import Edge, Region
 
 # Orders of up to four axes.
 _MOST = 24
+# These keep the order of elements.
+_SHAPING = ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Cast")
 
 
 def other_values(region: Region) -> Iterator[Rewrite]:
@@ -41,9 +43,34 @@ def reordered(region: Region) -> Iterator[Rewrite]:
             if np.array_equal(values, given):
                 continue
             graph = inserted(region.graph, edge, holding(values))
-            text = (
-                f"its input {edge.value} has the right values in the wrong order: it should be the"
-                f" original's {list(own.shape)} with its axes in the order {list(layout.axes)}, as"
-                f" {list(given.shape)}"
+            plain = list(layout.axes) == sorted(layout.axes)
+            maker = _maker(region, edge, plain=plain)
+            how = f"the original's {list(own.shape)}" + (
+                ", its axes in the original's order"
+                if plain
+                else f" with its axes in the order {list(layout.axes)}"
             )
-            yield Rewrite("order", edge.reader, text, graph)
+            what = f"its input {edge.value} has" if maker is None else "its output has"
+            text = f"{what} the right values in the wrong order: it should be {how}"
+            if list(own.shape) != list(given.shape):
+                text += f", as {list(given.shape)}"
+            yield Rewrite("order", maker or edge.reader, text, graph)
+
+
+def _maker(region: Region, edge: Edge, *, plain: bool) -> str | None:
+    """Return the node that lays out a value for its only reader; None if the reader is at fault.
+
+    A transpose that nothing else reads is there for that layout. So is any node whose reader needs
+    the original's own order, as of values that were joined along another axis.
+    """
+    graph, name = region.graph, edge.value
+    while (index := graph.producers.get(name)) is not None:
+        node = graph.nodes[index]
+        if len(graph.readers.get(name, ())) != 1 or name in graph.outputs:
+            return None
+        if node.op_type == "Transpose":
+            return name
+        if node.op_type not in _SHAPING:
+            return name if plain else None
+        name = node.input[0]
+    return None

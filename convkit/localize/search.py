@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from convkit.localize.boundary import Edge, exchanged, with_change_at_edge
+from convkit.localize.checkpoint import checkpoint_cause, is_another_checkpoint, paired_by_use
 from convkit.localize.counterpart import counterpart
 from convkit.localize.diagnosis import Cause, Diagnosis
 from convkit.localize.divergence import Divergence
@@ -127,7 +128,17 @@ def _weight_causes(
 
     `error` is that of the graph as given.
     """
-    differences = compare_weights(graph, state, _epsilons(recording)).differences
+    report = compare_weights(graph, state, _epsilons(recording))
+    differences = report.differences
+    for paired in paired_by_use(recording, graph, state, report) if report.unknown else ():
+        rest = (each for each in report.differences if each.weight not in paired)
+        together = (*rest, *paired.values())
+        if not is_another_checkpoint(report, together):
+            break
+        both = {each.weight: each.corrected for each in together}
+        if outputs_error(recording, graph.with_nodes(graph.nodes, both), feeds) <= _SAME:
+            differences = together
+            break
     if not differences:
         return [], graph, error
     every = {each.weight: each.corrected for each in differences}
@@ -135,8 +146,8 @@ def _weight_causes(
     after = outputs_error(recording, corrected, feeds)
     if not after < error * 0.9 and not (math.isinf(error) and after < error):
         return [], graph, error
-    if len(differences) > _SINGLE:
-        return [_checkpoint(differences, error, after)], corrected, after
+    if len(differences) > _SINGLE or is_another_checkpoint(report, differences):
+        return [checkpoint_cause(differences, error, after)], corrected, after
     causes = []
     for each in differences:
         others = {name: values for name, values in every.items() if name != each.weight}
@@ -176,20 +187,6 @@ def _weight_cause(
         before=before,
         after=after,
         values=_worst(found, expected),
-    )
-
-
-def _checkpoint(differences: tuple[WeightDifference, ...], before: float, after: float) -> Cause:
-    kinds = {each.likeness.kind for each in differences}
-    names = ", ".join(each.original for each in differences[:3])
-    how = differences[0].likeness.text if len(kinds) == 1 else "their values are different"
-    return Cause(
-        "checkpoint",
-        f"{len(differences)} weights are not the original's ({names}, ...): {how}",
-        tensor=differences[0].weight,
-        module=differences[0].original.rpartition(".")[0],
-        before=before,
-        after=after,
     )
 
 

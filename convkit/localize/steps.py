@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import onnx
 
+from convkit.localize.diagnosis import Kind
 from convkit.localize.edits import BEFORE, Rewrite, copied, in_order
 from convkit.localize.graph import Graph, label, reads, renamed_inputs
 from convkit.localize.region import Region
@@ -92,9 +93,9 @@ def exchanged_values(region: Region) -> Iterator[Rewrite]:
         for index in places:
             changed[index] = _exchanged(graph.nodes[index], first, second)
         text = f"{first} and {second} are exchanged wherever they are read here"
-        yield Rewrite(
-            "wiring", graph.nodes[places[0]].output[0], text, in_order(graph.with_nodes(changed))
-        )
+        kind: Kind = "exchanged" if {first, second} <= graph.constants.keys() else "wiring"
+        reader = graph.nodes[places[0]].output[0]
+        yield Rewrite(kind, reader, text, in_order(graph.with_nodes(changed)))
 
 
 def _comparable(region: Region, first: str, second: str) -> bool:

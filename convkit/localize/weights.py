@@ -15,7 +15,7 @@ State = Mapping[str, np.ndarray]
 # Elements. Scalars and tiny vectors are equal to something by chance.
 _SMALLEST = 4
 # Kinds of similarity that say no more than that values differ.
-_VAGUE = ("other", "noise", "not-finite")
+VAGUE = ("other", "noise", "not-finite")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,7 +180,7 @@ class _Matching:
         if original is None:
             return False
         values, expected = self._weights[name], self._state[original]
-        for moved in _moved(expected, values.shape):
+        for moved in layouts_of(expected, values.shape):
             if np.array_equal(values, moved):
                 self._matches[name] = _match(name, original)
                 return True
@@ -192,7 +192,7 @@ class _Matching:
         found: dict[bytes, list[str]] = {}
         for name, array in self._state.items():
             for shape in shapes:
-                for moved in _moved(array, shape) if array.size >= _SMALLEST else ():
+                for moved in layouts_of(array, shape) if array.size >= _SMALLEST else ():
                     found.setdefault(_digest(moved), []).append(name)
         return found
 
@@ -205,7 +205,7 @@ class _Matching:
         if not moved:
             return  # a different shape: these cannot be its values, whatever its name
         compared = [(how_different(values, each), each) for each in moved]
-        clear = [each for each in compared if each[0] is None or each[0].kind not in _VAGUE]
+        clear = [each for each in compared if each[0] is None or each[0].kind not in VAGUE]
         likeness, nearest = (clear or compared)[0]
         if likeness is None:
             self._matches[name] = _match(name, original)
@@ -227,7 +227,7 @@ class _Matching:
         that in which it resembles it, or else that of other weights of such nodes.
         """
         values = self._weights[name]
-        moved = list(_moved(original, values.shape))
+        moved = list(layouts_of(original, values.shape))
         if len(moved) < 2 or values.ndim != 2:
             return moved
         near = [each for each in moved if resembles(np.nan_to_num(values), each)]
@@ -306,12 +306,12 @@ class _Matching:
         """Return True if two weights are versions of each other in some order of axes or
         elements.
         """
-        for moved in _moved(other, values.shape):
+        for moved in layouts_of(other, values.shape):
             with np.errstate(all="ignore"):
                 if resembles(np.nan_to_num(values), moved):
                     return True
             likeness = how_different(values, moved)
-            if likeness is not None and likeness.kind not in _VAGUE:
+            if likeness is not None and likeness.kind not in VAGUE:
                 return True
         return False
 
@@ -335,7 +335,9 @@ def held_by(values: np.ndarray, state: State) -> str | None:
     """Return the entry of a state dict that has exactly these values, in any order of axes."""
     for name, array in state.items():
         alike = array.size == values.size and array.dtype == values.dtype
-        if alike and any(np.array_equal(moved, values) for moved in _moved(array, values.shape)):
+        if alike and any(
+            np.array_equal(moved, values) for moved in layouts_of(array, values.shape)
+        ):
             return name
     return None
 
@@ -351,7 +353,7 @@ def _nearest(values: np.ndarray, derived: Sequence[Derived]) -> Derived | None:
     # Of the epsilons that a norm may have, the right one leaves the simplest difference.
     for each in derived:
         likeness = how_different(values, each.values)
-        if likeness is not None and likeness.kind not in (*_VAGUE, "rescaled"):
+        if likeness is not None and likeness.kind not in (*VAGUE, "rescaled"):
             return each
     if near:
         return min(near, key=lambda each: float(np.abs(given - each.values).mean()))
@@ -364,7 +366,7 @@ def _match(weight: str, original: str) -> WeightMatch:
     return WeightMatch(weight, original, (original,))
 
 
-def _moved(array: np.ndarray, wanted: tuple[int, ...]) -> Iterator[np.ndarray]:
+def layouts_of(array: np.ndarray, wanted: tuple[int, ...]) -> Iterator[np.ndarray]:
     """Yield views of an array in each order of axes that yields a shape, ignoring axes of size
     one.
     """

@@ -368,3 +368,10 @@ def test_noise_that_a_fit_takes_a_little_off_is_not_explained() -> None:
     assert explains(2.6e-4, 1.9e-5)
     assert not explains(float("nan"), 0.0)
     assert not explains(1.0, float("nan"))
+
+
+def test_two_numbers_are_no_clip_of_two_others() -> None:
+    found, expected = np.array([[0.4, 0.6]]), np.array([[0.2, 0.9]])
+    told = [change.text for change in OUTPUT_CHANGES["digits"](found, expected)]
+    assert told
+    assert not any("clipped" in text for text in told)

@@ -88,7 +88,7 @@ def router(net: torch.nn.Module, x: torch.Tensor, scores: Callable) -> torch.Ten
         pytest.param(
             lambda net, x: torch.tanh(x) * net.gain + net.shift,
             lambda net, x: torch.tanh(x) * net.shift + net.gain,
-            "wiring",
+            "exchanged",
             "are exchanged wherever they are read here",
             id="gain and shift",
         ),
