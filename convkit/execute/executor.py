@@ -2,7 +2,7 @@
 
 import concurrent.futures
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from convkit.errors import ConvkitError, Interrupted
@@ -18,10 +18,10 @@ _ENDING_SECONDS = 1.5
 
 
 class Settler(Protocol):
-    """Runs or reuses one stage, given the artifacts it reads by stage id."""
+    """Runs or reuses stages, given the artifacts they read by stage id."""
 
-    def settle(self, stage: Stage, inputs: Mapping[str, str]) -> Settled:
-        """Return the settled stage."""
+    def announce(self, stage: Stage, inputs: Mapping[str, str]) -> Callable[[], Settled]:
+        """Announce a stage that is about to begin, and return what settles it in its own thread."""
 
 
 def execute(
@@ -51,10 +51,12 @@ def execute(
     try:
         while waiting or running:
             _block(waiting, settled, listener)
-            for stage in _ready(waiting, settled)[: jobs - len(running)]:
+            beginning = _ready(waiting, settled)[: jobs - len(running)]
+            # All are announced before the first of them begins, so that each knows of the others.
+            announced = [settler.announce(stage, _inputs(stage, settled)) for stage in beginning]
+            for stage, settle in zip(beginning, announced, strict=True):
                 del waiting[stage.id]
-                inputs = {name: settled[name].report.artifact or "" for name in stage.needs}
-                running[pool.submit(settler.settle, stage, inputs)] = stage
+                running[pool.submit(settle)] = stage
             # A finite timeout, so that Ctrl-C is noticed at once.
             finished, _ = concurrent.futures.wait(
                 running, timeout=0.2, return_when="FIRST_COMPLETED"
@@ -76,6 +78,11 @@ def execute(
 def _ready(waiting: Mapping[str, Stage], settled: Mapping[str, Settled]) -> list[Stage]:
     """Return the stages whose inputs are settled, in the order of `waiting`."""
     return [stage for stage in waiting.values() if all(name in settled for name in stage.needs)]
+
+
+def _inputs(stage: Stage, settled: Mapping[str, Settled]) -> dict[str, str]:
+    """Return the artifacts that a stage reads, by stage id."""
+    return {name: settled[name].report.artifact or "" for name in stage.needs}
 
 
 def _block(waiting: dict[str, Stage], settled: dict[str, Settled], listener: Listener) -> None:

@@ -74,9 +74,8 @@ class ForkServers:
     ) -> None:
         self._most, self._tools = most, tools
         self._fresh = FreshProcesses()
-        # most recently used last; None: must not fork
-        self._servers: dict[_Key, _Server | None] = {}
-        self._lock = threading.Lock()
+        self._slots: dict[_Key, _Slot] = {}  # most recently used last
+        self._lock = threading.Lock()  # never held while a server imports or ends
         self._closed = threading.Event()
 
     def start(self, launch: Launch) -> WorkerProcess:
@@ -84,34 +83,78 @@ class ForkServers:
         tools = self._tools(launch.envelope)
         if not tools or sys.platform != "linux":
             return self._fresh.start(launch)
-        key = (launch.python, _shared(launch.environment), tools)
-        with self._lock:
-            server = self._server(key)
-            if server is not None:
-                if (worker := server.fork(launch)) is not None:
-                    return worker
-                server.close()  # it is gone, or out of memory: the next worker gets a new one
-                del self._servers[key]
-        return self._fresh.start(launch)
+        with self._slot((launch.python, _shared(launch.environment), tools)) as slot:
+            worker = slot.fork(launch, self._closed)
+        return worker or self._fresh.start(launch)
 
     def close(self) -> None:
         """Close all servers, which kills their workers; those that are still importing at once."""
         self._closed.set()
         with self._lock:
-            for server in filter(None, self._servers.values()):
-                server.close()
-            self._servers.clear()
+            slots = list(self._slots.values())
+            self._slots.clear()
+        for slot in slots:
+            slot.close()
 
-    def _server(self, key: _Key) -> "_Server | None":
-        if key in self._servers:
-            self._servers[key] = server = self._servers.pop(key)
-            return server
-        idle = [each for each, one in self._servers.items() if one is not None and one.idle]
-        for each in idle[: max(0, len(self._servers) + 1 - self._most)]:
-            if (spare := self._servers.pop(each)) is not None:
-                spare.close()
-        self._servers[key] = started = _Server.start(*key, self._closed)
-        return started
+    @contextlib.contextmanager
+    def _slot(self, key: _Key) -> Iterator["_Slot"]:
+        """Provide a server's slot, which is not emptied meanwhile."""
+        with self._lock:
+            spare = [] if key in self._slots else self._spare()
+            self._slots[key] = slot = self._slots.pop(key, None) or _Slot(key)
+            slot.users += 1
+        try:
+            for each in spare:
+                each.close()
+            yield slot
+        finally:
+            with self._lock:
+                slot.users -= 1
+
+    def _spare(self) -> list["_Slot"]:
+        """Take out the idle slots that must make room for another one."""
+        idle = [key for key, slot in self._slots.items() if slot.idle]
+        return [self._slots.pop(key) for key in idle[: max(0, len(self._slots) + 1 - self._most)]]
+
+
+class _Slot:
+    """Holds one server, which starts with its first worker. `users` are the threads that are asking
+    for a worker.
+    """
+
+    def __init__(self, key: _Key) -> None:
+        self.users = 0
+        self._key = key
+        self._server: _Server | None = None
+        self._must_not_fork = False
+        self._lock = threading.Lock()
+
+    @property
+    def idle(self) -> bool:
+        """True if there is a server that nobody is using."""
+        return self.users == 0 and self._server is not None and self._server.idle
+
+    def fork(self, launch: Launch, closed: threading.Event) -> "_ForkedProcess | None":
+        """Fork a worker, as soon as the server has started; None if that is impossible."""
+        with self._lock:
+            if self._server is None and not self._must_not_fork:
+                self._server = _Server.start(*self._key, closed)
+                self._must_not_fork = self._server is None
+            if self._server is None:
+                return None
+            if (worker := self._server.fork(launch)) is None:
+                self._empty()  # it is gone, or out of memory: the next worker gets a new one
+            return worker
+
+    def close(self) -> None:
+        """Close the server."""
+        with self._lock:
+            self._empty()
+
+    def _empty(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
 
 
 class _Server:

@@ -4,11 +4,10 @@ Two stages that each use all cores take longer than two that use half of them ea
 wait for one another in loops. Two large stages at once can exceed the memory although each fits.
 """
 
-import contextlib
 import dataclasses
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from convkit.errors import Interrupted
 from convkit.worker.control_group import memory_limit, processor_limit
@@ -34,35 +33,37 @@ class Machine:
         self._tenants: list[Tenant] = []
         self._changed = threading.Condition()
 
-    @contextlib.contextmanager
-    def tenant(self) -> Iterator[Tenant]:
+    def announce(self, tenant: Tenant) -> None:
         """Announce a stage that will run: others that start meanwhile leave cores to it."""
-        tenant = Tenant()
         with self._changed:
-            self._tenants.append(tenant)
-        try:
-            yield tenant
-        finally:
-            with self._changed:
+            if tenant not in self._tenants:
+                self._tenants.append(tenant)
+
+    def leave(self, tenant: Tenant) -> None:
+        """Take a stage that has ended, if it was announced, off this machine."""
+        with self._changed:
+            if tenant in self._tenants:
                 self._tenants.remove(tenant)
                 self._changed.notify_all()
 
     def admit(
         self, tenant: Tenant, memory: int, cancelled: threading.Event, waits: Callable[[], None]
     ) -> int | None:
-        """Wait until a stage's memory is free; return how many threads it may use.
+        """Wait until a stage's memory is free; return how many threads it may use. A stage that was
+        not announced is announced here.
 
         A stage always runs if no other does, however much it needs. Calls `waits` once if it has to
         wait. None: the user has chosen the number (OMP_NUM_THREADS). Raises Interrupted once
         `cancelled` is set.
         """
-        announced = False
+        told = False
+        self.announce(tenant)
         with self._changed:
             tenant.memory = memory
             while not self._fits(tenant):
-                if not announced:
+                if not told:
                     waits()
-                    announced = True
+                    told = True
                 self._changed.wait(_LOOK_SECONDS)
                 if cancelled.is_set():
                     raise Interrupted("interrupted")

@@ -88,17 +88,34 @@ class StageRunner:
 
         Raises a ConvkitError if the stage cannot be attempted, Interrupted if the run is canceled.
         """
-        if self.elsewhere is not None:
-            return self._settle(stage, inputs, Tenant())
-        # Announced at once, so that stages that begin together share the cores. They can still miss
-        # one another: then the first takes all.
-        with self.machine.tenant() as tenant:
-            return self._settle(stage, inputs, tenant)
+        return self.announce(stage, inputs)()
 
-    def _settle(self, stage: Stage, inputs: Mapping[str, str], tenant: Tenant) -> Settled:
+    def announce(self, stage: Stage, inputs: Mapping[str, str]) -> Callable[[], Settled]:
+        """Return what settles a stage. Until then, it counts as running on this machine, unless it
+        runs elsewhere or not at all.
+        """
         parts = ingredients(stage, self.loaded.recipe, self.surroundings.facts, inputs)
         assert parts is not None  # a run resolves every environment before it settles stages
-        key = stage_key(parts)
+        key, tenant = stage_key(parts), Tenant()
+        if self.elsewhere is None and (self.is_forced(stage) or self.store.record(key) is None):
+            self.machine.announce(tenant)
+
+        def settle() -> Settled:
+            try:
+                return self._settle(stage, inputs, key, parts, tenant)
+            finally:
+                self.machine.leave(tenant)
+
+        return settle
+
+    def _settle(
+        self,
+        stage: Stage,
+        inputs: Mapping[str, str],
+        key: str,
+        parts: dict[str, str],
+        tenant: Tenant,
+    ) -> Settled:
         with self._only_one(key):
             key, parts, known = known_stage(
                 stage, key, parts, inputs, self.loaded, self.surroundings.facts, self.store

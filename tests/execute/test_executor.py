@@ -1,6 +1,7 @@
+import functools
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -20,13 +21,29 @@ def stage(name: str, *needs: str) -> Stage:
     return Stage(name, "build", SPEC, needs)
 
 
-class Recorder:
+class Announcing:
+    """Remembers the stages that were announced."""
+
+    def __init__(self) -> None:
+        self.announced: list[str] = []
+
+    def announce(self, stage: Stage, inputs: Mapping[str, str]) -> Callable[[], Settled]:
+        self.announced.append(stage.id)
+        return functools.partial(self.settle, stage, inputs)
+
+    def settle(self, stage: Stage, inputs: Mapping[str, str]) -> Settled:
+        raise ZeroDivisionError
+
+
+class Recorder(Announcing):
     """Settles stages in the threads it is called in, and remembers how many ran at once."""
 
     def __init__(
         self, seconds: float = 0.0, failing: tuple[str, ...] = (), together: int = 1
     ) -> None:
+        super().__init__()
         self.order: list[str] = []
+        self.announced_before: dict[str, list[str]] = {}
         self.inputs: dict[str, Mapping[str, str]] = {}
         self.most_at_once = 0
         self._seconds, self._failing = seconds, failing
@@ -40,6 +57,7 @@ class Recorder:
             self.most_at_once = max(self.most_at_once, self._now)
             self.order.append(stage.id)
             self.inputs[stage.id] = inputs
+            self.announced_before[stage.id] = list(self.announced)
         self._meeting.wait(60)  # for the others, however long they take to start
         time.sleep(self._seconds)
         with self._lock:
@@ -72,6 +90,17 @@ def test_independent_stages_run_at_once_up_to_the_limit(jobs: int, most: int) ->
     assert recorder.most_at_once == most
 
 
+def test_stages_that_begin_together_are_announced_before_the_first_of_them_runs() -> None:
+    recorder = Recorder()
+    execute(DIAMOND, recorder, Silence(), threading.Event(), jobs=2)
+    assert recorder.announced_before["a"] == ["a"]
+    first = recorder.order[1]
+    assert set(recorder.announced_before[first]) == {"a", "b", "c"}
+    recorder = Recorder()
+    execute((stage("a"), stage("b")), recorder, Silence(), threading.Event(), jobs=1)
+    assert recorder.announced_before["a"] == ["a"], "there is no room for the other yet"
+
+
 def test_the_stage_that_most_work_waits_for_begins() -> None:
     stages = (stage("short"), stage("first"), stage("then", "first"), stage("last", "then"))
     recorder = Recorder()
@@ -100,13 +129,9 @@ def test_blocking_goes_through_a_chain_to_its_origin() -> None:
 
 
 def test_a_bug_in_a_stage_cancels_the_run_and_is_not_hidden() -> None:
-    class Buggy:
-        def settle(self, stage: Stage, inputs: Mapping[str, str]) -> Settled:
-            raise ZeroDivisionError
-
     cancelled = threading.Event()
     with pytest.raises(ZeroDivisionError):
-        execute((stage("a"),), Buggy(), Silence(), cancelled, jobs=1)
+        execute((stage("a"),), Announcing(), Silence(), cancelled, jobs=1)
     assert cancelled.is_set()
 
 
@@ -115,7 +140,7 @@ def test_stages_that_never_started_are_not_waited_for(monkeypatch: pytest.Monkey
     monkeypatch.setattr(executor, "_ENDING_SECONDS", 20.0)
     cancelled = threading.Event()
 
-    class Buggy:
+    class Buggy(Announcing):
         def settle(self, stage: Stage, inputs: Mapping[str, str]) -> Settled:
             if stage.id == "a":
                 raise ZeroDivisionError

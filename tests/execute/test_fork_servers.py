@@ -27,6 +27,7 @@ from convkit.execute.worker_process import WorkerOutcome, findings_of, run_worke
 from convkit.execute.workers import FreshProcesses, Launch, WorkerProcess, WorkerStrategy
 from convkit.tensors import Contract
 from convkit.worker.fork_server import reseed
+from convkit.worker.preloading import preloaded_tools
 from convkit.worker.protocol import PROTOCOL, Envelope, ReferenceRequest, Source
 
 pytestmark = [
@@ -279,6 +280,26 @@ def test_closing_does_not_wait_for_imports(tmp_path: Path) -> None:
     assert all(map(gone_soon, started))
     thread.join()
     assert workers.last_is_fresh
+
+
+def test_workers_do_not_wait_for_the_imports_of_other_servers(tmp_path: Path) -> None:
+    endless = iter([("signal:pause",)])
+    servers = ForkServers(tools=lambda envelope: next(endless, preloaded_tools(envelope)))
+    before = running_servers()
+    slow, quick = tmp_path / "slow", tmp_path / "quick"
+    slow.mkdir()
+    quick.mkdir()
+    thread = threading.Thread(target=state, args=(slow, Watched(servers), "probe"))
+    with contextlib.closing(servers):
+        thread.start()
+        while not (importing := running_servers() - before):
+            assert thread.is_alive()
+            time.sleep(0.05)
+        workers = Watched(servers)
+        state(quick, workers, "probe")
+        assert not workers.last_is_fresh
+        assert all(map(alive, importing))
+    thread.join()
 
 
 def test_other_strategies_start_workers_in_their_own_way() -> None:

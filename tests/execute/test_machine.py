@@ -24,27 +24,44 @@ def _no_number_of_threads_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS")
 
 
+@contextlib.contextmanager
+def announced(machine: Machine) -> Iterator[Tenant]:
+    tenant = Tenant()
+    machine.announce(tenant)
+    yield tenant
+    machine.leave(tenant)
+
+
 def admitted(machine: Machine, tenant: Tenant, memory: int = GB) -> int | None:
     return machine.admit(tenant, memory, threading.Event(), lambda: None)
 
 
 def test_a_lone_stage_gets_all_cores_and_two_get_half_each() -> None:
     machine = Machine(8, 10 * GB)
-    with machine.tenant() as one:
+    with announced(machine) as one:
         assert admitted(machine, one) == 8
-    with machine.tenant() as one, machine.tenant() as two:
+    with announced(machine) as one, announced(machine) as two:
         assert (admitted(machine, one), admitted(machine, two)) == (4, 4)
+
+
+def test_a_stage_that_was_not_announced_counts_once_it_is_admitted() -> None:
+    machine, unexpected = Machine(8, 10 * GB), Tenant()
+    assert admitted(machine, unexpected) == 8
+    with announced(machine) as other:
+        assert admitted(machine, other) == 4
+        machine.leave(unexpected)
+        assert admitted(machine, other) == 8
 
 
 def test_a_stage_gets_a_thread_if_there_are_more_stages_than_cores() -> None:
     machine = Machine(2, 10 * GB)
-    with machine.tenant() as one, machine.tenant(), machine.tenant():
+    with announced(machine) as one, announced(machine), announced(machine):
         assert admitted(machine, one) == 1
 
 
 def test_a_stage_that_waits_for_memory_takes_no_cores_from_the_one_that_runs() -> None:
     machine = Machine(8, 10 * GB)
-    with machine.tenant() as large, machine.tenant() as other:
+    with announced(machine) as large, announced(machine) as other:
         other.memory = 6 * GB
         assert admitted(machine, large, 6 * GB) == 8
 
@@ -52,7 +69,7 @@ def test_a_stage_that_waits_for_memory_takes_no_cores_from_the_one_that_runs() -
 def test_the_user_s_number_of_threads_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     machine = Machine(8, 10 * GB)
-    with machine.tenant() as one:
+    with announced(machine) as one:
         assert admitted(machine, one) is None
 
 
@@ -61,11 +78,11 @@ def test_stages_that_do_not_fit_together_run_one_after_another() -> None:
     waits, started = threading.Event(), threading.Event()
 
     def second() -> None:
-        with machine.tenant() as tenant:
+        with announced(machine) as tenant:
             machine.admit(tenant, 6 * GB, threading.Event(), waits.set)
             started.set()
 
-    with machine.tenant() as first:
+    with announced(machine) as first:
         admitted(machine, first, 5 * GB)
         thread = threading.Thread(target=second)
         thread.start()
@@ -77,36 +94,56 @@ def test_stages_that_do_not_fit_together_run_one_after_another() -> None:
 
 def test_a_stage_larger_than_the_machine_runs_alone() -> None:
     machine = Machine(4, GB)
-    with machine.tenant() as tenant:
+    with announced(machine) as tenant:
         assert admitted(machine, tenant, 50 * GB) == 4
 
 
 def test_a_canceled_run_does_not_wait_for_memory() -> None:
     machine, cancelled = Machine(4, GB), threading.Event()
     cancelled.set()
-    with machine.tenant() as first, machine.tenant() as second:
+    with announced(machine) as first, announced(machine) as second:
         admitted(machine, first, GB)
         with pytest.raises(Interrupted):
             machine.admit(second, GB, cancelled, lambda: None)
-    with machine.tenant() as third:  # neither is remembered
+    with announced(machine) as third:  # neither is remembered
         assert admitted(machine, third, GB) == 4
 
 
 @contextlib.contextmanager
-def recorded(monkeypatch: pytest.MonkeyPatch, machine: Machine) -> Iterator[dict[str, int | None]]:
-    """Run stages on a machine; yield the threads of each kind of stage."""
+def recorded(
+    monkeypatch: pytest.MonkeyPatch, machine: Machine, *, together: tuple[str, ...] = ()
+) -> Iterator[dict[str, int | None]]:
+    """Run stages on a machine; yield the threads of each kind of stage. The workers of the kinds in
+    `together` wait for one another.
+    """
+    meeting = threading.Barrier(max(1, len(together)))
     threads: dict[str, int | None] = {}
 
     def watched(
         python: Path, envelope: Envelope, *rest: object, **options: object
     ) -> WorkerOutcome:
         threads[envelope.job] = envelope.threads
+        if envelope.job in together:
+            meeting.wait(300)
         return run_worker(python, envelope, *rest, **options)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
         patch.setattr(stage_runner, "run_worker", watched)
         patch.setattr(stage_runner, "MACHINE", machine)
         yield threads
+
+
+def test_stages_that_begin_together_share_the_cores_and_those_in_the_store_take_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, home = write_recipe(tmp_path), tmp_path / "home"
+    machine, both = Machine(4, 100 * GB), ("export", "reference")
+    with recorded(monkeypatch, machine, together=both) as threads:
+        run(recipe, home, jobs=2)
+    assert (threads["export"], threads["reference"]) == (2, 2)
+    with recorded(monkeypatch, machine) as threads:
+        run(recipe, home, jobs=2, rerun=("export",))
+    assert threads == {"export": 4}
 
 
 @pytest.mark.thorough
@@ -187,5 +224,5 @@ def test_without_limits_everything_is_ours(tmp_path: Path) -> None:
     assert memory_limit(membership, tmp_path) is None
     assert processor_limit(membership, tmp_path) is None
     machine = this_machine()
-    with machine.tenant() as tenant:
+    with announced(machine) as tenant:
         assert (admitted(machine, tenant, 1) or 0) >= 1

@@ -3,9 +3,10 @@ machine.
 """
 
 import dataclasses
+import functools
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from convkit.codec import decode, encode
 from convkit.errors import FleetError, Interrupted
@@ -45,6 +46,10 @@ class FleetSettler:
         shared, bundle = SharedStore(url), bundle_of(local.loaded)
         files = shared.push_files(bundle.files, local.store.digests)
         return cls(local, cluster, shared, files, bundle.place, topic)
+
+    def announce(self, stage: Stage, inputs: Mapping[str, str]) -> Callable[[], Settled]:
+        """Return what settles a stage; the workers that run it announce it on their machines."""
+        return functools.partial(self.settle, stage, inputs)
 
     def settle(self, stage: Stage, inputs: Mapping[str, str]) -> Settled:
         """Settle a stage whose inputs are known, like `StageRunner.settle`.
