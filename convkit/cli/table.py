@@ -17,6 +17,7 @@ from convkit.record.summary import (
     located_findings,
     seconds_of,
     verdict,
+    verified_name,
     waived_text,
     waiver_lines,
 )
@@ -105,6 +106,8 @@ class _Summary:
             yield from _stacked(rows, ascii_only=ascii_only)
         yield Text()
         yield Text(verdict(self.record), style="bold")
+        for line in _decisions(self.record):
+            yield Text(line)
         if self.up_to_date:
             yield Text("Up to date: every stage is cached, nothing had to run.")
         yield from self._repair_lines()
@@ -194,6 +197,17 @@ def left_out_lines(record: RunRecord) -> "RenderResult":
         yield Padding(
             Text.assemble((item.what, "bold"), f": {item.reason}"), (0, 0, 0, 2), expand=False
         )
+
+
+def _decisions(record: RunRecord) -> list[str]:
+    """Return what decided about the targets that were scored on a task, one line per rule."""
+    names: dict[str, list[str]] = {}
+    for target in record.targets:
+        for verification in target.verifications:
+            if verification.evaluation is not None:
+                name = verified_name(target, verification)
+                names.setdefault(verification.decided_by, []).append(name)
+    return [f"Decided by {rule}: {', '.join(scored)}" for rule, scored in names.items()]
 
 
 def _rows(record: RunRecord) -> list[_Row]:

@@ -39,6 +39,7 @@ from convkit.toolchain.devices import find_device
 from convkit.toolchain.environments import ensure_environment
 from convkit.toolchain.host import host_python
 from convkit.toolchain.version_findings import version_findings
+from convkit.verdict.judge import EXPLANATIONS
 from convkit.worker.jobs import JOBS
 from convkit.worker.protocol import (
     PROTOCOL,
@@ -385,7 +386,11 @@ def _skipped(report: StageReport, stage: Stage, error: str) -> StageReport:
 
 
 def _end(settled: Settled) -> StageEnd:
-    """Return how a stage ended: done, and with an error of its checks, is not done to a reader."""
-    status = settled.report.status
-    found = any(finding.is_error for finding in settled.report.findings)
-    return "failed" if found and status in ("hit", "done") else status
+    """Return how a stage ended: done, and with an error of its checks, is not done to a reader.
+
+    What explains a difference is no failed check: the verdict says whether the difference matters.
+    """
+    report = settled.report
+    explanations = EXPLANATIONS if report.kind == "verify" else ()
+    found = any(each.is_error and each.code not in explanations for each in report.findings)
+    return "failed" if found and report.status in ("hit", "done") else report.status

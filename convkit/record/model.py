@@ -235,11 +235,17 @@ class RunRecord:
     recipe_folder: str = ""
 
     @property
+    def unjudged_stages(self) -> tuple[StageReport, ...]:
+        """Return the stages whose findings no verdict has chosen from."""
+        judged = {each.stage for target in self.targets for each in target.verifications}
+        return tuple(stage for stage in self.stages if stage.id not in judged)
+
+    @property
     def findings(self) -> tuple[Finding, ...]:
         """Return all findings of stages, targets and verifications, in order, without
-        duplicates.
+        duplicates, except those that a verdict dropped.
         """
-        found = [finding for stage in self.stages for finding in stage.findings]
+        found = [finding for stage in self.unjudged_stages for finding in stage.findings]
         for target in self.targets:
             found += target.findings
             for verification in target.verifications:

@@ -71,9 +71,8 @@ def located_findings(record: RunRecord) -> tuple[Located, ...]:
                 note(finding, target.name)
         for finding in target.findings:
             note(finding, target.name)
-    judged = {each.stage for target in record.targets for each in target.verifications}
-    for stage in record.stages:
-        for finding in () if stage.id in judged else stage.findings:
+    for stage in record.unjudged_stages:
+        for finding in stage.findings:
             note(finding, stage.target or stage.id)
     ordered = sorted(found, key=lambda key: SEVERITIES.index(found[key].severity))
     waived = {
@@ -173,7 +172,7 @@ def left_out(record: RunRecord) -> tuple[LeftOut, ...]:
 def _cases_by_target(cases: Mapping[str, Sequence[str]], verified: Sequence[str]) -> list[str]:
     """Return cases with the targets that left them out: `cases padded, ragged of cpu`.
 
-    With a single target, or if all left them out, targets are not listed.
+    If every target left them out, none is listed.
     """
     together: dict[tuple[str, ...], list[str]] = {}
     for case, names in cases.items():
@@ -183,8 +182,6 @@ def _cases_by_target(cases: Mapping[str, Sequence[str]], verified: Sequence[str]
         text = f"{'case' if len(those) == 1 else 'cases'} {', '.join(those)}"
         if set(names) != set(verified):
             text += f" of {', '.join(names)}"
-        elif len(verified) > 1:
-            text += " of all targets"
         texts.append(text)
     return texts
 

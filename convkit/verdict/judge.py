@@ -34,7 +34,7 @@ from convkit.worker.protocol import (
 )
 
 # Say what makes an output wrong. Without a wrong output they say nothing.
-_EXPLANATIONS = ("N401", "N402", "C510", "C514")
+EXPLANATIONS = ("N401", "N402", "C510", "C514")
 
 
 def judge(
@@ -126,7 +126,7 @@ def _decide(
 def _that_matter(stage_findings: Sequence[Finding], cases: Sequence[CaseVerdict]) -> list[Finding]:
     """Drop findings that explain an error within the tolerance, however wide the tolerance is."""
     off = not all(case.passed for case in cases)
-    return [finding for finding in stage_findings if off or finding.code not in _EXPLANATIONS]
+    return [finding for finding in stage_findings if off or finding.code not in EXPLANATIONS]
 
 
 def _judge_case(

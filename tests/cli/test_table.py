@@ -11,6 +11,7 @@ from convkit.cli.table import record_json, summary
 from convkit.codec import decode
 from convkit.findings.model import Finding
 from convkit.record.model import RunRecord
+from convkit.worker.protocol import EvaluationMetrics
 
 
 def shown(record, *, width=120, encoding="utf-8", color=False, **options):
@@ -165,3 +166,15 @@ def test_a_model_of_several_outputs_names_the_one():
 
 def test_json_is_the_record():
     assert decode(RunRecord, json.loads(record_json(build_record()))) == build_record()
+
+
+def test_what_decided_is_named_if_a_task_was_scored():
+    target = verified_record().targets[0]
+    scored = EvaluationMetrics("accuracy", 600, 0.98, 0.975, 0.005, 0.0, 0.01)
+    by_task = tuple(
+        dataclasses.replace(each, evaluation=scored, decided_by="task metric")
+        for each in target.verifications[:1]
+    )
+    record = build_record(targets=(dataclasses.replace(target, verifications=by_task),))
+    assert f"Decided by task metric: {target.name}\n" in shown(record)
+    assert "Decided by" not in shown(verified_record())

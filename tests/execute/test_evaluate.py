@@ -11,6 +11,7 @@ import pytest
 import yaml
 from PIL import Image
 
+from convkit.execute.events import Listener, Silence, StageEnd
 from convkit.execute.rejudge import rejudge
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
 from convkit.home import Home
@@ -57,7 +58,8 @@ def rows(count: int, near: int) -> tuple[np.ndarray, np.ndarray]:
 
 def run(
     folder: Path, shift: tuple[float, float], count: int, near: int,
-    target: dict[str, Any] | None = None, suffix: str = ".npz", **targets: Any,
+    target: dict[str, Any] | None = None, suffix: str = ".npz",
+    listener: Listener | None = None, **targets: Any,
 ) -> RunOutcome:  # fmt: skip
     values, labels = rows(count, near)
     data = folder / f"rows{suffix}"
@@ -85,7 +87,7 @@ def run(
     path = folder / "recipe.yaml"
     path.write_text(yaml.safe_dump(recipe, sort_keys=False))
     home = Home(folder / "home")
-    return run_recipe(RunOptions(path, home, toolchain="host", track=False))
+    return run_recipe(RunOptions(path, home, toolchain="host", track=False), listener)
 
 
 def cosine(outcome: RunOutcome) -> float:
@@ -95,6 +97,14 @@ def cosine(outcome: RunOutcome) -> float:
 
 def codes(outcome: RunOutcome) -> list[str]:
     return [finding.code for finding in outcome.record.targets[0].verifications[0].findings]
+
+
+class Ends(Silence):
+    def __init__(self) -> None:
+        self.ends: dict[str, StageEnd] = {}
+
+    def stage_finished(self, stage: str, status: StageEnd, seconds: float) -> None:
+        self.ends[stage] = status
 
 
 def test_a_build_of_cosine_0_999_that_loses_accuracy_fails(tmp_path: Path) -> None:
@@ -115,11 +125,15 @@ def test_a_build_of_cosine_0_999_that_loses_accuracy_fails(tmp_path: Path) -> No
 
 
 def test_a_build_of_cosine_0_97_that_loses_nothing_passes(tmp_path: Path) -> None:
-    outcome = run(tmp_path, (-17.0, -17.0), 400, 30, suffix=".jsonl")
+    progress = Ends()
+    outcome = run(tmp_path, (-17.0, -17.0), 400, 30, suffix=".jsonl", listener=progress)
     (verification,) = outcome.record.targets[0].verifications
     assert cosine(outcome) < 0.97
     assert (outcome.record.status, codes(outcome)) == ("verified", [])
-    assert located_findings(outcome.record) == ()  # nothing explains a difference that passes
+    # Nothing explains a difference that passes: not the run, nor the progress while it went on.
+    assert any(stage.findings for stage in outcome.record.stages if stage.kind == "verify")
+    assert located_findings(outcome.record) == outcome.record.findings == ()
+    assert progress.ends["verify:ort"] == "done"
     assert verification.decided_by == "task metric"
     assert verification.headline.startswith("accuracy 1, original 1")
     # Judged again without running anything; then by a tolerance that somebody insists on.

@@ -191,10 +191,7 @@ def test_cases_that_all_targets_left_out_for_one_reason_are_one_item():
         )
     )
     told = {item.reason: item.what for item in left_out(record) if item.what.startswith("case")}
-    assert told == {
-        "no mask": "cases padded, ragged of all targets",
-        "out of budget": "case largest of cpu",
-    }
+    assert told == {"no mask": "cases padded, ragged", "out of budget": "case largest of cpu"}
     single = build_record(targets=(without("cpu", padded="no mask"),))
     assert "case padded" in {item.what for item in left_out(single)}
 

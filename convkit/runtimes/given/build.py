@@ -33,12 +33,13 @@ def run(request: BuildRequest[GivenOptions], context: Context) -> tuple[BuildRes
             raise StageFailedError(f"there is no file {source}")
     session, findings = Contract((), (), ()), []
     context.progress("checking the given model's contract", done=0.5)
+    path = context.output / f"{MODEL}{request.options.format}"
     try:
-        path = context.output / f"{MODEL}{request.options.format}"
         session = open_given(path, request.options, request.contract).contract()
         findings = check_contract(request.contract, session, GIVEN_FILE)
     except UnnamedError as error:
         findings = [error.finding]
     except ModelRefusedError as error:
-        findings = refused(error)
+        # The runtime names the copy, which readers do not know.
+        findings = refused(ModelRefusedError(str(error).replace(str(path), "the given file")))
     return finish_build(context.output, request.contract, session), findings

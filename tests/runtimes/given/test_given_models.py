@@ -5,14 +5,17 @@ import json
 import numpy as np
 import pytest
 from given_models import NAMES, SAVE, save_onnx, save_package, save_tflite
+from stage_requests import build_request
 
 from convkit.execute.run import RunOptions, run_recipe
 from convkit.home import Home
 from convkit.recipe.loading import load_recipe
 from convkit.recipe.registry import target_models
+from convkit.runtimes.given import build
 from convkit.runtimes.given.options import GivenOptions
 from convkit.runtimes.given.session import UnnamedError, open_given
 from convkit.tensors import Axis, Contract, TensorSpec
+from convkit.worker.context import Context
 from convkit.worker.sessions import ModelRefusedError, RunFailedError
 
 
@@ -47,6 +50,18 @@ def test_a_damaged_file_is_refused(tmp_path, suffix):
     path.write_bytes(b"neither this nor that")
     with pytest.raises(ModelRefusedError):
         open_given(path, GivenOptions(suffix), contract())
+
+
+def test_a_refusal_does_not_name_the_copy(tmp_path):
+    given, output = tmp_path / "theirs.onnx", tmp_path / "artifact"
+    given.write_bytes(b"neither this nor that")
+    output.mkdir()
+    options = GivenOptions(".onnx")
+    request = build_request("", contract=contract(), options=options, given=(str(given),))
+    _, (finding,) = build.run(request, Context(output))
+    assert finding.code == "E205"
+    assert "the given file" in finding.message
+    assert str(output) not in finding.message + finding.evidence["message"]
 
 
 def test_tensors_without_a_name_are_listed(tmp_path):
