@@ -19,6 +19,10 @@ from convkit.worker.protocol import InvarianceCheck, InvarianceMetrics, TensorMe
 # largest error among many elements is up to about twice that among a few.
 _FEW_TO_MANY = 2.0
 
+_NOT_FINITE = "NaN or infinity in one case only"
+# The causes of NaN and infinity in low precision.
+_MAKE_NAN = ("N201", "N202", "N203", "N205")
+
 _CODES: dict[InvarianceCheck, str] = {
     "padding": "N301",
     "masked-values": "N301",
@@ -58,6 +62,26 @@ def invariance_findings(
             if finding is not None:
                 findings[code] = finding
     return list(findings.values())
+
+
+def not_its_own(findings: Sequence[Finding]) -> list[Finding]:
+    """Reduce N301 and N302 to warnings if NaN or infinity is all they report, and a proven cause
+    explains it: a program may return NaN in some cases only, such as those with fully masked rows.
+    """
+    cause = next((each for each in findings if each.is_error and each.code in _MAKE_NAN), None)
+    if cause is None:
+        return list(findings)
+    return [
+        dataclasses.replace(
+            finding,
+            severity="warning",
+            message=f"{finding.message}; {cause.code} explains it",
+            remedy=None,
+        )
+        if finding.code in ("N301", "N302") and finding.evidence.get("failures") == [_NOT_FINITE]
+        else finding
+        for finding in findings
+    ]
 
 
 def not_the_batch(
@@ -202,11 +226,7 @@ def _invariance(
         return None  # the original itself is broken, which N103 reports
     if candidate.nan_reference == candidate.nan_candidate and candidate.nan_reference:
         return None  # NaN in both cases is not a change; N102 reports it
-    broken = (
-        ["NaN or infinity in one case only"]
-        if not _is_sound(candidate)
-        else allowed.breaches(original, candidate)
-    )
+    broken = [_NOT_FINITE] if not _is_sound(candidate) else allowed.breaches(original, candidate)
     if not broken:
         return None
     match check.check:

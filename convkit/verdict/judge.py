@@ -14,7 +14,12 @@ from convkit.record.model import CaseVerdict, OutputVerdict, TargetStatus, Verif
 from convkit.tensors import Dimension, dimension_axes, dimension_size
 from convkit.verdict.branches import branch_findings
 from convkit.verdict.evaluation import UNDECIDED, evaluation_findings, evaluation_text
-from convkit.verdict.invariance import blame_original, invariance_findings, not_the_batch
+from convkit.verdict.invariance import (
+    blame_original,
+    invariance_findings,
+    not_its_own,
+    not_the_batch,
+)
 from convkit.verdict.limits_met import limits_met
 from convkit.verdict.padding import padding_findings
 from convkit.verdict.precision_remedy import search_remedy
@@ -83,7 +88,7 @@ def judge(
     ]
     findings += branch_findings(reference, cases)
     findings += limits_met(recipe, target, cases)
-    findings = without_guesses(findings, recipe)
+    findings = not_its_own(without_guesses(findings, recipe))
     findings = blame_original(findings, measured, reference_findings)
     findings = proofs_first(causes_first(findings))
     status, leading = _decide(findings, cases)

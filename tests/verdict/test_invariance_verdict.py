@@ -11,6 +11,7 @@ from convkit.verdict.invariance import (
     blame_original,
     blame_random,
     invariance_findings,
+    not_its_own,
     not_the_batch,
 )
 from convkit.worker.protocol import CaseMetrics, InvarianceMetrics, TensorMetrics, VerifyResult
@@ -207,6 +208,25 @@ def test_a_row_does_not_depend_on_its_batch_if_it_fails_alone(rows, passed, seve
     (finding,) = not_the_batch(given, "batch", [case])
     assert (finding.code, finding.severity) == ("N302", severity)
     assert ("'smallest'" in finding.message) == (severity == "warning")
+
+
+@pytest.mark.parametrize("code", ["N301", "N302"])
+@pytest.mark.parametrize(
+    ("cause", "severity", "broken", "expected"),
+    [
+        ("N201", "error", "NaN or infinity in one case only", "warning"),
+        ("N205", "error", "NaN or infinity in one case only", "warning"),
+        ("N201", "note", "NaN or infinity in one case only", "error"),  # it did no harm
+        ("N402", "error", "NaN or infinity in one case only", "error"),  # not a cause of NaN
+        ("N201", "error", "max_abs 0.3 > 0.02", "error"),  # NaN does not explain it
+    ],
+)
+def test_nan_that_a_proven_cause_explains_is_no_lost_mask(code, cause, severity, broken, expected):
+    given = [Finding(code, "changes", Place(), {"failures": [broken]})]
+    given.append(Finding(cause, "a constant", severity=severity))
+    finding, other = not_its_own(given)
+    assert (finding.code, finding.severity, other) == (code, expected, given[1])
+    assert (f"{cause} explains it" in finding.message) is (expected == "warning")
 
 
 PLACED = Finding("N303", "add draws", Place(source="model.py:7"), {"change": "random"})

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from convkit.models.sources.loaded import LoadedModel, Tokenizer
 from convkit.models.sources.model_facts import model_facts
@@ -18,6 +18,9 @@ from convkit.models.sources.seeding import seeded
 from convkit.models.sources.tasks import auto_class
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import Source
+
+if TYPE_CHECKING:
+    import torch
 
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 _TOKENIZER_FILES = (
@@ -209,6 +212,20 @@ def load_arguments(source: Source) -> dict[str, Any]:
     if source.attention is not None:
         arguments["attn_implementation"] = source.attention
     return arguments
+
+
+def can_choose_sdpa(source: Source, module: "torch.nn.Module") -> bool:
+    """Return whether the recipe can have an eager model computed with sdpa instead.
+
+    A recipe cannot choose for a factory's model. Of a composite model, transformers demands that
+    every part supports sdpa.
+    """
+    parts = [part for part in module.modules() if hasattr(part, "_supports_sdpa")]
+    return (
+        source.kind != "factory"
+        and any(part.config._attn_implementation == "eager" for part in parts)  # noqa: SLF001 - transformers has no public name for it
+        and all(part._supports_sdpa for part in parts)  # noqa: SLF001 - transformers asks the same
+    )
 
 
 def _tokenizer(folder: Path, source: Source, key: str) -> Callable[[], Tokenizer] | None:

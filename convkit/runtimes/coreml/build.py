@@ -2,6 +2,7 @@
 contract.
 """
 
+import dataclasses
 from pathlib import Path
 
 from convkit.findings.model import Finding, Place, Remedy
@@ -14,6 +15,7 @@ from convkit.models.exporters.job import UnexportableError
 from convkit.models.sources.blame import blame
 from convkit.models.sources.contract_module import ContractModule
 from convkit.models.sources.prepared import Prepared, Unfit, prepare
+from convkit.models.sources.transformers_folder import can_choose_sdpa
 from convkit.precision.decision import with_decision
 from convkit.precision.pattern_findings import unmatched_findings
 from convkit.precision.patterns import unmatched_patterns
@@ -143,7 +145,12 @@ def _build(
     model.save(str(package))
     make_canonical(package)
     write_modules(context.output, converted.modules)
-    write_constants(context.output, converted.constants)
+    assert request.original is not None  # it was loaded
+    sdpa = can_choose_sdpa(request.original.source, prepared.loaded.module)
+    write_constants(
+        context.output,
+        [dataclasses.replace(each, can_choose_sdpa=sdpa) for each in converted.constants],
+    )
     return package
 
 

@@ -43,7 +43,7 @@ class Consumer:
 @dataclasses.dataclass(frozen=True)
 class LargeConstant:
     """A float32 constant with `beyond` finite elements outside float16; `extreme` is the largest of
-    them.
+    them. `can_choose_sdpa` tells whether the recipe can choose an attention without such a mask.
     """
 
     constant: str
@@ -52,6 +52,7 @@ class LargeConstant:
     extreme: float
     fate: Fate
     consumers: tuple[Consumer, ...]
+    can_choose_sdpa: bool = False
 
 
 def recording_pipeline(

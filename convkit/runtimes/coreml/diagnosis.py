@@ -132,7 +132,7 @@ class ProgramDiagnosis:
                 constant.extreme,
                 [user.module for user in constant.consumers],
                 is_mask=constant.fate == "infinity",
-                or_else=_OR_SDPA,
+                or_else=_OR_SDPA if constant.can_choose_sdpa else "",
             )
             first = f"constant {constant.constant!r} ({constant.extreme:.6g}) {becomes} in float16"
             chain = (first, *(walk.chain(consumer.tensor) if walk is not None else ()))

@@ -42,6 +42,8 @@ def register_missing_operators() -> None:
     known["group_norm"] = group_norm  # its own refuses a batch that varies
     known["native_group_norm"] = native_group_norm
     known["rms_norm"] = rms_norm
+    known["reciprocal"] = exact("inverse")  # its own adds 1e-4 to the divisor
+    known["rsqrt"] = exact("rsqrt")  # its own adds 1e-12
     known["_adaptive_avg_pool2d"] = adaptive_avg_pool2d
     for name in _MAX_POOLS:
         if name in known:
@@ -73,6 +75,20 @@ def alias(context: Any, node: Any) -> None:  # noqa: ANN401 - coremltools' front
     from coremltools.converters.mil.mil import Builder
 
     context.add(Builder.identity(x=_get_inputs(context, node)[0], name=node.name))
+
+
+def exact(operation: str) -> Callable[[Any, Any], None]:
+    """Translate to an operation of ML programs whose epsilon is zero: torch adds none."""
+
+    def translated(context: Any, node: Any) -> None:  # noqa: ANN401
+        from coremltools.converters.mil.frontend.torch.ops import _get_inputs
+        from coremltools.converters.mil.mil import Builder, types
+
+        x = _get_inputs(context, node, expected=1)[0]
+        zero = types.nptype_from_builtin(x.dtype)(0)
+        context.add(getattr(Builder, operation)(x=x, epsilon=zero, name=node.name))
+
+    return translated
 
 
 def new_ones(context: Any, node: Any) -> None:  # noqa: ANN401

@@ -1,9 +1,15 @@
+import dataclasses
+
 import pytest
 import torch
 from tiny_models import bert_source
 
 from convkit.models.sources import load_model
+from convkit.models.sources.transformers_folder import can_choose_sdpa
 from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import Source
+
+_SMALL = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1}
 
 
 def test_the_seed_decides_the_weights_and_nothing_else_does():
@@ -40,6 +46,38 @@ def test_task_dtype_and_attention_are_followed():
     assert type(loaded.module).__name__ == "BertForSequenceClassification"
     assert next(loaded.module.parameters()).dtype is torch.float16
     assert loaded.config._attn_implementation == "eager"
+
+
+@pytest.mark.parametrize(
+    ("identifier", "sizes", "expected"),
+    [
+        ("bert", _SMALL, True),
+        ("opt", _SMALL | {"ffn_dim": 16, "word_embed_proj_dim": 8}, True),
+        ("bloom", {"hidden_size": 8, "n_layer": 1, "n_head": 2}, False),
+        ("deberta-v2", _SMALL, False),
+        ("xlnet", {"d_model": 8, "n_layer": 1, "n_head": 2, "d_inner": 16}, False),
+    ],
+)
+def test_sdpa_can_be_chosen_exactly_if_transformers_loads_the_model_with_it(
+    identifier: str, sizes: dict, expected: bool
+):
+    eager = Source(
+        "config", identifier=identifier, overrides={"vocab_size": 32} | sizes, attention="eager"
+    )
+    assert can_choose_sdpa(eager, load_model(eager).module) is expected
+    sdpa = dataclasses.replace(eager, attention="sdpa")
+    if expected:
+        module = load_model(sdpa).module
+        assert not can_choose_sdpa(sdpa, module), "it is sdpa already"
+    else:
+        with pytest.raises(StageFailedError, match="scaled_dot_product_attention"):
+            load_model(sdpa)
+
+
+def test_a_recipe_cannot_choose_the_attention_of_a_factory():
+    eager = bert_source(attention="eager")
+    factory = dataclasses.replace(eager, kind="factory")
+    assert not can_choose_sdpa(factory, load_model(eager).module)
 
 
 def test_stored_means_float32_where_there_is_no_checkpoint():

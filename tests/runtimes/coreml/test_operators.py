@@ -39,6 +39,9 @@ OPERATORS: dict[str, nn.Module] = {
     "circular padding": Applied(
         called, nn.Conv2d(4, 2, 3, padding=1, padding_mode="circular").requires_grad_(False)
     ),
+    "reciprocal": Applied(lambda x: torch.reciprocal(x.abs() + 0.01)),
+    "reciprocal of a constant": Applied(lambda x: x * torch.reciprocal(torch.arange(1.0, 7))),
+    "rsqrt of a tiny number": Applied(lambda x: torch.rsqrt(x * x * 1e-10 + 1e-12) * 1e-6),
     "uneven adaptive windows": Applied(lambda x: functional.adaptive_avg_pool2d(x, (3, 4))),
 }
 

@@ -1,5 +1,6 @@
 """Faults of float16, each in a module of a few lines that is really converted."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -109,6 +110,20 @@ def test_a_mask_by_product_is_nan_everywhere(tmp_path: Path) -> None:
     assert finding.chain[0].startswith("constant ")
     assert finding.chain[-1].endswith("returns NaN")
     assert change(finding) == {"default": "float16", "saturate": True}
+
+
+@pytest.mark.parametrize("possible", [False, True])
+def test_sdpa_is_recommended_only_if_it_can_be_chosen(tmp_path: Path, possible: bool) -> None:
+    x = torch.randn(2, 4)
+    module = behind_contract(Block(by_product), {"x": x}, ["y"])
+    conversion = converted(module, {"x": x}, HALF)
+    constants = [
+        dataclasses.replace(each, can_choose_sdpa=possible) for each in conversion.constants
+    ]
+    diagnosis = ProgramDiagnosis(saved(conversion, tmp_path), conversion.modules, constants, HALF)
+    remedy = only(diagnosis.diagnose("typical", feeds({"x": x})), "N201").remedy
+    assert remedy is not None
+    assert ("sdpa" in remedy.text) is possible
 
 
 def test_a_row_that_is_masked_whole(tmp_path: Path) -> None:
