@@ -34,7 +34,10 @@ def diagnose(
         str,
         typer.Argument(
             metavar="RECIPE|RUN|MODEL",
-            help="A recipe file, a run (as for `convkit show`), or an ONNX, .pt2 or TorchScript file.",
+            help=(
+                "A recipe file, a run (as for `convkit show`), or an ONNX, .pt2 or TorchScript"
+                " .pt file."
+            ),
         ),
     ],
     only: Only = None,

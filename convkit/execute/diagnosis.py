@@ -103,7 +103,8 @@ def diagnose_model(
         path = Path(folder) / "recipe.yaml"
         with reading() as say:
             drafted = _draft_archive if model.suffix in ARCHIVES else _draft_onnx
-            path.write_text(_with_targets(*drafted(model, path, options, say)), encoding="utf-8")
+            text, has_float32 = drafted(model, path, options, say)
+        path.write_text(_with_targets(text, has_float32=has_float32), encoding="utf-8")
         return diagnose_recipe(dataclasses.replace(options, recipe=path), listening)
 
 
@@ -154,7 +155,7 @@ def _status(record: RunRecord, name: str) -> TargetStatus | None:
     return next((target.status for target in record.targets if target.name == name), None)
 
 
-def _with_targets(text: str, has_float32: bool) -> str:
+def _with_targets(text: str, *, has_float32: bool) -> str:
     """Return a drafted recipe with the targets for diagnosing a bare file."""
     content = read_document(text, "recipe.yaml").content
     targets: dict[str, Json] = {_AS_IT_IS: {"runtime": "onnxruntime"}}
