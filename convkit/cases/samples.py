@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from convkit.cases.encoded_images import draw_encoded
 from convkit.cases.facts import ModelFacts
 from convkit.cases.signals import draw_audio, draw_image
 from convkit.dtypes import DTypeUnavailableError, is_float, numpy_dtype
@@ -134,6 +135,8 @@ def draw_values(
             return _avoid_pad(values, sample, facts, low, high, extreme=draw.extreme).astype(dtype)
         case "normal" | "uniform" | "image" | "audio":
             return _in_dtype(_fractions(sample, shape, random, extreme=draw.extreme), dtype, spec)
+        case "encoded_image":
+            return draw_encoded(shape, random)
         case "one_of":
             value = sample.numbers[int(random.integers(len(sample.numbers)))]
             return np.full(shape, _constant(spec, value), dtype=dtype)

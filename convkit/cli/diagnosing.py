@@ -34,7 +34,10 @@ def diagnose(
         str,
         typer.Argument(
             metavar="RECIPE|RUN|MODEL",
-            help="A recipe file, a run (as for `convkit show`), or an ONNX file.",
+            help=(
+                "A recipe file, a run (as for `convkit show`), or an ONNX, .pt2 or TorchScript"
+                " .pt file."
+            ),
         ),
     ],
     only: Only = None,
@@ -82,7 +85,8 @@ def _record(
     from convkit.execute.run import RunOptions
     from convkit.execute.run_folder import read_record
     from convkit.execute.selecting import find_run
-    from convkit.recipe.draft_origins import stripped_format
+    from convkit.recipe.draft_origins import built_file_fault
+    from convkit.recipe.sources import ARCHIVES
 
     path = Path(subject)
     command = ("convkit", *sys.argv[1:])
@@ -105,10 +109,13 @@ def _record(
         return diagnose_recipe(options, listening)
     if is_model(path):
         return diagnose_model(path, options, listening, reading)
-    if path.suffix == ".ort":
-        raise UsageError(stripped_format(path))
+    if fault := built_file_fault(path):
+        raise UsageError(fault)
     if path.is_file() and path.name != "result.json":
-        raise UsageError(f"{subject}: is neither a recipe (.yaml), an ONNX file (.onnx) nor a run")
+        raise UsageError(
+            f"{subject}: is neither a recipe (.yaml), a model file (.onnx, {', '.join(ARCHIVES)})"
+            " nor a run"
+        )
     return read_record(find_run(subject, home))
 
 

@@ -9,15 +9,17 @@ from pathlib import Path
 import yaml
 
 from convkit.codec import Json
+from convkit.execute.drafting import Drafting, draft
 from convkit.execute.events import Listener
 from convkit.execute.inspection import inspect_model, survey_model
 from convkit.execute.run import RunOptions, run_recipe
 from convkit.findings.model import Finding
 from convkit.recipe.document import read_document
 from convkit.recipe.draft import draft_recipe
+from convkit.recipe.loading import parse_recipe
+from convkit.recipe.sources import ARCHIVES
 from convkit.record.model import RunRecord, TargetReport, TargetStatus
 from convkit.verdict.targets import exit_code
-from convkit.worker.protocol import InspectResult
 
 Listening = Callable[[], AbstractContextManager[Listener]]
 # Shows that a model's file is being read, and what is done next.
@@ -90,22 +92,41 @@ def diagnose_recipe(options: RunOptions, listening: Listening) -> RunRecord:
 def diagnose_model(
     model: Path, options: RunOptions, listening: Listening, reading: Reading
 ) -> RunRecord:
-    """Run a bare ONNX file as it is and, if it is in float32, also in float16; return the record.
+    """Run a bare model file as it is and, if it is in float32, also in float16; return the record.
 
     Only the file's inputs and outputs are known, so it is compared with itself: findings show how a
     precision, the runtime or certain inputs affect it. The seconds of inference are limited, so
-    that a slow file runs on fewer cases. Raises ModelFileError for a file that is not
-    an ONNX model.
+    that a slow file runs on fewer cases. An archive of torch is exported first, and compared with
+    itself in torch. Raises ModelFileError for a file that does not load or run.
     """
-    file = (model / "model.onnx" if model.is_dir() else model).resolve()
-    with reading() as say:
-        inspected = inspect_model(model, options.home, say, toolchain=options.toolchain)
-        survey = survey_model(file, options.home, say, toolchain=options.toolchain)
     with tempfile.TemporaryDirectory(prefix="convkit-diagnose-") as folder:
         path = Path(folder) / "recipe.yaml"
-        text = draft_recipe(str(file), destination=path, survey=survey)
-        path.write_text(_with_targets(text, inspected), encoding="utf-8")
+        with reading() as say:
+            drafted = _draft_archive if model.suffix in ARCHIVES else _draft_onnx
+            text, has_float32 = drafted(model, path, options, say)
+        path.write_text(_with_targets(text, has_float32=has_float32), encoding="utf-8")
         return diagnose_recipe(dataclasses.replace(options, recipe=path), listening)
+
+
+def _draft_onnx(
+    model: Path, destination: Path, options: RunOptions, say: Callable[[str], None]
+) -> tuple[str, bool]:
+    """Return the recipe drafted for an ONNX file, and whether the file has float32 weights."""
+    file = (model / "model.onnx" if model.is_dir() else model).resolve()
+    inspected = inspect_model(model, options.home, say, toolchain=options.toolchain)
+    survey = survey_model(file, options.home, say, toolchain=options.toolchain)
+    text = draft_recipe(str(file), destination=destination, survey=survey)
+    return text, bool(inspected.elements.get("float32"))
+
+
+def _draft_archive(
+    model: Path, destination: Path, options: RunOptions, say: Callable[[str], None]
+) -> tuple[str, bool]:
+    """Return the recipe drafted for an archive of torch, and whether it returns float32."""
+    drafting = Drafting(str(model.absolute()), destination)
+    text = draft(drafting, options.home, say, toolchain=options.toolchain)
+    outputs = parse_recipe(text, destination).recipe.outputs
+    return text, any(output.dtype == "float32" for output in outputs)
 
 
 def exit_code_of_file(record: RunRecord) -> int:
@@ -134,14 +155,14 @@ def _status(record: RunRecord, name: str) -> TargetStatus | None:
     return next((target.status for target in record.targets if target.name == name), None)
 
 
-def _with_targets(text: str, inspected: InspectResult) -> str:
+def _with_targets(text: str, *, has_float32: bool) -> str:
     """Return a drafted recipe with the targets for diagnosing a bare file."""
     content = read_document(text, "recipe.yaml").content
     targets: dict[str, Json] = {_AS_IT_IS: {"runtime": "onnxruntime"}}
     assert isinstance(content, dict)
     verify = content["verify"]
     assert isinstance(verify, dict)
-    if inspected.elements.get("float32"):
+    if has_float32:
         targets[_PREVIEW] = {
             "runtime": "onnxruntime",
             "precision": "float16",
@@ -172,7 +193,9 @@ def is_recipe(path: Path) -> bool:
 
 
 def is_model(path: Path) -> bool:
-    """Return whether an argument names an ONNX file, or a folder (not a run's) with one."""
-    return path.suffix == ".onnx" or (
+    """Return whether an argument names an ONNX file, an archive of torch, or a folder (not a run's)
+    with an ONNX file.
+    """
+    return path.suffix in (".onnx", *ARCHIVES) or (
         (path / "model.onnx").is_file() and not (path / "result.json").is_file()
     )

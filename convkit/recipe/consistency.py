@@ -224,7 +224,8 @@ def _texts_have_a_tokenizer(recipe: Mapping[str, object]) -> Iterator[Fault]:
             return
     inputs = [tensor.get("sample") for _, tensor in _tensors(recipe, ("inputs",))]
     if inputs and not any(
-        isinstance(sample, str) and sample not in ("padding_mask", "positions") for sample in inputs
+        isinstance(sample, str) and sample not in ("padding_mask", "positions", "encoded_image")
+        for sample in inputs
     ):
         yield Fault(
             ("verify", "texts"), "no input has sample: token_ids, so texts cannot be fed; remove it"
@@ -292,6 +293,8 @@ def sample_fault(dtype: str, kind: str, numbers: Sequence[float]) -> str | None:
     if (dtype == "string") != (kind == "strings") and kind != "file":
         write = "{strings: [texts]}" if dtype == "string" else "numbers"
         return f"found {kind}, but the input is {dtype}; write {write}"
+    if kind == "encoded_image" and dtype != "uint8":
+        return f"{kind} samples bytes, but the input is {dtype}; its dtype would be uint8"
     whole = _whole_range(dtype)
     if whole is None:
         unfit = kind in ("token_ids", "positions", "lengths")

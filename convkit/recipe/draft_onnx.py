@@ -140,7 +140,7 @@ def _sample(sample: Sample | None, dtype: str) -> DraftSample | None:
             ("float", "bfloat")
         ):
             return None  # what a float input gets anyway
-        case "padding_mask" | "positions" | "token_ids":
+        case "padding_mask" | "positions" | "token_ids" | "encoded_image":
             return sample.kind
         case "constant":
             return Drawn("constant", _plain(sample.numbers[0]))

@@ -69,10 +69,10 @@ def origin_of(
         return _onnx_origin(path, folder, survey)
     if path.suffix in ARCHIVES:
         return _archive_origin(path, folder)
-    if path.suffix == ".ort":
-        raise UsageError(stripped_format(path))
-    if built := _as_target(path):
-        raise UsageError(built)
+    if fault := built_file_fault(path):
+        raise UsageError(fault)
+    if path.is_file():
+        raise UsageError(_unreadable_file(path))
     if path.is_dir():
         return _folder_origin(path, folder, architecture)
     if match := _PACKAGE.fullmatch(model):
@@ -92,18 +92,15 @@ def origin_of(
     raise UsageError(_unknown(model))
 
 
-def stripped_format(path: Path) -> str:
-    """Return what to write in place of a file in onnxruntime's own format."""
-    return (
-        f"{path}: this is onnxruntime's own format (.ort), which only onnxruntime can read. Pass"
-        " the .onnx file that it was made from"
-    )
-
-
-def _as_target(path: Path) -> str | None:
+def built_file_fault(path: Path) -> str | None:
     """Return how to verify a file that some converter built, in the format of a runtime that takes
     such files; None for any other path. Its name is enough: it may be a folder.
     """
+    if path.suffix == ".ort":
+        return (
+            f"{path}: this is onnxruntime's own format (.ort), which only onnxruntime can read. Pass"
+            " the .onnx file that it was made from"
+        )
     for name, model in target_models().items():
         if model.builds_from != "file":
             continue
@@ -111,12 +108,25 @@ def _as_target(path: Path) -> str | None:
             model.model_validate({"runtime": name, "file": f"model{path.suffix}"})
         except ValidationError:
             continue
+        if not path.exists():
+            return f"{path}: no such file"
         return (
             f"{path}: a converter built this file, and a recipe begins with the model that it was"
             " built from. Draft that one's recipe (convkit init ORIGINAL -o recipe.yaml), and add"
             f" this file under targets:\n  theirs: {{runtime: {name}, file: {path.as_posix()}}}"
         )
     return None
+
+
+def _unreadable_file(path: Path) -> str:
+    """Return what to write in place of a file in a format that no recipe begins with."""
+    if path.suffix == ".py":
+        return _unknown(str(path))
+    return (
+        f"{path}: convkit reads .onnx and {', '.join(ARCHIVES)} files. For weights, pass the folder"
+        " that also has their config.json, or FILE.py:CALLABLE, a function that builds the model"
+        " and loads them"
+    )
 
 
 def _callables(file: Path) -> list[str]:

@@ -139,7 +139,7 @@ class File(RecipeModel):
     )
 
 
-SampleName = Literal["token_ids", "padding_mask", "positions"]
+SampleName = Literal["token_ids", "padding_mask", "positions", "encoded_image"]
 _SAMPLE_MODELS: tuple[type[RecipeModel], ...] = (
     Integers,
     Normal,
@@ -181,9 +181,9 @@ Sample = Annotated[
         _sample_kind,
         custom_error_type="alternatives",
         custom_error_message=(
-            "write token_ids, padding_mask, positions, {integers: [low, high]}, {normal: [mean,"
-            " deviation]}, {uniform: [low, high]}, {image: [low, high]}, {audio: [low, high]},"
-            " {one_of: [values]}, {constant: value}, {strings:"
+            "write token_ids, padding_mask, positions, encoded_image, {integers: [low, high]},"
+            " {normal: [mean, deviation]}, {uniform: [low, high]}, {image: [low, high]},"
+            " {audio: [low, high]}, {one_of: [values]}, {constant: value}, {strings:"
             " [texts]}, {lengths: axis} or {file: path.npy}"
         ),
     ),

@@ -101,7 +101,14 @@ SOURCE_KINDS = ("hub", "path", "package", "config", "factory", "onnx", "torchscr
 # The sources that are a single file.
 FILE_KINDS = ("onnx", "torchscript", "exported")
 # The source that an archive's ending stands for.
-ARCHIVES = {".pt2": "exported", ".pt": "torchscript", ".ts": "torchscript", ".jit": "torchscript"}
+ARCHIVES = {
+    ".pt2": "exported",
+    ".pt": "torchscript",
+    ".pth": "torchscript",
+    ".ts": "torchscript",
+    ".jit": "torchscript",
+    ".torchscript": "torchscript",
+}
 
 # Keys for transformers' loader; they do not apply to sources that it does not load.
 _TRANSFORMERS_KEYS = ("task", "attn_implementation", "allow_remote_code")

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import onnx.parser
 import pytest
+import torch
 from test_low_precision import BERT, GUARDED, OVERFLOWING, found, run, write_recipe
 from typer.testing import CliRunner
 
 from convkit.cli.main import app
+from convkit.errors import ModelFileError, UsageError
 from convkit.execute.diagnosis import (
     diagnose_model,
     diagnose_record,
@@ -75,6 +77,45 @@ def test_a_mask_is_followed_from_the_constant_over_the_softmax(home: Path, tmp_p
 def test_what_is_healthy_has_no_cause(home: Path, tmp_path: Path) -> None:
     (diagnosis,) = diagnose_record(run(write_recipe(tmp_path, OVERFLOWING, "float32"), home).record)
     assert (diagnosis.status, diagnosis.cause) == ("verified", None)
+
+
+@pytest.mark.network
+def test_an_archive_of_torch_is_exported_and_compared_with_itself(
+    home: Path, tmp_path: Path
+) -> None:
+    class Squares(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x * 400.0) * (x * 400.0) / 1e4
+
+    program = torch.export.export(Squares(), (torch.randn(2, 4),))
+    torch.export.save(program, tmp_path / "net.pt2")
+    arguments = ("--toolchain", "host", "--json", "--home", str(home))
+    told = CliRunner().invoke(app, ["diagnose", str(tmp_path / "net.pt2"), *arguments])
+    assert told.exit_code == 0, told.output
+    found = {row["target"]: row for row in json.loads(told.stdout)}
+    assert found["as-it-is"]["status"] == "verified"
+    # The squares pass 65504 before they are divided.
+    assert found["float16"]["cause"]["code"] == "N202"
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("net.pt", "cannot be loaded: it is damaged"),
+        ("missing.pt2", "no such file"),
+        ("net.tflite", "theirs: {runtime: given"),
+        ("net.bin", "is neither a recipe"),
+    ],
+)
+def test_what_cannot_be_diagnosed_is_refused_with_what_to_do(
+    name: str, says: str, home: Path, tmp_path: Path
+) -> None:
+    for made in ("net.pt", "net.tflite", "net.bin"):
+        (tmp_path / made).write_bytes(b"not a model")
+    arguments = ("--toolchain", "host", "--home", str(home))
+    told = CliRunner().invoke(app, ["diagnose", str(tmp_path / name), *arguments])
+    assert isinstance(told.exception, UsageError | ModelFileError)
+    assert says in str(told.exception)
 
 
 @pytest.mark.network

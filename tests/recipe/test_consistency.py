@@ -47,6 +47,7 @@ def test_values_of_any_form_are_passed_over(recipe):
     ("dtype", "kind", "numbers", "says"),
     [
         ("float32", "token_ids", (), "integers, but the input is float32"),
+        ("int8", "encoded_image", (), "its dtype would be uint8"),
         ("bfloat16", "positions", (), "integers, but the input is bfloat16"),
         ("int64", "uniform", (0, 1), "samples fractions"),
         ("bool", "normal", (0, 1), "write {integers: [0, 2]}"),

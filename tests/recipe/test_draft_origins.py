@@ -34,12 +34,16 @@ def build(): ...
         ("theirs.tflite", "theirs: {runtime: given, file: theirs.tflite}"),
         ("theirs.xml", "theirs: {runtime: given, file: theirs.xml}"),
         ("theirs.mlpackage", "convkit init ORIGINAL -o recipe.yaml"),
+        ("missing.tflite", "missing.tflite: no such file"),
+        ("weights.ckpt", "FILE.py:CALLABLE, a function that builds the model and loads them"),
     ],
 )
 def test_what_is_no_model_is_refused_before_anything_runs(model, says, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net.py").write_text("def build(): ...", encoding="utf-8")
     (tmp_path / "broken.py").write_text("def (", encoding="utf-8")
+    for name in ("theirs.tflite", "theirs.xml", "theirs.mlpackage", "weights.ckpt"):
+        (tmp_path / name).touch()
     with pytest.raises(UsageError) as caught:
         needs_survey(model, destination=tmp_path / "r.yaml")
     assert says in str(caught.value)

@@ -9,8 +9,8 @@ from convkit.worker.context import StageFailedError
 ArchiveKind = Literal["torchscript", "exported", "saved", "unknown"]
 
 _WHAT: dict[ArchiveKind, str] = {
-    "torchscript": "it is a TorchScript archive: write model.torchscript",
-    "exported": "it is an archive of torch.export: write model.exported",
+    "torchscript": "it is a TorchScript archive: write model.torchscript, or name it .pt",
+    "exported": "it is an archive of torch.export: write model.exported, or name it .pt2",
     "saved": (
         "it is what torch.save writes (weights, or a pickled module): write model.factory, with a"
         " function that builds the module and loads the weights"

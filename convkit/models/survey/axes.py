@@ -5,7 +5,7 @@ import keyword
 import re
 from collections.abc import Mapping, Sequence
 
-from convkit.models.survey.inputs import channel_axis, is_audio, is_length
+from convkit.models.survey.inputs import channel_axis, is_audio, is_encoded_image, is_length
 from convkit.models.survey.usage import Usage
 from convkit.tensors import Dimension, DimensionError, TensorSpec, dimension_axes
 
@@ -25,6 +25,7 @@ CANDIDATES: dict[str, tuple[int, ...]] = {
     "channels": (3, 1, 4, 2),
     "sequence": (16, 8, 32, 64, 128, 4, 2, 1, 512, 2048),
     "samples": (16000, 512, 1024, 8000, 1600, 1536, 32000, 4000, 256, 48000, 576, 1280, 160, 96000),
+    "bytes": (16384, 4096, 1024),
     "": (16, 1, 64, 8, 100, 128, 32, 3, 2, 80, 4, 256, 200, 512, 1000, 400, 40, 160, 76),
 }
 
@@ -116,6 +117,8 @@ class _Namer:
 
 def _role(spec: TensorSpec, usage: Usage, axis: int) -> str:
     rank = len(spec.shape)
+    if is_encoded_image(spec, usage) and axis == rank - 1:
+        return "bytes"
     if rank == 3 and axis == 1 and _STATE.match(spec.name):
         return "batch"
     if (axis == 0 and (rank > 1 or is_length(spec))) and not _STATE.match(spec.name):

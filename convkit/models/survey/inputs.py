@@ -15,6 +15,7 @@ _LENGTH_NAME = re.compile(r"(^|[_.-])(len|lens|length|lengths)$", re.IGNORECASE)
 _AUDIO_WINDOW = 64
 _SPECTRUM = frozenset({"STFT", "DFT"})
 _PICTURE_READERS = frozenset({"Conv", "Resize", "ConvInteger", "QLinearConv", "MaxPool"})
+_IMAGE_DECODERS = frozenset({"ImageDecoder", "DecodeImage"})
 # A factor below this turns bytes into fractions (1 / 255), an offset above this is a mean of bytes.
 _BYTE_FACTOR, _BYTE_OFFSET = 0.03, 40.0
 # The rates at which sound is recorded: an input that is compared with some of them chooses one.
@@ -56,9 +57,16 @@ def guess_sample(spec: TensorSpec, usage: Usage) -> Guess:
         return _guess_strings(spec, usage)
     if spec.dtype.startswith(("float", "bfloat")):
         return _guess_float(spec, usage)
+    if is_encoded_image(spec, usage):
+        return Guess(Sample("encoded_image"))
     if spec.dtype == "uint8" and channel_axis(spec.shape) is not None:
         return Guess(Sample("image", (0, 255)), (Sample("integers", (0, 256)),))
     return _guess_integer(spec, usage)
+
+
+def is_encoded_image(spec: TensorSpec, usage: Usage) -> bool:
+    """Return True for the bytes of an image file, which the graph decodes."""
+    return spec.dtype == "uint8" and bool(usage.readers & _IMAGE_DECODERS)
 
 
 def _guess_strings(spec: TensorSpec, usage: Usage) -> Guess:

@@ -11,7 +11,7 @@ _STEPS = (
     *(160, 192, 256, 320, 480, 512, 640, 800, 1024, 1280, 1600, 2048, 4000, 8000, 16000),
 )
 # A picture of one pixel and a sound of one sample run, and mean nothing.
-_LEAST = {"height": 32, "width": 32, "samples": 400}
+_LEAST = {"height": 32, "width": 32, "samples": 400, "bytes": 1024}
 # How many times the usual size is tried as the largest.
 _MOST = {"batch": 4, "height": 2, "width": 2, "samples": 3, "sequence": 4, "": 3}
 

@@ -44,9 +44,10 @@ class Sample:
     token_ids: whole numbers below the vocabulary's size · padding_mask: ones with the padding's
     zeros · positions: 0, 1, 2, ... along the last axis · integers: low (included) to high
     (excluded) · one_of: one of these values, the same everywhere · normal: mean, standard
-    deviation · uniform: low, high · image, audio: what looks like one, from low to high · constant:
-    one value · strings: any of these texts · lengths: how many elements of the dimension `along`
-    each row uses · file: an .npy file.
+    deviation · uniform: low, high · image, audio: what looks like one, from low to high ·
+    encoded_image: the bytes of a PNG file along the last axis · constant: one
+    value · strings: any of these texts · lengths: how many elements of the dimension `along` each
+    row uses · file: an .npy file.
     """
 
     kind: Literal[
@@ -58,6 +59,7 @@ class Sample:
         "uniform",
         "image",
         "audio",
+        "encoded_image",
         "one_of",
         "constant",
         "strings",

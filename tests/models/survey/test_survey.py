@@ -45,6 +45,26 @@ def test_ids_stay_below_the_rows_of_the_table_they_index(tmp_path):
     assert shapes(result) == {"tokens": ("batch", "sequence"), "y": ("batch", "sequence", 4)}
 
 
+@pytest.mark.parametrize(
+    ("domain", "operator", "kind"),
+    [
+        ("", "ImageDecoder", "encoded_image"),
+        ("com.microsoft.extensions", "DecodeImage", "encoded_image"),
+        ("", "Identity", "integers"),
+    ],
+)
+def test_bytes_that_the_graph_decodes_are_those_of_an_image(domain, operator, kind, tmp_path):
+    name = f"{domain}.{operator}" if domain else operator
+    text = f"""<ir_version: 9, opset_import: ["" : 20, "com.microsoft.extensions" : 1]>
+    g (uint8[n] file) => (uint8[h,w,3] y) {{
+        same = Identity(file)
+        y = {name}(same)
+    }}"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    result = surveyed(tmp_path / "model.onnx", 0)
+    assert result.samples["file"].kind == kind
+
+
 def test_sizes_that_follow_values_become_axes_from_data(tmp_path):
     text = """g (float[n] x) => (int64[1,a] places, float[b] kept, float[n] y) {
         most = Constant<value_float=0.4>()
