@@ -98,8 +98,8 @@ def built_file_fault(path: Path) -> str | None:
     """
     if path.suffix == ".ort":
         return (
-            f"{path}: this is onnxruntime's own format (.ort), which only onnxruntime can read. Pass"
-            " the .onnx file that it was made from"
+            f"{path}: this is onnxruntime's own format (.ort), which only onnxruntime can read."
+            " Pass the .onnx file that it was made from"
         )
     for name, model in target_models().items():
         if model.builds_from != "file":
