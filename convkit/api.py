@@ -241,8 +241,9 @@ def run(
     CONVKIT_HOME, else ./runs). With `track`, the run is logged to MLflow. `listener` receives
     progress, from several threads. `scheduler` and `store` are those of a fleet (docs/fleet.md).
 
-    A target that fails is no exception: see `Run.verified` and `Run.targets`. Raises RecipeError
-    and other ConvkitErrors if the run cannot start, KeyboardInterrupt after stopping the workers.
+    A target that fails is not an exception: see `Run.verified` and `Run.targets`. Raises
+    RecipeError and other ConvkitErrors if the run cannot start, KeyboardInterrupt after
+    stopping the workers.
     """
     if isinstance(only, str):
         raise UsageError(f"only={only!r}: pass a sequence of names, such as only=({only!r},)")

@@ -2,7 +2,7 @@
 provenance.
 
 The model itself cannot hold them: it has the same bytes in every run that builds it. So they are in
-a file of their own, which travels with the model's folder and can be checked without the run. Only
+their own file, which travels with the model's folder and can be checked without the run. Only
 the standard library: people read it where their models run.
 """
 

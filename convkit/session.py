@@ -222,7 +222,7 @@ class Session:
         if spec is None or spec.preprocess is None or spec.preprocess.image is None:
             known = [each.name for each in self.inputs if each.preprocess and each.preprocess.image]
             listed = ", ".join(known) or "none; declare preprocess.image in the recipe"
-            raise FeedError(f"{name!r} is no image input (image inputs: {listed})")
+            raise FeedError(f"{name!r} is not an image input (image inputs: {listed})")
         try:
             return prepared_batch(spec.preprocess, images)
         except StageFailedError as error:

@@ -40,7 +40,7 @@ def steps(heading: str) -> set[str]:
 
 
 class Command:
-    """`convkit` of a copy of the package, with a home of its own."""
+    """`convkit` of a copy of the package, with its own home."""
 
     def __init__(self, copy: Path, home: Path) -> None:
         self.home = home

@@ -16,7 +16,7 @@ def test_a_users_script_is_checked_against_convkits_types(tmp_path: Path) -> Non
         "for name, target in run.targets.items():\n"
         "    print(name, target.no_such_attribute)\n"
     )
-    # In a folder of its own, mypy reads the installed package as a user's would.
+    # In its own folder, mypy reads the installed package as a user's would.
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), str(script)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     (error,) = [line for line in done.stdout.splitlines() if ": error: " in line]

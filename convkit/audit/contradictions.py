@@ -192,7 +192,7 @@ def _recipe(folder: Path, record: RunRecord) -> Iterator[Contradiction]:
 
 
 def plain_text(path: Path) -> str | None:
-    """Return a file's text; None if it is no readable plain file, which the integrity check
+    """Return a file's text; None if it is not a readable plain file, which the integrity check
     reports. A pipe would be waited for.
     """
     try:

@@ -1,1 +1,1 @@
-"""A benchmark's side in a worker: times one model, on demand, in a process of its own."""
+"""A benchmark's side in a worker: times one model, on demand, in its own process."""

@@ -118,7 +118,7 @@ std::string difference(const char* side, const Declared& declared, const Found& 
 }  // namespace detail
 
 // Says in words where a session's names differ from the contract's; an empty text where they do not. A TensorRT engine
-// lists its tensors in an order of its own: pass `ordered = false` there, and bind by name.
+// lists its tensors in its own order: pass `ordered = false` there, and bind by name.
 template <typename Inputs, typename Outputs>
 std::string mismatch(const Inputs& session_inputs, const Outputs& session_outputs, bool ordered = true) {
   return detail::difference("inputs", inputs::names, session_inputs, ordered) +

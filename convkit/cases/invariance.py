@@ -60,7 +60,9 @@ def find_layout(
     elif not lengthened_axes(contract, layout):
         last = contract_input(contract, masks[0]).shape[-1]
         omitted.append(
-            OmittedCase(PADDED, f"the positions of {masks[0]!r} ({last}) are no axis that can grow")
+            OmittedCase(
+                PADDED, f"the positions of {masks[0]!r} ({last}) are not an axis that can grow"
+            )
         )
     return layout, omitted
 

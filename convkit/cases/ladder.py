@@ -126,7 +126,7 @@ def _masked(made_from: CaseInputs, name: str, typical: dict[str, int]) -> list[C
         return [made_from.case("padding on the right", typical, Draw(name, "right"))]
     if rows < 2:
         return "the batch never has two rows"
-    return [made_from.case("each row of another length", typical, Draw(name, "ragged"))]
+    return [made_from.case("each row of a different length", typical, Draw(name, "ragged"))]
 
 
 def _with_rows(made_from: CaseInputs, sizes: dict[str, int]) -> dict[str, int]:

@@ -281,7 +281,7 @@ def _from_file(
     try:
         values = np.load(Path(sample.path), mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
-        problem = f"{sample.path} is no readable .npy file ({error})"
+        problem = f"{sample.path} is not a readable .npy file ({error})"
         fix = "Save one array with numpy.save, without Python objects."
         raise UnfitDataError(_file_key(spec), problem, fix, tensor=spec.name) from error
     if (
@@ -343,7 +343,7 @@ def _lengths(rows: int, positions: int, padding: Padding) -> np.ndarray:
         case "masked-row":
             return np.where(row == 0, 0, positions)
         case "patterns":
-            raise AssertionError("patterns are no lengths")
+            raise AssertionError("patterns are not lengths")
 
 
 def _fill_padding(

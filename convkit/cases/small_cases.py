@@ -56,7 +56,7 @@ def small_batches(made_from: CaseInputs, before: Sequence[Case]) -> list[Case] |
         if size not in seen:
             sizes = probe_sizes(made_from.contract) | {rows.name: size}
             draw = Draw(f"batch:{size}", "ragged")
-            cases.append(made_from.extra_case(f"{size} rows of another length", sizes, draw))
+            cases.append(made_from.extra_case(f"{size} rows of different lengths", sizes, draw))
     return cases or f"other cases cover every {rows.name!r} up to {_SMALL_BATCH}"
 
 

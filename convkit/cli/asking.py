@@ -50,4 +50,4 @@ def _commit(model: str) -> str:
         commit: str = typer.prompt("Commit (40 hexadecimal digits)").strip().lower()
         if _COMMIT.fullmatch(commit):
             return commit
-        typer.echo(f"{commit!r} is no full commit: branches, tags and short commits can move.")
+        typer.echo(f"{commit!r} is not a full commit: branches, tags and short commits can move.")

@@ -178,6 +178,6 @@ def _seconds(age: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", age.strip())
     if match is None:
         raise UsageError(
-            f"--older-than: {age!r} is no age; write a number and one of s, m, h, d, w: 30d"
+            f"--older-than: {age!r} is not an age; write a number and one of s, m, h, d, w: 30d"
         )
     return float(match[1]) * _UNITS[match[2]]

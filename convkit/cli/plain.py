@@ -50,7 +50,7 @@ class PrintableStream:
 def live_console() -> "Console":
     """Return a console for displays that are redrawn in place, on standard error.
 
-    It writes to the terminal itself: rich puts a stream of its own before `sys.stderr` while such a
+    It writes to the terminal itself: rich puts its own stream before `sys.stderr` while such a
     display is shown, and looks behind one stream only. Behind that, `PrintableStream` would make
     rich's own sequences visible. What is drawn must therefore be `Encodable`.
     """

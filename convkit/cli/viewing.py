@@ -85,7 +85,7 @@ def _target(
     if report is None or (owner.parts and name in owner.targets):
         shares = [each.name for each in record.targets if "/" in each.name] if report else []
         known = shares or [each.name for each in record.targets]
-        why = "has several graphs" if report is not None else "is no target of this run"
+        why = "has several graphs" if report is not None else "is not a target of this run"
         raise UsageError(f"{name}: {why}; choose one of {', '.join(known)}")
     return report, dataclasses.replace(loaded, recipe=owner)
 

@@ -22,7 +22,7 @@ def waiting(doing: str, *, quiet: bool = False) -> Iterator[Callable[[str], None
     terminal, as one line elsewhere. `quiet`: never.
 
     Yields a function that says what is done next: on a terminal in place of the text, elsewhere as
-    a line of its own.
+    its own line.
     """
     if quiet:
         yield lambda _: None

@@ -148,7 +148,7 @@ def _mapped(model: Path, location: str) -> np.ndarray:
     file = model.parent / location
     if not location or Path(location).is_absolute() or ".." in Path(location).parts:
         raise StageFailedError(
-            f"{model.name}: weights are said to lie in {location!r}, outside the model's folder"
+            f"{model.name}: its weights file {location!r} is outside the model's folder"
         )
     if file.exists() and not file.resolve().is_relative_to(model.parent.resolve()):
         raise StageFailedError(

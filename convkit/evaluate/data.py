@@ -100,7 +100,7 @@ def _jsonl(path: Path) -> Columns:
             continue
         row = json.loads(line)
         if not isinstance(row, dict):
-            raise ValueError(f"line {number} is no object")  # noqa: TRY004 - reported with the file
+            raise ValueError(f"line {number} is not an object")  # noqa: TRY004 - reported with the file
         if rows and row.keys() != rows[0].keys():
             raise ValueError(f"line {number} has other keys than the first")
         rows.append(row)

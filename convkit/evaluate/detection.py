@@ -70,7 +70,7 @@ class Detector:
 
     def scores(self, decided: Sequence[Any], labels: Sequence[Any]) -> Callable[..., float]:
         """Return the mean average precision of any rows; matches boxes once. Raises UnfitDataError
-        for labels that are no objects.
+        for labels that are not objects.
         """
         from pycocotools.cocoeval import COCOeval
 
@@ -147,7 +147,7 @@ def _number(label: Any, names: Sequence[str]) -> int:  # noqa: ANN401 - as above
     if not isinstance(label, str):
         return int(label)
     if label not in names:
-        raise ValueError(f"{label!r} is no label of postprocess")
+        raise ValueError(f"{label!r} is not a label of postprocess")
     return names.index(label)
 
 

@@ -260,7 +260,7 @@ class _Bench:
 
 
 def _output(scratch: Path, name: str) -> Path:
-    """Return an empty folder for a worker's files, in a folder of its own."""
+    """Return an empty folder for a worker's files, in its own folder."""
     output = scratch / name / "output"
     output.mkdir(parents=True)
     return output

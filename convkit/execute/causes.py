@@ -3,7 +3,7 @@
 Runs once per graph and case after the plan, only where a float32 target failed, in an environment
 that has both the original's libraries and onnxruntime. A runtime that converts the model itself
 searches its own program, in the environment of its builds; for a lower precision as well, because a
-conversion that is wrong in float32 is no problem of the precision.
+conversion that is wrong in float32 is not a problem of the precision.
 """
 
 import dataclasses
@@ -120,7 +120,7 @@ class Causes:
 
     def _searches(self, target: str) -> "Iterator[_Search]":
         """Yield what is searched for a target, until a cause is found: its graph, which other
-        targets share, then what its runtime makes of it if that has a search of its own.
+        targets share, then what its runtime makes of it if that has its own search.
         """
         graph = export_id(self.loaded.recipe, target)
         # An ONNX file as the original records no operations.

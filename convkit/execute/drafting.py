@@ -39,8 +39,8 @@ def draft(
     *,
     toolchain: ToolchainKind = "isolated",
 ) -> str:
-    """Return a recipe's text. Raises UsageError for what is no model, ModelFileError for one that
-    does not load or run.
+    """Return a recipe's text. Raises UsageError for what is not a model, ModelFileError for one
+    that does not load or run.
     """
     survey = None
     wanted = drafting.example is not None or needs_survey(

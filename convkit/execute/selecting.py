@@ -29,7 +29,9 @@ def find_run(name: str, home: Home) -> Path:
         return runs[-1]
     if given.exists():
         kind = "folder has no result.json, so it" if given.is_dir() else "file"
-        raise UsageError(f"{name}: this {kind} is no run. Name a run's folder, or see convkit runs")
+        raise UsageError(
+            f"{name}: this {kind} is not a run. Name a run's folder, or see convkit runs"
+        )
     raise UsageError(_unknown(name, runs, home))
 
 

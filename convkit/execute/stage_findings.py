@@ -11,7 +11,7 @@ from convkit.recipe.models import target_key
 from convkit.record.model import StageReport
 from convkit.store.store import StageRecord
 
-_OF_TARGET = "target."  # how a worker's remedy begins a key of its own target
+_OF_TARGET = "target."  # how a worker's remedy begins its own key target
 
 
 def addressed_report(report: StageReport, recipe: Path) -> StageReport:

@@ -388,7 +388,8 @@ def _skipped(report: StageReport, stage: Stage, error: str) -> StageReport:
 def _end(settled: Settled) -> StageEnd:
     """Return how a stage ended: done, and with an error of its checks, is not done to a reader.
 
-    What explains a difference is no failed check: the verdict says whether the difference matters.
+    What explains a difference is not a failed check: the verdict says whether the
+    difference matters.
     """
     report = settled.report
     explanations = EXPLANATIONS if report.kind == "verify" else ()

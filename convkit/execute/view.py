@@ -72,8 +72,8 @@ def view_target(
 def chosen_case(target: TargetReport, given: str | None) -> str:
     """Return the case to show: the simplest that failed, or else `typical`, or else the first.
 
-    Calls of a loop depend on earlier ones and are no cases of their own here. Raises UsageError for
-    a case that the run did not compare.
+    Calls of a loop depend on earlier ones and are not cases of their own here. Raises UsageError
+    for a case that the run did not compare.
     """
     failed, names = [], dict[str, None]()
     for verification in target.verifications:

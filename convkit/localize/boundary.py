@@ -27,7 +27,7 @@ _SAME = 10 * FLOOR
 # name the wrong number of a node.
 _SAYS_MORE = ("weight", "exchanged", "checkpoint", "attribute", "operator", "constant")
 _SECONDS = 20.0
-# Nodes from an input on: what is found wrong beyond them is no change of the input.
+# Nodes from an input on: what is found wrong beyond them is not a change of the input.
 _NEAR = 8
 
 

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from convkit.models.graph.modules import module_path
 
-# Opens a file in a process of its own; returns whether that process survived.
+# Opens a file in its own process; returns whether that process survived.
 Survives = Callable[[Path], bool]
 
 

@@ -156,7 +156,7 @@ def _rescaled_rows(own: np.ndarray, other: np.ndarray, found: np.ndarray) -> Lik
         if is_near(own, factors * other) and not is_near(own, other):
             return Likeness(
                 "rescaled",
-                f"each row along axis {axis} has a factor of its own, from {factors.min():.6g} to"
+                f"each row along axis {axis} has its own factor, from {factors.min():.6g} to"
                 f" {factors.max():.6g}",
             )
     return None

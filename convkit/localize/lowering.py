@@ -46,7 +46,7 @@ class Lowered:
 def lowered(graph: Graph) -> tuple[Graph, list[QuantizedWeight]]:
     """Return a graph that computes with float weights, and what those were computed from.
 
-    Operators whose weights, scales or zero points are no constants stay as they are.
+    Operators whose weights, scales or zero points are not constants stay as they are.
     """
     nodes: dict[int, tuple[onnx.NodeProto, ...]] = {}
     constants: dict[str, np.ndarray] = {}
@@ -229,7 +229,7 @@ def _qgemm(graph: Graph, node: onnx.NodeProto) -> Lowered | None:
     def build(made: str) -> list[onnx.NodeProto]:
         return [_as_float(node, "Gemm", given, made)]
 
-    # Without a scale of its own, the result stays in float.
+    # Without its own scale, the result stays in float.
     nodes = _requantized(node, 7, build) if _given(node, 7) else tuple(build(node.output[0]))
     return Lowered(weight, (floats, *nodes), bias)
 

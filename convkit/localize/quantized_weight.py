@@ -42,7 +42,7 @@ class QuantizedWeight:
         return self.scale.size > 1
 
     def grouped(self, values: np.ndarray) -> np.ndarray:
-        """Return values of the weight's shape with their blocks on an axis of their own.
+        """Return values of the weight's shape with their blocks on their own axis.
 
         The last block is filled up by repeating its last value.
         """

@@ -199,7 +199,7 @@ class _Recorder(OperationMode):
 
 
 def _scalars(function: Any, args: Any, kwargs: Any) -> tuple[tuple[str, object], ...]:  # noqa: ANN401
-    """Return the arguments that are no tensors, by the names of the operator's schema."""
+    """Return the arguments that are not tensors, by the names of the operator's schema."""
     found = []
     for place, argument in enumerate(function._schema.arguments):  # noqa: SLF001
         value = (

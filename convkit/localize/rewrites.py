@@ -289,7 +289,7 @@ def _of_one_operation(value: str, before: str) -> bool:
 
 def _without(skipped: list[onnx.NodeProto], value: str, before: str, graph: Graph) -> Rewrite:
     """Return the rewrite to a graph without the nodes between two values. Those of one operation
-    of another format are no nodes of their own: the operation is the wrong one.
+    of another format are not nodes of their own: the operation is the wrong one.
     """
     if _of_one_operation(value, before):
         part = graph.nodes[graph.producers[before]].op_type

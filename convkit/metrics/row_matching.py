@@ -13,7 +13,7 @@ from convkit.tensors import DataAxis
 # Boxes of one object overlap by at least this share (intersection over union), the usual criterion
 # of detection benchmarks since PASCAL VOC.
 _SAME_OBJECT = 0.5
-# Rows further apart than this share of their outputs' magnitude are no pair.
+# Rows further apart than this share of their outputs' magnitude are not a pair.
 _NEAR = 0.1
 # Whole numbers, such as classes, only decide between rows that are equally near: a label that
 # differs is an error of that label, not another row. So do the other outputs between boxes.
@@ -23,7 +23,7 @@ _BLOCK = 256
 
 # By output: one line of values for each row.
 Rows = Mapping[str, np.ndarray]
-# The costs of pairing rows, given by index, of either set; infinite where they are no pair.
+# The costs of pairing rows, given by index, of either set; infinite where they are not a pair.
 _Costs = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 

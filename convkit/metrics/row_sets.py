@@ -92,7 +92,7 @@ def _sets(contract: Contract, reference: Tensors, candidate: Tensors) -> dict[st
 
 
 def _is_grouped(axis: DataAxis, specs: Sequence[TensorSpec]) -> bool:
-    """Say whether each row of the batch has a set of its own: [batch, detections, 4]."""
+    """Say whether each row of the batch has its own set: [batch, detections, 4]."""
     leading = {spec.shape[0] for spec in specs}
     return len(leading) == 1 and all(
         isinstance(dimension, str) and dimension != axis.name for dimension in leading

@@ -129,7 +129,7 @@ def read_model(package: Package) -> Any:  # noqa: ANN401 - a Model_pb2.Model, wh
     if size > LARGEST_MODEL_FILE:
         raise StageFailedError(
             f"{package.model}: {size:,} bytes, more than a protocol buffer can hold. Weights belong"
-            " in a file of their own: convert with convert_to='mlprogram' and save as .mlpackage."
+            " in their own file: convert with convert_to='mlprogram' and save as .mlpackage."
         )
     model = Model_pb2.Model()
     try:

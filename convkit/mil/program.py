@@ -195,15 +195,15 @@ def _with_description(path: Path, program: Program, description: Any, weight_byt
     outputs = [each.name for each in description.output]
     if set(described) != names or set(outputs) != {feature.name for feature in program.outputs}:
         raise StageFailedError(
-            f"{path}: the description names {', '.join([*described, *outputs])}; the program takes"
-            f" {', '.join(sorted(names))} and gives"
+            f"{path}: the description names {', '.join([*described, *outputs])}; the program has"
+            f" the inputs {', '.join(sorted(names))} and the outputs"
             f" {', '.join(each.name for each in program.outputs)}"
         )
     for name, kind in described.items():
         if kind.WhichOneof("Type") != "multiArrayType" and not _is_colored(kind):
             raise StageFailedError(
                 f"{path}: the input {name} is {_indefinite(kind.WhichOneof('Type'))}; the evaluator"
-                " takes arrays, and images in color. Convert with TensorType inputs."
+                " accepts arrays, and images in color. Convert with TensorType inputs."
             )
     inputs = tuple(_as_described(each, described[each.name]) for each in program.inputs)
     return dataclasses.replace(program, inputs=inputs, weight_bytes=weight_bytes)

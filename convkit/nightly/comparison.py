@@ -72,7 +72,7 @@ def compare(before: Snapshot, now: Snapshot, *, same_processor: bool = True) -> 
 def unaccepted(now: Snapshot) -> tuple[Fault, ...]:
     """Return the targets that failed or broke, of a recipe without a baseline.
 
-    A target that was skipped because this machine lacks its device is no regression.
+    A target that was skipped because this machine lacks its device is not a regression.
     """
     return tuple(
         Fault("verdict", name, f"{name} {_is(target.status)}: {target.headline}", name)

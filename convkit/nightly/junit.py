@@ -17,7 +17,7 @@ def junit(run: NightlyRun) -> str:
     """Format a nightly run as JUnit XML.
 
     Each recipe is a suite, with one test per target, one for the reproduction of the baseline, and
-    one for each fault beyond a target's verdict. Damaged environments are a suite of their own.
+    one for each fault beyond a target's verdict. Damaged environments have their own suite.
     """
     root = ET.Element("testsuites", name=f"convkit nightly {run.id}")
     for result in run.recipes:

@@ -72,7 +72,7 @@ def _record(folder: Path) -> RunRecord:
         return read_record(folder)
     except ConvkitError as error:
         raise UsageError(
-            f"nothing was removed: {error}. Nobody can tell what this run needs; restore it, or"
+            f"nothing was removed: {error}. convkit cannot tell what this run needs; restore it, or"
             f" move {folder} away"
         ) from error
 

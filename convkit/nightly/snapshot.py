@@ -1,6 +1,6 @@
 """Reduces a run to what later runs must match. Pure.
 
-A baseline contains a snapshot of the accepted run; a nightly run takes a snapshot of its own run
+A baseline contains a snapshot of the accepted run; a nightly run takes its own snapshot run
 and compares the two (`convkit.nightly.comparison`).
 """
 

@@ -76,7 +76,7 @@ class TensorRange:
 
     def unmasked_headroom(self, dtype: DType = "float16") -> float:
         """Return the headroom on the side of zero without a mask; the same as `headroom` if there
-        is no mask.
+        is not a mask.
 
         The simulation shows the effect of a mask that overflows; here, it would hide everything
         else.

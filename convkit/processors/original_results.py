@@ -159,7 +159,7 @@ def _label(made: Any) -> str:  # noqa: ANN401
     if isinstance(made, str):
         return made
     if isinstance(made, bool) or int(made) != made:
-        raise ValueError(f"{made!r} is no label")
+        raise ValueError(f"{made!r} is not a label")
     return str(int(made))
 
 

@@ -34,7 +34,7 @@ def read_sound(path: Path, rate: int, key: str, tensor: str) -> np.ndarray:
         raise UnfitDataError(key, problem, fix, tensor=tensor) from error
     if found != rate:
         problem = (
-            f"{path.name} has {found} samples per second, and the original's processor takes {rate}"
+            f"{path.name} has {found} samples per second, the original's processor expects {rate}"
         )
         fix = f"Resample it: ffmpeg -i {path.name} -ar {rate} resampled.wav"
         raise UnfitDataError(key, problem, fix, tensor=tensor)

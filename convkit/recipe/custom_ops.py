@@ -17,7 +17,7 @@ class CustomOp(RecipeModel):
         None,
         description=(
             "a shared library that the runtime loads, relative to the recipe's folder; with"
-            " package: a file in that package, in which * stands for any text"
+            " package: a file in that package, in which * matches any text"
         ),
         examples=["build/libmyops.so"],
     )

@@ -52,8 +52,8 @@ def _match_faults(
         if output not in shapes:
             yield Fault(
                 path,
-                f"{output!r} is no output with the axis {axis!r}{perhaps(output, shapes)}; outputs"
-                f" with it: {', '.join(shapes) or 'none'}",
+                f"{output!r} is not an output with the axis {axis!r}{perhaps(output, shapes)};"
+                f" outputs with it: {', '.join(shapes) or 'none'}",
             )
         elif key == "boxes" and shapes[output][-1] != 4:
             yield Fault(path, f"boxes have 4 numbers in a row; {output!r} is {shapes[output]}")

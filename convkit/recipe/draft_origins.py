@@ -145,7 +145,7 @@ def _callables(file: Path) -> list[str]:
 
 
 def _unknown(model: str) -> str:
-    """Return what to write in place of what is no model."""
+    """Return what to write in place of what is not a model."""
     if model.endswith(".py"):
         names = [f"{model}:{name}" for name in _callables(Path(model))] or [f"{model}:NAME"]
         return (

@@ -303,7 +303,7 @@ class Recipe(RecipeModel):
         return self._part
 
     def part(self, name: str) -> "Recipe":
-        """Return a part as a recipe of its own: what it lacks, it has from the whole. Its targets
+        """Return a part as a recipe: what it lacks comes from the whole. Its targets
         are called `<target>/<part>`; raises KeyError for an unknown part.
         """
         self.parts[name]

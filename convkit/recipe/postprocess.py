@@ -237,5 +237,5 @@ def with_names(content: Mapping[str, Any], dirname: Path) -> dict[str, Any]:
 
 
 def _listed(file: Path) -> list[str]:
-    """Return a file's lines; an empty line at the end is no name."""
+    """Return a file's lines; an empty line at the end is not a name."""
     return file.read_text(encoding="utf-8").splitlines()

@@ -41,7 +41,7 @@ class ImagePreprocess(RecipeModel):
     )
     std: Triple | None = Field(
         None,
-        description="what is divided by in the end, for each channel",
+        description="the divisor of each channel, applied last",
         examples=[[0.229, 0.224, 0.225]],
     )
     layout: ImageLayout = Field(

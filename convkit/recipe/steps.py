@@ -23,7 +23,7 @@ class StepsModel(RecipeModel):
 
     feeds: Annotated[dict[TensorName, TensorName], Field(min_length=1)] = Field(
         description=(
-            "which output becomes which input of the next call; * stands for the same text in both"
+            "which output becomes which input of the next call; * matches the same text in both"
         ),
         examples=[{"present.*": "past.*"}, {"state_out": "state"}],
     )

@@ -14,9 +14,7 @@ def _check_day(text: str) -> str:
     try:
         dt.date.fromisoformat(text)
     except ValueError as error:
-        raise ValueError(
-            f"{text} is not a day of the calendar; write one such as 2027-01-31"
-        ) from (error)
+        raise ValueError(f"{text} is not a valid date; write one such as 2027-01-31") from (error)
     return text
 
 

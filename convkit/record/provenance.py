@@ -338,7 +338,7 @@ def _dependency(entry: Json) -> Dependency:
     notes = dict(entry["annotations"])
     kind = decode(str, notes.pop("kind"))
     if kind not in _KINDS:
-        raise CodecError(f"{kind!r} is no kind of material")
+        raise CodecError(f"{kind!r} is not a kind of material")
     digest = decode(dict[str, str], entry.get("digest", {}))
     if kind == "tool":
         decode(str, notes["version"])
@@ -371,7 +371,7 @@ def _inside(name: Json) -> str:
     """Return a file's path; rejects paths outside the run's folder."""
     path = PurePosixPath(decode(str, name))
     if path.is_absolute() or ".." in path.parts or not path.parts:
-        raise CodecError(f"{name!r} is no path inside the run's folder")
+        raise CodecError(f"{name!r} is not a path inside the run's folder")
     return str(path)
 
 

@@ -1,5 +1,5 @@
 """JSON that every reader understands alike: no key twice, of which readers take either value; no
-NaN, which is no JSON.
+NaN, which is not JSON.
 """
 
 import json
@@ -16,7 +16,7 @@ def read_strictly(text: str) -> Json:
 
 
 def _refuse_constant(name: str) -> Json:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _no_duplicates(pairs: list[tuple[str, Json]]) -> dict[str, Json]:

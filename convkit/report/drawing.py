@@ -58,7 +58,7 @@ def _attribute(value: str | float) -> str:
     if isinstance(value, str):
         return html.escape(visible(value))
     if not math.isfinite(value):
-        raise ValueError(f"{value} is no position")
+        raise ValueError(f"{value} is not a position")
     return f"{value:.1f}".removesuffix(".0")
 
 

@@ -1,7 +1,7 @@
 """Plots as SVG: figures on a logarithmic scale beside their limit, and bars. Pure; standard library
 only.
 
-Nothing is dropped: a figure that has no place on the scale gets a mark in a band of its own, which
+Nothing is dropped: a figure that has no place on the scale gets a mark in its own band, which
 says why. Colors and lines come from the report's style sheet.
 """
 

@@ -191,7 +191,7 @@ def other_feeds(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
                     yield Change(
                         "C541",
                         _with_loop(wiring.flow, loop, dataclasses.replace(loop, carried=carried)),
-                        f"{place!r} gets {now.value!r} of the pass before instead of {value!r}"
+                        f"{place!r} gets {now.value!r} of the previous pass instead of {value!r}"
                         if now is not None
                         else f"nothing carries {value!r} to {place!r} in the next pass, which gets"
                         f" {call.inputs[name]!r} in every pass",
@@ -201,7 +201,7 @@ def other_feeds(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
                     yield Change(
                         "C541",
                         _with_loop(wiring.flow, loop, dataclasses.replace(loop, carried=rest)),
-                        f"{place!r} gets {now.value!r} of the pass before instead of"
+                        f"{place!r} gets {now.value!r} of the previous pass instead of"
                         f" {call.inputs[name]!r} in every pass",
                         f"Remove {now.value}: {place} from feeds.",
                     )

@@ -185,7 +185,7 @@ class _Reference:
             restricted = [literal] if literal else restricted_axes(self._contract, self._accepts)
             raise StageFailedError(self._explain_refusal(case, feeds, error), restricted) from error
         if case.may_be_nan and any(map(count_nan, outputs.values())):
-            return OmittedCase(case.name, "the original gives NaN")
+            return OmittedCase(case.name, "the original returns NaN")
         return self._recorded(case, feeds, outputs, seconds)
 
     def _with_few_rows(self, few: FewRows) -> CaseRecord | None:

@@ -27,7 +27,7 @@ def row_counts(axis: DataAxis, contract: Contract, outputs: Feeds, case: Case) -
             f"the outputs {where} share the axis {axis.name!r}, but {listed} along it",
             place,
             evidence,
-            Remedy("Declare an axis of its own for each number of rows."),
+            Remedy("Declare a separate axis for each number of rows."),
         )
     if most > axis.max:
         return Finding(

@@ -15,7 +15,7 @@ from convkit.worker.protocol import SurveyRequest, SurveyResult
 
 
 def run(request: SurveyRequest, context: Context) -> tuple[SurveyResult, list[Finding]]:
-    """Survey a file; raises StageFailedError if it is no ONNX file, or one without a contract."""
+    """Survey a file; raises StageFailedError if it is not an ONNX file, or has no contract."""
     path = Path(request.model)
     context.progress("reading the graph")
     model = load_graph(path)

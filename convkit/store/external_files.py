@@ -31,7 +31,7 @@ def external_files(path: Path) -> list[Path]:
         named_inside = file.is_relative_to(folder) and ".." not in file.relative_to(folder).parts
         if not named_inside or not file.resolve().is_relative_to(folder.resolve()):
             raise ModelFileError(
-                f"{path}: weights are said to lie in {name!r}, outside the model's folder."
+                f"{path}: its weights file {name!r} is outside the model's folder."
                 " Put the weights' file beside the model, and name it without '..' or links."
             )
     return sorted(found)

@@ -224,7 +224,7 @@ def _compile(
         pin = _PIN.match(line)
         if pin is None:
             raise ToolchainError(
-                f"uv resolved {', '.join(spec.requirements)} to something that is no pin: {line}"
+                f"uv resolved {', '.join(spec.requirements)} to something that is not a pin: {line}"
             )
         pins[canonicalize_name(pin[1])] = pin[2]
     packages = {str(name): version for name, version in sorted(pins.items())}

@@ -54,7 +54,7 @@ def share_files(environment: Path, digests: Mapping[str, str], shared: Path) -> 
     """Replace an environment's files with links to the shared ones; add those that are missing.
 
     `digests` are the SHA-256 of files that no one edits, by path inside the environment. Returns
-    the paths whose content has this digest. Every other file becomes a copy of its own. Raises
+    the paths whose content has this digest. Every other file becomes its own copy. Raises
     OSError.
     """
     folder = shared / _FILES

@@ -9,7 +9,7 @@ from convkit.record.tune import Candidate, Figures
 Preference = Literal["speed", "size", "accuracy"]
 
 # Differences within these factors are no reason to keep a candidate: kernels that add up in a
-# different order change the largest error, and every format has a header of its own.
+# different order change the largest error, and every format has its own header.
 _SAME_ERROR = 2.0
 _SAME_SIZE = 1.01
 

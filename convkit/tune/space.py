@@ -91,7 +91,7 @@ class Space:
         return None
 
     def _add(self, found: dict[str, Target], target: Target) -> None:
-        """Add a target under a name of its own, unless it is there already."""
+        """Add a target under its own name, unless it is there already."""
         target = self._limited(target)
         if any(_same(target, each) for each in found.values()):
             return

@@ -109,7 +109,7 @@ def _derived(limits: Mapping[str, float], low: str) -> Finding:
         "N507",
         f"the recipe declares no tolerance; {low} allows nrmse <= {limit:g} for {outputs}",
         evidence={"nrmse": dict(limits), "type": low},
-        remedy=Remedy("Give the target a tolerance of its own once you know what your task needs."),
+        remedy=Remedy("Give the target its own tolerance once you know what your task needs."),
     )
 
 
@@ -158,7 +158,7 @@ def _too_fine(output: str, low: str, limit: float, place: str) -> Finding:
         Place(tensor=output),
         {"limit": limit, "resolution": resolution, "type": low, "from": place},
         Remedy(
-            f"Give the target a tolerance of its own, such as tolerance: {{max_abs:"
+            f"Give the target its own tolerance, such as tolerance: {{max_abs:"
             f" {10 * resolution:.1g}, cosine: {METRICS['cosine'].default}}} for values of about 1."
         ),
     )

@@ -16,7 +16,7 @@ def results_findings(
     recipe: Recipe, target: Target, measured: VerifyResult, override: Tolerance | None
 ) -> list[Finding]:
     """Return C577 for each output whose results are not the original's: in more rows than
-    `agreement` allows, or, without it, in a row that is no tie.
+    `agreement` allows, or, without it, in a row that is not a tie.
 
     A score may be off by its tolerance, so two may change places within twice as much. Without an
     absolute limit, a tie is within a hundredth of the largest score. If the task metric alone

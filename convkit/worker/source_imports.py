@@ -50,7 +50,7 @@ def _import_from_sources() -> None:
 def _finder(folder: str) -> Any:  # noqa: ANN401 - what a path hook returns
     if _is_tool(folder):
         raise ImportError("not a folder of the user's")
-    # Bytecode without a source is a file of its own, which the key and the provenance name.
+    # Bytecode without a source is a separate file, which the key and the provenance name.
     details: list[tuple[type[Loader], list[str]]] = [
         (importlib.machinery.ExtensionFileLoader, importlib.machinery.EXTENSION_SUFFIXES),
         (_SourceOnlyLoader, importlib.machinery.SOURCE_SUFFIXES),

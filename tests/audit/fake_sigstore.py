@@ -1,4 +1,4 @@
-"""A Sigstore of its own for tests: no public one can be reached from them.
+"""A private Sigstore for tests: no public one can be reached from them.
 
 The certificate authority (Fulcio), the transparency log (Rekor) and the identity provider answer on
 a local port and do what sigstore-python checks: certificates with the identity and an embedded

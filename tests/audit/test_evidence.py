@@ -345,7 +345,7 @@ def test_another_run_under_its_name_is_refused(place: Path, tmp_path: Path) -> N
     with zipfile.ZipFile(file) as archive:
         members = {each: archive.read(each) for each in archive.namelist()}
     manifest = json.loads(members["evidence.json"])
-    for run, said in (("20200101-000000-0000", "no part of"), ("../up", "is no run")):
+    for run, said in (("20200101-000000-0000", "not part of"), ("../up", "is not a run")):
         with zipfile.ZipFile(file, "w") as archive:
             changed = json.dumps(manifest | {"run": run})
             archive.writestr("evidence.json", changed)

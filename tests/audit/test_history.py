@@ -167,7 +167,7 @@ def test_what_came_after_is_shown_and_a_damaged_word_of_it_as_well(home: Path) -
     write_reproduction(folder, Reproduction(OLD, STARTED + 9, "NUMERIC_OK", {}))
     entry = list_runs(Home(home), Filter())[-1]
     assert (entry.accepted, entry.reproduced, entry.remarks) == (True, "NUMERIC_OK", ())
-    assert listed(home) == [OTHER, NEW, OLD]  # such files are no runs
+    assert listed(home) == [OTHER, NEW, OLD]  # such files are not runs
     (home / "bert" / f"{OLD}.accepted.json").write_text("{")
     entry = list_runs(Home(home), Filter())[-1]
     assert (entry.accepted, len(entry.remarks)) == (False, 1)

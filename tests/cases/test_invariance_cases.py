@@ -134,7 +134,7 @@ def test_a_fixed_length_is_masked_only():
     _, base, variants, omitted = make(contract)
     assert list(variants) == [ALONE, MASKED]
     assert variants[MASKED].base == base.name
-    assert omitted == {PADDED: "the positions of 'mask' (6) are no axis that can grow"}
+    assert omitted == {PADDED: "the positions of 'mask' (6) are not an axis that can grow"}
     before, after = base.inputs(), variants[MASKED].inputs()
     assert (after["ids"][before["mask"] == 0] != before["ids"][before["mask"] == 0]).all()
 
@@ -217,7 +217,7 @@ def test_a_mask_over_a_cache_does_not_grow():
     _, _, variants, omitted = make(contract)
     assert list(variants) == [ALONE]
     assert omitted == {
-        PADDED: "the positions of 'mask' (past + sequence) are no axis that can grow",
+        PADDED: "the positions of 'mask' (past + sequence) are not an axis that can grow",
         MASKED: "no other input has values at a mask's positions",
     }
 

@@ -92,7 +92,7 @@ def test_on_a_terminal_a_hub_model_is_asked_for_its_full_commit(monkeypatch, ter
     model, output = ask_for_missing("owner/name", None)
     assert model == "owner/name@" + "abcdef0123" * 4
     assert output is None  # a named model is printed, as without a terminal
-    assert asked == ["Commit (40 hexadecimal digits)"] * 2  # `main` is no commit
+    assert asked == ["Commit (40 hexadecimal digits)"] * 2  # `main` is not a commit
 
 
 def test_a_terminal_is_one_only_if_both_ends_are(monkeypatch):

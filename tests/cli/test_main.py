@@ -23,7 +23,7 @@ RECIPES = Path(__file__).parent.parent.parent / "recipes"
 
 
 def program(*arguments: object) -> "subprocess.CompletedProcess[str]":
-    """Run the command line in a process of its own."""
+    """Run the command line in its own process."""
     command = [sys.executable, "-m", "convkit.cli.main", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 

@@ -33,7 +33,7 @@ def test_a_wrong_value(arguments: tuple[str, ...], message: str) -> None:
     [
         ("bench", "nope.yaml: no such file (recipes there: bert.yaml)"),
         ("diagnose", "notes.txt: is neither a recipe (.yaml), a model file (.onnx, "),
-        ("report", "notes.txt: this file is no run. Name a run's folder, or see convkit runs"),
+        ("report", "notes.txt: this file is not a run. Name a run's folder, or see convkit runs"),
     ],
 )
 def test_a_wrong_subject(

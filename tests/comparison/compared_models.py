@@ -79,7 +79,7 @@ def set_weight(name: str, index: tuple[int, ...], value: Callable[[np.float32], 
 
 
 def write(folder: Path, change: Change | None = None) -> Path:
-    """Write an artifact: the model, its larger weights in a file of their own, its contract."""
+    """Write an artifact: the model, its larger weights in their own file, its contract."""
     folder.mkdir(parents=True)
     made = model()
     if change is not None:

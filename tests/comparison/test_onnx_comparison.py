@@ -81,7 +81,7 @@ def test_what_means_nothing_is_canonically_identical(
     for first, second in ((plain, other), (other, plain)):
         file = entry(compared(first, second))
         assert (file.likeness, file.differences) == ("CANONICAL_IDENTICAL", ())
-    # Weights inside the graph's file, and others in a file of their own, are the same weights.
+    # Weights inside the graph's file, and others in their own file, are the same weights.
     result = compared(original, other)
     assert likenesses(result) == {
         "contract.json": "MISSING",

@@ -68,7 +68,7 @@ def test_a_resample_may_have_an_image_twice():
     [
         ([{"box": [0, 0, 1], "label": 0}], "row 1: not enough values"),
         ([{"box": [5, 0, 1, 1], "label": 0}], "row 1: a box ends before it begins"),
-        ([{"box": BOX, "label": "bird"}], "row 1: 'bird' is no label of postprocess"),
+        ([{"box": BOX, "label": "bird"}], "row 1: 'bird' is not a label of postprocess"),
         ([{"box": BOX}], "row 1: 'label'"),
         (3, "row 1: 'int' object is not iterable"),
     ],

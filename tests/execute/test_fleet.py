@@ -1,4 +1,4 @@
-"""Stages on a real Dask cluster: a scheduler and worker processes, each with a home of its own."""
+"""Stages on a real Dask cluster: a scheduler and worker processes, each with its own home."""
 
 import json
 import sys

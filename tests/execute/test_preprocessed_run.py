@@ -83,7 +83,7 @@ def test_images_that_cannot_be_prepared_are_errors_with_the_fix(sound: RunOutcom
         session.prepare("image", [np.zeros((9, 9, 3), np.float32)])
     with pytest.raises(FeedError, match="no images"):
         session.prepare("image", [])
-    with pytest.raises(FeedError, match=r"'pixels' is no image input \(image inputs: image"):
+    with pytest.raises(FeedError, match=r"'pixels' is not an image input \(image inputs: image"):
         session.prepare("pixels", [])
 
 

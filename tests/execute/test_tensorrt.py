@@ -1,5 +1,5 @@
 """TensorRT targets where there is no device: everything up to the engine is done, and what it says
-is no proof.
+is not proof.
 """
 
 from pathlib import Path

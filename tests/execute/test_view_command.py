@@ -123,7 +123,7 @@ def test_a_program_that_stands_in_for_model_explorer_gets_graph_and_layers(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nope"], "nope: is no target of this run; choose one of ort"),
+        (["nope"], "nope: is not a target of this run; choose one of ort"),
         (["ort", "--case", "nope"], "--case nope: the run compared smallest"),
         (["ort", "-o", "{run}/view"], "is in the run's own folder"),
         (["ort", "-o", "{run}/result.json"], "is in the run's own folder"),

@@ -183,7 +183,7 @@ def test_a_worker_that_ignores_sigterm_is_killed_with_a_stand_in_worker(
     limit = time_out_after(tmp_path / "job" / "deaf", monkeypatch)
     body = "signal.signal(signal.SIGTERM, signal.SIG_IGN); Path('deaf').touch(); time.sleep(600)"
     outcome = stand_in(body, timeout_seconds=limit)
-    # Killed by us: this is no sign of a lack of memory.
+    # Killed by us: this is not a sign of a lack of memory.
     assert (outcome.ending, outcome.signal) == ("timed_out", signal.SIGKILL)
 
 

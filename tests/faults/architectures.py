@@ -76,7 +76,7 @@ def bert_in_each_precision(folder: Path) -> Path:
     return text(folder, "bert", inputs=[IDS, MASK, TYPES], targets=TARGETS | quantised)
 
 
-@healthy(tempts="an attention of its own kind, masked with booleans")
+@healthy(tempts="an attention kind of its own, masked with booleans")
 def bert_sdpa(folder: Path) -> Path:
     """BERT with torch's attention, by the dynamo exporter"""
     return text(
@@ -102,7 +102,7 @@ def distilbert(folder: Path) -> Path:
     return text(folder, "distilbert", overrides=sizes)
 
 
-@healthy(tempts="positions that are counted by what is no padding")
+@healthy(tempts="positions that are counted by what is not padding")
 def roberta(folder: Path) -> Path:
     """RoBERTa"""
     return text(folder, "roberta")

@@ -20,7 +20,7 @@ RECORDED = Path(__file__).with_name("confusions.json")
 def other_causes(score: FaultScore) -> list[str]:
     """Return the causes that a fault's run reports, or leads with, besides the fault's own.
 
-    Symptoms, whose rank in the catalogue is not zero, are no causes.
+    Symptoms, whose rank in the catalogue is not zero, are not causes.
     """
     causes = {each for each in score.reported if CATALOGUE[each].rank == 0} | {*score.leading}
     return sorted(causes - {score.fault.code})
@@ -45,7 +45,7 @@ class Confusion:
     """The faults of one code: how many, in how many the code leads, and what else was said.
 
     `instead` counts the codes that lead in its place, `beside` the causes that are reported with
-    it. Symptoms, whose rank in the catalogue is not zero, are no confusion.
+    it. Symptoms, whose rank in the catalogue is not zero, are not confusion.
     """
 
     code: str

@@ -104,7 +104,7 @@ def lowest_mask_with_live_positions(folder: Path) -> Path:
     return right(folder, attending("torch.finfo(torch.float32).min"), verify=verify, **MASKED)
 
 
-@healthy(tempts="a mask that is no infinity")
+@healthy(tempts="a mask that is finite")
 def mask_of_minus_ten_thousand(folder: Path) -> Path:
     """an attention masked with -1e4, which float16 holds"""
     verify = {"tolerance": LOW_TOLERANCE, "skip": ["masked-row"]}  # where -1e4 swallows the scores

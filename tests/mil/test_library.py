@@ -20,7 +20,7 @@ print("coremltools" in sys.modules, sys.modules["transformers"] is transformers)
 
 
 def printed(code: str) -> list[str]:
-    """Run code in a Python of its own, which has imported nothing yet; return its lines."""
+    """Run code in its own Python, which has imported nothing yet; return its lines."""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr == ""
     return done.stdout.splitlines()

@@ -205,9 +205,9 @@ UNSOUND: dict[Callable[[Path], None], str] = {
     with_a_name_that_is_not_there: "coremltools cannot read the program: .*elsewhere",
     with_a_weight_of_another_shape: "coremltools cannot read the program: ",
     with_another_description: (
-        "the description names b, product; the program takes a and gives product"
+        "the description names b, product; the program has the inputs a and the outputs product"
     ),
-    with_an_image: "the input a is an image; the evaluator takes arrays, and images in color",
+    with_an_image: "the input a is an image; the evaluator accepts arrays, and images in color",
     as_a_neural_network: "holds a neural network, not an ML program",
     as_a_pipeline: "holds a pipeline, not an ML program",
 }

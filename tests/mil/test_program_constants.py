@@ -62,7 +62,7 @@ def test_a_constant_inside_a_branch_is_found() -> None:
         ([1e-12, 0, 0, -1e-30], "vanishing"),
         ([2.0**-25, 0, 0, 0], "vanishing"),
         ([np.nextafter(np.float32(2.0**-25), np.float32(1)), 0, 0, 0], None),
-        ([1e-12, 1, 0, 0], None),  # a small weight among others is no loss worth a report
+        ([1e-12, 1, 0, 0], None),  # a small weight among others is not a loss worth a report
         ([0, 0, 0, 0], None),
     ],
 )

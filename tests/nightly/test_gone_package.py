@@ -61,7 +61,7 @@ def test_newer_tools_are_tried_apart(recipes: Path, tmp_path: Path) -> None:
     assert second.green, second.recipes[0].faults
     assert [canary.kind for canary in second.canaries] == ["allowed", "newest"]
     assert second.canaries[0].status == "verified", second.canaries[0].headline
-    # In a home of their own, which is gone afterwards.
+    # In their own home, which is gone afterwards.
     assert list((options.home.root / "scratch").iterdir()) == []
     assert second.recipes[0].reproduction is not None
     assert second.recipes[0].reproduction.worst == "BIT_IDENTICAL"

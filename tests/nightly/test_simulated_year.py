@@ -186,7 +186,7 @@ def simulation(green_week: tuple[Simulation, Path], monkeypatch: pytest.MonkeyPa
 
 
 def told(run: NightlyRun) -> str:
-    """Return all faults' messages; every one must also be a failure of its own in the JUnit XML."""
+    """Return all faults' messages; every one must also be a separate failure in the JUnit XML."""
     faults = [fault for result in run.recipes for fault in result.faults]
     root = ET.fromstring(junit(run))
     failed = [*root.iter("failure"), *root.iter("error")]

@@ -224,7 +224,7 @@ DOCUMENTS = st.dictionaries(KEYS, st.one_of(VALUES, NAMED), min_size=1, max_size
 
 @st.composite
 def layouts(draw: Any, value: Any) -> str:
-    """Return a document's text in some layout; each comment is `#` and a number of its own."""
+    """Return a document's text in some layout; each comment is `#` and its own number."""
     step, offset = draw(st.sampled_from([(2, 0), (2, 2), (4, 2), (3, 0)]))
     spaced = draw(st.booleans())
     count = iter(range(1000))

@@ -8,7 +8,7 @@ def parse(svg: str) -> ET.Element:
 
 
 def marks(svg: str) -> dict[str, ET.Element]:
-    """The groups with a title of their own, by that title: points and bars."""
+    """The groups with their own title, by that title: points and bars."""
     found = {}
     for group in parse(svg).iter("g"):
         title = group.find("title")

@@ -47,7 +47,7 @@ def test_nodes_are_grouped_by_module_and_joined_by_their_tensors() -> None:
     nodes = {node["id"]: node for node in graph()["nodes"]}
     assert list(nodes) == ["input:x", "a", "b", OUTPUT, f"output:{OUTPUT}"]
     assert (nodes["a"]["label"], nodes["a"]["namespace"]) == ("MatMul", "encoder/layer/0")
-    # The weight is no node.
+    # The weight is not a node.
     assert [edge["sourceNodeId"] for edge in nodes["a"]["incomingEdges"]] == ["input:x"]
     edges = nodes[OUTPUT]["incomingEdges"]
     assert [(edge["sourceNodeId"], edge["sourceNodeOutputId"]) for edge in edges] == [

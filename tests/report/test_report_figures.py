@@ -205,7 +205,7 @@ def test_headroom_shows_every_module_and_which_overflows():
     limit = limit_height(figure.svg)
     assert height_of(found["first"]) < limit < height_of(found["second"])
     kinds = {name: mark.attrib["class"] for name, mark in found.items()}
-    # What is kept in float32 cannot overflow float16; what has no range is in a band of its own.
+    # What is kept in float32 cannot overflow float16; what has no range is in its own band.
     assert kinds == {"first": "good", "second": "bad", "third": "good hollow", "(root)": "good"}
     assert "1 no figure, 1 beyond the limit" in description(figure.svg)
     assert "Worst: second: reaches 1.31e+05 in extreme, beyond float16's limit." in description(

@@ -94,7 +94,7 @@ def test_every_element_type_of_onnxruntime_is_known():
         for parameter in schema.type_constraints
         for constraint in parameter.allowed_type_strs
     }
-    # Unsigned float8 variants, 2-bit numbers and the like are no part of the contract's vocabulary.
+    # Unsigned float8 variants, 2-bit numbers and the like are not part of a contract's words.
     assert set(ELEMENT_TYPES) <= named
 
 

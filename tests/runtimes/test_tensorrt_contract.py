@@ -295,7 +295,7 @@ OWN_MUTATIONS = (
 
 @pytest.fixture(scope="module")
 def told_of(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, int]]:
-    """Put each fault into a copy of its own, and return which releases tell of which copy: by name
+    """Put each fault into its own copy, and return which releases tell of which copy: by name
     and major.
     """
     folder = tmp_path_factory.mktemp("own")

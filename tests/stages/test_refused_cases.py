@@ -131,5 +131,5 @@ def test_unusual_masks_that_the_original_has_no_answer_for_are_left_out(tmp_path
     }[forward]
     result, _, _ = run(tmp_path, factory(tmp_path, body), skip=("masked-row",))
     reasons = {case.name: case.reason for case in result.omitted}
-    expected = "the original gives NaN" if forward == "left" else "the original refuses it"
+    expected = "the original returns NaN" if forward == "left" else "the original refuses it"
     assert expected in reasons["mask-patterns"]

@@ -226,7 +226,7 @@ SAMPLE = "scheduler.sample"
         pytest.param({SAMPLE: ["unet.latents"]}, "nothing carries 'scheduler.sample'", id="lacks"),
         pytest.param(
             {"unet.prediction": ["unet.latents"], SAMPLE: ["scheduler.latents"]},
-            "'unet.latents' gets 'unet.prediction' of the pass before instead of",
+            "'unet.latents' gets 'unet.prediction' of the previous pass instead of",
             id="other",
             marks=pytest.mark.thorough,
         ),

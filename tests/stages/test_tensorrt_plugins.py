@@ -108,7 +108,10 @@ def test_mocked_tensorrt_s_refusal_of_a_library_is_e322(
     tmp_path: Path, plugin: Path, faults: Faults
 ) -> None:
     plugin.write_text("")
-    with using(declared(plugin)), pytest.raises(StageFailedError, match="it is no plugin") as error:
+    with (
+        using(declared(plugin)),
+        pytest.raises(StageFailedError, match="not a plugin library") as error,
+    ):
         build(tmp_path)
     (finding,) = error.value.findings
     assert (finding.code, finding.evidence["entry"]) == ("E322", str(plugin))

@@ -138,7 +138,7 @@ def test_an_output_that_differs_most_at_padding_is_measured_without_it(original)
     )
     assert unpadded.metrics.elements < cases["padded"].outputs[0].elements
     assert cases["typical"].unpadded == ()
-    row = cases["masked-row"]  # a row without any live position is no padding
+    row = cases["masked-row"]  # a row without any live position is not padding
     assert row.outputs[0].max_abs == 0.5
     assert not row.unpadded or row.unpadded[0].metrics.max_abs == 0.5
 

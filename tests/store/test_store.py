@@ -173,7 +173,7 @@ def test_sweep_spares_the_living_and_clears_what_the_killed_left(
 def test_sweep_spares_processes_of_other_hosts_and_containers(
     store: Store, other: tuple[subprocess.Popen[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the other's process number mocked away, as in a container of its own."""
+    """With the other's process number mocked away, as in its own container."""
 
     def nobody(_process: int, _signal: int) -> None:
         raise ProcessLookupError

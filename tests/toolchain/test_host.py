@@ -94,7 +94,7 @@ def test_convkits_own_defaults_are_no_reason_to_refuse_but_absence_is() -> None:
 )
 def test_pythons_release_is_compared_by_its_parts(release: str, fits: bool) -> None:
     assert (check_host(spec("filelock", python=release)) == []) is fits
-    assert check_host(spec("filelock", python=HERE[:-1])) != []  # 3.1 is no beginning of 3.11
+    assert check_host(spec("filelock", python=HERE[:-1])) != []  # 3.1 is not the beginning of 3.11
 
 
 def test_a_known_bad_pair_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,7 +174,7 @@ def test_a_targets_tools_hold_for_its_stages_and_never_for_the_reference() -> No
     assert build.origin("python") == "targets.ort.tools.python"
     reference = environment_spec(given, "reference", None, None)
     assert (specifier(reference, "numpy"), specifier(reference, "torch")) == ("<3", "==2.13.*")
-    # A target without an export of its own takes the recipe's.
+    # A target without its own export takes the recipe's.
     assert environment_spec(given, "export", "ort", None) == reference
     own = environment_spec(given, "export", "own", None)
     assert (specifier(own, "torch"), own.origin("torch")) == ("==2.12.*", "targets.own.tools.torch")

@@ -315,7 +315,7 @@ def test_a_stage_does_not_run_a_module_that_was_put_in(built: Built, tmp_path: P
 
 
 def test_a_copied_environment_is_digested_where_it_is_used(built: Built, tmp_path: Path) -> None:
-    """A copy has other inodes and times: the numbers are no proof, and the bytes are read, once."""
+    """A copy has other inodes and times: the numbers prove nothing: the bytes are read, once."""
     status = built.module.stat()
     content = built.module.read_bytes()
     built.module.unlink()

@@ -228,7 +228,7 @@ def _make_foreign(path: Path) -> None:
 
 
 DAMAGES = {
-    "text": lambda path: path.write_bytes(b"this is no database" * 100),
+    "text": lambda path: path.write_bytes(b"this is not a database" * 100),
     "header": lambda path: path.write_bytes(b"SQLite format 3\x00" + b"\xff" * 4096),
     "newer": lambda path: _set_revision(path, "ffff00001111"),
     "older": lambda path: _set_revision(path, "451aebb31d03"),  # MLflow's second schema, of 2019
@@ -331,7 +331,7 @@ assert not [thread for thread in threading.enumerate() if "elemetry" in thread.n
 
 @pytest.mark.slow
 def test_mlflow_is_a_quiet_guest(tmp_path):
-    # A process of its own, without what makes MLflow hold back in tests; an agent's mark makes it
+    # In its own process, without what makes MLflow hold back in tests; an agent's mark makes it
     # talk.
     environment = {
         "HOME": str(tmp_path / "user"),

@@ -96,7 +96,7 @@ def _read_manifest(archive: zipfile.ZipFile) -> Manifest:
     if manifest.format != FORMAT:
         raise ProvenanceError(f"{name}: format {manifest.format}; this convkit reads {FORMAT}")
     if _RECIPE.fullmatch(manifest.recipe) is None or not is_run_id(manifest.run):
-        raise ProvenanceError(f"{name}: {manifest.recipe}/{manifest.run} is no run")
+        raise ProvenanceError(f"{name}: {manifest.recipe}/{manifest.run} is not a run")
     return manifest
 
 
@@ -118,7 +118,7 @@ def _members(archive: zipfile.ZipFile, manifest: Manifest) -> list[str]:
         mode = info.external_attr >> 16
         is_file = not info.is_dir() and stat.S_IFMT(mode) in (0, stat.S_IFREG)
         if not (_is_plain(name, path) and is_file):
-            raise ProvenanceError(f"{archive.filename}: {name!r} is no plain file in its folder")
+            raise ProvenanceError(f"{archive.filename}: {name!r} is not a plain file in its folder")
         if info.file_size != manifest.files[name].size:
             raise ProvenanceError(
                 f"{archive.filename}: {name} has {info.file_size} bytes, {MANIFEST} says"
@@ -129,7 +129,7 @@ def _members(archive: zipfile.ZipFile, manifest: Manifest) -> list[str]:
             raise ProvenanceError(f"{archive.filename}: {name} is compressed; evidence never is")
         inside = len(path.parts) > 1 and path.parts[0] in tops
         if not (inside or name in (f"{manifest.run}.accepted.json", *ATTACHMENTS)):
-            raise ProvenanceError(f"{archive.filename}: {name} is no part of a run's evidence")
+            raise ProvenanceError(f"{archive.filename}: {name} is not part of a run's evidence")
     if sum(info.file_size for info in infos.values()) > Path(str(archive.filename)).stat().st_size:
         raise ProvenanceError(f"{archive.filename}: its files overlap")
     return list(infos)

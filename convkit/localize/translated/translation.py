@@ -25,7 +25,7 @@ _UNFIT = (NotTranslatedError, KeyError, ValueError, TypeError, IndexError)
 @dataclasses.dataclass(frozen=True)
 class SourceStep:
     """One operation of a model: `arguments` are values by name, `of_sizes` that it reads the sizes
-    of its arguments alone, `settings` what it computes with that is no tensor.
+    of its arguments alone, `settings` what it computes with that is not a tensor.
     """
 
     kind: str

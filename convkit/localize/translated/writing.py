@@ -32,7 +32,7 @@ class Operation:
     values, the tensors that it computes with by name.
 
     `values` holds every value of the case by name, floats as float32; `settings` are arguments that
-    are no tensors, such as modes.
+    are not tensors, such as modes.
     """
 
     kind: str

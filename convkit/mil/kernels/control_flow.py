@@ -90,7 +90,7 @@ def _written(found: TensorList, writes: list[tuple[int, torch.Tensor]]) -> Tenso
     for place, value in writes:
         if place < 0 or (place >= len(elements) and not found.grows):
             raise EvaluationError(
-                f"index {place} does not lie in a list of {len(elements)} elements"
+                f"index {place} is out of range for a list of {len(elements)} elements"
             )
         if len(value.shape) != len(shape) or any(
             own is not None and own != size for own, size in zip(shape, value.shape, strict=True)

@@ -51,7 +51,7 @@ def slice_by_size(call: Call) -> torch.Tensor:
         count = x.shape[axis] - start if size == -1 else size
         if start < 0 or start + count > x.shape[axis]:
             raise EvaluationError(
-                f"{count} elements from {start} on do not lie in an axis of {x.shape[axis]}"
+                f"{count} elements from {start} on are out of range for an axis of {x.shape[axis]}"
             )
         x = x.narrow(axis, start, count)
     return x
@@ -180,7 +180,9 @@ def checked(indices: torch.Tensor, size: int) -> torch.Tensor:
     places = torch.where(places < 0, places + size, places)
     if places.numel() and not bool(((places >= 0) & (places < size)).all()):
         low, high = int(indices.min()), int(indices.max())
-        raise EvaluationError(f"indices from {low} to {high} do not lie in an axis of {size}")
+        raise EvaluationError(
+            f"indices from {low} to {high} are out of range for an axis of {size}"
+        )
     return places
 
 

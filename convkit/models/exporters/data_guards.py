@@ -53,7 +53,7 @@ def _own_line(error: BaseException, root: str | None) -> tuple[str, str]:
 
 
 def _test(line: str) -> str:
-    """Return the condition that a line decides by; empty if it is no branch."""
+    """Return the condition that a line decides by; empty if it is not a branch."""
     statement = line.removeprefix("el") if line.startswith("elif ") else line
     try:
         (node,) = ast.parse(

@@ -39,7 +39,7 @@ class Proof:
 def prove(job: Job, graph: Path, decisions: Decisions) -> Proof | str:
     """Compare a graph, whose outputs have the contract's names, with the original.
 
-    Returns why it is no proof unless they agree at every size, including both sides of the model's
+    Returns why it is not proof unless they agree at every size, including both sides of the model's
     decisions.
     """
     try:

@@ -98,7 +98,7 @@ def _specification(value: onnx_ir.Value) -> TensorSpec:
 
 
 def _no_tensor(kind: onnx_ir.TypeProtocol | None) -> str:
-    """Return what a value is that is no tensor, and how to make one of it."""
+    """Return what a value is that is not a tensor, and how to make one of it."""
     match kind:
         case onnx_ir.SequenceType():
             return (

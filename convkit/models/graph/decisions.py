@@ -40,7 +40,7 @@ _COMPUTE: dict[str, Callable[[int, int], int]] = {
 def graph_decisions(path: Path, contract: Contract) -> Decisions:
     """Return the comparisons of a file's nodes, those of subgraphs too; weights are not read.
 
-    None for a file that is no model: the export stage says what is wrong with it.
+    None for a file that is not a model: the export stage says what is wrong with it.
     """
     try:
         graph = onnx.load(path, load_external_data=False).graph

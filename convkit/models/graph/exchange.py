@@ -60,7 +60,8 @@ def _given(name: str, values: np.ndarray) -> "onnxruntime.OrtValue":
     ort = onnxruntime.OrtValue
     if values.dtype.kind in "UO":
         raise ValueError(
-            f"onnxruntime takes no texts ({name!r}) in a model with bfloat16 inputs or outputs"
+            f"onnxruntime does not accept strings ({name!r}) in a model with bfloat16 inputs or"
+            " outputs"
         )
     if dtype_name(values.dtype) != "bfloat16":
         return ort.ortvalue_from_numpy(np.asarray(values, order="C"))

@@ -90,7 +90,7 @@ def _operator(
 def _unknown(node: ir.Node) -> str | None:
     """Return why a node cannot be probed; None if it can."""
     if any(list(_bodies(node))):
-        return "a node with a body of its own"
+        return "a node with its own body"
     for value in node.inputs:
         if value is not None and value.type is None:
             return f"the type of {value.name!r} is not in the graph and cannot be inferred"

@@ -74,7 +74,7 @@ def _module_path(node: onnx_ir.Node, wrapper: str) -> str:
             names = ast.literal_eval(scopes)
         except (ValueError, SyntaxError):
             return ""
-        # The last one names the node itself; tracing helpers that are no modules start with an
+        # The last one names the node itself; tracing helpers that are not modules start with an
         # underscore.
         path = str(names[-2]) if isinstance(names, list) and len(names) > 1 else ""
         return "" if path.startswith("_empty_nn_module") else _without_wrapper(path, wrapper)

@@ -131,7 +131,7 @@ def as_array(value: object) -> np.ndarray:
     """Return an output as an array: texts as numpy's own, a list of maps as a table with a row per
     map and a column per class, in ascending order.
 
-    Raises RunFailedError for any other value that is no tensor.
+    Raises RunFailedError for any other value that is not a tensor.
     """
     if isinstance(value, np.ndarray):
         return value.astype(str) if value.dtype.kind == "O" else value

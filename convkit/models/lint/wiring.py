@@ -46,7 +46,7 @@ def _twice(graph: onnx.GraphProto, path: Path) -> list[Finding]:
                 _wired(
                     f"{path.name} has two {what} of one name: {listed(repeated)} (duplicate names)",
                     Place(tensor=repeated[0]),
-                    "Remove one of them, or give it a name of its own.",
+                    "Remove one of them, or give it its own name.",
                 )
             )
     fed = {each.name for each in graph.input} | {each.name for each in graph.initializer}
@@ -56,7 +56,7 @@ def _twice(graph: onnx.GraphProto, path: Path) -> list[Finding]:
                 f"{listed(both)} is both an input or weight and the result of a node (duplicate"
                 " names)",
                 Place(tensor=both[0]),
-                "Give the node's result a name of its own.",
+                "Give the node's result its own name.",
             )
         )
     return findings

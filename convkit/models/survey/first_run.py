@@ -44,7 +44,7 @@ def first_run(loaded: LoadedModel, trials: ModuleTrials) -> Start:
 def example_run(loaded: LoadedModel, example: object, trials: ModuleTrials) -> Start:
     """Return the inputs of an example call: a tensor, a tuple in forward's order, or a mapping.
 
-    Raises StageFailedError if the model does not run with it, or a value is no tensor.
+    Raises StageFailedError if the model does not run with it, or a value is not a tensor.
     """
     parameters = list(forward_parameters(loaded))
     if isinstance(example, torch.Tensor):

@@ -50,7 +50,7 @@ class Sizing:
         *,
         expects_fixed: bool = False,
     ) -> None:
-        """`expects_fixed`: that an axis has a single size is no news."""
+        """`expects_fixed`: that an axis has a single size is not news."""
         self._expects_fixed = expects_fixed
         self._stated = stated
         self._roles = dict(roles)

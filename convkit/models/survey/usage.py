@@ -183,7 +183,7 @@ def _table_rows(node: ir.Node, index: int) -> int | None:
 
 def _size(value: ir.Value, axis: int) -> int | None:
     tensor = constant_tensor(value)
-    # A table of few bytes that is a shape's or a permutation's is no embedding.
+    # A table of few bytes that is a shape's or a permutation's is not an embedding.
     if tensor is None or len(tensor.shape) == 0:
         return None
     size = tensor.shape.numpy()[axis]

@@ -332,8 +332,8 @@ def _assigned(model: ir.Model, precision: LowPrecision, low: AbstractSet[str | N
 
 
 def _proven_mask(scan: ConstantScan, errors: Sequence[TensorError]) -> ConstantScan:
-    """Return a scan that is no mask if it visibly multiplies anything but zeros and ones: then it
-    is a scale, which must not be saturated.
+    """Return a scan that is not a mask if it visibly multiplies anything but zeros and ones: then
+    it is a scale, which must not be saturated.
     """
     multiplying = {user.node for user in scan.consumers if user.op == "Mul"}
     results = [error for error in errors if error.op == "Mul" and error.node in multiplying]

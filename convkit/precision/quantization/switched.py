@@ -213,7 +213,7 @@ def _own_values(graph: ir.Graph) -> list[ir.Value]:
 
 
 def _rename(body: ir.Graph, names: set[str | None]) -> None:
-    """Give everything in a body names of its own: the other model's body has the same."""
+    """Name everything in a body: the other model's body has the same."""
     weights = list(body.initializers.values())
     body.initializers.clear()
     for value in (*body.inputs, *weights, *(each for node in body for each in node.outputs)):

@@ -141,7 +141,7 @@ def _with_names(finding: Finding, edge: Edge, options: GivenOptions) -> Finding:
 
 
 def _exchanged_outputs(edge: Edge) -> dict[str, str]:
-    """Return for each output the one that has its values; nothing if that is no exchange."""
+    """Return for each output the one that has its values; nothing if that is not an exchange."""
     found = edge.outputs(edge.feeds) or {}
     wanted = edge.recording.outputs
     right = {

@@ -1,6 +1,6 @@
 """The job `crash` of onnxruntime targets: what made a process die that opened a model.
 
-Every attempt runs in a process of its own, which may die.
+Every attempt runs in its own process, which may die.
 """
 
 import importlib.util
@@ -52,7 +52,7 @@ def run(
     request = with_decision(request)
     with tempfile.TemporaryDirectory(prefix="crash-", dir=context.output.parent) as folder:
         search = _Search(request, Path(folder) / EXPORTED_FILE)
-        context.progress("opening the model in a process of its own")
+        context.progress("opening the model in its own process")
         died = search.opened(search.file)
         if died >= 0:
             return DiagnoseResult(None, None, 0), []

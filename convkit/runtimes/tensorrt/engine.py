@@ -196,6 +196,6 @@ def _refused_node(error: "trt.ParserError") -> Finding:
         Remedy(
             "Export with a different opset or exporter, which may use other operators, or rewrite"
             " that computation in the model."
-            + (f" For an operator of your own, {PLUGIN}" if operator not in SUPPORTED else "")
+            + (f" For your own operator, {PLUGIN}" if operator not in SUPPORTED else "")
         ),
     )

@@ -170,7 +170,7 @@ def _finding(refused: Sequence[Operator], says: str) -> Finding:
         Place(node=first.node or None, module=first.module or None, source=first.source or None),
         {"operators": named, "count": sum(operator.count for operator in refused)},
         Remedy(
-            f"For an operator of your own, {PLUGIN}"
+            f"For your own operator, {PLUGIN}"
             if all(map(_is_custom, refused))
             else "Export with a different opset or exporter, which may use other operators; change"
             " the model; or deploy it with onnxruntime."

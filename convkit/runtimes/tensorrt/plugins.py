@@ -26,7 +26,8 @@ def load_plugins(sayings: Sayings) -> None:
             raise unusable(library.path, f"TensorRT cannot load it: {error}") from error
         if handle is None:
             why = (
-                sayings.last_error() or "it is no plugin library, or its plugins are known already"
+                sayings.last_error()
+                or "it is not a plugin library, or its plugins are known already"
             )
             raise unusable(library.path, f"TensorRT cannot load it: {why}")
         _LOADED.add(str(file))

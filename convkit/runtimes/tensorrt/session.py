@@ -154,7 +154,7 @@ class EngineSession:
         if any(size < 0 for size in shape):  # only known once the run has computed it
             growing, allocator = make_growing(dtype, memory)
             if not self._context.set_output_allocator(spec.name, allocator):
-                raise RunFailedError(f"TensorRT takes no allocator for {spec.name!r}")
+                raise RunFailedError(f"TensorRT does not accept an allocator for {spec.name!r}")
             return growing
         array = np.empty(shape, dtype)
         address = memory.allocate(array.nbytes)

@@ -21,7 +21,7 @@ def profile_faults(
             if axis not in axes:
                 yield Fault(
                     place,
-                    f"is no axis{perhaps(str(axis), axes)}; axes: {', '.join(axes) or 'none'}",
+                    f"is not an axis{perhaps(str(axis), axes)}; axes: {', '.join(axes) or 'none'}",
                 )
             elif not _lies_within(mapping(sizes), axes[axis]):
                 least, most = axes[axis].get("min"), axes[axis].get("max")

@@ -26,7 +26,7 @@ class ProgramEditor:
 
     @property
     def operations(self) -> list[Any]:
-        """Every operation that is no constant."""
+        """Every operation that is not a constant."""
         return [each for each in self.block.operations if each.type != "const"]
 
     def of(self, *types: str) -> list[Any]:

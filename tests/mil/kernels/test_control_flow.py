@@ -133,7 +133,7 @@ def test_a_list_of_fixed_length_does_not_grow() -> None:
         start = mb.make_list(init_length=2, dynamic_length=False, elem_shape=(2,), dtype="fp32")
         return mb.list_read(ls=mb.list_write(ls=start, index=2, value=x), index=0)
 
-    with pytest.raises(EvaluationError, match="index 2 does not lie in a list of 2 elements"):
+    with pytest.raises(EvaluationError, match="index 2 is out of range for a list of 2 elements"):
         run(small_program(body, X), x=PAIR)
 
 
@@ -142,7 +142,7 @@ def test_reading_past_a_list_is_an_error() -> None:
         start = mb.make_list(init_length=2, dynamic_length=True, elem_shape=(2,), dtype="fp32")
         return mb.list_read(ls=mb.list_write(ls=start, index=0, value=x), index=2)
 
-    with pytest.raises(EvaluationError, match=r"list_read .*do not lie in an axis of 2"):
+    with pytest.raises(EvaluationError, match=r"list_read .*are out of range for an axis of 2"):
         run(small_program(body, X), x=PAIR)
 
 

@@ -84,7 +84,7 @@ def test_an_index_out_of_range_is_an_error(index: int) -> None:
         lambda at: mb.gather(x=floats(4), indices=at, axis=0), {"at": ((1,), "int32")}
     )
     with pytest.raises(
-        EvaluationError, match=r"gather .*: indices from .* do not lie in an axis of 4"
+        EvaluationError, match=r"gather .*: indices from .* are out of range for an axis of 4"
     ):
         run(program, at=np.array([index], np.int32))
 

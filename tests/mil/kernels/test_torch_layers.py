@@ -114,7 +114,7 @@ def fit(module: nn.Module) -> nn.Module:
 
 
 class All(nn.Module):
-    """Every layer on an input of its own: one conversion for all of them."""
+    """Every layer on its own input: one conversion for all of them."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""optimum in an environment of its own, reached by the worker's own door."""
+"""optimum in its own environment, reached by the worker's own door."""
 
 import json
 import subprocess

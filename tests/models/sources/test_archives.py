@@ -121,6 +121,6 @@ def test_code_in_a_pickle_does_not_run_unless_allowed(tmp_path, place):
     with pytest.raises(StageFailedError, match=r"could run any code.*allow_pickle"):
         load_model(Source("exported", path=str(path)))
     assert not mark.exists()
-    with contextlib.suppress(StageFailedError):  # what it unpickled is no weight
+    with contextlib.suppress(StageFailedError):  # what it unpickled is not a weight
         load_model(Source("exported", path=str(path), allow_pickle=True))
     assert mark.exists(), "or this test plants nothing"

@@ -36,7 +36,7 @@ def cache(tmp_path_factory):
 @pytest.fixture(scope="module")
 def told(cache):
     """Return what loading a cached and an unknown commit gives."""
-    # A process of its own: huggingface_hub reads HF_HOME when it is imported.
+    # In its own process: huggingface_hub reads HF_HOME when it is imported.
     environment = os.environ | {"HF_HOME": str(cache), "HF_HUB_OFFLINE": "1"}
     arguments = [sys.executable, "-c", LOAD, "someone/tiny-bert", COMMIT, UNKNOWN]
     return subprocess.run(

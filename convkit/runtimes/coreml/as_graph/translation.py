@@ -120,7 +120,7 @@ class _Reading:
         return SourceStep(kind, results, arguments, settings, of_sizes=kind == "shape")
 
     def _named(self, variable: Any, argument: str, settings: dict[str, Any]) -> str:  # noqa: ANN401 - coremltools' Var
-        """Return a variable's name; what is no tensor goes to the settings."""
+        """Return a variable's name; what is not a tensor goes to the settings."""
         name = self._names.get(variable.name, str(variable.name))
         if name not in self._values and name not in self.constants:
             value = self._stored.get(variable)

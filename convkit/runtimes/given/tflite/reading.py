@@ -63,7 +63,7 @@ def read_tflite(
 
 
 def _names(graph: Any) -> dict[int, str]:  # noqa: ANN401 - generated code
-    """Return a name of its own for every tensor."""
+    """Return a separate name for every tensor."""
     names: dict[int, str] = {}
     for index, tensor in enumerate(graph.tensors):
         name = tensor.name.decode() if isinstance(tensor.name, bytes) else str(tensor.name)

@@ -95,7 +95,7 @@ def _reduction(operator: str) -> Translation:
 
 
 def _turned(op: Operation, argument: str, perm: list[int]) -> str:
-    """Return a weight with its axes in ONNX's order, under a name of its own."""
+    """Return a weight with its axes in ONNX's order, under its own name."""
     weight = op.tensor(argument)
     if weight not in op.writer.constants:
         raise NotTranslatedError("a weight that is computed")
