@@ -246,7 +246,7 @@ NAMES = [
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_that_leads_elsewhere_is_refused(place: Path, tmp_path: Path, name: str) -> None:
     file = rewritten(place, tmp_path / "run.zip", lambda members: members.update({name: b"x"}))
-    refused(file, tmp_path, "no plain file")
+    refused(file, tmp_path, "not a plain file")
 
 
 def refused(file: Path, tmp_path: Path, said: str) -> None:
@@ -269,7 +269,7 @@ def test_a_link_is_refused(place: Path, tmp_path: Path) -> None:
             if info.filename == name:
                 info.external_attr = (stat.S_IFLNK | 0o777) << 16
             archive.writestr(info, content)
-    refused(file, tmp_path, "no plain file")
+    refused(file, tmp_path, "not a plain file")
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked(place: Path, tmp_path: Path) -> None:
@@ -337,7 +337,7 @@ def test_a_flipped_bit_in_any_file_is_refused(place: Path, tmp_path: Path) -> No
 def test_a_file_that_is_no_evidence_is_refused(place: Path, tmp_path: Path) -> None:
     more = {"no home/store/objects/ab/x": b"x"}
     file = rewritten(place, tmp_path / "run.zip", lambda members: members.update(more))
-    refused(file, tmp_path, "no part of a run's evidence")
+    refused(file, tmp_path, "not part of a run's evidence")
 
 
 def test_another_run_under_its_name_is_refused(place: Path, tmp_path: Path) -> None:

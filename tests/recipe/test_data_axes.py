@@ -36,7 +36,7 @@ def test_the_contract_carries_how_rows_are_matched() -> None:
 @pytest.mark.parametrize(
     ("match", "says"),
     [
-        ({"boxes": "boxs"}, "no output with the axis 'found'; perhaps you meant 'boxes'"),
+        ({"boxes": "boxs"}, "not an output with the axis 'found'; perhaps you meant 'boxes'"),
         ({"boxes": "scores"}, "boxes have 4 numbers in a row"),
         ({"scores": "boxes"}, "scores have one number in a row"),
         ({"boxes": "boxes", "equal": "boxes"}, "has both boxes and equal"),

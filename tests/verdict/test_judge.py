@@ -97,6 +97,7 @@ def test_all_within_the_limits_is_verified() -> None:
     assert result.status == "verified"
     assert result.findings == ()
     assert all(case.passed for case in result.cases)
+    assert result.headline == "3 cases, largest absolute error 1e-06"
 
 
 def test_rows_without_a_counterpart_fail_as_such() -> None:
