@@ -34,7 +34,7 @@ def test_a_change_is_explained(parts, inputs, before, inputs_before, reason):
 
 @pytest.mark.parametrize(("count", "end"), [(3, "c is new"), (4, "and 1 more"), (5, "and 2 more")])
 def test_at_most_three_changes_are_listed(count, end):
-    reasons = explain_change({name: "1" for name in "abcde"[:count]}, {}, {}, {}).split("; ")
+    reasons = explain_change(dict.fromkeys("abcde"[:count], "1"), {}, {}, {}).split("; ")
     assert reasons[:3] == ["a is new", "b is new", "c is new"]
     assert reasons[-1] == end
 
