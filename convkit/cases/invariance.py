@@ -48,7 +48,7 @@ def find_layout(
     omitted = []
     rows = row_axis(contract)
     if isinstance(rows, str):
-        omitted.append(OmittedCase(ALONE, rows))
+        omitted.append(OmittedCase(ALONE, rows, applies=False))
     masks = tuple(
         spec.name
         for spec in contract.inputs
@@ -56,12 +56,14 @@ def find_layout(
     )
     layout = Layout(None if isinstance(rows, str) else rows.name, masks)
     if not masks:
-        omitted += [OmittedCase(PADDED, NO_MASK), OmittedCase(MASKED, NO_MASK)]
+        omitted += [OmittedCase(name, NO_MASK, applies=False) for name in (PADDED, MASKED)]
     elif not lengthened_axes(contract, layout):
         last = contract_input(contract, masks[0]).shape[-1]
         omitted.append(
             OmittedCase(
-                PADDED, f"the positions of {masks[0]!r} ({last}) are not an axis that can grow"
+                PADDED,
+                f"the positions of {masks[0]!r} ({last}) are not an axis that can grow",
+                applies=False,
             )
         )
     return layout, omitted
@@ -166,7 +168,8 @@ def build_variants(
     if any(position_dimensions(spec, made_from.contract, layout) for spec in hidden):
         variants.append(_masked_values(made_from, layout, before, hidden))
     else:
-        omitted.append(OmittedCase(MASKED, "no other input has values at a mask's positions"))
+        reason = "no other input has values at a mask's positions"
+        omitted.append(OmittedCase(MASKED, reason, applies=False))
     return variants, omitted
 
 

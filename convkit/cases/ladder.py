@@ -55,7 +55,8 @@ def build_ladder(
         else:
             made = _make(name, made_from, cases, decisions)
         if isinstance(made, str):
-            omitted.append(OmittedCase(name, made))
+            wanted = bool(texts) if name == "texts" else False
+            omitted.append(OmittedCase(name, made, applies=wanted))
         else:
             cases += made
     return cases, omitted

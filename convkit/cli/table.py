@@ -13,6 +13,7 @@ from convkit.record.model import RunRecord, TargetReport, TargetStatus, Verifica
 from convkit.record.summary import (
     Located,
     evidence_of,
+    inapplicable_cases,
     left_out,
     located_findings,
     seconds_of,
@@ -185,18 +186,24 @@ class _Summary:
 
 
 def left_out_lines(record: RunRecord) -> "RenderResult":
-    """Yield what a run did not verify, with the reasons; nothing if it verified everything."""
+    """Yield what a run did not verify, with the reasons, and how many cases do not apply; nothing
+    if it ran every case.
+    """
     from rich.padding import Padding
     from rich.text import Text
 
-    if not (items := left_out(record)):
-        return
-    yield Text()
-    yield Text("Not verified:", style="bold yellow")
+    items, others = left_out(record), len(inapplicable_cases(record))
+    if items or others:
+        yield Text()
+    if items:
+        yield Text("Not verified:", style="bold yellow")
     for item in items:
         yield Padding(
             Text.assemble((item.what, "bold"), f": {item.reason}"), (0, 0, 0, 2), expand=False
         )
+    if others:
+        count = "1 case does" if others == 1 else f"{others} cases do"
+        yield Text(f"{count} not apply to this model; its report says why.", style="dim")
 
 
 def _decisions(record: RunRecord) -> list[str]:

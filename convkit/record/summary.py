@@ -141,11 +141,10 @@ class LeftOut:
 
 def left_out(record: RunRecord) -> tuple[LeftOut, ...]:
     """Return everything that this run does not prove: skipped targets, stages that did not run,
-    omitted cases.
+    omitted cases that apply to the model.
 
     Items with the same reason are grouped; consequences of a skipped target are not repeated.
     """
-    omitted: dict[str, dict[str, list[str]]] = {}
     skipped = {target.name for target in record.targets if target.status == "skipped"}
     items: dict[str, list[str]] = {}
     for target in record.targets:
@@ -160,13 +159,43 @@ def left_out(record: RunRecord) -> tuple[LeftOut, ...]:
             name = verified_name(target, verification)
             if verification.status == "skipped" and target.name not in skipped:
                 items.setdefault(verification.headline, []).append(f"verification of {name}")
-            for case in verification.omitted:
-                omitted.setdefault(case.reason, {}).setdefault(case.name, []).append(name)
-    for reason, cases in omitted.items():
-        items.setdefault(reason, []).extend(_cases_by_target(cases, _verified_names(record)))
+    for reason, names in _omitted(record, applies=True).items():
+        items.setdefault(reason, []).extend(names)
     for reason, names in _padding(record).items():
         items.setdefault(reason, []).extend(names)
     return tuple(LeftOut(", ".join(dict.fromkeys(what)), reason) for reason, what in items.items())
+
+
+def inapplicable(record: RunRecord) -> tuple[LeftOut, ...]:
+    """Return the cases that could prove nothing: the recipe has nothing for them to test, or other
+    cases cover it.
+    """
+    omitted = _omitted(record, applies=False)
+    return tuple(LeftOut(", ".join(cases), reason) for reason, cases in omitted.items())
+
+
+def inapplicable_cases(record: RunRecord) -> frozenset[str]:
+    """Return the names of the cases that could prove nothing."""
+    return frozenset(
+        case.name
+        for target in record.targets
+        for verification in target.verifications
+        for case in verification.omitted
+        if not case.applies
+    )
+
+
+def _omitted(record: RunRecord, *, applies: bool) -> dict[str, list[str]]:
+    """Return the omitted cases by reason: those that apply to the model, or the others."""
+    omitted: dict[str, dict[str, list[str]]] = {}
+    for target in record.targets:
+        for verification in target.verifications:
+            name = verified_name(target, verification)
+            for case in verification.omitted:
+                if case.applies == applies:
+                    omitted.setdefault(case.reason, {}).setdefault(case.name, []).append(name)
+    verified = _verified_names(record)
+    return {reason: _cases_by_target(cases, verified) for reason, cases in omitted.items()}
 
 
 def _cases_by_target(cases: Mapping[str, Sequence[str]], verified: Sequence[str]) -> list[str]:

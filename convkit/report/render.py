@@ -16,6 +16,7 @@ from convkit.record.figures import non_finite, worst_comparison, worst_of_output
 from convkit.record.model import RunRecord
 from convkit.record.summary import (
     first_failing_case,
+    inapplicable,
     left_out,
     seconds_of,
     severity_text,
@@ -28,6 +29,7 @@ from convkit.report.drawing import visible
 from convkit.report.text import (
     change_text,
     difference_text,
+    evidence_facts,
     figure_text,
     json_text,
     link_to,
@@ -96,6 +98,7 @@ def render_report(record: RunRecord, *, base: str = "", bench: BenchRecord | Non
         run=record,
         view=run_view(record, bench),
         left_out=left_out(record),
+        inapplicable=inapplicable(record),
         tools=_tools(record),
         base=base,
         bench=bench_view(bench),
@@ -142,6 +145,7 @@ def _environment() -> "Environment":
         moment=moment_text,
         axis_sizes=sizes_text,
         figure=figure_text,
+        facts=evidence_facts,
         json=json_text,
         yaml=yaml_text,
         severity=severity_text,

@@ -14,6 +14,20 @@ from convkit.record.figures import non_finite
 from convkit.worker.protocol import TensorMetrics
 
 _YAML_WIDTH = 100
+# What a search for causes measures, in words.
+_EVIDENCE_NAMES = {
+    "before": "error of the outputs",
+    "after": "error with this corrected",
+    "remaining": "error with everything corrected",
+    "share": "share of the error",
+    "error_here": "error at this place",
+    "error_here_corrected": "error here when corrected",
+    "found": "value here",
+    "original": "the original's value",
+    "proven": "proven by correcting it",
+}
+# Evidence that a plot shows.
+_PLOTTED = frozenset({"growth"})
 
 
 def figure_text(value: float) -> str:
@@ -98,10 +112,29 @@ def moment_text(seconds: float) -> str:
     return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def evidence_facts(evidence: Mapping[str, Json]) -> list[tuple[str, str]]:
+    """Return a finding's evidence in words, name by name, without what is empty or plotted."""
+    return [
+        (_EVIDENCE_NAMES.get(name, name.replace("_", " ")), json_text(value))
+        for name, value in evidence.items()
+        if value not in ("", [], {}, None) and name not in _PLOTTED
+    ]
+
+
 def json_text(value: Json) -> str:
-    """Return a value as JSON, strings as they are, numbers with four digits."""
-    if isinstance(value, list) and value and all(isinstance(each, str) for each in value):
-        return ", ".join(map(str, value))
+    """Return a value in words: numbers with four digits, flat lists as `1, 2`, flat mappings as
+    `a=1, b=2`. What is nested is JSON.
+    """
+    if isinstance(value, list) and value and not any(isinstance(e, list | dict) for e in value):
+        return ", ".join(map(json_text, value))
+    if (
+        isinstance(value, dict)
+        and value
+        and not any(isinstance(each, list | dict) for each in value.values())
+    ):
+        return ", ".join(f"{name}={json_text(each)}" for name, each in value.items())
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.4g}"
     return value if isinstance(value, str) else json.dumps(_rounded(value), ensure_ascii=False)

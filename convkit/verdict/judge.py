@@ -24,7 +24,7 @@ from convkit.verdict.limits_met import limits_met
 from convkit.verdict.padding import padding_findings
 from convkit.verdict.precision_remedy import search_remedy
 from convkit.verdict.probes import probe_findings
-from convkit.verdict.proof import proofs_first, without_guesses
+from convkit.verdict.proof import FIND_THE_CAUSE, proofs_first, without_guesses
 from convkit.verdict.results import results_findings
 from convkit.verdict.simulated import simulation_findings
 from convkit.verdict.steps import step_findings
@@ -329,7 +329,7 @@ def _output_failure(case: CaseVerdict, output: OutputVerdict, search: Remedy | N
         return Finding("N102", what, place, evidence, remedy)
     values = told_apart(metrics.worst_candidate, metrics.worst_reference, digits=6)
     worst = f", worst at {list(metrics.worst_index)}: {values[0]}, original {values[1]}"
-    remedy = search or Remedy("Find the cause, or relax the tolerance if you can justify it.")
+    remedy = search or FIND_THE_CAUSE
     return Finding("N101", what + worst, place, evidence, remedy)
 
 

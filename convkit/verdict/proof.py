@@ -22,6 +22,8 @@ _WEIGHTS = ("weight", "exchanged", "checkpoint", "quantized")
 # Dependence on padding or the batch: more informative than a place without a known cause.
 _DEPENDS = ("N301", "N302")
 _PLACE_ONLY = "N408"
+# What to do about a difference that nothing explains.
+FIND_THE_CAUSE = Remedy("Find the cause, or relax the tolerance if you can justify it.")
 
 
 def without_guesses(findings: Sequence[Finding], recipe: Recipe) -> list[Finding]:
@@ -70,7 +72,17 @@ def _is_proven(finding: Finding) -> bool:
 
 
 def proofs_first(findings: Sequence[Finding]) -> list[Finding]:
-    """Return findings, causes first, with those that a search has proven before other errors."""
-    return sorted(
+    """Return findings, causes first, with those that a search has proven before other errors. What
+    differs without an explanation of its own follows from the first of them.
+    """
+    ranked = sorted(
         findings, key=lambda finding: (not finding.is_error, _beside_proof(finding, findings))
     )
+    proven = [each for each in ranked if _is_proven(each) and each.code != _PLACE_ONLY]
+    if not proven:
+        return ranked
+    follows = Remedy(f"This follows from {proven[0].code}: correct that first.")
+    return [
+        dataclasses.replace(each, remedy=follows) if each.remedy == FIND_THE_CAUSE else each
+        for each in ranked
+    ]

@@ -70,6 +70,17 @@ def test_the_quick_ladder_lists_what_it_leaves_out():
     assert omitted["largest"] == "not in the quick ladder (verify.ladder)"
 
 
+@pytest.mark.parametrize("texts", [(), ("a", "b")])
+def test_only_cases_with_something_to_prove_count_as_left_out(texts):
+    samples = dict.fromkeys(("ids", "mask", "types"), Sample("integers", (0, 9)))
+    made_from = CaseInputs(CONTRACT, samples, 0, FACTS)
+    _, omitted = build_ladder(made_from, texts, None, skip=("largest",))
+    applies = {case.name for case in omitted if case.applies}
+    # The recipe skips one; and its texts cannot be encoded, if it has any.
+    assert applies == {"largest", "texts"} if texts else applies == {"largest"}
+    assert {"padded", "ragged", "masked-row", "sizes"} < {case.name for case in omitted}
+
+
 def test_every_case_in_order_with_its_sizes():
     cases, omitted = ladder(texts=["a bb ccc", "dd"], tokenizer=WordTokenizer)
     without = {"batch", "sizes", "values", "files"}

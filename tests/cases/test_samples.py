@@ -159,7 +159,7 @@ def test_files_are_cut_and_repeated_to_the_shape(tmp_path):
         UnfitDataError, match=r"holds float32 of shape \[2, 3\]; input 'x' is int64 with 2 axes"
     ):
         one("int64", Sample("file", path=str(tmp_path / "x.npy")))
-    with pytest.raises(UnfitDataError, match=r"no readable \.npy file"):
+    with pytest.raises(UnfitDataError, match=r"not a readable \.npy file"):
         one("int64", Sample("file", path=str(tmp_path / "absent.npy")))
 
 

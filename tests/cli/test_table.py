@@ -11,7 +11,9 @@ from convkit.cli.table import record_json, summary
 from convkit.codec import decode
 from convkit.findings.model import Finding
 from convkit.record.model import RunRecord
-from convkit.worker.protocol import EvaluationMetrics
+from convkit.record.summary import inapplicable, left_out
+from convkit.report.render import render_report
+from convkit.worker.protocol import EvaluationMetrics, OmittedCase
 
 
 def shown(record, *, width=120, encoding="utf-8", color=False, **options):
@@ -64,6 +66,25 @@ def test_findings_come_with_place_and_remedy_and_nothing_left_out_is_hidden():
     assert 'targets.ort-optimized.optimization: "basic"' in text
     assert "Not verified: target ort-cuda: this machine has no CUDA device" in text
     assert "verify.budget of 30 s" in text
+
+
+def test_cases_that_prove_nothing_here_are_counted_and_listed_in_the_report():
+    record = build_record()
+    cpu = record.targets[0]
+    applies = OmittedCase("padded", "no input is a mask", applies=False)
+    omitted = (*cpu.verifications[0].omitted, applies, dataclasses.replace(applies, name="ragged"))
+    verifications = [dataclasses.replace(each, omitted=omitted) for each in cpu.verifications]
+    target = dataclasses.replace(cpu, verifications=tuple(verifications))
+    record = dataclasses.replace(record, targets=(target, *record.targets[1:]))
+    text = joined(shown(record))
+    assert "2 cases do not apply to this model; its report says why." in text
+    assert "no input is a mask" not in text
+    assert "do not apply" not in joined(shown(build_record()))
+    listed = inapplicable(record)
+    assert [each.reason for each in listed] == ["no input is a mask"]
+    assert "padded, ragged" in listed[0].what
+    assert listed[0].what not in {each.what for each in left_out(record)}
+    assert "no input is a mask" in render_report(record)
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 99, 100, 140])

@@ -16,7 +16,7 @@ def test_attributes_are_escaped_and_named_as_in_svg():
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_nothing_is_drawn_at_a_position_that_is_no_number(value):
-    with pytest.raises(ValueError, match="no position"):
+    with pytest.raises(ValueError, match="not a position"):
         element("circle", cx=value)
 
 

@@ -5,6 +5,7 @@ import pytest
 from convkit.report.text import (
     brief_time_text,
     change_text,
+    evidence_facts,
     json_text,
     link_to,
     percent_text,
@@ -82,3 +83,16 @@ def test_evidence_has_digits_that_people_read():
         json_text({"a": [0.6846082450985218, "nan", 3, True]}) == '{"a": [0.6846, "nan", 3, true]}'
     )
     assert json_text(1924300.0) == "1.924e+06"
+    assert json_text({"batch": 1, "error": 0.123456}) == "batch=1, error=0.1235"
+    assert json_text([0, 0, 3]) == "0, 0, 3"
+    assert json_text(["a", 1.5, True, False]) == "a, 1.5, yes, no"
+    assert json_text([["a", 1.0]]) == '[["a", 1.0]]'
+
+
+def test_evidence_is_named_in_words_without_what_is_empty_or_plotted():
+    evidence = {"before": 0.5, "worst_index": [0, 3], "growth": [["y", 1.0]], "note": "", "n": 0}
+    assert evidence_facts(evidence) == [
+        ("error of the outputs", "0.5"),
+        ("worst index", "0, 3"),
+        ("n", "0"),
+    ]

@@ -251,7 +251,7 @@ class TestSound:
         assert [finding.code for finding in findings] == ["C525"]
 
     def test_a_file_of_another_rate_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(StageFailedError, match="44100 samples per second, and the original's"):
+        with pytest.raises(StageFailedError, match="44100 samples per second, the original's"):
             listen(tmp_path, 16000, file_rate=44100)
 
 

@@ -1,9 +1,11 @@
 """The order of what a search has proven and what else was found."""
 
+import dataclasses
+
 import pytest
 
-from convkit.findings.model import Finding, Place
-from convkit.verdict.proof import proofs_first
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.verdict.proof import FIND_THE_CAUSE, proofs_first
 
 DEAD = Finding("C108", "'time' has no effect", Place(tensor="time"), {"constant_outputs": False})
 PLACE = Finding("N408", "Add is wrong", Place(node="Add"), {"proven": True, "kind": "place"})
@@ -35,6 +37,17 @@ def test_an_input_that_does_not_enter_leads(code, kind):
 def test_an_input_without_effect_leads_where_only_the_place_is_known():
     assert order(PLACE, DEAD) == ["C108", "N408"]
     assert order(Finding("N101", "off"), DEAD) == ["N101", "C108"]  # nothing is proven
+
+
+def test_a_symptom_refers_to_the_cause_that_is_proven():
+    symptom = Finding("N101", "off", remedy=FIND_THE_CAUSE)
+    searched = dataclasses.replace(symptom, remedy=Remedy("Keep more.", {"a": 1}))
+    cause = proven("N405", "attribute")
+    _, first, second = proofs_first([symptom, searched, cause])
+    assert first.remedy == Remedy("This follows from N405: correct that first.")
+    assert second == searched
+    assert proofs_first([symptom, PLACE])[1] == symptom  # a place is no cause
+    assert proofs_first([symptom]) == [symptom]
 
 
 def test_faults_that_are_explained_lead_before_a_place_that_is_not():

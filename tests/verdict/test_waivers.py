@@ -148,7 +148,7 @@ waive:
         ("code: n101, target: ort-cpu, reason: r, until: 2027-01-31", "such as N101"),
         ("code: N101, target: ort, reason: r, until: 2027-01-31", "perhaps you meant 'ort-cpu'"),
         ("code: N101, target: ort-cpu, reason: '', until: 2027-01-31", "reason"),
-        ("code: N101, target: ort-cpu, reason: r, until: 2027-02-30", "not a day"),
+        ("code: N101, target: ort-cpu, reason: r, until: 2027-02-30", "not a valid date"),
         ("code: N101, target: ort-cpu, reason: r, until: soon", "year-month-day"),
         ("code: N101, target: ort-cpu, until: 2027-01-31", "reason"),
     ],

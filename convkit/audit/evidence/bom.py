@@ -8,7 +8,7 @@ from convkit.record.figures import worst_comparison
 from convkit.record.materials import Dependency
 from convkit.record.model import RunRecord, TargetReport
 from convkit.record.provenance import Provenance, moment_text
-from convkit.record.summary import evidence_of, left_out, waiver_lines
+from convkit.record.summary import evidence_of, inapplicable, left_out, waiver_lines
 from convkit.record.text import bytes_text
 
 _ALGORITHMS = {"sha256": "SHA-256"}
@@ -159,6 +159,9 @@ def _card(record: RunRecord, provenance: Provenance) -> Iterator[str]:
     yield from (f"- {each.what}: {each.reason}" for each in gaps)
     if not gaps:
         yield "- nothing was left out"
+    if others := inapplicable(record):
+        yield from ("", "## Cases that do not apply", "")
+        yield from (f"- {each.what}: {each.reason}" for each in others)
     if lines := waiver_lines(record):
         yield from ("", "## Waivers", "")
         yield from (f"- {each}" for each in lines)

@@ -60,10 +60,15 @@ class CaseRecord:
 
 @dataclasses.dataclass(frozen=True)
 class OmittedCase:
-    """A case that was not run, and why."""
+    """A case that was not run, and why.
+
+    `applies` is False if there is nothing that it could prove: the recipe has nothing for it to
+    test, or other cases cover it.
+    """
 
     name: str
     reason: str
+    applies: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
