@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from convkit.cli.plain import Encodable
 from convkit.record.bench import BenchRecord, ModelFigures, SizeFigures
-from convkit.record.text import first_line, ratio_text, sizes_text
+from convkit.record.text import count_text, first_line, ratio_text, sizes_text
 from convkit.report.bench import footprint_row, latency_text, spread_text
 from convkit.verdict.bench_figures import noise_text, waiting_text
 
@@ -77,7 +77,7 @@ def _latencies(record: BenchRecord, size: str) -> "Table":
 def _latency_row(model: ModelFigures, found: SizeFigures) -> tuple[str, ...]:
     ratio = found.ratios.get("p50")
     shown = "" if ratio is None else f"{ratio_text(ratio.value)}x ({spread_text(ratio)})"
-    throughput = "-" if found.throughput is None else f"{found.throughput:.3g}"
+    throughput = "-" if found.throughput is None else count_text(found.throughput)
     return (
         model.name,
         *(latency_text(each) for each in (found.p50, found.p90, found.p99)),

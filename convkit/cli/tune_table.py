@@ -8,6 +8,7 @@ from convkit.cli.plain import Encodable
 from convkit.record.text import first_line
 from convkit.record.tune import Candidate, CandidateStatus, TuneRecord
 from convkit.report.tune import columns, figure_cells
+from convkit.verdict.bench_figures import noise_text, waiting_text
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -29,7 +30,10 @@ class _Summary:
 
         record = self.record
         threads = f"{record.threads} thread{'s' if record.threads != 1 else ''}"
-        yield Text(f"\nfrontier: latency at {record.size}, {threads}", style="bold")
+        steady = f", {noise_text(record.noise)}" if record.noise is not None else ""
+        yield Text(f"\nfrontier: latency at {record.size}, {threads}{steady}", style="bold")
+        if crowded := waiting_text(record.waiting or 0.0):
+            yield Text(crowded, style="yellow")
         yield self._table(record.with_status("frontier"), with_original=True)
         behind: dict[CandidateStatus, str] = {
             "dominated": "another one is at least as good in every respect",

@@ -1,5 +1,6 @@
 """Formats sizes, durations and lines of text for display. Pure."""
 
+import math
 from collections.abc import Mapping
 
 
@@ -40,6 +41,13 @@ def remaining_text(seconds: float) -> str:
     minutes = 5 * round(seconds / 300)
     hours, rest = divmod(minutes, 60)
     return f"about {hours} h left" if not rest else f"about {hours} h {rest:02d} min left"
+
+
+def count_text(count: float) -> str:
+    """Format a count to three digits, with separators: '51,300', '4.25'."""
+    if not 100 <= count < math.inf:
+        return f"{count:.3g}"
+    return f"{round(count, 2 - math.floor(math.log10(count))):,.0f}"
 
 
 def ratio_text(ratio: float) -> str:

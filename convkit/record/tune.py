@@ -62,7 +62,8 @@ class Candidate:
 class TuneRecord:
     """One search. `size` is the size of inputs whose latencies are shown, `original` the original's
     figures, `metric` the task metric if the recipe has one. `chosen` is None if nothing meets
-    tolerance and goals.
+    tolerance and goals. `noise` and `waiting` are those of the least steady benchmark, as a
+    benchmark has them; None in older records.
     """
 
     format: int
@@ -77,6 +78,8 @@ class TuneRecord:
     candidates: tuple[Candidate, ...]
     chosen: str | None = None
     metric: str | None = None
+    noise: float | None = None
+    waiting: float | None = None
 
     @property
     def choice(self) -> Candidate | None:

@@ -10,6 +10,7 @@ from convkit.record.tune import Candidate, Figures, TuneRecord
 from convkit.report.drawing import Figure
 from convkit.report.render import render_page, write_page
 from convkit.report.scatter import Dot, Scale, scatter_plot
+from convkit.verdict.bench_figures import noise_text, waiting_text
 
 COLUMNS = ("candidate", "latency", "size", "error")
 
@@ -44,6 +45,8 @@ def render_tune(record: TuneRecord) -> str:
         failed=rows(record, record.with_status("failed", "broken", "skipped")),
         left_out=record.with_status("left-out"),
         plots=plots(record),
+        steady=noise_text(record.noise) if record.noise is not None else "",
+        crowded=waiting_text(record.waiting or 0.0),
     )
 
 

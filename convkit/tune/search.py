@@ -60,6 +60,8 @@ class _Search:
         self._pace = Pace(listener, GROUP, self._short.seconds, final)
         self._found: dict[str, Candidate] = {}
         self._original = Figures()
+        self._noise: float | None = None
+        self._waiting: float | None = None
 
     def explore(self) -> None:
         """Verify every precision, screen it, refine what is good, and measure what is best."""
@@ -98,6 +100,8 @@ class _Search:
             tuple(self._found.values()),
             best.name if best is not None else None,
             str(evaluate.metric) if evaluate is not None else None,
+            self._noise,
+            self._waiting,
         )
 
     @property
@@ -228,6 +232,8 @@ class _Search:
         undecided, the final one decides.
         """
         self._original = original_figures(record, self._size)
+        self._noise = max(self._noise or 0.0, record.noise.get(self._size, 0.0))
+        self._waiting = max(self._waiting or 0.0, record.waiting.get(self._size, 0.0))
         for model in record.targets:
             figures = timed_figures(self._found[model.name].figures, model, self._size)
             self._found[model.name] = dataclasses.replace(self._found[model.name], figures=figures)

@@ -1,6 +1,6 @@
 import pytest
 
-from convkit.record.text import ratio_text, remaining_text
+from convkit.record.text import count_text, ratio_text, remaining_text
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,11 @@ def test_a_small_ratio_keeps_two_digits(ratio, text):
 )
 def test_an_estimate_is_no_more_exact_than_it_is_known(seconds, text):
     assert remaining_text(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0.5, "0.5"), (4.254, "4.25"), (100.4, "100"), (999.6, "1,000"), (51345.0, "51,300")],
+)
+def test_a_count_has_three_digits_and_separators(count, text):
+    assert count_text(count) == text

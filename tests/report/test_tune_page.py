@@ -44,6 +44,18 @@ def printed(record: TuneRecord) -> str:
     return console.export_text()
 
 
+def test_an_unsteady_machine_is_mentioned_in_both():
+    unsteady = dataclasses.replace(RECORD, noise=0.32, waiting=0.5)
+    for text in (" ".join(printed(unsteady).split()), render_tune(unsteady)):
+        assert "unsteady: 32 %" in text
+        assert "Threads waited for a processor 50 % of the time" in text
+    calm = dataclasses.replace(RECORD, noise=0.01, waiting=0.0)
+    for text in (printed(calm), render_tune(calm)):
+        assert "steady: 1 %" in text
+        assert "waited" not in text
+    assert "steady" not in printed(RECORD)  # an older record
+
+
 def test_every_candidate_is_on_the_page_with_its_reason():
     page = render_tune(RECORD)
     for each in RECORD.candidates:
