@@ -157,7 +157,7 @@ class Metric:
             return None
         allowed = limits.get(self.name, 0.0)
         if self.ulps is not None and self.ulps.name in limits and metrics is not None:
-            allowed = max(allowed, limits[self.ulps.name] * _float32_unit(metrics.differing_max))
+            allowed = max(allowed, limits[self.ulps.name] * float32_unit(metrics.differing_max))
         return MetricLimit(self, allowed)
 
 
@@ -285,7 +285,7 @@ def allclose_excess(metrics: TensorMetrics, rtol: float) -> float:
     return max(error - rtol * magnitude for magnitude, error in metrics.frontier)
 
 
-def _float32_unit(magnitude: float) -> float:
+def float32_unit(magnitude: float) -> float:
     """Return the unit in the last place of float32 at a magnitude; 0 if that is 0 or unknown."""
     if not 0 < magnitude < math.inf:
         return 0.0

@@ -21,6 +21,7 @@ from convkit.verdict.invariance import (
     not_the_batch,
 )
 from convkit.verdict.limits_met import limits_met
+from convkit.verdict.near_zero import largest_values, meaningful
 from convkit.verdict.padding import padding_findings
 from convkit.verdict.precision_remedy import search_remedy
 from convkit.verdict.probes import probe_findings
@@ -63,8 +64,9 @@ def judge(
     that replaces the recipe's.
     """
     described = {case.name: case for case in reference.cases}
+    largest = largest_values(measured.cases)
     cases = [
-        _judge_case(metrics, described[metrics.case], recipe, target, override)
+        _judge_case(metrics, described[metrics.case], recipe, target, override, largest)
         for metrics in measured.cases
     ]
     findings = [
@@ -140,13 +142,14 @@ def _judge_case(
     recipe: Recipe,
     target: Target,
     override: Tolerance | None,
+    largest: Mapping[str, float],
 ) -> CaseVerdict:
     shapes = {output.name: output.shape for output in recipe.outputs}
     unpadded = {each.metrics.output: each for each in metrics.unpadded}
     outputs = tuple(
         _judge_output(
             output,
-            limits_for(recipe, target, output.output, override),
+            meaningful(limits_for(recipe, target, output.output, override), output, largest),
             unpadded.get(output.output),
             may_be_empty=_is_empty(shapes.get(output.output, ()), case.sizes),
         )

@@ -33,7 +33,7 @@ def limits_met(recipe: Recipe, target: Target, cases: Sequence[CaseVerdict]) -> 
         known = [each.metrics for each in met if math.isfinite(each.metrics.reference_rms)]
         if not known or spec.dtype not in _PRECISION:
             continue
-        limits = met[0].limits
+        limits = max((each.limits for each in met), key=len)  # fewer count near zero
         rms = max(metrics.reference_rms for metrics in known)
         magnitude = max(metrics.reference_max for metrics in known)
         if (finding := _too_wide(spec.name, limits, rms)) is not None:
