@@ -14,6 +14,7 @@ import torch
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.exporters.data_guards import data_guard
 from convkit.models.exporters.deferred_guards import without_guards
+from convkit.models.exporters.experts import traceable_experts
 from convkit.models.exporters.job import WRAPPER, UnexportableError
 from convkit.models.exporters.specializations import SizeLines, size_lines
 from convkit.tensors import Contract, dimension_axes
@@ -70,7 +71,7 @@ def _exported(
 ) -> torch.export.ExportedProgram:
     """Export; `deferred`: conditions on sizes become assertions."""
     more = {"prefer_deferred_runtime_asserts_over_guards": True} if deferred else {}
-    with warnings.catch_warnings(), torch.no_grad():
+    with warnings.catch_warnings(), torch.no_grad(), traceable_experts(module):
         warnings.simplefilter("ignore")  # torch's own deprecations
         return torch.export.export(
             module, tuple(inputs), dynamic_shapes=_dynamic_shapes(contract), strict=False, **more
