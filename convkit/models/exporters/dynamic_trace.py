@@ -32,6 +32,9 @@ _RANGE = re.compile(
 _MOST_LINES = 3
 _SUGGESTION = re.compile(r"Suggested fixes:\n(?P<fixes>(?:  .+\n?)+)")
 
+# A Python loop over numbers or over a tensor's rows, or a comprehension.
+_LOOP = re.compile(r"\bfor\b.+\bin\b")
+
 
 def trace(
     module: torch.nn.Module,
@@ -107,6 +110,19 @@ def _with_line(finding: Finding, lines: SizeLines) -> Finding:
         message=f"{finding.message[:-1]}, at {source}: {text}{where}",
         place=dataclasses.replace(finding.place, source=source),
         evidence={**finding.evidence, "line": text},
+        remedy=_unrolled(finding) if _LOOP.search(text) else finding.remedy,
+    )
+
+
+def _unrolled(finding: Finding) -> Remedy | None:
+    """Return what to do about a Python loop over an axis."""
+    if finding.code != "C106":
+        return finding.remedy
+    axis = finding.evidence["axis"]
+    return Remedy(
+        f"Every exporter unrolls this Python loop over {axis!r}. Write it with operations on whole"
+        f" tensors, such as torch.cumsum; or declare {axis!r} with one size and call the model in a"
+        " loop (steps)."
     )
 
 
