@@ -94,10 +94,21 @@ def _parse(text: str) -> ast.Expression:
         if isinstance(node, ast.Constant) and type(node.value) is not int:
             allowed = False
         if not allowed and type(node) not in _OPERATORS:
+            how = _division(node)
             raise DimensionError(
-                f"{text!r}: a dimension may only contain axes, integers and + - * //"
+                f"{text!r}: a dimension may only contain axes, integers and + - * //{how}"
             )
     return tree
+
+
+def _division(node: ast.AST) -> str:
+    """Return how to write a division."""
+    if not isinstance(node, ast.Div):
+        return ""
+    return (
+        "; write // for a division that rounds down, or make the quotient the axis (2*m + 1 in"
+        " place of n)"
+    )
 
 
 def _evaluate(node: ast.expr, sizes: Mapping[str, int], text: str) -> int:

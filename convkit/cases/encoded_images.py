@@ -3,11 +3,13 @@
 import math
 import struct
 import zlib
+from pathlib import Path
 
 import numpy as np
 
 from convkit.cases.signals import draw_image
-from convkit.worker.context import StageFailedError
+from convkit.tensors import TensorSpec
+from convkit.worker.context import StageFailedError, UnfitDataError
 
 # The size of a PNG file with one pixel; a smaller input has no room for an image.
 SMALLEST = 72
@@ -30,6 +32,29 @@ def draw_encoded(shape: tuple[int, ...], random: np.random.Generator) -> np.ndar
         )
     files = [_png(size, random) for _ in range(math.prod(shape[:-1]))]
     return np.frombuffer(b"".join(files), dtype=np.uint8).reshape(shape)
+
+
+def read_encoded(path: Path, spec: TensorSpec, shape: tuple[int, ...], key: str) -> np.ndarray:
+    """Return the bytes of an image file along the last axis, the same in each row, followed by
+    zeros, which decoders skip; raises UnfitDataError, which names the recipe's key.
+    """
+    if spec.dtype != "uint8" or not shape:
+        problem = f"{path} is an image, and input {spec.name!r} is {spec.type_text}"
+        fix = "Declare uint8 bytes along the last axis, or save the decoded values as .npy."
+        raise UnfitDataError(key, problem, fix, tensor=spec.name)
+    try:
+        content = np.frombuffer(path.read_bytes(), dtype=np.uint8)
+    except OSError as error:
+        problem = f"{path} cannot be read ({error.strerror})"
+        fix = "Correct the path, relative to the recipe's folder."
+        raise UnfitDataError(key, problem, fix, tensor=spec.name) from error
+    if content.size > shape[-1]:
+        problem = f"{path} has {content.size} bytes, more than a case's {shape[-1]}"
+        fix = f"Raise the min of {spec.shape[-1]!r} to {content.size}, or use a smaller file."
+        raise UnfitDataError(key, problem, fix, tensor=spec.name)
+    values = np.zeros(shape, np.uint8)
+    values[..., : content.size] = content
+    return values
 
 
 def _png(size: int, random: np.random.Generator) -> bytes:

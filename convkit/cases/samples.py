@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from convkit.cases.encoded_images import draw_encoded
+from convkit.cases.encoded_images import draw_encoded, read_encoded
 from convkit.cases.facts import ModelFacts
 from convkit.cases.signals import draw_audio, draw_image
 from convkit.dtypes import DTypeUnavailableError, is_float, numpy_dtype
@@ -275,9 +275,11 @@ def _from_file(
     spec: TensorSpec, sample: Sample, shape: tuple[int, ...], dtype: np.dtype
 ) -> np.ndarray:
     """Cut or repeat a file's values to the shape, axis by axis; leading axes that the file lacks
-    are repeated.
+    are repeated. The bytes of an image are whole in each row.
     """
     assert sample.path is not None
+    if not sample.path.endswith(".npy"):
+        return read_encoded(Path(sample.path), spec, shape, _file_key(spec))
     try:
         values = np.load(Path(sample.path), mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:

@@ -13,7 +13,14 @@ from pydantic import (
 )
 
 from convkit.recipe.consistency import Fault, FaultsError, sample_fault
-from convkit.recipe.fields import NPY_PATTERN, NonNegative, Number, RecipeModel, TensorName, Whole
+from convkit.recipe.fields import (
+    SAMPLE_FILE_PATTERN,
+    NonNegative,
+    Number,
+    RecipeModel,
+    TensorName,
+    Whole,
+)
 from convkit.recipe.postprocess import Postprocess
 from convkit.recipe.preprocess import Preprocess, input_faults
 from convkit.tensors import DimensionError, DType, dimension_axes
@@ -132,10 +139,14 @@ class Lengths(RecipeModel):
 
 
 class File(RecipeModel):
-    """Values from an .npy file, cut or repeated to fit the shape."""
+    """Values from an .npy file, cut or repeated to fit the shape, or an image file's bytes."""
 
-    file: Annotated[str, Field(pattern=NPY_PATTERN)] = Field(
-        description="an .npy file, relative to the recipe's folder", examples=["samples/pixels.npy"]
+    file: Annotated[str, Field(pattern=SAMPLE_FILE_PATTERN)] = Field(
+        description=(
+            "an .npy file, or an image file whose bytes the model decodes, relative to the recipe's"
+            " folder"
+        ),
+        examples=["samples/pixels.npy", "samples/cat.jpg"],
     )
 
 

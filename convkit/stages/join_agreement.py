@@ -95,7 +95,17 @@ class _Case:
         )
 
     def measured(self, found: Feeds) -> Sequence[TensorMetrics]:
-        return compare_outputs(self.contract, self.expected, found)
+        """Measure the outputs, without what is NaN in both runs: N103 reports it."""
+        expected, given = dict(self.expected), dict(found)
+        for name, wanted in self.expected.items():
+            other = given.get(name)
+            if wanted.dtype.kind != "f" or other is None or other.shape != wanted.shape:
+                continue
+            both = np.isnan(wanted) & np.isnan(other)
+            if both.any():
+                expected[name] = np.where(both, wanted.dtype.type(0), wanted)
+                given[name] = np.where(both, other.dtype.type(0), other)
+        return compare_outputs(self.contract, expected, given)
 
     def error(self, found: Feeds) -> float:
         return max(map(_share, self.measured(found)))

@@ -14,10 +14,14 @@ from convkit.joined.trace import read_call
 from convkit.metrics.limits import overshoot, problems
 from convkit.metrics.row_sets import compare_outputs
 from convkit.stages.built_model import BuiltModel
+from convkit.stages.step_agreement import share
 from convkit.worker.protocol import Call, CaseMetrics, TensorMetrics
 from convkit.worker.sessions import RunFailedError
 
 Limits = Mapping[str, dict[str, float]]
+
+# The relative difference (RMS over RMS) that the comparison of the joined originals always reports.
+_FAR = 0.05
 
 
 def parts_at_fault(
@@ -30,7 +34,8 @@ def parts_at_fault(
     """Return what makes the first wrong case wrong; None if no case is.
 
     C514 names the part whose replacement by the original mends it, or, if none alone does, the
-    parts that do together. C510: even the originals of all parts miss the limits.
+    parts that do together. C510: even the originals of all parts miss the limits, though not by as
+    much as a join that is wrong.
     """
     off = next(
         (case for case in cases if case.outputs and not _is_right(case.outputs, limits)), None
@@ -44,7 +49,8 @@ def parts_at_fault(
             alone = not trial.mends(set(names) - {name})
             return _one_part(name, off.case, is_wrong_alone=alone)
     if not trial.mends(set(names)):
-        return _no_part(off.case)
+        # A join that is far off is reported, with its cause, where the originals are joined.
+        return None if trial.is_far_off(set(names)) else _no_part(off.case)
     left = {name: trial.overshoot({name}) for name in names}
     together = set(names)
     for name in sorted(names, key=lambda name: left[name], reverse=True):
@@ -75,6 +81,11 @@ class _Replacement:
         """Say whether every output is within its limits if the original stands in for `parts`."""
         measured = self._measured(frozenset(parts))
         return bool(measured) and _is_right(measured, self._limits)
+
+    def is_far_off(self, parts: set[str]) -> bool:
+        """Say whether an output differs by more than rounding, with the originals of `parts`."""
+        measured = self._measured(frozenset(parts))
+        return not all(share(each) <= _FAR for each in measured)
 
     def overshoot(self, parts: set[str]) -> float:
         """Return the factor by which the errors must still shrink; infinity if there is none."""

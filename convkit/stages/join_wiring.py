@@ -12,8 +12,9 @@ from convkit.worker.protocol import Call, Carried, Flow, Loop
 
 # A value's shape and element type, by which two values can stand for each other.
 Kinds = Mapping[str, tuple[object, ...]]
-# A layer's number in a value's name.
+# A layer's number in a value's name: between separators (`present.0.key`), else any (`h1_out`).
 _NUMBER = re.compile(r"(?<=[._])\d+(?=[._]|$)")
+_ANY_NUMBER = re.compile(r"\d+")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +114,7 @@ def _other_layers(
     """
     numbered = {}
     for value in values:
-        if number := _NUMBER.search(value):
+        if number := _layer_number(value):
             numbered[value] = number
     layers = sorted({number[0] for number in numbered.values()}, key=int)
     for one, other in itertools.combinations(layers, 2):
@@ -157,11 +158,16 @@ def _own_layers(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
 
 def _of_layer(value: str, name: str, kinds: Kinds) -> str:
     """Return the value with the number of the input's layer, if there is one of its kind."""
-    wanted, given = _NUMBER.findall(name), _NUMBER.search(value)
-    if not wanted or given is None:
+    wanted, given = _layer_number(name), _layer_number(value)
+    if wanted is None or given is None:
         return value
     other = value[: given.start()] + wanted[0] + value[given.end() :]
     return other if kinds.get(other) == kinds.get(value) else value
+
+
+def _layer_number(value: str) -> re.Match[str] | None:
+    """Return the number of a layer in the name of an input, or of `call.output` behind the call."""
+    return _NUMBER.search(value) or _ANY_NUMBER.search(value, value.find(".") + 1)
 
 
 def _first_moved(before: Mapping[str, str], after: Mapping[str, str]) -> str:

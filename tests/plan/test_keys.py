@@ -181,6 +181,7 @@ OF_A_TARGET: dict[str, list[tuple[str, Any]]] = {
         ("device", "cuda"),
         ("optimization", "basic"),
         ("package", "genai"),
+        ("shared_buffers", True),
         ("artifact", "optimized"),
         ("versions", ["==1.30.*"]),
         ("max_drop", 0.1),
@@ -258,11 +259,14 @@ def test_no_key_of_a_recipe_changes_without_another_outcome_s_key(key):
     [(target, key, value) for target, listed in OF_A_TARGET.items() for key, value in listed],
 )
 def test_no_key_of_a_target_changes_without_another_outcome_s_key(target, key, value):
-    few = {"package": "ort", "states": "program", "images": "program"}.get(key)
-    targets = {few: TARGETS[few]} if few else TARGETS  # what few runtimes have
+    of_ort, of_coreml = ("package", "shared_buffers"), ("states", "images")
+    few = dict.fromkeys(of_ort, "ort") | dict.fromkeys(of_coreml, "program")
+    only = few.get(key)
+    targets = {only: TARGETS[only]} if only else TARGETS  # what few runtimes have
     other = targets | {target: targets[target] | {key: value}}
     # Without an evaluation, a target has no limit of its own; a package generates text.
     needed = {"max_rise": PERPLEXITY, "package": GENERATES, "states": KEEPS, "images": SEES}
+    needed["shared_buffers"] = KEEPS
     base = needed.get(key, CHANGES["evaluate"])
     assert decides(recipe(targets=targets, **base)) != decides(recipe(targets=other, **base))
 

@@ -19,11 +19,13 @@ FLOW = Flow(
 )
 
 
-def blamed(folder, factors):
-    """Return the finding if the built parts are off by `factors`; 0.5 percent is allowed."""
+def blamed(folder, factors, original=1.0):
+    """Return the finding if the built parts are off by `factors`, and their originals by
+    `original`; 0.5 percent is allowed.
+    """
     wiring, x = Wiring(FLOW, WHOLE, {"one": PART, "two": PART}), np.ones(3, np.float32)
     for call in FLOW.steps:
-        write_call(folder, "typical", call, 0, {"y": x})
+        write_call(folder, "typical", call, 0, {"y": x * np.float32(original)})
     session = SimpleNamespace(
         wiring=wiring, call=lambda call, _, feeds: {"y": feeds["x"] * factors[call.part]}
     )
@@ -47,3 +49,10 @@ def test_one_part_that_is_wrong_alone_is_named_by_itself(tmp_path):
 
 def test_nothing_is_blamed_within_the_limits(tmp_path):
     assert blamed(tmp_path, {"one": np.float32(1.001), "two": np.float32(1.001)}) is None
+
+
+def test_parts_whose_originals_are_off_are_not_blamed(tmp_path):
+    factors = dict.fromkeys(("one", "two"), np.float32(1.01))
+    assert blamed(tmp_path / "rounding", factors, original=1.01).code == "C510"
+    # Where the originals are joined, a wrong join is reported with its cause.
+    assert blamed(tmp_path / "wrong", factors, original=1.5) is None

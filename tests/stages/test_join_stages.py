@@ -20,7 +20,7 @@ from convkit.stages import reference
 from convkit.stages.join_wiring import changes
 from convkit.tensors import Axis, Contract, TensorSpec
 from convkit.worker.context import Context
-from convkit.worker.protocol import Call, Flow
+from convkit.worker.protocol import Call, Carried, Flow, Loop
 
 
 def made(folder, content, **graphs):
@@ -190,3 +190,37 @@ def test_an_output_that_is_another_call_s_value_is_corrected_under_return():
     found = [each for each in changes(wiring, kinds) if each.flow.outputs != wiring.flow.outputs]
     assert [(each.code, each.flow.outputs) for each in found] == [("C511", {"y": "other.y"})]
     assert found[0].remedy == "At the end of `join`, write return: {y: other.y}."
+
+
+def _rows(*names: str) -> tuple[TensorSpec, ...]:
+    return tuple(TensorSpec(name, "float32", ("batch",)) for name in names)
+
+
+@pytest.mark.parametrize("name", ["{}{}", "{}.{}", "layer{1}_{0}"])
+def test_layers_that_feed_each_other_are_exchanged_whatever_their_names_look_like(name):
+    states = [name.format(kind, layer) for layer in (0, 1) for kind in ("key", "value")]
+    cell = Contract(_rows(*states), _rows(*(f"new_{each}" for each in states)), ())
+    place = {"0": "1", "1": "0"}
+    swapped = {each: "".join(place.get(letter, letter) for letter in each) for each in states}
+    carried = tuple(Carried(f"cell.new_{swapped[each]}", "cell", each) for each in states)
+    loop = Loop("steps", carried, (Call("cell", "cell", {}),))
+    wiring = Wiring(Flow((loop,), {}), cell, {"cell": cell})
+    kinds = {f"cell.new_{each}": ("same",) for each in states}
+    wanted = {(f"cell.new_{each}", each) for each in states}
+    found = [
+        change
+        for change in changes(wiring, kinds)
+        if {(each.value, each.input) for each in change.flow.steps[0].carried} == wanted
+    ]
+    assert found[0].code == "C513"
+    assert found[0].text == "layers 0 and 1 feed each other's place in the next pass"
+
+
+def test_nan_that_the_original_returns_too_is_no_difference(tmp_path):
+    """The root of a negative number, in the whole as in its part."""
+    nan = "y = Mul(state, two)", "n = Sqrt(state)\n    y = Mul(n, two)"
+    unrolled = f"y = Mul(s{STEPS}, two)", f"n = Sqrt(s{STEPS})\n    y = Mul(n, two)"
+    _, _, found = made(
+        tmp_path, recipe(), head=HEAD.replace(*nan), whole=whole().replace(*unrolled)
+    )
+    assert {each.code for each in found} == {"N103"}

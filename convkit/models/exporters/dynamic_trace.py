@@ -14,6 +14,7 @@ import torch
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.exporters.data_guards import data_guard
 from convkit.models.exporters.deferred_guards import without_guards
+from convkit.models.exporters.experts import traceable_experts
 from convkit.models.exporters.job import WRAPPER, UnexportableError
 from convkit.models.exporters.specializations import SizeLines, size_lines
 from convkit.tensors import Contract, dimension_axes
@@ -30,6 +31,9 @@ _RANGE = re.compile(
 # Further lines that a message lists.
 _MOST_LINES = 3
 _SUGGESTION = re.compile(r"Suggested fixes:\n(?P<fixes>(?:  .+\n?)+)")
+
+# A Python loop over numbers or over a tensor's rows, or a comprehension.
+_LOOP = re.compile(r"\bfor\b.+\bin\b")
 
 
 def trace(
@@ -70,7 +74,7 @@ def _exported(
 ) -> torch.export.ExportedProgram:
     """Export; `deferred`: conditions on sizes become assertions."""
     more = {"prefer_deferred_runtime_asserts_over_guards": True} if deferred else {}
-    with warnings.catch_warnings(), torch.no_grad():
+    with warnings.catch_warnings(), torch.no_grad(), traceable_experts(module):
         warnings.simplefilter("ignore")  # torch's own deprecations
         return torch.export.export(
             module, tuple(inputs), dynamic_shapes=_dynamic_shapes(contract), strict=False, **more
@@ -106,6 +110,19 @@ def _with_line(finding: Finding, lines: SizeLines) -> Finding:
         message=f"{finding.message[:-1]}, at {source}: {text}{where}",
         place=dataclasses.replace(finding.place, source=source),
         evidence={**finding.evidence, "line": text},
+        remedy=_unrolled(finding) if _LOOP.search(text) else finding.remedy,
+    )
+
+
+def _unrolled(finding: Finding) -> Remedy | None:
+    """Return what to do about a Python loop over an axis."""
+    if finding.code != "C106":
+        return finding.remedy
+    axis = finding.evidence["axis"]
+    return Remedy(
+        f"Every exporter unrolls this Python loop over {axis!r}. Write it with operations on whole"
+        f" tensors, such as torch.cumsum; or declare {axis!r} with one size and call the model in a"
+        " loop (steps)."
     )
 
 

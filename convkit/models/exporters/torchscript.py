@@ -13,7 +13,9 @@ import torch
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.exporters import dynamic_trace
 from convkit.models.exporters.dynamic_trace import innermost
+from convkit.models.exporters.experts import traceable_experts
 from convkit.models.exporters.job import Job, UnexportableError
+from convkit.models.exporters.packed_states import explicit_states
 from convkit.models.exporters.traces import Difference, first_difference, open_inferred_sizes
 from convkit.models.graph.contract import load_graph
 from convkit.models.sources.blame import other_values
@@ -96,7 +98,12 @@ def _trace(job: Job, inputs: tuple[torch.Tensor, ...], folder: Path) -> onnx_ir.
         module = job.loaded.module.archive
         names, inputs = _by_position(job, inputs)
     try:
-        with warnings.catch_warnings(), _attention_in_parts():
+        with (
+            warnings.catch_warnings(),
+            _attention_in_parts(),
+            explicit_states(module),
+            traceable_experts(module),
+        ):
             # torch's own deprecations, and guesses about constants: the second trace settles those.
             warnings.simplefilter("ignore")
             if module is job.module and _has_scripted_parts(module):

@@ -34,7 +34,7 @@ def run_session(
     """
     if not as_bits:
         return list(session.run(list(names), dict(feeds), options))
-    given = {name: _given(name, values) for name, values in feeds.items()}
+    given = {name: ort_value(name, values) for name, values in feeds.items()}
     for argument in session.get_inputs():  # onnxruntime's own message names no input
         if (value := given.get(argument.name)) and value.data_type() != argument.type:
             raise ValueError(
@@ -42,7 +42,7 @@ def run_session(
             )
     # The values of `given` are views of arrays that `feeds` keeps alive.
     returned = session.run_with_ort_values(list(names), given, options)
-    return [_array(value) for value in returned]
+    return [array_of(value) for value in returned]
 
 
 def needs_bits(session: "onnxruntime.InferenceSession") -> bool:
@@ -54,7 +54,10 @@ def needs_bits(session: "onnxruntime.InferenceSession") -> bool:
     return capable and any(argument.type == _TENSOR for argument in arguments)
 
 
-def _given(name: str, values: np.ndarray) -> "onnxruntime.OrtValue":
+def ort_value(name: str, values: np.ndarray) -> "onnxruntime.OrtValue":
+    """Return an array as onnxruntime's own value, a view of it if possible; raises ValueError for
+    texts.
+    """
     import onnxruntime
 
     ort = onnxruntime.OrtValue
@@ -69,10 +72,11 @@ def _given(name: str, values: np.ndarray) -> "onnxruntime.OrtValue":
     return ort.ortvalue_from_numpy_with_onnx_type(bits, _ELEMENT)
 
 
-def _array(value: "onnxruntime.OrtValue") -> object:
+def array_of(value: "onnxruntime.OrtValue") -> object:
     """Return a copy of a value, which ends with the session's next run."""
     if value.data_type() != _TENSOR:
-        return value.numpy()
+        values = value.numpy()
+        return values if values.dtype.kind == "O" else values.copy()
     bits = np.empty(tuple(value.shape()), np.uint16)
     if bits.size:
         ctypes.memmove(bits.ctypes.data, value.data_ptr(), bits.nbytes)

@@ -90,28 +90,59 @@ def select_outputs(found: object, wanted: Sequence[TensorSpec]) -> tuple[torch.T
 
     By name from a mapping (transformers' ModelOutput), a named tuple or a dataclass;
     `hidden_states.3` indexes a nested one, `past_key_values.0.key` and `.value` a transformers
-    cache. By position, requiring all of them, from a tensor or a plain tuple.
+    cache. By position, requiring all of them, from a tensor or a plain tuple, whose own tuples are
+    read in order; or by paths that begin with a number (`0.boxes`).
     """
     named = as_mapping(found)
+    if named is None and _reaches_by_number(wanted) and isinstance(found, list | tuple):
+        named = {str(place): value for place, value in enumerate(found)}
     if named is not None:
         return _select_by_name(named, wanted)
-    values = [found] if isinstance(found, torch.Tensor) else found
-    if not isinstance(values, list | tuple) or not all(
-        isinstance(value, torch.Tensor) for value in values
-    ):
-        kinds = (
-            ", ".join(type(value).__name__ for value in values)
-            if isinstance(values, list | tuple)
-            else ""
-        )
-        raise StageFailedError(
-            f"outputs: the model returns a {type(found).__name__}{f' of {kinds}' if kinds else ''};"
-            " it must return a tensor, a tuple of tensors, or named tensors (a dict, a named"
-            " tuple, a ModelOutput)"
-        )
+    values = flattened(found)
+    if values is None:
+        raise StageFailedError(_unnamed(found))
     if len(values) != len(wanted):
         raise OutputsError([_count_finding(len(values), wanted)])
     return tuple(values)
+
+
+def flattened(found: object) -> tuple[torch.Tensor, ...] | None:
+    """Return a tensor, or those of a plain tuple or list and of the tuples in it, in order; None if
+    anything else is among them.
+    """
+    if isinstance(found, torch.Tensor):
+        return (found,)
+    if not isinstance(found, list | tuple) or as_mapping(found) is not None:
+        return None
+    tensors: list[torch.Tensor] = []
+    for value in found:
+        inner = flattened(value)
+        if inner is None:
+            return None
+        tensors += inner
+    return tuple(tensors)
+
+
+def _reaches_by_number(wanted: Sequence[TensorSpec]) -> bool:
+    """Say whether the recipe says by number in which part of a tuple each output is."""
+    return all(spec.origin and spec.origin.partition(".")[0].isdigit() for spec in wanted)
+
+
+def _unnamed(found: object) -> str:
+    """Return why no outputs can be read from a model's result, and what to write."""
+    if not isinstance(found, list | tuple):
+        return (
+            f"outputs: the model returns a {type(found).__name__}; it must return a tensor, a tuple"
+            " of tensors, or named tensors (a dict, a named tuple, a ModelOutput)"
+        )
+    kinds = ", ".join(type(value).__name__ for value in found)
+    parts = ((place, as_mapping(value)) for place, value in enumerate(found))
+    path = next((f"{place}.{next(iter(named))}" for place, named in parts if named), "0")
+    return (
+        f"outputs: the model returns a {type(found).__name__} of {kinds or 'nothing'}; it must"
+        " return a tensor, a tuple of tensors, or named tensors. Say in which part each output is,"
+        f" such as from: {path}"
+    )
 
 
 def as_mapping(found: object) -> Mapping[str, Any] | None:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
 
-from convkit.models.sources.contract_module import as_mapping
+from convkit.models.sources.contract_module import as_mapping, flattened
 from convkit.models.sources.loaded import LoadedModel
 from convkit.models.sources.torch_dtypes import contract_dtype, to_array
 from convkit.models.survey.trials import Trial, Trials
@@ -117,8 +117,5 @@ def named_tensors(returned: object) -> dict[str, torch.Tensor]:
         return {name: value for name, value in named.items() if isinstance(value, torch.Tensor)}
     if isinstance(returned, torch.Tensor):
         return {"output": returned}
-    if not isinstance(returned, list | tuple):
-        return {}
-    if not all(isinstance(value, torch.Tensor) for value in returned):
-        return {}
-    return {f"output_{place}": value for place, value in enumerate(returned)}
+    values = flattened(returned) or ()
+    return {f"output_{place}": value for place, value in enumerate(values)}

@@ -17,3 +17,4 @@ class OnnxRuntimeOptions:
     provider_options: dict[str, bool | int | float | str] = dataclasses.field(default_factory=dict)
     tf32: bool = False
     package: Literal["genai"] | None = None
+    shared_buffers: bool = False

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from convkit.codec import Json
 from convkit.recipe.consistency import Fault, FaultsError, mapping
-from convkit.recipe.fields import OPTION_PATTERN, ProviderOption
+from convkit.recipe.fields import OPTION_PATTERN, ProviderOption, Switch
 from convkit.recipe.steps import growing_axes, mask_name, resolve_feeds, tensors_by_name, tokens_of
 from convkit.recipe.targets import GraphTarget, Releases
 from convkit.runtimes.onnxruntime.genai_layout import cache_layout, unknown_inputs
@@ -56,6 +56,14 @@ class OnnxRuntimeTarget(GraphTarget):
         ),
     )
 
+    shared_buffers: Switch = Field(
+        default=False,
+        description=(
+            "with steps: run the model as an app does that passes one buffer as an input and as the"
+            " output that feeds it (IO binding)"
+        ),
+    )
+
     @model_validator(mode="after")
     def _packageable(self) -> Self:
         if self.package is None:
@@ -99,7 +107,12 @@ class OnnxRuntimeTarget(GraphTarget):
     def options(self) -> OnnxRuntimeOptions:
         """Return the session options."""
         if self.device == "cpu":
-            return OnnxRuntimeOptions(self.optimization, self.artifact, package=self.package)
+            return OnnxRuntimeOptions(
+                self.optimization,
+                self.artifact,
+                package=self.package,
+                shared_buffers=self.shared_buffers,
+            )
         return OnnxRuntimeOptions(
             self.optimization,
             self.artifact,
@@ -158,9 +171,11 @@ class OnnxRuntimeTarget(GraphTarget):
     def faults(
         cls, name: str, target: Mapping[str, object], recipe: Mapping[str, object]
     ) -> Iterator[Fault]:
-        """Return why a package cannot hold the recipe's model."""
+        """Return why a package cannot hold the recipe's model, or no buffer can be shared."""
         if target.get("package") == "genai" and (why := _no_package(recipe)) is not None:
             yield Fault(("targets", name, "package"), f"genai {why}")
+        if target.get("shared_buffers") is True and (why := _nothing_shared(target, recipe)):
+            yield Fault(("targets", name, "shared_buffers"), why)
 
     @property
     def measures_in_build(self) -> bool:
@@ -191,3 +206,24 @@ def _no_package(recipe: Mapping[str, object]) -> str | None:
     positions = [each for each, tensor in inputs.items() if tensor.get("sample") == "positions"]
     known = [tokens_of(inputs, axis), mask_name(inputs, axis), *positions[:1]]
     return unknown_inputs(list(inputs), [*known, *(feed.input for feed in feeds)])
+
+
+def _nothing_shared(target: Mapping[str, object], recipe: Mapping[str, object]) -> str | None:
+    """Return why no input can share its buffer with an output; None if one can, or if `steps` are
+    wrong.
+    """
+    if target.get("device", "cpu") != "cpu":
+        return "shared buffers are verified on the CPU only; write device: cpu, or remove it"
+    if not recipe.get("steps"):
+        return "outputs share buffers with the inputs that they feed: write steps, or remove it"
+    inputs, outputs = (tensors_by_name(recipe, kind) for kind in ("inputs", "outputs"))
+    given = {
+        key: str(value) for key, value in mapping(mapping(recipe["steps"]).get("feeds")).items()
+    }
+    feeds, wrong = resolve_feeds(given, list(outputs), list(inputs))
+    if wrong or any(inputs[each.input]["shape"] == outputs[each.output]["shape"] for each in feeds):
+        return None
+    return (
+        "every cache of steps grows, so no output fits its input's buffer; remove it, or give the"
+        " model caches of a fixed size"
+    )

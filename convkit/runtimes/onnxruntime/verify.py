@@ -15,7 +15,12 @@ def run(
     request: VerifyRequest[OnnxRuntimeOptions], context: Context
 ) -> tuple[VerifyResult, list[Finding]]:
     """Verify the built graph under onnxruntime, and its package under the program it is for."""
-    result, findings = verify_graph(request, session, context)
+    if request.options.shared_buffers:
+        from convkit.runtimes.onnxruntime.shared_buffers import verify_shared
+
+        result, findings = verify_shared(request, context)
+    else:
+        result, findings = verify_graph(request, session, context)
     if request.options.package == "genai":
         from convkit.runtimes.onnxruntime.genai_check import verify_package
 

@@ -199,3 +199,20 @@ def test_an_axis_that_may_be_empty(tmp_path):
     assert findings == []
     feeds = {"x": np.ones((1, 9, 4), np.float32), "past_keys": np.ones((1, 0, 4), np.float32)}
     assert [values.shape for values in run_onnx(out, feeds)] == [(1, 9, 4), (1, 0, 4)]
+
+
+def test_a_python_loop_over_an_axis_is_named_as_that(tmp_path):
+    body = "return torch.stack([x[:, i] * i for i in range(x.shape[1])], 1)"
+    contract = Contract((X,), (tensor("y", *X.shape),), AXES)
+    _, (finding,), _ = export_factory(tmp_path, module(body), contract)
+    assert (finding.code, finding.place.tensor) == ("C106", "sequence")
+    assert "Every exporter unrolls this Python loop over 'sequence'" in finding.remedy.text
+
+
+def test_an_axis_that_a_literal_size_fixes_is_no_loop(tmp_path):
+    contract = Contract((X,), (tensor("y", *X.shape),), AXES)
+    body = "return x + torch.ones(5, 4)"  # the example's size
+    _, findings, _ = export_factory(tmp_path, module(body), contract)
+    (finding,) = findings
+    assert finding.code == "C106"
+    assert "without int() or literal sizes" in finding.remedy.text

@@ -113,7 +113,24 @@ def test_every_unknown_output_is_named_at_once():
     assert len(caught.value.findings) == 2
 
 
-@pytest.mark.parametrize("found", [None, "text", (A, (B,)), 3])
+def test_tuples_in_a_tuple_are_read_in_order():
+    wanted = (tensor("y", 1), tensor("h", 2), tensor("c", 1))
+    assert [id(each) for each in select_outputs((A, (B, A)), wanted)] == [id(A), id(B), id(A)]
+    last = (tensor("c", 1, origin="1.1"),)
+    assert select_outputs((B, (B, A)), last) == (A,)
+
+
+def test_parts_of_a_list_without_names_are_reached_by_number():
+    images = [{"boxes": A, "scores": B}]
+    wanted = (tensor("s", 2, origin="0.scores"), tensor("b", 1, origin="0.boxes"))
+    assert [id(each) for each in select_outputs(images, wanted)] == [id(B), id(A)]
+    with pytest.raises(StageFailedError, match=r"list of dict;.*such as from: 0\.boxes"):
+        select_outputs(images, WANTED)
+    with pytest.raises(OutputsError, match=r"declares output '1\.boxes'"):
+        select_outputs(images, (tensor("b", 1, origin="1.boxes"),))
+
+
+@pytest.mark.parametrize("found", [None, "text", (A, ("text",)), 3])
 def test_what_holds_no_tensors_is_refused(found):
     with pytest.raises(StageFailedError, match="must return a"):
         select_outputs(found, WANTED)
