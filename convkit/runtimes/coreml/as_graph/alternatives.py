@@ -33,10 +33,19 @@ def alternatives(step: SourceStep, values: Values, region: Region) -> Iterator[A
         return
     yield from _modes(step)
     for name, given in step.arguments.items():
-        if isinstance(given, str) and given in region.graph.constants:
+        if isinstance(given, str) and is_constant(given, values, region):
             yield from _arguments(step, name, values[given], values, region)
     yield from other_weights(step, values, region)
+    yield from _without(step, values, region)
     yield from _operations(step, region)
+
+
+def is_constant(name: str, values: Values, region: Region) -> bool:
+    """Say whether a value is known before the program runs. The graph holds only those constants
+    that its nodes read as tensors.
+    """
+    graph = region.graph
+    return name in values and name not in graph.producers and name not in graph.inputs
 
 
 def _modes(step: SourceStep) -> Iterator[Alternative]:
@@ -164,6 +173,22 @@ def _with(now: np.ndarray, place: int, value: object) -> np.ndarray:
     return other
 
 
+def _without(step: SourceStep, values: Values, region: Region) -> Iterator[Alternative]:
+    """Yield what an operation reads in the place of its result: many a function of other numbers
+    changes nothing either.
+    """
+    shape = values[step.results[0]].shape
+    for given in step.arguments.values():
+        if (
+            isinstance(given, str)
+            and given in values
+            and values[given].shape == shape
+            and not is_constant(given, values, region)
+        ):
+            nothing = dataclasses.replace(step, kind="identity", arguments={"x": given})
+            yield Alternative("extra", "it should not be there", nothing)
+
+
 def _operations(step: SourceStep, region: Region) -> Iterator[Alternative]:
     for kind in definitions.alike(step.kind):
         text = f"it is {step.kind} and should be {kind}"
@@ -173,6 +198,8 @@ def _operations(step: SourceStep, region: Region) -> Iterator[Alternative]:
         settings = {n: each for n, each in step.settings.items() if definitions.takes(kind, n)}
         plain = dataclasses.replace(step, kind=kind, arguments=given, settings=settings)
         missing = [n for n in definitions.required_numbers(kind) if n not in given]
+        if len(missing) > 1:
+            continue  # with several numbers, anything fits
         likely = [
             dict.fromkeys((*region.scalars(), *definitions.NUMBERS[name])) for name in missing
         ]

@@ -4,7 +4,7 @@ import functools
 import re
 from typing import Any
 
-_QUOTED = re.compile(r"['\"](\w+)['\"]")
+_QUOTED = re.compile(r"['\"`](\w+)['\"`]")
 # Arguments of numbers that only bend an operation's function, by the values that are common. An
 # operation may be mistaken for one that has others of these.
 NUMBERS: dict[str, tuple[float, ...]] = {

@@ -1,5 +1,6 @@
 """Weights that an operation should hold: those of the original, in a program's own arrangement."""
 
+import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping
 
@@ -9,6 +10,7 @@ from convkit.localize.matching import layouts
 from convkit.localize.region import Region
 from convkit.localize.translated.own_operations import Alternative
 from convkit.localize.translated.translation import SourceStep
+from convkit.localize.translated.writing import INSIDE
 from convkit.runtimes.coreml.as_graph import definitions
 
 # Arguments that are weights, and may be left out. What leaves them out has them as zeros or ones.
@@ -22,10 +24,10 @@ def other_weights(
     step: SourceStep, values: Mapping[str, np.ndarray], region: Region
 ) -> Iterator[Alternative]:
     """Yield an operation with the original's weights in the place of its own, or of none."""
-    from convkit.runtimes.coreml.as_graph.alternatives import with_constant
+    from convkit.runtimes.coreml.as_graph.alternatives import is_constant, with_constant
 
     for name, given in step.arguments.items():
-        if isinstance(given, str) and given in region.graph.constants:
+        if isinstance(given, str) and is_constant(given, values, region):
             now = values[given]
             for text, weight in _weights(region, now.shape) if _is_weight(now) else ():
                 if not np.array_equal(now, weight):
@@ -36,6 +38,24 @@ def other_weights(
         absent = name not in step.arguments and definitions.takes(step.kind, name)
         for text, weight in _weights(region, shape) if absent and shape else ():
             yield with_constant(step, name, weight, "missing", f"it lacks the original's {text}")
+    yield from _affine(step, values, region)
+
+
+def _affine(
+    step: SourceStep, values: Mapping[str, np.ndarray], region: Region
+) -> Iterator[Alternative]:
+    """Yield a norm with the gain and the shift that it lacks, both."""
+    shape = _shape_of("gamma", step, values)
+    takes = all(definitions.takes(step.kind, each) for each in ("gamma", "beta"))
+    if not takes or shape is None or {"gamma", "beta"} & step.arguments.keys():
+        return
+    own = [(n, each) for n, each in region.weights.items() if each.shape == shape]
+    for (one, gain), (other, shift) in itertools.permutations(own, 2):
+        names = {each: f"{step.results[0]}{INSIDE}{each} corrected" for each in ("gamma", "beta")}
+        constants = {names["gamma"]: gain, names["beta"]: shift}
+        both = dataclasses.replace(step, arguments={**step.arguments, **names})
+        text = f"it lacks the original's {one} and {other}"
+        yield Alternative("missing", text, both, constants)
 
 
 def _is_weight(now: np.ndarray) -> bool:
