@@ -24,6 +24,7 @@ from convkit.localize.region import Region
 from convkit.localize.reordered import other_values, reordered
 from convkit.localize.rotary import rotary
 from convkit.localize.steps import exchanged_steps, exchanged_values
+from convkit.localize.translated.own_operations import own_operations
 
 Candidates = Callable[[Region], Iterator[Rewrite]]
 
@@ -34,6 +35,7 @@ CANDIDATES: dict[str, Candidates] = {
     "activations": activations,
     "rotary": rotary,
     "extra": rewrites.extra_at_end,
+    "own operations": own_operations,
     "own arguments": own_arguments,
     "attributes": rewrites.attributes,
     "wiring": rewrites.wiring,

@@ -38,6 +38,7 @@ class Graph:
 
     `constants` are numpy arrays; those of types that numpy lacks (bfloat16, int4) are in `exotic`.
     Model-local functions are inlined. Nothing is changed in place: rewrites return a new graph.
+    `own` are the operations of another format that this is a translation of: `OwnOperations`.
     """
 
     nodes: tuple[onnx.NodeProto, ...]
@@ -47,6 +48,7 @@ class Graph:
     exotic: Mapping[str, onnx.TensorProto]
     ir_version: int
     opsets: tuple[tuple[str, int], ...]
+    own: object = dataclasses.field(default=None, kw_only=True, compare=False)
 
     @cached_property
     def producers(self) -> dict[str, int]:

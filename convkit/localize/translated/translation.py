@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from convkit.localize.graph import Graph, PieceFailedError, Values
 from convkit.localize.matching import CLOSE, relative_error
+from convkit.localize.translated.own_operations import UNFIT, Alternatives, OwnOperations
 from convkit.localize.translated.writing import INSIDE, NotTranslatedError, Operation, Writer
 
 Translation: TypeAlias = Callable[[Operation], object]
@@ -18,8 +19,6 @@ Translation: TypeAlias = Callable[[Operation], object]
 _OPSET, _IR_VERSION = 20, 9
 # Operations that are taken as given, one after the other, because their translations are wrong.
 _MOST_OPAQUE = 8
-# What a translation raises for arguments that it does not know.
-_UNFIT = (NotTranslatedError, KeyError, ValueError, TypeError, IndexError)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,15 +61,23 @@ class TranslatedGraph:
 
 
 def translate(
-    source: SourceModel, translations: Mapping[str, Translation]
+    source: SourceModel,
+    translations: Mapping[str, Translation],
+    alternatives: Alternatives | None = None,
 ) -> TranslatedGraph | None:
-    """Translate a model; None if the graph does not compute what the model computed."""
+    """Translate a model; None if the graph does not compute what the model computed.
+
+    `alternatives` are what the search tries in the place of each of the model's own operations.
+    """
     opaque: set[str] = set()
     for _ in range(_MOST_OPAQUE):
         made = _Translator(source, translations, opaque).translated()
         wrong = _first_wrong(made.graph, source)
         if wrong is None:
-            return made
+            if alternatives is None:
+                return made
+            own = OwnOperations(source, translations, alternatives)
+            return dataclasses.replace(made, graph=dataclasses.replace(made.graph, own=own))
         opaque.add(wrong)
     return None
 
@@ -143,7 +150,7 @@ class _Translator:
             if step.kind not in self._translations or not self._opaque.isdisjoint(step.results):
                 raise NotTranslatedError(step.kind)
             self._translations[step.kind](operation)
-        except _UNFIT:
+        except UNFIT:
             del self._writer.nodes[nodes:]
             for name in self._writer.constants.keys() - constants:
                 del self._writer.constants[name]

@@ -1,7 +1,7 @@
 """Every operation that the evaluator supports, by its name in a program.
 
 Omitted on purpose: random number generators; `classify`, which returns dictionaries; `affine`,
-`resample`, `crop_resize`, `gru`, `non_maximum_suppression` and `conv_quantized`, whose definitions
+`crop_resize`, `gru`, `non_maximum_suppression` and `conv_quantized`, whose definitions
 leave details to the device.
 """
 
@@ -19,6 +19,7 @@ from convkit.mil.kernels import (
     quantization,
     recurrent,
     reduction,
+    resampling,
     resizing,
     shape,
 )
@@ -126,6 +127,7 @@ KERNELS: dict[str, Kernel] = {
     "reduce_sum_square": reducing(reduction.sum_square),
     "relu": unary(torch.relu),
     "relu6": activation.relu6,
+    "resample": resampling.resample,
     "reshape": shape.reshape,
     "reshape_like": shape.reshape_like,
     "resize": resizing.resize,

@@ -12,6 +12,7 @@ from convkit.mil.modules import ModuleOf, module_path
 from convkit.models.exporters.deferred_guards import drop_assertions
 from convkit.models.exporters.dynamic_trace import innermost, trace
 from convkit.models.exporters.job import UnexportableError
+from convkit.runtimes.coreml.decompositions import own_decompositions, with_correction
 from convkit.runtimes.coreml.operators import is_known
 from convkit.runtimes.coreml.origins import (
     Origin,
@@ -155,9 +156,10 @@ def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's remarks on its own parts
+        with_correction(program)
         program = program.run_decompositions({})
         for _ in range(_MOST_ROUNDS):
-            table = default_decompositions()
+            table = {**default_decompositions(), **own_decompositions()}
             chosen = {
                 operator: table[operator]
                 for operator in unknown_operators(program)

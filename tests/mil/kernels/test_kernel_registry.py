@@ -22,7 +22,6 @@ LEFT_OUT = {
     "random_categorical",
     "random_normal",
     "random_uniform",
-    "resample",
 }
 # Operations of torch's layers, by the layers' names in `test_torch_layers`.
 BY_LAYERS = {
@@ -54,7 +53,12 @@ def test_every_operation_of_coremltools_is_known_or_left_out() -> None:
 
 def test_every_kernel_is_tested() -> None:
     tested = {name for name, _ in [*FLOAT_CASES, *OTHER_CASES]} | set(BY_LAYERS)
-    for file in ("test_definitions.py", "test_recurrent_definitions.py", "test_control_flow.py"):
+    for file in (
+        "test_definitions.py",
+        "test_resampling.py",
+        "test_recurrent_definitions.py",
+        "test_control_flow.py",
+    ):
         text = (HERE / file).read_text()
         tested |= set(re.findall(r"mb\.(\w+)\(", text)) | set(
             re.findall(r'computed\(\s*"(\w+)"', text)

@@ -202,6 +202,15 @@ IMAGES = {
         sampling_mode="UNALIGN_CORNERS",
     ),
     "pixel_shuffle": unary("pixel_shuffle", upscale_factor=2),
+    "resample": unary(
+        "resample",
+        coordinates=RANDOM.uniform(-1.2, 1.2, (2, 5, 3, 2)).astype(np.float32),
+        sampling_mode="bilinear",
+        padding_mode="symmetric",
+        padding_value=np.float32(0),
+        coordinates_mode="normalized_minus_one_to_one",
+        align_corners=False,
+    ),
     "resize_bilinear": unary(
         "resize_bilinear",
         target_size_height=9,

@@ -113,7 +113,7 @@ def test_an_operation_that_computes_more_than_the_original_is_named() -> None:
     program = small_program(body, {"x": ((2, 8), "fp32")})
     finding, *_ = search(module, program).causes(None)
     assert (finding.code, finding.evidence["kind"]) == ("N405", "operator")
-    assert "mod shares: only its Div should be there" in finding.message
+    assert "mod shares: it is mod and should be real_div" in finding.message
 
 
 def test_a_weight_of_another_layer_is_named(module: ContractModule) -> None:

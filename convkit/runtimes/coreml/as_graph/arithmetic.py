@@ -121,6 +121,11 @@ def _silu(op: Operation) -> None:
 def _gelu(op: Operation) -> None:
     mode = op.text("mode", "EXACT")
     if mode == "SIGMOID_APPROXIMATION":
+        factor = op.constant("factor", np.asarray(1.702, np.float32))
+        scaled = op.write("Mul", op.tensor("x"), factor, to=op.inner("scaled"))
+        op.write("Mul", op.tensor("x"), op.write("Sigmoid", scaled, to=op.inner("gate")))
+        return
+    if mode not in ("EXACT", "TANH_APPROXIMATION"):
         raise NotTranslatedError(mode)
     approximation = "none" if mode == "EXACT" else "tanh"
     op.write("Gelu", op.tensor("x"), attributes={"approximate": approximation})

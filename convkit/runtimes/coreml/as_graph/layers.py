@@ -82,16 +82,21 @@ def _layer_norm(op: Operation) -> None:
     x = op.value("x")
     given = op.integers("axes") if op.has("axes") else range(x.ndim)
     axes = sorted(axis % x.ndim for axis in given)
-    if axes != list(range(x.ndim - len(axes), x.ndim)):
-        raise NotTranslatedError("axes that are not the last ones")
-    shape = x.shape[axes[0] :]
+    shape = tuple(x.shape[axis] for axis in axes)
+    # ONNX normalizes over the last axes: others are moved there, and back.
+    moved = [*(axis for axis in range(x.ndim) if axis not in axes), *axes]
+    is_last = moved == list(range(x.ndim))
+    keys = {"axis": -len(axes), "epsilon": op.number("epsilon")}
     gamma = op.tensor("gamma") if op.has("gamma") else op.constant("1", np.ones(shape, np.float32))
     beta = [op.tensor("beta")] if op.has("beta") else []
-    op.write(
-        "LayerNormalization",
-        *(op.tensor("x"), gamma, *beta),
-        attributes={"axis": axes[0] - x.ndim, "epsilon": op.number("epsilon")},
-    )
+    if is_last:
+        op.write("LayerNormalization", op.tensor("x"), gamma, *beta, attributes=keys)
+        return
+    last = op.write("Transpose", op.tensor("x"), to=op.inner("moved"), attributes={"perm": moved})
+    to = op.inner("normalized")
+    made = op.write("LayerNormalization", last, gamma, *beta, to=to, attributes=keys)
+    back = [moved.index(axis) for axis in range(x.ndim)]
+    op.write("Transpose", made, attributes={"perm": back})
 
 
 def _batch_norm(op: Operation) -> None:
@@ -131,7 +136,8 @@ def _lstm(op: Operation) -> None:
     """
     names = ("recurrent_activation", "cell_activation", "activation")
     usual = ("sigmoid", "tanh", "tanh")
-    if any(op.text(n, u) != u for n, u in zip(names, usual, strict=True)) or op.has("clip"):
+    activations = [_RECURRENT.get(op.text(n, u)) for n, u in zip(names, usual, strict=True)]
+    if None in activations or op.has("clip"):
         raise NotTranslatedError("other activations")
     direction = op.text("direction", "forward")
     ways = ("", "_back") if direction == "bidirectional" else ("",)
@@ -149,7 +155,7 @@ def _lstm(op: Operation) -> None:
         inputs.append("")
     states = [_state(op, name, len(ways), hidden) for name in ("initial_h", "initial_c")]
     made = tuple(op.inner(each) for each in ("sequence", "last", "cell"))
-    keys = {"hidden_size": hidden, "direction": direction}
+    keys = {"hidden_size": hidden, "direction": direction, "activations": activations * len(ways)}
     op.write("LSTM", *inputs, "", *states, to=made, attributes=keys)
     _joined(op, made, len(ways))
 

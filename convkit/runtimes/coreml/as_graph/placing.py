@@ -110,6 +110,19 @@ def _pixel_unshuffle(op: Operation) -> None:
     op.write("Reshape", moved, op.whole("shape", op.result().shape))
 
 
+def _resample(op: Operation) -> None:
+    """Sample an image at normalized coordinates: ONNX reflects as torch does."""
+    padding, corners = op.text("padding_mode", ""), op.flag("align_corners")
+    known = {"constant": "zeros", "border": "border"}
+    known["reflection" if corners else "symmetric"] = "reflection"
+    outside = padding == "constant" and op.number("padding_value") != 0
+    if op.text("coordinates_mode", "") != "normalized_minus_one_to_one" or outside:
+        raise NotTranslatedError("other coordinates, or another number outside")
+    mode = {"bilinear": "linear", "nearest": "nearest"}[op.text("sampling_mode", "")]
+    keys = {"mode": mode, "padding_mode": known[padding], "align_corners": int(corners)}
+    op.write("GridSample", op.tensor("x"), op.tensor("coordinates"), attributes=keys)
+
+
 PLACING: dict[str, Translation] = {
     "argsort": _argsort,
     "band_part": _band_part,
@@ -117,6 +130,7 @@ PLACING: dict[str, Translation] = {
     "non_zero": _non_zero,
     "one_hot": _one_hot,
     "pixel_unshuffle": _pixel_unshuffle,
+    "resample": _resample,
     "scatter": _scatter,
     "scatter_along_axis": _scatter_along_axis,
     "scatter_nd": _scatter_nd,

@@ -17,6 +17,7 @@ from convkit.mil.constant_values import ConstantValues
 from convkit.mil.evaluator import Evaluator, Watcher
 from convkit.mil.plan import Plan, Result, Step
 from convkit.mil.program import Program
+from convkit.runtimes.coreml.as_graph.alternatives import alternatives
 from convkit.runtimes.coreml.as_graph.arithmetic import ARITHMETIC
 from convkit.runtimes.coreml.as_graph.arranging import ARRANGING
 from convkit.runtimes.coreml.as_graph.layers import LAYERS
@@ -44,7 +45,7 @@ def as_graph(program: Program, feeds: Mapping[str, np.ndarray]) -> TranslatedGra
         reading.constants,
         watched.found,
     )
-    return translate(source, TRANSLATIONS)
+    return translate(source, TRANSLATIONS, alternatives)
 
 
 def _contract_names(program: Program, plan: Plan) -> dict[str, str]:
