@@ -11,7 +11,9 @@ from convkit.localize.edits import Rewrite
 from convkit.localize.explanation import Explanation
 from convkit.localize.graph import Graph, make_graph
 from convkit.localize.insertions import at_end
+from convkit.localize.left_out import left_out
 from convkit.localize.numbers import fractions
+from convkit.localize.original import Operation
 from convkit.localize.region import Region
 from convkit.localize.rewrites import wiring
 
@@ -81,3 +83,38 @@ def test_a_node_that_others_read_is_not_superfluous(other: str, kind: str, text:
     place = Region(graph, "y", {"x": X}, X + np.sin(X), (), {}, ("x",), shapes)
     right = [each for each in wiring(place) if place.error(each.graph) <= 1e-6]
     assert [(each.kind, each.text) for each in right] == [(kind, text)]
+
+
+PASSED_ON = """
+<ir_version: 8, opset_import: ["": 17]>
+g (float[B, 8] x) => (float[B, 8] y) <float low = {0.1}> { y = Max (x, low) }
+"""
+
+
+def chain(*names: str) -> tuple[Operation, ...]:
+    """Return operations of the original, each of which reads what the one before it computes."""
+    return tuple(
+        Operation(place, f"{name}.default", "", f"model.py:{place}", (place,), (place + 1,), ())
+        for place, name in enumerate(names)
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "texts"),
+    [(["clamp"], []), (["sin", "clamp"], ["its input x lacks the original's sin (at model.py:0)"])],
+    ids=["the result itself", "a step before it"],
+)
+def test_the_result_of_a_node_is_not_what_its_input_lacks(
+    names: list[str], texts: list[str]
+) -> None:
+    graph = graph_of(PASSED_ON)
+    values = [X, *([np.sin(X)] if len(names) > 1 else [])]
+    expected = np.maximum(values[-1] if len(names) > 1 else X[:, ::-1], np.float32(0.1))
+    inner = dict(enumerate([*values, expected]))
+    del inner[0]
+    shapes = dict.fromkeys(("x", "y"), X.shape)
+    place = Region(
+        graph, "y", {"x": X}, expected, chain(*names), {}, ("x",), shapes, {}, inner, {"x": 0}
+    )
+    right = [each.text for each in left_out(place) if place.error(each.graph) <= 1e-6]
+    assert right == texts
