@@ -25,7 +25,7 @@ class Rewrite:
     """A candidate explanation: the graph with the suspected fault removed.
 
     `kind` is machine-readable, `node` is the first output of the node concerned, `text` describes
-    the fault and the expected state.
+    the fault and the expected state. `fitted` numbers were chosen to make the difference small.
     """
 
     kind: Kind
@@ -33,6 +33,7 @@ class Rewrite:
     text: str
     graph: Graph
     constant: str | None = None
+    fitted: int = 0
 
 
 def copied(node: onnx.NodeProto) -> onnx.NodeProto:

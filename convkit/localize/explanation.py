@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from convkit.localize import insertions, numbers, rewrites
 from convkit.localize.activations import activations
 from convkit.localize.bodies import bodies
+from convkit.localize.boxes import boxes
 from convkit.localize.edits import Rewrite
 from convkit.localize.isolation import Report, spent, survived
 from convkit.localize.left_out import left_out, misread
@@ -47,6 +48,7 @@ CANDIDATES: dict[str, Candidates] = {
     "fractions": numbers.fractions,
     "bodies": bodies,
     "masks": masks,
+    "boxes": boxes,
     "moved": moved,
     "reductions": reductions,
     "normalizations": normalizations,
@@ -66,6 +68,9 @@ _CONNECTING = (
 WITHIN = tuple(kind for kind in CANDIDATES if kind not in _CONNECTING)
 # The share of the error that may remain.
 _REMAINS = 0.01
+# A later explanation must leave this many times less of the error: less may be rounding. And for
+# each number that it fits, and the earlier one does not, again: a fit absorbs some of the rounding.
+_CLEARLY = 4
 # Nodes. A larger region is a part of the model, not a place.
 _LARGEST = 60
 # Seconds on the clock for each of processor time, on a machine that does other things as well.
@@ -79,6 +84,11 @@ class Explanation:
     rewrite: Rewrite
     before: float
     after: float
+
+    def is_clearly_better_than(self, other: "Explanation") -> bool:
+        """Say whether this leaves so much less error that it is worth the numbers it fits."""
+        more = max(0, self.rewrite.fitted - other.rewrite.fitted)
+        return self.after < other.after / _CLEARLY ** (1 + more)
 
 
 def explain(
@@ -100,7 +110,7 @@ def explain(
     for candidates in (CANDIDATES[kind] for kind in CANDIDATES if kind in kinds):
         limits = _Limits(before, enough, clock, end - spent())
         best = _best_of(candidates, region, limits)
-        if best is not None and (found is None or best.after < found.after / 4):
+        if best is not None and (found is None or best.is_clearly_better_than(found)):
             found = best
         # An explanation that is off by more than the last bits may only be close to the fault.
         if found is not None and found.after <= FLOOR / 2:
@@ -144,7 +154,7 @@ def _tried(
         report(number)
         after = region.error(rewrite.graph)
         good = after <= limits.enough and after < limits.before / 2
-        if good and (best is None or after < best[1] / 4):
+        if good and (best is None or after < best[1] / _CLEARLY):
             best = number, after
             if after <= FLOOR / 4:
                 break

@@ -30,10 +30,13 @@ _ACTIVATIONS = (
 def at_end(region: Region) -> Iterator[Rewrite]:
     """Add something after the target."""
     shape, dtype = region.shapes.get(region.target, region.expected.shape), region.expected.dtype
+    plain = (*_operands(region, dtype), *_changes(region, shape, dtype))
     fitted = (*_bounds(region), *_fitted(region))
-    for text, build in (*_operands(region, dtype), *_changes(region, shape, dtype), *fitted):
-        graph = appended(region.graph, region.target, build)
-        yield Rewrite(_kind(text), region.target, f"its output lacks {text}", graph)
+    for count, changes in enumerate((plain, fitted)):
+        for text, build in changes:
+            graph = appended(region.graph, region.target, build)
+            lacking = f"its output lacks {text}"
+            yield Rewrite(_kind(text), region.target, lacking, graph, fitted=count)
 
 
 def inside(region: Region) -> Iterator[Rewrite]:

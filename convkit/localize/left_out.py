@@ -39,11 +39,15 @@ def _with_inner(region: Region) -> Iterator[tuple[Edge, int, int, Graph]]:
     """Yield each correct value that a node reads, its number, and the graph in which that node
     reads one of the original's values between, with the number of that.
     """
+    target = region.operations[-1].outputs if region.operations else ()
     for edge in region.edges():
         number, shape = region.numbers.get(edge.value), region.shapes.get(edge.value)
         if number is None:
             continue
         for index, array in region.inner.items():
+            # A node that passes a value on, such as Where, is always right with the result itself.
+            if edge.reader == region.target and index in target:
+                continue
             if array.size == np.prod(shape or ()) and array.dtype.kind == "f" and number != index:
                 given = region.feeds[edge.value]
                 values = likeliest_layout(array, given).apply(array).astype(given.dtype)

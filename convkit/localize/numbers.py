@@ -90,7 +90,8 @@ def fractions(region: Region) -> Iterator[Rewrite]:
                 continue
             text = f"{name} is {float(values.flat[0]):.6g} and should be {number:.6g}"
             graph = with_constants(region.graph, {name: other})
-            yield Rewrite("constant", _reader(region, name), text, graph, name)
+            fitted = int(number not in near and number == found)
+            yield Rewrite("constant", _reader(region, name), text, graph, name, fitted)
 
 
 def _likely(numbers: list[float]) -> Iterator[float]:

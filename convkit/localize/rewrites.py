@@ -18,7 +18,7 @@ from convkit.localize.fused import derived_tensors
 from convkit.localize.graph import Graph, label, reads
 from convkit.localize.matching import layouts
 from convkit.localize.numbers import fit
-from convkit.localize.region import Region
+from convkit.localize.region import Edge, Region
 from convkit.localize.translated.writing import INSIDE
 
 # Their results depend on the shape of what they read, not on its values.
@@ -112,6 +112,7 @@ def attributes(region: Region) -> Iterator[Rewrite]:
     arguments.
     """
     versions = dict(region.graph.opsets)
+    given = set(region.scalars())
     for index in reversed(region.nodes):
         node = region.graph.nodes[index]
         for name, kind, now in present(node, versions.get(node.domain, 1)):
@@ -126,7 +127,10 @@ def attributes(region: Region) -> Iterator[Rewrite]:
                     continue
                 text = f"{name} is {shown(now)} and should be {shown(value)}"
                 graph = replaced(region.graph, index, with_attribute(node, name, value))
-                yield Rewrite("attribute", node.output[0], text, graph)
+                fitted = int(
+                    isinstance(value, float) and value not in given | {*_FLOATS.get(name, ())}
+                )
+                yield Rewrite("attribute", node.output[0], text, graph, fitted=fitted)
 
 
 def present(node: onnx.NodeProto, version: int) -> Iterator[tuple[str, object, object]]:
@@ -253,11 +257,19 @@ def wiring(region: Region) -> Iterator[Rewrite]:
                     f"it reads {edge.value}, made from the shape of {name}, and should read {name}"
                 )
                 yield Rewrite("wiring", edge.reader, text, graph)
-            elif skipped:
+            elif skipped and not _needed_elsewhere(region.graph, edge):
                 yield _without(skipped, edge.value, name, graph)
             else:
                 text = f"it reads {edge.value} and should read {name}"
                 yield Rewrite("wiring", edge.reader, text, graph)
+
+
+def _needed_elsewhere(graph: Graph, edge: Edge) -> bool:
+    """Say whether other nodes read an edge's value too, or it is an output: the nodes that compute
+    it belong there, and this reader alone is wrong.
+    """
+    others = {graph.nodes[index].output[0] for index in graph.readers.get(edge.value, [])}
+    return edge.value in graph.outputs or bool(others - {edge.reader})
 
 
 def extra_at_end(region: Region) -> Iterator[Rewrite]:

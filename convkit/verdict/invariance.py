@@ -104,6 +104,7 @@ def not_the_batch(
             severity="warning",
             message=f"{finding.message}; a single row is wrong as well, in case"
             f" {alone[finding.place.tensor]!r}, so the batch is not the cause",
+            remedy=None,
         )
         if finding.code == "N302" and finding.place.tensor in alone
         else finding

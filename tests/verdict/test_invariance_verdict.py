@@ -207,6 +207,8 @@ def test_a_row_does_not_depend_on_its_batch_if_it_fails_alone(rows, passed, seve
     case = CaseVerdict("smallest", "", {"batch": rows}, passed, 0.1, (output,))
     (finding,) = not_the_batch(given, "batch", [case])
     assert (finding.code, finding.severity) == ("N302", severity)
+    # The remedy is about the batch, which is not the cause of a warning.
+    assert (finding.remedy is None) == (severity == "warning")
     assert ("'smallest'" in finding.message) == (severity == "warning")
 
 
