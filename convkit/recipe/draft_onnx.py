@@ -22,6 +22,8 @@ _QUANTIZED = (2e-2, 0.999)
 # largest value: correct sums in another order round to either neighbor.
 _STEP = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 _STEPS = 2
+# The largest part of an output's values that a sum of roundings may excuse.
+_MOST_SHARE = 0.1
 _NEAR_ZERO = 1e-6
 _WIDTH = 98  # of a comment, without its `# `
 
@@ -110,7 +112,7 @@ def tolerances_of(survey: SurveyResult) -> dict[str, dict[str, Json]]:
             continue
         share, cosine = _QUANTIZED if survey.quantized else (_ERROR_SHARE, _COSINE)
         usual = max(share, _STEPS * _STEP.get(spec.dtype, 0.0)) * max(largest, 1.0)
-        rounding = _ROUNDINGS * survey.rounding.get(spec.name, 0.0)
+        rounding = _rounding_limit(survey, spec.name, largest)
         limits: dict[str, Json] = {"max_abs": _one_digit(max(usual, rounding))}
         single = math.prod(size if isinstance(size, int) else 2 for size in spec.shape) == 1
         telling = not single and largest >= _NEAR_ZERO
@@ -120,6 +122,16 @@ def tolerances_of(survey: SurveyResult) -> dict[str, dict[str, Json]]:
         if largest > 1.0 or coarse or rounding > usual or not telling or survey.quantized:
             found[called[spec.name]] = limits
     return found
+
+
+def _rounding_limit(survey: SurveyResult, output: str, largest: float) -> float:
+    """Return by how much roundings may change an output. Where activations are rounded to whole
+    numbers, a rounding of the inputs already shows whole steps, which do not add up.
+    """
+    once = survey.rounding.get(output, 0.0)
+    if survey.quantized:
+        return once
+    return max(once, min(_ROUNDINGS * once, _MOST_SHARE * largest))
 
 
 def _one_digit(number: float) -> float:
