@@ -24,6 +24,7 @@ _STEP = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 _STEPS = 2
 # The largest part of an output's values that a sum of roundings may excuse.
 _MOST_SHARE = 0.1
+_FAINT_SHARE = 0.1  # of the largest value: a limit that other cases can still exceed
 _NEAR_ZERO = 1e-6
 _WIDTH = 98  # of a comment, without its `# `
 
@@ -102,7 +103,8 @@ def tolerances_of(survey: SurveyResult) -> dict[str, dict[str, Json]]:
 
     Errors of float32 grow with the values, so the limit is a share of the largest; a model that
     multiplies the rounding of its inputs has a larger one. Where a file rounds activations to whole
-    numbers, they are steps. A cosine over a single number, or noise around zero, says nothing.
+    numbers, they are steps. A cosine over a single number, or noise around zero, says nothing; nor
+    does one of a case whose largest value is an error that the limit allows, if others are above.
     """
     found: dict[str, dict[str, Json]] = {}
     called = _output_names(survey.contract)
@@ -115,7 +117,8 @@ def tolerances_of(survey: SurveyResult) -> dict[str, dict[str, Json]]:
         rounding = _rounding_limit(survey, spec.name, largest)
         limits: dict[str, Json] = {"max_abs": _one_digit(max(usual, rounding))}
         single = math.prod(size if isinstance(size, int) else 2 for size in spec.shape) == 1
-        telling = not single and largest >= _NEAR_ZERO
+        faint = survey.faintest.get(spec.name, largest) < usual <= _FAINT_SHARE * largest
+        telling = not single and not faint and largest >= _NEAR_ZERO
         if telling:
             limits["cosine"] = cosine
         coarse = spec.dtype in _STEP

@@ -42,11 +42,15 @@ def held_values(
         return all(shapes == first for shapes in found)
 
     allowed = inputs if among is None else among
-    names = [spec.name for spec in allowed if _may_decide(spec, samples, sizes)]
+    deciding = [spec for spec in allowed if _may_decide(spec, samples, sizes)]
+    names = [spec.name for spec in deciding]
     if not names:
         return {}
     for value in dict.fromkeys((*likely, *_VALUES)):
-        held = dict.fromkeys(names, Sample("constant", (value,)))
+        held = {
+            spec.name: Sample("constant", (min(value, 1) if spec.dtype == "bool" else value,))
+            for spec in deciding
+        }
         if not steady({**samples, **held}):
             continue
         for name in names:
@@ -87,7 +91,7 @@ def _may_decide(
     spec: TensorSpec,
     samples: Samples,
     sizes: Mapping[str, int],
-    dtypes: tuple[str, ...] = ("int32", "int64"),
+    dtypes: tuple[str, ...] = ("int32", "int64", "bool"),
 ) -> bool:
     if spec.dtype not in dtypes or samples[spec.name].kind != "integers":
         return False

@@ -92,16 +92,24 @@ class Sizing:
             ran=True,
             notes=tuple(self._notes),
             magnitudes=self._trials.magnitudes,
+            faintest=self._trials.faintest,
         )
 
     def _hold_deciding_values(self) -> None:
         """Give a single value to bools that decide a size, to inputs that the model refuses some
         values of, and to those that decide several sizes of an output.
         """
+        refused = self._refused_values()
+        dtypes = {spec.name: spec.dtype for spec in self._named}
+        for name, sample in refused.items():
+            if dtypes[name] != "bool":
+                self._hold(name, sample, only_some_values(name, sample.numbers[0]))
         booleans = deciding_booleans(self._named, self._samples, self._base, self._trials)
         for name, (sample, outputs) in booleans.items():
             self._hold(name, sample, decides(name, sample.numbers[0], outputs))
-        self._hold_refused_values()
+        for name in refused.keys() - booleans.keys():
+            if dtypes[name] == "bool":
+                self._hold(name, refused[name], only_some_values(name, refused[name].numbers[0]))
         axes = tuple(Axis(name, size, size, size) for name, size in self._base.items())
         counted = self._sizes.data_dependent(self._named, axes)
         if unstated := counted.unstable - {name for name, _ in counted.names}:
@@ -109,18 +117,15 @@ class Sizing:
             for name, sample in held.items():
                 self._hold(name, sample, decides(name, sample.numbers[0], sorted(unstated)))
 
-    def _hold_refused_values(self) -> None:
-        """Give inputs of fixed shapes a single value if the model refuses some that are drawn."""
+    def _refused_values(self) -> dict[str, Sample]:
+        """Return a single value for inputs of fixed shapes if the model refuses some drawn ones."""
         given = at_full_length(self._named, self._samples, self._base)
         runs = [self._trials.run(self._named, given, self._base, draw) for draw in DRAWS]
         if all(run.worked for run in runs) or self._trials.is_over:
-            return
-        fixed = tuple(
-            spec for spec in self._named if all(isinstance(size, int) for size in spec.shape)
+            return {}
+        return self._held_values(
+            [spec for spec in self._named if all(isinstance(size, int) for size in spec.shape)]
         )
-        held = self._held_values(fixed)
-        for name, sample in held.items():
-            self._hold(name, sample, only_some_values(name, sample.numbers[0]))
 
     def _held_values(self, among: Sequence[TensorSpec]) -> dict[str, Sample]:
         # A size that the file states for an output is likely what such an input decides.

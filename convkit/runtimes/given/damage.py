@@ -7,6 +7,7 @@ import mmap
 import re
 import struct
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from pathlib import Path
 
 from convkit.codec import Json
@@ -15,6 +16,15 @@ _NOT_WHOLE = "it is cut off"
 # Core ML's file of weights: a header, then blobs that each begin with a description.
 _BLOB_HEADER, _BLOB_MARK = 64, 0xDEADBEEF
 _BLOB_FILES = re.compile(rb"@model_path/([\w./-]+)")
+# The vectors of a TFLite model's tables, by field: of other tables, or of items of so many bytes.
+_TFLITE: dict[str, dict[int, str | int]] = {
+    "model": {1: "code", 2: "graph", 3: 1, 4: "buffer"},
+    "code": {},
+    "graph": {0: "tensor", 1: 4, 2: 4, 3: "operator", 4: 1},
+    "tensor": {0: 4, 3: 1},
+    "operator": {1: 4, 2: 4},
+    "buffer": {0: 1},
+}
 _MANIFEST = "Manifest.json"
 
 
@@ -33,35 +43,37 @@ def tflite_damage(path: Path) -> str | None:
 
 
 def _tflite_end(content: mmap.mmap) -> int:
-    """Return where the last buffer of weights ends; raises struct.error beyond the file's end."""
-    root = _unsigned(content, 0)
-    buffers = _field(content, root, 4)
-    if buffers is None:
-        return 0
-    vector = buffers + _unsigned(content, buffers)
-    ends = [0]
-    for number in range(_unsigned(content, vector)):
-        element = vector + 4 + 4 * number
-        table = element + _unsigned(content, element)
-        if (data := _field(content, table, 0)) is not None:
-            inner = data + _unsigned(content, data)
-            ends.append(inner + 4 + _unsigned(content, inner))
-        # Large models have their weights after the table, at an offset of so many bytes.
-        place, size = (_field(content, table, field) for field in (1, 2))
-        if place is not None and size is not None:
-            offset, length = (struct.unpack_from("<Q", content, at)[0] for at in (place, size))
-            ends.append(offset + length)
-    return max(ends)
+    """Return where the last part of a model ends; raises struct.error beyond the file's end."""
+    return max(_ends(content, "model", _unsigned(content, 0)))
 
 
-def _field(content: mmap.mmap, table: int, number: int) -> int | None:
-    """Return where a table of a flat buffer has a field; None if it is left out."""
-    layout = table - struct.unpack_from("<i", content, table)[0]
+def _ends(content: mmap.mmap, kind: str, table: int) -> Iterator[int]:
+    """Yield where a table, and all that it refers to, end."""
+    layout = table - int(struct.unpack_from("<i", content, table)[0])
     if layout < 0:
         raise struct.error
+    fields, size = struct.unpack_from("<HH", content, layout)
+    yield max(layout + fields, table + size)
+    for number, items in _TFLITE[kind].items():
+        place = _field(content, table, layout, number)
+        if place is None:
+            continue
+        vector = place + _unsigned(content, place)
+        count = _unsigned(content, vector)
+        yield vector + 4 + count * (items if isinstance(items, int) else 4)
+        for element in range(vector + 4, vector + 4 + 4 * count, 4) if items in _TFLITE else ():
+            yield from _ends(content, str(items), element + _unsigned(content, element))
+    # Large models have weights after all tables: so many bytes at an offset.
+    spots = [_field(content, table, layout, field) for field in (1, 2)]
+    if kind == "buffer" and None not in spots:
+        yield sum(struct.unpack_from("<Q", content, spot or 0)[0] for spot in spots)
+
+
+def _field(content: mmap.mmap, table: int, layout: int, number: int) -> int | None:
+    """Return where a table of a flat buffer has a field; None if it is left out."""
     if 4 + 2 * number >= struct.unpack_from("<H", content, layout)[0]:
         return None
-    offset = struct.unpack_from("<H", content, layout + 4 + 2 * number)[0]
+    offset = int(struct.unpack_from("<H", content, layout + 4 + 2 * number)[0])
     return table + offset if offset else None
 
 

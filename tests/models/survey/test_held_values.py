@@ -36,10 +36,10 @@ def surveyed(folder: Path, text: str) -> SurveyResult:
 def test_a_loop_runs_with_a_condition_and_a_count_that_it_accepts(tmp_path):
     result = surveyed(tmp_path, LOOP)
     assert result.samples["go"] == Sample("constant", (1,))
-    assert result.samples["n"] == Sample("constant", (4,))
-    assert [spec.shape for spec in result.contract.outputs] == [(2,), (4, 2)]
+    assert result.samples["n"] == Sample("constant", (2,))
+    assert [spec.shape for spec in result.contract.outputs] == [(2,), (2, 2)]
     assert any("'go' decides the shape of 'steps': 1 was chosen" in note for note in result.notes)
-    assert any("fails with some values of 'n': 4 was chosen" in note for note in result.notes)
+    assert any("fails with some values of 'n': 2 was chosen" in note for note in result.notes)
     assert not any("'n' may have" in note for note in result.notes)
 
 
@@ -85,7 +85,7 @@ def test_the_age_of_an_opset_is_noted(tmp_path):
     for opset, is_noted in ((6, True), (7, False)):
         path = tmp_path / f"{opset}.onnx"
         text = f'<ir_version: 3, opset_import: ["" : {opset}]> g (float[2] x) => (float[2] y)'
-        onnx.save(onnx.parser.parse_model(text + " { h = Tanh(x) y = Relu(h) }"), path)
+        onnx.save(onnx.parser.parse_model(text + " { h = Add(x, x) y = Relu(h) }"), path)
         result, _ = run(SurveyRequest(str(path), 30.0), Context(tmp_path))
         assert any("from opset 7 on" in note for note in result.notes) is is_noted
         assert result.ran is not is_noted
