@@ -68,6 +68,22 @@ def test_no_cosine_is_asked_of_a_case_that_the_limit_calls_noise(tmp_path, scale
     assert (limits is None or "cosine" in limits) is has_cosine
 
 
+def test_an_index_in_floats_does_not_round_to_another(tmp_path):
+    """The neighbor of 3.0 below would look up row 2; a scale that is cast does round to another."""
+    lookup = """g (float[1,n] x) => (float[1,n,1] y) {
+        index = Cast<to=7>(x)
+        y = Gather(table, index)
+    }"""
+    table = np.arange(9, dtype=np.float32).reshape(9, 1) * 100
+    assert surveyed(saved(tmp_path, lookup, table=table)).rounding["y"] == 0
+    scaled = """g (float[1,n] x) => (float[1,n] y) {
+        more = Mul(x, k)
+        whole = Cast<to=7>(more)
+        y = Cast<to=1>(whole)
+    }"""
+    assert surveyed(saved(tmp_path, scaled, k=np.float32(1e7))).rounding["y"] > 0
+
+
 def test_rounded_activations_excuse_one_step_and_not_dozens():
     output = TensorSpec("y", "float32", (1, 8))
     contract = Contract((TensorSpec("x", "float32", (1, 8)),), (output,), ())
