@@ -1,8 +1,9 @@
 """`convkit diagnose`: traces problems with a run, a recipe or a model file to their cause."""
 
 import dataclasses
+import math
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -34,6 +35,8 @@ _HALF_COSINE = 0.99
 _HALF_NRMSE = 0.15
 # How many times float32's limit an output may be off in float16, where no cosine tells: 2 % of it.
 _HALF_TIMES = 200
+# The most of an output's largest value that it may be off, if its limit allows for rounding, too.
+_HALF_SHARE = 0.1
 # Seconds of inference for each verification of a bare file: what that leaves no time for is
 # reported as not verified.
 _BUDGET = 30.0
@@ -103,30 +106,35 @@ def diagnose_model(
         path = Path(folder) / "recipe.yaml"
         with reading() as say:
             drafted = _draft_archive if model.suffix in ARCHIVES else _draft_onnx
-            text, has_float32 = drafted(model, path, options, say)
-        path.write_text(_with_targets(text, has_float32=has_float32), encoding="utf-8")
+            text, has_float32, largest = drafted(model, path, options, say)
+        targeted = _with_targets(text, largest, has_float32=has_float32)
+        path.write_text(targeted, encoding="utf-8")
         return diagnose_recipe(dataclasses.replace(options, recipe=path), listening)
 
 
 def _draft_onnx(
     model: Path, destination: Path, options: RunOptions, say: Callable[[str], None]
-) -> tuple[str, bool]:
-    """Return the recipe drafted for an ONNX file, and whether the file has float32 weights."""
+) -> tuple[str, bool, Mapping[str, float]]:
+    """Return the recipe drafted for an ONNX file, whether the file has float32 weights, and the
+    largest magnitude of each output.
+    """
     file = (model / "model.onnx" if model.is_dir() else model).resolve()
     inspected = inspect_model(model, options.home, say, toolchain=options.toolchain)
     survey = survey_model(file, options.home, say, toolchain=options.toolchain)
     text = draft_recipe(str(file), destination=destination, survey=survey)
-    return text, bool(inspected.elements.get("float32"))
+    return text, bool(inspected.elements.get("float32")), survey.magnitudes
 
 
 def _draft_archive(
     model: Path, destination: Path, options: RunOptions, say: Callable[[str], None]
-) -> tuple[str, bool]:
-    """Return the recipe drafted for an archive of torch, and whether it returns float32."""
+) -> tuple[str, bool, Mapping[str, float]]:
+    """Return the recipe drafted for an archive of torch, and whether it returns float32; no
+    magnitudes.
+    """
     drafting = Drafting(str(model.absolute()), destination)
     text = draft(drafting, options.home, say, toolchain=options.toolchain)
     outputs = parse_recipe(text, destination).recipe.outputs
-    return text, any(output.dtype == "float32" for output in outputs)
+    return text, any(output.dtype == "float32" for output in outputs), {}
 
 
 def exit_code_of_file(record: RunRecord) -> int:
@@ -155,7 +163,7 @@ def _status(record: RunRecord, name: str) -> TargetStatus | None:
     return next((target.status for target in record.targets if target.name == name), None)
 
 
-def _with_targets(text: str, *, has_float32: bool) -> str:
+def _with_targets(text: str, largest: Mapping[str, float], *, has_float32: bool) -> str:
     """Return a drafted recipe with the targets for diagnosing a bare file."""
     content = read_document(text, "recipe.yaml").content
     targets: dict[str, Json] = {_AS_IT_IS: {"runtime": "onnxruntime"}}
@@ -167,15 +175,15 @@ def _with_targets(text: str, *, has_float32: bool) -> str:
             "runtime": "onnxruntime",
             "precision": "float16",
             "tolerance": {"cosine": _HALF_COSINE, "nrmse": _HALF_NRMSE},
-            "outputs": _half_tolerances(verify),
+            "outputs": _half_tolerances(verify, largest),
         }
     limited = {**content, "verify": {**verify, "budget": _BUDGET}, "targets": targets}
     return yaml.safe_dump(limited, sort_keys=False)
 
 
-def _half_tolerances(verify: dict[str, Json]) -> dict[str, Json]:
+def _half_tolerances(verify: dict[str, Json], largest: Mapping[str, float]) -> dict[str, Json]:
     """Return float16's tolerances of the outputs for which a cosine says nothing: those for which
-    the draft has none.
+    the draft has none. None is above a part of the output's largest value, or of 1.
     """
     outputs = verify.get("outputs", {})
     found: dict[str, Json] = {}
@@ -183,7 +191,8 @@ def _half_tolerances(verify: dict[str, Json]) -> dict[str, Json]:
         if isinstance(limits, dict) and "cosine" not in limits:
             limit = limits["max_abs"]
             assert isinstance(limit, int | float)
-            found[name] = {"max_abs": limit * _HALF_TIMES}
+            most = _HALF_SHARE * max(largest.get(name, math.inf), 1.0)
+            found[name] = {"max_abs": max(limit, min(limit * _HALF_TIMES, most))}
     return found
 
 

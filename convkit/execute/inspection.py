@@ -93,13 +93,19 @@ def survey_model(
     if not file.is_file():
         raise ModelFileError(f"{path}: no such file")
 
+    said: set[str] = set()
+
+    def once(doing: str) -> None:
+        # A further attempt reads the same graph again.
+        if doing not in said:
+            said.add(doing)
+            progress(doing)
+
     def asked(seconds: float, libraries: tuple[OperatorLibrary, ...] = ()) -> WorkerOutcome:
         packages = [each.package for each in libraries if each.package is not None]
-        environment = _environment(survey_spec(packages), home, progress, toolchain)
+        environment = _environment(survey_spec(packages), home, once, toolchain)
         request = SurveyRequest(str(file.resolve()), seconds)
-        return _asked(
-            environment, "survey", request, home, progress, custom_ops=CustomOps(libraries)
-        )
+        return _asked(environment, "survey", request, home, once, custom_ops=CustomOps(libraries))
 
     outcome = asked(_SURVEY_SECONDS)
     if outcome.answer is not None:

@@ -22,6 +22,9 @@ _QUANTIZED = (2e-2, 0.999)
 # largest value: correct sums in another order round to either neighbor.
 _STEP = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 _STEPS = 2
+# The largest part of an output's values that a sum of roundings may excuse.
+_MOST_SHARE = 0.1
+_FAINT_SHARE = 0.1  # of the largest value: a limit that other cases can still exceed
 _NEAR_ZERO = 1e-6
 _WIDTH = 98  # of a comment, without its `# `
 
@@ -100,7 +103,8 @@ def tolerances_of(survey: SurveyResult) -> dict[str, dict[str, Json]]:
 
     Errors of float32 grow with the values, so the limit is a share of the largest; a model that
     multiplies the rounding of its inputs has a larger one. Where a file rounds activations to whole
-    numbers, they are steps. A cosine over a single number, or noise around zero, says nothing.
+    numbers, they are steps. A cosine over a single number, or noise around zero, says nothing; nor
+    does one of a case whose largest value is an error that the limit allows, if others are above.
     """
     found: dict[str, dict[str, Json]] = {}
     called = _output_names(survey.contract)
@@ -110,16 +114,27 @@ def tolerances_of(survey: SurveyResult) -> dict[str, dict[str, Json]]:
             continue
         share, cosine = _QUANTIZED if survey.quantized else (_ERROR_SHARE, _COSINE)
         usual = max(share, _STEPS * _STEP.get(spec.dtype, 0.0)) * max(largest, 1.0)
-        rounding = _ROUNDINGS * survey.rounding.get(spec.name, 0.0)
+        rounding = _rounding_limit(survey, spec.name, largest)
         limits: dict[str, Json] = {"max_abs": _one_digit(max(usual, rounding))}
         single = math.prod(size if isinstance(size, int) else 2 for size in spec.shape) == 1
-        telling = not single and largest >= _NEAR_ZERO
+        faint = survey.faintest.get(spec.name, largest) < usual <= _FAINT_SHARE * largest
+        telling = not single and not faint and largest >= _NEAR_ZERO
         if telling:
             limits["cosine"] = cosine
         coarse = spec.dtype in _STEP
         if largest > 1.0 or coarse or rounding > usual or not telling or survey.quantized:
             found[called[spec.name]] = limits
     return found
+
+
+def _rounding_limit(survey: SurveyResult, output: str, largest: float) -> float:
+    """Return by how much roundings may change an output. Where activations are rounded to whole
+    numbers, a rounding of the inputs already shows whole steps, which do not add up.
+    """
+    once = survey.rounding.get(output, 0.0)
+    if survey.quantized:
+        return once
+    return max(once, min(_ROUNDINGS * once, _MOST_SHARE * largest))
 
 
 def _one_digit(number: float) -> float:

@@ -94,7 +94,7 @@ def origin_of(
 
 def built_file_fault(path: Path) -> str | None:
     """Return how to verify a file that some converter built, in the format of a runtime that takes
-    such files; None for any other path. Its name is enough: it may be a folder.
+    such files, or that it is damaged; None for any other path. It may be a folder.
     """
     if path.suffix == ".ort":
         return (
@@ -105,11 +105,13 @@ def built_file_fault(path: Path) -> str | None:
         if model.builds_from != "file":
             continue
         try:
-            model.model_validate({"runtime": name, "file": f"model{path.suffix}"})
+            target = model.model_validate({"runtime": name, "file": f"model{path.suffix}"})
         except ValidationError:
             continue
         if not path.exists():
             return f"{path}: no such file"
+        if (damage := target.damage(path)) is not None:
+            return f"{path}: this file is damaged: {damage}. Copy it, or convert it, again"
         return (
             f"{path}: a converter built this file, and a recipe begins with the model that it was"
             " built from. Draft that one's recipe (convkit init ORIGINAL -o recipe.yaml), and add"

@@ -4,6 +4,7 @@ folder defines its own target.
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from packaging.specifiers import SpecifierSet
@@ -143,6 +144,11 @@ class BaseTarget(RecipeModel):
     def given(self) -> tuple[str, ...]:
         """The files of a model that somebody else built, as written in the recipe."""
         return ()
+
+    def damage(self, file: Path) -> str | None:
+        """Return what is visibly wrong with a file of this runtime's format; None if nothing is."""
+        del file
+        return None
 
     @property
     def calibrates_with_cases(self) -> bool:

@@ -19,6 +19,15 @@ from convkit.worker.sessions import ModelRefusedError
 CONTRACT_FILE = "contract.json"
 EXPORTED_FILE = "model.onnx"  # the exported graph from which targets are built
 
+_OTHER_RELEASE = (
+    "See the message above. A different release of the runtime under tools, or a different"
+    " export.opset, may work."
+)
+_CONVERT_AGAIN = (
+    "See the message above. Copy the file again from its source, or convert the model again; a"
+    " different release of the runtime under tools may read it as it is."
+)
+
 
 def find_model(path: Path, name: str) -> Path:
     """Return a model's file (or package folder), given its path or its folder; raises
@@ -50,9 +59,12 @@ def finish_build(
     return BuildResult(session, tuple(files), size, dict(example_sizes or {}))
 
 
-def refused(error: ModelRefusedError, suspected: Sequence[Finding] = ()) -> list[Finding]:
+def refused(
+    error: ModelRefusedError, suspected: Sequence[Finding] = (), *, is_given: bool = False
+) -> list[Finding]:
     """Return the findings for a model that the runtime does not load: the suspected reasons if any,
-    V103 for an operator that onnxruntime does not know, otherwise E205.
+    V103 for an operator that onnxruntime does not know, otherwise E205. `is_given`: the model was
+    built elsewhere, so the recipe's export does not reach it.
     """
     if any(finding.is_error for finding in suspected):
         return list(suspected)
@@ -63,10 +75,7 @@ def refused(error: ModelRefusedError, suspected: Sequence[Finding] = ()) -> list
         f"the runtime refused the model: {error}",
         Place(),
         {"message": str(error)},
-        Remedy(
-            "See the message above. A different release of the runtime under tools, or a"
-            " different export.opset, may work."
-        ),
+        Remedy(_CONVERT_AGAIN if is_given else _OTHER_RELEASE),
     )
     return [*suspected, general]
 

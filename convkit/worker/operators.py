@@ -13,6 +13,8 @@ from convkit.codec import CodecError, decode, encode
 from convkit.worker.context import StageFailedError
 
 OPERATORS_FILE = "operators.json"
+# The oldest opset that onnxruntime implements as a whole (its docs/Versioning.md).
+_OLDEST_OPSET = 7
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +47,20 @@ class Operators:
     ir_version: int
     opsets: dict[str, int]
     operators: tuple[Operator, ...]
+
+
+def too_old(opset: int | None) -> str | None:
+    """Return what to do about a file of an opset that no release of onnxruntime implements; None if
+    the opset is not too old, or unknown.
+    """
+    if opset is None or opset >= _OLDEST_OPSET:
+        return None
+    return (
+        f"the file has opset {opset}, and onnxruntime implements ONNX's operators from opset"
+        f" {_OLDEST_OPSET} on: export it again, or convert it with"
+        " onnx.version_converter.convert_version(model, 13) and compare the new file with the"
+        " framework that the old one came from"
+    )
 
 
 def low_type(operators: Operators | None) -> Literal["float16", "bfloat16"] | None:

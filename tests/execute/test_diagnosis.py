@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from convkit.cli.main import app
 from convkit.errors import ModelFileError, UsageError
 from convkit.execute.diagnosis import (
+    _half_tolerances,
     diagnose_model,
     diagnose_record,
     exit_code_of_file,
@@ -29,6 +30,18 @@ from convkit.home import Home
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("home")
+
+
+def test_the_limit_of_float16_stays_a_part_of_the_values() -> None:
+    """A limit that already allows for rounding, times 200, would pass an output of zeros."""
+    limits = {"usual": {"max_abs": 1e-4}, "rounding": {"max_abs": 0.02}, "large": {"max_abs": 3.0}}
+    largest = dict.fromkeys(limits, 1.0)
+    assert _half_tolerances({"outputs": limits}, largest) == {
+        "usual": {"max_abs": pytest.approx(0.02)},
+        "rounding": {"max_abs": pytest.approx(0.1)},
+        "large": {"max_abs": 3.0},
+    }
+    assert _half_tolerances({"outputs": limits}, {})["rounding"] == {"max_abs": 4.0}
 
 
 def test_an_overflow_is_followed_to_the_output(home: Path, tmp_path: Path) -> None:

@@ -31,9 +31,10 @@ def build(): ...
         ("nowhere.py:build", "nowhere.py"),
         ("net.py:biuld", "perhaps you meant 'build'"),
         ("broken.py:build", "is not valid Python: line 1"),
-        ("theirs.tflite", "theirs: {runtime: given, file: theirs.tflite}"),
         ("theirs.xml", "theirs: {runtime: given, file: theirs.xml}"),
-        ("theirs.mlpackage", "convkit init ORIGINAL -o recipe.yaml"),
+        ("empty.xml", "empty.xml: this file is damaged: it is no complete XML"),
+        ("empty.tflite", "this file is damaged: it does not begin as a TFLite model does"),
+        ("empty.mlpackage", "this file is damaged: it has no Manifest.json. Copy it, or convert"),
         ("missing.tflite", "missing.tflite: no such file"),
         ("weights.ckpt", "FILE.py:CALLABLE, a function that builds the model and loads them"),
     ],
@@ -42,7 +43,8 @@ def test_what_is_no_model_is_refused_before_anything_runs(model, says, tmp_path,
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net.py").write_text("def build(): ...", encoding="utf-8")
     (tmp_path / "broken.py").write_text("def (", encoding="utf-8")
-    for name in ("theirs.tflite", "theirs.xml", "theirs.mlpackage", "weights.ckpt"):
+    (tmp_path / "theirs.xml").write_text("<net><layers/></net>", encoding="utf-8")
+    for name in ("empty.tflite", "empty.xml", "empty.mlpackage", "weights.ckpt"):
         (tmp_path / name).touch()
     with pytest.raises(UsageError) as caught:
         needs_survey(model, destination=tmp_path / "r.yaml")

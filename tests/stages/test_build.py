@@ -80,6 +80,7 @@ def test_a_model_that_the_runtime_refuses_gives_its_message(tmp_path):
     nodes = body().replace("Mul(sum, m)", "NoSuchOperator(sum, m)")
     result, findings, _ = run(tmp_path, save(tmp_path / "export", graph(nodes=nodes)))
     assert [finding.code for finding in findings] == ["E205"]
+    assert "export.opset" in findings[0].remedy.text
     assert "NoSuchOperator" in findings[0].message
     assert result.session == Contract((), (), ())
 

@@ -2,6 +2,7 @@
 each of them one value, since a recipe cannot state sizes that follow from it.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 from convkit.cases.samples import Draw
@@ -24,9 +25,12 @@ def held_values(
     sizes: Mapping[str, int],
     trials: Trials,
     draws: Sequence[Draw],
+    among: Sequence[TensorSpec] | None = None,
+    likely: Sequence[int] = (),
 ) -> dict[str, Sample]:
     """Return a constant for each input that must have one for the outputs' sizes to be the same
-    with all draws; none if constants do not achieve that.
+    with all draws; none if constants do not achieve that. `among` are the inputs that may have one;
+    by default, all. `likely` are values to try first.
     """
 
     def steady(tried: Samples) -> bool:
@@ -37,11 +41,16 @@ def held_values(
             return False  # empty outputs are always alike
         return all(shapes == first for shapes in found)
 
-    names = [spec.name for spec in inputs if _may_decide(spec, samples, sizes)]
+    allowed = inputs if among is None else among
+    deciding = [spec for spec in allowed if _may_decide(spec, samples, sizes)]
+    names = [spec.name for spec in deciding]
     if not names:
         return {}
-    for value in _VALUES:
-        held = dict.fromkeys(names, Sample("constant", (value,)))
+    for value in dict.fromkeys((*likely, *_VALUES)):
+        held = {
+            spec.name: Sample("constant", (min(value, 1) if spec.dtype == "bool" else value,))
+            for spec in deciding
+        }
         if not steady({**samples, **held}):
             continue
         for name in names:
@@ -52,14 +61,42 @@ def held_values(
     return {}
 
 
-def _may_decide(spec: TensorSpec, samples: Samples, sizes: Mapping[str, int]) -> bool:
-    if spec.dtype not in ("int32", "int64") or samples[spec.name].kind != "integers":
+def deciding_booleans(
+    inputs: tuple[TensorSpec, ...], samples: Samples, sizes: Mapping[str, int], trials: Trials
+) -> dict[str, tuple[Sample, tuple[str, ...]]]:
+    """Return each bool with which an output's size changes: the constant with the larger outputs,
+    and the names of those outputs. Drawn freely, it would leave them empty in most cases.
+    """
+    found: dict[str, tuple[Sample, tuple[str, ...]]] = {}
+    for spec in inputs:
+        if not _may_decide(spec, samples, sizes, ("bool",)):
+            continue
+        held = {**samples, **{name: sample for name, (sample, _) in found.items()}}
+        choices = [Sample("constant", (value,)) for value in (1, 0)]
+        true, false = (
+            trials.run(
+                inputs, at_full_length(inputs, {**held, spec.name: choice}, sizes), sizes
+            ).shapes
+            for choice in choices
+        )
+        if true is None or false is None:
+            continue
+        if changed := tuple(name for name in true if true[name] != false[name]):
+            elements = [sum(math.prod(run[name]) for name in changed) for run in (true, false)]
+            found[spec.name] = (choices[elements[0] < elements[1]], changed)
+    return found
+
+
+def _may_decide(
+    spec: TensorSpec,
+    samples: Samples,
+    sizes: Mapping[str, int],
+    dtypes: tuple[str, ...] = ("int32", "int64", "bool"),
+) -> bool:
+    if spec.dtype not in dtypes or samples[spec.name].kind != "integers":
         return False
     try:
         shape = spec.concrete_shape(sizes)
     except DimensionError:
         return False
-    count = 1
-    for size in shape:
-        count *= size
-    return 0 < count <= _MOST_ELEMENTS
+    return 0 < math.prod(shape) <= _MOST_ELEMENTS

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from convkit.cases.samples import Draw
 from convkit.cases.sizes import largest_sizes, off_typical_sizes, probe_sizes, smallest_sizes
 from convkit.models.survey.counted_rows import CountedRows
-from convkit.models.survey.held_values import held_values
+from convkit.models.survey.held_values import deciding_booleans, held_values
 from convkit.models.survey.inputs import is_length
 from convkit.models.survey.outputs import DRAWS, OutputSizes
 from convkit.models.survey.ranges import Range, find_range
@@ -19,6 +19,7 @@ from convkit.models.survey.wording import (
     decides,
     fixed_axis,
     near_zero,
+    only_some_values,
     out_of_time,
     steps_of_axis,
     which_values,
@@ -91,18 +92,59 @@ class Sizing:
             ran=True,
             notes=tuple(self._notes),
             magnitudes=self._trials.magnitudes,
+            faintest=self._trials.faintest,
         )
 
     def _hold_deciding_values(self) -> None:
-        """Give inputs that decide several sizes of an output a single value."""
+        """Give a single value to bools that decide a size, to inputs that the model refuses some
+        values of, and to those that decide several sizes of an output.
+        """
+        refused = self._refused_values()
+        dtypes = {spec.name: spec.dtype for spec in self._named}
+        for name, sample in refused.items():
+            if dtypes[name] != "bool":
+                self._hold(name, sample, only_some_values(name, sample.numbers[0]))
+        booleans = deciding_booleans(self._named, self._samples, self._base, self._trials)
+        for name, (sample, outputs) in booleans.items():
+            self._hold(name, sample, decides(name, sample.numbers[0], outputs))
+        for name in refused.keys() - booleans.keys():
+            if dtypes[name] == "bool":
+                self._hold(name, refused[name], only_some_values(name, refused[name].numbers[0]))
         axes = tuple(Axis(name, size, size, size) for name, size in self._base.items())
         counted = self._sizes.data_dependent(self._named, axes)
         if unstated := counted.unstable - {name for name, _ in counted.names}:
-            held = held_values(self._named, self._samples, self._base, self._trials, DRAWS)
-            self._samples.update(held)
+            held = self._held_values(self._named)
             for name, sample in held.items():
-                self._notes = [note for note in self._notes if which_values(name) not in note]
-                self._notes.append(decides(name, sample.numbers[0], sorted(unstated)))
+                self._hold(name, sample, decides(name, sample.numbers[0], sorted(unstated)))
+
+    def _refused_values(self) -> dict[str, Sample]:
+        """Return a single value for inputs of fixed shapes if the model refuses some drawn ones."""
+        given = at_full_length(self._named, self._samples, self._base)
+        runs = [self._trials.run(self._named, given, self._base, draw) for draw in DRAWS]
+        if all(run.worked for run in runs) or self._trials.is_over:
+            return {}
+        return self._held_values(
+            [spec for spec in self._named if all(isinstance(size, int) for size in spec.shape)]
+        )
+
+    def _held_values(self, among: Sequence[TensorSpec]) -> dict[str, Sample]:
+        # A size that the file states for an output is likely what such an input decides.
+        stated = {size for spec in self._stated for size in spec.shape if isinstance(size, int)}
+        return held_values(
+            self._named,
+            self._samples,
+            self._base,
+            self._trials,
+            DRAWS,
+            among=among,
+            likely=sorted(stated - {1}, reverse=True),
+        )
+
+    def _hold(self, name: str, sample: Sample, why: str) -> None:
+        """Give an input a single value, and say why in place of the question that it answers."""
+        self._samples[name] = sample
+        self._notes = [note for note in self._notes if which_values(name) not in note]
+        self._notes.append(why)
 
     def _measured(self) -> tuple[tuple[TensorSpec, ...], CountedRows]:
         """Find the ranges of all axes; return the outputs in terms of them."""

@@ -21,6 +21,7 @@ from convkit.models.survey.usage import rounds_activations, usage_of
 from convkit.models.survey.wording import always_nan, map_output, no_start, refused
 from convkit.tensors import Axis, Contract, Dimension, dimension_axes
 from convkit.worker.custom_ops import with_remedy
+from convkit.worker.operators import too_old
 from convkit.worker.protocol import SurveyResult
 from convkit.worker.sessions import ModelRefusedError
 
@@ -46,7 +47,9 @@ def survey(model: ir.Model, path: Path, seconds: float) -> SurveyResult:
     try:
         trials = FileTrials(path, seconds)
     except ModelRefusedError as error:
-        return _unrun(stated, variants[0], guesses, [*notes, refused(with_remedy(error))])
+        old = too_old(model.opset_imports.get(""))
+        notes += [refused(with_remedy(error)), *([old] if old is not None else [])]
+        return _unrun(stated, variants[0], guesses, notes)
     opened, start = _first_start(variants, guesses, trials)
     if start.reason and trials.saw_nan:
         notes.append(always_nan(start.reason))

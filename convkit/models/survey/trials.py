@@ -64,6 +64,8 @@ class Trials(abc.ABC):
         self.saw_nan = False
         # The largest magnitude of each output in any run.
         self.magnitudes: dict[str, float] = {}
+        # The largest magnitude of each output in the run in which that is least.
+        self.faintest: dict[str, float] = {}
 
     @property
     def is_over(self) -> bool:
@@ -135,6 +137,7 @@ class Trials(abc.ABC):
             return
         largest = float(np.where(np.isfinite(value), np.abs(value), 0.0).max())
         self.magnitudes[name] = max(largest, self.magnitudes.get(name, 0.0))
+        self.faintest[name] = min(largest, self.faintest.get(name, largest))
 
 
 class FileTrials(Trials):

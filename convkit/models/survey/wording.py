@@ -87,6 +87,13 @@ def decides(name: str, value: float, outputs: Sequence[str]) -> str:
     )
 
 
+def only_some_values(name: str, value: float) -> str:
+    return (
+        f"the file fails with some values of {name!r}: {value:g} was chosen; only you can know"
+        " which others it may have"
+    )
+
+
 def example_wanted(parameters: Sequence[str], reason: str) -> str:
     return (
         f"found no inputs ({', '.join(parameters)}) that the model runs with: {_one_line(reason)}."

@@ -41,5 +41,6 @@ def run(request: BuildRequest[GivenOptions], context: Context) -> tuple[BuildRes
         findings = [error.finding]
     except ModelRefusedError as error:
         # The runtime names the copy, which readers do not know.
-        findings = refused(ModelRefusedError(str(error).replace(str(path), "the given file")))
+        named = str(error).replace(str(path), "the given file")
+        findings = refused(ModelRefusedError(named), is_given=True)
     return finish_build(context.output, request.contract, session), findings

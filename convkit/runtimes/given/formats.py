@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
+from convkit.runtimes.given.damage import ir_damage, package_damage, tflite_damage
 from convkit.worker.sessions import RuntimeSession
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ class Format:
     """A format. `packages` open it, the runtime's first. `companion` is the suffix of a file with
     the weights that lies beside it. `evidence` says whether its own runtime runs it here.
     `ordered`: callers can bind tensors by position, so that the order counts. `read`, if any, opens
-    its inside to the search for causes.
+    its inside to the search for causes. `damage` says what is visibly
+    wrong with a file, if anything.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Format:
     evidence: Literal["device", "simulated"] = "device"
     companion: str | None = None
     ordered: bool = True
+    damage: Callable[[Path], str | None] | None = None
 
 
 def _litert(path: Path, wanted: Collection[str]) -> RuntimeSession:
@@ -118,8 +121,17 @@ def _read_ir(
 
 # By the suffix of the file or folder.
 FORMATS: dict[str, Format] = {
-    ".tflite": Format("a TFLite model", ("ai-edge-litert", "numpy"), _litert, _read_tflite),
-    ".xml": Format("an OpenVINO IR", ("openvino", "numpy"), _openvino, _read_ir, companion=".bin"),
+    ".tflite": Format(
+        "a TFLite model", ("ai-edge-litert", "numpy"), _litert, _read_tflite, damage=tflite_damage
+    ),
+    ".xml": Format(
+        "an OpenVINO IR",
+        ("openvino", "numpy"),
+        _openvino,
+        _read_ir,
+        companion=".bin",
+        damage=ir_damage,
+    ),
     ".mlpackage": Format(
         "an ML program",
         ("coremltools", "torch", "numpy"),
@@ -127,6 +139,7 @@ FORMATS: dict[str, Format] = {
         _read_program,
         evidence="simulated",
         ordered=False,
+        damage=package_damage,
     ),
     ".onnx": Format("an ONNX file", ("onnxruntime", "numpy"), _onnx, _read_onnx),
 }

@@ -1,6 +1,6 @@
 """A given model as written in a recipe."""
 
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
@@ -66,6 +66,11 @@ class GivenTarget(BaseTarget):
     def given(self) -> tuple[str, ...]:
         """The files that the build takes over."""
         return self.files
+
+    def damage(self, file: Path) -> str | None:
+        """Return what is visibly wrong with the file."""
+        check = FORMATS[file.suffix].damage
+        return None if check is None else check(file)
 
     def options(self) -> GivenOptions:
         """Return the format and the names."""

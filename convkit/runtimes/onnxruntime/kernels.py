@@ -13,7 +13,7 @@ from typing import Literal
 from convkit.codec import Json
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.worker.custom_ops import declaring, is_custom, register_libraries
-from convkit.worker.operators import Operators
+from convkit.worker.operators import Operators, too_old
 from convkit.worker.refusals import Refusal, refusal_finding, refusals, unchecked
 
 Problem = Literal["kernel", "disagreement", "type", "opset", "format", "operator"]
@@ -56,7 +56,8 @@ def check_operators(operators: Operators, provider: str) -> list[Finding]:
     ):
         return [_too_new(operators, *too_new)]
     found = refusals(operators, lambda probe: _refusal(probe, provider))
-    return [*(_finding(refused, provider) for refused in found), *unchecked(operators)]
+    opset = operators.opsets.get("")
+    return [*(_finding(refused, provider, opset) for refused in found), *unchecked(operators)]
 
 
 def _refusal(probe: str, provider: str) -> tuple[Problem, str] | None:
@@ -85,7 +86,7 @@ def _refusal(probe: str, provider: str) -> tuple[Problem, str] | None:
     return None
 
 
-def _finding(refused: Sequence[Refusal[Problem]], provider: str) -> Finding:
+def _finding(refused: Sequence[Refusal[Problem]], provider: str, opset: int | None) -> Finding:
     problem, release = refused[0].problem, _release()
     what = {
         "kernel": f"onnxruntime {release} has no kernel on {provider} for",
@@ -93,13 +94,17 @@ def _finding(refused: Sequence[Refusal[Problem]], provider: str) -> Finding:
         "type": "ONNX does not allow these element types for",
         "operator": f"onnxruntime {release} does not know",
     }[problem]
-    return refusal_finding(_CODES[problem], what, refused, release, _remedy(problem, refused))
+    return refusal_finding(
+        _CODES[problem], what, refused, release, _remedy(problem, refused, opset)
+    )
 
 
-def _remedy(problem: Problem, refused: Sequence[Refusal[Problem]]) -> Remedy:
+def _remedy(problem: Problem, refused: Sequence[Refusal[Problem]], opset: int | None) -> Remedy:
     low = [refusal for refusal in refused if "bfloat16" in refusal.operator.types]
     mixed = any("float16" in refusal.operator.types for refusal in refused)
     match problem:
+        case "kernel" if (old := too_old(opset)) is not None:
+            return Remedy(f"{old[0].upper()}{old[1:]}.")
         case "kernel" if low:
             return Remedy(
                 "Load the model in float32, and let the target's precision lower the operators"

@@ -228,11 +228,11 @@ class SurveyResult:
     """A file's contract with the sizes that it accepts, and how values for its inputs are drawn.
 
     `ran` says whether the file was run; else the sizes are guesses. `notes` are sentences for who
-    reads the draft. `magnitudes` are the largest of each output of floats in any run. `quantized`:
-    the file rounds activations to whole numbers, so that a rounding more or less shows. `rounding`
-    is by how much each output changes if each input moves to the next number. `task` is the head
-    that transformers loads, `overrides` are those of an architecture's configuration. `libraries`
-    implement the file's custom operators.
+    reads the draft. `magnitudes` are the largest of each output of floats in any run, `faintest`
+    the largest of the run in which that is least. `quantized`: the file rounds activations to whole
+    numbers, so that a rounding more or less shows. `rounding` is by how much each output changes if
+    each input moves to the next number. `task` is the head that transformers loads, `overrides` are
+    those of an architecture's configuration. `libraries` implement the file's custom operators.
     """
 
     contract: Contract
@@ -245,6 +245,7 @@ class SurveyResult:
     task: str | None = None
     overrides: dict[str, Json] = dataclasses.field(default_factory=dict)
     libraries: tuple[OperatorLibrary, ...] = ()
+    faintest: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
 # Best first. The last two mean that only the first or only the second artifact has the file.

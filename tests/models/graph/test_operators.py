@@ -99,6 +99,16 @@ def test_bfloat16_has_no_kernel_and_all_its_nodes_are_named() -> None:
     assert finding.remedy.change == {"model.dtype": "float32"}
 
 
+@pytest.mark.parametrize(("opset", "is_too_old"), [(6, True), (7, False)])
+def test_an_opset_that_onnxruntime_does_not_implement_is_named(opset, is_too_old) -> None:
+    old = model("h = Add(x, x) y = Relu(h)", opset=opset, ir_version=3)
+    assert loads(old) is not is_too_old
+    findings = check_operators(graph_operators(old), CPU)
+    assert ["the file has opset 6" in f.remedy.text.lower() for f in findings] == [
+        True
+    ] * is_too_old
+
+
 def test_types_that_disagree_are_named() -> None:
     mixed = model("h = Cast<to = 10>(x) z = Add(x, h) y = Identity(z)")
     assert not loads(mixed)

@@ -2,13 +2,17 @@
 rounding.
 """
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
+import pytest
 from small_classifiers import COLORS, FLOWERS, TREE, classifier
 from test_survey import saved, shapes, surveyed
 
 from convkit.recipe.draft_onnx import comments_of, signature_of_survey, tolerances_of
+from convkit.tensors import Contract, TensorSpec
+from convkit.worker.protocol import SurveyResult
 
 
 def test_maps_become_tables_and_the_draft_says_so(tmp_path: Path) -> None:
@@ -49,6 +53,48 @@ def test_a_model_that_multiplies_rounding_gets_a_tolerance_it_can_keep(tmp_path:
     assert isinstance(limit := many["y"]["max_abs"], float)
     assert 1e-3 < limit < 0.1
     assert few == {}
+
+
+@pytest.mark.parametrize(("scale", "bias", "has_cosine"), [(8, -15, False), (2, 0, True)])
+def test_no_cosine_is_asked_of_a_case_that_the_limit_calls_noise(tmp_path, scale, bias, has_cosine):
+    """A detector's map is nearly zero where there is nothing to see."""
+    text = """g (float[1,n] x) => (float[1,n] y) {
+        scaled = Mul(x, k)
+        moved = Add(scaled, b)
+        y = Sigmoid(moved)
+    }"""
+    path = saved(tmp_path, text, k=np.float32(scale), b=np.float32(bias))
+    limits = tolerances_of(surveyed(path)).get("y")
+    assert (limits is None or "cosine" in limits) is has_cosine
+
+
+def test_an_index_in_floats_does_not_round_to_another(tmp_path):
+    """The neighbor of 3.0 below would look up row 2; a scale that is cast does round to another."""
+    lookup = """g (float[1,n] x) => (float[1,n,1] y) {
+        index = Cast<to=7>(x)
+        y = Gather(table, index)
+    }"""
+    table = np.arange(9, dtype=np.float32).reshape(9, 1) * 100
+    assert surveyed(saved(tmp_path, lookup, table=table)).rounding["y"] == 0
+    scaled = """g (float[1,n] x) => (float[1,n] y) {
+        more = Mul(x, k)
+        whole = Cast<to=7>(more)
+        y = Cast<to=1>(whole)
+    }"""
+    assert surveyed(saved(tmp_path, scaled, k=np.float32(1e7))).rounding["y"] > 0
+
+
+def test_rounded_activations_excuse_one_step_and_not_dozens():
+    output = TensorSpec("y", "float32", (1, 8))
+    contract = Contract((TensorSpec("x", "float32", (1, 8)),), (output,), ())
+    survey = SurveyResult(
+        contract, {}, ran=True, magnitudes={"y": 25.0}, rounding={"y": 0.8}, quantized=True
+    )
+    assert tolerances_of(survey)["y"]["max_abs"] == 0.8
+    floats = dataclasses.replace(survey, quantized=False)
+    assert tolerances_of(floats)["y"]["max_abs"] == 3.0  # a tenth of the values, rounded up
+    small = dataclasses.replace(floats, rounding={"y": 1e-3})
+    assert tolerances_of(small)["y"]["max_abs"] == 0.04
 
 
 PITCH = """g (float[1,n] x, float fmin, float fmax, float iou_threshold, float speed) => (

@@ -62,6 +62,9 @@ def test_a_refusal_does_not_name_the_copy(tmp_path):
     assert finding.code == "E205"
     assert "the given file" in finding.message
     assert str(output) not in finding.message + finding.evidence["message"]
+    assert finding.remedy is not None
+    assert "opset" not in finding.remedy.text  # the recipe's export does not reach the file
+    assert "convert the model again" in finding.remedy.text
 
 
 def test_tensors_without_a_name_are_listed(tmp_path):
