@@ -48,6 +48,8 @@ _UNITS = {"output": "in the output's unit", "ratio": "a ratio"}
 _STYLE = "report.css"
 _CODE = re.compile(r"`([^`]+)`")
 _MARKS = {"verified": "✓", "waived": "⚠", "failed": "✗", "broken": "✗", "skipped": "\N{EN DASH}"}
+# Evidence that a finding's plots show.
+_DRAWN = ("growth",)
 _EVIDENCE = {
     "device": "ran on the device",
     "simulated": "simulated, not run on its device",
@@ -151,6 +153,7 @@ def _environment() -> "Environment":
         mark=_MARKS,
         evidence_text=_EVIDENCE,
         explanations=CATALOGUE,
+        drawn=_DRAWN,
         first_failing_case=first_failing_case,
         non_finite=non_finite,
         seconds_of=seconds_of,

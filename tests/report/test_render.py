@@ -215,6 +215,18 @@ def test_a_finding_of_an_unknown_code_is_shown():
     assert "X999" in words(build_record(targets=(target,)))
 
 
+@pytest.mark.parametrize(
+    ("growth", "raw"), [([["norm", 1.2], ["fc", 0.012]], False), ("not measured", True)]
+)
+def test_evidence_that_is_plotted_is_not_repeated_as_json(growth, raw):
+    finding = Finding("N405", "x", evidence={"growth": growth, "operation": "layer_norm"})
+    target = dataclasses.replace(failed_target(), findings=(finding,))
+    page = _Page(render_report(build_record(targets=(target,))))
+    assert ("growth" in page.text) is raw
+    assert ("Error along the depth" in page.text) is not raw
+    assert "layer_norm" in page.text
+
+
 def test_names_in_backticks_and_kept_modules_are_set_as_code():
     finding = Finding("N202", "`<b>` overflows", remedy=Remedy("Keep `attention.` in float32."))
     target = dataclasses.replace(
