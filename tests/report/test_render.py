@@ -205,7 +205,7 @@ def test_a_run_in_which_nothing_was_built_has_a_report_too():
     )
     text = words(dataclasses.replace(record, stages=(broken,), targets=(target,), status="broken"))
     assert "torch.export failed" in text
-    assert "The target ort-cpu could not be built or verified." in text
+    assert "The target 'ort-cpu' could not be built or verified." in text
 
 
 def test_a_finding_of_an_unknown_code_is_shown():
