@@ -27,15 +27,11 @@ def other_layout_fault(folder: Path) -> str | None:
     if "model_type" in config:
         return None
     if isinstance(name := config.get("_class_name"), str):
-        return (
-            f"{folder}: this is a diffusers model ({name}); {_by_factory()},"
-            f" diffusers.{name}.from_pretrained({str(folder)!r})"
-        )
+        call = f"diffusers.{name}.from_pretrained({str(folder)!r})"
+        return _by_factory(folder, f"diffusers model ({name})", call)
     if isinstance(name := config.get("architecture"), str) and _is_timm(config):
-        return (
-            f"{folder}: this is a timm model ({name}); {_by_factory()},"
-            f" timm.create_model({f'local-dir:{folder}'!r}, pretrained=True)"
-        )
+        call = f"timm.create_model({f'local-dir:{folder}'!r}, pretrained=True)"
+        return _by_factory(folder, f"timm model ({name})", call)
     if is_sentence_transformer(folder) and not config:
         return _modules(folder)
     return None
@@ -45,8 +41,11 @@ def _is_timm(config: Mapping[str, Json]) -> bool:
     return "pretrained_cfg" in config or "num_features" in config
 
 
-def _by_factory() -> str:
-    return "write build.py with a function that returns it, and pass build.py:FUNCTION. It returns"
+def _by_factory(folder: Path, kind: str, call: str) -> str:
+    return (
+        f"{folder}: this is a {kind}. Write a function that returns {call} in a file, such as"
+        " build.py, and pass build.py:FUNCTION"
+    )
 
 
 def _pipeline(folder: Path, index: Mapping[str, Json]) -> str:
