@@ -99,7 +99,7 @@ def _derived(record: RunRecord, recipe: Recipe) -> Iterator[Contradiction]:
 def _target(target: TargetReport, recipe: Recipe) -> Iterator[tuple[str, str]]:
     recipe = recipe.owner_of(target.name)
     if target.name not in recipe.targets:
-        yield "recipe.yaml", f"the recipe has no target {target.name}"
+        yield "recipe.yaml", f"the recipe has no target {target.name!r}"
         return
     shares = recipe.shares_of(target.name).values()
     for name in ("runtime", "device"):

@@ -40,6 +40,8 @@ _HALF_SHARE = 0.1
 # Seconds of inference for each verification of a bare file: what that leaves no time for is
 # reported as not verified.
 _BUDGET = 30.0
+# The code of a stage whose tool raised an error.
+_STAGE_FAILED = "E204"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +74,11 @@ def _diagnoses(target: TargetReport) -> list[Diagnosis]:
         # causal order.
         ordered = list({str(finding): finding for finding in [*errors, *findings]}.values())
         cause = ordered[0] if errors else None
-        others = tuple(ordered[1:] if cause is not None else ordered)
+        others = tuple(
+            finding
+            for finding in ordered
+            if cause is None or _without_stage(finding) != _without_stage(cause)
+        )
         found.append(
             Diagnosis(
                 target.name,
@@ -84,6 +90,15 @@ def _diagnoses(target: TargetReport) -> list[Diagnosis]:
             )
         )
     return found
+
+
+def _without_stage(finding: Finding) -> str:
+    """Return a finding's text without the stage that it begins with: stages that share a cause,
+    such as export and reference, fail with the same message.
+    """
+    if finding.code != _STAGE_FAILED:
+        return str(finding)
+    return finding.message.removeprefix(f"{finding.evidence.get('stage')}: ")
 
 
 def diagnose_recipe(options: RunOptions, listening: Listening) -> RunRecord:

@@ -125,12 +125,12 @@ def _targets(before: Snapshot, now: Snapshot) -> Iterator[Change]:
     for name, target in before.targets.items():
         if name not in now.targets:
             was = f"it was {target.status} in the baseline"
-            yield Fault("target", name, f"target {name} was removed; {was}", name)
+            yield Fault("target", name, f"target {name!r} was removed; {was}", name)
             continue
         yield from _target(name, target, now.targets[name])
     for name, target in now.targets.items():
         if name not in before.targets:
-            yield Better(f"target {name} is new: {target.status}")
+            yield Better(f"target {name!r} is new: {target.status}")
             if target.status in ("failed", "broken"):
                 message = f"{name} {_is(target.status)} (not in the baseline): {target.headline}"
                 yield Fault("verdict", name, message, name)

@@ -11,6 +11,7 @@ from convkit.recipe.decoder_draft import TASK as GENERATION
 from convkit.recipe.decoder_draft import decoder_signature
 from convkit.recipe.draft_onnx import comments_of, signature_of_survey, tolerances_of
 from convkit.recipe.draft_origins import Origin, origin_of, with_overrides
+from convkit.recipe.draft_postprocess import postprocess_lines
 from convkit.recipe.draft_preprocess import preprocess_lines
 from convkit.recipe.families import (
     DEFAULT_TASK,
@@ -132,9 +133,10 @@ def _render(
         f"# A recipe for {_one_line(name)}, drafted by `convkit init`. docs/recipe.md describes"
         " every key."
     )
-    if doubt:
-        yield "#"
-        yield from doubt
+    for comments in (doubt, origin.remarks):
+        if comments:
+            yield "#"
+            yield from comments
     yield "schema: 1"
     yield f"name: {yaml_scalar(name)}"
     yield ""
@@ -158,7 +160,7 @@ def _render(
             yield f'  # {package}: "==?" # TODO: the model\'s code imports it; pin its version'
     yield from _render_libraries(signature.libraries)
     yield ""
-    yield from _render_signature(signature, origin.processor)
+    yield from _render_signature(signature, origin)
     yield from _render_rest(origin, tolerances)
 
 
@@ -184,7 +186,7 @@ def _left_out(origin: Origin) -> frozenset[str]:
     return frozenset()
 
 
-def _render_signature(signature: DraftSignature, processor: Mapping[str, Json]) -> Iterator[str]:
+def _render_signature(signature: DraftSignature, origin: Origin) -> Iterator[str]:
     if signature.axes or signature.data_axes:
         yield (
             "# The sizes the converted model must support. Verification tries the smallest,"
@@ -200,19 +202,25 @@ def _render_signature(signature: DraftSignature, processor: Mapping[str, Json]) 
     yield "inputs:"
     for tensor in signature.inputs:
         keys = [*_keys(tensor), *_sample(tensor.sample)]
-        if lines := [*preprocess_lines(processor, tensor)]:
-            yield f"  - {keys[0]}"
-            yield from (f"    {line}" for line in (*keys[1:], *lines))
-        else:
-            yield f"  - {{ {', '.join(keys)} }}"
+        yield from _item(keys, [*preprocess_lines(origin.processor, tensor)])
     yield ""
     yield "outputs:"
     for output in signature.outputs:
-        yield f"  - {{ {', '.join(_keys(output))} }}"
+        below = [*postprocess_lines(origin.config, signature.task, output)]
+        yield from _item([*_keys(output)], below)
     yield ""
     if signature.steps:
         yield from signature.steps
         yield ""
+
+
+def _item(keys: list[str], below: list[str]) -> Iterator[str]:
+    """Yield a tensor on one line, or its keys and the lines below them one by one."""
+    if not below:
+        yield f"  - {{ {', '.join(keys)} }}"
+        return
+    yield f"  - {keys[0]}"
+    yield from (f"    {line}" for line in (*keys[1:], *below))
 
 
 def _render_rest(origin: Origin, tolerances: Mapping[str, Mapping[str, Json]]) -> Iterator[str]:

@@ -19,6 +19,7 @@ from convkit.errors import UsageError
 from convkit.recipe.decoder_draft import TASK as GENERATION
 from convkit.recipe.families import FAMILIES, SMALL_DECODER, Family
 from convkit.recipe.files import factory_fault
+from convkit.recipe.other_layouts import ENCODER_ONLY, is_sentence_transformer, other_layout_fault
 from convkit.recipe.registry import target_models
 from convkit.recipe.scalars import yaml_scalar
 from convkit.recipe.sources import ARCHIVES
@@ -39,6 +40,7 @@ class Origin:
     """A model's source: the lines under `model:`, and what is known about it. `packages` are those
     that the model's own code imports, with their versions; "" if only a person can know them.
     `processor` are the settings of the image processor or feature extractor beside the weights.
+    `remarks` are comments that say what the recipe does not convert.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Origin:
     is_own_code: bool = False
     packages: Mapping[str, str] = dataclasses.field(default_factory=dict)
     processor: Mapping[str, Json] = dataclasses.field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
 
 
 def origin_of(
@@ -231,13 +234,21 @@ def _archive_origin(path: Path, folder: Path) -> Origin:
 
 
 def _folder_origin(path: Path, folder: Path, architecture: str | None) -> Origin:
+    if fault := other_layout_fault(path):
+        raise UsageError(fault)
     config = _read_config(path / "config.json")
     has_tokenizer = any((path / file).is_file() for file in _TOKENIZER_FILES)
     family = FAMILIES.get(architecture or str(config.get("model_type")))
     lines = (f"path: {yaml_scalar(_relative(path, folder))}",)
     processor = _read_processor(path)
     return Origin(
-        _recipe_name(path.resolve().name), lines, config, family, has_tokenizer, processor=processor
+        _recipe_name(path.resolve().name),
+        lines,
+        config,
+        family,
+        has_tokenizer,
+        processor=processor,
+        remarks=ENCODER_ONLY if is_sentence_transformer(path) else (),
     )
 
 

@@ -212,7 +212,7 @@ def sentence(record: RunRecord) -> str:
     ):
         if names := named[status]:
             if total == 1:
-                return f"The target {names[0]} {verb}."
+                return f"The target '{names[0]}' {verb}."
             whole = "Both" if total == 2 else f"All {total}"
             count = whole if len(names) == total else f"{len(names)}{of_all}"
             parts.append(f"{count} {noun} {verb}: {_listed(names)}")

@@ -72,10 +72,10 @@ def test_moving_a_baseline_needs_a_note_and_says_what_changes(simulation: Simula
     accepted = simulation.accept("trt is no longer needed")
     assert accepted.changes is None, "there was no file to compare with"
     simulation.targets = ("ort", "trt")
-    assert simulation.night().improvements == ("target trt is new: verified",)
+    assert simulation.night().improvements == ("target 'trt' is new: verified",)
     changes = simulation.accept("and it is back").changes
     assert changes is not None
-    assert changes.improvements == ("target trt is new: verified",)
+    assert changes.improvements == ("target 'trt' is new: verified",)
 
 
 def test_a_run_of_another_recipe_is_refused(simulation: Simulation) -> None:
@@ -218,7 +218,7 @@ def test_the_command_prints_what_moves(simulation: Simulation) -> None:
     refused = CliRunner().invoke(app, command)
     assert isinstance(refused.exception, UsageError)
     done = CliRunner().invoke(app, [*command, "--note", "why"], env={"COLUMNS": "300"})
-    assert "accepted: target trt was removed; it was verified in the baseline" in done.output
+    assert "accepted: target 'trt' was removed; it was verified in the baseline" in done.output
     assert json.loads(simulation.baseline_file.read_text())["note"] == "why"
 
 

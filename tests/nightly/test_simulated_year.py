@@ -81,7 +81,7 @@ def edit_baseline(simulation: Simulation) -> None:
 FAULTS = {
     "a target is removed": (
         set_field("targets", ("ort",)),
-        "target trt was removed; it was verified in the baseline",
+        "target 'trt' was removed; it was verified in the baseline",
     ),
     "an error is waived": (
         change_ort(waived("2099-01-31")),

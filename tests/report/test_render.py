@@ -205,7 +205,7 @@ def test_a_run_in_which_nothing_was_built_has_a_report_too():
     )
     text = words(dataclasses.replace(record, stages=(broken,), targets=(target,), status="broken"))
     assert "torch.export failed" in text
-    assert "The target ort-cpu could not be built or verified." in text
+    assert "The target 'ort-cpu' could not be built or verified." in text
 
 
 def test_a_finding_of_an_unknown_code_is_shown():
@@ -213,6 +213,18 @@ def test_a_finding_of_an_unknown_code_is_shown():
         failed_target(), findings=(Finding("X999", "from a later convkit", severity="note"),)
     )
     assert "X999" in words(build_record(targets=(target,)))
+
+
+@pytest.mark.parametrize(
+    ("growth", "raw"), [([["norm", 1.2], ["fc", 0.012]], False), ("not measured", True)]
+)
+def test_evidence_that_is_plotted_is_not_repeated_as_json(growth, raw):
+    finding = Finding("N405", "x", evidence={"growth": growth, "operation": "layer_norm"})
+    target = dataclasses.replace(failed_target(), findings=(finding,))
+    page = _Page(render_report(build_record(targets=(target,))))
+    assert ("growth" in page.text) is raw
+    assert ("Error along the depth" in page.text) is not raw
+    assert "layer_norm" in page.text
 
 
 def test_names_in_backticks_and_kept_modules_are_set_as_code():

@@ -59,7 +59,7 @@ BROKEN = dataclasses.replace(GOOD, status="broken")
             (GOOD, *named(BY_TASK, "task")),
             "Both targets match the original within the tolerance or keep its score on the task.",
         ),
-        ((BAD,), "The target ort-optimized failed verification."),
+        ((BAD,), "The target 'ort-optimized' failed verification."),
         (
             (GOOD, BAD, ABSENT),
             (
