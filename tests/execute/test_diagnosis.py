@@ -116,7 +116,8 @@ def test_an_archive_of_torch_is_exported_and_compared_with_itself(
     [
         ("net.pt", "cannot be loaded: it is damaged"),
         ("missing.pt2", "no such file"),
-        ("net.tflite", "theirs: {runtime: given"),
+        ("net.tflite", "this file is damaged: it does not begin as a TFLite model does"),
+        ("net.xml", "theirs: {runtime: given"),
         ("net.bin", "is neither a recipe"),
     ],
 )
@@ -125,6 +126,7 @@ def test_what_cannot_be_diagnosed_is_refused_with_what_to_do(
 ) -> None:
     for made in ("net.pt", "net.tflite", "net.bin"):
         (tmp_path / made).write_bytes(b"not a model")
+    (tmp_path / "net.xml").write_text("<net/>", encoding="utf-8")
     arguments = ("--toolchain", "host", "--home", str(home))
     told = CliRunner().invoke(app, ["diagnose", str(tmp_path / name), *arguments])
     assert isinstance(told.exception, UsageError | ModelFileError)
