@@ -70,7 +70,7 @@ def test_texts_beside_bfloat16_are_refused_by_name(tmp_path):
     }"""
     path = tmp_path / "model.onnx"
     onnx.save(onnx.parser.parse_model(HEADER + text), path)
-    with pytest.raises(RunFailedError, match="no texts \\('words'\\)"):
+    with pytest.raises(RunFailedError, match="strings \\('words'\\)"):
         open_graph(path).run({"words": np.array(["one", "two"]), "a": A[0]})
 
 
