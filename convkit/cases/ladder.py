@@ -55,8 +55,7 @@ def build_ladder(
         else:
             made = _make(name, made_from, cases, decisions)
         if isinstance(made, str):
-            wanted = bool(texts) if name == "texts" else False
-            omitted.append(OmittedCase(name, made, applies=wanted))
+            omitted.append(OmittedCase(name, made, applies=name == "texts" and bool(texts)))
         else:
             cases += made
     return cases, omitted

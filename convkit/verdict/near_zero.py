@@ -22,8 +22,8 @@ def largest_values(cases: Iterable[CaseMetrics]) -> dict[str, float]:
         if case.case.partition(":")[0] in _UNUSUAL:
             continue
         for output in case.outputs:
-            known = max(largest.get(output.output, 0.0), output.reference_max)
-            largest[output.output] = known
+            known = largest.get(output.output, 0.0)
+            largest[output.output] = max(known, output.reference_max)
     return largest
 
 

@@ -53,19 +53,16 @@ class OwnOperations:
         """Translate alternatives to the operations of a place, last ones first."""
         graph = region.graph
         values = {**self.source.constants, **self.source.values}
+        steps = {name: step for step in self.source.steps for name in step.results}
         for result in dict.fromkeys(_owner(graph.nodes[index]) for index in region.nodes[::-1]):
-            step = self._steps.get(result)
-            if step is None or not set(step.results) & graph.producers.keys():
+            step = steps.get(result)
+            computed = [] if step is None else [n for n in step.results if n in graph.producers]
+            if step is None or not computed:
                 continue
             for each in self.alternatives(step, values, region):
                 rewritten = self._with(graph, values, each)
                 if rewritten is not None:
-                    target = next(name for name in step.results if name in graph.producers)
-                    yield Rewrite(each.kind, target, each.text, rewritten)
-
-    @property
-    def _steps(self) -> "dict[str, SourceStep]":
-        return {name: step for step in self.source.steps for name in step.results}
+                    yield Rewrite(each.kind, computed[0], each.text, rewritten)
 
     def _with(
         self, graph: Graph, values: Mapping[str, np.ndarray], other: Alternative
