@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from other_processes import soon
+from watched_workers import running_servers
 
 from convkit.codec import encode
 from convkit.tensors import Contract
@@ -139,6 +140,9 @@ class SmallFleet:
             name,
         ]
         return self._start(name, *command, "--nthreads", "2", *arguments)
+
+    def fork_servers(self) -> set[int]:
+        return set().union(*(running_servers(worker.pid) for worker in self.workers))
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")

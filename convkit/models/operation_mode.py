@@ -19,6 +19,11 @@ class OperationMode(TorchDispatchMode):
     ) -> object:
         return self.operation(func, args, kwargs or {})
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # torch would import its compiler, which takes a second, to keep it out of the method above.
+        return False
+
     def operation(
         self, function: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> object:

@@ -17,6 +17,7 @@ import selectors
 import signal
 import socket
 import sys
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -197,6 +198,7 @@ def _become_worker(
         resource.setrlimit(number, (soft, hard))
     sys.argv[1:] = [order.request, order.result]
     reseed()
+    disown_finalizers()
     return ForkedWorker(Path(order.request), Path(order.result), events, server)
 
 
@@ -209,6 +211,16 @@ def _use_threads(count: str) -> None:
     if "torch" in sys.modules:
         number = int(count) if count.isdigit() else len(os.sched_getaffinity(0))
         importlib.import_module("torch").set_num_threads(max(1, number))
+
+
+def disown_finalizers() -> None:
+    """Leave what was registered in the server (`weakref.finalize`) to the server's own exit.
+
+    A worker would remove temporary folders that the next one needs, and take torch's operator
+    libraries apart, which copies the pages they lie in.
+    """
+    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public list
+        finalizer.atexit = False
 
 
 def reseed() -> None:

@@ -44,6 +44,7 @@ def test_a_run_on_a_fleet_is_the_run_of_one_machine(fleet: SmallFleet, tmp_path:
     assert outcome.record.host["fleet"] == fleet.address
     assert all("(on w" in stage.reason for stage in outcome.record.stages)
     assert (outcome.folder / "models" / "ort" / "model.onnx").is_file()
+    assert fleet.fork_servers(), "every stage of a fleet imports its tools anew"
     alone = run_recipe(RunOptions(recipe, Home(tmp_path / "alone"), toolchain="host", track=False))
     built = {
         stage.id: (stage.key, stage.artifact)

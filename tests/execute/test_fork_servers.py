@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from convkit.execute.fork_servers import ForkServers, forking
 from convkit.execute.worker_process import WorkerOutcome, findings_of, run_worker
 from convkit.execute.workers import FreshProcesses, Launch, WorkerProcess, WorkerStrategy
 from convkit.tensors import Contract
-from convkit.worker.fork_server import reseed
+from convkit.worker.fork_server import disown_finalizers, reseed
 from convkit.worker.preloading import preloaded_tools
 from convkit.worker.protocol import PROTOCOL, Envelope, ReferenceRequest, Source
 
@@ -339,3 +340,18 @@ def test_the_server_used_last_is_kept(tmp_path: Path) -> None:
             kept.append(running_servers() - before)
     assert [len(each) for each in kept] == [1, 1, 1]
     assert kept[0] != kept[1] == kept[2]
+
+
+def test_a_worker_leaves_the_server_s_finalizers_alone() -> None:
+    """For instance of a temporary folder that a tool's import made for all workers."""
+    ran: list[str] = []
+    owner = dataclasses.make_dataclass("Owner", [])()
+    inherited = weakref.finalize(owner, ran.append, "server's")
+    others = {each: each.atexit for each in weakref.finalize._registry}
+    try:
+        disown_finalizers()
+        assert not inherited.atexit
+        assert weakref.finalize(owner, ran.append, "worker's").atexit
+    finally:
+        for each, atexit in others.items():
+            each.atexit = atexit

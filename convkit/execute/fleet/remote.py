@@ -17,10 +17,12 @@ from convkit.errors import ConvkitError, FleetError, Interrupted, StoreUnreachab
 from convkit.execute.events import Silence
 from convkit.execute.facts import ResolvedFacts, gather
 from convkit.execute.fleet.orders import Answered, Order
+from convkit.execute.fleet.warm import WarmWorkers
 from convkit.execute.opened_files import opened_in, with_opened
 from convkit.execute.settled import Settled
 from convkit.execute.stage_runner import StageRunner
 from convkit.execute.tools import recorded_tools
+from convkit.execute.workers import WORKERS
 from convkit.home import Home
 from convkit.plan.keys import explain_change, ingredients, stage_key
 from convkit.recipe.loading import LoadedRecipe, parse_recipe
@@ -37,6 +39,7 @@ _WANTED = frozenset({"executing", "long-running", "resumed"})
 # two threads use it at once: SystemError: AST constructor recursion depth mismatch
 # (python/cpython#106905).
 _PARSING = threading.Lock()
+_WARM = WarmWorkers()
 _ALIVE = frozenset({"running", "paused"})
 
 
@@ -108,8 +111,11 @@ def _perform(
         shared.pull(artifact, store)
     if not order.force and store.record(order.key) is None:
         shared.adopt(order.key, store)  # a worker that has since been lost may have completed it
-    runner = StageRunner(loaded, surroundings, home, store, listener, cancelled, order.force)
-    settled = runner.settle(order.stage, order.inputs)
+    with _WARM.lent(WORKERS[surroundings.facts.toolchain]) as workers:
+        runner = StageRunner(
+            loaded, surroundings, home, store, listener, cancelled, order.force, workers=workers
+        )
+        settled = runner.settle(order.stage, order.inputs)
     return _push(settled, store, shared, name)
 
 

@@ -23,6 +23,7 @@ class Watched:
         return isinstance(self.started[-1], subprocess.Popen)
 
 
-def running_servers() -> set[int]:
-    """Return the servers that this process has started."""
-    return {one.pid for one in psutil.Process().children() if "--fork-server" in one.cmdline()}
+def running_servers(client: int | None = None) -> set[int]:
+    """Return the servers that a process has started, this one if none is given."""
+    children = psutil.Process(client).children()
+    return {one.pid for one in children if "--fork-server" in one.cmdline()}
