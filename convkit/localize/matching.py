@@ -18,6 +18,7 @@ _HUGE = 1e18
 # scores themselves would vanish: fills are at least this large, and so many times all others.
 _FILL, _APART = 1e3, 100.0
 _TINY = 1e-30
+_EARLY = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,12 +106,33 @@ def layout_of(expected: np.ndarray, found: np.ndarray, within: float = CLOSE) ->
     """Return the layout that turns the original's values into the graph's; None if there is
     none.
     """
-    best = min(layouts(expected.shape, found.shape), default=None, key=lambda layout: (
-        relative_error(found, layout.apply(expected))
-    ))  # fmt: skip
-    if best is None or not relative_error(found, best.apply(expected)) <= within:
-        return None
+    largest = _largest_number(expected)
+    best, least = None, math.inf
+    for layout in layouts(expected.shape, found.shape):
+        laid_out = layout.apply(expected)
+        if _differ_early(found, laid_out, within * largest):
+            continue
+        error = relative_error(found, laid_out)
+        if error <= within and error < least:
+            best, least = layout, error
+            if error == 0:
+                break
     return best
+
+
+def _differ_early(found: np.ndarray, expected: np.ndarray, limit: float) -> bool:
+    """Return True if one of the first elements alone rules out a layout: most are wrong, and
+    comparing all elements under each is most of a search.
+    """
+    one, other = (_numbers(each.ravel()[:_EARLY]) for each in (found, expected))
+    with np.errstate(all="ignore"):
+        return bool(((np.abs(one - other) > limit) & (np.abs(other) <= _HUGE)).any())
+
+
+def _largest_number(values: np.ndarray) -> float:
+    """Return the largest magnitude, which bounds what `relative_error` divides by."""
+    sizes = np.abs(_numbers(values))
+    return float(sizes[sizes <= _HUGE].max(initial=_TINY))
 
 
 def layouts(shape: tuple[int, ...], wanted: tuple[int, ...]) -> list[Layout]:

@@ -1,0 +1,60 @@
+"""The layout of a value is the one that comparing all elements under each would find."""
+
+import numpy as np
+import pytest
+
+from convkit.localize.matching import CLOSE, Layout, layout_of, layouts, relative_error
+
+
+def by_all_elements(expected: np.ndarray, found: np.ndarray) -> Layout | None:
+    errors = [
+        (relative_error(found, layout.apply(expected)), place)
+        for place, layout in enumerate(layouts(expected.shape, found.shape))
+    ]
+    error, place = min(errors)
+    return layouts(expected.shape, found.shape)[place] if error <= CLOSE else None
+
+
+def values(kind: str, generator: np.random.Generator) -> np.ndarray:
+    array = generator.standard_normal((2, 5, 4, 3)).astype(np.float32)
+    match kind:
+        case "masked":
+            array[:, :, 1] = -1e9
+        case "masked by the type's least":
+            array[:, 2:] = np.finfo(np.float32).min
+        case "infinite":
+            array[0, 1] = -np.inf
+        case "not a number":
+            array[1, 1, 1] = np.nan
+        case "one large":
+            array[0, 0, 0, 0] = 1e4
+        case "repeated":
+            array[:] = array[:1, :1, :1]
+    return array
+
+
+@pytest.mark.parametrize("axes", [(0, 1, 2, 3), (0, 2, 1, 3), (0, 3, 2, 1), (3, 1, 0, 2)])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("plain", "masked", "masked by the type's least", "infinite", "not a number"),
+        *("one large", "repeated"),
+    ],
+)
+def test_the_best_layout_is_found(kind: str, axes: tuple[int, ...]) -> None:
+    generator = np.random.default_rng(3)
+    expected = values(kind, generator)
+    for error in (0.0, 0.3 * CLOSE, 30 * CLOSE):
+        with np.errstate(all="ignore"):
+            found = expected.transpose(axes) * (1 + error)
+        assert layout_of(expected, found) == by_all_elements(expected, found), error
+    assert layout_of(expected, expected.transpose(axes).reshape(10, -1)) is not None
+
+
+def test_other_values_have_no_layout() -> None:
+    generator = np.random.default_rng(4)
+    expected = generator.standard_normal((2, 5, 4, 3))
+    assert layout_of(expected, generator.standard_normal((2, 5, 4, 3))) is None
+    last = expected.copy()
+    last[-1, -1, -1, -1] += 1  # only the element compared last is wrong
+    assert layout_of(expected, last) is None
