@@ -8,12 +8,14 @@ consists of take its place.
 
 import contextlib
 import copy
+import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
+from torch._export.verifier import Verifier
 from torch._ops import OpOverload
 from torch._subclasses import FakeTensor
 from torch.fx import Graph, GraphModule, Node
@@ -41,36 +43,70 @@ def decomposing_locally() -> Iterator[None]:
     Programs that change tensors in place, branch, or call operators outside ATen are left to torch,
     and so are all programs under other releases of torch.
     """
-    if not torch.__version__.startswith(_TORCH):
+    if not _follows_torch():
         yield
         return
-    from torch.export.exported_program import (
-        _override_composite_implicit_decomp,
-        _special_op_to_preserve_cia,
-        _split_decomp_table_to_cia_and_python_decomp,
-    )
     from torch.onnx._internal.exporter import _decomp, _fx_passes
 
     whole = _fx_passes.decompose_with_registry
 
     def decompose(program: torch.export.ExportedProgram, registry: Any) -> Any:  # noqa: ANN401 - torch's
         translated = set(_decomp.get_onnx_implemented_overloads(registry))
-        composite, table = _split_decomp_table_to_cia_and_python_decomp(
-            _decomp.create_onnx_friendly_decomposition_table(translated)
-        )
-        kept = {each for each, how in composite.items() if how is _special_op_to_preserve_cia}
-        try:
-            _check(program)
-            with _override_composite_implicit_decomp(composite), torch.no_grad():
-                return _Decomposition(program, table, composite.keys(), kept).program()
-        except Exception:  # noqa: BLE001 - what fails here may still work as a whole
-            return whole(program, registry)
+        table = _decomp.create_onnx_friendly_decomposition_table(translated)
+        return _locally(program, table, program.verifier) or whole(program, registry)
 
     _fx_passes.decompose_with_registry = decompose
     try:
         yield
     finally:
         _fx_passes.decompose_with_registry = whole
+
+
+def run_decompositions(
+    program: torch.export.ExportedProgram, table: Table
+) -> torch.export.ExportedProgram:
+    """Decompose a program as `ExportedProgram.run_decompositions` does, call by call if possible.
+
+    Nodes keep their names, unlike those of a program that was traced again.
+    """
+    found = _locally(program, table, Verifier) if _follows_torch() else None
+    # Traced by itself, a call counts elements where the whole program multiplies sizes.
+    if found is None or _counts_elements(found):
+        return program.run_decompositions(dict(table))
+    return found
+
+
+def _counts_elements(program: torch.export.ExportedProgram) -> bool:
+    return any(node.target is torch.ops.aten.sym_numel.default for node in program.graph.nodes)
+
+
+def _follows_torch() -> bool:
+    return str(torch.__version__).startswith(_TORCH)
+
+
+def _locally(
+    program: torch.export.ExportedProgram, table: Table, verifier: type[Verifier]
+) -> torch.export.ExportedProgram | None:
+    """Return the program decomposed call by call; None if it can only be decomposed as a whole."""
+    from torch.export.exported_program import (
+        _override_composite_implicit_decomp,
+        _special_op_to_preserve_cia,
+        _split_decomp_table_to_cia_and_python_decomp,
+    )
+
+    composite, others = _split_decomp_table_to_cia_and_python_decomp(dict(table))
+    kept = {each for each, how in composite.items() if how is _special_op_to_preserve_cia}
+    try:
+        _check(program)
+        with contextlib.ExitStack() as overridden, torch.no_grad():
+            # Takes a third of a second, and many programs have nothing to decompose.
+            override = functools.cache(
+                lambda: overridden.enter_context(_override_composite_implicit_decomp(composite))
+            )
+            decomposition = _Decomposition(program, others, composite.keys(), kept, override)
+            return decomposition.program(verifier)
+    except Exception:  # noqa: BLE001 - what fails here may still work as a whole
+        return None
 
 
 def _check(program: torch.export.ExportedProgram) -> None:
@@ -103,9 +139,11 @@ class _Decomposition:
         table: Table,
         composite: Sequence[Any],
         kept: set[Any],
+        override: Callable[[], object],
     ) -> None:
         self._program, self._table = program, table
         self._composite, self._kept = composite, kept
+        self._override = override
         self._graph = Graph()
         # What each node of the program has become: a node, or several.
         self._became: dict[Node, Any] = {}
@@ -113,7 +151,7 @@ class _Decomposition:
         self._sizes: dict[str, Node] = {}
         self._traced: dict[object, GraphModule] = {}
 
-    def program(self) -> torch.export.ExportedProgram:
+    def program(self, verifier: type[Verifier]) -> torch.export.ExportedProgram:
         """Return the decomposed program; raises _NotLocalError."""
         for node in self._program.graph.nodes:
             self._became[node] = self._copied(node)
@@ -135,7 +173,7 @@ class _Decomposition:
             module_call_graph=self._program.module_call_graph,
             example_inputs=self._program.example_inputs,
             constants=self._program.constants,
-            verifiers=[self._program.verifier],
+            verifiers=[verifier],
         )
 
     def _copied(self, node: Node) -> Any:  # noqa: ANN401 - a node, or a nest of them
@@ -212,6 +250,7 @@ class _Decomposition:
             args, kwargs = pytree.tree_unflatten(inputs, form)
             return node.target(*args, **kwargs)
 
+        self._override()
         with mode, enable_python_dispatcher():
             graph = make_fx(call, decomposition_table=dict(self._table))(*values)
         for each in graph.graph.nodes:

@@ -12,6 +12,7 @@ from convkit.mil.modules import ModuleOf, module_path
 from convkit.models.exporters.deferred_guards import drop_assertions
 from convkit.models.exporters.dynamic_trace import innermost, trace
 from convkit.models.exporters.job import UnexportableError
+from convkit.models.exporters.local_decompositions import run_decompositions
 from convkit.runtimes.coreml.decompositions import own_decompositions, with_correction
 from convkit.runtimes.coreml.operators import is_known
 from convkit.runtimes.coreml.origins import (
@@ -98,7 +99,7 @@ def simplified(
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's remarks on its own parts
-        simpler = decomposed(program.run_decompositions({node.target: table[node.target]}))
+        simpler = decomposed(run_decompositions(program, {node.target: table[node.target]}))
     if unknown_operators(simpler) or any(n.target == node.target for n in simpler.graph.nodes):
         return None
     return _exported(simpler, wrapper, root)
@@ -157,7 +158,7 @@ def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's remarks on its own parts
         with_correction(program)
-        program = program.run_decompositions({})
+        program = run_decompositions(program, {})
         for _ in range(_MOST_ROUNDS):
             table = {**default_decompositions(), **own_decompositions()}
             chosen = {
@@ -167,7 +168,7 @@ def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
             }
             if not chosen:
                 break
-            program = program.run_decompositions(chosen)
+            program = run_decompositions(program, chosen)
     drop_assertions(program)  # each decomposition brings them back
     return program
 
