@@ -156,6 +156,13 @@ def test_a_batch_of_one_cannot_be_ragged_and_one_position_cannot_be_padded():
     assert not cases["masked-row"].inputs()["mask"].any()
 
 
+def test_two_rows_are_enough_to_be_ragged():
+    axes = (Axis("batch", 1, 1, 2), Axis("sequence", 2, 6, 12))
+    cases, _ = ladder(dataclasses.replace(CONTRACT, axes=axes))
+    assert cases["ragged"].sizes == {"batch": 2, "sequence": 6}
+    assert cases["ragged"].inputs()["mask"].sum(axis=1).tolist() == [6, 1]
+
+
 def test_skipped_cases_are_listed():
     cases, omitted = ladder(skip=("masked-row",))
     assert "masked-row" not in cases

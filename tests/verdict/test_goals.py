@@ -107,3 +107,26 @@ def test_a_size_goal_names_the_weights():
     (found,) = findings(target(), size=0.1)
     assert found.evidence["reasons"] == ["same-weights"]
     assert found.evidence["most_expensive"] == []
+
+
+def test_a_missed_goal_of_bytes_names_them_and_what_would_lower_them():
+    made = dataclasses.replace(target(), size_bytes=400 << 10, peak_memory_bytes=600 << 10)
+    for figure, measured in (("size", "409.60x (400.0 KiB)"), ("memory", "1228.80x (600.0 KiB)")):
+        (found,) = findings(made, **{figure: 0.001})
+        assert measured in found.message
+        assert found.remedy is not None
+        if figure == "memory":
+            assert found.remedy.text == "Choose a lower precision for the target, or another goal."
+
+
+def test_what_noise_leaves_undecided_is_said_with_its_interval():
+    (found,) = findings(target(at("typical", 0.79, 0.05)), p50=0.8)
+    assert (found.code, found.severity) == ("E402", "warning")
+    assert "measured 0.79x, 95 % between 0.74x and 0.84x" in found.message
+    assert found.evidence == pytest.approx({"goal": 0.8, "low": 0.74, "high": 0.84})
+
+
+def test_a_slow_target_without_a_known_reason_points_at_its_operators():
+    made = target(at("typical", 1.5), profile=profiled(MatMul=1.0))
+    (found,) = findings(made, p50=1.0)
+    assert found.remedy.text.startswith("Look at the most expensive operators")

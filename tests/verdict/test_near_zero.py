@@ -45,6 +45,10 @@ def test_an_output_that_is_small_in_every_case_is_judged_by_all_limits():
     assert meaningful(LIMITS, NOISE, largest(("smallest", NOISE), ("typical", NOISE))) == LIMITS
 
 
+def test_an_output_without_a_scale_is_judged_by_all_limits():
+    assert meaningful(LIMITS, NOISE, {"another": 1.0}) == LIMITS
+
+
 @pytest.mark.parametrize("name", ["extreme", "values", "values:2"])
 def test_unusual_values_do_not_set_the_scale(name):
     assert largest((name, USUAL)) == {}
