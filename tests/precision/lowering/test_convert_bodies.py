@@ -1,11 +1,15 @@
 """Bodies of If, Loop, Scan and functions in a lower precision."""
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 from lowering_graphs import F16, F32, model_text, values, with_modules
 
 from convkit.models.graph.preparation import prepare
+from convkit.models.lint.standard import check_types
+from convkit.precision.lowering.conversion import convert_file
+from convkit.precision.lowering.plan import PrecisionPlan
 
 IF = model_text(
     """a = Exp(x)
@@ -113,3 +117,26 @@ def test_sibling_bodies_that_share_a_name_are_told_apart():
         for value in node.outputs
     ]
     assert len(set(names)) == len(names)
+
+
+def test_wrong_shapes_that_a_file_claims_in_a_body_do_no_harm(run, tmp_path):
+    """As Paddle writes them: the body's values are said to be scalars, and runtimes compute."""
+    text = model_text(
+        """a = Exp(x)
+        z = If (c) <then_branch = t () => (float p) { p = Mul(a, x) },
+                    else_branch = e () => (float q) { q = Add(a, x) }>
+        y = Neg(z)""",
+        "bool c, float[N, 2] x",
+    )
+    source, lowered = tmp_path / "source.onnx", tmp_path / "lowered.onnx"
+    ir.save(ir.from_onnx_text(text), source)
+    convert_file(source, lowered, PrecisionPlan("float16", ()))
+    x = np.array([[0.5, -1]], np.float32)
+    (found,) = run(ir.load(lowered), c=np.array(True), x=x)
+    np.testing.assert_allclose(found, -np.exp(x) * x, rtol=5e-3)
+    wrong = onnx.load(lowered)
+    cast = next(node for node in wrong.graph.node if node.op_type == "Cast")
+    cast.attribute[0].i = onnx.TensorProto.DOUBLE
+    onnx.save(wrong, lowered)
+    with pytest.raises(onnx.shape_inference.InferenceError):  # types still count
+        check_types(lowered)
