@@ -7,9 +7,10 @@ always imports; otherwise a forked worker would report more than a fresh one.
 import importlib
 from collections.abc import Sequence
 
+from convkit.codec import Json
 from convkit.runtimes.registry import load_runtime
 from convkit.worker.imported_versions import read_distributions
-from convkit.worker.protocol import Envelope, JobKind
+from convkit.worker.protocol import CustomOps, Envelope, JobKind
 
 # The jobs that load the original model. The jobs of a target list what they import in the
 # runtime's row. onnxruntime is excluded on purpose: it starts a thread on import, which rules out
@@ -37,6 +38,33 @@ def _loaders(envelope: Envelope) -> tuple[str, ...]:
             return _TORCH
         case _:
             return _TRANSFORMERS
+
+
+# What loads the model of a source. Named and not imported: a worker's own modules know no models.
+LOAD_MODEL = "convkit.models.sources.loaded_ahead:load_ahead"
+# The jobs that begin with it. Their processes may share the memory of a model loaded once.
+_SHARING: tuple[JobKind, ...] = ("export", "reference")
+# Sources whose loading runs no code but convkit's and transformers': what other code leaves in a
+# process would pass to several stages.
+_SHAREABLE = ("config", "hub", "package", "path")
+
+
+def shared_source(envelope: Envelope) -> Json:
+    """Return the source of the model that a worker loads, if a loader may load it for several
+    workers; otherwise None.
+    """
+    request = envelope.request if isinstance(envelope.request, dict) else {}
+    source = request.get("source")
+    if (
+        envelope.job not in _SHARING
+        or envelope.custom_ops != CustomOps()
+        or not isinstance(source, dict)
+        or source.get("kind") not in _SHAREABLE
+        or source.get("allow_remote_code")
+        or source.get("allow_pickle")
+    ):
+        return None
+    return source
 
 
 def preload(tools: Sequence[str]) -> None:
