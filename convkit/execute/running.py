@@ -6,6 +6,7 @@ for its imports.
 """
 
 import dataclasses
+import functools
 import os
 import secrets
 import threading
@@ -15,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from convkit.execute.causes import Causes
 from convkit.execute.executor import execute
 from convkit.execute.facts import ResolvedFacts, describe_host, gather
-from convkit.execute.fork_servers import forking
+from convkit.execute.fork_servers import close_unneeded, forking
 from convkit.execute.materials import locked_in, materials_of
 from convkit.execute.opened_files import opened_in
 from convkit.execute.run import RunOutcome, Work
@@ -90,7 +91,10 @@ def _settled(
         )
         settler = runner if work.fleet is None else work.fleet.settler(runner, work.listener)
         jobs = options.jobs if work.fleet is None else work.fleet.jobs(options.jobs)
-        return execute(work.stages, settler, work.listener, cancelled, jobs=jobs, seconds=seconds)
+        left = functools.partial(close_unneeded, workers)
+        return execute(
+            work.stages, settler, work.listener, cancelled, jobs=jobs, seconds=seconds, left=left
+        )
 
 
 def _judged(work: Work, settled: Mapping[str, Settled], started: float) -> tuple[TargetReport, ...]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from convkit.codec import Json
 from convkit.runtimes.registry import load_runtime
+from convkit.runtimes.row import Runtime
 from convkit.worker.imported_versions import read_distributions
 from convkit.worker.protocol import CustomOps, Envelope, JobKind
 
@@ -26,6 +27,15 @@ def preloaded_tools(envelope: Envelope) -> tuple[str, ...]:
     if envelope.runtime is not None:
         return tuple(load_runtime(envelope.runtime).preload.get(envelope.job, ()))
     return _loaders(envelope) if envelope.job in _LOADING else ()
+
+
+def tools_of_job(job: JobKind, runtime: Runtime | None) -> frozenset[tuple[str, ...]]:
+    """Return what `preloaded_tools` may return for a job, whatever its request; nothing if that is
+    always empty.
+    """
+    if runtime is None:
+        return frozenset((_TORCH, _TRANSFORMERS) if job in _LOADING else ())
+    return frozenset((tuple(runtime.preload[job]),) if runtime.preload.get(job) else ())
 
 
 def _loaders(envelope: Envelope) -> tuple[str, ...]:
