@@ -47,6 +47,10 @@ def run_stages(work: Work, tools: Resolver) -> RunOutcome:
         work.loaded, work.stages, options.home, options.toolchain, tools, fetch=True
     )
     cancelled = threading.Event()
+    ending = threading.Thread(
+        target=_prepare_end, args=(work, surroundings), name="prepare-end", daemon=True
+    )
+    ending.start()
     try:
         settled = _settled(work, surroundings, seconds, cancelled)
         targets = _judged(work, settled, started)
@@ -54,9 +58,25 @@ def run_stages(work: Work, tools: Resolver) -> RunOutcome:
             causes = Causes(graph, surroundings, options.home, work.store, work.listener, cancelled)
             own = tuple(target for target in targets if target.name in graph.recipe.targets)
             settled = causes.added(settled, own)
+        ending.join()
         return _finish(work, surroundings, settled, started)
     finally:
         work.store.release_views()
+
+
+def _prepare_end(work: Work, surroundings: ResolvedFacts) -> None:
+    """Do ahead what the end of every run needs, whatever its stages return: digest the files of
+    convkit and of the tools, compile the report's templates. The first stages import their tools
+    one after another, so a core is idle meanwhile.
+    """
+    from convkit.report.render import prepare_templates  # noqa: PLC0415 - as in `write_folder`
+
+    try:
+        prepare_templates()
+        materials_of(work.loaded, surroundings, work.options.home)
+        locked_in(work.stages, surroundings, work.options.home, {})
+    except Exception:  # noqa: BLE001 - the end of the run does the same, and reports what is wrong
+        return
 
 
 def _past_seconds(work: Work) -> dict[str, float]:
