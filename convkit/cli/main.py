@@ -3,10 +3,12 @@
 Commands import what they call inside their functions, so that `convkit --help` starts instantly.
 """
 
+import atexit
 import contextlib
 import gc
 import os
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -154,6 +156,30 @@ def main() -> None:
         _end_as_bug(error)
 
 
+def start() -> NoReturn:
+    """Run the command line as a process of its own, which ends without taking the interpreter
+    apart: freeing every object takes a sixth of a run that is up to date.
+
+    Other threads and what is registered for the exit are awaited as usual; `multiprocessing` ends
+    its processes in the same way.
+    """
+    code = 0
+    try:
+        main()
+    except SystemExit as error:
+        if isinstance(error.code, str):
+            raise
+        code = error.code or 0
+    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public name
+    atexit._run_exitfuncs()  # noqa: SLF001
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):  # the reader closed the pipe, or the disk is full
+            code = code or 1
+    os._exit(code)
+
+
 def _check_paths() -> None:
     """Refuse paths that are not UTF-8: records and requests are UTF-8, and could not represent
     them.
@@ -182,8 +208,6 @@ def _end_now(code: int) -> NoReturn:
     Examples are an import of MLflow, a copy of a large file, a network timeout. Worker processes
     have ended by now, or end with this process.
     """
-    import threading
-
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
@@ -227,4 +251,4 @@ def _write_crash_log() -> str:
 
 
 if __name__ == "__main__":
-    main()
+    start()

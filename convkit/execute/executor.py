@@ -2,7 +2,7 @@
 
 import concurrent.futures
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 from convkit.errors import ConvkitError, Interrupted
@@ -32,11 +32,13 @@ def execute(
     *,
     jobs: int,
     seconds: Mapping[str, float] | None = None,
+    left: Callable[[Collection[Stage]], None] = lambda _: None,
 ) -> dict[str, Settled]:
     """Run or reuse all stages, up to `jobs` at once; return them by id.
 
     Of the stages that are ready, the one begins that the longest chain of stages waits for;
-    `seconds` are those that stages took before, by id.
+    `seconds` are those that stages took before, by id. `left` is told the unsettled stages whenever
+    some have been settled.
     A stage whose inputs are not usable is blocked. A ConvkitError in one stage breaks only that
     stage. Ctrl-C sets `cancelled`, waits a moment for the workers to end and raises Interrupted.
     """
@@ -64,6 +66,8 @@ def execute(
             for future in finished:
                 stage = running.pop(future)
                 settled[stage.id] = _outcome(stage, future, listener)
+            if finished:
+                left((*waiting.values(), *running.values()))
     except BaseException:  # Ctrl-C, or a bug: either way no worker may outlive this
         cancelled.set()
         # Work that ignores `cancelled`, such as copying a large file, is not waited for.

@@ -3,46 +3,27 @@
 Importing torch and transformers costs a worker 3 s, coremltools 8 s, a fork a hundredth of a
 second. A server keeps the modules it has imported: start new ones after packages or convkit's own
 code have changed.
+
+Export and reference begin with the same model. If loading it runs no code of the user's, a loader
+loads it once, and both are forked from that: they share its memory.
 """
 
 import contextlib
 import json
-import os
-import resource
-import select
-import signal
-import socket
-import subprocess
 import sys
-import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
-from convkit.codec import encode
-from convkit.execute.workers import (
-    BOOTSTRAP,
-    FreshProcesses,
-    Launch,
-    WorkerProcess,
-    WorkerStrategy,
-    command,
-)
-from convkit.worker.fork_server import PER_WORKER, READY, THREADS, ForkOrder
-from convkit.worker.preloading import preloaded_tools
+from convkit.execute.forked_processes import ForkedProcess, Server
+from convkit.execute.workers import FreshProcesses, Launch, WorkerProcess, WorkerStrategy
+from convkit.plan.stages import Stage
+from convkit.runtimes.registry import runtimes
+from convkit.worker.fork_server import PER_WORKER, THREADS
+from convkit.worker.preloading import LOAD_MODEL, preloaded_tools, shared_source, tools_of_job
 from convkit.worker.protocol import Envelope
 
 _Key = tuple[Path, tuple[tuple[str, str], ...], tuple[str, ...]]
-
-_IMPORT_SECONDS = 120.0
-_LOOK_SECONDS = 0.1
-_GRACE_SECONDS = 5.0
-_LIMITS = tuple(
-    getattr(resource, name) for name in sorted(dir(resource)) if name.startswith("RLIMIT_")
-)
-# Reading the umask requires setting it, for the whole process.
-_UMASK = threading.Lock()
 
 
 @contextlib.contextmanager
@@ -56,6 +37,16 @@ def forking(workers: WorkerStrategy) -> Iterator[WorkerStrategy]:
         return
     with contextlib.closing(ForkServers()) as servers:
         yield servers
+
+
+def close_unneeded(workers: WorkerStrategy, left: Collection[Stage]) -> None:
+    """Close the servers of a strategy that no worker of these stages will be forked from."""
+    if isinstance(workers, ForkServers):
+        rows = runtimes()
+        needed = (
+            tools_of_job(each.kind, rows[each.runtime] if each.runtime else None) for each in left
+        )
+        workers.keep(frozenset().union(*needed))
 
 
 class ForkServers:
@@ -86,6 +77,16 @@ class ForkServers:
         with self._slot((launch.python, _shared(launch.environment), tools)) as slot:
             worker = slot.fork(launch, self._closed)
         return worker or self._fresh.start(launch)
+
+    def keep(self, needed: Collection[tuple[str, ...]]) -> None:
+        """Close the idle servers whose tools are not among `needed`: each holds what it imported,
+        0.25 GB with torch.
+        """
+        with self._lock:
+            idle = [key for key, slot in self._slots.items() if slot.idle and key[2] not in needed]
+            unneeded = [self._slots.pop(key) for key in idle]
+        for slot in unneeded:
+            slot.close()
 
     def close(self) -> None:
         """Close all servers, which kills their workers; those that are still importing at once."""
@@ -125,21 +126,44 @@ class _Slot:
     def __init__(self, key: _Key) -> None:
         self.users = 0
         self._key = key
-        self._server: _Server | None = None
+        self._server: Server | None = None
         self._must_not_fork = False
-        self._lock = threading.Lock()
+        self._loaders: dict[str, _Loader] = {}  # by source
+        self._lock = threading.Lock()  # never taken by a thread that waits for a loader's
 
     @property
     def idle(self) -> bool:
         """True if there is a server that nobody is using."""
         return self.users == 0 and self._server is not None and self._server.idle
 
-    def fork(self, launch: Launch, closed: threading.Event) -> "_ForkedProcess | None":
+    def fork(self, launch: Launch, closed: threading.Event) -> ForkedProcess | None:
         """Fork a worker, as soon as the server has started; None if that is impossible."""
         with self._lock:
             if self._server is None and not self._must_not_fork:
-                self._server = _Server.start(*self._key, closed)
+                self._server = Server.start(*self._key, closed)
                 self._must_not_fork = self._server is None
+            if self._server is None:
+                return None
+        worker = self._with_model(launch, closed)
+        return worker if worker is not None or closed.is_set() else self._without(launch)
+
+    def _with_model(self, launch: Launch, closed: threading.Event) -> ForkedProcess | None:
+        """Fork a worker from a process that has loaded its model; None if none can."""
+        source = shared_source(launch.envelope)
+        if source is None:
+            return None
+
+        def fork_loader() -> Server | None:
+            with self._lock:
+                server = self._server
+                return server.fork_loader(LOAD_MODEL, source, launch.folder) if server else None
+
+        with self._lock:
+            loader = self._loaders.setdefault(json.dumps(source, sort_keys=True), _Loader())
+        return loader.fork(launch, fork_loader, closed)
+
+    def _without(self, launch: Launch) -> ForkedProcess | None:
+        with self._lock:
             if self._server is None:
                 return None
             if (worker := self._server.fork(launch)) is None:
@@ -147,7 +171,11 @@ class _Slot:
             return worker
 
     def close(self) -> None:
-        """Close the server."""
+        """Close the server and its loaders."""
+        with self._lock:
+            loaders = [*self._loaders.values()]
+        for loader in loaders:
+            loader.close()
         with self._lock:
             self._empty()
 
@@ -157,156 +185,54 @@ class _Slot:
             self._server = None
 
 
-class _Server:
-    """One running server and its workers."""
-
-    def __init__(self, process: "subprocess.Popen[bytes]", orders: socket.socket) -> None:
-        self._process, self._orders = process, orders
-        self._workers: list[_ForkedProcess] = []
-
-    @classmethod
-    def start(
-        cls,
-        python: Path,
-        environment: Sequence[tuple[str, str]],
-        tools: Sequence[str],
-        closed: threading.Event,
-    ) -> "_Server | None":
-        """Start a server and wait until it can fork; None if it must not, or once `closed` is
-        set.
-        """
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs, tempfile.TemporaryFile() as printed:
-            try:
-                process = subprocess.Popen(
-                    command(python, BOOTSTRAP, "--fork-server", str(theirs.fileno()), *tools),
-                    stdin=subprocess.DEVNULL,
-                    stdout=printed,
-                    stderr=subprocess.STDOUT,
-                    env=dict(environment),
-                    pass_fds=(theirs.fileno(),),
-                    start_new_session=True,
-                )
-            except OSError:
-                ours.close()
-                return None  # a fresh process will report the problem
-        server = cls(process, ours)
-        if server._ready(closed):
-            ours.settimeout(_IMPORT_SECONDS)
-            return server
-        process.kill()  # while it imports, it does not see that its orders end
-        server.close()
-        return None
-
-    def _ready(self, closed: threading.Event) -> bool:
-        """Wait until the server has imported its tools; return whether it can fork."""
-        self._orders.settimeout(_LOOK_SECONDS)
-        deadline = time.monotonic() + _IMPORT_SECONDS
-        while not closed.is_set() and time.monotonic() < deadline:
-            try:
-                return self._orders.recv(4096) == READY
-            except TimeoutError:
-                continue
-            except OSError:
-                return False
-        return False
-
-    @property
-    def idle(self) -> bool:
-        """True if none of its workers is running."""
-        self._workers = [worker for worker in self._workers if worker.poll() is None]
-        return not self._workers
-
-    def fork(self, launch: Launch) -> "_ForkedProcess | None":
-        """Fork a worker; None if the server is gone or can no longer fork."""
-        order = ForkOrder(
-            request=str(launch.request),
-            result=str(launch.result),
-            folder=str(launch.folder),
-            environment={n: v for n, v in launch.environment.items() if n in PER_WORKER},
-            umask=_umask(),
-            limits=tuple((number, *resource.getrlimit(number)) for number in _LIMITS),
-        )
-        status, reported = os.pipe()
-        try:
-            with launch.log.open("wb") as log:
-                descriptors = [log.fileno(), launch.events, reported]
-                message = json.dumps(encode(order)).encode()
-                socket.send_fds(self._orders, [message], descriptors)
-        except OSError:
-            os.close(status)
-            return None
-        finally:
-            os.close(reported)
-        worker = _ForkedProcess.await_start(status)
-        if worker is not None:
-            self._workers.append(worker)
-        return worker
-
-    def close(self) -> None:
-        """Close the server, which kills its remaining workers."""
-        self._orders.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_GRACE_SECONDS)
-        if self._process.returncode is None:
-            self._process.kill()
-            self._process.wait()
-
-
-class _ForkedProcess:
-    """A worker forked by a server, which reports its pid in one line and its exit code in the
-    next.
+class _Loader:
+    """Holds the server that has loaded one model, from its first worker's start to its last one's
+    end: until then, the model is in memory once.
     """
 
-    def __init__(self, pid: int, status: int, rest: bytes) -> None:
-        self.pid = pid
-        self._status, self._rest = status, rest
-        self._returncode: int | None = None
-        self._lock = threading.Lock()  # accessed by its own thread and the next worker's
+    def __init__(self) -> None:
+        self._server: Server | None = None
+        self._must_not_fork = False
+        self._workers = 0
+        self._lock = threading.Lock()
 
-    @classmethod
-    def await_start(cls, status: int) -> "_ForkedProcess | None":
-        """Return the worker once it leads its session; None if the server cannot fork."""
-        received = b""
-        while b"\n" not in received:
-            block = os.read(status, 64)
-            if not block:
-                os.close(status)
-                return None
-            received += block
-        pid, _, rest = received.partition(b"\n")
-        return cls(int(pid), status, rest)
-
-    def poll(self) -> int | None:
-        """Return the exit code; None while the worker runs."""
-        if not self._lock.acquire(blocking=False):
-            return None  # another thread is waiting for it, and will see it end
-        try:
-            return self._read_within(0)
-        finally:
-            self._lock.release()
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Return the exit code; raises subprocess.TimeoutExpired after `timeout` seconds."""
+    def fork(
+        self, launch: Launch, fork_loader: Callable[[], Server | None], closed: threading.Event
+    ) -> ForkedProcess | None:
+        """Fork a worker, as soon as the model is loaded. None if that is impossible: the worker
+        will load the model itself, and report why that fails.
+        """
         with self._lock:
-            code = self._read_within(timeout)
-        if code is None:
-            assert timeout is not None
-            raise subprocess.TimeoutExpired(f"worker {self.pid}", timeout)
-        return code
+            if self._server is None and not self._must_not_fork:
+                server = fork_loader()
+                if server is not None and server.ready(closed, launch.deadline):
+                    self._server = server
+                self._must_not_fork = self._server is None
+            if self._server is None:
+                return None
+            if (worker := self._server.fork(launch)) is None:
+                self._must_not_fork = True
+                return None
+            self._workers += 1
+            worker.when_ended = self._one_less
+            return worker
 
-    def _read_within(self, seconds: float | None) -> int | None:
-        if self._returncode is None:
-            while b"\n" not in self._rest:
-                if not select.select([self._status], [], [], seconds)[0]:
-                    return None
-                block = os.read(self._status, 64)
-                if not block:  # the server is gone, so its workers kill themselves
-                    self._rest += f"{-signal.SIGKILL}\n".encode()
-                self._rest += block
-            self._returncode = int(self._rest)
-            os.close(self._status)
-        return self._returncode
+    def _one_less(self) -> None:
+        with self._lock:
+            self._workers -= 1
+            if self._workers == 0:
+                self._end()
+
+    def close(self) -> None:
+        """Close the server, which kills its workers."""
+        with self._lock:
+            self._must_not_fork = True
+            self._end()
+
+    def _end(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
 
 
 def _shared(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -315,10 +241,3 @@ def _shared(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """
     shared = {n: value for n, value in environment.items() if n not in PER_WORKER}
     return tuple(sorted((shared | {THREADS: "1"}).items()))
-
-
-def _umask() -> int:
-    with _UMASK:
-        umask = os.umask(0o077)
-        os.umask(umask)
-    return umask

@@ -6,6 +6,7 @@ for its imports.
 """
 
 import dataclasses
+import functools
 import os
 import secrets
 import threading
@@ -15,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from convkit.execute.causes import Causes
 from convkit.execute.executor import execute
 from convkit.execute.facts import ResolvedFacts, describe_host, gather
-from convkit.execute.fork_servers import forking
+from convkit.execute.fork_servers import close_unneeded, forking
 from convkit.execute.materials import locked_in, materials_of
 from convkit.execute.opened_files import opened_in
 from convkit.execute.run import RunOutcome, Work
@@ -46,6 +47,10 @@ def run_stages(work: Work, tools: Resolver) -> RunOutcome:
         work.loaded, work.stages, options.home, options.toolchain, tools, fetch=True
     )
     cancelled = threading.Event()
+    ending = threading.Thread(
+        target=_prepare_end, args=(work, surroundings), name="prepare-end", daemon=True
+    )
+    ending.start()
     try:
         settled = _settled(work, surroundings, seconds, cancelled)
         targets = _judged(work, settled, started)
@@ -53,9 +58,25 @@ def run_stages(work: Work, tools: Resolver) -> RunOutcome:
             causes = Causes(graph, surroundings, options.home, work.store, work.listener, cancelled)
             own = tuple(target for target in targets if target.name in graph.recipe.targets)
             settled = causes.added(settled, own)
+        ending.join()
         return _finish(work, surroundings, settled, started)
     finally:
         work.store.release_views()
+
+
+def _prepare_end(work: Work, surroundings: ResolvedFacts) -> None:
+    """Do ahead what the end of every run needs, whatever its stages return: digest the files of
+    convkit and of the tools, compile the report's templates. The first stages import their tools
+    one after another, so a core is idle meanwhile.
+    """
+    from convkit.report.render import prepare_templates  # noqa: PLC0415 - as in `write_folder`
+
+    try:
+        prepare_templates()
+        materials_of(work.loaded, surroundings, work.options.home)
+        locked_in(work.stages, surroundings, work.options.home, {})
+    except Exception:  # noqa: BLE001 - the end of the run does the same, and reports what is wrong
+        return
 
 
 def _past_seconds(work: Work) -> dict[str, float]:
@@ -90,7 +111,10 @@ def _settled(
         )
         settler = runner if work.fleet is None else work.fleet.settler(runner, work.listener)
         jobs = options.jobs if work.fleet is None else work.fleet.jobs(options.jobs)
-        return execute(work.stages, settler, work.listener, cancelled, jobs=jobs, seconds=seconds)
+        left = functools.partial(close_unneeded, workers)
+        return execute(
+            work.stages, settler, work.listener, cancelled, jobs=jobs, seconds=seconds, left=left
+        )
 
 
 def _judged(work: Work, settled: Mapping[str, Settled], started: float) -> tuple[TargetReport, ...]:

@@ -111,7 +111,7 @@ def run_worker(
             request.write_text(json.dumps(encode(envelope)), encoding="utf-8")
             seen |= _without_stray_bytecode(python, folder)
             process = workers.start(
-                Launch(python, envelope, request, result, folder, log, writing, seen)
+                Launch(python, envelope, request, result, folder, log, writing, seen, deadline)
             )
         finally:
             os.close(writing)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import math
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +21,8 @@ class Launch:
     """A worker to start: its interpreter, files, complete environment, and the descriptor for its
     events.
 
-    `folder` becomes its current folder. `envelope` is the content of its request file.
+    `folder` becomes its current folder. `envelope` is the content of its request file. At
+    `deadline`, of the monotonic clock, it should have ended.
     """
 
     python: Path
@@ -31,6 +33,7 @@ class Launch:
     log: Path
     events: int
     environment: Mapping[str, str]
+    deadline: float = math.inf
 
 
 class WorkerProcess(Protocol):

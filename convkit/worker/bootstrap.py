@@ -40,7 +40,11 @@ def main(arguments: list[str]) -> int:
     if worker is None:
         return 0
     return serve(
-        worker.request, worker.result, events_fd=worker.events_fd, parent_pid=worker.parent_pid
+        worker.request,
+        worker.result,
+        events_fd=worker.events_fd,
+        parent_pid=worker.parent_pid,
+        opened=worker.opened,
     )
 
 

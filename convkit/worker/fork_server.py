@@ -4,10 +4,14 @@ The server reads orders from a socket; each order passes the descriptors for the
 events and status. The server itself runs no stage, so every worker starts from the same state, and
 its changes end with it. `multiprocessing.forkserver` works the same way, but supports only the
 interpreter, flags and environment of the process that starts it.
+
+A server also forks loaders: servers that first load what several workers need, such as the original
+model. Their workers share its memory, and each still has a model that nobody has used.
 """
 
 import contextlib
 import dataclasses
+import functools
 import gc
 import importlib
 import json
@@ -17,16 +21,25 @@ import selectors
 import signal
 import socket
 import sys
+import threading
+import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from convkit.codec import decode
+from convkit.codec import Json, decode
 from convkit.worker.preloading import preload
+
+if TYPE_CHECKING:
+    from convkit.worker.opened_files import OpenedFiles
 
 READY = b"ready"
 _LONGEST_ORDER = 64 * 1024
-_DESCRIPTORS = 3  # per order: log, events, status
+# Per order: a worker's log, events and status, or a loader's orders and status.
+_DESCRIPTORS = 3
+# Pools that have shut down, and bars that have closed, take a moment to end their threads.
+_THREADS_END_SECONDS = 1.0
 THREADS = "OMP_NUM_THREADS"
 # Variables that each worker has for itself: those that only the Pythons that it starts read, and
 # the number of threads.
@@ -48,15 +61,40 @@ class ForkOrder:
 
 
 @dataclasses.dataclass(frozen=True)
+class LoadOrder:
+    """One loader to fork: `function` (`module:name`) is called with `argument`, and what it leaves
+    in the process is there in all workers. It runs in `folder`, with `umask` and `limits` as above.
+    """
+
+    function: str
+    argument: Json
+    folder: str
+    umask: int
+    limits: tuple[tuple[int, int, int], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Loaded:
+    """What was printed and which files were read while a loader loaded."""
+
+    printed: bytes
+    opened: "OpenedFiles"
+
+
+@dataclasses.dataclass(frozen=True)
 class ForkedWorker:
-    """State that the forked process continues with: its files, its event stream, and the server,
-    whose exit ends it.
+    """State that the forked process continues with: its files, its event stream, the server, whose
+    exit ends it, and the files that were read for it before it began.
     """
 
     request: Path
     result: Path
     events_fd: int
     parent_pid: int
+    opened: "OpenedFiles | None" = None
+
+
+_Become = Callable[[], ForkedWorker | None]
 
 
 def await_order(descriptor: int, modules: Sequence[str]) -> ForkedWorker | None:
@@ -97,8 +135,9 @@ def threads_lost_by_a_fork() -> list[str]:
 class _Server:
     """The loop that forks, reaps and reports."""
 
-    def __init__(self, orders: socket.socket) -> None:
+    def __init__(self, orders: socket.socket, loaded: Loaded | None = None) -> None:
         self._orders = orders
+        self._loaded = loaded
         # Worker's process id -> the descriptor that reports its exit.
         self._statuses: dict[int, int] = {}
         self._woken, self._wake = os.pipe()
@@ -124,12 +163,12 @@ class _Server:
                 if not message:
                     self._kill_all()
                     return None
-                if (worker := self._fork(message, descriptors)) is not None:
-                    return worker
+                if (become := self._fork(message, descriptors)) is not None:
+                    return become()
 
-    def _fork(self, message: bytes, descriptors: list[int]) -> ForkedWorker | None:
-        """Return None in the server, and the worker's state in the worker."""
-        log, events, status = descriptors
+    def _fork(self, message: bytes, descriptors: list[int]) -> _Become | None:
+        """Return None in the server; in its fork, what makes it the ordered process."""
+        *others, status = descriptors
         server = os.getpid()
         try:
             pid = os.fork()
@@ -139,11 +178,13 @@ class _Server:
             return None
         if pid == 0:
             self._forget()
-            return _become_worker(
-                decode(ForkOrder, json.loads(message)), log, events, status, server
-            )
-        os.close(log)
-        os.close(events)
+            content = json.loads(message)
+            if "function" in content:
+                return functools.partial(_become_loader, decode(LoadOrder, content), *descriptors)
+            order = decode(ForkOrder, content)
+            return functools.partial(_become_worker, order, descriptors, server, self._loaded)
+        for each in others:
+            os.close(each)
         self._statuses[pid] = status
         return None
 
@@ -178,28 +219,104 @@ class _Server:
 
 
 def _become_worker(
-    order: ForkOrder, log: int, events: int, status: int, server: int
+    order: ForkOrder, descriptors: Sequence[int], server: int, loaded: Loaded | None
 ) -> ForkedWorker:
     """Make a fork of the server look like a fresh process."""
-    os.setsid()
-    os.write(status, f"{os.getpid()}\n".encode())
-    os.close(status)
-    for standard in (1, 2):
-        os.dup2(log, standard)
-    os.close(log)
+    log, events, status = descriptors
+    _lead_session(status)
+    if loaded is not None and loaded.printed:
+        os.write(log, loaded.printed)
+    _print_to(log)
     os.set_inheritable(events, True)  # noqa: FBT003 - as in a fresh worker
-    os.chdir(order.folder)
     for name in PER_WORKER:
         os.environ.pop(name, None)
     os.environ.update(order.environment)
     _use_threads(order.environment.get(THREADS, ""))
+    _settle(order)
+    sys.argv[1:] = [order.request, order.result]
+    reseed()
+    opened = loaded.opened if loaded is not None else None
+    return ForkedWorker(Path(order.request), Path(order.result), events, server, opened)
+
+
+def _become_loader(order: LoadOrder, descriptor: int, status: int) -> ForkedWorker | None:
+    """Make a fork of a server a server that has loaded what `order` says; returns as `await_order`
+    does, and at once if it must not fork.
+    """
+    _lead_session(status)
+    _settle(order)
+    with socket.socket(fileno=descriptor) as orders:
+        loaded = _load(order)
+        orders.send(READY if isinstance(loaded, Loaded) else loaded.encode()[:_LONGEST_ORDER])
+        return _Server(orders, loaded).run() if isinstance(loaded, Loaded) else None
+
+
+def _load(order: LoadOrder) -> Loaded | str:
+    """Load what the order says; return the reason if this process must not fork."""
+    from convkit.worker.opened_files import OpenedFiles
+
+    module, _, name = order.function.partition(":")
+    gc.disable()  # as in `_prepare`
+    try:
+        with _printing_kept() as read, OpenedFiles(None) as opened:
+            getattr(importlib.import_module(module), name)(order.argument)
+    except Exception as error:  # noqa: BLE001 - it failed to load: the stage itself will report it
+        return f"{type(error).__name__}: {error}"
+    _end_progress_bars()
+    deadline = time.monotonic() + _THREADS_END_SECONDS
+    while others := threads_lost_by_a_fork():
+        if time.monotonic() > deadline:
+            return f"threads are running: {', '.join(others)}"
+        time.sleep(0.01)
+    gc.enable()
+    gc.freeze()
+    return Loaded(read(), opened)
+
+
+@contextlib.contextmanager
+def _printing_kept() -> Iterator[Callable[[], bytes]]:
+    """Keep what this process prints from now on; provide what returns it."""
+    kept = os.memfd_create("printed")
+    _print_to(os.dup(kept))
+
+    def read() -> bytes:
+        return os.pread(kept, os.fstat(kept).st_size, 0)
+
+    try:
+        yield read
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+
+
+def _end_progress_bars() -> None:
+    """End the thread that watches over tqdm's progress bars; the next bar starts another one."""
+    for thread in threading.enumerate():
+        if type(thread).__name__ == "TMonitor" and hasattr(thread, "exit"):
+            thread.exit()
+
+
+def _lead_session(status: int) -> None:
+    """Lead a session, and report it."""
+    disown_finalizers()
+    os.setsid()
+    os.write(status, f"{os.getpid()}\n".encode())
+    os.close(status)
+
+
+def _print_to(log: int) -> None:
+    """Print to a file, whose descriptor is closed."""
+    for standard in (1, 2):
+        os.dup2(log, standard)
+    os.close(log)
+
+
+def _settle(order: ForkOrder | LoadOrder) -> None:
+    """Use the folder, mask and limits of an order."""
+    os.chdir(order.folder)
     os.umask(order.umask)
     for number, soft, hard in order.limits:
         resource.setrlimit(number, (soft, hard))
-    sys.argv[1:] = [order.request, order.result]
-    reseed()
-    disown_finalizers()
-    return ForkedWorker(Path(order.request), Path(order.result), events, server)
 
 
 def _use_threads(count: str) -> None:

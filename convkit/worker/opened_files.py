@@ -38,11 +38,12 @@ _MODEL_CACHES = ("~/.cache/huggingface/hub", "~/.cache/torch/hub")
 
 class OpenedFiles:
     """Records opened files while the block runs. Usable once per process: audit hooks cannot be
-    removed.
+    removed. `earlier` recorded those of the process that this one was forked from.
     """
 
-    def __init__(self, model_folder: Path | None) -> None:
+    def __init__(self, model_folder: Path | None, earlier: "OpenedFiles | None" = None) -> None:
         self._model_folder = str(model_folder) if model_folder is not None else None
+        self._earlier = earlier
         self._read: set[str] = set()
         self._written: set[str] = set()
         self._active = False
@@ -53,6 +54,10 @@ class OpenedFiles:
 
     def __enter__(self) -> Self:
         self._started = time.time()
+        if self._earlier is not None:
+            self._started, read, written = self._earlier.recorded()
+            self._read |= read
+            self._written |= written
         self._active = True
         sys.addaudithook(self._heard)
         self._looking.start()
@@ -75,6 +80,10 @@ class OpenedFiles:
         }
         if self._watch is not None:
             self._read |= self._watch.close()
+
+    def recorded(self) -> tuple[float, set[str], set[str]]:
+        """Return when the block began, and the paths that were read and written in it."""
+        return self._started, self._read, self._written
 
     def found(self) -> tuple[str, ...]:
         """Return the sorted absolute paths of the files that were read and still exist, except

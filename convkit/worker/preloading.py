@@ -7,9 +7,11 @@ always imports; otherwise a forked worker would report more than a fresh one.
 import importlib
 from collections.abc import Sequence
 
+from convkit.codec import Json
 from convkit.runtimes.registry import load_runtime
+from convkit.runtimes.row import Runtime
 from convkit.worker.imported_versions import read_distributions
-from convkit.worker.protocol import Envelope, JobKind
+from convkit.worker.protocol import CustomOps, Envelope, JobKind
 
 # The jobs that load the original model. The jobs of a target list what they import in the
 # runtime's row. onnxruntime is excluded on purpose: it starts a thread on import, which rules out
@@ -27,6 +29,15 @@ def preloaded_tools(envelope: Envelope) -> tuple[str, ...]:
     return _loaders(envelope) if envelope.job in _LOADING else ()
 
 
+def tools_of_job(job: JobKind, runtime: Runtime | None) -> frozenset[tuple[str, ...]]:
+    """Return what `preloaded_tools` may return for a job, whatever its request; nothing if that is
+    always empty.
+    """
+    if runtime is None:
+        return frozenset((_TORCH, _TRANSFORMERS) if job in _LOADING else ())
+    return frozenset((tuple(runtime.preload[job]),) if runtime.preload.get(job) else ())
+
+
 def _loaders(envelope: Envelope) -> tuple[str, ...]:
     """Return what loading the original imports; an ONNX file needs no torch."""
     source = envelope.request.get("source") if isinstance(envelope.request, dict) else None
@@ -37,6 +48,33 @@ def _loaders(envelope: Envelope) -> tuple[str, ...]:
             return _TORCH
         case _:
             return _TRANSFORMERS
+
+
+# What loads the model of a source. Named and not imported: a worker's own modules know no models.
+LOAD_MODEL = "convkit.models.sources.loaded_ahead:load_ahead"
+# The jobs that begin with it. Their processes may share the memory of a model loaded once.
+_SHARING: tuple[JobKind, ...] = ("export", "reference")
+# Sources whose loading runs no code but convkit's and transformers': what other code leaves in a
+# process would pass to several stages.
+_SHAREABLE = ("config", "hub", "package", "path")
+
+
+def shared_source(envelope: Envelope) -> Json:
+    """Return the source of the model that a worker loads, if a loader may load it for several
+    workers; otherwise None.
+    """
+    request = envelope.request if isinstance(envelope.request, dict) else {}
+    source = request.get("source")
+    if (
+        envelope.job not in _SHARING
+        or envelope.custom_ops != CustomOps()
+        or not isinstance(source, dict)
+        or source.get("kind") not in _SHAREABLE
+        or source.get("allow_remote_code")
+        or source.get("allow_pickle")
+    ):
+        return None
+    return source
 
 
 def preload(tools: Sequence[str]) -> None:

@@ -38,10 +38,12 @@ def serve(
     *,
     events_fd: int | None = None,
     parent_pid: int | None = None,
+    opened: OpenedFiles | None = None,
 ) -> int:
     """Run the stage described by `request_file` and write its answer to `result_file` atomically.
 
-    A forked worker's event descriptor and parent differ from those in the request. Returns 0.
+    A forked worker's event descriptor and parent differ from those in the request, and `opened`
+    are the files that were read for it before. Returns 0.
     """
     envelope = decode(Envelope, json.loads(request_file.read_text(encoding="utf-8")))
     if parent_pid is not None:
@@ -49,7 +51,7 @@ def serve(
     started = time.monotonic()
     gc.set_threshold(*_COLLECTIONS)
     _end_with(envelope.parent_pid)
-    answer = _observed(envelope)
+    answer = _observed(envelope, opened)
     versions = imported_versions()
     unexpected = _unexpected(versions, envelope.expected)
     mismatch = _mismatch_finding(unexpected) if unexpected else _wrong_files()
@@ -87,15 +89,17 @@ def _end_with(parent: int | None) -> None:
     threading.Thread(target=watch, daemon=True, name="watch-parent").start()
 
 
-def _observed(envelope: Envelope) -> Answer:
-    """Run the stage. If it loads a model, report which files it read."""
+def _observed(envelope: Envelope, earlier: OpenedFiles | None) -> Answer:
+    """Run the stage. If it loads a model, report which files it read; `earlier` are those that were
+    read for it before.
+    """
     request = envelope.request
     asked = (request.get("original") or request) if isinstance(request, dict) else {}
     source = asked.get("source")
     if not isinstance(source, dict):
         return _run(envelope)
     factory = source.get("path") if source.get("kind") == "factory" else None
-    with OpenedFiles(Path(factory).parent if factory else None) as opened:
+    with OpenedFiles(Path(factory).parent if factory else None, earlier) as opened:
         answer = _run(envelope)
     return dataclasses.replace(answer, opened=opened.found())
 

@@ -72,6 +72,21 @@ class Recorder(Announcing):
 DIAMOND = (stage("a"), stage("b", "a"), stage("c", "a"), stage("d", "b", "c"))
 
 
+def test_the_stages_left_are_told_as_they_become_fewer() -> None:
+    told: list[set[str]] = []
+    execute(
+        DIAMOND,
+        Recorder(),
+        Silence(),
+        threading.Event(),
+        jobs=1,
+        left=lambda stages: told.append({stage.id for stage in stages}),
+    )
+    names = [stage.id for stage in DIAMOND]
+    assert [len(each) for each in told] == [*range(len(names))][::-1]
+    assert told[0] == set(names) - {names[0]}
+
+
 def test_a_stage_runs_after_what_it_needs_and_gets_its_artifacts() -> None:
     recorder = Recorder()
     settled = execute(DIAMOND, recorder, Silence(), threading.Event(), jobs=2)

@@ -62,6 +62,7 @@ def test_a_run_forks_its_stages_and_ends_its_servers(tmp_path: Path) -> None:
         assert run_recipe(options, Watching()).record.exit_code == 0
     # Export and reference share one; the other stages need no tools that are slow to import.
     assert len(during["export"] | during["reference"]) == 1
+    assert during["verify:ort"] == set(), "it keeps its memory while nobody needs it"
     assert running_servers() == before
 
 

@@ -92,6 +92,24 @@ def test_the_built_model_shares_no_inode_with_the_store(
         assert not path.is_symlink()
 
 
+def test_what_is_prepared_for_the_end_never_ends_a_run(
+    finished: tuple[Path, Path, RunOutcome],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """It runs in a thread of its own: whatever is wrong is reported where it matters."""
+
+    def broken() -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr("convkit.report.render.prepare_templates", broken)
+    outcome = run(write_recipe(tmp_path, verify={"tolerance": {"max_abs": 2e-5}}), finished[1])
+    assert not outcome.up_to_date
+    assert (outcome.folder / "report.html").is_file()
+    assert "no space left" not in capfd.readouterr().err
+
+
 def test_a_second_run_is_up_to_date_and_names_the_run_that_made_it(
     finished: tuple[Path, Path, RunOutcome],
 ) -> None:

@@ -4,11 +4,13 @@ import hashlib
 import html.parser
 import re
 
+import jinja2
 import pytest
 from records import build_record, failed_target, non_finite_record, tensor_metrics, verified_record
 
 from convkit.errors import StoreError
 from convkit.findings.model import Finding, Place, Remedy
+from convkit.report import render
 from convkit.report.render import render_report, write_report
 from convkit.report.text import change_text
 from convkit.worker.protocol import CaseMetrics, InvarianceMetrics, SimulatedCase
@@ -59,6 +61,21 @@ def test_the_report_forbids_everything_but_its_own_style():
     assert policy.split("; ")[:2] == ["default-src 'none'", f"style-src 'sha256-{digest}'"]
     assert not {"script", "iframe", "object", "img"} & set(page.tags)
     assert not [name for _, name, _ in page.attributes if name == "style" or name.startswith("on")]
+
+
+def test_prepared_templates_are_all_that_a_report_needs(monkeypatch):
+    render._environment.cache_clear()
+    render.prepare_templates()
+
+    def compiling(*given, **options):
+        raise AssertionError("a template was compiled late")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jinja2.Environment, "compile", compiling)
+        assert render_report(build_record())
+        render._environment.cache_clear()
+        with pytest.raises(AssertionError, match="compiled late"):
+            render_report(build_record())
 
 
 def words(record):

@@ -13,6 +13,7 @@ from convkit.models.sources import (
     scripted,
 )
 from convkit.models.sources.loaded import LoadedModel
+from convkit.models.sources.loaded_ahead import take_loaded
 from convkit.worker.protocol import Source, SourceKind
 
 REGISTRY: dict[SourceKind, ModuleType] = {
@@ -29,6 +30,8 @@ REGISTRY: dict[SourceKind, ModuleType] = {
 
 def load_model(source: Source) -> LoadedModel:
     """Load the original model; raises StageFailedError that names the recipe's key and the fix."""
+    if (ready := take_loaded(source)) is not None:
+        return ready
     loaded: LoadedModel = REGISTRY[source.kind].load(source)
     loaded.module.eval()
     loaded.module.requires_grad_(requires_grad=False)
