@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from convkit.codec import encode
-from convkit.execute.repair import repair_recipe, worsened
+from convkit.execute.progress import worsened
+from convkit.execute.repair import repair_recipe
 from convkit.execute.run import RunOptions, run_recipe
 from convkit.findings.model import Finding
 from convkit.home import Home
