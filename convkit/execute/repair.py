@@ -14,7 +14,6 @@ from pathlib import Path
 
 from convkit.errors import RecipeError
 from convkit.execute.events import Listener, Silence
-from convkit.execute.progress import improves, needs_repair, worsened
 from convkit.execute.remedies import Proposal, Withheld, found_patterns, meaning, narrowed, propose
 from convkit.execute.run import Lineage, RunOptions, RunOutcome, outcome_text, run_loaded
 from convkit.recipe.changes import Content
@@ -22,6 +21,7 @@ from convkit.recipe.editing import EditError, edited
 from convkit.recipe.loading import LoadedRecipe, load_recipe, parse_recipe
 from convkit.recipe.replacing import recipe_diff, replace_recipe
 from convkit.record.model import RepairStep, RunRecord
+from convkit.verdict.progress import improves, needs_repair, worsened
 
 # Fixing one fault can reveal the next: a wrong order hides a wrong type, which hides an overflow. A
 # recipe that needs more rounds than this needs a human.

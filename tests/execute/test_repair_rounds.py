@@ -14,7 +14,6 @@ from records import build_record
 
 from convkit.execute import repair
 from convkit.execute.events import Silence
-from convkit.execute.progress import needs_repair
 from convkit.execute.repair import MOST_ROUNDS, RepairOutcome, repair_recipe
 from convkit.execute.run import Lineage, RunOptions, RunOutcome
 from convkit.findings.model import Finding, Remedy
@@ -22,6 +21,7 @@ from convkit.home import Home
 from convkit.recipe.editing import EditError
 from convkit.recipe.loading import LoadedRecipe
 from convkit.record.model import RepairStep, TargetReport, Verification
+from convkit.verdict.progress import needs_repair
 
 RECIPE = {
     "schema": 1,

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from records import build_record, tensor_metrics
 
-from convkit.execute.progress import improves, worsened
 from convkit.metrics.limits import problems
 from convkit.record.model import CaseVerdict, OutputVerdict, RunRecord, TargetReport, Verification
+from convkit.verdict.progress import improves, worsened
 
 LIMITS = {"max_abs": 0.1}
 
