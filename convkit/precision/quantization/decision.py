@@ -53,7 +53,9 @@ def _searched(kept: Kept) -> Finding:
             " the quantized model",
             Place(),
             evidence,
-            Remedy("Write these patterns into the recipe.", {KEPT: list(kept.patterns)}),
+            Remedy(
+                "Write these patterns into the recipe.", {KEPT: list(kept.patterns)}, proven=True
+            ),
         )
     factor = last.as_protocol().overshoot
     how_far = "NaN or infinity" if factor is None else f"{factor:.3g} times the tolerance"
