@@ -38,7 +38,7 @@ def _corrected(finding: Finding, recipe: Recipe) -> Finding:
     if "boundary" not in finding.evidence or remedy is None:
         return finding
     match finding.code:
-        case "C104" | "C204":
+        case "C104" | "C204" if len(remedy.change) == 1:  # it may be corrected already
             remedy = _renamed(finding.code, remedy, recipe)
         case "C105" if not _are_integers(finding.evidence):
             remedy = Remedy(_CORRECT)

@@ -75,6 +75,11 @@ def test_what_the_original_would_not_follow_is_for_the_file_to_correct(
     )
 
 
+def test_what_is_corrected_stays_as_it_is() -> None:
+    once = found(inputs=side(AUDITED, "inputs", 0, name="tokens"))
+    assert with_original_in_mind(once, AUDITED, FINE) == once
+
+
 def test_another_order_of_outputs_is_no_change_by_itself() -> None:
     (finding,) = found(TWO, outputs=contract_of(TWO).outputs[::-1])
     assert (finding.code, change(finding)) == ("C203", {})
