@@ -77,6 +77,8 @@ def _restricted(axis: Axis, limit: int) -> Finding:
         Place(tensor=axis.name),
         {"axis": axis.name, "largest": limit, "declared": axis.max},
         Remedy(
-            f"Set axes.{axis.name}.max: {limit}, or use a model that supports more.", dict(change)
+            f"Set axes.{axis.name}.max: {limit}, or use a model that supports more.",
+            dict(change),
+            proven=True,
         ),
     )

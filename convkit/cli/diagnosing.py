@@ -173,7 +173,9 @@ def _story(finding: "Finding") -> "list[RenderableType]":
             for index, step in enumerate(finding.chain)
         ]
     if finding.remedy is not None:
-        lines.append(indented(Text.assemble(("fix: ", "bold"), finding.remedy.text)))
+        lines.append(
+            indented(Text.assemble((f"{finding.remedy.label}: ", "bold"), finding.remedy.text))
+        )
         lines += [
             indented(
                 Text(f"{path}: {json_module.dumps(value, ensure_ascii=False)}", style="cyan"), 4

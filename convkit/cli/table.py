@@ -320,7 +320,9 @@ def _finding_lines(located: Located) -> "RenderResult":
         yield Padding(Text(f"at {place}", style="dim"), (0, 0, 0, 2), expand=False)
     if finding.remedy is not None:
         yield Padding(
-            Text.assemble(("fix: ", "bold"), finding.remedy.text), (0, 0, 0, 2), expand=False
+            Text.assemble((f"{finding.remedy.label}: ", "bold"), finding.remedy.text),
+            (0, 0, 0, 2),
+            expand=False,
         )
         for path, value in finding.remedy.change.items():
             shown = json.dumps(value, ensure_ascii=False)

@@ -8,7 +8,7 @@ targets, runtime releases, tools and axis sizes belong to the user.
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from pydantic import ValidationError
 
@@ -55,6 +55,11 @@ class Offer:
     finding: Finding
     change: Change
 
+    @property
+    def key(self) -> str:
+        """A canonical text of the change, equal for equal changes."""
+        return json.dumps(self.change, sort_keys=True)
+
 
 @dataclasses.dataclass(frozen=True)
 class Withheld:
@@ -79,8 +84,12 @@ class Proposal:
     withheld: tuple[Withheld, ...]
 
 
-def propose(record: RunRecord, content: Content) -> Proposal:
+def propose(
+    record: RunRecord, content: Content, rejected: Collection[str] = frozenset()
+) -> Proposal:
     """Return the remedies that a run's findings suggest for the targets that failed.
+
+    `rejected` are the keys of offers that are not to be made again.
 
     Errors come first, the headline's before the others. A target's warnings are used only if none
     of its errors has a remedy, and remedies for mere symptoms (`keep_float32: auto` for any error
@@ -98,6 +107,7 @@ def propose(record: RunRecord, content: Content) -> Proposal:
                 (_rank(finding, target.leading), offer)
                 for finding in findings
                 if (offer := _offer(target.name, finding, content, withheld)) is not None
+                and offer.key not in rejected
             ]
             offers += found
             if found:
@@ -105,6 +115,23 @@ def propose(record: RunRecord, content: Content) -> Proposal:
     return _merged(
         [offer for _, offer in sorted(offers, key=lambda item: item[0])], content, withheld
     )
+
+
+def narrowed(proposal: Proposal, content: Content) -> list[Proposal]:
+    """Return a proposal's smaller alternatives, in the order to try them.
+
+    First come the offers without those that change a key again: one cause has many symptoms, and
+    what the findings after the first suggest for its key may be needless. `content` is the recipe
+    before the change. Last come the offers one by one, in case one spoils what the others mend.
+    """
+    leading: list[Offer] = []
+    changed_keys: set[str] = set()
+    for offer in proposal.offers:
+        if changed_keys.isdisjoint(offer.change):
+            leading.append(offer)
+            changed_keys.update(offer.change)
+    groups = [leading, list(proposal.offers), *([offer] for offer in proposal.offers)]
+    return [_merged(group, content, list(proposal.withheld)) for group in groups]
 
 
 def found_patterns(record: RunRecord, content: Content, original: Content) -> Proposal:

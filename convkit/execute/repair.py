@@ -1,40 +1,52 @@
 """`convkit run --repair`: applies the remedies of findings and reruns, until every target is
 verified or no remedy is left.
 
-Each round is a normal run of the recipe text with the changes so far. Only `write_recipe` touches
-the file.
+Each round is a normal run of the recipe text with the changes so far. A change that brings no
+target closer to its verdict is withdrawn. Only `write_recipe` touches the file.
 """
 
 import contextlib
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 from convkit.errors import RecipeError
 from convkit.execute.events import Listener, Silence
-from convkit.execute.remedies import Proposal, Withheld, found_patterns, meaning, propose
+from convkit.execute.remedies import Proposal, Withheld, found_patterns, meaning, narrowed, propose
 from convkit.execute.run import Lineage, RunOptions, RunOutcome, outcome_text, run_loaded
 from convkit.recipe.changes import Content
 from convkit.recipe.editing import EditError, edited
 from convkit.recipe.loading import LoadedRecipe, load_recipe, parse_recipe
 from convkit.recipe.replacing import recipe_diff, replace_recipe
-from convkit.record.model import RepairStep, RunRecord, TargetReport
+from convkit.record.model import RepairStep, RunRecord
+from convkit.verdict.progress import improves, needs_repair, worsened
 
 # Fixing one fault can reveal the next: a wrong order hides a wrong type, which hides an overflow. A
 # recipe that needs more rounds than this needs a human.
 MOST_ROUNDS = 4
+# Rounds in all, with those that are withdrawn: each is a run.
+MOST_TRIES = 8
 
 Listening = Callable[[], AbstractContextManager[Listener]]
 
 
 @dataclasses.dataclass(frozen=True)
+class Withdrawn:
+    """A change that was tried and undone, and why."""
+
+    step: RepairStep
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
 class RepairOutcome:
-    """A finished repair: the last run, the remedies that were applied, the changed recipe text.
+    """A finished repair: the best run, the remedies it was made with, the changed recipe text.
 
     `first` is the run to repair. `ending` explains in a sentence why there was no further round.
-    `withheld` lists changes that the last run's findings suggest but a repair may not make.
+    `withheld` lists changes that the findings suggest but a repair may not make, `withdrawn` those
+    that were tried and undone, because no target got better by them.
     """
 
     loaded: LoadedRecipe
@@ -44,6 +56,7 @@ class RepairOutcome:
     text: str
     ending: str
     withheld: tuple[Withheld, ...] = ()
+    withdrawn: tuple[Withdrawn, ...] = ()
 
     @property
     def repaired(self) -> bool:
@@ -59,38 +72,6 @@ class RepairOutcome:
     def diff(self) -> str:
         """The change to the recipe as a unified diff; empty if there is none."""
         return recipe_diff(self.loaded, self.text, "repaired")
-
-
-def needs_repair(record: RunRecord) -> bool:
-    """Return whether a target failed or broke. A recipe change cannot fix a skipped target."""
-    return any(target.status in ("failed", "broken") for target in record.targets)
-
-
-def worsened(before: RunRecord, after: RunRecord) -> list[str]:
-    """Say what a change to the recipe broke: targets that were verified, and cases that passed."""
-    now = {target.name: target for target in after.targets}
-    reasons = []
-    for target in before.targets:
-        other = now.get(target.name)
-        if other is None:
-            continue
-        if target.status == "verified" and other.status != "verified":
-            reasons.append(f"{target.name} was verified and is {other.status}")
-            continue
-        passed = _cases(target, passed=True)
-        broken = sorted(passed & _cases(other, passed=False))
-        if broken:
-            reasons.append(f"{target.name} passed {', '.join(case for _, case in broken)}")
-    return reasons
-
-
-def _cases(target: TargetReport, *, passed: bool) -> set[tuple[str, str]]:
-    return {
-        (verification.version or "", case.case)
-        for verification in target.verifications
-        for case in verification.cases
-        if case.passed == passed
-    }
 
 
 def repair_recipe(
@@ -110,8 +91,36 @@ def _silence() -> AbstractContextManager[Listener]:
     return contextlib.nullcontext(Silence())
 
 
+@dataclasses.dataclass(frozen=True)
+class _State:
+    """A recipe on the way to its repair, how it ran, and the changes that led to it."""
+
+    loaded: LoadedRecipe
+    ran: RunOutcome
+    steps: tuple[RepairStep, ...] = ()
+
+    @property
+    def content(self) -> Content:
+        content: Content = self.loaded.document.content
+        return content
+
+    @property
+    def record(self) -> RunRecord:
+        return self.ran.record
+
+    @property
+    def rounds(self) -> int:
+        """The number of rounds that led here."""
+        return len({step.round for step in self.steps})
+
+
 class _Repair:
-    """The rounds of one repair."""
+    """The rounds of one repair.
+
+    They follow one finding after another, since the next fault may show only when the first is
+    mended. A path that ends without a target being better off is given up: the repair goes back to
+    the best recipe so far and tries what is left there.
+    """
 
     def __init__(
         self,
@@ -122,95 +131,124 @@ class _Repair:
         self._options = options
         self._listening = listening
         self._announce = announce
-        self._loaded = self._present = load_recipe(options.recipe)
-        self._steps: tuple[RepairStep, ...] = ()
-        self._tried = {meaning(self._content)}
-
-    @property
-    def _content(self) -> Content:
-        content: Content = self._present.document.content
-        return content
+        self._loaded = load_recipe(options.recipe)
+        self._first = self._best = _State(self._loaded, self._run(options, self._loaded, None))
+        self._tried = {meaning(self._first.content)}
+        self._rejected: set[str] = set()
+        self._withdrawn: tuple[Withdrawn, ...] = ()
+        self._rounds = 0
 
     def outcome(self) -> RepairOutcome:
-        last = self._run(self._options, None)
-        first = last.record
+        state = self._first
         while True:
-            proposal = self._proposal(last.record)
-            ending = self._ending(last.record, proposal)
-            if ending is None:
-                before = last, self._present, self._steps
-                try:
-                    last = self._round(first, proposal)
-                    worse = worsened(before[0].record, last.record)
-                    if not worse:
-                        continue
-                    codes = ", ".join(sorted({offer.finding.code for offer in proposal.offers}))
-                    ending = f"undone: the fix for {codes} made it worse ({'; '.join(worse)})"
-                    last, self._present, self._steps = before
-                except (EditError, RecipeError) as error:
-                    by_hand = "; ".join(
-                        f"{path}: {json.dumps(value)}" for path, value in proposal.change.items()
-                    )
-                    ending = f"{error}. Change it by hand: {by_hand}"
-            text = self._present.text
-            return RepairOutcome(
-                self._loaded, first, last, self._steps, text, ending, proposal.withheld
-            )
+            proposal = self._proposal(state)
+            ending = self._ending(state, proposal)
+            if ending is not None:
+                if state is self._best:
+                    return self._outcome(proposal, ending)
+                self._withdraw(state)
+                state = self._best
+                continue
+            try:
+                after = self._round(state, proposal)
+            except (EditError, RecipeError) as error:
+                by_hand = "; ".join(
+                    f"{path}: {json.dumps(value)}" for path, value in proposal.change.items()
+                )
+                return self._outcome(proposal, f"{error}. Change it by hand: {by_hand}")
+            if worse := worsened(self._best.record, after.record):
+                self._withdraw(after, worse)
+                state = self._best
+                continue
+            state = after
+            if not needs_repair(state.record) or improves(self._best.record, state.record):
+                self._best = state
 
-    def _proposal(self, record: RunRecord) -> Proposal:
-        if needs_repair(record):
-            return propose(record, self._content)
-        return found_patterns(record, self._content, self._loaded.document.content)
+    def _outcome(self, proposal: Proposal, ending: str) -> RepairOutcome:
+        best = self._best
+        return RepairOutcome(
+            self._loaded,
+            self._first.record,
+            best.ran,
+            best.steps,
+            best.loaded.text,
+            ending,
+            proposal.withheld,
+            self._withdrawn,
+        )
 
-    def _ending(self, record: RunRecord, proposal: Proposal) -> str | None:
+    def _withdraw(self, state: _State, worse: Sequence[str] = ()) -> None:
+        """Note the changes that lead from the best recipe to a dead end as withdrawn."""
+        self._withdrawn += tuple(
+            Withdrawn(step, "; ".join(worse) or f"it did not help: {step.outcome}")
+            for step in state.steps[len(self._best.steps) :]
+        )
+
+    def _proposal(self, state: _State) -> Proposal:
+        """Return the first proposal of which no recipe came that has been tried."""
+        if not needs_repair(state.record):
+            return found_patterns(state.record, state.content, self._loaded.document.content)
+        while True:
+            proposal = propose(state.record, state.content, self._rejected)
+            for each in narrowed(proposal, state.content):
+                if each.offers and meaning(each.content) not in self._tried:
+                    return each
+            spent = {offer.key for offer in proposal.offers}
+            if state is not self._best or not spent:
+                return proposal
+            self._rejected |= spent
+
+    def _ending(self, state: _State, proposal: Proposal) -> str | None:
         """Return why there is no further round; None if there is one."""
-        rounds = self._steps[-1].round if self._steps else 0
-        if not needs_repair(record) and not (
-            proposal.offers and meaning(proposal.content) not in self._tried
-        ):
+        new = proposal.offers and meaning(proposal.content) not in self._tried
+        if not needs_repair(state.record) and not new:
+            plural = "s" if state.rounds > 1 else ""
             return (
-                f"repaired in {rounds} round{'s' if rounds > 1 else ''}"
-                if rounds
-                else "nothing to repair"
+                f"repaired in {state.rounds} round{plural}" if state.rounds else "nothing to repair"
             )
-        remains = outcome_text(record.targets)
-        if not proposal.offers:
-            if not rounds:
-                return f"no finding suggests a change to the recipe ({remains})"
+        remains = outcome_text(state.record.targets)
+        if needs_repair(state.record) and (
+            state.rounds >= MOST_ROUNDS or self._rounds >= MOST_TRIES
+        ):
+            return f"still failing after {self._rounds} rounds: {remains}"
+        if new:
+            return None
+        if self._withdrawn and not state.rounds:
+            return f"still failing; every change tried was withdrawn: {remains}"
+        if state.rounds:
             return f"still failing; no automatic fix for: {remains}"
-        if meaning(proposal.content) in self._tried:
-            return f"still failing; the only fix left was already tried: {remains}"
-        if rounds >= MOST_ROUNDS and needs_repair(record):
-            return f"still failing after {MOST_ROUNDS} rounds: {remains}"
-        return None
+        return f"no finding suggests a change to the recipe ({remains})"
 
-    def _round(self, first: RunRecord, proposal: Proposal) -> RunOutcome:
+    def _round(self, state: _State, proposal: Proposal) -> _State:
         """Run the recipe with a proposal's changes.
 
         Raises EditError if the text cannot be edited, RecipeError if the result is invalid.
         """
         self._tried.add(meaning(proposal.content))
-        following = parse_recipe(edited(self._present.text, proposal.content), self._loaded.path)
-        number = self._steps[-1].round + 1 if self._steps else 1
+        following = parse_recipe(edited(state.loaded.text, proposal.content), self._loaded.path)
+        self._rounds += 1
         new = tuple(
             RepairStep(
-                number, offer.target, offer.finding.code, offer.finding.message, offer.change
+                self._rounds, offer.target, offer.finding.code, offer.finding.message, offer.change
             )
             for offer in proposal.offers
         )
         self._announce(new)
-        self._present = following
-        lineage = Lineage(first.id, (*self._steps, *new))
-        last = self._run(dataclasses.replace(self._options, force=False), lineage)
-        self._steps = lineage.ended_as(last.record.targets)
-        if last.up_to_date:  # an earlier run, perhaps not part of a repair
-            record = dataclasses.replace(last.record, repaired_from=first.id, repair=self._steps)
-            last = dataclasses.replace(last, record=record)
-        return last
+        lineage = Lineage(self._first.record.id, (*state.steps, *new))
+        ran = self._run(dataclasses.replace(self._options, force=False), following, lineage)
+        steps = lineage.ended_as(ran.record.targets)
+        if ran.up_to_date:  # an earlier run, perhaps not part of a repair
+            record = dataclasses.replace(
+                ran.record, repaired_from=self._first.record.id, repair=steps
+            )
+            ran = dataclasses.replace(ran, record=record)
+        return _State(following, ran, steps)
 
-    def _run(self, options: RunOptions, lineage: Lineage | None) -> RunOutcome:
+    def _run(
+        self, options: RunOptions, loaded: LoadedRecipe, lineage: Lineage | None
+    ) -> RunOutcome:
         with self._listening() as listener:
-            return run_loaded(options, self._present, listener, lineage)
+            return run_loaded(options, loaded, listener, lineage)
 
 
 def write_recipe(outcome: RepairOutcome) -> Path:

@@ -28,9 +28,13 @@ from convkit.execute.tools import Resolver
 from convkit.execute.workers import WORKERS
 from convkit.installation import full_version
 from convkit.plan.requests import joined_models
+from convkit.plan.stages import reference_id
 from convkit.plan.tensor_requests import contract_of
+from convkit.recipe.models import Recipe
 from convkit.record.model import FORMAT, RunRecord, StageReport, TargetReport, worst_status
 from convkit.store.store import Store
+from convkit.verdict.original_contract import with_original_in_mind
+from convkit.verdict.skipped_cases import with_all_skips
 from convkit.verdict.targets import Finished, exit_code, judge_targets, own_findings
 from convkit.verdict.waivers import day_of
 
@@ -125,16 +129,19 @@ def _judged(work: Work, settled: Mapping[str, Settled], started: float) -> tuple
     return judge_targets(work.loaded.recipe, names, finished, day_of(started))
 
 
-def _reported(settled: Mapping[str, Settled], stage: str) -> StageReport:
-    """Return a stage's report for the record, with its log and without what an export has already
-    explained.
+def _reported(settled: Mapping[str, Settled], stage: str, recipe: Recipe) -> StageReport:
+    """Return a stage's report for the record, with its log, without what an export has already
+    explained, and with remedies that the original could follow.
     """
     finished = {name: Finished(each.report, each.result) for name, each in settled.items()}
     kind, slash, part = stage.partition("/")
     export = finished.get(f"export{slash}{part}") if kind == "reference" else None
-    findings = tuple(own_findings(finished[stage], export))
+    findings = list(own_findings(finished[stage], export))
+    if not slash:  # targets of parts have findings of their own
+        original = settled[reference_id(recipe)].report
+        findings = with_all_skips(with_original_in_mind(findings, recipe, original), recipe)
     log = f"logs/{stage_file(stage)}.log"
-    return dataclasses.replace(settled[stage].report, findings=findings, log=log)
+    return dataclasses.replace(settled[stage].report, findings=tuple(findings), log=log)
 
 
 def _finish(
@@ -144,7 +151,7 @@ def _finish(
     recipe = loaded.recipe
     targets = _judged(work, settled, started)
     status = worst_status([target.status for target in targets])
-    reports = tuple(_reported(settled, stage.id) for stage in stages)
+    reports = tuple(_reported(settled, stage.id, recipe) for stage in stages)
     keys = {report.id: report.key for report in reports}
     key = run_key(loaded.recipe, keys, day_of(started))
     record = RunRecord(

@@ -44,7 +44,7 @@ def _addressed(finding: Finding, target: str | None, recipe: Path) -> Finding:
         ): value
         for path, value in remedy.change.items()
     }
-    return dataclasses.replace(finding, remedy=Remedy(remedy.text, change))
+    return dataclasses.replace(finding, remedy=dataclasses.replace(remedy, change=change))
 
 
 def absent(stage: Stage, message: str) -> Finding:

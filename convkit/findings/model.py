@@ -31,11 +31,19 @@ class Remedy:
     """The fix: in words, and as a recipe change if possible.
 
     `change` maps key paths of the recipe (`targets.ort-cpu.precision`) to their new values.
-    Workers, which do not know their target's name, write `target.precision`.
+    Workers, which do not know their target's name, write `target.precision`. `proven`: convkit has
+    tried the change, or took it from the original; otherwise it is a guess until a run has shown
+    that it helps.
     """
 
     text: str
     change: dict[str, Json] = dataclasses.field(default_factory=dict)
+    proven: bool = dataclasses.field(default=False, kw_only=True)
+
+    @property
+    def label(self) -> str:
+        """What to call it: a change that nothing has proven is no fix yet."""
+        return "try" if self.change and not self.proven else "fix"
 
 
 @dataclasses.dataclass(frozen=True)

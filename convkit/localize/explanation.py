@@ -3,6 +3,7 @@ difference.
 """
 
 import dataclasses
+import functools
 import itertools
 import math
 import time
@@ -18,6 +19,7 @@ from convkit.localize.left_out import left_out, misread
 from convkit.localize.masking import masks
 from convkit.localize.moved import moved
 from convkit.localize.normalizing import normalizations
+from convkit.localize.numbers import own_numbers
 from convkit.localize.own_arguments import own_arguments
 from convkit.localize.parting import FLOOR
 from convkit.localize.reductions import reductions
@@ -41,6 +43,7 @@ CANDIDATES: dict[str, Candidates] = {
     "attributes": rewrites.attributes,
     "wiring": rewrites.wiring,
     "operands": rewrites.operand_order,
+    "extra inside": rewrites.extra_inside,
     "operators": rewrites.operators,
     "exchanged values": exchanged_values,
     "exchanged steps": exchanged_steps,
@@ -114,8 +117,28 @@ def explain(
             found = best
         # An explanation that is off by more than the last bits may only be close to the fault.
         if found is not None and found.after <= FLOOR / 2:
-            return found
+            break
+    if found is not None and found.rewrite.kind == "extra":
+        limits = _Limits(before, enough, clock, end - spent())
+        return _with_its_own_number(found, region, limits)
     return found
+
+
+def _with_its_own_number(extra: Explanation, region: Region, limits: "_Limits") -> Explanation:
+    """Return what explains a difference better than that a node is superfluous: it belongs there,
+    with another number.
+
+    An epsilon a thousand times too large can be left out as well as corrected; that the original
+    has such an operation, with such a number, decides.
+    """
+    node = region.graph.nodes[region.graph.producers[extra.rewrite.node]]
+    kinds = {operation.kind.rstrip("_") for operation in region.operations}
+    if node.op_type.lower() not in kinds:
+        return extra
+    numbers = functools.partial(own_numbers, node=extra.rewrite.node)
+    found = _best_of(numbers, region, limits)
+    alike = found is not None and found.after <= max(FLOOR, _CLEARLY * extra.after)
+    return found if found is not None and alike else extra
 
 
 @dataclasses.dataclass(frozen=True)

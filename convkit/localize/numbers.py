@@ -13,6 +13,8 @@ from convkit.localize.region import Region
 
 # Elements. Larger constants of whole numbers are tables; changing one entry explains nothing.
 _FEW = 16
+# Values that a fitted number must explain: with fewer, any number of the graph can be made to fit.
+_EXPLAINED = 3
 _DIVISIONS = ("Div", "Mod", "Range")
 
 
@@ -94,6 +96,16 @@ def fractions(region: Region) -> Iterator[Rewrite]:
             yield Rewrite("constant", _reader(region, name), text, graph, name, fitted)
 
 
+def own_numbers(region: Region, node: str) -> Iterator[Rewrite]:
+    """Change a single number of one node to one that the original's own arguments name."""
+    scalars = region.scalars()
+    for rewrite in fractions(region):
+        if rewrite.node == node and rewrite.constant is not None:
+            number = float(rewrite.graph.constants[rewrite.constant].flat[0])
+            if any(math.isclose(number, each, rel_tol=1e-6) for each in scalars):
+                yield rewrite
+
+
 def _likely(numbers: list[float]) -> Iterator[float]:
     for number in numbers:
         yield number
@@ -106,8 +118,11 @@ def _likely(numbers: list[float]) -> Iterator[float]:
 def fit(region: Region, build: Callable[[float], Graph], number: float) -> float | None:
     """Solve for the number that makes the target correct, by Gauss-Newton from the current one.
 
-    `build` returns the graph with a given number. None if the search does not converge.
+    `build` returns the graph with a given number. None if the search does not converge, or the
+    target has so few values that every fit would succeed.
     """
+    if region.expected.size < _EXPLAINED:
+        return None
 
     def target(value: float) -> np.ndarray | None:
         found = region.computed(build(value))

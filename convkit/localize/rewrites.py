@@ -284,6 +284,22 @@ def extra_at_end(region: Region) -> Iterator[Rewrite]:
         yield _without(skipped, region.target, edge.value, graph)
 
 
+def extra_inside(region: Region) -> Iterator[Rewrite]:
+    """Drop a node for all that read its result: they get one of its inputs."""
+    for index in reversed(region.nodes):
+        node = region.graph.nodes[index]
+        value = node.output[0]
+        for before in dict.fromkeys(node.input):
+            if (
+                value == region.target
+                or before in region.graph.constants
+                or region.shapes.get(before, ()) != region.shapes.get(value)
+            ):
+                continue
+            passed = onnx.helper.make_node("Identity", [before], [value])
+            yield _without([node], value, before, replaced(region.graph, index, passed))
+
+
 def _between(graph: Graph, value: str, before: str) -> list[onnx.NodeProto]:
     """Return the nodes on the chain from one value to another; none if there is no such chain."""
     indices = graph.closure([value], {before})

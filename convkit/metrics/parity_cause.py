@@ -94,6 +94,7 @@ def _by_optimization(case: str, right: str) -> Finding:
         Remedy(
             f"Set the target's optimization to {right}, or use a different release of the runtime.",
             {"target.optimization": right},
+            proven=True,
         ),
     )
 

@@ -215,7 +215,7 @@ def _named(
         f"{name!r}: {'; '.join(texts)}. {proof}",
         Place(tensor=name),
         evidence,
-        Remedy(f"Write {written} in the recipe and in the app.", change),
+        Remedy(f"Write {written} in the recipe and in the app.", change, proven=True),
     )
 
 

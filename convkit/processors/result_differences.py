@@ -309,7 +309,7 @@ def _finding(
         f"{output!r}: {what}: {found}; with the original's, all results agree.",
         Place(tensor=output),
         {**evidence, "proven": True, "declared": _plain(before), "original": _plain(after)},
-        Remedy(remedy, {f"{place}.{key}": _plain(after)}),
+        Remedy(remedy, {f"{place}.{key}": _plain(after)}, proven=True),
     )
 
 

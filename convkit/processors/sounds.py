@@ -126,6 +126,7 @@ def _wrong(
         Remedy(
             f"Write {key}: {own} in the recipe and use it in the app.",
             {f"{place}.audio.{key}": own},
+            proven=True,
         ),
     )
 

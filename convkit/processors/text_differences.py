@@ -53,6 +53,7 @@ def text_findings(
                 Remedy(
                     f"Write {key}: {_text(own[key])} in the recipe and use it in the app.",
                     {f"{place}.text.{key}": own[key]},
+                    proven=True,
                 ),
             )
         )

@@ -77,7 +77,11 @@ def _other_dtype(spec: TensorSpec, place: int, found: str, case: Case) -> Findin
         f"output {spec.name!r} of the original model is {found}; declared {spec.dtype}",
         Place(tensor=spec.name, case=case.name),
         {"declared": spec.dtype, "found": found},
-        Remedy(f"Set dtype: {found} for output {spec.name!r}.", {f"outputs.{place}.dtype": found}),
+        Remedy(
+            f"Set dtype: {found} for output {spec.name!r}.",
+            {f"outputs.{place}.dtype": found},
+            proven=True,
+        ),
     )
 
 

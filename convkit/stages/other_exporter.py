@@ -54,7 +54,7 @@ def with_other_exporter(
         f" {case.name!r} and at {len(proof.sizes)} sizes (largest relative error"
         f" {proof.error:.1e})"
     )
-    remedy = Remedy(f"Export with exporter: {other}.", {"export.exporter": other})
+    remedy = Remedy(f"Export with exporter: {other}.", {"export.exporter": other}, proven=True)
     evidence = {**first.evidence, "other_exporter": encode(proof)}
     return [dataclasses.replace(first, message=message, remedy=remedy, evidence=evidence), *rest]
 

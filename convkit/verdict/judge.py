@@ -28,6 +28,7 @@ from convkit.verdict.probes import probe_findings
 from convkit.verdict.proof import FIND_THE_CAUSE, proofs_first, without_guesses
 from convkit.verdict.results import results_findings
 from convkit.verdict.simulated import simulation_findings
+from convkit.verdict.skipped_cases import with_all_skips
 from convkit.verdict.steps import step_findings
 from convkit.worker.protocol import (
     CaseMetrics,
@@ -92,7 +93,7 @@ def judge(
     findings += limits_met(recipe, target, cases)
     findings = not_its_own(without_guesses(findings, recipe))
     findings = blame_original(findings, measured, reference_findings)
-    findings = proofs_first(causes_first(findings))
+    findings = with_all_skips(proofs_first(causes_first(findings)), recipe)
     status, leading = _decide(findings, cases)
     return Verification(
         stage=stage,
@@ -323,8 +324,9 @@ def _output_failure(case: CaseVerdict, output: OutputVerdict, search: Remedy | N
             "N104", what, place, evidence, Remedy("Every axis needs a size of at least 1.")
         )
     if metrics.nan_reference:
+        skipped = case.case.partition(":")[0]  # the recipe's name for cases of one kind
         remedy = Remedy(
-            "Fix the model, or leave out the case by its name.", {"verify.skip": [case.case]}
+            "Fix the model, or leave out the case by its name.", {"verify.skip": [skipped]}
         )
         return Finding("N103", what, place, evidence, remedy)
     if metrics.nan_candidate or metrics.inf_mismatched:

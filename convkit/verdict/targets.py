@@ -14,6 +14,8 @@ from convkit.record.model import StageReport, TargetReport, TargetStatus, Verifi
 from convkit.verdict.advice import advice
 from convkit.verdict.invariance import blame_random
 from convkit.verdict.judge import judge
+from convkit.verdict.original_contract import with_original_in_mind
+from convkit.verdict.skipped_cases import with_all_skips
 from convkit.verdict.waivers import with_waivers
 from convkit.verdict.without_device import without_device
 from convkit.worker.protocol import (
@@ -138,6 +140,8 @@ def _judge_target(
         ]
     )
     findings = blame_random(findings)
+    corrected = with_original_in_mind(findings, recipe, reference.report)
+    findings = tuple(with_all_skips(corrected, recipe))
     statuses = [verification.status for verification in verifications]
     if any(finding.is_error for finding in findings) and worst_status(statuses) != "broken":
         statuses.append("failed")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from records import build_record
 from small_recipe import recipe
 
-from convkit.execute.remedies import Proposal, merge_values, propose
+from convkit.execute.remedies import Proposal, merge_values, narrowed, propose
 from convkit.findings.model import Finding, Remedy
 from convkit.record.model import RunRecord, TargetReport, Verification
 
@@ -286,3 +286,21 @@ def test_the_content_that_is_given_stays_untouched() -> None:
     before = copy.deepcopy(CONTENT)
     propose(record(finding("N202", kept("a"))), CONTENT)
     assert before == CONTENT
+
+
+class TestAlternatives:
+    def test_a_second_change_of_the_same_key_waits(self) -> None:
+        findings = [finding("N205", kept(saturate=True)), finding("N202", kept("x"))]
+        other = finding("C106", {"export.exporter": "torchscript"})
+        proposal = propose(record(*findings, other, leading=findings[0]), CONTENT)
+        first, every, *single = narrowed(proposal, CONTENT)
+        assert codes(first) == ["N205", "C106"]
+        assert codes(every) == ["N205", "C106", "N202"]
+        assert [codes(each) for each in single] == [["N205"], ["C106"], ["N202"]]
+
+    def test_a_rejected_offer_leaves_its_place_to_what_comes_after(self) -> None:
+        cause, symptom = finding("N202", kept("x")), finding("N101", {"export.opset": 17})
+        first = propose(record(cause, symptom), CONTENT)
+        assert codes(first) == ["N202"]
+        rejected = {offer.key for offer in first.offers}
+        assert codes(propose(record(cause, symptom), CONTENT, rejected)) == ["N101"]

@@ -21,6 +21,7 @@ from convkit.home import Home
 from convkit.recipe.editing import EditError
 from convkit.recipe.loading import LoadedRecipe
 from convkit.record.model import RepairStep, TargetReport, Verification
+from convkit.verdict.progress import needs_repair
 
 RECIPE = {
     "schema": 1,
@@ -94,8 +95,9 @@ def test_circles_end(run: Any) -> None:
     outcome, script = run(lambda present: opset(17 if present == 18 else 18))
     assert len(script.lineages) == 2
     assert outcome.ending.startswith(
-        "still failing; the only fix left was already tried: ort failed: E205"
+        "still failing; every change tried was withdrawn: ort failed: E205"
     )
+    assert (outcome.steps, outcome.diff) == ((), "")
     assert not outcome.repaired
     assert outcome.last.record.exit_code == 1
 
@@ -122,9 +124,8 @@ def test_a_change_that_breaks_what_was_verified_is_undone(
     path = tmp_path / "recipe.yaml"
     path.write_text(yaml.safe_dump(RECIPE, sort_keys=False))
     outcome = repair_recipe(RunOptions(path, Home(tmp_path)))
-    assert outcome.ending == (
-        "undone: the fix for E205 made it worse (other was verified and is broken)"
-    )
+    assert [each.step.change for each in outcome.withdrawn] == [opset(17)]
+    assert outcome.withdrawn[0].reason == "other was verified and is broken"
     assert not outcome.repaired
     assert outcome.steps == ()
     assert outcome.diff == ""
@@ -134,14 +135,15 @@ def test_a_change_that_breaks_what_was_verified_is_undone(
 def test_a_longer_circle_ends_too(run: Any) -> None:
     outcome, script = run(lambda present: opset({18: 17, 17: 16, 16: 17}[present]))
     assert len(script.lineages) == 3
-    assert "already tried" in outcome.ending
+    assert [each.step.change for each in outcome.withdrawn] == [opset(17), opset(16)]
+    assert outcome.last.record.id == outcome.first.id
 
 
 def test_rounds_are_limited(run: Any) -> None:
     outcome, script = run(lambda present: opset(present - 1))
     assert len(script.lineages) == 1 + MOST_ROUNDS
-    assert outcome.ending.startswith(f"still failing after {MOST_ROUNDS} rounds")
-    assert [step.change for step in outcome.steps] == [
+    assert outcome.ending.startswith("still failing; every change tried was withdrawn")
+    assert [each.step.change for each in outcome.withdrawn] == [
         opset(18 - n) for n in range(1, MOST_ROUNDS + 1)
     ]
 
@@ -216,5 +218,5 @@ def test_a_skipped_target_is_nothing_to_repair() -> None:
     skipped = dataclasses.replace(
         record, targets=tuple(t for t in record.targets if t.status != "failed")
     )
-    assert repair.needs_repair(record)
-    assert not repair.needs_repair(skipped)
+    assert needs_repair(record)
+    assert not needs_repair(skipped)

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from convkit.codec import encode
-from convkit.execute.repair import repair_recipe, worsened
+from convkit.execute.repair import repair_recipe
 from convkit.execute.run import RunOptions, run_recipe
 from convkit.findings.model import Finding
 from convkit.home import Home
 from convkit.record.model import RunRecord
+from convkit.verdict.progress import worsened
 from faults.corpus import Fault, Healthy
 from faults.cpu import passes_on_the_cpu
 

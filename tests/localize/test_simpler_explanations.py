@@ -8,7 +8,7 @@ import onnx_ir
 import pytest
 
 from convkit.localize.edits import Rewrite
-from convkit.localize.explanation import Explanation
+from convkit.localize.explanation import Explanation, explain
 from convkit.localize.graph import Graph, make_graph
 from convkit.localize.insertions import at_end
 from convkit.localize.left_out import left_out
@@ -118,3 +118,56 @@ def test_the_result_of_a_node_is_not_what_its_input_lacks(
     )
     right = [each.text for each in left_out(place) if place.error(each.graph) <= 1e-6]
     assert right == texts
+
+
+BRANCHED = """
+<ir_version: 8, opset_import: ["": 17]>
+g (float[B, 8] x) => (float[B, 8] y) <float k = {4.0}> {
+    z = Mul (x, k)
+    s = Sigmoid (z)
+    y = Mul (z, s)
+}
+"""
+SHIFTED = """
+<ir_version: 8, opset_import: ["": 17]>
+g (float[B, 8] x) => (float[B, 8] y) <float e = {0.001}> {
+    s = Add (x, e)
+    y = Log (s)
+}
+"""
+SMALL = (np.abs(X) + 1).astype(np.float32)
+SHAPES = {"x": X.shape, "z": X.shape, "s": X.shape, "y": X.shape}
+
+
+def test_a_superfluous_node_is_not_mistaken_for_one_that_does_nothing_here() -> None:
+    """A minimum with 4 hands on values below 4, as if the node were not there."""
+    x = np.minimum(X, 1)
+    right = x / (1 + np.exp(-x))
+    found = explain(Region(graph_of(BRANCHED), "y", {"x": x}, right, (), {}, ("x",), SHAPES))
+    assert found is not None
+    assert (found.rewrite.kind, found.rewrite.text) == ("extra", "Mul z should not be there")
+
+
+@pytest.mark.parametrize(
+    ("name", "scalars", "kind"),
+    [
+        ("add_.Scalar", (("other", 1e-6),), "constant"),
+        ("add_.Tensor", (), "extra"),  # of something else, not of a number
+        ("log.default", (), "extra"),
+    ],
+)
+def test_a_number_of_the_original_s_own_beats_leaving_its_operation_out(
+    name: str, scalars: tuple[tuple[str, object], ...], kind: str
+) -> None:
+    own = (Operation(0, name, "", None, (0,), (1,), scalars),)
+    right = np.log(SMALL + np.float32(1e-6))
+    place = Region(graph_of(SHIFTED), "y", {"x": SMALL}, right, own, {}, ("x",), SHAPES)
+    found = explain(place)
+    assert found is not None
+    assert found.rewrite.kind == kind
+
+
+def test_no_number_is_fitted_to_a_single_value() -> None:
+    one = X[:1, :1]
+    few = Region(graph_of(SCALED), "y", {"x": one}, one * np.float32(0.7312), (), {}, ("x",), {})
+    assert "k is 0.37 and should be 0.7312" not in {each.text for each in fractions(few)}

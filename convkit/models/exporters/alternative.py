@@ -67,5 +67,7 @@ def _use_torchscript(
             "error": proof.error,
             "recurrent": dict(recurrent),
         },
-        Remedy("Export with exporter: torchscript.", {"export.exporter": "torchscript"}),
+        Remedy(
+            "Export with exporter: torchscript.", {"export.exporter": "torchscript"}, proven=True
+        ),
     )

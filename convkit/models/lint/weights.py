@@ -15,17 +15,13 @@ _AXES = 2
 
 
 def check(model: onnx.ModelProto, path: Path) -> list[Finding]:
-    """Return E237 for unused weights, and E239 for those with NaN."""
+    """Return E237 for unused weights, and E239 for others with NaN."""
     return [*_unused(model, path), *_not_a_number(model)]
 
 
 def _unused(model: onnx.ModelProto, path: Path) -> list[Finding]:
-    graph = model.graph
-    read = {name for node in all_nodes(graph) for name in node.input}
-    read |= {each.name for each in (*graph.output, *graph.input)}
-    for node in all_nodes(graph):
-        read |= {each.name for inner in subgraphs(node) for each in inner.output}
-    unused = [each for each in graph.initializer if each.name not in read]
+    read = _read(model.graph)
+    unused = [each for each in model.graph.initializer if each.name not in read]
     large = [each for each in unused if sum(size > 1 for size in each.dims) >= _AXES]
     if not large:
         return []
@@ -46,9 +42,21 @@ def _unused(model: onnx.ModelProto, path: Path) -> list[Finding]:
     ]
 
 
+def _read(graph: onnx.GraphProto) -> set[str]:
+    """Return the names that something reads: nodes, or the caller as outputs."""
+    read = {name for node in all_nodes(graph) for name in node.input}
+    read |= {each.name for each in (*graph.output, *graph.input)}
+    for node in all_nodes(graph):
+        read |= {each.name for inner in subgraphs(node) for each in inner.output}
+    return read
+
+
 def _not_a_number(model: onnx.ModelProto) -> list[Finding]:
     findings = []
+    read = _read(model.graph)
     for tensor in model.graph.initializer:
+        if tensor.name not in read:
+            continue  # its NaN reaches nothing
         if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.data_type not in _FLOATS:
             continue
         values = numpy_helper.to_array(tensor)

@@ -151,7 +151,9 @@ def _dtype_finding(
                 Place(tensor=spec.name),
                 {"declared": spec.dtype, "accepted": dtype},
                 Remedy(
-                    f"Set dtype: {dtype} for input {spec.name!r}.", {f"inputs.{index}.dtype": dtype}
+                    f"Set dtype: {dtype} for input {spec.name!r}.",
+                    {f"inputs.{index}.dtype": dtype},
+                    proven=True,
                 ),
             )
     return None
@@ -182,7 +184,7 @@ def _output_findings(
             )
             change = {f"outputs.{index}.dtype": found_dtype}
             remedy = (
-                Remedy(f"Set dtype: {found_dtype} for output {spec.name!r}.", change)
+                Remedy(f"Set dtype: {found_dtype} for output {spec.name!r}.", change, proven=True)
                 if found_dtype
                 else None
             )
@@ -233,7 +235,9 @@ def _fitting_order(
         )
     names = [spec.name for spec in orders[0]]
     return Remedy(
-        f"List the outputs in this order: {', '.join(names)}.", {"outputs": in_order(names, names)}
+        f"List the outputs in this order: {', '.join(names)}.",
+        {"outputs": in_order(names, names)},
+        proven=True,
     )
 
 
@@ -305,7 +309,7 @@ def _shape_finding(
         f" recipe's {list(spec.shape)} would be {list(declared)}."
     )
     evidence = {"declared": list(declared), "found": list(shape), "sizes": dict(sizes)}
-    remedy = Remedy(f"Set the shape of output {spec.name!r} to the model's.", change)
+    remedy = Remedy(f"Set the shape of output {spec.name!r} to the model's.", change, proven=True)
     return Finding(code, text, Place(tensor=spec.name), evidence, remedy)
 
 

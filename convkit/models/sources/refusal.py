@@ -85,6 +85,7 @@ def _other_size(
         Remedy(
             f"Declare shape {_shape(shape)} for input {spec.name!r}.",
             {f"inputs.{index}.shape": list(shape)},
+            proven=True,
         ),
     )
 
@@ -132,6 +133,7 @@ def _beyond_table(
         Remedy(
             f"Sample {spec.name!r} below {rows}, such as sample: {{integers: [{low}, {rows}]}}.",
             {f"inputs.{index}.sample": {"integers": [low, rows]}},
+            proven=True,
         ),
     )
 

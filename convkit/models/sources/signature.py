@@ -167,6 +167,7 @@ def _order_findings(
                         [spec.name for name in expected for spec in declared[name]],
                     )
                 },
+                proven=True,
             ),
         )
     ]

@@ -28,6 +28,7 @@ from convkit.precision.diagnosis.root_causes import (
     BadTensor,
     RootCauses,
     find_root_causes,
+    proven_causes,
 )
 from convkit.precision.diagnosis.taken_branches import open_taken_branches
 from convkit.precision.diagnosis.wording import (
@@ -107,6 +108,9 @@ class PrecisionDiagnosis:
         root_causes = find_root_causes(
             self._model, self._precision.default, errors, self._overflowing_scans()
         )
+        if root_causes.constants and root_causes.tensors:
+            saturated = self._errors(case, feeds, saturate=True)
+            root_causes = proven_causes(root_causes, self._model, errors, saturated)
         guilty = {scan.constant for scan in root_causes.constants}
         findings = [
             self._constant(scan, case if scan.constant in guilty else None, root_causes)
@@ -156,8 +160,11 @@ class PrecisionDiagnosis:
         saturate = self._precision.saturate
         return [scan for scan in self._scans if not (saturate and scan.overflowing)]
 
-    def _errors(self, case: str, feeds: Feeds) -> tuple[TensorError, ...]:
-        saturate = self._precision.saturate
+    def _errors(
+        self, case: str, feeds: Feeds, *, saturate: bool | None = None
+    ) -> tuple[TensorError, ...]:
+        """Simulate a case; `saturate` is the precision's own unless given."""
+        saturate = self._precision.saturate if saturate is None else saturate
         cases = {case: feeds}
         return simulate_with_errors(
             self._model, self._assignment, cases, saturate=saturate, threads=_threads()

@@ -92,6 +92,36 @@ def find_root_causes(
     return _Walk(model, dtype, errors, scans).run(absorbed=absorbed)
 
 
+def proven_causes(
+    causes: RootCauses,
+    model: ir.Model,
+    errors: Sequence[TensorError],
+    saturated: Sequence[TensorError],
+) -> RootCauses:
+    """Return which of constants and tensors is to blame where both lead to the outputs.
+
+    `saturated` are the errors with constants stored as the type's largest value, which is the
+    counterfactual: if the outputs are then as bad as before, the constants are only in the way of
+    what tensors do; if nothing is bad anymore, the tensors are only in the way of the constants.
+    Of an output that both spoil, both are causes.
+    """
+    before, after = _bad_outputs(model, errors), _bad_outputs(model, saturated)
+    if not after < before:
+        return dataclasses.replace(causes, constants=())
+    return causes if after else dataclasses.replace(causes, tensors=())
+
+
+def _bad_outputs(model: ir.Model, errors: Sequence[TensorError]) -> int:
+    """Return how many elements of the outputs are not finite, beyond those of float32."""
+    outputs = {moved_from(value).name for value in model.graph.outputs}
+    extra = (
+        each.nonfinite_simulated - each.nonfinite_reference
+        for each in errors
+        if each.tensor in outputs
+    )
+    return sum(max(0, each) for each in extra)
+
+
 class _Walk:
     def __init__(
         self,

@@ -53,16 +53,24 @@ def _searched(kept: Kept) -> Finding:
             " the quantized model",
             Place(),
             evidence,
-            Remedy("Write these patterns into the recipe.", {KEPT: list(kept.patterns)}),
+            Remedy(
+                "Write these patterns into the recipe.", {KEPT: list(kept.patterns)}, proven=True
+            ),
         )
     factor = last.as_protocol().overshoot
     how_far = "NaN or infinity" if factor is None else f"{factor:.3g} times the tolerance"
+    message = (
+        f"no plan meets the tolerance: with {names} in float32, the error of case {last.case!r} is"
+        f" {how_far}"
+    )
     if last.met:
-        how_far = f"{how_far}, even with nothing quantized"
+        message = (
+            f"no plan quantizes anything within the tolerance: it is met only with {names} in"
+            " float32, which leaves nothing to quantize"
+        )
     return Finding(
         "N209",
-        f"no plan meets the tolerance: with {names} in float32, the error of case {last.case!r} is"
-        f" {how_far}",
+        message,
         Place(case=last.case or None),
         evidence,
         Remedy(

@@ -50,7 +50,7 @@ def searched_finding(precision: LowPrecision, rounds: Sequence[PlanRound], *, me
             message,
             Place(),
             evidence,
-            Remedy("Write this precision into the recipe.", change),
+            Remedy("Write this precision into the recipe.", change, proven=True),
         )
     last = rounds[-1]
     how_far = (

@@ -112,7 +112,10 @@ class _Search:
         if self._avoided and self._low is not None:
             kept = [*self._low.patterns, *self._kept]
             text = f"Keep {', '.join(self._kept)} in float32: then the model opens."
-            change = {"target.precision": {"default": self._low.default, "keep_float32": kept}}
+            precision: dict[str, Json] = {"default": self._low.default, "keep_float32": kept}
+            if self._low.saturate:
+                precision["saturate"] = True
+            change = {"target.precision": precision}
         elif level is not None:
             text = f"Set optimization: {level}: then the model opens."
             change = {"target.optimization": level}
@@ -127,7 +130,7 @@ class _Search:
                 "opens_at": level,
                 "proven": self._avoided or level is not None,
             },
-            Remedy(text, change),
+            Remedy(text, change, proven=bool(change)),
         )
 
     def _lower_level(self) -> Optimization | None:

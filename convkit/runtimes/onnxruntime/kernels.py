@@ -159,12 +159,19 @@ def _too_new(operators: Operators, problem: Problem, message: str) -> Finding:
         f" {message}",
         Place(),
         {"opsets": _json(operators.opsets), "release": release},
-        _older_opset(message),
+        _older_opset(message, operators),
     )
 
 
-def _older_opset(message: str) -> Remedy:
+def _older_opset(message: str, operators: Operators) -> Remedy:
+    import onnx
+
     newest = _NEWEST_OPSET.search(message)
+    if operators.opsets.get("", 0) > onnx.defs.onnx_opset_version():
+        # Nothing can convert it: ONNX has no such opset, and its operators no definition.
+        return Remedy(
+            "Correct the file's opset_import: the installed ONNX does not have such an opset."
+        )
     # None if another domain's opset is too new: no message tells which of ai.onnx goes with an
     # older one.
     if newest is None:

@@ -80,6 +80,19 @@ def healthy_recipes() -> list[tuple[str, Callable[[Path], Path]]]:
     ]
 
 
+def export_of(recipe: Path, home: Path) -> onnx.ModelProto:
+    """Run a recipe with one target, and return the graph that it exports, without its contract."""
+    record = run(recipe, home)
+    store = Store(Home(home).store)
+    (artifact,) = [
+        each.artifact for each in record.stages if each.kind == "export" and each.artifact
+    ]
+    model = onnx.load(store.view(artifact) / "model.onnx")
+    for proto in (model, model.graph):
+        del proto.metadata_props[:]  # a stranger's file carries no contract
+    return model
+
+
 @functools.cache
 def exported(subject: Subject, folder: Path) -> Export:
     """Export a subject as its own recipe does, with what its original computes.
