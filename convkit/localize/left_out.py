@@ -11,8 +11,8 @@ from convkit.localize.original import VIEWS, Operation
 from convkit.localize.parting import EQUAL
 from convkit.localize.region import Edge, Region
 
-# More steps are a part of the model, not something that was left out.
-_MOST, _SHOWN = 12, 5
+# More steps are a part of the model, which its modules describe: up to so many.
+_MOST, _SHOWN, _MODULES = 12, 5, 8
 
 
 def left_out(region: Region) -> Iterator[Rewrite]:
@@ -70,15 +70,20 @@ def _at_end(region: Region) -> Iterator[Rewrite]:
     target = region.operations[-1].outputs[0] if region.operations else -1
     known = {number: region.feeds[name] for name, number in region.numbers.items()}
     for number, array in {**region.inner, **known}.items():
-        steps = _between(region, number, target)
-        if steps and array.size == found.size and layout_of(array, found, EQUAL) is not None:
+        steps = _between(region, number, target, most=len(region.operations))
+        if (
+            steps
+            and _is_nameable(steps)
+            and array.size == found.size
+            and layout_of(array, found, EQUAL) is not None
+        ):
             graph = pinned(region.graph, region.target, region.expected)
             yield Rewrite("missing", region.target, f"its output lacks {_listed(steps)}", graph)
 
 
-def _between(region: Region, start: int | None, end: int) -> list[Operation]:
+def _between(region: Region, start: int | None, end: int, most: int = _MOST) -> list[Operation]:
     """Return the original's operations that lead from one value to another, without those that only
-    rearrange elements; none if they are too many.
+    rearrange elements; none if they are more than `most`.
     """
     if start is None or start == end:
         return []
@@ -93,13 +98,27 @@ def _between(region: Region, start: int | None, end: int) -> list[Operation]:
             needed.update(operation.inputs)
             steps.append(operation)
     steps = [each for each in reversed(steps) if each.kind not in VIEWS]
-    return steps if start in needed and len(steps) <= _MOST else []
+    return steps if start in needed and len(steps) <= most else []
+
+
+def _is_nameable(steps: list[Operation]) -> bool:
+    """Say whether steps are few, or make up a few modules."""
+    return len(steps) <= _MOST or 0 < len(_modules(steps)) <= _MODULES
+
+
+def _modules(steps: list[Operation]) -> list[str]:
+    """Return the modules that steps belong to, without those inside another of them."""
+    paths = dict.fromkeys(each.module for each in steps if each.module)
+    return [path for path in paths if not any(path.startswith(f"{other}.") for other in paths)]
 
 
 def _listed(steps: list[Operation]) -> str:
     kinds = [each.kind.strip("_") + _number(each) for each in steps]
     shown = ", ".join(kinds[:_SHOWN]) + (", ..." if len(kinds) > _SHOWN else "")
     line = next((each.source for each in reversed(steps) if each.source), None)
+    if len(steps) > _MOST:
+        block = f"the original's {len(steps)} operations of {', '.join(_modules(steps))}"
+        return block + (f" (up to {line})" if line else "")
     return f"the original's {shown}" + (f" (at {line})" if line else "")
 
 
