@@ -8,23 +8,10 @@ from collections.abc import Iterator, Mapping
 
 from convkit.localize.divergence import Divergence
 from convkit.localize.graph import Graph
+from convkit.localize.kinds import kinds_of
 from convkit.localize.matching import Match, likeliest_layout, relative_error
 from convkit.localize.original import VIEWS, Recording
 from convkit.localize.parting import Parting
-
-# The operations that a node of another name stands for; the others have the node's own name.
-_KINDS = {
-    "Transpose": ("permute", "transpose", "t"),
-    "Concat": ("cat",),
-    "Clip": ("clamp", "clamp_min", "clamp_max", "hardtanh"),
-    "LayerNormalization": ("native_layer_norm",),
-    "MatMul": ("mm", "bmm", "matmul", "addmm"),
-    "Gemm": ("mm", "addmm"),
-    "Sub": ("sub", "rsub"),
-    "ReduceMean": ("mean",),
-    "ReduceSum": ("sum",),
-    "ReduceMax": ("amax", "max"),
-}
 
 
 def places_of_belonging(
@@ -34,7 +21,7 @@ def places_of_belonging(
     the same operation there: the node's result, or what it reads. `extra` is the node's result.
     """
     node = graph.nodes[graph.producers[extra]]
-    kinds = _KINDS.get(node.op_type, (node.op_type.lower(),))
+    kinds = kinds_of(node)
     for name in node.input:
         match = parting.known.get(name)
         if match is None:

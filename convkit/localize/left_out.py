@@ -6,6 +6,7 @@ import numpy as np
 
 from convkit.localize.edits import Rewrite, holding, inserted, pinned
 from convkit.localize.graph import Graph
+from convkit.localize.kinds import kinds_of
 from convkit.localize.matching import is_flat, layout_of, likeliest_layout
 from convkit.localize.original import VIEWS, Operation
 from convkit.localize.parting import EQUAL
@@ -78,7 +79,34 @@ def _at_end(region: Region) -> Iterator[Rewrite]:
             and layout_of(array, found, EQUAL) is not None
         ):
             graph = pinned(region.graph, region.target, region.expected)
-            yield Rewrite("missing", region.target, f"its output lacks {_listed(steps)}", graph)
+            if (operand := _wrong_operand(region, number, steps, found)) is not None:
+                yield Rewrite("wiring", region.target, operand, graph)
+            else:
+                text = f"its output lacks {_listed(steps)}"
+                yield Rewrite("missing", region.target, text, graph)
+
+
+def _wrong_operand(
+    region: Region, number: int, steps: list[Operation], found: np.ndarray
+) -> str | None:
+    """Describe a step that the graph has as well, where it combines a value with one that changes
+    nothing: zeros instead of a mask.
+    """
+    node = region.graph.nodes[region.graph.producers[region.target]]
+    if len(steps) > 1 or steps[0].kind.strip("_") not in kinds_of(node) or len(node.input) < 2:
+        return None
+    right = [
+        name
+        for name in node.input
+        if name in region.feeds and layout_of(region.feeds[name], found, EQUAL) is not None
+    ]
+    wrong = next((name for name in node.input if name not in right), node.input[-1])
+    others = [each for each in steps[0].inputs if each != number]
+    made_by = [each for each in region.operations if set(each.outputs) & set(others)]
+    named = [name for name, value in region.numbers.items() if value in others]
+    what = _listed(made_by) if made_by else named[0] if named else "another operand"
+    what = f"the result of {what}" if made_by else what
+    return f"it reads {wrong}, which has no effect, and should read {what}"
 
 
 def _between(region: Region, start: int | None, end: int, most: int = _MOST) -> list[Operation]:
