@@ -35,7 +35,8 @@ def absent_biases(graph: Graph, state: State, report: WeightReport) -> Iterator[
 
     A bias that the graph holds elsewhere, as in an Add after the node, is not absent.
     """
-    sources = {each.weight: each.sources for each in (*report.matches, *report.differences)}
+    sources = {each.weight: each.sources for each in report.matches}
+    sources |= {each.weight: each.sources for each in report.differences}
     for index, node in enumerate(graph.nodes):
         weight, bias = _PLACES.get(node.op_type, (0, 0))
         if not bias or weight >= len(node.input) or any(node.input[bias : bias + 1]):
