@@ -82,6 +82,11 @@ class Edge:
         return label(self.graph.nodes[index]) if index is not None else None
 
 
+def outputs_error(recording: Recording, graph: Graph, feeds: Values) -> float:
+    """Return the largest error of the outputs, in parts of their rms; infinite if it cannot run."""
+    return Edge(recording, graph, feeds).error(feeds)
+
+
 def exchanged(edge: Edge, error: float) -> Cause | None:
     """Return inputs or outputs that are exchanged, if that explains everything."""
     found = exchanged_inputs(edge.feeds, error, edge.error)

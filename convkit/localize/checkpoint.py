@@ -14,8 +14,8 @@ from convkit.localize.weights import VAGUE, State, WeightDifference, WeightRepor
 
 # Fewer weights than these, or a smaller share of all, are single faults.
 _FEWEST, _MOST = 3, 0.5
-# Axes of a recurrent layer's weights in ONNX: both directions are stacked, and gates joined.
-_GATES = 3
+# How the names of a recurrent layer's weights begin, whose gates and directions ONNX joins.
+_RECURRENT = ("weight_ih_l", "weight_hh_l", "bias_ih_l")
 
 
 def is_another_checkpoint(report: WeightReport, differences: tuple[WeightDifference, ...]) -> bool:
@@ -99,7 +99,8 @@ def _derived(free: State, shapes: Collection[tuple[int, ...]]) -> list[Derived]:
     for each in derived_tensors(free, shapes):
         rest = each.sources[1:]
         # A norm's nearest layer comes first; a layer of no norm is not joined with its neighbors.
-        if " and " in each.original and len(each.shape) < _GATES:
+        recurrent = each.sources[0].rpartition(".")[2].startswith(_RECURRENT)
+        if " and " in each.original and not recurrent:
             continue
         if used.setdefault(each.sources[0], rest) == rest and each.sources not in found:
             found[each.sources] = each

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from convkit.localize.bridges import bridges, nearest_known
 from convkit.localize.edits import BEFORE
 from convkit.localize.graph import VALUELESS, Graph, PieceFailedError, Values, module_of, reads
 from convkit.localize.growth import error_growth
@@ -192,7 +193,9 @@ class Divergence:
         The original's values without a match in the graph are tried in order, each for the graph's
         unmatched values with the same number of elements, most likely first.
         """
-        for value in self._lost(known):
+        lost = self._lost(known)
+        first = lost[:_ORIGINALS]
+        for value in dict.fromkeys((*first, *bridges(self._recording, lost))):
             expected = self._recording.values[value].array
             for name, layout in self.candidates(value, expected, known):
                 if spent() > self._deadline:
@@ -261,7 +264,7 @@ class Divergence:
         }
 
     def _lost(self, known: Mapping[str, Match], *, views: bool = True) -> list[int]:
-        """Return the first values needed by the outputs below which nothing is matched."""
+        """Return the values needed by the outputs below which nothing is matched."""
         recording = self._recording
         matched = {match.value for match in known.values()}
         reaches = trusted_values(recording, matched)
@@ -275,7 +278,7 @@ class Divergence:
             and value.index not in matched
             and value.array.dtype.kind in "fiub"
             and (views or not self._is_view(value.producer))
-        ][:_ORIGINALS]
+        ]
 
     def _is_view(self, producer: int | None) -> bool:
         return producer is not None and self._recording.operations[producer].kind in VIEWS
@@ -319,7 +322,9 @@ class Divergence:
         ]
         tried = {name for name, _ in chosen}
         # If the graph lacks a step, its readers get the value before it instead.
-        sources = self._recording.sources(value, _STEPS_BACK)
+        matched = {match.value for match in known.values()}
+        nearest = nearest_known(self._recording, value, matched)
+        sources = [*self._recording.sources(value, _STEPS_BACK), *nearest]
         before = [
             (sources.index(match.value), name)
             for name, match in known.items()

@@ -6,13 +6,14 @@ import numpy as np
 
 from convkit.localize.edits import Rewrite, holding, inserted, pinned
 from convkit.localize.graph import Graph
+from convkit.localize.kinds import kinds_of
 from convkit.localize.matching import is_flat, layout_of, likeliest_layout
 from convkit.localize.original import VIEWS, Operation
 from convkit.localize.parting import EQUAL
 from convkit.localize.region import Edge, Region
 
-# More steps are a part of the model, not something that was left out.
-_MOST, _SHOWN = 12, 5
+# More steps are a part of the model, which its modules describe: up to so many.
+_MOST, _SHOWN, _MODULES = 12, 5, 8
 
 
 def left_out(region: Region) -> Iterator[Rewrite]:
@@ -70,15 +71,47 @@ def _at_end(region: Region) -> Iterator[Rewrite]:
     target = region.operations[-1].outputs[0] if region.operations else -1
     known = {number: region.feeds[name] for name, number in region.numbers.items()}
     for number, array in {**region.inner, **known}.items():
-        steps = _between(region, number, target)
-        if steps and array.size == found.size and layout_of(array, found, EQUAL) is not None:
+        steps = _between(region, number, target, most=len(region.operations))
+        if (
+            steps
+            and _is_nameable(steps)
+            and array.size == found.size
+            and layout_of(array, found, EQUAL) is not None
+        ):
             graph = pinned(region.graph, region.target, region.expected)
-            yield Rewrite("missing", region.target, f"its output lacks {_listed(steps)}", graph)
+            if (operand := _wrong_operand(region, number, steps, found)) is not None:
+                yield Rewrite("wiring", region.target, operand, graph)
+            else:
+                text = f"its output lacks {_listed(steps)}"
+                yield Rewrite("missing", region.target, text, graph)
 
 
-def _between(region: Region, start: int | None, end: int) -> list[Operation]:
+def _wrong_operand(
+    region: Region, number: int, steps: list[Operation], found: np.ndarray
+) -> str | None:
+    """Describe a step that the graph has as well, where it combines a value with one that changes
+    nothing: zeros instead of a mask.
+    """
+    node = region.graph.nodes[region.graph.producers[region.target]]
+    if len(steps) > 1 or steps[0].kind.strip("_") not in kinds_of(node) or len(node.input) < 2:
+        return None
+    right = [
+        name
+        for name in node.input
+        if name in region.feeds and layout_of(region.feeds[name], found, EQUAL) is not None
+    ]
+    wrong = next((name for name in node.input if name not in right), node.input[-1])
+    others = [each for each in steps[0].inputs if each != number]
+    made_by = [each for each in region.operations if set(each.outputs) & set(others)]
+    named = [name for name, value in region.numbers.items() if value in others]
+    what = _listed(made_by) if made_by else named[0] if named else "another operand"
+    what = f"the result of {what}" if made_by else what
+    return f"it reads {wrong}, which has no effect, and should read {what}"
+
+
+def _between(region: Region, start: int | None, end: int, most: int = _MOST) -> list[Operation]:
     """Return the original's operations that lead from one value to another, without those that only
-    rearrange elements; none if they are too many.
+    rearrange elements; none if they are more than `most`.
     """
     if start is None or start == end:
         return []
@@ -93,13 +126,27 @@ def _between(region: Region, start: int | None, end: int) -> list[Operation]:
             needed.update(operation.inputs)
             steps.append(operation)
     steps = [each for each in reversed(steps) if each.kind not in VIEWS]
-    return steps if start in needed and len(steps) <= _MOST else []
+    return steps if start in needed and len(steps) <= most else []
+
+
+def _is_nameable(steps: list[Operation]) -> bool:
+    """Say whether steps are few, or make up a few modules."""
+    return len(steps) <= _MOST or 0 < len(_modules(steps)) <= _MODULES
+
+
+def _modules(steps: list[Operation]) -> list[str]:
+    """Return the modules that steps belong to, without those inside another of them."""
+    paths = dict.fromkeys(each.module for each in steps if each.module)
+    return [path for path in paths if not any(path.startswith(f"{other}.") for other in paths)]
 
 
 def _listed(steps: list[Operation]) -> str:
     kinds = [each.kind.strip("_") + _number(each) for each in steps]
     shown = ", ".join(kinds[:_SHOWN]) + (", ..." if len(kinds) > _SHOWN else "")
     line = next((each.source for each in reversed(steps) if each.source), None)
+    if len(steps) > _MOST:
+        block = f"the original's {len(steps)} operations of {', '.join(_modules(steps))}"
+        return block + (f" (up to {line})" if line else "")
     return f"the original's {shown}" + (f" (at {line})" if line else "")
 
 

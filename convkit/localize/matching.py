@@ -102,6 +102,16 @@ def _filled(values: np.ndarray) -> np.ndarray:
     return large & bool(least >= _APART * others > 0)
 
 
+def worst_values(found: np.ndarray, expected: np.ndarray) -> tuple[float, float] | None:
+    """Return the found and the expected value of the element that is off by most."""
+    if found.shape != expected.shape or not found.size or found.dtype.kind not in "fiub":
+        return None
+    with np.errstate(all="ignore"):
+        error = np.abs(_numbers(found) - _numbers(expected))
+    place = int(np.argmax(np.where(np.isnan(error), np.inf, error)))
+    return float(found.flat[place]), float(expected.flat[place])
+
+
 def layout_of(expected: np.ndarray, found: np.ndarray, within: float = CLOSE) -> Layout | None:
     """Return the layout that turns the original's values into the graph's; None if there is
     none.

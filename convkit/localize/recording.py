@@ -2,7 +2,7 @@
 
 import dataclasses
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -10,12 +10,16 @@ from typing import Any
 import numpy as np
 import torch
 from torch._ops import OpOverload
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from convkit.localize.original import Operation, Recording, Value
 from convkit.models.operation_mode import OperationMode
 from convkit.models.source_lines import relative_source
 from convkit.models.sources.torch_dtypes import to_array
+
+# torch's recurrent layers; those over more steps than these are recorded as one operation each.
+_RECURRENT, _STEPS = ("gru", "lstm", "rnn_tanh", "rnn_relu"), 32
 
 
 def record(
@@ -39,6 +43,7 @@ def record(
         torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
         recorder.modules(),
         recorder,
+        _WholeLayers(recorder),
     ):
         found = module(*inputs.values())
     tensors = [each for each in tree_leaves(found) if isinstance(each, torch.Tensor)]
@@ -56,6 +61,30 @@ def state_of(module: torch.nn.Module) -> dict[str, np.ndarray]:
         for tensors in (part.named_parameters, part.named_buffers)
         for name, tensor in tensors(recurse=False)
     }
+
+
+class _WholeLayers(TorchFunctionMode):
+    """Records a recurrent layer over many steps as one operation.
+
+    torch decomposes it into a dozen operations a step, whose recording takes dozens of times as
+    long as the layer, and to which nothing corresponds in a graph that has the layer as one node.
+    """
+
+    def __init__(self, recorder: "_Recorder") -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> object:
+        name = getattr(func, "__name__", "")
+        if name in _RECURRENT and max(args[0].shape[:-1]) > _STEPS:
+            return self._recorder.layer(name, func, args, kwargs or {})
+        return func(*args, **kwargs or {})
 
 
 class _Recorder(OperationMode):
@@ -133,6 +162,28 @@ class _Recorder(OperationMode):
             scalars=_scalars(function, args, kwargs),
         )
         self._operations.append(operation)
+        return found
+
+    def layer(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Any,  # noqa: ANN401
+    ) -> object:
+        """Run a layer of many operations as one, which is recorded."""
+        given = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
+        inputs = tuple(self.value(each) for each in given)
+        self.__exit__(None, None, None)
+        try:
+            found = function(*args, **kwargs)
+        finally:
+            self.__enter__()
+        index = len(self._operations)
+        results = [each for each in tree_leaves(found) if isinstance(each, torch.Tensor)]
+        module, source = self._path[-1] if self._path else "", self._source()
+        outputs = tuple(self._add(each, producer=index) for each in results)
+        self._operations.append(Operation(index, name, module, source, inputs, outputs, ()))
         return found
 
     def value(self, tensor: torch.Tensor) -> int:

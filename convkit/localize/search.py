@@ -8,8 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from convkit.localize.boundary import Edge, exchanged, with_change_at_edge
-from convkit.localize.checkpoint import checkpoint_cause, is_another_checkpoint, paired_by_use
+from convkit.localize.belongs import places_of_belonging
+from convkit.localize.boundary import Edge, exchanged, outputs_error, with_change_at_edge
 from convkit.localize.counterpart import counterpart
 from convkit.localize.diagnosis import Cause, Diagnosis
 from convkit.localize.divergence import Divergence
@@ -18,26 +18,21 @@ from convkit.localize.explanation import WITHIN, Explanation, explain
 from convkit.localize.graph import VALUELESS, Graph, PieceFailedError, Values, label, module_of
 from convkit.localize.isolation import spent
 from convkit.localize.likeness import how_different
-from convkit.localize.matching import relative_error
+from convkit.localize.matching import relative_error, worst_values
 from convkit.localize.original import Recording
 from convkit.localize.parting import FLOOR, REMAINS, Parting
 from convkit.localize.quantized_causes import quantized_causes
 from convkit.localize.region import Region, region_of
 from convkit.localize.series import around, ranked
 from convkit.localize.taken import with_taken_branches
-from convkit.localize.weights import WeightDifference, compare_weights, held_by
+from convkit.localize.weight_causes import PLACES, SAME, bias_causes, weight_causes
+from convkit.localize.weights import held_by
 from convkit.localize.within import within
 
-# Outputs this near, in parts of their rms, are the same.
-_SAME = 10 * FLOOR
-# Places that are corrected one after the other: one fault in each layer of a small model.
-_PLACES = 8
 # Places that are proven, of which the first that can be explained is taken.
 _TRIED = 5
 # Nodes. In a larger place, single values are looked at before the whole.
 _WIDE = 12
-# Up to this many differing weights are tried individually; more are one cause: another checkpoint.
-_SINGLE = 8
 
 
 def localize(
@@ -57,20 +52,21 @@ def localize(
     deadline = spent() + seconds
     graph = with_taken_branches(graph, feeds)
     error = outputs_error(recording, graph, feeds)
-    if error <= _SAME:
+    if error <= SAME:
         return Diagnosis(error, error, ())
     rounded, graph, remaining = quantized_causes(
         graph, state, error, lambda other: outputs_error(recording, other, feeds)
     )
-    causes, graph, remaining = _weight_causes(recording, graph, feeds, state, remaining)
-    causes = [*rounded, *causes]
+    causes, graph, remaining = weight_causes(recording, graph, feeds, state, remaining)
+    absent, graph, remaining = bias_causes(recording, graph, feeds, state, remaining)
+    causes = [*rounded, *causes, *absent]
     edge, off, weights = Edge(recording, graph, feeds), remaining, len(causes)
     unproven: tuple[int, Cause] | None = None
-    if off > _SAME and (at_boundary := exchanged(edge, off)):
+    if off > SAME and (at_boundary := exchanged(edge, off)):
         return Diagnosis(error, at_boundary.after, (at_boundary, *causes))
-    for _ in range(_PLACES):
+    for _ in range(PLACES):
         left = deadline - spent()
-        if remaining <= _SAME or left <= 0:
+        if remaining <= SAME or left <= 0:
             break
         part, several = _first_wrong(recording, graph, feeds)
         divergence = Divergence(part, graph, feeds, seconds=left / 2)
@@ -87,19 +83,14 @@ def localize(
             break
         graph = corrected
         remaining = outputs_error(recording, graph, feeds)
-    if unproven is not None and not remaining <= max(_SAME, REMAINS * off):
+    if unproven is not None and not remaining <= max(SAME, REMAINS * off):
         # What was corrected within a place was not all that is wrong there.
         count, place = unproven
         causes[count:], remaining = around(place, causes[count:]), place.after
-    if off > _SAME and (at_edge := with_change_at_edge(tuple(causes[weights:]), edge, off)):
+    if off > SAME and (at_edge := with_change_at_edge(tuple(causes[weights:]), edge, off)):
         causes[weights:] = at_edge
         remaining = min(cause.after for cause in at_edge)
     return Diagnosis(error, remaining, ranked(causes, error))
-
-
-def outputs_error(recording: Recording, graph: Graph, feeds: Values) -> float:
-    """Return the largest error of the outputs, in parts of their rms; infinite if it cannot run."""
-    return Edge(recording, graph, feeds).error(feeds)
 
 
 def _first_wrong(recording: Recording, graph: Graph, feeds: Values) -> tuple[Recording, bool]:
@@ -113,81 +104,12 @@ def _first_wrong(recording: Recording, graph: Graph, feeds: Values) -> tuple[Rec
     wrong = [
         name
         for name in recording.outputs
-        if name in found and not relative_error(found[name], recording.output(name)) <= _SAME
+        if name in found and not relative_error(found[name], recording.output(name)) <= SAME
     ]
     if len(wrong) < 2:
         return recording, False
     first = min(wrong, key=lambda name: len(graph.closure([name], feeds)))
     return dataclasses.replace(recording, outputs={first: recording.outputs[first]}), True
-
-
-def _weight_causes(
-    recording: Recording, graph: Graph, feeds: Values, state: Mapping[str, np.ndarray], error: float
-) -> tuple[list[Cause], Graph, float]:
-    """Return the weights that matter, the graph with the original's in their place, and its error.
-
-    `error` is that of the graph as given.
-    """
-    report = compare_weights(graph, state, _epsilons(recording))
-    differences = report.differences
-    for paired in paired_by_use(recording, graph, state, report) if report.unknown else ():
-        rest = (each for each in report.differences if each.weight not in paired)
-        together = (*rest, *paired.values())
-        if not is_another_checkpoint(report, together):
-            break
-        both = {each.weight: each.corrected for each in together}
-        if outputs_error(recording, graph.with_nodes(graph.nodes, both), feeds) <= _SAME:
-            differences = together
-            break
-    if not differences:
-        return [], graph, error
-    every = {each.weight: each.corrected for each in differences}
-    corrected = graph.with_nodes(graph.nodes, every)
-    after = outputs_error(recording, corrected, feeds)
-    if not after < error * 0.9 and not (math.isinf(error) and after < error):
-        return [], graph, error
-    if len(differences) > _SINGLE or is_another_checkpoint(report, differences):
-        return [checkpoint_cause(differences, error, after)], corrected, after
-    causes = []
-    for each in differences:
-        others = {name: values for name, values in every.items() if name != each.weight}
-        alone = outputs_error(recording, graph.with_nodes(graph.nodes, others), feeds)
-        if alone > max(after * 2, _SAME):
-            causes.append(_weight_cause(graph, each, before=alone, after=after))
-    return causes, corrected, after
-
-
-def _epsilons(recording: Recording) -> dict[str, float]:
-    """Return the epsilons of the original's batch norms, by module path."""
-    return {
-        operation.module: float(value)
-        for operation in recording.operations
-        if "batch_norm" in operation.name
-        for name, value in operation.scalars
-        if name in ("eps", "epsilon") and isinstance(value, int | float)
-    }
-
-
-def _weight_cause(
-    graph: Graph, difference: WeightDifference, *, before: float, after: float
-) -> Cause:
-    readers = graph.readers.get(difference.weight, [])
-    node = graph.nodes[readers[0]] if readers else None
-    module = difference.original.split(" ")[0].rpartition(".")[0]
-    found, expected = graph.constants[difference.weight], difference.corrected
-    return Cause(
-        "exchanged" if difference.instead is not None else "weight",
-        f"the weight {difference.weight} is not the original's {difference.original}:"
-        f" {difference.likeness.text}",
-        node=label(node) if node is not None else None,
-        tensor=difference.weight,
-        module=module,
-        error=relative_error(found, expected),
-        corrected=0.0,
-        before=before,
-        after=after,
-        values=_worst(found, expected),
-    )
 
 
 def _first_explained(
@@ -215,6 +137,9 @@ def _first_explained(
             if inner is not None:
                 return inner
         cause, corrected, known = _at_place(recording, graph, divergence, parting, seconds / _TRIED)
+        if known and corrected is not None and cause.kind == "extra":
+            belonging = _belonging(recording, graph, divergence, parting, cause, seconds / _TRIED)
+            cause, corrected = belonging or (cause, corrected)
         if known and corrected is not None:
             return _with_likeness(cause, graph, corrected, state), corrected, None
         if cause.kind == "place" and not parting.restored and not wide:
@@ -227,6 +152,29 @@ def _first_explained(
     if first is None or unexplained is None:
         return first
     return _one_of_several(recording, graph, divergence, unexplained, seconds) or first
+
+
+def _belonging(
+    recording: Recording,
+    graph: Graph,
+    divergence: Divergence,
+    parting: Parting,
+    extra: Cause,
+    seconds: float,
+) -> tuple[Cause, Graph] | None:
+    """Return another explanation of what dropping a node would repair, if the node belongs there
+    and the explanation is as good.
+    """
+    if extra.tensor not in graph.producers or extra.boundary is not None:
+        return None
+    deadline = spent() + seconds
+    for place in places_of_belonging(recording, graph, divergence, parting, extra.tensor):
+        if (left := deadline - spent()) <= 0:
+            break
+        cause, corrected, known = _at_place(recording, graph, divergence, place, left)
+        if known and corrected is not None and cause.after <= max(extra.after, FLOOR):
+            return cause, corrected
+    return None
 
 
 def _one_of_several(
@@ -269,7 +217,7 @@ def _at_place(
         return cause, on, False
     rewrite = explanation.rewrite
     after = outputs_error(recording, rewrite.graph, _inputs(graph, divergence))
-    if not parting.restored and not after < max(parting.before / 2, _SAME):
+    if not parting.restored and not after < max(parting.before / 2, SAME):
         return cause, on, False  # it explains the place and not the outputs: chance
     explained = _explained(recording, cause, graph, region, explanation, after)
     return explained, rewrite.graph, True
@@ -322,7 +270,7 @@ def _place(
         error=parting.local,
         before=parting.before,
         after=parting.after,
-        values=None if found is None else _worst(found, region.expected),
+        values=None if found is None else worst_values(found, region.expected),
         growth=parting.growth,
         restored=parting.restored,
     )
@@ -380,12 +328,3 @@ def _all_read(graph: Graph, inputs: set[str]) -> bool:
         return [i for i in graph.readers[name] if graph.nodes[i].op_type not in VALUELESS]
 
     return bool(inputs) and all(len(valued(name)) <= 1 for name in inputs)
-
-
-def _worst(found: np.ndarray, expected: np.ndarray) -> tuple[float, float] | None:
-    if found.shape != expected.shape or not found.size or found.dtype.kind not in "fiub":
-        return None
-    with np.errstate(all="ignore"):
-        error = np.abs(found.astype(np.float64) - expected.astype(np.float64))
-    place = int(np.argmax(np.where(np.isnan(error), np.inf, error)))
-    return float(found.flat[place]), float(expected.flat[place])

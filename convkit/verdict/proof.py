@@ -14,11 +14,14 @@ _SWAPPED = ("C110", "C208")
 # Findings whose cause a search cannot improve on, only locate: a branch or a value traced with an
 # example, and a random model.
 _KNOWN_BETTER = ("E208", "E302", "N303", "N510", *_EXCHANGES)
-# An input without an effect follows from a wrong weight, such as one of zeros. Other places that a
-# search proves wrong, such as a missing addition, may be where the input should enter, which the
-# input itself says better.
+# An input without an effect follows from a wrong weight, such as one of zeros, and from a step that
+# is missing, superfluous or another one, such as an addition: that says where the input is lost. A
+# constant or another value in its place does not: the input itself says that better.
 _DEAD_INPUT = "C108"
-_WEIGHTS = ("weight", "exchanged", "checkpoint", "quantized")
+_SAYS_WHERE = (
+    *("weight", "exchanged", "checkpoint", "quantized"),
+    *("missing", "extra", "operator", "attribute", "operands", "order"),
+)
 # Dependence on padding or the batch: more informative than a place without a known cause.
 _DEPENDS = ("N301", "N302")
 _PLACE_ONLY = "N408"
@@ -55,7 +58,7 @@ def _beside_proof(finding: Finding, findings: Sequence[Finding]) -> int:
     if not proven:
         return 0
     if finding.code == _DEAD_INPUT and any(
-        each.evidence.get("kind") in _WEIGHTS for each in proven
+        each.evidence.get("kind") in _SAYS_WHERE for each in proven
     ):
         return -2
     # Inputs without an effect are a symptom where the outputs are constant.

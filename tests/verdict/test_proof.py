@@ -21,15 +21,16 @@ def order(*findings: Finding) -> list[str]:
 
 @pytest.mark.parametrize(
     ("code", "kind"),
-    [("N403", "weight"), ("N404", "exchanged"), ("N403", "checkpoint"), ("Q108", "quantized")],
+    [
+        *(("N403", "weight"), ("N404", "exchanged"), ("N403", "checkpoint"), ("Q108", "quantized")),
+        *(("N406", "missing"), ("N406", "extra"), ("N405", "operator")),
+    ],
 )
-def test_an_input_without_effect_follows_a_wrong_weight(code, kind):
+def test_an_input_without_effect_follows_a_wrong_weight_or_step(code, kind):
     assert order(DEAD, PLACE, proven(code, kind)) == [code, "C108", "N408"]
 
 
-@pytest.mark.parametrize(
-    ("code", "kind"), [("N405", "constant"), ("N406", "missing"), ("N407", "wiring")]
-)
+@pytest.mark.parametrize(("code", "kind"), [("N405", "constant"), ("N407", "wiring")])
 def test_an_input_that_does_not_enter_leads(code, kind):
     assert order(proven(code, kind), DEAD) == ["C108", code]
 
