@@ -21,7 +21,6 @@ _ELSEWHERE = {
     "export": "`convkit run RECIPE` converts and verifies a model.",
     "quantize": "Set a target's `precision: {quantize: ...}`, or try `convkit tune RECIPE`.",
     "validate": "`convkit plan RECIPE` checks a recipe without running it.",
-    "verify": "`convkit run RECIPE` converts and verifies a model.",
 }
 
 
