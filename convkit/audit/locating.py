@@ -13,6 +13,8 @@ from convkit.home import Home
 from convkit.record.provenance import FileDigest, origin_digests
 from convkit.store.digests import digest_file
 
+# Files that hold recipes, by their names.
+_RECIPES = frozenset({".yaml", ".yml"})
 _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{8,64})", re.IGNORECASE)
 
 
@@ -100,6 +102,10 @@ def _by_bytes(name: str, digests: set[str], around: Path | None, folders: list[P
     elif around is not None:
         made = [around, *(folder for folder in made if folder != around)]
     if not made:
+        if Path(name).suffix in _RECIPES:
+            raise UsageError(
+                f"{name}: a recipe cannot be audited; name a run of it, or a file that it built"
+            )
         shown = ", ".join(sorted(digest[:12] for digest in digests)[:3])
         raise UnknownBytesError(
             f"{name}: no run in this home produced these bytes (sha256 {shown}). They have changed"

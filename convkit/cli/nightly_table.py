@@ -24,11 +24,13 @@ def print_reproduction(report: ReproductionReport) -> None:
             highlight=False,
         )
         for line in each.where[:_MOST_LINES]:
-            console.print(f"    {escape(plain(line))}", highlight=False)
+            console.print(f"    {escape(plain(line))}", highlight=False, soft_wrap=True)
         if len(each.where) > _MOST_LINES:
-            console.print(f"    and {len(each.where) - _MOST_LINES} more", highlight=False)
+            console.print(
+                f"    and {len(each.where) - _MOST_LINES} more", highlight=False, soft_wrap=True
+            )
         for line in each.why[:_MOST_LINES]:
-            console.print(f"    changed: {escape(plain(line))}", highlight=False)
+            console.print(f"    changed: {escape(plain(line))}", highlight=False, soft_wrap=True)
     console.print(
         f"\nReproduced run {report.run} in {report.seconds:.0f} s with {report.varied}",
         highlight=False,
@@ -45,23 +47,32 @@ def print_nightly(run: NightlyRun, folder: Path) -> None:
     for each in run.recipes:
         name = escape(plain(each.recipe))
         for fault in each.faults:
-            console.print(f"\n[red]{name}[/]: {escape(plain(fault.message))}", highlight=False)
+            console.print(
+                f"\n[red]{name}[/]: {escape(plain(fault.message))}", highlight=False, soft_wrap=True
+            )
         for text in each.waivers:
-            console.print(f"\n{name}: waiver: [yellow]{escape(plain(text))}[/]", highlight=False)
+            console.print(
+                f"\n{name}: waiver: [yellow]{escape(plain(text))}[/]",
+                highlight=False,
+                soft_wrap=True,
+            )
         for text in each.improvements:
-            console.print(f"\n{name}: better: {escape(plain(text))}", highlight=False)
+            console.print(
+                f"\n{name}: better: {escape(plain(text))}", highlight=False, soft_wrap=True
+            )
         for text in each.notes:
-            console.print(f"\n{name}: {escape(plain(text))}", highlight=False)
+            console.print(f"\n{name}: {escape(plain(text))}", highlight=False, soft_wrap=True)
     for line in run.environments:
-        console.print(f"\n[red]{escape(plain(line))}[/]", highlight=False)
+        console.print(f"\n[red]{escape(plain(line))}[/]", highlight=False, soft_wrap=True)
     for canary in run.canaries:
         newer = f" ({', '.join(canary.newer[:4])})" if canary.newer else ""
         text = f"{canary.recipe} with {canary.kind} tools: {canary.status}{newer} {canary.headline}"
-        console.print(f"canary: {escape(plain(text))}", highlight=False)
-    console.print(f"\n{escape(outcome_text(run))}", highlight=False)
+        console.print(f"canary: {escape(plain(text))}", highlight=False, soft_wrap=True)
+    console.print(f"\n{escape(outcome_text(run))}", highlight=False, soft_wrap=True)
     console.print(
         f"{'green' if run.green else 'NOT green'}: {folder}/nightly.md, junit.xml, nightly.json",
         highlight=False,
+        soft_wrap=True,
     )
 
 
@@ -76,11 +87,13 @@ def print_accepted(accepted: Accepted) -> None:
     if accepted.changes is None:
         return
     for fault in accepted.changes.faults:
-        console.print(f"  accepted: {escape(plain(fault.message))}", highlight=False)
+        console.print(
+            f"  accepted: {escape(plain(fault.message))}", highlight=False, soft_wrap=True
+        )
     for text in accepted.changes.improvements:
-        console.print(f"  better: {escape(plain(text))}", highlight=False)
+        console.print(f"  better: {escape(plain(text))}", highlight=False, soft_wrap=True)
     for text in accepted.changes.notes:
-        console.print(f"  {escape(plain(text))}", highlight=False)
+        console.print(f"  {escape(plain(text))}", highlight=False, soft_wrap=True)
 
 
 def plain(text: str) -> str:

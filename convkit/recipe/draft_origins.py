@@ -19,6 +19,7 @@ from convkit.errors import UsageError
 from convkit.recipe.decoder_draft import TASK as GENERATION
 from convkit.recipe.families import FAMILIES, SMALL_DECODER, Family
 from convkit.recipe.files import factory_fault
+from convkit.recipe.missing_config import missing_config_fault, other_format
 from convkit.recipe.other_layouts import ENCODER_ONLY, is_sentence_transformer, other_layout_fault
 from convkit.recipe.registry import target_models
 from convkit.recipe.scalars import yaml_scalar
@@ -127,6 +128,8 @@ def _unreadable_file(path: Path) -> str:
     """Return what to write in place of a file in a format that no recipe begins with."""
     if path.suffix == ".py":
         return _unknown(str(path))
+    if (other := other_format([path])) is not None:
+        return f"{path.parent}: {other}"
     return (
         f"{path}: convkit reads .onnx and {', '.join(ARCHIVES)} files. For weights, pass the folder"
         " that also has their config.json, or FILE.py:CALLABLE, a function that builds the model"
@@ -302,9 +305,7 @@ def _read_config(path: Path) -> Mapping[str, Json]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise UsageError(
-            f"{path}: no such file; a folder in transformers' layout has one"
-        ) from error
+        raise UsageError(missing_config_fault(path.parent)) from error
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: cannot be read as JSON: {error}") from error
     if not isinstance(config, dict):

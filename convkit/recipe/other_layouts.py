@@ -22,8 +22,8 @@ def other_layout_fault(folder: Path) -> str | None:
     not one of another library.
     """
     if (index := folder / "model_index.json").is_file():
-        return _pipeline(folder, _read(index))
-    config = _read(folder / "config.json")
+        return _pipeline(folder, read_settings(index))
+    config = read_settings(folder / "config.json")
     if "model_type" in config:
         return None
     if isinstance(name := config.get("_class_name"), str):
@@ -61,15 +61,19 @@ def _pipeline(folder: Path, index: Mapping[str, Json]) -> str:
 def _modules(folder: Path) -> str:
     """Return the advice for a sentence-transformers model whose encoder has a folder of its own."""
     encoders = sorted(path.parent for path in folder.glob("*/config.json"))
-    encoders = [each for each in encoders if "model_type" in _read(each / "config.json")]
-    advice = f"Pass its encoder, {encoders[0]}" if encoders else "Its encoder's folder is missing"
+    encoders = [each for each in encoders if "model_type" in read_settings(each / "config.json")]
+    if encoders:
+        advice = f"Pass its encoder, {encoders[0]}; to convert pooling as well, write"
+    else:
+        advice = "It has no encoder that transformers can load. Write"
     return (
-        f"{folder}: this is a sentence-transformers model. {advice}; to convert pooling as well,"
-        " write a factory, FILE.py:CALLABLE"
+        f"{folder}: this is a sentence-transformers model. {advice} a module around"
+        " SentenceTransformer whose forward takes and returns tensors, and pass FILE.py:CALLABLE"
     )
 
 
-def _read(path: Path) -> Mapping[str, Json]:
+def read_settings(path: Path) -> Mapping[str, Json]:
+    """Return a JSON object's content; empty if the file is missing or holds something else."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -37,6 +37,13 @@ def test_a_built_file_leads_to_its_run(folder: Path, tmp_path: Path) -> None:
         answer_for(tmp_path / "deployed", home)
 
 
+def test_a_recipe_is_not_what_an_audit_is_about(folder: Path, tmp_path: Path) -> None:
+    recipe = tmp_path / "bert.yaml"
+    recipe.write_text("name: bert\n")
+    with pytest.raises(UsageError, match="name a run of it, or a file that it built"):
+        answer_for(recipe, home_around(folder))
+
+
 def test_a_changed_file_inside_a_run_leads_to_that_run(folder: Path) -> None:
     flip_byte(folder / "models" / "ort" / "model.onnx")
     answer = answer_for(folder / "models" / "ort" / "model.onnx", home_around(folder))

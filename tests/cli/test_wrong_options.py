@@ -1,11 +1,15 @@
 """Messages about wrong options are about the option, not about the code that reads it."""
 
+import re
 from pathlib import Path
 
 import pytest
+import typer.main
 from command_line import convkit
 
 from convkit.cli import benching, diagnosing, reporting
+from convkit.cli.grouped import _ELSEWHERE
+from convkit.cli.main import app
 from convkit.errors import ConvkitError
 
 
@@ -60,3 +64,16 @@ def test_onnxruntime_s_own_format_is_named(command: str, tmp_path: Path) -> None
     assert done.returncode == 2
     assert "onnxruntime's own format (.ort)" in done.stderr
     assert "Pass the .onnx file" in done.stderr
+
+
+def test_a_word_that_is_no_command_names_the_one_that_does_it() -> None:
+    done = convkit("evaluate", "recipe.yaml")
+    assert done.returncode == 2
+    assert "No such command 'evaluate'. Add `evaluate:` to the recipe" in done.stderr
+
+
+def test_every_word_names_a_command_that_exists() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    for word, advice in _ELSEWHERE.items():
+        assert word not in commands
+        assert set(re.findall(r"`convkit (\w+)", advice)) <= set(commands)

@@ -298,7 +298,7 @@ def test_an_onnx_file_is_drafted_from_its_contract(tmp_path):
         ("not/there", "pin its commit: not/there@<40 hex digits>"),
         ("not/there@main", "pin its commit: not/there@<40 hex digits>"),
         ("No Such", "You can also pass a folder in transformers' layout"),
-        ("empty", "no such file; a folder in transformers' layout has one"),
+        ("empty", "no config.json in this folder. The folder is empty"),
         ("broken", "cannot be read as JSON"),
         ("list", "is not a JSON object"),
         ("odd", "config.json does not fit its model_type"),

@@ -98,13 +98,24 @@ def by_layers(parameter: inspect.Parameter, loaded: LoadedModel) -> list[Candida
         found.append(Candidate("float32", shape, Sample("image", (0.0, 1.0))))
     layers = list(layers_of(loaded.module))
     attends = any(layer.kind is torch.nn.MultiheadAttention for layer in layers)
-    for layer in layers:
-        found += _of_layer(layer, attends=attends)
+    embedded = sum(layer.columns for layer in layers)
+    # An argument `country` is read by `self.country` or `self.country_embedding`, if there is one.
+    own = [layer for layer in layers if _is_named_after(layer, parameter.name)]
+    for layer in own or layers:
+        found += _of_layer(layer, attends=attends, embedded=embedded)
     return list(dict.fromkeys(found))
 
 
-def _of_layer(layer: Layer, *, attends: bool) -> Iterator[Candidate]:
-    """Yield inputs that a layer itself would accept."""
+def _is_named_after(layer: Layer, parameter: str) -> bool:
+    """Return whether an embedding's own name contains a parameter's, as whole words."""
+    words = layer.path.rpartition(".")[2].split("_")
+    wanted = parameter.split("_")
+    places = range(len(words) - len(wanted) + 1)
+    return layer.columns > 0 and any(words[at : at + len(wanted)] == wanted for at in places)
+
+
+def _of_layer(layer: Layer, *, attends: bool, embedded: int) -> Iterator[Candidate]:
+    """Yield inputs that a layer itself would accept. `embedded`: the columns of all embeddings."""
     kind, width = layer.kind, layer.width
     if kind in (torch.nn.Embedding, torch.nn.EmbeddingBag):
         ids = Sample("integers", (0.0, float(width)))
@@ -127,6 +138,11 @@ def _of_layer(layer: Layer, *, attends: bool) -> Iterator[Candidate]:
         rows = Candidate("float32", ("batch", "sequence", width))
         # Attention takes two axes for one sequence without a batch.
         yield from (rows, flat) if attends else (flat, rows)
+        if 0 < embedded < width:
+            # Numbers that are joined to the embeddings of categories, as in tables.
+            yield Candidate("float32", ("batch", width - embedded))
+    elif kind is torch.nn.BatchNorm1d:
+        yield Candidate("float32", ("batch", width))
 
 
 def _rows(width: int, *, batch_first: bool) -> Candidate:

@@ -16,33 +16,37 @@ _KINDS: tuple[tuple[type[torch.nn.Module], str, str, int], ...] = (
     (torch.nn.RNNBase, "input_size", "weight_ih_l0", 1),
     (torch.nn.MultiheadAttention, "embed_dim", "out_proj.weight", 0),
     (torch.nn.Linear, "in_features", "weight", 1),
+    (torch.nn.BatchNorm1d, "num_features", "weight", 0),
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class Layer:
     """A layer's kind, one of torch's classes, and the width of what it reads: its channels,
-    features or rows of an embedding.
+    features or rows of an embedding. `path` is the module's; `columns` are those of an embedding.
     """
 
     kind: type[torch.nn.Module]
     width: int
     batch_first: bool
+    path: str = ""
+    columns: int = 0
 
 
 def layers_of(module: torch.nn.Module) -> Iterator[Layer]:
     """Yield the layers of known kinds, in the order of the module tree."""
-    for layer in module.modules():
+    for path, layer in module.named_modules():
         found = _scripted(layer) if isinstance(layer, torch.jit.ScriptModule) else _plain(layer)
         if found is not None:
-            yield found
+            yield dataclasses.replace(found, path=path)
 
 
 def _plain(layer: torch.nn.Module) -> Layer | None:
     for kind, attribute, _, _ in _KINDS:
         if isinstance(layer, kind):
             first = bool(getattr(layer, "batch_first", False))
-            return Layer(kind, getattr(layer, attribute), first)
+            columns = int(getattr(layer, "embedding_dim", 0))
+            return Layer(kind, getattr(layer, attribute), first, columns=columns)
     return None
 
 

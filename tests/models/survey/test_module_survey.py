@@ -54,6 +54,18 @@ TOKENS = """
     def forward(self, tokens):
         return self.rnn(self.table(tokens))
 """
+# A row of a table: numbers, and categories with an embedding each.
+TABLE = """
+    def __init__(self):
+        super().__init__()
+        self.country_table, self.plan = torch.nn.Embedding(20, 4), torch.nn.Embedding(3, 2)
+        {norm}
+        self.head = torch.nn.Linear(12, 1)
+
+    def forward(self, numbers, country, plan):
+        parts = [{numbers}, self.country_table(country), self.plan(plan)]
+        return self.head(torch.cat(parts, -1)).squeeze(-1)
+"""
 NO_LAYERS = """
     def forward(self, pairs):
         return pairs.reshape(pairs.shape[0], 7, 2).sum(-1)
@@ -75,6 +87,22 @@ def test_each_of_two_inputs_gets_the_width_of_the_layer_it_reaches(tmp_path):
     assert shapes(found) == {"user": ("batch", 12), "item": ("batch", 20), "output": ("batch",)}
     assert [axis.name for axis in found.contract.axes] == ["batch"]
     assert "compare them with how you call it" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("norm", "numbers"),
+    [
+        ("self.norm = torch.nn.BatchNorm1d(6)", "self.norm(numbers)"),
+        ("pass", "numbers"),
+        ("pass", "numbers.clamp(-3, 3)"),
+    ],
+)
+def test_a_tables_numbers_and_categories_are_told_apart(norm, numbers, tmp_path):
+    found = own(tmp_path, TABLE.format(norm=norm, numbers=numbers))
+    assert shapes(found)["numbers"] == ("batch", 6)
+    assert shapes(found)["country"] == shapes(found)["plan"] == ("batch",)
+    assert found.samples["country"].numbers == (0.0, 20.0)
+    assert found.samples["plan"].numbers == (0.0, 3.0)
 
 
 def test_the_size_of_an_image_is_the_one_that_the_head_fits(tmp_path):
