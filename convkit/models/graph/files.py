@@ -10,6 +10,7 @@ import onnx_ir
 
 from convkit.models.graph.contents import as_bytes
 from convkit.worker.context import StageFailedError
+from convkit.worker.mapped_pages import PageBudget
 
 MODEL_FILE = "model.onnx"
 DATA_FILE = "model.onnx.data"
@@ -51,8 +52,9 @@ def write_model(model: onnx_ir.Model, folder: Path) -> None:
     # position.
     weights.sort(key=lambda value: value.name or "")
     if weights:
+        pages = PageBudget()
         with (folder / DATA_FILE).open("wb") as stream:
-            offsets = [_append(stream, value.const_value) for value in weights]
+            offsets = [_append(stream, value.const_value, pages) for value in weights]
         for value, offset in zip(weights, offsets, strict=True):
             tensor = value.const_value
             value.const_value = onnx_ir.ExternalTensor(
@@ -67,7 +69,8 @@ def write_model(model: onnx_ir.Model, folder: Path) -> None:
     onnx_ir.save(model, folder / MODEL_FILE)
 
 
-def _append(stream: BinaryIO, tensor: onnx_ir.TensorProtocol) -> int:
+def _append(stream: BinaryIO, tensor: onnx_ir.TensorProtocol, pages: PageBudget) -> int:
+    pages.enforce()  # of the tensors before this one
     alignment = _PAGE if tensor.nbytes >= _LARGE_BYTES else _CACHE_LINE
     stream.write(b"\0" * (-stream.tell() % alignment))
     offset = stream.tell()

@@ -8,6 +8,7 @@ import onnx_ir
 
 from convkit.models.graph.contents import Content, ContentIndex, array_content, sampled_places
 from convkit.models.graph.traversal import constant_tensor, free_name
+from convkit.worker.mapped_pages import PageBudget
 
 if TYPE_CHECKING:
     import torch
@@ -50,12 +51,15 @@ def name_transposed(model: onnx_ir.Model, state: Mapping[str, "torch.Tensor"]) -
         for value in numbered
         if value.const_value.nbytes >= _SMALL_BYTES
     }
+    pages = PageBudget()
     originals: ContentIndex[str] = ContentIndex()
     for name, tensor in state.items():
         if tensor.dim() == 2 and tuple(tensor.shape)[::-1] in wanted:
+            pages.enforce()
             originals.add(_torch_content(tensor.t()), name)
     taken = _names(graph)
     for value in numbered:
+        pages.enforce()
         shape = tuple(value.const_value.shape)
         # An exporter transposes by a view of the original's own memory.
         stays = isinstance(getattr(value.const_value, "raw", None), np.ndarray)
@@ -109,6 +113,7 @@ def share_weights(model: onnx_ir.Model) -> int:
     """
     graph = model.graph
     saved = 0
+    pages = PageBudget()
     kept: ContentIndex[onnx_ir.Value] = ContentIndex()
     distinct: list[onnx_ir.Value] = []
     outputs = {id(value) for value in graph.outputs}
@@ -122,6 +127,7 @@ def share_weights(model: onnx_ir.Model) -> int:
             or id(value) in inputs
         ):
             continue
+        pages.enforce()
         first = kept.add(array_content((tensor.dtype, *tensor.shape), tensor.numpy), value)
         if first is value:
             distinct.append(value)
@@ -136,6 +142,7 @@ def _share_transposes(
     graph: onnx_ir.Graph, distinct: Sequence[onnx_ir.Value], kept: ContentIndex[onnx_ir.Value]
 ) -> int:
     saved = 0
+    pages = PageBudget()
     shapes = {
         tuple(value.const_value.shape) for value in distinct if len(value.const_value.shape) == 2
     }
@@ -149,6 +156,7 @@ def _share_transposes(
             or value.name not in graph.initializers
         ):
             continue
+        pages.enforce()
         other = kept.find(array_content((tensor.dtype, *shape[::-1]), _transposed(tensor)))
         # Of the two the one that is looked up by rows (an embedding) stays; both or neither: the
         # first by name.

@@ -14,6 +14,7 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.sources.fused_preprocessing import prepared
 from convkit.models.sources.input_structure import CACHED, CACHES, Arguments
 from convkit.models.sources.loaded import LoadedModel
+from convkit.models.sources.mapped_weights import dropping_pages, exceed_budget
 from convkit.tensors import Contract, TensorSpec
 from convkit.worker.context import StageFailedError
 from convkit.worker.nearest import nearest_name
@@ -44,6 +45,9 @@ class ContractModule(torch.nn.Module):
         self.omit = tuple(omit)
         self.arguments = Arguments(loaded.module, contract.inputs)
 
+        # Now, because a tracer would record the sizes of weights.
+        is_large = exceed_budget(loaded.module)
+
         def forward(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
             if len(tensors) != len(contract.inputs):
                 raise TypeError(
@@ -51,7 +55,9 @@ class ContractModule(torch.nn.Module):
                     " given"
                 )
             given = prepared(tensors, contract.inputs)
-            return select_outputs(self.model(**self.arguments.build(given)), contract.outputs)
+            with dropping_pages(needed=is_large):
+                found = self.model(**self.arguments.build(given))
+            return select_outputs(found, contract.outputs)
 
         self.forward = with_parameters(forward, contract)
         self.eval()
