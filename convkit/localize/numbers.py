@@ -97,8 +97,11 @@ def fractions(region: Region) -> Iterator[Rewrite]:
 
 
 def own_numbers(region: Region, node: str) -> Iterator[Rewrite]:
-    """Change a single number of one node to one that the original's own arguments name."""
-    scalars = region.scalars()
+    """Change a single number of one node to one that the original's own arguments name.
+
+    One by which nothing changes is left out: with it, the node would be superfluous.
+    """
+    scalars = [each for each in region.scalars() if each not in (0.0, 1.0)]
     for rewrite in fractions(region):
         if rewrite.node == node and rewrite.constant is not None:
             number = float(rewrite.graph.constants[rewrite.constant].flat[0])

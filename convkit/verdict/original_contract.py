@@ -42,13 +42,16 @@ def _corrected(finding: Finding, recipe: Recipe) -> Finding:
             remedy = _renamed(finding.code, remedy, recipe)
         case "C105" if not _are_integers(finding.evidence):
             remedy = Remedy(_CORRECT)
-        case "C101" | "C102" | "C107" | "C201" | "C202" | "C205" | "C207":
+        case "C101" | "C201":
+            lost = finding.place.tensor
+            remedy = Remedy(f"{_CORRECT} Look for the step that lost {lost!r}.")
+        case "C102" | "C107" | "C202" | "C205" | "C207":
             remedy = Remedy(_CORRECT)
         case "C203" if not all(spec.origin for spec in recipe.outputs):
-            remedy = Remedy(
-                f"{_CORRECT} Or list the outputs in the file's order, each with the original's own"
-                " output under from, such as from: 0 for its first."
-            )
+            # Right if the original names its outputs; of a tuple, `from` must say which is which.
+            advice = " If the original returns a tuple, say which is which: from: 0 for its first."
+            text = remedy.text.removesuffix(advice)
+            remedy = dataclasses.replace(remedy, text=text + advice)
     return dataclasses.replace(finding, remedy=remedy)
 
 

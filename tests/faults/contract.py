@@ -113,7 +113,7 @@ def renamed_input(folder: Path) -> Path:
 @fault(
     code="C101",
     place="token_type_ids",
-    remedy="find out why the model lost",
+    remedy="the step that lost",
     repaired="a repair never removes an input from the contract",
     source="PT#104949, OPT#491",
 )
