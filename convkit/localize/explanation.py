@@ -17,7 +17,7 @@ from convkit.localize.isolation import Report, spent, survived
 from convkit.localize.left_out import left_out, misread
 from convkit.localize.masking import masks
 from convkit.localize.moved import moved
-from convkit.localize.normalizing import normalizations
+from convkit.localize.normalizing import groups, normalizations
 from convkit.localize.own_arguments import own_arguments
 from convkit.localize.parting import FLOOR
 from convkit.localize.reductions import reductions
@@ -33,6 +33,7 @@ Candidates = Callable[[Region], Iterator[Rewrite]]
 # which precede missing ones.
 CANDIDATES: dict[str, Candidates] = {
     "weights": rewrites.weights,
+    "tables": rewrites.tables,
     "activations": activations,
     "rotary": rotary,
     "extra": rewrites.extra_at_end,
@@ -51,6 +52,7 @@ CANDIDATES: dict[str, Candidates] = {
     "boxes": boxes,
     "moved": moved,
     "reductions": reductions,
+    "groups": groups,
     "normalizations": normalizations,
     "at end": insertions.at_end,
     "left out": left_out,
