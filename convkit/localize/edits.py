@@ -26,6 +26,7 @@ class Rewrite:
 
     `kind` is machine-readable, `node` is the first output of the node concerned, `text` describes
     the fault and the expected state. `fitted` numbers were chosen to make the difference small.
+    `combines` values inside the model: no reader of its outputs could make up for it.
     """
 
     kind: Kind
@@ -34,6 +35,7 @@ class Rewrite:
     graph: Graph
     constant: str | None = None
     fitted: int = 0
+    combines: bool = False
 
 
 def copied(node: onnx.NodeProto) -> onnx.NodeProto:

@@ -18,7 +18,7 @@ from convkit.localize.isolation import Report, spent, survived
 from convkit.localize.left_out import left_out, misread
 from convkit.localize.masking import masks
 from convkit.localize.moved import moved
-from convkit.localize.normalizing import normalizations
+from convkit.localize.normalizing import groups, normalizations
 from convkit.localize.numbers import own_numbers
 from convkit.localize.own_arguments import own_arguments
 from convkit.localize.parting import FLOOR
@@ -35,6 +35,7 @@ Candidates = Callable[[Region], Iterator[Rewrite]]
 # which precede missing ones.
 CANDIDATES: dict[str, Candidates] = {
     "weights": rewrites.weights,
+    "tables": rewrites.tables,
     "activations": activations,
     "rotary": rotary,
     "extra": rewrites.extra_at_end,
@@ -54,6 +55,7 @@ CANDIDATES: dict[str, Candidates] = {
     "boxes": boxes,
     "moved": moved,
     "reductions": reductions,
+    "groups": groups,
     "normalizations": normalizations,
     "at end": insertions.at_end,
     "left out": left_out,

@@ -83,7 +83,13 @@ def _at_end(region: Region) -> Iterator[Rewrite]:
                 yield Rewrite("wiring", region.target, operand, graph)
             else:
                 text = f"its output lacks {_listed(steps)}"
-                yield Rewrite("missing", region.target, text, graph)
+                combines = any(len(_moving(region, each)) > 1 for each in steps)
+                yield Rewrite("missing", region.target, text, graph, combines=combines)
+
+
+def _moving(region: Region, step: Operation) -> set[int]:
+    """Return the inputs of a step that depend on the model's, as far as the region knows them."""
+    return set(step.inputs) & {*region.inner, *region.numbers.values()}
 
 
 def _wrong_operand(

@@ -4,12 +4,13 @@ import itertools
 from collections.abc import Iterator
 
 import numpy as np
+from onnx import helper
 
 from convkit.localize.diagnosis import Kind
-from convkit.localize.edits import Rewrite, pinned
+from convkit.localize.edits import Build, Rewrite, inserted, pinned, with_constants
 from convkit.localize.matching import is_flat, relative_error
 from convkit.localize.parting import EQUAL
-from convkit.localize.region import Region
+from convkit.localize.region import Edge, Region
 
 _EPSILONS = (0.0, 1e-5, 1e-6, 1e-12, 1e-3, 1e-8)
 # With fewer for each number that is fitted, anything fits.
@@ -38,6 +39,37 @@ def normalizations(region: Region) -> Iterator[Rewrite]:
         graph = pinned(region.graph, region.target, expected)
         kind: Kind = "missing" if relative_error(found, given) <= EQUAL else "operator"
         yield Rewrite(kind, region.target, text, graph)
+
+
+def groups(region: Region) -> Iterator[Rewrite]:
+    """Give a group norm, written as an instance norm of reshaped values, another number of groups:
+    in the shape and the gains and shifts at once.
+    """
+    counts = [int(each) for each in region.scalars() if each > 0 and each == int(each)]
+    for index in region.nodes:
+        node = region.graph.nodes[index]
+        if node.op_type != "InstanceNormalization" or len(node.input) < 3:
+            continue
+        gain = region.graph.constants.get(node.input[1])
+        if gain is None or len(region.shapes.get(node.input[0], ())) != 3:
+            continue
+        for count in dict.fromkeys(counts):
+            if count == gain.size:
+                continue
+            name = f"{node.output[0]}//groups"
+            edge = Edge(node.output[0], 0, node.input[0])
+            graph = inserted(region.graph, edge, _regrouped(name, count))
+            constants = {node.input[1]: np.ones(count, np.float32)}
+            constants[node.input[2]] = np.zeros(count, np.float32)
+            text = f"it normalizes {gain.size} groups of channels and should normalize {count}"
+            graph = with_constants(graph, constants)
+            yield Rewrite("attribute", node.output[0], text, graph)
+
+
+def _regrouped(name: str, count: int) -> Build:
+    """Return what divides the same elements into another number of groups."""
+    shape = {name: np.array([0, count, -1], np.int64)}
+    return lambda given, made: ([helper.make_node("Reshape", [given, name], [made])], shape)
 
 
 def _way(given: np.ndarray, made: np.ndarray, region: Region) -> str | None:

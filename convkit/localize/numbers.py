@@ -13,9 +13,9 @@ from convkit.localize.region import Region
 
 # Elements. Larger constants of whole numbers are tables; changing one entry explains nothing.
 _FEW = 16
-# Values that a fitted number must explain: with fewer, any number of the graph can be made to fit.
-_EXPLAINED = 3
 _DIVISIONS = ("Div", "Mod", "Range")
+# Elements. A number that makes fewer values right explains nothing: some number always does.
+_ENOUGH = 4
 
 
 def whole_numbers(region: Region) -> Iterator[Rewrite]:
@@ -73,7 +73,7 @@ def _integers(region: Region, values: np.ndarray) -> Iterator[np.ndarray]:
 def fractions(region: Region) -> Iterator[Rewrite]:
     """Change a single number: to one of the original's, or to the one that fits, if one does."""
     for name, values in region.constants():
-        if values.dtype.kind != "f" or values.size != 1:
+        if values.dtype.kind != "f" or values.size != 1 or _is_right(region, values):
             continue
         found = fit(
             region,
@@ -109,6 +109,13 @@ def own_numbers(region: Region, node: str) -> Iterator[Rewrite]:
                 yield rewrite
 
 
+def _is_right(region: Region, values: np.ndarray) -> bool:
+    """Say whether a constant is the weight that the original reads here: another number in it would
+    make up for something else.
+    """
+    return any(array.size == 1 and array == values.flat[0] for array in region.weights.values())
+
+
 def _likely(numbers: list[float]) -> Iterator[float]:
     for number in numbers:
         yield number
@@ -122,16 +129,15 @@ def fit(region: Region, build: Callable[[float], Graph], number: float) -> float
     """Solve for the number that makes the target correct, by Gauss-Newton from the current one.
 
     `build` returns the graph with a given number. None if the search does not converge, or the
-    target has so few values that every fit would succeed.
+    target has too few elements to tell.
     """
-    if region.expected.size < _EXPLAINED:
-        return None
-
     def target(value: float) -> np.ndarray | None:
         found = region.computed(build(value))
         return None if found is None else found.astype(np.float64)
 
     expected = region.expected.astype(np.float64)
+    if expected.size < _ENOUGH:
+        return None
     for _ in range(5):
         step = max(abs(number) * 1e-2, 1e-4)
         here, there = target(number), target(number + step)

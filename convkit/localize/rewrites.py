@@ -23,6 +23,8 @@ from convkit.localize.translated.writing import INSIDE
 
 # Their results depend on the shape of what they read, not on its values.
 _SHAPE_ONLY = ("Shape", "Size", "EyeLike", "RandomUniformLike", "RandomNormalLike")
+# Elements. Smaller constants are arguments, which are tried by other rewrites.
+_TABLE = 5
 # Operators that are commonly confused: each is tried instead of the others.
 FAMILIES: tuple[tuple[str, ...], ...] = (
     (
@@ -100,6 +102,33 @@ def weights(region: Region) -> Iterator[Rewrite]:
             text = f"the weight {name} should hold {derived.original}"
             graph = with_constants(region.graph, {name: derived.values.astype(values.dtype)})
             yield Rewrite("weight", _reader(region, name), text, graph, name)
+
+
+def tables(region: Region) -> Iterator[Rewrite]:
+    """Replace constants of whole numbers or booleans, such as masks that an exporter computed, by
+    what the original computes without its inputs.
+    """
+    for name, values in region.constants():
+        if values.dtype.kind not in "bi" or values.size < _TABLE:
+            continue
+        for operation in region.operations:
+            for number in operation.outputs:
+                array = region.inner[number]
+                if array.size != values.size or array.dtype.kind != values.dtype.kind:
+                    continue
+                for layout in layouts(array.shape, values.shape):
+                    moved = layout.apply(array).astype(values.dtype)
+                    if np.array_equal(moved, values):
+                        continue
+                    off = int((moved != values).sum())
+                    made = operation.kind.strip("_")
+                    line = f" (at {operation.source})" if operation.source else ""
+                    text = (
+                        f"the constant {name} should hold the result of the original's"
+                        f" {made}{line}: {off} of {values.size} elements differ"
+                    )
+                    graph = with_constants(region.graph, {name: moved})
+                    yield Rewrite("constant", _reader(region, name), text, graph, name)
 
 
 def _reader(region: Region, constant: str) -> str:

@@ -294,7 +294,7 @@ def _explained(
     read = set(node.input) & set(graph.inputs)
     boundary: Literal["input", "output"] | None = None
     if rewrite.kind in ("missing", "order", "extra"):
-        if rewrite.node in graph.outputs:
+        if rewrite.node in graph.outputs and not rewrite.combines:
             boundary = "output"
         elif _all_read(graph, read) and _is_of_input(rewrite):
             boundary = "input"
