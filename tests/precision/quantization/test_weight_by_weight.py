@@ -72,23 +72,22 @@ def test_one_weight_is_in_memory_at_a_time(prepared):
         assert (twice == 2 * once).all()
 
 
-@pytest.mark.parametrize("form", ["operator", "qdq"])
+def quantized(prepared, destination, quantization):
+    """Return the bytes of a quantized model's weights, by name."""
+    run_quantizer(prepared, destination, quantization, [], [])
+    weights = load_model(destination).graph.initializers
+    return {name: value.const_value.tobytes() for name, value in weights.items()}
+
+
+@pytest.mark.parametrize("form", ["operators", "qdq"])
 def test_the_weights_are_those_of_the_whole_model(prepared, monkeypatch, form):
     quantization = Quantization("int4-weights", block_size=32, format=form)
-    found = []
-    for name in ("by_weight.onnx", "whole.onnx"):
-        destination = prepared.parent / name
-        run_quantizer(prepared, destination, quantization, [], [])
-        found.append(
-            {
-                name: value.const_value.tobytes()
-                for name, value in load_model(destination).graph.initializers.items()
-            }
-        )
-        loads = onnx.load
-        monkeypatch.setattr(onnx, "load", lambda path, **_: loads(path))
-    assert found[0] == found[1]
-    assert len(found[0]) > LAYERS
+    by_weight = quantized(prepared, prepared.with_name("by_weight.onnx"), quantization)
+    load = onnx.load
+    monkeypatch.setattr(onnx, "load", lambda path, **_: load(path))
+    whole = quantized(prepared, prepared.with_name("whole.onnx"), quantization)
+    assert by_weight == whole
+    assert len(whole) > LAYERS
 
 
 def test_a_node_without_such_a_weight_is_left_to_the_quantizer(tmp_path):
