@@ -1,12 +1,13 @@
 """The export of a large checkpoint: how much memory, processor time and disk it takes.
 
-    python benchmarks/large.py [--billions 7] [--dtype stored] [--available GB]
+    python benchmarks/large.py [--billions 7] [--dtype stored] [--available GB] [--build int4]
 
 Writes a random bfloat16 checkpoint in the shape of a Llama (7 billion parameters: 32 layers of
 width 4096) shard by shard, exports it in a process of its own, and removes both. It ends without
 doing anything if the disk does not keep 15 GB free. `--dtype float32` exports what a recipe gets
 without `model.dtype`. `--available` lets the export believe that this much memory is free, which
-decides whether weights are widened on disk or in memory.
+decides whether weights are widened on disk or in memory. `--build` also measures how the exported
+float32 graph is lowered to float16, or quantized to 4 bits.
 
 Memory is reported in two parts. Anonymous memory must fit into the machine. Pages of mapped files
 count as resident while nobody else needs the room; the kernel drops them when somebody does.
@@ -28,6 +29,7 @@ from convkit.codec import decode
 from convkit.tensors import Contract
 
 SPARE_BYTES = 15_000_000_000
+DRAWN = 2**22
 # Parameters (in billions): layers, width, feed-forward width, heads, vocabulary.
 SHAPES = {
     "0.2": (3, 2048, 5632, 16, 32000),
@@ -48,10 +50,14 @@ def write_checkpoint(folder: Path, shape: tuple[int, ...]) -> int:
     with torch.device("meta"):
         model = AutoModel.from_config(config)
     generator, writer = torch.Generator().manual_seed(0), ShardWriter(folder)
-    for name, like in model.state_dict().items():
+    # Drawing billions of numbers takes minutes; no two weights begin at the same place.
+    drawn = torch.empty(DRAWN).normal_(0, 0.02, generator=generator).bfloat16()
+    for place, (name, like) in enumerate(model.state_dict().items(), 1):
         tensor = torch.ones(like.shape, dtype=torch.bfloat16)
         if "norm" not in name:
-            tensor.normal_(0, 0.02, generator=generator)
+            times = -(-like.numel() // DRAWN)
+            rolled = drawn.roll(7919 * place).repeat(times)
+            tensor = rolled[: like.numel()].reshape(like.shape)
         writer.add(name, tensor)
     writer.close()
     return sum(file.stat().st_size for file in folder.glob("*.safetensors"))
@@ -102,6 +108,41 @@ def export(folder: str, output: str, dtype: str, width: int, available: int | No
     answer.put((result.size_bytes, [each.code for each in findings], peak, time.process_time()))
 
 
+def build(model: str, output: str, precision: str, answer) -> None:
+    """Lower or quantize an exported model in this process, and answer with its cost."""
+    from convkit.precision.lowering.files import lower_file
+    from convkit.precision.quantization.quantize import quantize_file
+    from convkit.worker.protocol import LowPrecision, Quantization
+
+    threading.Thread(target=watch, args=(peak := [0, 0],), daemon=True).start()
+    destination = Path(output) / "model.onnx"
+    if precision == "float16":
+        findings = lower_file(Path(model), destination, LowPrecision("float16", ()))
+    else:
+        findings = quantize_file(Path(model), destination, Quantization("int4-weights"))
+    size = sum(file.stat().st_size for file in Path(output).iterdir())
+    answer.put((size, [each.code for each in findings], peak, time.process_time()))
+
+
+def measured(function, *arguments) -> dict:
+    """Run a function in a process of its own; return its cost."""
+    context = multiprocessing.get_context("spawn")
+    answer = context.Queue()
+    process = context.Process(target=function, args=(*arguments, answer))
+    process.start()
+    process.join()
+    if process.exitcode != 0:
+        sys.exit(f"{function.__name__} ended with {process.exitcode}")
+    size, codes, (anonymous, resident), seconds = answer.get()
+    return {
+        "written GB": round(size / 1e9, 2),
+        "anonymous GB": round(anonymous / 1e9, 2),
+        "resident GB": round(resident / 1e9, 2),
+        "CPU s": round(seconds, 1),
+        "findings": codes,
+    }
+
+
 def watch(peak: list[int]) -> None:
     """Keep the highest anonymous and resident memory of this process, in bytes."""
     while True:
@@ -119,11 +160,16 @@ def main() -> None:
     parser.add_argument("--billions", choices=SHAPES, default="7")
     parser.add_argument("--dtype", choices=("stored", "float32"), default="stored")
     parser.add_argument("--available", type=float, help="GB of memory to count on")
+    parser.add_argument("--build", choices=("float16", "int4"))
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     options = parser.parse_args()
+    if options.build and options.dtype != "float32":
+        parser.error(
+            "--build needs --dtype float32: other graphs are neither lowered nor quantized"
+        )
     shape = SHAPES[options.billions]
-    # The checkpoint, its float32 copy on disk, and the export.
-    times = 2 if options.dtype == "stored" else 5
+    # The checkpoint, its float32 copy on disk, the export, and a build with its own float32 copy.
+    times = (2 if options.dtype == "stored" else 5) + (3 if options.build else 0)
     needed = int(times * 2e9 * float(options.billions)) + SPARE_BYTES
     if (free := shutil.disk_usage(options.folder).free) < needed:
         sys.exit(f"skipped: {needed / 1e9:.0f} GB of disk are needed, {free / 1e9:.0f} GB are free")
@@ -133,26 +179,21 @@ def main() -> None:
         checkpoint.mkdir()
         output.mkdir(parents=True)
         size = write_checkpoint(checkpoint, shape)
-        context = multiprocessing.get_context("spawn")
-        answer = context.Queue()
         available = int(options.available * 1e9) if options.available else None
-        arguments = (str(checkpoint), str(output), options.dtype, shape[1], available, answer)
-        process = context.Process(target=export, args=arguments)
-        process.start()
-        process.join()
-        if process.exitcode != 0:
-            sys.exit(f"the export ended with {process.exitcode}")
-        exported, codes, (anonymous, resident), seconds = answer.get()
-    described = {
-        "machine": f"{os.cpu_count()} cores ({platform.machine()}), load {os.getloadavg()[0]:.1f}",
-        "dtype": options.dtype,
-        "checkpoint GB": round(size / 1e9, 2),
-        "exported GB": round(exported / 1e9, 2),
-        "anonymous GB": round(anonymous / 1e9, 2),
-        "resident GB": round(resident / 1e9, 2),
-        "CPU s": round(seconds, 1),
-        "findings": codes,
-    }
+        described = {
+            "machine": f"{os.cpu_count()} cores ({platform.machine()})",
+            "load": round(os.getloadavg()[0], 1),
+            "dtype": options.dtype,
+            "checkpoint GB": round(size / 1e9, 2),
+            "export": measured(
+                export, str(checkpoint), str(output), options.dtype, shape[1], available
+            ),
+        }
+        if options.build:
+            (built := Path(scratch) / "built").mkdir()
+            described["build"] = measured(
+                build, str(output / "model.onnx"), str(built), options.build
+            )
     print(json.dumps(described, indent=1))
 
 

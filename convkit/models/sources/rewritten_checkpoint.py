@@ -21,8 +21,9 @@ _SINGLE = "model.safetensors"
 # What transformers reads beside weights.
 _SETTINGS = (".json", ".jinja", ".txt", ".model")
 _SHARD_BYTES = 256 * 2**20
-# Smaller models are converted in memory: it is faster, and needs no disk.
+# Models that are smaller than both are converted in memory: it is faster, and needs no disk.
 _SHARE_OF_MEMORY = 0.25
+_MOST_IN_MEMORY = 2**30
 # safetensors' names of types that float32 represents exactly; others are copied as they are.
 _NARROW = frozenset({"BF16", "F16"})
 _BYTES = {"F64": 8, "I64": 8, "U64": 8, "BF16": 4, "F16": 4, "F32": 4, "I32": 4, "U32": 4}
@@ -69,7 +70,7 @@ def copy_settings(folder: Path, into: Path) -> None:
 
 def should_widen(folder: Path, configuration: dict[str, Any], scratch: Path, key: str) -> bool:
     """Return True if a folder's weights are narrower than float32, and too large to be converted
-    in memory. `scratch` is where they would be rewritten.
+    in memory rather than on the disk. `scratch` is where they would be rewritten.
 
     Raises StageFailedError, which says how many bytes are missing, if there is room for them
     neither on the disk nor in memory.
@@ -83,7 +84,7 @@ def should_widen(folder: Path, configuration: dict[str, Any], scratch: Path, key
     except (SafetensorError, OSError, ValueError, KeyError, AttributeError):
         return False  # damaged: transformers' own error says more
     memory = available_memory()
-    if not narrow or needed <= _SHARE_OF_MEMORY * memory:
+    if not narrow or needed <= min(_SHARE_OF_MEMORY * memory, _MOST_IN_MEMORY):
         return False
     disk = shutil.disk_usage(scratch).free
     if needed <= disk:

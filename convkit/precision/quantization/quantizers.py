@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 
 from convkit.precision.quantization.selection import quantized_operators
+from convkit.precision.quantization.weight_by_weight import WeightByWeight
 from convkit.worker.context import StageFailedError
 from convkit.worker.custom_ops import library_files, register_libraries
 from convkit.worker.protocol import DEFAULT_BLOCK_SIZE, DEFAULT_PERCENTILE, Quantization
@@ -40,8 +41,8 @@ def run_quantizer(
     exclude: Sequence[str],
     feeds: Iterable[Feeds],
 ) -> None:
-    """Quantize a prepared model file into another, with weights next to it; `exclude` are node
-    names.
+    """Quantize a prepared model file into another in the same folder, with weights next to it, in
+    the prepared model's file too; `exclude` are node names.
 
     Raises StageFailedError with the quantizer's message if it fails.
     """
@@ -168,7 +169,7 @@ def _four_bits(
     from onnxruntime.quantization import QuantFormat
 
     quantizer = _four_bit_quantizer()(
-        onnx.load(prepared),
+        onnx.load(prepared, load_external_data=False),
         block_size=quantization.block_size or DEFAULT_BLOCK_SIZE,
         # If not symmetric, each block has a zero point: 1 % more storage, and less error.
         is_symmetric=quantization.symmetric,
@@ -176,7 +177,10 @@ def _four_bits(
         quant_format=QuantFormat.QDQ if quantization.uses_qdq else QuantFormat.QOperator,
         op_types_to_quantize=("MatMul",),
     )
-    quantizer.process()
+    with destination.with_name(f"{destination.name}.results").open("wb") as results:
+        own = quantizer.node_quantizer
+        quantizer.node_quantizer = WeightByWeight(own, prepared.parent, results)
+        quantizer.process()
     quantizer.model.save_model_to_file(str(destination), use_external_data_format=True)
 
 

@@ -138,6 +138,16 @@ def test_small_and_float32_checkpoints_are_left_alone(narrow, machine, tmp_path)
     assert "/weights-" not in mapped(weights(narrow, dtype="stored")["pooler.dense.weight"])
 
 
+def test_memory_does_not_grow_with_the_model_however_much_there_is(
+    narrow, machine, tmp_path, monkeypatch
+):
+    machine(memory=ENOUGH)
+    monkeypatch.setattr(rewritten_checkpoint, "_MOST_IN_MEMORY", 1000)
+    assert should_widen(narrow, {}, tmp_path, "model.path")
+    machine(memory=ENOUGH, disk=1)  # where else?
+    assert not should_widen(narrow, {}, tmp_path, "model.path")
+
+
 def test_the_missing_bytes_are_told_before_anything_is_loaded(narrow, machine):
     needed = sum(4 * tensor.numel() for tensor in load_file(narrow / "model.safetensors").values())
     machine(memory=needed, disk=1)  # it just fits in memory
