@@ -131,6 +131,7 @@ def fit(region: Region, build: Callable[[float], Graph], number: float) -> float
     `build` returns the graph with a given number. None if the search does not converge, or the
     target has too few elements to tell.
     """
+
     def target(value: float) -> np.ndarray | None:
         found = region.computed(build(value))
         return None if found is None else found.astype(np.float64)
