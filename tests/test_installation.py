@@ -43,7 +43,7 @@ def test_nobody_is_told_to_install_the_stranger_s_package() -> None:
 def test_the_distribution_has_a_name_of_its_own_and_its_license() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["name"] == "convkit-models"
-    assert project["scripts"]["convkit"] == "convkit.cli.main:main"
+    assert project["scripts"]["convkit"] == "convkit.cli.main:start"
     assert project["version"] == convkit.__version__
     text = (ROOT / "LICENSE").read_text()
     assert "Apache License" in text
