@@ -39,8 +39,10 @@ def forking(workers: WorkerStrategy) -> Iterator[WorkerStrategy]:
         yield servers
 
 
-def close_unneeded(workers: WorkerStrategy, left: Collection[Stage]) -> None:
-    """Close the servers of a strategy that no worker of these stages will be forked from."""
+def close_unneeded(workers: WorkerStrategy | None, left: Collection[Stage]) -> None:
+    """Close the servers of a run's own strategy that no worker of its remaining stages will be
+    forked from.
+    """
     if isinstance(workers, ForkServers):
         rows = runtimes()
         needed = (

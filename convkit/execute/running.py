@@ -99,7 +99,8 @@ def _settled(
     last run.
     """
     options = work.options
-    with forking(WORKERS[options.toolchain]) as workers:
+    given = WORKERS[options.toolchain]
+    with forking(given) as workers:
         runner = StageRunner(
             work.loaded,
             surroundings,
@@ -115,7 +116,8 @@ def _settled(
         )
         settler = runner if work.fleet is None else work.fleet.settler(runner, work.listener)
         jobs = options.jobs if work.fleet is None else work.fleet.jobs(options.jobs)
-        left = functools.partial(close_unneeded, workers)
+        own = workers is not given  # others may be used by further runs
+        left = functools.partial(close_unneeded, workers if own else None)
         return execute(
             work.stages, settler, work.listener, cancelled, jobs=jobs, seconds=seconds, left=left
         )
