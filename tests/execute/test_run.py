@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from other_processes import ended_with_the_test, soon
 from small_runs import HANGS, MODEL, codes, convkit, run, tensors, workers_of, write_recipe
+from watched_workers import running_servers
 
 from convkit.errors import EXIT_FAILED
 from convkit.execute.planning import forecast
@@ -301,6 +302,12 @@ def test_two_runs_at_once_share_the_work(tmp_path: Path) -> None:
     ]
     assert sorted(exports) in (["done", "hit"], ["done", "done"])
     assert exports.count("done") == 1
+
+
+def test_servers_that_other_runs_share_outlive_a_run(tmp_path: Path) -> None:
+    for name in ("first", "second"):  # which would otherwise import all tools again
+        run(write_recipe(tmp_path), tmp_path / name)
+        assert running_servers(), name
 
 
 def test_a_read_only_home_is_told_in_words(tmp_path: Path) -> None:
