@@ -3,6 +3,7 @@
 import dataclasses
 import datetime as dt
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, get_args, get_origin
 
 import pytest
@@ -116,6 +117,27 @@ def test_every_field_of_every_request_is_in_its_key_but_where_caches_are(absent,
         *("ExportRequest", "ReferenceRequest", "PrecisionRequest", "BuildRequest", "VerifyRequest")
     }
     assert seen["BuildRequest"] >= NO_PART
+
+
+def test_models_and_originals_of_parts_have_identities_of_their_own():
+    parts = {
+        name: SimpleNamespace(model=f"{name} model", original=f"{name} original")
+        for name in ("encoder", "decoder")
+    }
+    given = SimpleNamespace(model="model", original="original", parts=parts)
+    own = facts(())
+    known = dataclasses.replace(
+        own,
+        source="model's",
+        original="original's",
+        parts={
+            name: dataclasses.replace(own, source=f"{name} model's", original=f"{name} original's")
+            for name in parts
+        },
+    )
+    contents = Contents(given, known, {})
+    for model in ("model", "original", *(f"{n} {m}" for n in parts for m in ("model", "original"))):
+        assert contents.source(model) == f"{model}'s"
 
 
 def test_caches_are_no_part_of_a_key():
