@@ -5,8 +5,11 @@ Commands import what they call inside their functions, so that `convkit --help` 
 
 import contextlib
 import gc
+import itertools
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -44,6 +47,7 @@ from convkit.errors import (
     UsageError,
     storage_error,
 )
+from convkit.home import Home
 
 _EXAMPLES = """\b
 Examples:
@@ -148,10 +152,25 @@ def main() -> None:
     except OSError as error:
         if error.errno not in ENVIRONMENT_ERRNOS:
             _end_as_bug(error)
-        _say(f"error: {storage_error(error, Path(error.filename or '.'))}")
+        _say(f"error: {storage_error(error, Path(error.filename or _fullest()))}")
         sys.exit(ConvkitError.exit_code)
     except Exception as error:  # noqa: BLE001 - a bug in convkit: save the traceback and ask for a report
         _end_as_bug(error)
+
+
+def _fullest() -> Path:
+    """Return the folder with the least free space among those that convkit writes to: a write to an
+    open file fails without its name.
+    """
+    given = [value for option, value in itertools.pairwise(sys.argv) if option == "--home"]
+    given += [each.partition("=")[2] for each in sys.argv if each.startswith("--home=")]
+    home = Home.find(Path(given[-1]) if given else None).root
+    free = {}
+    for folder in (home, Path(tempfile.gettempdir()), Path.cwd()):
+        there = next(each for each in (folder, *folder.parents) if each.exists())
+        with contextlib.suppress(OSError):
+            free[folder] = shutil.disk_usage(there).free
+    return min(free, key=lambda folder: free[folder], default=home)
 
 
 def _check_paths() -> None:

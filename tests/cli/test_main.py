@@ -3,10 +3,13 @@
 import json
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -15,6 +18,7 @@ import pytest
 import yaml
 from command_line import convkit
 
+from convkit.cli import main
 from convkit.errors import ConvkitError, UsageError
 from convkit.findings.catalogue import CATALOGUE
 from convkit.findings.severity import severity_of
@@ -252,6 +256,7 @@ def test_every_error_has_an_exit_code_of_its_own_kind() -> None:
 
 BUG = """
 import sys
+import tempfile
 from convkit.cli import main, recipes
 import convkit.findings.catalogue as catalogue
 catalogue.CATALOGUE["C101"] = object()
@@ -277,6 +282,7 @@ def test_a_crash_log_follows_no_link(tmp_path: Path) -> None:
     laying = f"""
 import os, time
 from pathlib import Path
+from types import SimpleNamespace
 for second in range(-1, 30):
     name = time.strftime("%Y%m%d-%H%M%S", time.localtime(time.time() + second))
     link = Path({str(tmp_path)!r}, f"convkit-crash-{{name}}-{{os.getpid()}}.log")
@@ -291,3 +297,21 @@ for second in range(-1, 30):
     )
     assert done.returncode == 70
     assert victim.read_text() == "untouched"
+
+
+@pytest.mark.parametrize("option", [["--home", "{home}"], ["--home={home}"], []])
+def test_a_full_disk_without_a_files_name_is_the_fullest_folder(
+    option: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setattr(sys, "argv", ["convkit", *(each.format(home=home) for each in option)])
+    monkeypatch.setenv("CONVKIT_HOME", str(tmp_path / "home" if not option else tmp_path))
+    monkeypatch.chdir(tempfile.gettempdir())
+    home.mkdir()
+    free = {home: 10}
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda path: SimpleNamespace(free=free.get(path, 1 << 30))
+    )
+    assert main._fullest() == home
+    free[home], free[Path(tempfile.gettempdir())] = 1 << 40, 5
+    assert main._fullest() == Path(tempfile.gettempdir())
