@@ -256,6 +256,7 @@ def test_every_error_has_an_exit_code_of_its_own_kind() -> None:
 
 BUG = """
 import sys
+import tempfile
 from convkit.cli import main, recipes
 import convkit.findings.catalogue as catalogue
 catalogue.CATALOGUE["C101"] = object()
@@ -281,6 +282,7 @@ def test_a_crash_log_follows_no_link(tmp_path: Path) -> None:
     laying = f"""
 import os, time
 from pathlib import Path
+from types import SimpleNamespace
 for second in range(-1, 30):
     name = time.strftime("%Y%m%d-%H%M%S", time.localtime(time.time() + second))
     link = Path({str(tmp_path)!r}, f"convkit-crash-{{name}}-{{os.getpid()}}.log")
