@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 from records import build_record
+from small_recipe import recipe
 
 from convkit.execute.running import _reported
 from convkit.execute.stage_runner import Settled
@@ -25,8 +26,9 @@ def test_a_refusal_is_recorded_with_its_cause_alone(part: str) -> None:
         f"reference{part}": settled(f"reference{part}", "reference", REFUSED),
         "reference/other": settled("reference/other", "reference", REFUSED),
     }
-    assert _reported(stages, f"export{part}").findings == (WRONG,)
-    assert _reported(stages, f"reference{part}").findings == ()
-    assert _reported(stages, f"reference{part}").log is not None
+    reported = {stage: _reported(stages, stage, recipe()) for stage in stages}
+    assert reported[f"export{part}"].findings == (WRONG,)
+    assert reported[f"reference{part}"].findings == ()
+    assert reported[f"reference{part}"].log is not None
     # Another part's failure has another cause.
-    assert _reported(stages, "reference/other").findings == (REFUSED,)
+    assert reported["reference/other"].findings == (REFUSED,)

@@ -77,7 +77,7 @@ def _axis(name: str, most: int, members: Sequence[tuple[TensorSpec, int]]) -> Da
     boxes = (
         spec.name
         for spec, place in fractions
-        if spec.shape[-1] == 4 and place != len(spec.shape) - 1 and _BOXES.search(spec.name)
+        if spec.shape[-1:] == (4,) and place != len(spec.shape) - 1 and _BOXES.search(spec.name)
     )
     scores = (
         spec.name

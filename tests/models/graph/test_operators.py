@@ -139,7 +139,7 @@ def test_a_file_too_new_is_one_finding_and_not_one_for_each_node() -> None:
     assert finding.code == "V102"
     assert finding.message.startswith("the file's IR version 99 is newer than onnxruntime")
     later = model("h = Mul(x, x) y = Sqrt(h)", opset=18)
-    later.opset_imports[""] = 99
+    later.opset_imports[""] = onnx.defs.onnx_opset_version()
     (finding,) = check_operators(graph_operators(later), CPU)
     assert finding.code == "V101"
     assert finding.remedy is not None
@@ -147,6 +147,9 @@ def test_a_file_too_new_is_one_finding_and_not_one_for_each_node() -> None:
     assert check_operators(graph_operators(later), CPU) == []
     later.opset_imports[""] += 1
     assert codes(graph_operators(later)) == ["V101"]  # the remedy is the newest that it loads
+    later.opset_imports[""] = 99  # which ONNX itself does not have, so that nothing converts it
+    (finding,) = check_operators(graph_operators(later), CPU)
+    assert (finding.code, finding.remedy.change) == ("V101", {})
 
 
 def test_an_opset_of_another_domain_that_is_too_new_offers_no_change() -> None:
