@@ -278,6 +278,18 @@ def row_dimension(spec: TensorSpec, rows: str) -> int | None:
     return spec.shape.index(rows) if rows in spec.shape else None
 
 
+def take_rows(
+    specs: Sequence[TensorSpec], axis: str, tensors: Mapping[str, np.ndarray], rows: Sequence[int]
+) -> Feeds:
+    """Return some rows of each tensor, along `axis`; tensors without rows as they are."""
+    return {
+        spec.name: tensors[spec.name]
+        if (place := row_dimension(spec, axis)) is None
+        else np.take(tensors[spec.name], rows, place)
+        for spec in specs
+    }
+
+
 def position_dimensions(
     spec: TensorSpec, contract: Contract, layout: Layout
 ) -> list[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""The ladder's cases, as used to judge a precision search."""
+"""The ladder's cases, as precision stages examine them."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from convkit.cases.files import read_cases, read_tensors
+from convkit.cases.invariance import row_axis, take_rows
 from convkit.cases.padding import padding_positions
 from convkit.tensors import Contract
 
@@ -23,14 +24,25 @@ class JudgedCase:
     contract: Contract = dataclasses.field(default_factory=lambda: Contract((), (), ()))
 
 
-def ladder_cases(reference: Path, contract: Contract) -> dict[str, JudgedCase]:
-    """Return the ladder's cases as stored by the reference, memory-mapped."""
+def ladder_cases(
+    reference: Path, contract: Contract, *, copies: bool = True
+) -> dict[str, JudgedCase]:
+    """Return the ladder's cases as stored by the reference, memory-mapped.
+
+    `copies`: with all rows, also those that are copies of others. They show nothing that is not
+    known of the others, so a search need not try them; a verification does.
+    """
     cases = {}
     for case in read_cases(reference).cases:
         if case.kind != "ladder":
             continue
         feeds = read_tensors(reference, case.name, "inputs", contract.inputs)
         expected = read_tensors(reference, case.name, "outputs", contract.outputs)
+        rows = row_axis(contract)
+        if case.row_order and not copies and not isinstance(rows, str):
+            different = range(max(case.row_order) + 1)
+            feeds = take_rows(contract.inputs, rows.name, feeds, different)
+            expected = take_rows(contract.outputs, rows.name, expected, different)
         padding = {spec.name: padding_positions(feeds, spec.mask) for spec in contract.outputs}
         known = {name: positions for name, positions in padding.items() if positions is not None}
         cases[case.name] = JudgedCase(feeds, expected, known, contract)

@@ -13,7 +13,7 @@ import numpy as np
 
 from convkit.cases.case import Case, CaseInputs, Feeds
 from convkit.cases.decisions import Decisions, Sizes, outcomes
-from convkit.cases.invariance import row_axis, row_dimension
+from convkit.cases.invariance import row_axis, row_dimension, take_rows
 from convkit.cases.samples import Draw, generator, integer_range, sample_for
 from convkit.cases.sizes import smallest_sizes
 from convkit.metrics.tensors import as_float64
@@ -108,10 +108,10 @@ class FewRows:
         return outputs
 
     def _inputs(self, feeds: Feeds, rows: Sequence[int]) -> Feeds:
-        return _rows(self.made_from.contract.inputs, self.axis, feeds, rows)
+        return take_rows(self.made_from.contract.inputs, self.axis, feeds, rows)
 
     def _outputs(self, outputs: Feeds, rows: Sequence[int]) -> Feeds:
-        return _rows(self.made_from.contract.outputs, self.axis, outputs, rows)
+        return take_rows(self.made_from.contract.outputs, self.axis, outputs, rows)
 
 
 def few_rows(made_from: CaseInputs, case: Case, decisions: Decisions) -> FewRows | None:
@@ -150,16 +150,6 @@ def _needs_all_rows(made_from: CaseInputs, spec: TensorSpec, sizes: Sizes, axis:
     everything = math.prod(spec.concrete_shape(sizes))
     few = math.prod(spec.concrete_shape({**sizes, axis: _DIFFERENT}))
     return few < high - low <= everything
-
-
-def _rows(specs: Sequence[TensorSpec], axis: str, tensors: Feeds, rows: Sequence[int]) -> Feeds:
-    """Return some rows of each tensor; those without rows as they are."""
-    return {
-        spec.name: tensors[spec.name]
-        if (place := row_dimension(spec, axis)) is None
-        else np.take(tensors[spec.name], rows, place)
-        for spec in specs
-    }
 
 
 def _alike(expected: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) -> bool:

@@ -7,9 +7,8 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from convkit.cases.calibration import calibration_cases
+from convkit.cases.calibration import calibration_feeds
 from convkit.cases.case import Feeds
-from convkit.cases.files import read_cases, read_tensors
 from convkit.findings.model import Finding
 from convkit.models.contract_check import check_contract
 from convkit.precision.decision import with_decision
@@ -112,10 +111,7 @@ def _calibration_feeds(request: BuildRequest[OptionsT]) -> Iterator[Feeds] | Non
     """
     if request.reference is None:
         return None
-    root, specs = Path(request.reference), request.contract.inputs
-    return (
-        read_tensors(root, name, "inputs", specs) for name in calibration_cases(read_cases(root))
-    )
+    return calibration_feeds(Path(request.reference), request.contract)
 
 
 def _stated(

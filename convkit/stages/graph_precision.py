@@ -11,8 +11,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from convkit.cases.calibration import calibration_cases
-from convkit.cases.files import read_cases
+from convkit.cases.calibration import calibration_feeds
 from convkit.cases.judged import ladder_cases
 from convkit.findings.model import Finding
 from convkit.models.graph.loading import load_model
@@ -53,7 +52,7 @@ def run(
     except UntypedValueError as error:
         raise StageFailedError(str(error)) from error
     precision = asked.keeping(asked.patterns)
-    cases = ladder_cases(Path(request.reference), request.contract)
+    cases = ladder_cases(Path(request.reference), request.contract, copies=False)
     context.progress("measuring the range of every tensor")
     report = run_ranges(path, {name: case.feeds for name, case in cases.items()})
     findings: list[Finding] = []
@@ -82,8 +81,9 @@ def _decide_quantization(
     from convkit.precision.quantization.decision import decide_quantization
 
     context.progress("searching for what must stay in float32")
-    cases = ladder_cases(Path(request.reference), request.contract)
-    usual = [cases[name].feeds for name in calibration_cases(read_cases(Path(request.reference)))]
+    cases = ladder_cases(Path(request.reference), request.contract, copies=False)
+    # What the build calibrates with, copies included.
+    usual = list(calibration_feeds(Path(request.reference), request.contract))
     chosen, kept, findings = decide_quantization(path, quantized, cases, request.limits, usual)
     if chosen.calibration is not None and chosen.calibration.file is not None:
         # An artifact contains no path of this machine; builds take the file from their own options.

@@ -195,7 +195,8 @@ class _Reference:
         if outputs is None:
             return None
         seconds = time.perf_counter() - started
-        return self._recorded(few.repeated, few.repeated.inputs(), outputs, seconds)
+        record = self._recorded(few.repeated, few.repeated.inputs(), outputs, seconds)
+        return dataclasses.replace(record, row_order=few.order)
 
     def _recorded(self, case: Case, feeds: Feeds, outputs: Feeds, seconds: float) -> CaseRecord:
         self._check_outputs(case, outputs)

@@ -157,10 +157,11 @@ def _build(
         yanked = _install(listing, python, resolution, home, progress)
         progress("checking what was installed")
         shared = shared_folder(home)
-        digests = {path: sha for path, sha in recorded_digests(staging).items() if sharable(path)}
+        recorded = recorded_digests(staging)
+        digests = {path: sha for path, sha in recorded.items() if sharable(path)}
         _check(python, resolution, share_files(staging, digests, shared))
         write_json(staging / MARKER, dataclasses.replace(resolution, yanked=yanked))
-        seal_environment(staging)
+        seal_environment(staging, recorded)
         _clear(folder)
         staging.replace(folder)
         collect(shared)

@@ -9,13 +9,13 @@ its compiled source.
 import json
 import os
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import convkit
 from convkit.codec import CodecError, decode
-from convkit.toolchain.installed_files import WrongFile, recorded_digests
+from convkit.toolchain.installed_files import WrongFile
 from convkit.toolchain.resolution import Resolution
 from convkit.worker.seal import (
     FILE_NAME,
@@ -34,12 +34,12 @@ _CHECK = Path(convkit.__file__).parent / "worker" / "bytecode_check.py"
 _CACHE = "__pycache__"
 
 
-def seal_environment(folder: Path) -> None:
+def seal_environment(folder: Path, recorded: Mapping[str, str]) -> None:
     """List an environment's files in its seal; raises OSError and SealError.
 
-    Call this after comparing the installed files with their RECORDs, whose digests it reuses.
+    `recorded` are the digests in the packages' RECORDs, which the installed files were found to
+    have, by path.
     """
-    recorded = recorded_digests(folder)
     write_seal(
         folder,
         (

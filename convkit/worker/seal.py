@@ -15,6 +15,7 @@ The seal detects accidents and edits, not an attacker who also rewrites the seal
 
 import hashlib
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -22,6 +23,7 @@ from typing import Literal
 FILE_NAME = "convkit-seal"
 PART = ".part"  # ends the name of a seal that is being written
 _FORMAT = "convkit-seal 1"
+_SMALL_BYTES = 2**20
 # Python runs these before a worker's first line: the interpreter, its configuration, and what
 # `site` executes. They come first in the list.
 _STARTING_MODULES = ("sitecustomize", "usercustomize", "_virtualenv", "_distutils_hack")
@@ -135,10 +137,14 @@ def _write(root: Path, entries: dict[str, str]) -> None:
 
 def digest_entry(file: str) -> str:
     """Return the SHA-256 of a file's content or a link's target; raises OSError."""
-    if os.path.islink(file):  # noqa: PTH114 - as above
+    status = os.lstat(file)
+    if stat.S_ISLNK(status.st_mode):
         return hashlib.sha256(b"link:" + os.fsencode(os.readlink(file))).hexdigest()  # noqa: PTH115
-    with open(file, "rb") as stream:  # noqa: PTH123 - as above
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    with open(file, "rb", buffering=0) as stream:  # noqa: PTH123 - as above
+        if status.st_size > _SMALL_BYTES:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+        # Most files are small, and a buffer for large ones costs more than digesting them.
+        return hashlib.sha256(stream.read()).hexdigest()
 
 
 def is_starting(path: str) -> bool:

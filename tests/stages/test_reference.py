@@ -114,6 +114,7 @@ def test_the_original_runs_on_few_rows_of_the_largest_case_if_they_are_independe
     (largest,) = [case for case in result.cases if case.name == "largest"]
     assert largest.sizes == {"batch": 16, "sequence": 24}
     assert ("three different rows" in largest.description) != whole
+    assert (largest.row_order == ()) == whole
     inputs = read_tensors(output, "largest", "inputs", CONTRACT.inputs)
     outputs = read_tensors(output, "largest", "outputs", CONTRACT.outputs)
     assert inputs["ids"].shape == (16, 24)

@@ -196,8 +196,8 @@ def test_an_edit_while_a_file_is_linked_is_not_taken_for_whole_mocked_link(
 ) -> None:
     link = os.link
 
-    def edit_first(source: Path, place: Path) -> None:
-        if place.name == "__init__.py":
+    def edit_first(source: str, place: str) -> None:
+        if Path(place).name == "__init__.py":
             edit(Path(source))
         link(source, place)
 

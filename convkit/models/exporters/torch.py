@@ -7,9 +7,11 @@ import torch
 
 from convkit.models.exporters.dynamic_trace import innermost, trace
 from convkit.models.exporters.job import Job
+from convkit.models.exporters.known_types import reading_known_types
 from convkit.models.exporters.local_decompositions import decomposing_locally
 from convkit.models.exporters.rule_matching import operators_first
 from convkit.models.exporters.small_constants import optimize_keeping_constants
+from convkit.models.exporters.translation_signatures import without_parsing
 from convkit.worker.context import StageFailedError
 
 
@@ -24,7 +26,12 @@ def export(job: Job) -> onnx_ir.Model:
     names = [spec.name for spec in job.contract.inputs]
     outputs = [spec.name for spec in job.contract.outputs]
     try:
-        with warnings.catch_warnings(), decomposing_locally():
+        with (
+            warnings.catch_warnings(),
+            decomposing_locally(),
+            reading_known_types(),
+            without_parsing(),
+        ):
             # torch's own deprecations and remarks on axis names, which the contract overrules.
             warnings.simplefilter("ignore")
             exported = torch.onnx.export(

@@ -42,7 +42,7 @@ def run(
             root=prepared.loaded.source_root,
         )
     )
-    cases = ladder_cases(Path(request.reference), request.contract)
+    cases = ladder_cases(Path(request.reference), request.contract, copies=False)
     is_auto = precision.keep_float32 == "auto"
     if is_auto:
         context.progress("comparing it with the original in float32", done=0.4)

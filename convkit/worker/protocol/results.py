@@ -44,7 +44,8 @@ class CaseRecord:
     Probes make one `change` to the case `base`. `runnable` is False if the original model rejected
     it. Invariance cases change something that must not affect the outputs (see
     `InvarianceMetrics`). A step's `base` is the call before it, whose outputs feed it; only inputs
-    that nothing feeds are stored for it.
+    that nothing feeds are stored for it. `row_order` says which of the first rows each row is a
+    copy of, if the original is proven to compute each row by itself; otherwise it is empty.
     """
 
     name: str
@@ -56,6 +57,7 @@ class CaseRecord:
     runnable: bool = True
     detail: str = ""
     change: ProbeChange | None = None
+    row_order: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
