@@ -61,6 +61,15 @@ def dtype_name(dtype: np.dtype) -> str:
     return _NAMES.get(dtype.name, dtype.name)
 
 
+def without_bits(values: np.ndarray) -> np.ndarray:
+    """Return bfloat16 values, which numpy cannot compute with, as float32; others as they are."""
+    if dtype_name(values.dtype) != "bfloat16":
+        return values
+    # They are the upper halves of float32 numbers.
+    bits = np.ascontiguousarray(values).view(BFLOAT16_BITS).view(np.uint16).astype(np.uint32)
+    return (bits << np.uint32(16)).view(np.float32)
+
+
 def is_float(dtype: DType) -> bool:
     """Return True for floating-point element types."""
     return dtype.startswith(("float", "bfloat"))

@@ -13,6 +13,7 @@ from convkit.cases.files import read_tensors, write_tensors
 from convkit.cases.padding import padding_positions
 from convkit.cases.texts import Tokenizer
 from convkit.codec import decode, encode
+from convkit.dtypes import without_bits
 from convkit.evaluate.batches import batches_of
 from convkit.evaluate.data import Predictions, read_rows
 from convkit.evaluate.paired import compare_decisions
@@ -59,7 +60,7 @@ def run_rows(
         kept = outputs[evaluation.output]
         if condense is not None:
             try:
-                kept = condense(outputs, batch.feeds, evaluation)
+                kept = condense(_readable(outputs), batch.feeds, evaluation)
             except ValueError as error:
                 raise StageFailedError(f"evaluate: {evaluation.metric}: {error}") from error
         write_tensors(folder, batch.name, "outputs", {evaluation.output: kept})
@@ -85,9 +86,9 @@ def score_built(
     for number, batch in enumerate(stored):
         progress(f"task metric: row {batch.start}", number / len(stored))
         feeds = read_tensors(folder, batch.name, "inputs", contract.inputs)
-        expected = read_tensors(folder, batch.name, "outputs", (spec,))
+        expected = _readable(read_tensors(folder, batch.name, "outputs", (spec,)))
         try:
-            found = run(feeds)
+            found = _readable(run(feeds))
         except RunFailedError as error:
             return _no_score(evaluation, rows.count, f"the runtime failed on a row: {error}")
         if evaluation.output not in found:
@@ -113,6 +114,10 @@ def score_built(
     if evaluation.labels:
         labels = list(rows.column(evaluation.labels))
     return compare_decisions(evaluation.metric, scorer, *decided, labels)
+
+
+def _readable(outputs: Feeds) -> dict[str, np.ndarray]:
+    return {name: without_bits(values) for name, values in outputs.items()}
 
 
 def _per_row(values: np.ndarray, padding: np.ndarray | None, *, pooled: bool) -> list[np.ndarray]:

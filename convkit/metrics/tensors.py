@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from convkit.dtypes import BFLOAT16_BITS, dtype_name
+from convkit.dtypes import dtype_name, without_bits
 from convkit.metrics.frontier import Frontier
 from convkit.worker.protocol import TensorMetrics
 
@@ -336,9 +336,4 @@ def as_float64(values: np.ndarray) -> np.ndarray:
     """
     if values.dtype.kind == "U":
         return _codes(values)
-    if dtype_name(values.dtype) == "bfloat16":  # the upper half of a float32
-        bits = np.ascontiguousarray(values).view(BFLOAT16_BITS).view(np.uint16).astype(
-            np.uint32
-        ) << np.uint32(16)
-        return bits.view(np.float32).astype(np.float64)
-    return values.astype(np.float64)
+    return without_bits(values).astype(np.float64)

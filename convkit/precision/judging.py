@@ -9,6 +9,7 @@ import numpy as np
 from convkit.cases.judged import JudgedCase
 from convkit.metrics.limits import Limits, overshoot
 from convkit.metrics.row_sets import compare_outputs
+from convkit.metrics.tensors import as_float64
 from convkit.worker.protocol import PlanRound, TensorMetrics
 
 Outputs = Mapping[str, np.ndarray]
@@ -43,7 +44,7 @@ def sound_cases(cases: Mapping[str, JudgedCase]) -> dict[str, JudgedCase]:
     return {
         name: case
         for name, case in cases.items()
-        if all(np.isfinite(np.asarray(each, np.float32)).all() for each in case.expected.values())
+        if all(np.isfinite(as_float64(each)).all() for each in case.expected.values())
     }
 
 

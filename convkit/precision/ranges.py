@@ -19,6 +19,7 @@ import numpy as np
 import onnx_ir as ir
 
 from convkit.float_limits import LIMITS
+from convkit.models.graph.exchange import run_outputs
 from convkit.models.graph.loading import load_model
 from convkit.models.graph.modules import nodes_with_modules
 from convkit.models.graph.preparation import prepare
@@ -232,7 +233,7 @@ def _run(
     wanted = list(instrumented.layout.outputs)
     numbers = {}
     for case, feeds in cases.items():
-        results = session.run(wanted, dict(feeds)) if wanted else []
+        results = run_outputs(session, wanted, feeds) if wanted else []
         numbers[case] = instrumented.layout.read(dict(zip(wanted, results, strict=True)))
     return numbers
 

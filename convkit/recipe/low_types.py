@@ -1,6 +1,6 @@
 """The low-precision types that targets compute in, and the tolerance that follows from each."""
 
-from convkit.recipe.models import Target, Tolerance
+from convkit.recipe.models import Recipe, Target, Tolerance
 
 # Relative size of one rounding: half the distance between two neighboring numbers near 1, for
 # integers of the range that a tensor's scale covers.
@@ -27,11 +27,24 @@ def low_type(target: Target) -> str | None:
     return None
 
 
-def derived_tolerance(target: Target) -> Tolerance | None:
-    """Return the tolerance of a low-precision target that declares none; None for float32.
+def compared_type(recipe: Recipe, target: Target) -> str | None:
+    """Return the type with the coarsest steps that a target or its original computes in; None if
+    both compute in float32.
+
+    The original's is `model.dtype`, or the type of its outputs if that is the checkpoint's own.
+    """
+    written = getattr(recipe.model, "dtype", None)
+    types = {low_type(target), written, *(tensor.dtype for tensor in recipe.outputs)}
+    low = [each for each in types if each is not None and each in _MOST_ERROR]
+    return max(low, key=lambda each: _MOST_ERROR[each], default=None)
+
+
+def derived_tolerance(recipe: Recipe, target: Target) -> Tolerance | None:
+    """Return the tolerance of a target that declares none and computes in low precision, or whose
+    original does; None for float32.
 
     It limits the root mean squared error in parts of the reference's root mean square, so that it
     fits outputs of any magnitude.
     """
-    low = low_type(target)
+    low = compared_type(recipe, target)
     return None if low is None else Tolerance.model_validate({"nrmse": round(_MOST_ERROR[low], 4)})

@@ -24,9 +24,9 @@ def tolerance_of(recipe: Recipe, target: Target, output: str, override: Toleranc
     """Return the tolerance that applies to an output: the nearest one given, as a whole.
 
     Nearest first: the command line's, the target's for this output, the target's, the recipe's for
-    this output, the recipe's. If none is written, a low-precision target's follows from its type
-    (for fractions only), and all others have the default. A nearer tolerance replaces the others;
-    limits are never combined.
+    this output, the recipe's. If none is written, the tolerance follows from the type of a target
+    or an original in low precision (for fractions only), and all others have the default. A nearer
+    tolerance replaces the others; limits are never combined.
     """
     name = next((name for name, each in recipe.targets.items() if each is target), "")
     whole = any(tensor.name == output and is_whole(tensor.dtype) for tensor in recipe.outputs)
@@ -38,7 +38,7 @@ def tolerance_of(recipe: Recipe, target: Target, output: str, override: Toleranc
         (target.tolerance, f"targets.{name}.tolerance", False),
         (verify.outputs.get(output), f"verify.outputs.{output}", True),
         (written, "verify.tolerance", False),
-        (None if whole else derived_tolerance(target), FROM_PRECISION, False),
+        (None if whole else derived_tolerance(recipe, target), FROM_PRECISION, False),
         (verify.tolerance, "verify.tolerance", False),
     )
     return next(

@@ -14,9 +14,9 @@ import onnx_ir as ir
 from convkit.cases.calibration import calibration_feeds
 from convkit.cases.judged import ladder_cases
 from convkit.findings.model import Finding
-from convkit.models.graph.loading import load_model
-from convkit.models.graph.preparation import UntypedValueError, prepare
+from convkit.models.graph.preparation import UntypedValueError
 from convkit.precision.decision import write_decision
+from convkit.precision.float32_graph import float32_file, load_float32
 from convkit.precision.lowering.module_weights import weights_by_module
 from convkit.precision.lowering.plan import Assignment, PrecisionPlan, assign, module_table
 from convkit.precision.ranges import RangeReport, run_ranges
@@ -48,13 +48,14 @@ def run(
     if asked is None:
         raise StageFailedError("a target in float32 needs no precision stage")
     try:
-        model = prepare(load_model(path))
+        model, _ = load_float32(path, asked.default)
     except UntypedValueError as error:
         raise StageFailedError(str(error)) from error
     precision = asked.keeping(asked.patterns)
     cases = ladder_cases(Path(request.reference), request.contract, copies=False)
     context.progress("measuring the range of every tensor")
-    report = run_ranges(path, {name: case.feeds for name, case in cases.items()})
+    with float32_file(path, asked.default) as file:
+        report = run_ranges(file, {name: case.feeds for name, case in cases.items()})
     findings: list[Finding] = []
     search: Search | None = None
     if asked.keep_float32 == "auto":

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Generic, Literal
 
 from convkit.cases.calibration import is_usual
-from convkit.findings.model import Finding
+from convkit.findings.model import Finding, Place
 from convkit.metrics.flips import flip_findings
 from convkit.metrics.parity_cause import parity_cause
 from convkit.precision.decision import with_decision
@@ -185,11 +185,14 @@ class BuiltGraph(Generic[OptionsT]):
         if not far:
             return []
         from convkit.precision.quantization.sensitivity import sensitivity, sensitivity_finding
+        from convkit.precision.quantization.switched import TooLargeError
 
         graph = exported / EXPORTED_FILE
-        finding = sensitivity_finding(
-            sensitivity(graph, self._model, [verification.feeds(far[0])]), quantized, far[0]
-        )
+        try:
+            found = sensitivity(graph, self._model, [verification.feeds(far[0])])
+        except TooLargeError as error:
+            return [Finding("Q111", str(error), Place(case=far[0]))]
+        finding = sensitivity_finding(found, quantized, far[0])
         return [finding] if finding is not None else []
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from convkit.cases.case import Case, Feeds, sizes_text
-from convkit.dtypes import dtype_name
+from convkit.dtypes import dtype_name, without_bits
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.stages.row_counts import row_counts
 from convkit.tensors import Contract, Dimension, TensorSpec
@@ -47,6 +47,7 @@ def undeclared_outputs(contract: Contract, case: Case, outputs: Feeds) -> Iterat
 
 def count_nan(values: np.ndarray) -> int:
     """Return how many elements are NaN."""
+    values = without_bits(values)
     return int(np.isnan(values).sum()) if values.dtype.kind in "fc" else 0
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.registry import METRICS, absolute_limit
-from convkit.recipe.low_types import RESOLUTION, low_type
+from convkit.recipe.low_types import RESOLUTION, compared_type
 from convkit.recipe.models import Integers, Recipe, Target, Tolerance
 from convkit.recipe.tolerances import FROM_PRECISION, decided_by, limits_for, tolerance_of
 from convkit.tensors import is_whole
@@ -91,7 +91,7 @@ def _tolerance_advice(
             derived[output.name] = limits["nrmse"]
         if set(limits) == {"cosine"}:
             blind[output.name] = limits["cosine"]
-        low = low_type(target)
+        low = compared_type(recipe, target)
         limit = absolute_limit(limits)
         absolute = limit if limit is not None and "rtol" not in limits else 0.0
         if low is not None and 0 < absolute < RESOLUTION[low]:
@@ -99,7 +99,7 @@ def _tolerance_advice(
     if blind:
         yield _blind(blind)
     if derived:
-        yield _derived(derived, str(low_type(target)))
+        yield _derived(derived, str(compared_type(recipe, target)))
 
 
 def _derived(limits: Mapping[str, float], low: str) -> Finding:

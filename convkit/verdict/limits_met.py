@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.registry import absolute_limit
-from convkit.recipe.low_types import low_type
+from convkit.recipe.low_types import compared_type
 from convkit.recipe.models import Recipe, Target
 from convkit.record.model import CaseVerdict
 
@@ -27,7 +27,7 @@ def limits_met(recipe: Recipe, target: Target, cases: Sequence[CaseVerdict]) -> 
     The largest case counts: the largest rms, the largest magnitude.
     """
     findings = []
-    low = low_type(target)
+    low = compared_type(recipe, target)
     for spec in recipe.outputs:
         met = [output for case in cases for output in case.outputs if output.output == spec.name]
         known = [each.metrics for each in met if math.isfinite(each.metrics.reference_rms)]

@@ -130,6 +130,7 @@ def _run(envelope: Envelope) -> Answer:
             traceback=traceback.format_exc(),
         )
     except Exception as error:  # noqa: BLE001 - the process boundary: every tool's error becomes an answer
+        traceback.print_exc()  # the log is what people open
         return Answer(
             PROTOCOL,
             "broken",

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -90,3 +91,25 @@ def test_texts_need_a_tokenizer(asked, tmp_path):
     wrong = Evaluation(asked.data, "accuracy", "y", {}, ("label",), "label")
     with pytest.raises(StageFailedError, match="the model has no tokenizer"):
         run_rows(wrong, MADE_FROM, None, original, tmp_path)
+
+
+def test_scores_in_bfloat16_are_numbers_and_not_bits(asked, tmp_path):
+    low = np.dtype(ml_dtypes.bfloat16)
+    contract = dataclasses.replace(CONTRACT, outputs=(TensorSpec("y", "bfloat16", ("batch", 2)),))
+    made_from = dataclasses.replace(MADE_FROM, contract=contract)
+
+    def bits(values):
+        return {"y": values.astype(low).view("V2")}
+
+    run_rows(asked, made_from, None, lambda feeds: bits(feeds["x"]), tmp_path)
+    for sign, expected in ((1, 1.0), (-1, 0.0)):
+
+        def built(feeds, sign=sign):
+            return bits(sign * feeds["x"])
+
+        found = score_built(asked, contract, built, tmp_path, lambda *_: None)
+        assert (found.original, found.candidate) == (1.0, expected)
+    lost = score_built(
+        asked, contract, lambda feeds: bits(np.nan * feeds["x"]), tmp_path, lambda *_: None
+    )
+    assert "it returns NaN" in (lost.error or "")

@@ -81,6 +81,8 @@ def test_a_request_that_does_not_fit_is_a_broken_stage_with_a_finding(tmp_path: 
     assert "$.model" in finding.message
     assert finding.evidence["target"] == "a-target"
     assert "CodecError" in str(finding.evidence["traceback"])
+    assert "Traceback" in outcome.log
+    assert "$.model" in outcome.log
 
 
 def test_another_protocol_is_refused_in_words(tmp_path: Path) -> None:

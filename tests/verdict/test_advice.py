@@ -162,3 +162,27 @@ def test_a_mask_drawn_as_plain_integers(name: str, sample: Any, expected: list[s
 def test_an_output_masked_by_what_is_no_mask(sample: Any, expected: list[str]) -> None:
     inputs = [mask("ids", "token_ids"), mask("valid", sample)]
     assert codes(inputs=inputs, outputs=[{**Y, "mask": "valid"}]) == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "dtype", "precision", "limit"),
+    [
+        ("bfloat16", "float32", "float32", 0.0781),  # the original casts its scores at the end
+        ("stored", "bfloat16", "float32", 0.0781),
+        ("stored", "bfloat16", "float16", 0.0781),
+        ("float16", "float16", "bfloat16", 0.0781),
+        ("float16", "float16", "float32", 0.0098),
+        ("bfloat16", "bfloat16", {"quantize": "int4-weights"}, 0.4),
+    ],
+)
+def test_an_original_in_half_precision_rounds_too_and_the_coarser_type_decides(
+    model: str, dtype: str, precision: Any, limit: float
+) -> None:
+    chosen = recipe(
+        model={"config": {"architecture": "bert"}, "dtype": model},
+        outputs=[Y | {"dtype": dtype}],
+        targets={"ort": {"runtime": "onnxruntime", "precision": precision}},
+        verify={},
+    )
+    assert limits_for(chosen, chosen.targets["ort"], "y", None) == {"nrmse": limit}
+    assert [each.code for each in advice(chosen, chosen.targets["ort"])] == ["N507"]

@@ -4,7 +4,7 @@ in a buffer whose element type is stated. Needs only onnxruntime and numpy.
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -43,6 +43,19 @@ def run_session(
     # The values of `given` are views of arrays that `feeds` keeps alive.
     returned = session.run_with_ort_values(list(names), given, options)
     return [array_of(value) for value in returned]
+
+
+def run_outputs(
+    session: "onnxruntime.InferenceSession", names: Sequence[str], feeds: Mapping[str, np.ndarray]
+) -> list[Any]:
+    """Return the named outputs as arrays, those of bfloat16 as pairs of bytes (`BFLOAT16_BITS`).
+
+    Raises as `run_session` does.
+    """
+    import onnxruntime
+
+    as_bits = needs_bits(session)
+    return run_session(session, names, feeds, onnxruntime.RunOptions(), as_bits=as_bits)
 
 
 def needs_bits(session: "onnxruntime.InferenceSession") -> bool:

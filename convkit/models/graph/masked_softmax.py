@@ -8,11 +8,13 @@ uniform, never NaN, and the guard has no effect (onnxscript 0.7: a BERT's masked
 returns 0 for both.
 """
 
+import math
+
 import numpy as np
 import onnx_ir
 
-# Finite numbers below this represent minus infinity: masks use a type's smallest number or at most
-# -1e9.
+# Finite numbers below this represent minus infinity, as does the smallest number of a type (-65504
+# in float16).
 _LIKE_MINUS_INFINITY = -1e30
 
 
@@ -65,10 +67,14 @@ def _replace_constant(mask: onnx_ir.Node) -> bool:
     for index, value in enumerate(mask.inputs[1:], start=1):
         if value is None or value.const_value is None:
             continue
-        numbers = value.const_value.numpy()
-        if numbers.size != 1 or numbers.dtype.kind != "f" or not np.isfinite(numbers).all():
+        dtype = value.const_value.dtype
+        if value.const_value.size != 1 or not dtype.is_floating_point():
             continue
-        if float(numbers.reshape(())) < _LIKE_MINUS_INFINITY:
+        numbers = value.const_value.numpy()
+        number = float(numbers.reshape(()))
+        if not math.isfinite(number):
+            continue
+        if number < _LIKE_MINUS_INFINITY or number == float(dtype.min):
             graph = mask.graph
             if not isinstance(graph, onnx_ir.Graph):
                 continue

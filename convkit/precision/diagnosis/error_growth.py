@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
+from convkit.models.graph.exchange import run_outputs
 from convkit.models.graph.modules import nodes_with_modules
 from convkit.models.graph.traversal import (
     all_names,
@@ -136,7 +137,7 @@ def _measure(
         ir.save(joined, path, external_data="joined.data")
         session = open_session(path, None, threads)
         return {
-            case: layout.read(dict(zip(wanted, session.run(wanted, dict(feeds)), strict=True)))
+            case: layout.read(dict(zip(wanted, run_outputs(session, wanted, feeds), strict=True)))
             for case, feeds in cases.items()
         }
 

@@ -41,6 +41,7 @@ from convkit.precision.diagnosis.wording import (
     overflow,
     rounded_to_zero,
 )
+from convkit.precision.float32_graph import in_float32
 from convkit.precision.lowering.conversion import convert
 from convkit.precision.lowering.plan import (
     Assignment,
@@ -317,6 +318,7 @@ def _in_float32(model: ir.Model, precision: LowPrecision) -> tuple[ir.Model, Ass
     """Return a graph in float32, and its low-precision nodes: the plan's, or those that already
     were.
     """
+    model, _ = in_float32(model, precision.default)
     low = low_nodes(model)
     if not low:
         return model, assign(model, PrecisionPlan(precision.default, precision.patterns))

@@ -12,9 +12,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from convkit.models.graph.loading import load_model
 from convkit.models.graph.modules import EXPORTER_SCOPES_KEY
-from convkit.models.graph.preparation import prepare
 from convkit.models.graph.provenance import MODULE_KEY
 from convkit.models.graph.traversal import (
     all_names,
@@ -87,15 +85,14 @@ def convert(model: ir.Model, assignment: Assignment, *, saturate: bool = False) 
 
 
 def convert_file(
-    source: Path, destination: Path, plan: PrecisionPlan, *, saturate: bool = False
+    model: ir.Model, destination: Path, plan: PrecisionPlan, *, saturate: bool = False
 ) -> FileConversion:
-    """Convert an ONNX file to another, with weights next to it in `<name>.data`, and strictly check
-    the result's types.
+    """Convert a prepared model and write it, with weights next to it in `<name>.data`; strictly
+    check the result's types.
 
     Raises onnx.checker.ValidationError or onnx.shape_inference.InferenceError if the result is not
     well typed.
     """
-    model = prepare(load_model(source))
     assignment = assign(model, plan)
     conversion = convert(model, assignment, saturate=saturate)
     ir.save(conversion.model, destination, external_data=f"{destination.name}.data")

@@ -1,10 +1,11 @@
-"""The part of the build stage that lowers a float32 graph's precision and reports the result."""
+"""The part of the build stage that lowers a graph's precision and reports the result."""
 
 from pathlib import Path
 
 from convkit.codec import Json
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.graph.preparation import UntypedValueError
+from convkit.precision.float32_graph import load_float32
 from convkit.precision.lowering.conversion import convert_file
 from convkit.precision.lowering.plan import Assignment, PrecisionPlan
 from convkit.precision.pattern_findings import unmatched_findings
@@ -15,13 +16,15 @@ from convkit.worker.protocol import LowPrecision
 
 def lower_file(source: Path, destination: Path, precision: LowPrecision) -> list[Finding]:
     """Write the graph in low precision, keeping inputs, outputs and metadata; see `convert_file`.
+    One in another half-precision type is widened to float32 first.
 
     Findings: N206 for a pattern that names no module, N207 if there is nothing left to lower.
     Raises StageFailedError for a graph with unknown types.
     """
     plan = PrecisionPlan(precision.default, precision.patterns)
     try:
-        converted = convert_file(source, destination, plan, saturate=precision.saturate)
+        model, _ = load_float32(source, precision.default)
+        converted = convert_file(model, destination, plan, saturate=precision.saturate)
     except UntypedValueError as error:
         raise StageFailedError(str(error)) from error
     wanted = IR_DTYPES[precision.default]

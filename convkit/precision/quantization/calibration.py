@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from convkit.findings.model import Finding, Place, Remedy
+from convkit.precision.float32_graph import float32_file
 from convkit.precision.quantization.selection import UNUSABLE_MAGNITUDE, Selection
 from convkit.precision.quantization.threads import threads
 from convkit.precision.ranges import TensorRange, run_ranges
@@ -122,9 +123,9 @@ def doubtful_ranges(
 
     Makes one pass over the feeds before the quantizer's own, which silently ignores NaN.
     """
-    report = run_ranges(
-        source, {str(index): one for index, one in enumerate(feeds)}, threads=threads()
-    )
+    cases = {str(index): one for index, one in enumerate(feeds)}
+    with float32_file(source) as file:
+        report = run_ranges(file, cases, threads=threads())
     ranges = {found.tensor: found for found in report.tensors}
     unusable = []
     for selected in selection.chosen:

@@ -12,6 +12,7 @@ import numpy as np
 from convkit.cases.judged import JudgedCase
 from convkit.findings.model import Finding
 from convkit.metrics.limits import Limits
+from convkit.models.graph.exchange import run_outputs
 from convkit.precision.judging import Outputs, Round, compared, judge_round, sound_cases, worst
 from convkit.precision.naming import as_patterns
 from convkit.precision.patterns import matches
@@ -157,4 +158,4 @@ def _run(model: Path, cases: Mapping[str, JudgedCase]) -> Iterator[tuple[str, Ou
     wanted = {argument.name for argument in session.get_inputs()}
     for name, case in cases.items():
         feeds = {key: np.asarray(values) for key, values in case.feeds.items() if key in wanted}
-        yield name, dict(zip(names, session.run(names, feeds), strict=True))
+        yield name, dict(zip(names, run_outputs(session, names, feeds), strict=True))

@@ -1,36 +1,86 @@
-"""Prepares a graph for onnxruntime's quantizers, which only see weights that are initializers of
-named nodes.
+"""Prepares a graph for onnxruntime's quantizers, which only see weights that are float32
+initializers of named nodes.
 
 The quantizers run on a copy in a separate folder, because they write next to their input.
 """
 
+import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 
 import onnx_ir as ir
 from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
-from convkit.models.graph.loading import load_model
-from convkit.models.graph.preparation import prepare
 from convkit.models.graph.traversal import all_names, constant_tensor, free_name
+from convkit.precision.float32_graph import load_float32
 
 PREPARED_FILE = "float32.onnx"
+# Bytes; smaller weights stay in the model.
+_INLINE = 1024
 
 
-def prepare_model(source: Path) -> ir.Model:
-    """Load a model for quantization: functions inlined, types inferred, every node named, weights
-    as initializers.
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A prepared model's file, and by name the weights that it refers to without storing them."""
+
+    file: Path
+    weights: Mapping[str, ir.TensorProtocol]
+
+
+def prepare_model(source: Path) -> tuple[ir.Model, bool]:
+    """Load a model for quantization, as `load_float32` does, with every node named and weights as
+    initializers; say whether it was widened.
     """
-    model = prepare(load_model(source))
+    model, widened = load_float32(source)
     LiftConstantsToInitializersPass(lift_all_constants=False)(model)
     name_nodes(model)
-    return model
+    return model, widened
 
 
-def save_prepared(model: ir.Model, folder: Path) -> Path:
-    """Write a prepared model to a folder, with its weights next to it, and return the file."""
+def save_prepared(model: ir.Model, folder: Path) -> Prepared:
+    """Write a prepared model to a folder, with its weights next to it."""
     path = folder / PREPARED_FILE
     ir.save(model, path, external_data=f"{PREPARED_FILE}.data")
-    return path
+    return Prepared(path, {})
+
+
+def save_without_weights(model: ir.Model, folder: Path) -> Prepared:
+    """Write a prepared model to a folder without its weights, which can be many times larger than
+    what is made of them: the file refers to data that does not exist.
+    """
+    path = folder / PREPARED_FILE
+    weights: dict[ir.Value, ir.TensorProtocol] = {
+        value: value.const_value
+        for graph in model.graphs()
+        for value in graph.initializers.values()
+        if value.const_value is not None and value.const_value.nbytes > _INLINE
+    }
+    for value, tensor in weights.items():
+        value.const_value = ir.ExternalTensor(
+            f"{PREPARED_FILE}.absent",
+            0,
+            tensor.nbytes,
+            tensor.dtype,
+            shape=ir.Shape(list(tensor.shape)),
+            name=value.name or "",
+            base_dir=folder,
+        )
+    try:
+        ir.save(model, path)
+    finally:
+        for value, tensor in weights.items():
+            value.const_value = tensor
+    return Prepared(path, {value.name or "": tensor for value, tensor in weights.items()})
+
+
+def return_weights(quantized: ir.Model, prepared: Prepared) -> None:
+    """Give a quantized model, in place, the weights that `save_without_weights` left out and the
+    quantizer kept.
+    """
+    for graph in quantized.graphs():
+        for name, value in graph.initializers.items():
+            if name in prepared.weights:
+                value.const_value = prepared.weights[name]
 
 
 def name_nodes(model: ir.Model) -> None:

@@ -1,4 +1,4 @@
-"""Quantizes an exported float32 ONNX file and returns the findings."""
+"""Quantizes an exported ONNX file and returns the findings."""
 
 import dataclasses
 import tempfile
@@ -25,7 +25,9 @@ from convkit.precision.quantization.packed import packed_findings
 from convkit.precision.quantization.prepare import (
     gemm_to_matmul,
     prepare_model,
+    return_weights,
     save_prepared,
+    save_without_weights,
     unfold_weight,
 )
 from convkit.precision.quantization.processor import processor_findings
@@ -43,6 +45,7 @@ from convkit.precision.quantization.selection import (
     quantized_operators,
     select,
 )
+from convkit.precision.rounding import NAMES
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import Quantization
 
@@ -79,15 +82,17 @@ def quantize_file(
 
     The same source, options and feeds produce the same bytes. `calibration_feeds` are read only for
     static-int8 without a calibration file. If the findings contain an error that leaves nothing to
-    quantize (Q101, Q103), the file is the source graph. Raises StageFailedError if the quantizer
-    cannot process the graph, or if there is no calibration data.
+    quantize, the file is the source graph (Q103), widened to float32 if need be (Q101). Raises
+    StageFailedError if the quantizer cannot process the graph, or if there is no calibration data.
     """
     original = load_model(source)
     findings = packed_findings(original)
     if findings:
         save(original, destination)
         return findings
-    model = prepare_model(source)
+    model, widened = prepare_model(source)
+    if widened:
+        findings.append(_widened(original))
     selection = select(model, quantization)
     findings += unmatched_findings(selection.unmatched)
     feeds: list[Feeds] = []
@@ -102,7 +107,7 @@ def quantize_file(
         chosen = tuple(one for one in selection.chosen if one.node.name not in lost)
         selection = dataclasses.replace(selection, chosen=chosen)
     if not selection.chosen:
-        save(original, destination)
+        save(model if widened else original, destination)
         return [*findings, _nothing(selection, quantization)]
     findings += _write(model, original, destination, quantization, selection, feeds)
     return [*findings, *processor_findings(quantization)]
@@ -136,10 +141,12 @@ def _write(
     ]
     with tempfile.TemporaryDirectory(prefix="quantising-", dir=destination.parent) as name:
         folder = Path(name)
-        prepared = save_prepared(model, folder)
+        by_weight = quantization.quantize == "int4-weights"
+        prepared = (save_without_weights if by_weight else save_prepared)(model, folder)
         quantized_file = folder / "quantised.onnx"
         run_quantizer(prepared, quantized_file, quantization, _with_replaced_names(exclude), feeds)
         quantized = load_model(quantized_file)
+        return_weights(quantized, prepared)
         if any(node.domain == _CONTRIB for node in quantized.graph.all_nodes()):
             # The quantizer forgets it if only the bodies of nodes have such operators.
             quantized.opset_imports.setdefault(_CONTRIB, 1)
@@ -210,6 +217,19 @@ def _nothing(selection: Selection, quantization: Quantization) -> Finding:
             "keep_float32": list(quantization.patterns),
         },
         Remedy(remedy),
+    )
+
+
+def _widened(exported: ir.Model) -> Finding:
+    """Return Q110, with the types that the exported graph computes in."""
+    found = {value.dtype for node in exported.graph.all_nodes() for value in node.outputs}
+    types = sorted(name for dtype, name in NAMES.items() if dtype in found and name != "float32")
+    return Finding(
+        "Q110",
+        f"the exported graph computes in {' and '.join(types) or 'half precision'}; what is not"
+        " quantized now computes in float32, with the same weights",
+        Place(),
+        {"types": list(types)},
     )
 
 

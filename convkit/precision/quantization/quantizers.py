@@ -12,16 +12,21 @@ import logging
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 
+from convkit.models.graph.exchange import run_outputs
+from convkit.precision.quantization.prepare import Prepared
 from convkit.precision.quantization.selection import quantized_operators
 from convkit.precision.quantization.weight_by_weight import WeightByWeight
 from convkit.worker.context import StageFailedError
-from convkit.worker.custom_ops import library_files, register_libraries
+from convkit.worker.custom_ops import register_libraries
 from convkit.worker.protocol import DEFAULT_BLOCK_SIZE, DEFAULT_PERCENTILE, Quantization
+
+if TYPE_CHECKING:
+    import onnxruntime
 
 Feeds = Mapping[str, np.ndarray]
 
@@ -35,14 +40,14 @@ INT4_IR_VERSION = 10
 
 
 def run_quantizer(
-    prepared: Path,
+    prepared: Prepared,
     destination: Path,
     quantization: Quantization,
     exclude: Sequence[str],
     feeds: Iterable[Feeds],
 ) -> None:
-    """Quantize a prepared model file into another in the same folder, with weights next to it, in
-    the prepared model's file too; `exclude` are node names.
+    """Quantize a prepared model file into another in the same folder, with new weights next to it;
+    `exclude` are node names. A 4-bit model refers to the weights that it keeps as `prepared` does.
 
     Raises StageFailedError with the quantizer's message if it fails.
     """
@@ -53,9 +58,9 @@ def run_quantizer(
         ):  # histograms are announced with print
             match quantization.quantize:
                 case "dynamic-int8":
-                    _dynamic(prepared, destination, quantization, exclude)
+                    _dynamic(prepared.file, destination, quantization, exclude)
                 case "static-int8":
-                    _static(prepared, destination, quantization, exclude, feeds)
+                    _static(prepared.file, destination, quantization, exclude, feeds)
                 case "int4-weights":
                     _four_bits(prepared, destination, quantization, exclude)
     except (MemoryError, StageFailedError):
@@ -114,7 +119,7 @@ def _static(
         # A product's result is usually consumed in float32 (a bias, a residual sum), so quantizing
         # it too would add error.
         options["OpTypesToExcludeOutputQuantization"] = ["Gather", "Gemm", "MatMul"]
-    with _calibrating_with_libraries():
+    with _calibrating():
         quantize_static(
             prepared,
             destination,
@@ -133,9 +138,23 @@ def _static(
         )
 
 
+class _CalibrationSession:
+    """A session as calibrators use it, which also exchanges bfloat16 inputs and outputs."""
+
+    def __init__(self, session: "onnxruntime.InferenceSession") -> None:
+        self._session = session
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the session has
+        return getattr(self._session, name)
+
+    def run(self, names: Sequence[str] | None, feeds: Mapping[str, np.ndarray]) -> list[Any]:
+        every = [argument.name for argument in self._session.get_outputs()]
+        return run_outputs(self._session, every if names is None else names, feeds)
+
+
 @contextlib.contextmanager
-def _calibrating_with_libraries() -> Iterator[None]:
-    """Register the recipe's custom operators with the sessions that calibrators open.
+def _calibrating() -> Iterator[None]:
+    """Let the sessions that calibrators open know the recipe's custom operators, and bfloat16.
 
     Calibrators have no parameter for it, so inside the block their method is another one.
     """
@@ -146,15 +165,13 @@ def _calibrating_with_libraries() -> Iterator[None]:
         settings = onnxruntime.SessionOptions()
         settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         register_libraries(settings)
-        calibrator.infer_session = onnxruntime.InferenceSession(
+        session = onnxruntime.InferenceSession(
             calibrator.augmented_model_path,
             sess_options=settings,
             providers=calibrator.execution_providers,
         )
+        calibrator.infer_session = _CalibrationSession(session)
 
-    if not library_files():
-        yield
-        return
     own = CalibraterBase.create_inference_session
     CalibraterBase.create_inference_session = create_inference_session
     try:
@@ -164,12 +181,12 @@ def _calibrating_with_libraries() -> Iterator[None]:
 
 
 def _four_bits(
-    prepared: Path, destination: Path, quantization: Quantization, exclude: Sequence[str]
+    prepared: Prepared, destination: Path, quantization: Quantization, exclude: Sequence[str]
 ) -> None:
     from onnxruntime.quantization import QuantFormat
 
     quantizer = _four_bit_quantizer()(
-        onnx.load(prepared, load_external_data=False),
+        onnx.load(prepared.file, load_external_data=False),
         block_size=quantization.block_size or DEFAULT_BLOCK_SIZE,
         # If not symmetric, each block has a zero point: 1 % more storage, and less error.
         is_symmetric=quantization.symmetric,
@@ -179,7 +196,7 @@ def _four_bits(
     )
     with destination.with_name(f"{destination.name}.results").open("wb") as results:
         own = quantizer.node_quantizer
-        quantizer.node_quantizer = WeightByWeight(own, prepared.parent, results)
+        quantizer.node_quantizer = WeightByWeight(own, prepared.weights, results)
         quantizer.process()
     quantizer.model.save_model_to_file(str(destination), use_external_data_format=True)
 

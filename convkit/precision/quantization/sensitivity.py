@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from convkit.codec import Json
+from convkit.dtypes import without_bits
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.graph.loading import load_model
 from convkit.models.graph.traversal import all_values, constant_tensor
@@ -116,7 +117,7 @@ def relative_error(reference: Mapping[str, np.ndarray], found: Mapping[str, np.n
     """Return the largest error over all float outputs: the error's RMS relative to the output's."""
     largest = 0.0
     for name, expected in reference.items():
-        if expected.dtype.kind != "f" or not expected.size:
+        if without_bits(expected).dtype.kind != "f" or not expected.size:
             continue
         signal, noise = energies(expected, found[name])
         if signal == 0.0:

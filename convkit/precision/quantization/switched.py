@@ -14,13 +14,16 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
+from convkit.models.graph.exchange import run_outputs
 from convkit.models.graph.loading import load_model
 from convkit.models.graph.modules import nodes_with_modules
-from convkit.models.graph.preparation import prepare
 from convkit.models.graph.traversal import all_names, attribute_graphs, free_name
+from convkit.precision.float32_graph import load_float32
 from convkit.precision.quantization.threads import threads
 from convkit.precision.reductions import Layout, Reductions
 from convkit.precision.temporary_session import TemporarySession
+from convkit.worker.context import StageFailedError
+from convkit.worker.memory import available_memory
 
 Feeds = Mapping[str, np.ndarray]
 
@@ -49,13 +52,21 @@ class JoinError:
     noise: float
 
 
+class TooLargeError(StageFailedError):
+    """The joined model does not fit; the message gives both numbers of bytes."""
+
+
 class SwitchedModel(TemporarySession):
-    """The joined model, open in onnxruntime."""
+    """The joined model, open in onnxruntime.
+
+    Raises TooLargeError if its weights do not fit into the available memory.
+    """
 
     def __init__(self, float32: Path, quantized: Path) -> None:
-        reference = prepare(load_model(float32))
+        reference, _ = load_float32(float32)
         self.outputs: tuple[str, ...] = tuple(value.name or "" for value in reference.graph.outputs)
         joined, pairs = _join(reference, load_model(quantized))
+        _check_memory(joined)
         self.joins: tuple[Join, ...] = tuple(pair.join for pair in pairs)
         self._layout = _measure(joined, pairs)
         self.modules: tuple[str, ...] = tuple(dict.fromkeys(join.module for join in self.joins))
@@ -63,7 +74,7 @@ class SwitchedModel(TemporarySession):
 
     def run(self, feeds: Feeds, modules: Collection[str]) -> dict[str, np.ndarray]:
         """Return the outputs with the given modules quantized and all others in float32."""
-        found = self._session.run(list(self.outputs), self._feeds(feeds, modules))
+        found = run_outputs(self._session, self.outputs, self._feeds(feeds, modules))
         return dict(zip(self.outputs, found, strict=True))
 
     def own_errors(self, feeds: Feeds) -> dict[Join, JoinError]:
@@ -71,7 +82,7 @@ class SwitchedModel(TemporarySession):
         wanted = list(self._layout.outputs)
         if not wanted:
             return {}
-        found = self._session.run(wanted, self._feeds(feeds, ()))
+        found = run_outputs(self._session, wanted, self._feeds(feeds, ()))
         numbers = self._layout.read(dict(zip(wanted, found, strict=True)))
         return {
             join: JoinError(
@@ -93,6 +104,19 @@ class _Pair:
     reference: ir.Value
     quantized: ir.Value
     switch: ir.Node
+
+
+def _check_memory(joined: ir.Model) -> None:
+    needed = sum(
+        value.const_value.nbytes
+        for value in joined.graph.initializers.values()
+        if value.const_value is not None
+    )
+    if needed > (available := available_memory()):
+        raise TooLargeError(
+            "the float32 and the quantized model have to be in memory together to compare their"
+            f" modules: they need {needed:,} bytes, and {available:,} are available"
+        )
 
 
 def _join(float32: ir.Model, quantized: ir.Model) -> tuple[ir.Model, list[_Pair]]:

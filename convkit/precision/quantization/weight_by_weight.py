@@ -4,11 +4,12 @@ The quantizer works on a whole model in memory. Its float32 weights alone are fo
 checkpoint in bfloat16.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 import onnx
-from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
+import onnx_ir as ir
 
 # The input that a MatMul's weight is.
 _WEIGHT = 1
@@ -24,29 +25,29 @@ class NodeQuantizer(Protocol):
 
 
 class WeightByWeight:
-    """Quantizes nodes of a model whose weights were left in a file of `folder`.
+    """Quantizes nodes of a model that does not hold its weights: they are read from `weights`, by
+    name.
 
-    `quantizer` does the work. Its results are appended to `results`, an open file in the same
-    folder, and the model refers to them there.
+    `quantizer` does the work. Its results are appended to `results`, an open file in the folder of
+    the model's file, and the model refers to them there.
     """
 
-    def __init__(self, quantizer: NodeQuantizer, folder: Path, results: BinaryIO) -> None:
-        self._quantizer, self._folder, self._results = quantizer, folder, results
+    def __init__(
+        self, quantizer: NodeQuantizer, weights: Mapping[str, ir.TensorProtocol], results: BinaryIO
+    ) -> None:
+        self._quantizer, self._weights, self._results = quantizer, weights, results
 
     def quantize(self, node: onnx.NodeProto, graph_stack: list[onnx.GraphProto]) -> Any:  # noqa: ANN401 - what the quantizer returns
         """Return what replaces a node; see `NodeQuantizer.quantize`."""
         name = node.input[_WEIGHT] if len(node.input) > _WEIGHT else ""
         graph, tensor = _initializer(name, graph_stack)
-        if graph is None or tensor is None or not uses_external_data(tensor):
+        if graph is None or tensor is None or name not in self._weights:
             return self._quantizer.quantize(node, graph_stack)
         # A message's memory is freed only with the model that it belongs to, so that the weight
         # and its results get a graph of their own.
         alone = onnx.GraphProto()
-        weight = alone.initializer.add()
-        weight.CopyFrom(tensor)
-        load_external_data_for_tensor(weight, str(self._folder))
-        weight.data_location = onnx.TensorProto.DEFAULT
-        del weight.external_data[:]
+        weight = alone.initializer.add(name=name, data_type=tensor.data_type, dims=tensor.dims)
+        weight.raw_data = self._weights[name].tobytes()
         replaced = self._quantizer.quantize(node, [*graph_stack, alone])
         for result in alone.initializer[1:]:
             graph.initializer.append(self._stored(result))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import onnx_ir as ir
 
+from convkit.metrics.tensors import as_float64
 from convkit.models.graph.modules import nodes_with_modules
 from convkit.models.graph.traversal import constant_tensor
 
@@ -196,9 +197,9 @@ def signal_to_noise(reference: np.ndarray, found: np.ndarray) -> float:
 
 def energies(reference: np.ndarray, found: np.ndarray) -> tuple[float, float]:
     """Return sum x^2 and sum (x - y)^2, in float64."""
-    x = np.asarray(reference, np.float64).reshape(-1)
+    x = as_float64(reference).reshape(-1)
     with np.errstate(invalid="ignore", over="ignore"):
-        noise = np.asarray(found, np.float64).reshape(-1) - x
+        noise = as_float64(found).reshape(-1) - x
         return float(x @ x), float(noise @ noise)
 
 

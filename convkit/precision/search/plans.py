@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from convkit.cases.judged import JudgedCase
 from convkit.metrics.limits import Limits
+from convkit.models.graph.exchange import run_outputs
 from convkit.models.graph.modules import nodes_with_modules
 from convkit.precision.diagnosis.constants import scan_constants
 from convkit.precision.judging import Outputs
@@ -89,7 +90,7 @@ class _Graph:
             session = open_session(path, None, self._threads)
             names = [output.name or "" for output in simulation.graph.outputs]
             for name, case in cases.items():
-                yield name, dict(zip(names, session.run(names, dict(case.feeds)), strict=True))
+                yield name, dict(zip(names, run_outputs(session, names, case.feeds), strict=True))
 
     def switched(self) -> SwitchedRounding:
         """Open the graph with switchable rounding."""

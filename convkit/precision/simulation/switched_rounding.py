@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from convkit.models.graph.exchange import run_outputs
 from convkit.models.graph.modules import nodes_with_modules
 from convkit.models.graph.traversal import all_names, attribute_graphs, constant_tensor, free_name
 from convkit.precision.lowering.plan import PrecisionPlan, assign
@@ -43,7 +44,7 @@ class SwitchedRounding(TemporarySession):
     def run(self, feeds: Mapping[str, np.ndarray], low: Collection[str]) -> dict[str, np.ndarray]:
         """Return the outputs by name with the given modules lowered and all others in float32."""
         switches = np.array([module in low for module in self.modules] or [False])
-        found = self._session.run(self._outputs, {**feeds, _SWITCHES: switches})
+        found = run_outputs(self._session, self._outputs, {**feeds, _SWITCHES: switches})
         return dict(zip(self._outputs, found, strict=True))
 
 

@@ -70,22 +70,34 @@ def untranslated(origins: Sequence[Origin]) -> Finding:
         origins,
         f"coremltools {ct.__version__} has no translation of {', '.join(operators)}, and torch does"
         f" not decompose it: {shown}{more}",
-        "Write the model without the operator, or use a release of coremltools that has it"
-        " (tools.coremltools).",
+        Remedy(
+            "Write the model without the operator, or use a release of coremltools that has it"
+            " (tools.coremltools)."
+        ),
     )
 
 
 def refused(origin: Origin, message: str) -> Finding:
     """Return V103 for a node whose operator coremltools does not translate with its arguments."""
+    if "bfloat16" in message:
+        return _unsupported(
+            [origin],
+            message,
+            Remedy(
+                "Load the model in float32: Core ML has no bfloat16.", {"model.dtype": "float32"}
+            ),
+        )
     return _unsupported(
         [origin],
         message,
-        "Write this line of the model with other operations or arguments, or use a different"
-        " release of coremltools (tools.coremltools).",
+        Remedy(
+            "Write this line of the model with other operations or arguments, or use a different"
+            " release of coremltools (tools.coremltools)."
+        ),
     )
 
 
-def _unsupported(origins: Sequence[Origin], message: str, remedy: str) -> Finding:
+def _unsupported(origins: Sequence[Origin], message: str, remedy: Remedy) -> Finding:
     first = origins[0]
     return Finding(
         "V103",
@@ -95,7 +107,7 @@ def _unsupported(origins: Sequence[Origin], message: str, remedy: str) -> Findin
             "operators": list(dict.fromkeys(each.operator for each in origins)),
             "nodes": [dataclasses.asdict(each) for each in origins],
         },
-        Remedy(remedy),
+        remedy,
     )
 
 

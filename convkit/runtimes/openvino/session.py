@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from convkit.codec import CodecError, decode
-from convkit.dtypes import dtype_name
+from convkit.dtypes import BFLOAT16_BITS, dtype_name
 from convkit.findings.model import Finding
 from convkit.models.contract_check import CONTRACT_KEY, UNKNOWN_DIMENSION, UNKNOWN_RANK
 from convkit.models.graph.linking import link_model
@@ -169,12 +169,10 @@ class Session:
         try:
             # Not `infer`: with one thread, it loses errors and keeps the last run's outputs
             # (2026.4).
-            self._request.start_async(
-                {name: np.asarray(feeds[name], order="C") for name in self._inputs}
-            )
+            self._request.start_async({name: _tensor(feeds[name]) for name in self._inputs})
             self._request.wait()
             values = [
-                np.array(self._request.get_output_tensor(place).data)
+                _array(self._request.get_output_tensor(place))
                 for place in range(len(self._outputs))
             ]
         except RuntimeError as error:
@@ -272,6 +270,23 @@ class Session:
                         f"axis {axis!r} has the size {first} in {where!r} and {size} in"
                         f" {spec.name!r}"
                     )
+
+
+def _tensor(values: np.ndarray) -> "np.ndarray | openvino.Tensor":
+    """Return values in the form that OpenVINO accepts; it takes bfloat16 as bits (2026.4)."""
+    import openvino
+
+    values = np.asarray(values, order="C")
+    if dtype_name(values.dtype) != "bfloat16":
+        return values
+    bits = np.atleast_1d(values).view(np.float16)
+    return openvino.Tensor(bits, openvino.Shape(list(values.shape)), openvino.Type.bf16)
+
+
+def _array(tensor: "openvino.Tensor") -> np.ndarray:
+    """Return a copy of a tensor's values; OpenVINO shows bfloat16's bits as float16 (2026.4)."""
+    values = np.array(tensor.data)
+    return values.view(BFLOAT16_BITS) if tensor.element_type.get_type_name() == "bf16" else values
 
 
 def can_compute(dtype: DType) -> bool:

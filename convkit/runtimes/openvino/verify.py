@@ -16,6 +16,7 @@ from typing import Literal
 
 import numpy as np
 
+from convkit.dtypes import without_bits
 from convkit.findings.model import Finding
 from convkit.metrics.tensors import compare
 from convkit.precision.decision import with_decision
@@ -110,7 +111,9 @@ class BuiltIR:
             folder = held.enter_context(_lowered(request, request.precision))
         else:
             return None
-        return BuiltGraph(_of_graph(request, folder), onnxruntime)
+        # The folder does not tell the precision that the graph came in.
+        known = dataclasses.replace(request, precision=request.precision or self._low)
+        return BuiltGraph(_of_graph(known, folder), onnxruntime)
 
 
 class SimulatedIR:
@@ -175,7 +178,7 @@ def _estranged(name: str, simulated: np.ndarray, built: np.ndarray) -> bool:
         return True
     if found.nan_reference or found.inf_reference or not found.elements:
         return False
-    near = found.max_abs <= (1 - DIVERGED) * float(np.max(np.abs(simulated)))
+    near = found.max_abs <= (1 - DIVERGED) * float(np.max(np.abs(without_bits(simulated))))
     return bool(found.nan_candidate) or not (near or found.cosine >= DIVERGED)
 
 

@@ -71,3 +71,22 @@ def test_a_mask_shared_by_two_softmaxes_is_replaced_once():
     model = read(text)
     assert mask_with_infinity(model) == 1
     assert np.array_equal(run(model)[1], np.zeros(4))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_the_smallest_number_of_a_half_precision_type_is_replaced_too(dtype):
+    """-65504 in float16 and -3.39e38 in bfloat16, which numpy knows by its bits only."""
+    kind = onnx_ir.DataType[dtype.upper()]
+    text = GUARDED.replace("float[n, 4]", f"{dtype}[n, 4]").replace(
+        "float zero = {0}, float least = {-3.4028235e38}", f"{dtype} zero = {{0}}"
+    )
+    proto = onnx.parser.parse_model(text)
+    for number, expected in ((float(kind.min), 1), (-1e4, 0)):
+        del proto.graph.initializer[1:]
+        stored = onnx_ir.tensor(np.array(number, kind.numpy()), name="least")
+        proto.graph.initializer.append(onnx_ir.to_proto(stored))
+        model = onnx_ir.from_proto(proto)
+        assert mask_with_infinity(model) == expected
+        where = next(node for node in model.graph if node.op_type == "Where")
+        assert where.inputs[2].const_value.dtype == kind
+        assert np.isneginf(float(where.inputs[2].const_value.numpy())) == bool(expected)

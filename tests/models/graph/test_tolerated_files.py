@@ -10,6 +10,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from convkit.models.graph.contract import load_graph
+from convkit.models.graph.loading import load_model
 from convkit.models.graph.preparation import UntypedValueError, prepare
 from convkit.models.graph.session import open_graph
 from convkit.models.lint.registry import lint
@@ -121,7 +122,7 @@ def test_an_operator_of_onnxruntime_s_optimizer_converts_before_onnx_has_it(tmp_
     )
     assert [finding for finding in lint(path) if finding.is_error] == []
     half = tmp_path / "half.onnx"
-    convert_file(path, half, PrecisionPlan(default="float16"))
+    convert_file(prepare(load_model(path)), half, PrecisionPlan(default="float16"))
     feeds = {"x": X, "s": np.ones(3, np.float32)}
     expected, found = (open_graph(each).run(feeds)["y"] for each in (path, half))
     np.testing.assert_allclose(expected, [[-1.2247, 0, 1.2247]], atol=1e-3)

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lowering_graphs import F16, F32, evaluate, model_text, ops, values, with_modules
 
+from convkit.models.graph.loading import load_model
 from convkit.models.graph.preparation import UntypedValueError, prepare
 from convkit.precision.lowering.conversion import convert, convert_file
 from convkit.precision.lowering.plan import PrecisionPlan, assign
@@ -292,7 +293,9 @@ def test_weights_are_not_read_before_the_result_is_saved(tmp_path):
 def test_a_file_is_converted_with_its_weights_beside_it(tmp_path):
     path, weights = external_model(tmp_path)
     (tmp_path / "low").mkdir()
-    done = convert_file(path, tmp_path / "low" / "model.onnx", PrecisionPlan("float16"))
+    done = convert_file(
+        prepare(load_model(path)), tmp_path / "low" / "model.onnx", PrecisionPlan("float16")
+    )
     assert done.conversion.constants == ("w",)
     proto = onnx.load(tmp_path / "low" / "model.onnx")
     np.testing.assert_array_equal(

@@ -6,6 +6,7 @@ import onnx_ir as ir
 import pytest
 from lowering_graphs import F16, F32, model_text, values, with_modules
 
+from convkit.models.graph.loading import load_model
 from convkit.models.graph.preparation import prepare
 from convkit.models.lint.standard import check_types
 from convkit.precision.lowering.conversion import convert_file
@@ -130,7 +131,7 @@ def test_wrong_shapes_that_a_file_claims_in_a_body_do_no_harm(run, tmp_path):
     )
     source, lowered = tmp_path / "source.onnx", tmp_path / "lowered.onnx"
     ir.save(ir.from_onnx_text(text), source)
-    convert_file(source, lowered, PrecisionPlan("float16", ()))
+    convert_file(prepare(load_model(source)), lowered, PrecisionPlan("float16", ()))
     x = np.array([[0.5, -1]], np.float32)
     (found,) = run(ir.load(lowered), c=np.array(True), x=x)
     np.testing.assert_allclose(found, -np.exp(x) * x, rtol=5e-3)

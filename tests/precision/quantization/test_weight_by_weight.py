@@ -7,7 +7,7 @@ import pytest
 from onnx import numpy_helper
 
 from convkit.models.graph.loading import load_model
-from convkit.precision.quantization.prepare import save_prepared
+from convkit.precision.quantization.prepare import Prepared, return_weights, save_without_weights
 from convkit.precision.quantization.quantizers import run_quantizer
 from convkit.precision.quantization.weight_by_weight import WeightByWeight
 from convkit.worker.protocol import Quantization
@@ -34,7 +34,7 @@ def prepared(tmp_path):
     model = onnx.helper.make_model(
         graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10
     )
-    return save_prepared(ir.from_proto(model), tmp_path)
+    return save_without_weights(ir.from_proto(model), tmp_path)
 
 
 def held(model):
@@ -57,35 +57,55 @@ class Doubling:
 
 
 def test_one_weight_is_in_memory_at_a_time(prepared):
-    model = onnx.load(prepared, load_external_data=False)
+    folder = prepared.file.parent
+    model = onnx.load(prepared.file, load_external_data=False)
     doubling = Doubling(model)
-    with (prepared.parent / "results").open("wb") as results:
-        by_weight = WeightByWeight(doubling, prepared.parent, results)
+    with (folder / "results").open("wb") as results:
+        by_weight = WeightByWeight(doubling, prepared.weights, results)
         for node in list(model.graph.node):
             by_weight.quantize(node, [model.graph])
     assert doubling.held == [0] * LAYERS
     assert held(model) == 0
-    onnx.save(model, prepared.parent / "doubled.onnx")
-    found = load_model(prepared.parent / "doubled.onnx").graph.initializers
+    onnx.save(model, folder / "doubled.onnx")
+    doubled = load_model(folder / "doubled.onnx")
+    return_weights(doubled, prepared)
+    found = doubled.graph.initializers
     for each in range(LAYERS):
         once, twice = (found[name].const_value.numpy() for name in (f"w{each}", f"w{each}.twice"))
         assert (twice == 2 * once).all()
 
 
+def test_weights_are_read_when_they_are_needed_and_not_written(prepared):
+    assert sorted(prepared.weights) == [f"w{each}" for each in range(LAYERS)]
+    assert [file.name for file in prepared.file.parent.iterdir()] == [prepared.file.name]
+    assert prepared.file.stat().st_size < 4 * WIDTH * WIDTH
+
+
 def quantized(prepared, destination, quantization):
     """Return the bytes of a quantized model's weights, by name."""
     run_quantizer(prepared, destination, quantization, [], [])
-    weights = load_model(destination).graph.initializers
+    model = load_model(destination)
+    return_weights(model, prepared)
+    weights = model.graph.initializers
     return {name: value.const_value.tobytes() for name, value in weights.items()}
+
+
+def with_weights(prepared):
+    """Return a model that holds its weights itself, which the quantizer reads without help."""
+    model = load_model(prepared.file)
+    return_weights(model, prepared)
+    whole = prepared.file.with_name("whole")
+    whole.mkdir()
+    ir.save(model, whole / "float32.onnx")
+    return Prepared(whole / "float32.onnx", {})
 
 
 @pytest.mark.parametrize("form", ["operators", "qdq"])
 def test_the_weights_are_those_of_the_whole_model(prepared, monkeypatch, form):
     quantization = Quantization("int4-weights", block_size=32, format=form)
-    by_weight = quantized(prepared, prepared.with_name("by_weight.onnx"), quantization)
-    load = onnx.load
-    monkeypatch.setattr(onnx, "load", lambda path, **_: load(path))
-    whole = quantized(prepared, prepared.with_name("whole.onnx"), quantization)
+    folder = prepared.file.parent
+    by_weight = quantized(prepared, folder / "by_weight.onnx", quantization)
+    whole = quantized(with_weights(prepared), folder / "whole.onnx", quantization)
     assert by_weight == whole
     assert len(whole) > LAYERS
 
@@ -100,6 +120,6 @@ def test_a_node_without_such_a_weight_is_left_to_the_quantizer(tmp_path):
 
     node = onnx.helper.make_node("Identity", ["x"], ["y"])
     with (tmp_path / "results").open("wb") as results:
-        by_weight = WeightByWeight(Quantizer(), tmp_path, results)
+        by_weight = WeightByWeight(Quantizer(), {}, results)
         assert by_weight.quantize(node, [onnx.GraphProto()]) == [node]
     assert asked == [1]

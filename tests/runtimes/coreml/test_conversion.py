@@ -182,6 +182,19 @@ def test_an_operation_that_core_ml_cannot_hold_is_traced_to_its_module_and_line(
     assert finding.place.source == f"{Path(__file__).name}:{line}"
 
 
+def test_a_model_in_bfloat16_is_to_be_loaded_in_float32() -> None:
+    class Rounding(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x.to(torch.bfloat16) * 2).float()
+
+    with pytest.raises(StageFailedError, match="bfloat16") as caught:
+        converted(behind_contract(Called(Rounding()), X, ["y"]), X)
+    (finding,) = caught.value.findings
+    assert finding.code == "V103"
+    assert finding.remedy is not None
+    assert finding.remedy.change == {"model.dtype": "float32"}
+
+
 def test_operators_that_coremltools_has_stay_whole() -> None:
     class Norm(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

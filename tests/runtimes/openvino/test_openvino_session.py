@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 from ir_models import DENSE, HEADER, built, dense
@@ -22,6 +23,7 @@ from convkit.worker.sessions import ModelRefusedError, RunFailedError
 
 ov = pytest.importorskip("openvino")
 
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FEEDS = {
     "x": np.random.default_rng(1).normal(size=(2, 64)).astype(np.float32),
     "z": np.random.default_rng(2).normal(size=(2, 64)).astype(np.float32),
@@ -219,3 +221,21 @@ def test_a_tensor_with_several_names_has_the_wanted_one(tmp_path):
     assert [spec.name for spec in opened.contract().outputs] == ["y"]
     otherwise = openvino.open(tmp_path / "model.xml", "cpu", OpenVINOOptions())
     assert [spec.name for spec in otherwise.contract().outputs] == ["a first name"]
+
+
+def test_bfloat16_passes_through(tmp_path):
+    """OpenVINO's own arrays show its bits as float16."""
+    text = f"{HEADER}g (bfloat16[n] h, bfloat16 s) => (bfloat16[n] oh) {{ oh = Mul(h, s) }}"
+    model = save(tmp_path, text, carries=None)
+    specs = (TensorSpec("h", "bfloat16", ("n",)), TensorSpec("s", "bfloat16", ()))
+    contract = Contract(specs, (TensorSpec("oh", "bfloat16", ("n",)),), (Axis("n", 1, 2, 3),))
+    save_ir(read_graph(model), tmp_path / "model.xml", contract, "float32")
+    session = openvino.open(tmp_path / "model.xml", "cpu", OpenVINOOptions())
+    numbers, scale = np.array([1, 0.375, -3e38], BFLOAT16), np.array(0.5, BFLOAT16)
+    for bits in (False, True):
+        feeds = {"h": numbers, "s": scale}
+        if bits:
+            feeds = {name: np.atleast_1d(each).view("V2") for name, each in feeds.items()}
+            feeds["s"] = feeds["s"].reshape(())
+        found = session.run(feeds)["oh"]
+        assert found.view(BFLOAT16).tolist() == (numbers * scale).tolist()
