@@ -38,17 +38,22 @@ SHAPES = {
 }
 
 
-def write_checkpoint(folder: Path, shape: tuple[int, ...]) -> int:
-    """Write the checkpoint with one shard in memory at a time; return its bytes."""
+def write_checkpoint(folder: Path, shape: tuple[int, ...], *, causal: bool = False) -> int:
+    """Write the checkpoint with one shard in memory at a time; return its bytes.
+
+    With `causal`, it has an output layer, and weights that scale as trained ones do: embeddings
+    dominate the residual stream, and each layer adds a part of it.
+    """
     import torch
-    from transformers import AutoModel, LlamaConfig
+    from transformers import LlamaConfig, LlamaForCausalLM, LlamaModel
 
     from convkit.models.sources.rewritten_checkpoint import ShardWriter
 
-    config = configuration(shape, LlamaConfig)
+    kind = LlamaForCausalLM if causal else LlamaModel
+    config = configuration(shape, LlamaConfig, kind.__name__)
     config.save_pretrained(folder)
     with torch.device("meta"):
-        model = AutoModel.from_config(config)
+        model = kind(config)
     generator, writer = torch.Generator().manual_seed(0), ShardWriter(folder)
     # Drawing billions of numbers takes minutes; no two weights begin at the same place.
     drawn = torch.empty(DRAWN).normal_(0, 0.02, generator=generator).bfloat16()
@@ -58,12 +63,16 @@ def write_checkpoint(folder: Path, shape: tuple[int, ...]) -> int:
             times = -(-like.numel() // DRAWN)
             rolled = drawn.roll(7919 * place).repeat(times)
             tensor = rolled[: like.numel()].reshape(like.shape)
+        if causal and "embed_tokens" in name:
+            tensor = tensor * 50  # a deviation of 1
+        if causal and ("o_proj" in name or "down_proj" in name):
+            tensor = tensor / (2 * shape[0]) ** 0.5
         writer.add(name, tensor)
     writer.close()
     return sum(file.stat().st_size for file in folder.glob("*.safetensors"))
 
 
-def configuration(shape: tuple[int, ...], kind):
+def configuration(shape: tuple[int, ...], kind, architecture: str):
     layers, width, inner, heads, vocabulary = shape
     return kind(
         num_hidden_layers=layers,
@@ -73,7 +82,7 @@ def configuration(shape: tuple[int, ...], kind):
         num_key_value_heads=heads,
         vocab_size=vocabulary,
         dtype="bfloat16",
-        architectures=["LlamaModel"],
+        architectures=[architecture],
     )
 
 

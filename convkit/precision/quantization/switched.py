@@ -8,8 +8,10 @@ error, without upstream errors.
 """
 
 import dataclasses
+import shutil
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from tempfile import gettempdir
 
 import numpy as np
 import onnx_ir as ir
@@ -59,14 +61,14 @@ class TooLargeError(StageFailedError):
 class SwitchedModel(TemporarySession):
     """The joined model, open in onnxruntime.
 
-    Raises TooLargeError if its weights do not fit into the available memory.
+    Raises TooLargeError if its weights do not fit into memory, or among temporary files.
     """
 
     def __init__(self, float32: Path, quantized: Path) -> None:
         reference, _ = load_float32(float32)
         self.outputs: tuple[str, ...] = tuple(value.name or "" for value in reference.graph.outputs)
         joined, pairs = _join(reference, load_model(quantized))
-        _check_memory(joined)
+        _check_room(joined)
         self.joins: tuple[Join, ...] = tuple(pair.join for pair in pairs)
         self._layout = _measure(joined, pairs)
         self.modules: tuple[str, ...] = tuple(dict.fromkeys(join.module for join in self.joins))
@@ -106,16 +108,18 @@ class _Pair:
     switch: ir.Node
 
 
-def _check_memory(joined: ir.Model) -> None:
+def _check_room(joined: ir.Model) -> None:
     needed = sum(
         value.const_value.nbytes
         for value in joined.graph.initializers.values()
         if value.const_value is not None
     )
-    if needed > (available := available_memory()):
+    room = {"memory": available_memory(), "temporary files": shutil.disk_usage(gettempdir()).free}
+    place = min(room, key=lambda each: room[each])
+    if needed > room[place]:
         raise TooLargeError(
-            "the float32 and the quantized model have to be in memory together to compare their"
-            f" modules: they need {needed:,} bytes, and {available:,} are available"
+            "to compare their modules, the float32 and the quantized model are opened as one, which"
+            f" needs {needed:,} bytes; {room[place]:,} are free for {place}"
         )
 
 

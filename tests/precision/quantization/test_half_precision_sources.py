@@ -153,5 +153,5 @@ def test_modules_of_models_beyond_the_memory_are_not_compared(tmp_path: Path, mo
     quantize_file(source, made, Quantization("int4-weights"))
     assert sensitivity(source, made, feeds(count=1)).modules
     monkeypatch.setattr(switched, "available_memory", lambda: 1000)
-    with pytest.raises(TooLargeError, match=r"they need [\d,]+ bytes, and 1,000 are available"):
+    with pytest.raises(TooLargeError, match=r"needs [\d,]+ bytes; 1,000 are free for memory"):
         sensitivity(source, made, feeds(count=1))
