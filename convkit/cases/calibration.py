@@ -6,16 +6,7 @@ from pathlib import Path
 from convkit.cases.case import Feeds
 from convkit.cases.files import read_cases, read_tensors
 from convkit.tensors import Contract
-from convkit.worker.protocol import ReferenceResult
-
-# Extremes of every legal range, values next to those the model compares with, and rows without a
-# live position or with holes: legal inputs, but not typical.
-_UNUSUAL = frozenset({"extreme", "values", "masked-row", "mask-patterns", "texts:unusual"})
-
-
-def is_usual(case: str) -> bool:
-    """Return True if a case of the ladder has typical values."""
-    return case not in _UNUSUAL
+from convkit.worker.protocol import ReferenceResult, is_usual
 
 
 def calibration_cases(reference: ReferenceResult) -> list[str]:

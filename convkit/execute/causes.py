@@ -8,7 +8,7 @@ conversion that is wrong in float32 is not a problem of the precision.
 
 import dataclasses
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from convkit.codec import Json, encode
@@ -27,7 +27,7 @@ from convkit.plan.requests import limits_by_output, original_of, source_of
 from convkit.plan.stages import export_id, reference_id, verify_id
 from convkit.plan.tensor_requests import contract_of
 from convkit.recipe.loading import LoadedRecipe
-from convkit.record.model import TargetReport, Verification
+from convkit.record.model import CaseVerdict, TargetReport, Verification
 from convkit.runtimes.registry import package_folder, runtimes
 from convkit.runtimes.row import Runtime
 from convkit.store.store import Store
@@ -36,7 +36,7 @@ from convkit.toolchain.host import host_python
 from convkit.toolchain.requirements import diagnosis_spec, environment_spec
 from convkit.toolchain.resolution import resolve
 from convkit.verdict.proof import without_guesses
-from convkit.worker.protocol import PROTOCOL, DiagnoseRequest, Envelope, Exporter, is_step
+from convkit.worker.protocol import PROTOCOL, DiagnoseRequest, Envelope, Exporter, is_step, is_usual
 
 _NOT_SEARCHED = "E216"
 # Problems of a file that is already in low precision are explained by that precision.
@@ -46,6 +46,8 @@ _UNEXPLAINED = ("N101", "N102", "N402", "E206")
 # The error is at padding alone, where any two kernels differ: no place in the graph is wrong.
 _AT_PADDING = "N506"
 
+# A scale and an offset fit any two values, and three by chance.
+_ENOUGH_VALUES = 8
 # The original differs from itself, so nothing that the graph computes is a cause.
 _UNSTEADY = "N303"
 
@@ -88,8 +90,8 @@ class Causes:
         return changed
 
     def _case(self, name: str, verification: Verification) -> str | None:
-        """Return the first case on which a target failed for no known reason: in float32, or in a
-        lower precision of which nothing has shown that float32 would be right.
+        """Return a case on which a target failed for no known reason: in float32, or in a lower
+        precision of which nothing has shown that float32 would be right.
         """
         target = self.loaded.recipe.targets[name]
         explained = any(f.is_error and f.code.startswith(_PRECISION) for f in verification.findings)
@@ -110,7 +112,7 @@ class Causes:
             for case in off
             if case.error is None and not any(o.metrics.nan_reference for o in case.outputs)
         ]
-        return next((case.case for case in (*compared, *off)), None)
+        return telling_case(compared) or next((case.case for case in off), None)
 
     def _converts_itself(self, target: str) -> bool:
         """Say whether a target's runtime converts the model, and can search its own program."""
@@ -221,6 +223,22 @@ class Causes:
                 raise
             resolved = built  # enough to convert the model again and find the place
         return ensure_environment(resolved, self.home.root, progress=progress).python
+
+
+def telling_case(cases: Sequence[CaseVerdict]) -> str | None:
+    """Return the first case whose failing outputs have enough values each to tell explanations
+    apart, otherwise the usual one with the most; None if there is no case.
+
+    A classifier's single score of a single row fits anything that has one free number.
+    """
+
+    def values(case: CaseVerdict) -> int:
+        return min((each.metrics.elements for each in case.outputs if not each.passed), default=0)
+
+    if (found := next((case for case in cases if values(case) >= _ENOUGH_VALUES), None)) is None:
+        usual = [case for case in cases if is_usual(case.case)] or cases
+        found = max(usual, key=values, default=None)
+    return found.case if found is not None else None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -63,12 +63,13 @@ CANDIDATES: dict[str, Candidates] = {
     "other values": other_values,
     "misread": misread,
     "inside": insertions.inside,
+    "on all inputs": insertions.on_all_inputs,
 }
 # Those that are tried at each value within a place. What connects other values is left out: values
 # of one shape are paired by likeness there, and connecting another would explain a wrong pair.
 _CONNECTING = (
     *("weights", "wiring", "operands", "exchanged values", "exchanged steps", "other values"),
-    *("misread", "inside"),
+    *("misread", "inside", "on all inputs"),
 )
 WITHIN = tuple(kind for kind in CANDIDATES if kind not in _CONNECTING)
 # The share of the error that may remain.

@@ -50,6 +50,26 @@ def inside(region: Region) -> Iterator[Rewrite]:
             yield _insertion(region, edge, text, build)
 
 
+def on_all_inputs(region: Region) -> Iterator[Rewrite]:
+    """Add the same to all inputs of a node that have one shape: what two branches share is lost in
+    both, such as the normalization that ends two towers.
+    """
+    for reader, group in itertools.groupby(region.edges(), key=lambda edge: edge.reader):
+        edges = list(group)
+        shapes = {region.shapes.get(edge.value) for edge in edges}
+        values = list(dict.fromkeys(edge.value for edge in edges))
+        shape = next(iter(shapes))
+        if len(values) < 2 or len(shapes) > 1 or shape is None:
+            continue
+        dtype = region.dtypes.get(values[0], np.dtype("f4"))
+        for text, build in (*_operands(region, dtype), *_changes(region, shape, dtype)):
+            graph = region.graph
+            for edge in edges:
+                graph = inserted(graph, edge, build)
+            lacking = f"its inputs {' and '.join(values)} lack {text} each"
+            yield Rewrite(_kind(text), reader, lacking, graph)
+
+
 def _insertion(region: Region, edge: Edge, text: str, build: Build) -> Rewrite:
     graph = inserted(region.graph, edge, build)
     if (both := _transposed_twice(graph, edge)) is not None:

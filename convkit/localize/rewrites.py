@@ -16,8 +16,9 @@ from convkit.localize.edits import (
 )
 from convkit.localize.fused import derived_tensors
 from convkit.localize.graph import Graph, label, reads
-from convkit.localize.matching import layouts
+from convkit.localize.matching import layouts, relative_error
 from convkit.localize.numbers import fit
+from convkit.localize.parting import EQUAL
 from convkit.localize.region import Edge, Region
 from convkit.localize.translated.writing import INSIDE
 
@@ -363,6 +364,8 @@ def operators(region: Region) -> Iterator[Rewrite]:
     versions = dict(region.graph.opsets)
     for index in reversed(region.nodes):
         node = region.graph.nodes[index]
+        if node.output[0] == region.target and _reads_the_expected(region, node):
+            continue  # it is superfluous, and not another that passes on what it reads
         for family in FAMILIES:
             for other in family if node.op_type in family else ():
                 if other == node.op_type:
@@ -375,6 +378,14 @@ def operators(region: Region) -> Iterator[Rewrite]:
                 text = f"it is {node.op_type} and should be {other}"
                 graph = replaced(region.graph, index, copy)
                 yield Rewrite("operator", node.output[0], text, graph)
+
+
+def _reads_the_expected(region: Region, node: onnx.NodeProto) -> bool:
+    read = (region.feeds[name] for name in node.input if name in region.feeds)
+    return any(
+        values.shape == region.expected.shape and relative_error(values, region.expected) <= EQUAL
+        for values in read
+    )
 
 
 def _keep_known(node: onnx.NodeProto, version: int) -> None:

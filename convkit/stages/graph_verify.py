@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Generic, Literal
 
-from convkit.cases.calibration import is_usual
 from convkit.findings.model import Finding, Place
 from convkit.metrics.flips import flip_findings
 from convkit.metrics.parity_cause import parity_cause
@@ -24,6 +23,7 @@ from convkit.worker.protocol import (
     Quantization,
     VerifyRequest,
     VerifyResult,
+    is_usual,
 )
 from convkit.worker.sessions import GraphRuntime, RuntimeSession
 

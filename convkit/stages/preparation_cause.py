@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from convkit.cases.calibration import is_usual
 from convkit.cases.case import Feeds
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.row_sets import largest_output_difference
 from convkit.preprocessing import ImageConstants
 from convkit.tensors import Contract, TensorSpec
-from convkit.worker.protocol import CaseMetrics
+from convkit.worker.protocol import CaseMetrics, is_usual
 from convkit.worker.sessions import RunFailedError
 
 # Outputs this close are right, or as near as a low precision gets: nothing is searched.

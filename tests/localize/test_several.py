@@ -207,3 +207,35 @@ def test_what_is_found_within_an_unexplained_place_is_kept_as_not_proven() -> No
     assert (finding.code, finding.evidence["proven"]) == ("N409", False)
     assert "should be Cos" in finding.message
     assert "not proven" in finding.message
+
+
+def test_what_two_towers_lack_is_named_for_both_inputs_of_their_comparison() -> None:
+    class Towers(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.project = torch.nn.Linear(8, 5)
+
+        def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            one, other = (torch.nn.functional.normalize(self.project(x), dim=-1) for x in (a, b))
+            return ((one - other) ** 2).sum(-1)
+
+    torch.manual_seed(0)
+    module = Towers().eval()
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[6,8] a, float[6,8] b) => (float[6] y) <int64[1] last = {-1}, float two = {2}> {
+            u = Gemm<transB=1>(a, w, s) v = Gemm<transB=1>(b, w, s)
+            d = Sub(u, v) p = Pow(d, two) y = ReduceSum<keepdims=0>(p, last) }"""
+    model = onnx.parser.parse_model(text.replace("ReduceSum<keepdims=0>", "ReduceSum <keepdims=0>"))
+    state = {name: each.detach().numpy() for name, each in module.state_dict().items()}
+    for short, name in (("w", "weight"), ("s", "bias")):
+        values = state[f"project.{name}"]
+        model.graph.initializer.append(numpy_helper.from_array(values, short))
+    drawn = torch.Generator().manual_seed(1)
+    given = {name: torch.randn(6, 8, generator=drawn) for name in ("a", "b")}
+    graph = make_graph(onnx_ir.from_proto(model))
+    feeds = {name: each.numpy() for name, each in given.items()}
+    diagnosis = localize(record(module, given, ("y",)), graph, feeds, state)
+    (cause,) = diagnosis.causes
+    assert (cause.kind, cause.node) == ("missing", "d")
+    assert "its inputs u and v lack an L2 normalization over axis -1 each" in cause.text
+    assert diagnosis.remaining < 2e-5

@@ -106,6 +106,7 @@ from convkit.worker.protocol.results import (
     StageResult,
     SurveyResult,
     VerifyResult,
+    is_usual,
 )
 from convkit.worker.protocol.steps import (
     Feed,
@@ -228,4 +229,5 @@ __all__ = [
     "ViewedNode",
     "call_name",
     "is_step",
+    "is_usual",
 ]

@@ -37,6 +37,16 @@ class ExportResult:
 CaseKind = Literal["ladder", "probe", "invariance", "step"]
 
 
+# Extremes of every legal range, values next to those the model compares with, and rows without a
+# live position or with holes: legal inputs, but not typical.
+_UNUSUAL = frozenset({"extreme", "values", "masked-row", "mask-patterns", "texts:unusual"})
+
+
+def is_usual(case: str) -> bool:
+    """Return True if a case of the ladder has typical values."""
+    return case not in _UNUSUAL
+
+
 @dataclasses.dataclass(frozen=True)
 class CaseRecord:
     """One named set of inputs, stored in the folder of the same name.
