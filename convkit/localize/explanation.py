@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterator
 
-from convkit.localize import insertions, numbers, rewrites
+from convkit.localize import constants, insertions, numbers, rewrites
 from convkit.localize.activations import activations
 from convkit.localize.bodies import bodies
 from convkit.localize.boxes import boxes
@@ -34,8 +34,9 @@ Candidates = Callable[[Region], Iterator[Rewrite]]
 # The first to explain a difference is preferred: wrong parts of the graph precede superfluous ones,
 # which precede missing ones.
 CANDIDATES: dict[str, Candidates] = {
-    "weights": rewrites.weights,
-    "tables": rewrites.tables,
+    "weights": constants.weights,
+    "own weights": constants.own_weights,
+    "tables": constants.tables,
     "activations": activations,
     "rotary": rotary,
     "extra": rewrites.extra_at_end,
@@ -68,7 +69,15 @@ CANDIDATES: dict[str, Candidates] = {
 # Those that are tried at each value within a place. What connects other values is left out: values
 # of one shape are paired by likeness there, and connecting another would explain a wrong pair.
 _CONNECTING = (
-    *("weights", "wiring", "operands", "exchanged values", "exchanged steps", "other values"),
+    *(
+        "weights",
+        "own weights",
+        "wiring",
+        "operands",
+        "exchanged values",
+        "exchanged steps",
+        "other values",
+    ),
     *("misread", "inside", "on all inputs"),
 )
 WITHIN = tuple(kind for kind in CANDIDATES if kind not in _CONNECTING)

@@ -31,6 +31,8 @@ _SAMPLE = 4096
 _TRIED = 3
 _RELATED = 0.5
 _SHOWN = 4
+# The cosine above which one slice of a weight is another, rounded.
+_SAME_DIRECTION = 0.99
 # Sizes of blocks that quantizers use, the largest first.
 _BLOCKS = (256, 128, 64, 32, 16)
 
@@ -39,13 +41,15 @@ _BLOCKS = (256, 128, 64, 32, 16)
 class QuantizedMatch:
     """A quantized weight and the original's values, in its layout.
 
-    `problem` describes the fault in the quantization; None if there is none.
+    `problem` describes the fault in the quantization; None if there is none, or none is known.
+    `nearest` says whether every value is rounded to the nearest step.
     """
 
     weight: QuantizedWeight
     original: str
     values: np.ndarray
     problem: str | None
+    nearest: bool = True
 
 
 def compare_quantized(weights: Sequence[QuantizedWeight], state: State) -> list[QuantizedMatch]:
@@ -86,7 +90,7 @@ def _match(weight: QuantizedWeight, state: State) -> QuantizedMatch | None:
     for likeness, name, values in likely:
         if named or likeness > _RELATED:
             right, problem = _verdict(weight, values)
-            match = QuantizedMatch(weight, name, values, problem)
+            match = QuantizedMatch(weight, name, values, problem, right)
             if right:
                 return match
             matches.append(match)
@@ -316,6 +320,41 @@ def _clipped(weight: QuantizedWeight, integers: np.ndarray, original: np.ndarray
     )
 
 
+def _slices(weight: QuantizedWeight, integers: np.ndarray, original: np.ndarray) -> str | None:
+    """Look for rows of one axis that are not the original's, among others that are."""
+    if weight.block:
+        return None
+    with np.errstate(all="ignore"):
+        values = integers * weight.scale
+    right = _within(integers, weight.scale, original)
+    for axis in range(integers.ndim):
+        others = tuple(each for each in range(integers.ndim) if each != axis)
+        fitting = right.mean(others) >= _IN_EACH
+        wrong = np.flatnonzero(~fitting)
+        if not 0 < wrong.size <= fitting.size // 2 or right.mean(others)[fitting].mean() < _MOST:
+            continue
+        shown = ", ".join(
+            f"{place}{_held_by(values.take(place, axis), original, axis, place)}"
+            for place in wrong[:_SHOWN]
+        )
+        return (
+            f"{wrong.size} of {fitting.size} slices along axis {axis} are not the original's"
+            f" ({shown}{_more(wrong)})"
+        )
+    return None
+
+
+def _held_by(values: np.ndarray, original: np.ndarray, axis: int, place: int) -> str:
+    """Say which other slice of the original a slice holds, up to its scale; empty if none."""
+    wide = values.ravel()
+    for other in range(original.shape[axis]):
+        own = original.take(other, axis).ravel()
+        power = float(np.sqrt((wide * wide).sum() * (own * own).sum()))
+        if other != place and power and abs(float(wide @ own)) >= _SAME_DIRECTION * power:
+            return f" holds that of {other}"
+    return ""
+
+
 def _each(weight: QuantizedWeight) -> str:
     return "block" if weight.block else "channel"
 
@@ -341,6 +380,7 @@ _EXPLANATIONS: tuple[Callable[[QuantizedWeight, np.ndarray, np.ndarray], str | N
     _zero_point,
     _scale,
     _clipped,
+    _slices,
 )
 
 

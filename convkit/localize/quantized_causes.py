@@ -65,9 +65,11 @@ def _cause(match: QuantizedMatch, problem: str, before: float, after: float) -> 
 def _rounding(matches: list[QuantizedMatch], before: float, after: float) -> Cause:
     bits = sorted({match.weight.bits for match in matches})
     worst = max(matches, key=_step)
+    away = sum(not match.nearest for match in matches)
+    how = f"{away} of them not to the nearest step" if away else "correctly"
     return Cause(
         "rounding",
-        f"{len(matches)} weights are rounded to {' and '.join(map(str, bits))} bits, correctly;"
+        f"{_weights(len(matches))} rounded to {' and '.join(map(str, bits))} bits, {how};"
         f" {worst.weight.name} has the coarsest step for its values",
         node=node_name(worst),
         tensor=worst.weight.name,
@@ -75,6 +77,10 @@ def _rounding(matches: list[QuantizedMatch], before: float, after: float) -> Cau
         before=before,
         after=after,
     )
+
+
+def _weights(count: int) -> str:
+    return "one weight is" if count == 1 else f"{count} weights are"
 
 
 def _step(match: QuantizedMatch) -> float:

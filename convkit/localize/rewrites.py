@@ -1,4 +1,4 @@
-"""Candidate explanations that change parts of the graph: weights, attributes, operators, wiring."""
+"""Candidate explanations that change parts of the graph: attributes, operators, wiring."""
 
 import itertools
 from collections.abc import Iterator
@@ -6,26 +6,18 @@ from collections.abc import Iterator
 import numpy as np
 import onnx
 
-from convkit.localize.edits import (
-    Rewrite,
-    copied,
-    replaced,
-    rewired,
-    with_attribute,
-    with_constants,
-)
-from convkit.localize.fused import derived_tensors
-from convkit.localize.graph import Graph, label, reads
-from convkit.localize.matching import layouts, relative_error
+from convkit.localize.edits import Rewrite, copied, replaced, rewired, with_attribute
+from convkit.localize.graph import Graph, label
+from convkit.localize.matching import relative_error
 from convkit.localize.numbers import fit
 from convkit.localize.parting import EQUAL
 from convkit.localize.region import Edge, Region
 from convkit.localize.translated.writing import INSIDE
 
+# Nodes that can make one step of a preparation, such as a division by the largest magnitude.
+_ONE_STEP = 6
 # Their results depend on the shape of what they read, not on its values.
 _SHAPE_ONLY = ("Shape", "Size", "EyeLike", "RandomUniformLike", "RandomNormalLike")
-# Elements. Smaller constants are arguments, which are tried by other rewrites.
-_TABLE = 5
 # Operators that are commonly confused: each is tried instead of the others.
 FAMILIES: tuple[tuple[str, ...], ...] = (
     (
@@ -82,59 +74,6 @@ _POSITIVE = (
     *("group", "strides", "dilations", "kernel_shape", "num_groups", "num_heads", "blocksize"),
     *("kv_num_heads", "q_num_heads", "hidden_size"),
 )
-
-
-def weights(region: Region) -> Iterator[Rewrite]:
-    """Replace the graph's weights by the original's, in every layout."""
-    for name, values in region.constants():
-        if values.dtype.kind != "f" or values.size < 2:
-            continue
-        for original, array in region.weights.items():
-            if array.size != values.size:
-                continue
-            for layout in layouts(array.shape, values.shape):
-                moved = layout.apply(array).astype(values.dtype)
-                if np.array_equal(moved, values):
-                    continue
-                text = f"the weight {name} should hold the original's {original}"
-                graph = with_constants(region.graph, {name: moved})
-                yield Rewrite("weight", _reader(region, name), text, graph, name)
-        for derived in derived_tensors(region.weights, {values.shape}):
-            text = f"the weight {name} should hold {derived.original}"
-            graph = with_constants(region.graph, {name: derived.values.astype(values.dtype)})
-            yield Rewrite("weight", _reader(region, name), text, graph, name)
-
-
-def tables(region: Region) -> Iterator[Rewrite]:
-    """Replace constants of whole numbers or booleans, such as masks that an exporter computed, by
-    what the original computes without its inputs.
-    """
-    for name, values in region.constants():
-        if values.dtype.kind not in "bi" or values.size < _TABLE:
-            continue
-        for operation in region.operations:
-            for number in operation.outputs:
-                array = region.inner[number]
-                if array.size != values.size or array.dtype.kind != values.dtype.kind:
-                    continue
-                for layout in layouts(array.shape, values.shape):
-                    moved = layout.apply(array).astype(values.dtype)
-                    if np.array_equal(moved, values):
-                        continue
-                    off = int((moved != values).sum())
-                    made = operation.kind.strip("_")
-                    line = f" (at {operation.source})" if operation.source else ""
-                    text = (
-                        f"the constant {name} should hold the result of the original's"
-                        f" {made}{line}: {off} of {values.size} elements differ"
-                    )
-                    graph = with_constants(region.graph, {name: moved})
-                    yield Rewrite("constant", _reader(region, name), text, graph, name)
-
-
-def _reader(region: Region, constant: str) -> str:
-    nodes = [region.graph.nodes[index] for index in region.nodes]
-    return str(next(node.output[0] for node in nodes if constant in reads(node)))
 
 
 def attributes(region: Region) -> Iterator[Rewrite]:
@@ -331,12 +270,22 @@ def extra_inside(region: Region) -> Iterator[Rewrite]:
 
 
 def _between(graph: Graph, value: str, before: str) -> list[onnx.NodeProto]:
-    """Return the nodes on the chain from one value to another; none if there is no such chain."""
+    """Return the nodes that lead from one value to another; none if there are none, or too many
+    to be one step.
+
+    More than two are one if they read nothing else that is computed, as a normalization does.
+    """
     indices = graph.closure([value], {before})
-    read = {name for index in indices for name in graph.nodes[index].input}
-    if before not in read or (len(indices) > 2 and not _of_one_operation(value, before)):
+    nodes = [graph.nodes[index] for index in indices]
+    read = {name for node in nodes for name in node.input}
+    if before not in read:
         return []
-    return [graph.nodes[index] for index in indices]
+    if len(nodes) > 2 and not _of_one_operation(value, before):
+        made = {name for node in nodes for name in node.output}
+        others = read - made - {*graph.constants, before, ""}
+        if len(nodes) > _ONE_STEP or others:
+            return []
+    return nodes
 
 
 def _of_one_operation(value: str, before: str) -> bool:
@@ -356,7 +305,8 @@ def _without(skipped: list[onnx.NodeProto], value: str, before: str, graph: Grap
 
 
 def _listed(nodes: list[onnx.NodeProto]) -> str:
-    return " and ".join(f"{node.op_type} {label(node)}" for node in nodes)
+    *before, last = (f"{node.op_type} {label(node)}" for node in nodes)
+    return f"{', '.join(before)} and {last}" if before else last
 
 
 def operators(region: Region) -> Iterator[Rewrite]:

@@ -92,6 +92,18 @@ def zero_scale(parts: dict[str, np.ndarray]) -> None:
     parts["scale"][0] = 0
 
 
+def another_row(parts: dict[str, np.ndarray]) -> None:
+    parts["q"][2] = parts["q"][5]
+
+
+def another_column(parts: dict[str, np.ndarray]) -> None:
+    parts["q"][:, 7] = parts["q"][:, 1]
+
+
+def scrambled_rows(parts: dict[str, np.ndarray]) -> None:
+    parts["q"][:3] = parts["q"][:3, ::-1]
+
+
 FAULTS: dict[Change, str] = {
     zero_point: "the zero point of all 12 channels is wrong (channel 0: 17 instead of 0",
     one_zero_point: "the zero point of one channel is wrong (channel 4: 9 instead of 0)",
@@ -101,6 +113,9 @@ FAULTS: dict[Change, str] = {
     read_as_unsigned: "it is uint8 and its numbers are those of int8",
     clipped: "its range is clipped",
     zero_scale: "a scale is zero",
+    another_row: "1 of 12 slices along axis 0 are not the original's (2 holds that of 5)",
+    another_column: "1 of 12 slices along axis 1 are not the original's (7 holds that of 1)",
+    scrambled_rows: "3 of 12 slices along axis 0 are not the original's (0, 1, 2)",
 }
 
 
@@ -112,13 +127,14 @@ def test_what_is_wrong_is_named(fault: Change) -> None:
     assert match.original == "layer.weight"
     assert match.problem is not None
     assert FAULTS[fault] in match.problem
+    assert not match.nearest
 
 
 @pytest.mark.parametrize("per_channel", [True, False])
 @pytest.mark.parametrize("unsigned", [True, False])
 def test_a_weight_that_is_right_has_no_problem(per_channel: bool, unsigned: bool) -> None:
     (match,) = matches(graph_of(quantized(per_channel, unsigned)), STATE)
-    assert (match.original, match.problem) == ("layer.weight", None)
+    assert (match.original, match.problem, match.nearest) == ("layer.weight", None, True)
 
 
 def test_another_model_s_weight_is_not_compared() -> None:
@@ -149,6 +165,23 @@ def test_the_cause_is_proven_at_the_outputs(fault: Change | None, code: str) -> 
     assert (finding.code, finding.place.tensor, finding.place.module) == (code, "q", "layer")
     assert finding.evidence["proven"] is True
     assert diagnosis.causes[0].after < diagnosis.causes[0].before / 10
+
+
+@pytest.mark.parametrize(
+    ("shaken", "says"),
+    [(False, "one weight is rounded to 8 bits, correctly"), (True, "1 of them not to the nearest")],
+)
+def test_only_what_is_at_the_nearest_step_is_called_correct(shaken: bool, says: str) -> None:
+    """Quantizers that compensate errors (GPTQ) round many values to the step after the nearest."""
+    parts = quantized()
+    if shaken:
+        steps = np.random.default_rng(3).integers(-1, 2, parts["q"].shape)
+        parts["q"] = np.clip(parts["q"].astype(np.int64) + steps, -127, 127).astype(np.int8)
+    x = torch.randn(5, SIZE, generator=torch.Generator().manual_seed(0))
+    recording = record(Layer(), {"x": x}, ("y",))
+    diagnosis = localize(recording, graph_of(parts), {"x": x.numpy()}, STATE)
+    assert diagnosis.causes[0].kind == "rounding"
+    assert says in diagnosis.causes[0].text
 
 
 def test_a_convolution_with_its_norm_folded_in_is_compared() -> None:

@@ -224,8 +224,8 @@ def test_what_two_towers_lack_is_named_for_both_inputs_of_their_comparison() -> 
     text = """<ir_version: 8, opset_import: ["" : 17]>
         g (float[6,8] a, float[6,8] b) => (float[6] y) <int64[1] last = {-1}, float two = {2}> {
             u = Gemm<transB=1>(a, w, s) v = Gemm<transB=1>(b, w, s)
-            d = Sub(u, v) p = Pow(d, two) y = ReduceSum<keepdims=0>(p, last) }"""
-    model = onnx.parser.parse_model(text.replace("ReduceSum<keepdims=0>", "ReduceSum <keepdims=0>"))
+            d = Sub(u, v) p = Pow(d, two) y = ReduceSum <keepdims=0> (p, last) }"""
+    model = onnx.parser.parse_model(text)
     state = {name: each.detach().numpy() for name, each in module.state_dict().items()}
     for short, name in (("w", "weight"), ("s", "bias")):
         values = state[f"project.{name}"]
@@ -239,3 +239,50 @@ def test_what_two_towers_lack_is_named_for_both_inputs_of_their_comparison() -> 
     assert (cause.kind, cause.node) == ("missing", "d")
     assert "its inputs u and v lack an L2 normalization over axis -1 each" in cause.text
     assert diagnosis.remaining < 2e-5
+
+
+class Normed(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.LayerNorm(6), torch.nn.LayerNorm(6)
+        self.dense = torch.nn.Linear(6, 6)
+        with torch.no_grad():
+            for each in self.parameters():
+                each.uniform_(0.5, 1.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.dense(torch.sin(self.first(x))))
+
+
+def of_normed(read: str, gains: tuple[str, str]) -> Diagnosis:
+    """Diagnose a graph of Normed whose dense layer reads `read`, and its first norm `gains`."""
+    torch.manual_seed(0)
+    module = Normed().eval()
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[6,6] x) => (float[6,6] y) <int64[1] last = {{-1}}> {{
+            n = LayerNormalization(x, {gains[0]}, {gains[1]}) s = Sin(n)
+            a = Abs(s) m = ReduceMax <axes = [-1]> (a) scaled = Div(s, m)
+            d = Gemm <transB = 1> ({read}, dw, db) y = LayerNormalization(d, sw, sb) }}"""
+    model = onnx.parser.parse_model(text)
+    state = {name: each.detach().numpy() for name, each in module.state_dict().items()}
+    for short, name in (("f", "first"), ("s", "second"), ("d", "dense")):
+        for kind in ("weight", "bias"):
+            values = state[f"{name}.{kind}"]
+            model.graph.initializer.append(numpy_helper.from_array(values, f"{short}{kind[0]}"))
+    x = torch.randn(6, 6, generator=torch.Generator().manual_seed(1))
+    graph = make_graph(onnx_ir.from_proto(model))
+    return localize(record(module, {"x": x}, ("y",)), graph, {"x": x.numpy()}, state)
+
+
+def test_another_layers_gain_and_shift_are_named_together() -> None:
+    assert of_normed("s", ("fw", "fb")).causes == ()
+    (cause,) = of_normed("s", ("sw", "sb")).causes
+    assert cause.kind == "exchanged"
+    assert "its weights sw and sb are not the original's first.weight and first.bias" in cause.text
+    assert cause.text.endswith("it holds the values of second.weight")
+
+
+def test_a_step_of_several_nodes_that_should_not_be_there_is_named_as_one() -> None:
+    (cause,) = of_normed("scaled", ("fw", "fb")).causes
+    assert cause.kind == "extra"
+    assert "Abs a, ReduceMax m and Div scaled should not be there" in cause.text
