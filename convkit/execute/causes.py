@@ -47,7 +47,7 @@ _UNEXPLAINED = ("N101", "N102", "N402", "E206")
 _AT_PADDING = "N506"
 
 # A scale and an offset fit any two values, and three by chance.
-_ENOUGH_VALUES = 8
+_ENOUGH_VALUES = 4
 # The original differs from itself, so nothing that the graph computes is a cause.
 _UNSTEADY = "N303"
 

@@ -18,8 +18,8 @@ def case(name: str, values: int):
     ("cases", "expected"),
     [
         ([("smallest", 64), ("typical", 640)], "smallest"),
-        ([("smallest", 1), ("typical", 8), ("largest", 640)], "typical"),
-        ([("smallest", 1), ("typical", 3), ("largest", 5), ("values", 7)], "largest"),
+        ([("smallest", 1), ("typical", 4), ("largest", 640)], "typical"),
+        ([("smallest", 1), ("typical", 2), ("largest", 3), ("values", 3)], "largest"),
         ([("values", 2), ("extreme", 3)], "extreme"),
         ([("values", 20), ("typical", 3)], "values"),
         ([], None),
