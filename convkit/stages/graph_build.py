@@ -54,6 +54,8 @@ def build_graph(
             operators = read_operators(graph.parent)
             context.progress("building")
             findings += runtime.build(graph, request, context)
+        for file in filter(Path.is_file, context.output.rglob("*")):
+            context.complete(file)
         if operators is not None and runtime.keeps_operators(request.options):
             write_operators(operators, context.output)
         context.progress("checking the built model's contract", done=0.5)
