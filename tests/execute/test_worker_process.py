@@ -185,6 +185,27 @@ def test_events_come_while_the_worker_runs_with_a_stand_in_worker(
     assert outcome.ending == "answered"
 
 
+def test_files_that_a_worker_calls_complete_are_named_with_a_stand_in_worker(
+    stand_in: Run, tmp_path: Path
+) -> None:
+    seen: list[str] = []
+    (tmp_path / "job" / "output").mkdir(parents=True, exist_ok=True)
+    body = f"""
+        from convkit.worker.context import Context
+        output = Path({str(tmp_path)!r}) / "job" / "output"
+        (output / "large").write_bytes(bytes(2**20))
+        (output / "small").write_bytes(bytes(2**10))
+        context = Context(output, request["events_fd"])
+        context.complete(output / "large")
+        context.complete(output / "small")
+        event(b'{{"complete": 5}}\\n')
+        answer()
+    """
+    outcome = stand_in(body, on_complete=seen.append)
+    assert outcome.ending == "answered", outcome.log
+    assert seen == ["large"]
+
+
 def test_a_flood_of_events_does_not_block_the_worker_with_a_stand_in_worker(stand_in: Run) -> None:
     seen: list[str] = []
     body = 'for i in range(5000): event(b\'{"message": "%d"}\\n\' % i)\nanswer()'
