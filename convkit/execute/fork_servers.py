@@ -217,7 +217,8 @@ class _Slot:
     def rest(self) -> None:
         """Let the server and its loaders free their memory; another worker gets a new server."""
         with self._lock:
-            resting = [*self._loaders.values(), *([self._server] if self._server else [])]
+            resting: list[Server | _Loader] = [*self._loaders.values()]
+            resting += [self._server] if self._server is not None else []
             self._loaders, self._server = {}, None
             self._resting += resting
         for each in resting:

@@ -286,7 +286,9 @@ class Store:
 
     def _keep_files(self, entries: Mapping[Path, FileEntry]) -> None:
         """Move files to their places; remove those whose content the store has."""
-        first = {entry.sha256: path for path, entry in reversed(entries.items())}
+        first: dict[str, Path] = {}
+        for path, entry in entries.items():
+            first.setdefault(entry.sha256, path)
         new = [path for sha256, path in first.items() if not self.has_object(entries[path])]
         for path in new:
             own_file(path)

@@ -15,6 +15,7 @@ from convkit.execute.worker_outcome import WorkerOutcome
 from convkit.execute.worker_process import findings_of, worker_environment
 from convkit.execute.workers import BOOTSTRAP
 from convkit.findings.model import Finding
+from convkit.worker.context import Context
 from convkit.worker.protocol import PROTOCOL, Answer, Envelope
 
 
@@ -122,6 +123,7 @@ import sys, threading
 from pathlib import Path
 from convkit.execute.worker_process import run_worker
 from convkit.execute.workers import FreshProcesses
+from convkit.worker.context import Context
 from convkit.worker.protocol import PROTOCOL, Envelope
 entry = Path({str(tmp_path)!r}) / "entry.py"
 entry.write_text('''
@@ -185,25 +187,28 @@ def test_events_come_while_the_worker_runs_with_a_stand_in_worker(
     assert outcome.ending == "answered"
 
 
-def test_files_that_a_worker_calls_complete_are_named_with_a_stand_in_worker(
-    stand_in: Run, tmp_path: Path
-) -> None:
+def test_files_that_a_worker_calls_complete_are_named_with_a_stand_in_worker(stand_in: Run) -> None:
     seen: list[str] = []
-    (tmp_path / "job" / "output").mkdir(parents=True, exist_ok=True)
-    body = f"""
-        from convkit.worker.context import Context
-        output = Path({str(tmp_path)!r}) / "job" / "output"
-        (output / "large").write_bytes(bytes(2**20))
-        (output / "small").write_bytes(bytes(2**10))
-        context = Context(output, request["events_fd"])
-        context.complete(output / "large")
-        context.complete(output / "small")
-        event(b'{{"complete": 5}}\\n')
+    body = """
+        event(b'{"complete": "weights/large", "message": "both"}\\n{"complete": 5}\\n')
         answer()
     """
-    outcome = stand_in(body, on_complete=seen.append)
-    assert outcome.ending == "answered", outcome.log
-    assert seen == ["large"]
+    assert stand_in(body, on_complete=seen.append).ending == "answered"
+    assert seen == ["weights/large"]
+
+
+def test_large_files_are_called_complete(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "large").write_bytes(bytes(2**20))
+    (tmp_path / "small").write_bytes(bytes(2**20 - 1))
+    reading, writing = os.pipe()
+    context = Context(tmp_path, writing)
+    context.complete(tmp_path / "sub" / "large")
+    context.complete(tmp_path / "small")
+    Context(tmp_path).complete(tmp_path / "sub" / "large")  # nobody listens
+    os.close(writing)
+    with open(reading, encoding="utf-8") as events:
+        assert [json.loads(line) for line in events] == [{"complete": "sub/large"}]
 
 
 def test_a_flood_of_events_does_not_block_the_worker_with_a_stand_in_worker(stand_in: Run) -> None:
