@@ -123,7 +123,6 @@ import sys, threading
 from pathlib import Path
 from convkit.execute.worker_process import run_worker
 from convkit.execute.workers import FreshProcesses
-from convkit.worker.context import Context
 from convkit.worker.protocol import PROTOCOL, Envelope
 entry = Path({str(tmp_path)!r}) / "entry.py"
 entry.write_text('''
@@ -207,7 +206,7 @@ def test_large_files_are_called_complete(tmp_path: Path) -> None:
     context.complete(tmp_path / "small")
     Context(tmp_path).complete(tmp_path / "sub" / "large")  # nobody listens
     os.close(writing)
-    with open(reading, encoding="utf-8") as events:
+    with os.fdopen(reading, encoding="utf-8") as events:
         assert [json.loads(line) for line in events] == [{"complete": "sub/large"}]
 
 
