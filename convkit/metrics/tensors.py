@@ -107,7 +107,7 @@ def _largest_error(reference: np.ndarray, candidate: np.ndarray) -> float | None
 def _dot(left: np.ndarray, right: np.ndarray) -> float:
     """Return the sum of products of two float64 vectors.
 
-    Not with BLAS (`@`): its threads wait for those of a runtime that has just run a model, a hundred
+    Not with BLAS (`@`): its threads wait for those of a runtime that has just run a model, many
     times as long as the sum takes, and the last digits would depend on their number.
     """
     return float((left * right).sum())
