@@ -8,7 +8,9 @@ the rest of the stage. All of it counts only if the file's status is still the s
 import concurrent.futures
 import contextlib
 import dataclasses
+import errno
 import secrets
+import shutil
 import stat
 import threading
 from collections.abc import Callable
@@ -19,6 +21,9 @@ from convkit.store.digests import FileStatus, digest_file, file_status
 from convkit.store.files import copy_file, sync_file
 
 T = TypeVar("T")
+
+# A file is copied ahead if the disk has room for this many.
+_ROOM = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +90,8 @@ class Intake:
         return None if changed else prepared
 
     def _copied(self, path: Path) -> Path:
+        if shutil.disk_usage(self._copies).free < _ROOM * path.stat().st_size:
+            raise OSError(errno.ENOSPC, "the stage itself may need the room", str(path))
         copy = self._copies / secrets.token_hex(8)
         copy_file(path, copy)
         if self._lasting:

@@ -1,5 +1,6 @@
 """Files are digested and copied while their stage runs; what changes afterwards counts anew."""
 
+import types
 from pathlib import Path
 
 import pytest
@@ -95,3 +96,16 @@ def test_a_copy_that_cannot_be_made_is_made_later(
     store = Store(tmp_path / "store")
     artifact = store.take_in(output, intake)
     assert (store.view(artifact) / "weights").read_bytes() == b"1" * 100_000
+
+
+def test_a_full_disk_is_left_to_the_stage(
+    output: Path, intake: Intake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = types.SimpleNamespace(free=299_999)
+    monkeypatch.setattr("convkit.store.intake.shutil.disk_usage", lambda _: free)
+    intake.complete("weights")
+    assert intake.copies() == {}
+    assert intake.digest(output / "weights") == digest_file(output / "weights")
+    free.free += 1
+    intake.complete("graph")
+    assert len(intake.copies()) == 1
