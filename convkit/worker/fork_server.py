@@ -208,12 +208,15 @@ class _Server:
             os.close(descriptor)
 
     def _rest(self) -> None:
-        """Keep only what reports and kills workers; returns if other code of this process must
-        still run in the end.
+        """Keep only what reports and kills workers. Returns if this process has other work in the
+        end, or if the program that replaces it cannot be started.
         """
-        if not _removes_folders():
-            signal.set_wakeup_fd(-1)
+        if _removes_folders():
+            return
+        signal.set_wakeup_fd(-1)
+        with contextlib.suppress(OSError):
             become_reaper(self._orders.fileno(), self._statuses)
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
 
 
 def _removes_folders() -> bool:
