@@ -1,10 +1,14 @@
 """Sees which workers a strategy starts, and which fork servers run."""
 
 import subprocess
+from pathlib import Path
 
 import psutil
 
 from convkit.execute.workers import Launch, WorkerProcess, WorkerStrategy
+from convkit.worker import reaper
+
+REAPER = str(Path(reaper.__file__))
 
 
 class Watched:
@@ -24,6 +28,8 @@ class Watched:
 
 
 def running_servers(client: int | None = None) -> set[int]:
-    """Return the servers that a process has started, this one if none is given."""
-    children = psutil.Process(client).children()
-    return {one.pid for one in children if "--fork-server" in one.cmdline()}
+    """Return the servers that a process has started, this one if none is given: those that fork,
+    and those that rest.
+    """
+    children = {one.pid: " ".join(one.cmdline()) for one in psutil.Process(client).children()}
+    return {pid for pid, line in children.items() if "--fork-server" in line or REAPER in line}

@@ -8,7 +8,9 @@ Export and reference begin with the same model. If loading it runs no code of th
 loads it once, and both are forked from that: they share its memory.
 """
 
+import collections
 import contextlib
+import dataclasses
 import json
 import sys
 import threading
@@ -44,11 +46,26 @@ def close_unneeded(workers: WorkerStrategy | None, left: Collection[Stage]) -> N
     forked from.
     """
     if isinstance(workers, ForkServers):
-        rows = runtimes()
-        needed = (
-            tools_of_job(each.kind, rows[each.runtime] if each.runtime else None) for each in left
-        )
-        workers.keep(frozenset().union(*needed))
+        workers.keep([_due(stage) for stage in left])
+
+
+def expect_stages(workers: WorkerStrategy | None, stages: Collection[Stage]) -> None:
+    """Tell a run's own strategy which stages will start."""
+    if isinstance(workers, ForkServers):
+        workers.expect([_due(stage) for stage in stages])
+
+
+@dataclasses.dataclass(frozen=True)
+class Due:
+    """A job that is to run, and the sets of tools that its server may have."""
+
+    job: str
+    tools: frozenset[tuple[str, ...]]
+
+
+def _due(stage: Stage) -> Due:
+    runtime = runtimes()[stage.runtime] if stage.runtime else None
+    return Due(stage.kind, tools_of_job(stage.kind, runtime))
 
 
 class ForkServers:
@@ -68,6 +85,7 @@ class ForkServers:
         self._most, self._tools = most, tools
         self._fresh = FreshProcesses()
         self._slots: dict[_Key, _Slot] = {}  # most recently used last
+        self._due: list[Due] | None = None  # None: not known
         self._lock = threading.Lock()  # never held while a server imports or ends
         self._closed = threading.Event()
 
@@ -78,13 +96,35 @@ class ForkServers:
             return self._fresh.start(launch)
         with self._slot((launch.python, _shared(launch.environment), tools)) as slot:
             worker = slot.fork(launch, self._closed)
+            if self._was_last(launch.envelope.job, tools):
+                slot.rest()
         return worker or self._fresh.start(launch)
 
-    def keep(self, needed: Collection[tuple[str, ...]]) -> None:
-        """Close the idle servers whose tools are not among `needed`: each holds what it imported,
-        0.25 GB with torch.
-        """
+    def expect(self, due: Collection[Due]) -> None:
+        """Note which jobs will be started, so that servers free their memory after the last."""
         with self._lock:
+            self._due = [*due]
+
+    def _was_last(self, job: str, tools: tuple[str, ...]) -> bool:
+        """Note that a job has started; return True if no other will be forked with its tools."""
+        with self._lock:
+            if self._due is None:
+                return False
+            started = next((each for each in self._due if each.job == job), None)
+            if started is not None:
+                self._due.remove(started)
+            return not any(tools in each.tools for each in self._due)
+
+    def keep(self, left: Collection[Due]) -> None:
+        """Close the idle servers that none of the jobs that are left (unstarted or running) can be
+        forked from: each holds what it imported, 0.25 GB with torch.
+        """
+        needed = frozenset().union(*(each.tools for each in left))
+        with self._lock:
+            if self._due is not None:  # some ended without a worker, as their results were known
+                self._due = [
+                    *(collections.Counter(self._due) & collections.Counter(left)).elements()
+                ]
             idle = [key for key, slot in self._slots.items() if slot.idle and key[2] not in needed]
             unneeded = [self._slots.pop(key) for key in idle]
         for slot in unneeded:
@@ -131,12 +171,14 @@ class _Slot:
         self._server: Server | None = None
         self._must_not_fork = False
         self._loaders: dict[str, _Loader] = {}  # by source
+        self._resting: list[Server | _Loader] = []
         self._lock = threading.Lock()  # never taken by a thread that waits for a loader's
 
     @property
     def idle(self) -> bool:
         """True if there is a server that nobody is using."""
-        return self.users == 0 and self._server is not None and self._server.idle
+        servers = [each for each in (self._server, *self._resting) if isinstance(each, Server)]
+        return self.users == 0 and bool(servers) and all(server.idle for server in servers)
 
     def fork(self, launch: Launch, closed: threading.Event) -> ForkedProcess | None:
         """Fork a worker, as soon as the server has started; None if that is impossible."""
@@ -172,12 +214,22 @@ class _Slot:
                 self._empty()  # it is gone, or out of memory: the next worker gets a new one
             return worker
 
-    def close(self) -> None:
-        """Close the server and its loaders."""
+    def rest(self) -> None:
+        """Let the server and its loaders free their memory; another worker gets a new server."""
         with self._lock:
-            loaders = [*self._loaders.values()]
-        for loader in loaders:
-            loader.close()
+            resting: list[Server | _Loader] = [*self._loaders.values()]
+            resting += [self._server] if self._server is not None else []
+            self._loaders, self._server = {}, None
+            self._resting += resting
+        for each in resting:
+            each.rest()
+
+    def close(self) -> None:
+        """Close the servers and their loaders."""
+        with self._lock:
+            others = [*self._loaders.values(), *self._resting]
+        for each in others:
+            each.close()
         with self._lock:
             self._empty()
 
@@ -224,6 +276,13 @@ class _Loader:
             self._workers -= 1
             if self._workers == 0:
                 self._end()
+
+    def rest(self) -> None:
+        """Let the server free its memory, the model included, but what its workers share."""
+        with self._lock:
+            self._must_not_fork = True
+            if self._server is not None:
+                self._server.rest()
 
     def close(self) -> None:
         """Close the server, which kills its workers."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from convkit.codec import Json, encode
 from convkit.execute.workers import BOOTSTRAP, Launch, WorkerProcess, command
-from convkit.worker.fork_server import PER_WORKER, READY, ForkOrder, LoadOrder
+from convkit.worker.fork_server import PER_WORKER, READY, REST, ForkOrder, LoadOrder
 
 _IMPORT_SECONDS = 120.0
 _LOOK_SECONDS = 0.1
@@ -143,6 +143,11 @@ class Server:
         if worker is not None:
             self._workers.append(worker)
         return worker
+
+    def rest(self) -> None:
+        """Let the server free its memory: it only looks after its workers from now on."""
+        with contextlib.suppress(OSError):  # it is gone, and its workers with it
+            self._orders.send(REST)
 
     def close(self) -> None:
         """Close the server, which kills its remaining workers."""

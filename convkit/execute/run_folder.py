@@ -70,7 +70,7 @@ def write_folder(
                     continue  # a joined target: its parts' files are in its folder
                 built = settled[f"build:{target.name}"].report
                 if built.artifact is not None:
-                    store.copy_into(built.artifact, whole / "models" / target.name)
+                    store.hand_over(built.artifact, whole / "models" / target.name)
             write_json(whole / "result.json", record)
             # From the file, whose keys are sorted: an audit renders the same bytes from it.
             write_report(read_record(whole), whole)

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from convkit.execute.causes import Causes
 from convkit.execute.executor import execute
 from convkit.execute.facts import ResolvedFacts, describe_host, gather
-from convkit.execute.fork_servers import close_unneeded, forking
+from convkit.execute.fork_servers import close_unneeded, expect_stages, forking
 from convkit.execute.materials import locked_in, materials_of
 from convkit.execute.opened_files import opened_in
 from convkit.execute.run import RunOutcome, Work
@@ -116,8 +116,9 @@ def _settled(
         )
         settler = runner if work.fleet is None else work.fleet.settler(runner, work.listener)
         jobs = options.jobs if work.fleet is None else work.fleet.jobs(options.jobs)
-        own = workers is not given  # others may be used by further runs
-        left = functools.partial(close_unneeded, workers if own else None)
+        own = workers if workers is not given else None  # others may be used by further runs
+        expect_stages(own, work.stages)
+        left = functools.partial(close_unneeded, own)
         return execute(
             work.stages, settler, work.listener, cancelled, jobs=jobs, seconds=seconds, left=left
         )

@@ -34,6 +34,7 @@ from convkit.plan.stages import Stage
 from convkit.recipe.loading import LoadedRecipe
 from convkit.record.model import StageReport
 from convkit.runtimes.registry import package_folder, runtimes
+from convkit.store.intake import Intake
 from convkit.store.store import StageRecord, Store
 from convkit.toolchain.devices import find_device
 from convkit.toolchain.environments import ensure_environment
@@ -198,7 +199,9 @@ class StageRunner:
         if missing is not None:
             return Settled(_skipped(dataclasses.replace(report, ended=time.time()), stage, missing))
         with self.store.staging() as folder:
-            outcome = self._work(stage, work.inputs, folder, tenant)
+            # Copies of built files become the run's models.
+            intake = Intake(folder / "output", folder / "copies", lasting=stage.kind == "build")
+            outcome = self._work(stage, work.inputs, folder, tenant, intake)
             if outcome.ending == "cancelled":
                 raise Interrupted("interrupted")
             report = dataclasses.replace(
@@ -215,7 +218,8 @@ class StageRunner:
             )
             if answer.outcome == "skipped":
                 return Settled(_skipped(report, stage, answer.error or "skipped"), outcome.log)
-            return self._done(work, report, answer, outcome, folder / "output")
+            artifact = self.store.take_in(folder / "output", intake)
+            return self._done(work, report, answer, outcome, artifact)
 
     def _broken(self, work: Work, report: StageReport, outcome: WorkerOutcome) -> Settled:
         findings = tuple(findings_of(outcome, work.stage.kind, work.stage.target))
@@ -225,9 +229,9 @@ class StageRunner:
         return Settled(dataclasses.replace(report, findings=findings, error=error), outcome.log)
 
     def _done(
-        self, work: Work, report: StageReport, answer: Answer, outcome: WorkerOutcome, output: Path
+        self, work: Work, report: StageReport, answer: Answer, outcome: WorkerOutcome, artifact: str
     ) -> Settled:
-        """Take a stage's output into the store. Failures get no record: they run again."""
+        """Record a stage whose output the store has. Failures get no record: they run again."""
         stage, parts, known = work.stage, work.parts, work.known
         findings = list(report.findings)
         if (standing_in := self._simulated_instead(stage)) is not None:
@@ -236,12 +240,10 @@ class StageRunner:
         facts = facts_after(
             stage, answer, self.loaded, self.surroundings.facts, self.home, outcome.started
         )
-        # newly discovered files make it a different stage
-        if facts is not self.surroundings.facts:
+        if facts is not self.surroundings.facts:  # newly found files make it a different stage
             parts = ingredients(stage, self.loaded.recipe, facts, work.inputs) or parts
             report = dataclasses.replace(report, key=stage_key(parts))
             known = None
-        artifact = self.store.take_in(output)
         makes_model = JOBS[stage.kind].makes_model
         if known is not None and makes_model and known.artifact != artifact:
             findings.append(two_artifacts(stage, known, artifact))
@@ -275,7 +277,7 @@ class StageRunner:
         return dataclasses.replace(absent(stage, message), severity=severity)
 
     def _work(
-        self, stage: Stage, inputs: Mapping[str, str], folder: Path, tenant: Tenant
+        self, stage: Stage, inputs: Mapping[str, str], folder: Path, tenant: Tenant, intake: Intake
     ) -> WorkerOutcome:
         def progress(message: str, done: float | None = None) -> None:
             self.listener.stage_progress(stage.id, message, done)
@@ -308,6 +310,7 @@ class StageRunner:
             workers=self.workers or WORKERS[self.surroundings.facts.toolchain],
             timeout_seconds=self.loaded.recipe.verify.timeout,
             on_event=progress,
+            on_complete=intake.complete,
             cancelled=self.cancelled,
             environment=varied.applied_to(os.environ) if varied is not None else None,
             hash_seed=varied.hash_seed if varied is not None else 0,

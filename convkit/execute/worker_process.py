@@ -25,6 +25,7 @@ from convkit.worker.seal import FILE_NAME as SEAL
 __all__ = ["Ending", "WorkerOutcome", "findings_of", "run_worker", "worker_environment"]
 
 OnEvent = Callable[[str, float | None], None]
+OnComplete = Callable[[str], None]
 
 _POLL_SECONDS = 0.1
 # Time for a worker to exit between SIGTERM and SIGKILL: Ctrl-C must end a run within two seconds.
@@ -86,11 +87,13 @@ def run_worker(
     timeout_seconds: float,
     on_event: OnEvent,
     cancelled: threading.Event,
+    on_complete: OnComplete = lambda _: None,
     environment: Mapping[str, str] | None = None,
     hash_seed: int = 0,
 ) -> WorkerOutcome:
     """Run one job in its own process, started by `workers`, and wait for it; `on_event` receives
-    messages and the completed fraction (0 to 1).
+    messages and the completed fraction (0 to 1), `on_complete` the path below the output of each
+    file that the worker calls complete.
 
     `folder` contains `request.json`, `result.json` and `log` (the output), and is the worker's
     current folder. The worker is ended at the timeout or when `cancelled` is set; all its child
@@ -116,7 +119,9 @@ def run_worker(
         finally:
             os.close(writing)
         with _ends_its_group(process):
-            stopped = _attend(process, _Events(reading, on_event), result, deadline, cancelled)
+            stopped = _attend(
+                process, _Events(reading, on_event, on_complete), result, deadline, cancelled
+            )
     finally:
         os.close(reading)
     started = _by_the_clock_of_now(started, began)
@@ -175,10 +180,10 @@ def _without_stray_bytecode(python: Path, folder: Path) -> dict[str, str]:
 class _Events:
     """The reading end of a worker's events: JSON lines, forwarded as they arrive."""
 
-    def __init__(self, descriptor: int, on_event: OnEvent) -> None:
+    def __init__(self, descriptor: int, on_event: OnEvent, on_complete: OnComplete) -> None:
         os.set_blocking(descriptor, False)
         self._descriptor = descriptor
-        self._on_event = on_event
+        self._on_event, self._on_complete = on_event, on_complete
         self._rest = b""
         self._selector = selectors.DefaultSelector()
         self._selector.register(descriptor, selectors.EVENT_READ)
@@ -213,9 +218,11 @@ class _Events:
             event = json.loads(line)
         except ValueError:
             return  # two of a tool's threads wrote at once: only an event is lost
-        message, done = (
-            (event.get("message"), event.get("done")) if isinstance(event, dict) else (None, None)
-        )
+        if not isinstance(event, dict):
+            return
+        message, done, complete = event.get("message"), event.get("done"), event.get("complete")
+        if isinstance(complete, str):
+            self._on_complete(complete)
         if isinstance(message, str):
             self._on_event(
                 redacted(message), float(done) if isinstance(done, int | float) else None

@@ -104,6 +104,15 @@ def _largest_error(reference: np.ndarray, candidate: np.ndarray) -> float | None
     return largest
 
 
+def _dot(left: np.ndarray, right: np.ndarray) -> float:
+    """Return the sum of products of two float64 vectors.
+
+    Not with BLAS (`@`): its threads wait for those of a runtime that has just run a model, many
+    times as long as the sum takes, and the last digits would depend on their number.
+    """
+    return float((left * right).sum())
+
+
 class _Sums:
     """Sums accumulated over the chunks."""
 
@@ -189,10 +198,10 @@ class _Sums:
         magnitude = np.abs(expected)
         self.compared += error.size
         self.total += float(error.sum())
-        self.squares += float(error @ error)
-        self.reference_squares += float(expected @ expected)
-        self.candidate_squares += float(found @ found)
-        self.products += float(expected @ found)
+        self.squares += _dot(error, error)
+        self.reference_squares += _dot(expected, expected)
+        self.candidate_squares += _dot(found, found)
+        self.products += _dot(expected, found)
         self.equal += error.size - int(np.count_nonzero(error))
         self.reference_max = max(self.reference_max, float(magnitude.max()))
         differing = float(magnitude.max(where=error > 0, initial=0.0))

@@ -225,6 +225,8 @@ def _finish(
     findings += training_mode(model)
     carry_contract(model, request.contract)
     write_model(model, context.output)
+    if (weights := context.output / DATA_FILE).exists():
+        context.complete(weights)
     write_operators(graph_operators(model), context.output)
     check_structure(context.output / MODEL_FILE, "export")
     return findings

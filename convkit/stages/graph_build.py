@@ -3,8 +3,9 @@ runtime, and checks the result against the contract.
 """
 
 import contextlib
+import functools
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from convkit.cases.calibration import calibration_feeds
@@ -30,17 +31,21 @@ from convkit.worker.protocol import (
     Quantization,
     VerifyRequest,
 )
-from convkit.worker.sessions import GraphRuntime, ModelRefusedError
+from convkit.worker.sessions import GraphRuntime, ModelRefusedError, RuntimeSession
 
 # See `opens_slowly`.
 _MOST_LOW_NODES = 10_000
 
 
 def build_graph(
-    request: BuildRequest[OptionsT], runtime: GraphRuntime[OptionsT], context: Context
+    request: BuildRequest[OptionsT],
+    runtime: GraphRuntime[OptionsT],
+    context: Context,
+    open_to_read: Callable[[Path, OptionsT], RuntimeSession] | None = None,
 ) -> tuple[BuildResult, list[Finding]]:
     """Build, load the result once, and check its actual and stored contracts against the declared
-    one.
+    one. `open_to_read` loads a model on the CPU to read its contract only, if the runtime has a
+    cheaper way than its own `open`.
 
     If the runtime rejects the model, returns E205 and an empty contract. Raises StageSkippedError
     if the build needs a device that is absent.
@@ -54,13 +59,15 @@ def build_graph(
             operators = read_operators(graph.parent)
             context.progress("building")
             findings += runtime.build(graph, request, context)
+        for file in filter(Path.is_file, context.output.rglob("*")):
+            context.complete(file)
         if operators is not None and runtime.keeps_operators(request.options):
             write_operators(operators, context.output)
         context.progress("checking the built model's contract", done=0.5)
         session, carried = _stated(
             context.output / runtime.MODEL_FILE,
             request,
-            runtime,
+            open_to_read or functools.partial(_open_plainly, runtime),
             reads_only=opens_slowly(runtime, operators, request),
         )
         findings += check_contract(request.contract, session, "built model")
@@ -117,7 +124,7 @@ def _calibration_feeds(request: BuildRequest[OptionsT]) -> Iterator[Feeds] | Non
 def _stated(
     model: Path,
     request: BuildRequest[OptionsT],
-    runtime: GraphRuntime[OptionsT],
+    open_to_read: Callable[[Path, OptionsT], RuntimeSession],
     *,
     reads_only: bool,
 ) -> tuple[Contract, Mapping[str, str]]:
@@ -125,11 +132,18 @@ def _stated(
     if isinstance(request.precision, LowPrecision) and (request.device != "cpu" or reads_only):
         # The CPU may lack kernels for the type (bfloat16).
         return stated_by_graph(model)
-    # Names and types are the same on every device and at every optimization level, so use the
-    # cheapest.
-    plainer = runtime.plain(request.options)
-    opened = runtime.open(model, "cpu", plainer[0][1] if plainer else request.options)
+    opened = open_to_read(model, request.options)
     return opened.contract(), opened.metadata()
+
+
+def _open_plainly(
+    runtime: GraphRuntime[OptionsT], model: Path, options: OptionsT
+) -> RuntimeSession:
+    """Load a model to read its contract: names and types are the same on every device and at every
+    optimization level, so the CPU and the lowest level do.
+    """
+    plainer = runtime.plain(options)
+    return runtime.open(model, "cpu", plainer[0][1] if plainer else options)
 
 
 def opens_slowly(

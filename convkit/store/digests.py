@@ -115,15 +115,16 @@ def is_unsealed(path: Path, kind: type[object]) -> bool:
     return True
 
 
+# Inode, size, mtime and ctime in nanoseconds. Programs cannot reset the ctime.
+FileStatus = tuple[int, int, int, int]
+
+
 @dataclasses.dataclass(frozen=True)
 class KnownDigest:
-    """A file's digest, valid while its status matches: inode, size, mtime and ctime in nanoseconds.
-
-    Programs cannot reset the ctime. `path` is the digest of the file's path.
-    """
+    """A file's digest, valid while its status matches. `path` is the digest of the file's path."""
 
     path: str
-    status: tuple[int, int, int, int]
+    status: FileStatus
     sha256: str
 
 
@@ -148,7 +149,7 @@ class DigestCache:
             known = read_sealed(entry, KnownDigest)
         except (OSError, SealBroken):
             known = None
-        if known is not None and known.path == entry.stem and known.status == _identity(status):
+        if known is not None and known.path == entry.stem and known.status == file_status(status):
             return known.sha256
         sha256 = digest_file(path)
         if now > status.st_ctime + _seconds_to_settle(status):
@@ -176,12 +177,13 @@ class DigestCache:
         return self._folder / f"{name}.json"
 
     def _remember(self, entry: Path, status: os.stat_result, sha256: str) -> None:
-        known = KnownDigest(entry.stem, _identity(status), sha256)
+        known = KnownDigest(entry.stem, file_status(status), sha256)
         with contextlib.suppress(OSError):  # a full disk, or somebody else's folder
             write_sealed(entry, known, durable=False)
 
 
-def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
+def file_status(status: os.stat_result) -> FileStatus:
+    """Return the part of a file's status that tells whether it has changed."""
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 

@@ -19,11 +19,10 @@ runs again, and the correct content replaces the damaged one.
 """
 
 import contextlib
-import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from convkit.codec import decode
@@ -38,7 +37,8 @@ from convkit.store.digests import (
     write_json,
     write_sealed,
 )
-from convkit.store.files import copy_file, replace_durably
+from convkit.store.files import copy_file, move_file, own_file, sync_files, sync_folders
+from convkit.store.intake import Intake
 from convkit.store.locks import HeldLock
 from convkit.store.records import FileEntry, KeptRecord, LatestStage, SettledRun, StageRecord
 from convkit.store.staging import staging_folder, sweep_staging
@@ -56,19 +56,23 @@ class Store:
 
     # Artifacts
 
-    def take_in(self, folder: Path) -> str:
-        """Move a folder's files into the store and return the artifact's digest."""
-        files: dict[str, FileEntry] = {}
+    def take_in(self, folder: Path, intake: Intake | None = None) -> str:
+        """Move a folder's files into the store and return the artifact's digest.
+
+        With `intake`, which has prepared some of them, the artifact's view is made as well.
+        """
         try:
-            for path in sorted(folder.rglob("*")):
-                if path.is_symlink() or not (path.is_file() or path.is_dir()):
-                    raise StoreError(f"{path}: a stage may leave plain files only")
-                if path.is_file():
-                    files[path.relative_to(folder).as_posix()] = self._take_in_file(path)
+            paths = _plain_files(folder)
+            entries = {path: self._entry(path, intake) for path in paths}
+            copies = intake.copies() if intake is not None else {}
+            self._keep_files(entries)
+            files = {path.relative_to(folder).as_posix(): entry for path, entry in entries.items()}
             artifact = digest_json(files)
             write_json(self._manifest(artifact), files)
         except OSError as error:
             raise storage_error(error, self.root) from error
+        if copies:
+            self.view(artifact, copies)
         return artifact
 
     def files(self, artifact: str) -> dict[str, FileEntry]:
@@ -110,9 +114,11 @@ class Store:
         """Return the path of the file with this digest."""
         return self.root / "objects" / sha256[:2] / sha256
 
-    def view(self, artifact: str) -> Path:
+    def view(self, artifact: str, copies: Mapping[str, Path] | None = None) -> Path:
         """Return a folder of the artifact's files by name, for reading; recreated unless it matches
         the artifact byte for byte. It exists until this store is released.
+
+        `copies`, by digest, are moved into a new view instead of copies of the store's files.
         """
         view = self.root / "views" / artifact
         try:
@@ -125,7 +131,7 @@ class Store:
                 lock.parent.mkdir(exist_ok=True)
                 with HeldLock.awaited(lock):
                     if not self._is_whole(view, artifact):
-                        self._make_view(artifact, view)
+                        self._make_view(artifact, view, copies or {})
         except OSError as error:
             raise storage_error(error, view) from error
         return view
@@ -146,19 +152,29 @@ class Store:
         """
         entries = self.files(artifact)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            for name, entry in entries.items():
-                if not self.has_object(entry):
-                    raise StoreError(
-                        f"{self.object(entry.sha256)}: missing or damaged ({name} of artifact"
-                        f" {artifact[:12]}); run again to make it anew"
-                    )
-                path = folder / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                copy_file(self.object(entry.sha256), path)
+            self._fill(entries, folder, artifact, {})
         except OSError as error:
             raise storage_error(error, folder) from error
         return tuple(entries)
+
+    def hand_over(self, artifact: str, folder: Path) -> None:
+        """Fill a new folder as `copy_into` does, with the files of the artifact's view if only this
+        store uses views: a run needs none once its stages have ended.
+        """
+        view = self.root / "views" / artifact
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        if self._views_in_use is not None:
+            self._views_in_use.release()
+            self._views_in_use = None
+        if (alone := HeldLock.alone(self._views_lock)) is not None:
+            with alone:
+                if view.is_dir() and self._is_whole(view, artifact):
+                    ordinary = folder.parent.stat().st_mode & 0o666
+                    view.rename(folder)
+                    for name in self.files(artifact):
+                        (folder / name).chmod(ordinary)
+                    return
+        self.copy_into(artifact, folder)
 
     # Stage records
 
@@ -264,36 +280,34 @@ class Store:
 
     # Parts
 
-    def _take_in_file(self, path: Path) -> FileEntry:
-        entry = FileEntry(digest_file(path), path.stat().st_size)
-        place = self.object(entry.sha256)
-        if self.has_object(entry):
-            path.unlink()
-            return entry
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if path.stat().st_nlink > 1:  # linked from elsewhere: the store needs its own copy
-            copy = path.with_name(path.name + ".copy")
-            copy_file(path, copy)
-            copy.replace(path)
-        path.chmod(0o444)
-        try:
-            replace_durably(path, place)
-        except OSError as error:
-            if error.errno != errno.EXDEV:
-                raise
-            staging = place.with_name(f".{place.name}.{os.getpid()}.part")
-            staging.unlink(missing_ok=True)
-            copy_file(path, staging)
-            staging.chmod(0o444)
-            replace_durably(staging, place)
-            path.unlink()
-        self.digests.remember(place, entry.sha256)
-        return entry
+    def _entry(self, path: Path, intake: Intake | None) -> FileEntry:
+        known = intake.digest(path) if intake is not None else None
+        return FileEntry(known or digest_file(path), path.stat().st_size)
 
-    def _make_view(self, artifact: str, view: Path) -> None:
+    def _keep_files(self, entries: Mapping[Path, FileEntry]) -> None:
+        """Move files to their places; remove those whose content the store has."""
+        first: dict[str, Path] = {}
+        for path, entry in entries.items():
+            first.setdefault(entry.sha256, path)
+        new = [path for sha256, path in first.items() if not self.has_object(entries[path])]
+        for path in new:
+            own_file(path)
+            path.chmod(0o444)
+        sync_files(new)
+        places = {path: self.object(entries[path].sha256) for path in new}
+        for path, place in places.items():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            move_file(path, place)
+        sync_folders({place.parent for place in places.values()})
+        for path, place in places.items():
+            self.digests.remember(place, entries[path].sha256)
+        for path in entries.keys() - places.keys():
+            path.unlink()
+
+    def _make_view(self, artifact: str, view: Path, copies: Mapping[str, Path]) -> None:
         entries = self.files(artifact)
         with self.staging() as staging:
-            self.copy_into(artifact, staging / "view")
+            self._fill(entries, staging / "view", artifact, copies)
             for name in entries:
                 (staging / "view" / name).chmod(0o444)
             view.parent.mkdir(exist_ok=True)
@@ -308,6 +322,29 @@ class Store:
                     raise
         for name, entry in entries.items():
             self.digests.remember(view / name, entry.sha256)
+
+    def _fill(
+        self,
+        entries: Mapping[str, FileEntry],
+        folder: Path,
+        artifact: str,
+        copies: Mapping[str, Path],
+    ) -> None:
+        """Put files into a folder: the given copies, each once, and else copies of the objects."""
+        left = dict(copies)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, entry in entries.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if (copy := left.pop(entry.sha256, None)) is not None:
+                copy.replace(path)
+                continue
+            if not self.has_object(entry):
+                raise StoreError(
+                    f"{self.object(entry.sha256)}: missing or damaged ({name} of artifact"
+                    f" {artifact[:12]}); run again to make it anew"
+                )
+            copy_file(self.object(entry.sha256), path)
 
     def _is_whole(self, view: Path, artifact: str) -> bool:
         """Return True if a view contains exactly the artifact, in files of its own."""
@@ -349,3 +386,12 @@ class Store:
         return (
             self.root / "latest" / recipe / (stage.replace("/", "_").replace(":", "/", 1) + ".json")
         )
+
+
+def _plain_files(folder: Path) -> list[Path]:
+    """Return the files below a folder, sorted; raises StoreError if there is anything else."""
+    found = sorted(folder.rglob("*"))
+    for path in found:
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise StoreError(f"{path}: a stage may leave plain files only")
+    return [path for path in found if path.is_file()]

@@ -9,6 +9,9 @@ from pathlib import Path
 
 from convkit.findings.model import Finding, Place, Remedy
 
+# Digesting and copying a file of this size takes about a millisecond.
+_LARGE_BYTES = 2**20
+
 
 class StageSkippedError(Exception):
     """The machine lacks something the stage needs (a device, a library). The message names it and
@@ -50,9 +53,19 @@ class Context:
 
     def progress(self, message: str, *, done: float | None = None) -> None:
         """Report the current activity and, if known, the completed fraction (0 to 1)."""
+        self._report({"time": time.time(), "message": message, "done": done})
+
+    def complete(self, file: Path) -> None:
+        """Report that a file of the output is complete: the host digests and copies it while the
+        stage goes on. Small files are not worth it.
+        """
+        if file.stat().st_size >= _LARGE_BYTES:
+            self._report({"complete": file.relative_to(self.output).as_posix()})
+
+    def _report(self, event: dict[str, object]) -> None:
         if self.events_fd is None:
             return
-        line = json.dumps({"time": time.time(), "message": message, "done": done}) + "\n"
+        line = json.dumps(event) + "\n"
         try:
             os.write(self.events_fd, line.encode())
         except OSError:  # the host stopped listening; continue anyway

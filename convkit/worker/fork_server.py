@@ -30,11 +30,14 @@ from typing import TYPE_CHECKING
 
 from convkit.codec import Json, decode
 from convkit.worker.preloading import preload
+from convkit.worker.reaper import become_reaper, kill, reap
 
 if TYPE_CHECKING:
     from convkit.worker.opened_files import OpenedFiles
 
 READY = b"ready"
+# The order after the last one: fork nothing more, and free what was imported and loaded.
+REST = b"rest"
 _LONGEST_ORDER = 64 * 1024
 # Per order: a worker's log, events and status, or a loader's orders and status.
 _DESCRIPTORS = 3
@@ -155,14 +158,17 @@ class _Server:
             if self._woken in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._woken, _LONGEST_ORDER)
-                self._reap()
+                reap(self._statuses)
             if self._orders.fileno() in ready:
                 message, descriptors, _, _ = socket.recv_fds(
                     self._orders, _LONGEST_ORDER, _DESCRIPTORS
                 )
                 if not message:
-                    self._kill_all()
+                    kill(self._statuses)
                     return None
+                if message == REST:
+                    self._rest()
+                    continue
                 if (become := self._fork(message, descriptors)) is not None:
                     return become()
 
@@ -201,21 +207,23 @@ class _Server:
         ):
             os.close(descriptor)
 
-    def _reap(self) -> None:
-        """Report the exit code of every worker that has ended."""
-        while self._statuses:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:
-                return
-            descriptor = self._statuses.pop(pid)
-            with contextlib.suppress(BrokenPipeError):  # the client is gone
-                os.write(descriptor, f"{os.waitstatus_to_exitcode(status)}\n".encode())
-            os.close(descriptor)
+    def _rest(self) -> None:
+        """Keep only what reports and kills workers. Returns if this process has other work in the
+        end, or if the program that replaces it cannot be started.
+        """
+        if _removes_folders():
+            return
+        signal.set_wakeup_fd(-1)
+        with contextlib.suppress(OSError):
+            become_reaper(self._orders.fileno(), self._statuses)
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
 
-    def _kill_all(self) -> None:
-        for pid in self._statuses:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)
+
+def _removes_folders() -> bool:
+    """Return True if this process is to remove temporary folders when it exits."""
+    registered = weakref.finalize._registry  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public list
+    functions = [info.func for finalizer, info in list(registered.items()) if finalizer.atexit]
+    return any(function.__module__ in ("shutil", "tempfile") for function in functions)
 
 
 def _become_worker(

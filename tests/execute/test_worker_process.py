@@ -15,6 +15,7 @@ from convkit.execute.worker_outcome import WorkerOutcome
 from convkit.execute.worker_process import findings_of, worker_environment
 from convkit.execute.workers import BOOTSTRAP
 from convkit.findings.model import Finding
+from convkit.worker.context import Context
 from convkit.worker.protocol import PROTOCOL, Answer, Envelope
 
 
@@ -185,6 +186,30 @@ def test_events_come_while_the_worker_runs_with_a_stand_in_worker(
     """
     outcome = stand_in(body, on_event=lambda *_: (tmp_path / "job" / "seen").touch())
     assert outcome.ending == "answered"
+
+
+def test_files_that_a_worker_calls_complete_are_named_with_a_stand_in_worker(stand_in: Run) -> None:
+    seen: list[str] = []
+    body = """
+        event(b'{"complete": "weights/large", "message": "both"}\\n{"complete": 5}\\n')
+        answer()
+    """
+    assert stand_in(body, on_complete=seen.append).ending == "answered"
+    assert seen == ["weights/large"]
+
+
+def test_large_files_are_called_complete(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "large").write_bytes(bytes(2**20))
+    (tmp_path / "small").write_bytes(bytes(2**20 - 1))
+    reading, writing = os.pipe()
+    context = Context(tmp_path, writing)
+    context.complete(tmp_path / "sub" / "large")
+    context.complete(tmp_path / "small")
+    Context(tmp_path).complete(tmp_path / "sub" / "large")  # nobody listens
+    os.close(writing)
+    with os.fdopen(reading, encoding="utf-8") as events:
+        assert [json.loads(line) for line in events] == [{"complete": "sub/large"}]
 
 
 def test_a_flood_of_events_does_not_block_the_worker_with_a_stand_in_worker(stand_in: Run) -> None:

@@ -4,7 +4,7 @@ import contextlib
 import os
 import threading
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -23,17 +23,17 @@ def test_a_view_that_is_read_is_not_replaced_by_another_that_is_made(
     tmp_path: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stages that start at once read the same artifact: in one run, and on a fleet's worker."""
-    both, read_by_one, copy_into = threading.Barrier(2), threading.Event(), Store.copy_into
+    both, read_by_one, fill = threading.Barrier(2), threading.Event(), Store._fill
 
-    def at_the_worst_moment(store: Store, artifact: str, folder: Path) -> tuple[str, ...]:
+    def at_the_worst_moment(*arguments: Any) -> None:
         turn = 1
         with contextlib.suppress(threading.BrokenBarrierError):  # one alone, as it should be
             turn = both.wait(0.5)
         if turn == 0:
             read_by_one.wait(0.5)
-        return copy_into(store, artifact, folder)
+        fill(*arguments)
 
-    monkeypatch.setattr(Store, "copy_into", at_the_worst_moment)
+    monkeypatch.setattr(Store, "_fill", at_the_worst_moment)
     seen: list[BinaryIO] = []  # kept open: a number of an inode that is gone is given out again
 
     def read(store: Store) -> None:
@@ -65,3 +65,37 @@ def test_a_view_is_waited_for_while_another_process_makes_it(tmp_path: Path, art
         assert not made.wait(0.3)
     thread.join()
     assert made.is_set()
+
+
+def test_a_view_that_nobody_else_uses_is_handed_over(tmp_path: Path, artifact: str) -> None:
+    store = Store(tmp_path / "store")
+    file = store.view(artifact) / "weights"
+    inode = file.stat().st_ino
+    store.hand_over(artifact, tmp_path / "run" / "models")
+    handed = tmp_path / "run" / "models" / "weights"
+    assert handed.stat().st_ino == inode
+    assert handed.read_bytes() == b"1" * 100
+    (tmp_path / "ordinary").touch()
+    assert handed.stat().st_mode == (tmp_path / "ordinary").stat().st_mode
+    assert not file.exists()
+    store.hand_over(artifact, tmp_path / "again")  # its view is gone
+    assert (tmp_path / "again" / "weights").read_bytes() == b"1" * 100
+    assert store.view(artifact).is_dir()
+
+
+def test_a_view_in_use_is_copied(tmp_path: Path, artifact: str) -> None:
+    store, other = Store(tmp_path / "store"), Store(tmp_path / "store")
+    view = store.view(artifact)
+    assert other.view(artifact) == view
+    store.hand_over(artifact, tmp_path / "run")
+    assert (tmp_path / "run" / "weights").read_bytes() == b"1" * 100
+    assert (view / "weights").read_bytes() == b"1" * 100
+
+
+def test_a_damaged_view_is_not_handed_over(tmp_path: Path, artifact: str) -> None:
+    store = Store(tmp_path / "store")
+    file = store.view(artifact) / "weights"
+    file.chmod(0o644)
+    file.write_bytes(b"2" * 100)
+    store.hand_over(artifact, tmp_path / "run")
+    assert (tmp_path / "run" / "weights").read_bytes() == b"1" * 100

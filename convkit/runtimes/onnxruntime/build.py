@@ -12,4 +12,4 @@ def run(
     request: BuildRequest[OnnxRuntimeOptions], context: Context
 ) -> tuple[BuildResult, list[Finding]]:
     """Build the exported graph, in the target's precision, for onnxruntime."""
-    return build_graph(request, session, context)
+    return build_graph(request, session, context, session.open_to_read)
