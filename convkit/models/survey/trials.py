@@ -3,6 +3,7 @@
 import abc
 import contextlib
 import dataclasses
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -121,7 +122,9 @@ class Trials(abc.ABC):
                 self.left_out += 1
                 return Trial(None, "there was no time left to try it")
             at = ", ".join(f"{axis} {size}" for axis, size in sizes.items())
-            self.say(f"trying sizes, run {self.runs + 1}" + (f": {at}" if at else ""))
+            self.say(
+                f"trying {'sizes' if at else 'values'}, run {self.runs + 1}: {at}".rstrip(": ")
+            )
             self._known[key] = self._run(inputs, samples, sizes, shapes, draw)
         return self._known[key]
 
@@ -177,6 +180,7 @@ class FileTrials(Trials):
         from convkit.models.graph.session import open_graph
 
         super().__init__(seconds, progress=progress)
+        self._said = -math.inf  # loading the file may have taken seconds
         self._opened = open_graph(path)
         self._session = self._opened.raw
         self._as_bits = needs_bits(self._session)
