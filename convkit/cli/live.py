@@ -57,6 +57,8 @@ _WORDS: dict[_State, str] = {
 # What is shown before the first stage is under way.
 _PREPARE, _PREPARING = "prepare", "resolving tools and looking for finished stages"
 _PATIENCE_SECONDS = 1.0
+# Without a terminal: seconds after which a stage that has printed nothing says what it is doing.
+_QUIET_SECONDS = 5.0
 
 
 @dataclasses.dataclass
@@ -73,6 +75,8 @@ class _Line:
     seconds: float = 0.0
     planned: bool = False
     expected: float | None = None
+    # When a line was last printed for it, where no terminal shows the clock.
+    said: float = 0.0
 
     @property
     def work(self) -> Work:
@@ -160,6 +164,8 @@ class LiveProgress:
         with self._lock:
             line = self._lines.setdefault(stage, _Line(stage))
             line.message, line.share = message, done
+            if time.monotonic() - line.said > _QUIET_SECONDS:
+                self._say(line, " ".join(message.split()))
 
     def stage_finished(self, stage: str, status: StageEnd, seconds: float) -> None:
         """Mark a stage as ended or reused (`hit`); `seconds` is how long it ran."""
@@ -186,6 +192,7 @@ class LiveProgress:
                 self._say(_Line(_PREPARE), _PREPARING)
 
     def _say(self, line: _Line, text: str) -> None:
+        line.said = time.monotonic()
         if self._live is None and not self._quiet and self._console is not None:
             # soft_wrap: log viewers wrap lines themselves; no markup or highlighting: names are
             # data.

@@ -13,6 +13,8 @@ from convkit.execute.facts import ToolchainKind
 from convkit.execute.worker_process import WorkerOutcome, run_worker
 from convkit.execute.workers import WORKERS
 from convkit.home import Home
+from convkit.recipe.draft_origins import built_file_fault
+from convkit.recipe.sources import ARCHIVES
 from convkit.runtimes.registry import runtimes
 from convkit.runtimes.row import Runtime
 from convkit.store.store import Store
@@ -54,6 +56,13 @@ def _file_and_runtime(path: Path) -> tuple[Path, Runtime | None]:
     if not file.is_file():
         known = ", ".join(f"model{suffix}" for suffix in (_GRAPH, *(row.suffix for row in readers)))
         raise ModelFileError(f"{path}: no such file, nor a folder with one of {known}")
+    if file.suffix in ARCHIVES:
+        raise ModelFileError(
+            f"{path}: inspect reads files that are built, and this is a torch archive. Draft its"
+            f" recipe: convkit init {path} -o recipe.yaml"
+        )
+    if (fault := built_file_fault(file)) is not None:
+        raise ModelFileError(fault)
     return file, None
 
 

@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,9 @@ from convkit.worker.protocol import StageKind
 if TYPE_CHECKING:
     from convkit.execute.fleet.fleet import Fleet
     from convkit.track.tracker import Tracker
+
+# Seconds after which what follows the stages is shown.
+_PATIENCE_SECONDS = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,14 +175,14 @@ def _run_tracked(work: Work, tools: Resolver | None) -> RunOutcome:
         if settled is not None:
             outcome = RunOutcome(read_record(settled), settled, up_to_date=True)
             owed = options.track and work.store.owes_logging(settled)
-            return _log(outcome, _prepare_in_background(options), work.store) if owed else outcome
+            return _log(outcome, _prepare_in_background(options), work) if owed else outcome
     # Importing and opening MLflow takes seconds, or half a minute on a busy machine. This happens
     # while the stages run, in a thread that need not be awaited after Ctrl-C.
     tracker = _prepare_in_background(options) if options.track else None
     from convkit.execute.running import run_stages  # noqa: PLC0415 - only if a stage must run
 
     outcome = run_stages(work, tools or work.tools(may_resolve=True))
-    return outcome if tracker is None else _log(outcome, tracker, work.store)
+    return outcome if tracker is None else _log(outcome, tracker, work)
 
 
 def _prepare_in_background(options: RunOptions) -> "concurrent.futures.Future[Tracker]":
@@ -233,14 +236,37 @@ def _prepare_tracker(options: RunOptions) -> "Tracker":
 
 
 def _log(
-    outcome: RunOutcome, tracker: "concurrent.futures.Future[Tracker]", store: Store
+    outcome: RunOutcome, tracker: "concurrent.futures.Future[Tracker]", work: Work
 ) -> RunOutcome:
     """Log a run to MLflow. The result is already on disk, so nothing is lost if this fails: the
     next run that is up to date tries again.
     """
     try:
-        tracked = tracker.result().log(outcome.record, outcome.folder)
+        with _announced("mlflow", "logging the run", work.listener):
+            tracked = tracker.result().log(outcome.record, outcome.folder)
     except TrackingError as error:
         return dataclasses.replace(outcome, untracked=str(error))
-    store.was_logged(outcome.folder)
+    work.store.was_logged(outcome.folder)
     return dataclasses.replace(outcome, tracked=tracked.link)
+
+
+@contextlib.contextmanager
+def _announced(name: str, doing: str, listener: Listener) -> Iterator[None]:
+    """Show what comes after the stages as if it were one, if it takes longer than a moment."""
+    started = time.monotonic()
+    shown = threading.Event()
+
+    def show() -> None:
+        shown.set()
+        listener.stage_started(name, doing)
+
+    timer = threading.Timer(_PATIENCE_SECONDS, show)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        if shown.is_set():
+            listener.stage_finished(name, "done", time.monotonic() - started)

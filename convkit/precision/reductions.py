@@ -271,6 +271,10 @@ def open_session(
     # Memory patterns are planned for the first run's shapes and held in addition to its
     # allocations, but cases differ in shape.
     options.enable_mem_pattern = False
+    # To plan which tensor takes over whose memory, onnxruntime compares each with all that are
+    # free: minutes for the ten thousand nodes of a detector's statistics. Tensors are freed after
+    # their last use either way, and the largest amount of memory measured is the same.
+    options.enable_mem_reuse = False
     options.log_severity_level = 3
     if threads is not None:
         options.intra_op_num_threads = threads

@@ -20,8 +20,8 @@ CONTRACT_FILE = "contract.json"
 EXPORTED_FILE = "model.onnx"  # the exported graph from which targets are built
 
 _OTHER_RELEASE = (
-    "See the message above. A different release of the runtime under tools, or a different"
-    " export.opset, may work."
+    "See the message above. A different release of the runtime, or a different opset, may work: in"
+    " a recipe, set them under tools and in export.opset."
 )
 _CONVERT_AGAIN = (
     "See the message above. Copy the file again from its source, or convert the model again; a"

@@ -27,7 +27,7 @@ def run(request: SurveyRequest, context: Context) -> tuple[SurveyResult, list[Fi
     if carried is not None:
         found = described(model, carried)
     else:
-        found = survey(model, path, request.seconds)
+        found = survey(model, path, request.seconds, context.progress)
     functions = {function.domain for function in model.functions.values()}
     domains = {node.domain for node in model.graph.all_nodes()} - functions
     return dataclasses.replace(found, libraries=known_libraries(domains)), []

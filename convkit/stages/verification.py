@@ -106,6 +106,7 @@ def verify(
     findings += preparation_cause(
         request.contract, session.run, cases, verification.feeds, verification.expected
     )
+    context.progress("looking for what causes the differences")
     findings += [*subject.explain(cases, collapsed, verification), *collapsed]
     beside: tuple[SimulatedCase, ...] = ()
     if (simulation := subject.simulation()) is not None:

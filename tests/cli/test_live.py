@@ -49,6 +49,18 @@ def test_elsewhere_state_changes_are_plain_lines():
     ]
 
 
+def test_elsewhere_a_stage_that_takes_long_says_what_it_does(monkeypatch):
+    console, text = terminal(force_terminal=False)
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    with LiveProgress(console=console) as progress:
+        progress.stage_started("verify", "new")
+        said = ((102.0, "loading"), (106.0, "case  [1]"), (108.0, "case [2]"), (112.0, "the cause"))
+        for clock[0], message in said:
+            progress.stage_progress("verify", message)
+    assert text().splitlines() == ["verify: started: new", "verify: case [1]", "verify: the cause"]
+
+
 def test_a_dumb_terminal_gets_plain_lines(monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
     console, text = terminal()

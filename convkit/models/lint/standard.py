@@ -77,11 +77,22 @@ def check_types(path: Path) -> None:
     """
     proto = checkable(onnx.load(path, load_external_data=False))
     for place, graph in enumerate(_graphs(proto.graph)):
+        _omit_described_weights(graph)
         borders = (*graph.input, *graph.output) if place > 0 else ()
         for value in (*graph.value_info, *borders):
             if value.type.HasField("tensor_type"):
                 value.type.tensor_type.ClearField("shape")
     onnx.checker.check_model(proto, full_check=True)
+
+
+def _omit_described_weights(graph: onnx.GraphProto) -> None:
+    """Remove what a graph says about its inputs and weights beside them: they have shapes, which a
+    second description without one would hide from the inference.
+    """
+    known = {each.name for each in (*graph.input, *graph.initializer)}
+    others = [value for value in graph.value_info if value.name not in known]
+    del graph.value_info[:]
+    graph.value_info.extend(others)
 
 
 def name_graphs(model: onnx.ModelProto) -> None:

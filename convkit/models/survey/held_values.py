@@ -42,7 +42,7 @@ def held_values(
         return all(shapes == first for shapes in found)
 
     allowed = inputs if among is None else among
-    deciding = [spec for spec in allowed if _may_decide(spec, samples, sizes)]
+    deciding = [spec for spec in allowed if may_decide(spec, samples, sizes)]
     names = [spec.name for spec in deciding]
     if not names:
         return {}
@@ -69,7 +69,7 @@ def deciding_booleans(
     """
     found: dict[str, tuple[Sample, tuple[str, ...]]] = {}
     for spec in inputs:
-        if not _may_decide(spec, samples, sizes, ("bool",)):
+        if not may_decide(spec, samples, sizes, ("bool",)):
             continue
         held = {**samples, **{name: sample for name, (sample, _) in found.items()}}
         choices = [Sample("constant", (value,)) for value in (1, 0)]
@@ -87,12 +87,13 @@ def deciding_booleans(
     return found
 
 
-def _may_decide(
+def may_decide(
     spec: TensorSpec,
     samples: Samples,
     sizes: Mapping[str, int],
     dtypes: tuple[str, ...] = ("int32", "int64", "bool"),
 ) -> bool:
+    """Return True if an input is small enough, and of a type, to decide sizes by its values."""
     if spec.dtype not in dtypes or samples[spec.name].kind != "integers":
         return False
     try:

@@ -34,7 +34,7 @@ def survey_module(
     `example` are one call's inputs; without, they are worked out. `seconds` limits the time spent
     on sizes. Raises StageFailedError if no inputs are found, or the example's do not run.
     """
-    trials = ModuleTrials(loaded, seconds)
+    trials = ModuleTrials(loaded, seconds, progress)
     progress("looking for inputs that the model runs with")
     start = first_run(loaded, trials) if example is None else example_run(loaded, example, trials)
     guessed = example is None and loaded.config is None

@@ -2,7 +2,7 @@
 
 import copy
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -23,13 +23,19 @@ class ModuleTrials(Trials):
     what forward returns.
     """
 
-    def __init__(self, loaded: LoadedModel, seconds: float) -> None:
+    def __init__(
+        self, loaded: LoadedModel, seconds: float, progress: Callable[[str], None] = lambda _: None
+    ) -> None:
         # Seconds of work: other processes on the machine do not count.
-        super().__init__(seconds, loaded.facts, time.process_time)
+        super().__init__(seconds, loaded.facts, time.process_time, progress)
         self._module = loaded.module
         self._shapes_only: ShapesOnly | None = None
         # Without sizes; empty until a run works.
         self.outputs: tuple[TensorSpec, ...] = ()
+
+    @property
+    def _on_values(self) -> bool:
+        return self._exactly
 
     def _feed(self, feeds: Mapping[str, np.ndarray]) -> Trial:
         if self._shapes_only is not None and not self._exactly:

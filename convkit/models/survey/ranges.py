@@ -44,7 +44,7 @@ class Range:
 
 def find_range(base: int, role: str, works: Works) -> Range:
     """Return the sizes that work around `base`, which does."""
-    found = _step(base, works)
+    found = _step(base, role, works)
     if found is None:
         return Range(base, base, base)
     step, rest = found
@@ -59,14 +59,15 @@ def find_range(base: int, role: str, works: Works) -> Range:
     return Range(low, min(max(typical, low), high), high, step, rest)
 
 
-def _step(base: int, works: Works) -> tuple[int, int] | None:
+def _step(base: int, role: str, works: Works) -> tuple[int, int] | None:
     """Return the step between accepted sizes, and the remainder; None for a single size."""
     # Divisors of the working size come first: a graph that rounds up to blocks accepts slightly
     # different sizes, too.
     steps = [step for step in _STEPS if step <= base]
     for step in (1, *sorted(steps, key=lambda step: base % step > 0)):
         # Adjacent sizes may be rounded up to the same one; more distant ones are conclusive.
-        times = (1, 2, 3, 5, 9) if step < 16 else (1, 2, 3)
+        # Nothing rounds a batch up to blocks, and large ones take long.
+        times = (1, 2, 3, 5, 9) if step < 16 and role != "batch" else (1, 2, 3)
         for sign in (1, -1):  # upward; downward if base is the largest
             if base + sign * times[-1] * step < 1:
                 continue

@@ -18,7 +18,7 @@ from convkit.worker.sessions import RunFailedError
 _CASES = ("example", "other", "third", "fourth")
 # Samples of whole numbers, which are exact in every type: an index does not round to another.
 _WHOLE = frozenset({"integers", "one_of", "token_ids", "positions", "padding_mask"})
-_SECONDS = 8.0  # after which no further run is begun
+_SECONDS = 5.0  # after which no further run is begun
 
 
 def rounding_errors(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from convkit.cases.samples import Draw
 from convkit.cases.sizes import largest_sizes, off_typical_sizes, probe_sizes, smallest_sizes
 from convkit.models.survey.counted_rows import CountedRows
-from convkit.models.survey.held_values import deciding_booleans, held_values
+from convkit.models.survey.held_values import deciding_booleans, held_values, may_decide
 from convkit.models.survey.inputs import is_length
 from convkit.models.survey.outputs import DRAWS, OutputSizes
 from convkit.models.survey.ranges import Range, find_range
@@ -50,8 +50,11 @@ class Sizing:
         notes: Sequence[str],
         *,
         expects_fixed: bool = False,
+        may_follow_values: bool = True,
     ) -> None:
-        """`expects_fixed`: that an axis has a single size is not news."""
+        """`expects_fixed`: that an axis has a single size is not news. `may_follow_values`: the
+        outputs' sizes may depend on the values of the inputs.
+        """
         self._expects_fixed = expects_fixed
         self._stated = stated
         self._roles = dict(roles)
@@ -59,9 +62,13 @@ class Sizing:
         self._samples = dict(start.samples)
         self._base = dict(start.sizes)
         self._trials = trials
-        self._sizes = OutputSizes(stated, trials, self._samples)
+        self._sizes = OutputSizes(
+            stated, trials, self._samples, may_follow_values=may_follow_values
+        )
         self._notes = list(notes)
         self._ranges: dict[str, Range] = {}
+        # Axes with sizes that there was no time to try.
+        self._hurried: list[str] = []
 
     def run(self) -> SurveyResult:
         self._hold_deciding_values()
@@ -73,7 +80,7 @@ class Sizing:
             outputs, counted = self._measured()
         inputs, axes = self._shapes()
         if self._trials.is_over:
-            self._notes.append(out_of_time())
+            self._notes.append(out_of_time(self._trials.runs, self._hurried))
         for axis, found in self._ranges.items():
             if self._trials.is_over:
                 break
@@ -119,13 +126,14 @@ class Sizing:
 
     def _refused_values(self) -> dict[str, Sample]:
         """Return a single value for inputs of fixed shapes if the model refuses some drawn ones."""
+        among = [spec for spec in self._named if all(isinstance(size, int) for size in spec.shape)]
+        if not any(may_decide(spec, self._samples, self._base) for spec in among):
+            return {}
         given = at_full_length(self._named, self._samples, self._base)
         runs = [self._trials.run(self._named, given, self._base, draw) for draw in DRAWS]
         if all(run.worked for run in runs) or self._trials.is_over:
             return {}
-        return self._held_values(
-            [spec for spec in self._named if all(isinstance(size, int) for size in spec.shape)]
-        )
+        return self._held_values(among)
 
     def _held_values(self, among: Sequence[TensorSpec]) -> dict[str, Sample]:
         # A size that the file states for an output is likely what such an input decides.
@@ -149,8 +157,12 @@ class Sizing:
     def _measured(self) -> tuple[tuple[TensorSpec, ...], CountedRows]:
         """Find the ranges of all axes; return the outputs in terms of them."""
         self._ranges = {}
+        self._hurried = []
         for axis in list(self._base):
+            left_out = self._trials.left_out
             self._ranges[axis] = self._range(axis)
+            if self._trials.left_out > left_out:
+                self._hurried.append(axis)
         with self._trials.exactly():
             self._settle_together()
         return self._fitted_outputs()
@@ -295,7 +307,7 @@ class Sizing:
     def _final_samples(self, contract: Contract) -> dict[str, Sample]:
         """Return the samples; a length is at most the size of its axis."""
         whole = longest_dimension(contract.inputs)
-        if whole is None:
+        if whole is None or not any(map(is_length, contract.inputs)):
             return self._samples
         lengths = Sample("lengths", along=whole)
         if not self._pads_rows(contract, lengths):

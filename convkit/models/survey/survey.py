@@ -3,7 +3,7 @@ it.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import onnx_ir as ir
@@ -18,6 +18,7 @@ from convkit.models.survey.sizing import Sizing
 from convkit.models.survey.start import Start, find_start, start_sizes
 from convkit.models.survey.trials import FileTrials
 from convkit.models.survey.usage import rounds_activations, usage_of
+from convkit.models.survey.value_sizes import may_follow_values
 from convkit.models.survey.wording import always_nan, map_output, no_start, refused
 from convkit.tensors import Axis, Contract, Dimension, dimension_axes
 from convkit.worker.custom_ops import with_remedy
@@ -26,9 +27,11 @@ from convkit.worker.protocol import SurveyResult
 from convkit.worker.sessions import ModelRefusedError
 
 
-def survey(model: ir.Model, path: Path, seconds: float) -> SurveyResult:
+def survey(
+    model: ir.Model, path: Path, seconds: float, progress: Callable[[str], None] = lambda _: None
+) -> SurveyResult:
     """Return a file's inputs and outputs. `seconds` limits the time spent running it; 0: it is not
-    run.
+    run. `progress` is told what is tried.
     """
     stated = graph_contract(model)
     graph = inlined(model).graph
@@ -45,7 +48,7 @@ def survey(model: ir.Model, path: Path, seconds: float) -> SurveyResult:
     if seconds <= 0:
         return _unrun(stated, variants[0], guesses, notes)
     try:
-        trials = FileTrials(path, seconds)
+        trials = FileTrials(path, seconds, progress)
     except ModelRefusedError as error:
         old = too_old(model.opset_imports.get(""))
         notes += [refused(with_remedy(error)), *([old] if old is not None else [])]
@@ -57,11 +60,18 @@ def survey(model: ir.Model, path: Path, seconds: float) -> SurveyResult:
         opened, start = _first_start(variants, guesses, trials)
     if start.reason:
         return _unrun(stated, opened, guesses, [*notes, no_start(start.reason)])
-    found = Sizing(stated.outputs, opened.roles, start, trials, notes).run()
+    follow = may_follow_values(graph)
+    sizing = Sizing(stated.outputs, opened.roles, start, trials, notes, may_follow_values=follow)
+    found = sizing.run()
+    trials.say("measuring how much rounding alone changes the outputs", now=True)
+    rounding = rounding_errors(found.contract, found.samples, trials)
     return dataclasses.replace(
         found,
         quantized=rounds_activations(graph),
-        rounding=rounding_errors(found.contract, found.samples, trials),
+        rounding=rounding,
+        # The runs for the rounding errors count, too.
+        magnitudes=trials.magnitudes,
+        faintest=trials.faintest,
     )
 
 

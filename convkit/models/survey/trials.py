@@ -3,6 +3,7 @@
 import abc
 import contextlib
 import dataclasses
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 # Seconds after which one run is stopped, and elements of an input that is not tried.
 _LONGEST_RUN = 8.0
 _MOST_ELEMENTS = 1 << 27
+# Seconds between two messages about what is tried.
+_SAY_SECONDS = 1.5
 _EXAMPLE = Draw("example")
 
 
@@ -54,7 +57,13 @@ class Trials(abc.ABC):
         seconds: float,
         facts: ModelFacts | None = None,
         clock: Callable[[], float] = time.monotonic,
+        progress: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """`progress` is told every few seconds what is tried."""
+        self._progress = progress
+        self._said = time.monotonic()
+        # Runs that were left out because the time was up.
+        self.left_out = 0
         self._facts = facts or ModelFacts()
         self._clock = clock
         self._end = clock() + seconds
@@ -71,6 +80,17 @@ class Trials(abc.ABC):
     def is_over(self) -> bool:
         """Return True if the time for trials is up."""
         return self._clock() > self._end
+
+    @property
+    def runs(self) -> int:
+        """Return how many different sizes and samples were tried."""
+        return len(self._known)
+
+    def say(self, doing: str, *, now: bool = False) -> None:
+        """Report what is tried, unless that was done a moment ago; `now`: always."""
+        if now or time.monotonic() - self._said > _SAY_SECONDS:
+            self._said = time.monotonic()
+            self._progress(doing)
 
     @contextlib.contextmanager
     def exactly(self) -> Iterator[None]:
@@ -96,12 +116,22 @@ class Trials(abc.ABC):
         except DimensionError as error:
             return Trial(None, str(error))
         kinds = tuple((name, sample) for name, sample in samples.items())
-        key = (shapes, kinds, draw.case, draw.padding, draw.extreme, self._exactly)
+        key = (shapes, kinds, draw.case, draw.padding, draw.extreme, self._on_values)
         if key not in self._known:
             if self.is_over and not self._exactly:
+                self.left_out += 1
                 return Trial(None, "there was no time left to try it")
+            at = ", ".join(f"{axis} {size}" for axis, size in sizes.items())
+            self.say(
+                f"trying {'sizes' if at else 'values'}, run {self.runs + 1}: {at}".rstrip(": ")
+            )
             self._known[key] = self._run(inputs, samples, sizes, shapes, draw)
         return self._known[key]
+
+    @property
+    def _on_values(self) -> bool:
+        """Return True if runs are on values where others would be on shapes alone."""
+        return False
 
     def _run(
         self,
@@ -143,11 +173,14 @@ class Trials(abc.ABC):
 class FileTrials(Trials):
     """An ONNX file's session."""
 
-    def __init__(self, path: Path, seconds: float) -> None:
+    def __init__(
+        self, path: Path, seconds: float, progress: Callable[[str], None] = lambda _: None
+    ) -> None:
         from convkit.models.graph.exchange import needs_bits
         from convkit.models.graph.session import open_graph
 
-        super().__init__(seconds)
+        super().__init__(seconds, progress=progress)
+        self._said = -math.inf  # loading the file may have taken seconds
         self._opened = open_graph(path)
         self._session = self._opened.raw
         self._as_bits = needs_bits(self._session)
@@ -155,7 +188,10 @@ class FileTrials(Trials):
 
     def outputs(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the outputs by name, regardless of the time; raises RunFailedError."""
-        return self._opened.run(feeds)
+        found = self._opened.run(feeds)
+        for name, value in found.items():
+            self._note_magnitude(name, value)
+        return found
 
     def _feed(self, feeds: Mapping[str, np.ndarray]) -> Trial:
         import onnxruntime

@@ -50,8 +50,13 @@ def steps_of_axis(axis: str, found: Range) -> str:
     return f"{axis} must be a multiple of {found.step}{rest}: other sizes were tried and failed"
 
 
-def out_of_time() -> str:
-    return "the time for trying sizes ran out, so the model may accept more than this recipe says"
+def out_of_time(runs: int, axes: Sequence[str]) -> str:
+    """`axes` are those with sizes that were not tried."""
+    which = f" all sizes of {', '.join(axes)} were tried" if axes else " everything was tried"
+    return (
+        f"the time ran out after {runs} runs, before{which}: the model may accept more than this"
+        " recipe says"
+    )
 
 
 def near_zero(output: str) -> str:

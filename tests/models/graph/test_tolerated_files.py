@@ -129,3 +129,27 @@ def test_an_operator_of_onnxruntime_s_optimizer_converts_before_onnx_has_it(tmp_
     np.testing.assert_allclose(found, expected, atol=2e-3)
     with pytest.raises(onnx.checker.ValidationError):  # nothing else is let through
         check_types(saved(tmp_path, "g (float[1] x) => (float[1] y) { y = Unheard(x) }"))
+
+
+def test_a_weight_that_is_described_twice_keeps_its_shape(tmp_path):
+    """Exporters list weights among the intermediate values, too: with that shape cleared, onnx's
+    inference takes the slice below for one along all axes.
+    """
+    text = """g (float[1,4,6] x) => (float[1,2,6] y)
+        <float[1,2,6] w, int64[1] start = {0}, int64[1] end = {2}, int64[1] axis = {1},
+         int64[3] to = {1,4,6}> {
+        r = Reshape(x, to) s = Slice(r, start, end, axis) y = Sub(w, s) }"""
+    model = onnx.load(saved(tmp_path, text))
+    weight = onnx.numpy_helper.from_array(np.ones((1, 2, 6), np.float32), "w")
+    model.graph.initializer.append(weight)
+    described = {"start": [1], "end": [1], "axis": [1], "to": [3]}
+    heavy = tmp_path / "heavy.onnx"
+    onnx.save(model, heavy, save_as_external_data=True, location="w.data", size_threshold=40)
+    model = onnx.load(heavy, load_external_data=False)
+    del model.graph.value_info[:]
+    for name, shape in described.items():
+        value = onnx.helper.make_tensor_value_info(name, onnx.TensorProto.INT64, shape)
+        model.graph.value_info.append(value)
+    heavy.write_bytes(model.SerializeToString())
+    check_types(heavy)
+    assert {value.name for value in onnx.load(heavy).graph.value_info} == set(described)
