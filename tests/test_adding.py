@@ -127,7 +127,7 @@ class Extended:
             quantizers,
             '                case "int4-weights":\n',
             '                case "dynamic-uint8":\n'
-            "                    _unsigned(prepared, destination, exclude)\n"
+            "                    _unsigned(prepared.file, destination, exclude)\n"
             '                case "int4-weights":\n',
         )
         quantizers.write_text(quantizers.read_text(encoding="utf-8") + UNSIGNED, encoding="utf-8")
