@@ -9,8 +9,9 @@ from convkit.worker.protocol import Source, StageKind, StageRequest
 
 # A worker with its libraries, before it loads any weights: torch needs 0.5 GB, a runtime less.
 _BASE_BYTES = 600_000_000
-# Peaks in multiples of the weights. With bert-base, 0.44 GB, export and reference peak at 0.99 and
-# 0.95 GB, the verification at 0.61 GB; lowering and quantizing hold a second copy.
+# Peaks in multiples of the weights. With bert-base, 0.44 GB, export and reference peak at 0.90 and
+# 0.86 GB, of which they share 0.6, the verification at 0.61 GB. A build that lowers or quantizes
+# can hold a second copy; one that does not holds none.
 _TIMES_WEIGHTS: dict[StageKind, float] = {
     "export": 1.5,
     "reference": 1.5,

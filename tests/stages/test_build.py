@@ -9,7 +9,7 @@ from stage_requests import build_request
 
 from convkit.codec import decode
 from convkit.findings.model import Finding, Place, Remedy
-from convkit.runtimes.onnxruntime import build
+from convkit.runtimes.onnxruntime import build, session
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
 from convkit.stages.graph_build import opens_slowly
 from convkit.tensors import Axis, Contract
@@ -34,6 +34,27 @@ def test_a_model_in_a_folder_is_built_with_its_contract_beside_it(tmp_path):
     assert result.files == ("bindings.hpp", "bindings.py", "contract.json", "model.onnx")
     assert result.session.inputs == CONTRACT.inputs
     assert decode(Contract, json.loads((output / "contract.json").read_text())) == CONTRACT
+
+
+def test_a_contract_is_read_without_rearranging_weights(tmp_path, monkeypatch):
+    opened = []
+    create = session._create
+
+    def noting(path, providers, settings):
+        opened.append(
+            (
+                settings.get_session_config_entry("session.disable_prepacking"),
+                settings.graph_optimization_level.name,
+                providers[0][0],
+            )
+        )
+        return create(path, providers, settings)
+
+    monkeypatch.setattr(session, "_create", noting)
+    save(tmp_path / "export", graph())
+    options = OnnxRuntimeOptions("extended")
+    assert run(tmp_path, tmp_path / "export", options=options)[1] == []
+    assert opened == [("1", "ORT_DISABLE_ALL", "CPUExecutionProvider")]
 
 
 def test_the_optimized_model_is_checked_too(tmp_path):
