@@ -3,6 +3,7 @@ gates.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 
@@ -17,6 +18,7 @@ Shape = tuple[int, ...]
 # torch's order of an LSTM's gates is input, forget, cell, output and ONNX's input, output, forget,
 # cell; of a GRU's reset, update, new against update, reset, new.
 _GATES = {4: (0, 3, 1, 2), 3: (1, 0, 2)}
+_GATE_NAMES = {4: ("input", "forget", "cell", "output"), 3: ("reset", "update", "new")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,7 +198,25 @@ def _gates(state: State) -> Iterator[Derived]:
         if len(parts) == len(names):
             stacked = np.stack(parts)
             text = " and ".join(sources)
-            yield Derived(text, stacked.shape, partial(np.asarray, stacked), tuple(sources))
+            why = partial(_gate_order, stacked, order)
+            yield Derived(text, stacked.shape, partial(np.asarray, stacked), tuple(sources), why)
+
+
+def _gate_order(right: np.ndarray, order: tuple[int, ...], found: np.ndarray) -> str | None:
+    """Say in which order found weights have their gates, if that is what is wrong with them."""
+    names = _GATE_NAMES[len(order)]
+    # Biases of the input and of the state follow one another.
+    halves = 2 if right.ndim == 2 else 1
+    blocks = right.reshape(right.shape[0], halves, len(order), -1)
+    other = found.reshape(blocks.shape)
+    for places in itertools.permutations(range(len(order))):
+        if places != tuple(sorted(places)) and is_near(other, blocks[:, :, list(places)]):
+            own = ", ".join(names[order[place]] for place in places)
+            return (
+                f"its gates are in the order {own}, and ONNX's is"
+                f" {', '.join(names[place] for place in order)}"
+            )
+    return None
 
 
 def _turned(arrays: list[np.ndarray]) -> np.ndarray:

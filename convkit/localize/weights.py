@@ -95,14 +95,19 @@ class _Matching:
 
     def report(self) -> WeightReport:
         """Return the report."""
-        open_weights = [name for name in self._weights if not self._match_by_name(name)]
+        open_weights = [
+            name for name in self._weights if self._has_gates(name) or not self._match_by_name(name)
+        ]
         by_content = self._contents(open_weights)
         rest: list[str] = []
         by_chance: dict[str, str] = {}
         for name in open_weights:
             found = by_content.get(_digest(self._weights[name]), [])
             original = self._named.get(name)
-            if found and original is None and (owned := self._of_module(name, found)) is not None:
+            if self._has_gates(name):
+                rest.append(name)
+                by_chance |= {name: found[0]} if found else {}
+            elif found and original is None and (owned := self._of_module(name, found)) is not None:
                 self._differ(name, owned, found[0])
             elif found and original is None and not self._outside_norm(name, found[0]):
                 self._matches[name] = _match(name, found[0])
@@ -152,6 +157,11 @@ class _Matching:
             and sorted(array.shape) == shape
         ]
         return max(flat, key=len, default=None)
+
+    def _has_gates(self, name: str) -> bool:
+        """Say whether a weight belongs to nodes whose gates ONNX orders differently from torch."""
+        readers = {self._graph.nodes[i].op_type for i in self._graph.readers.get(name, ())}
+        return bool(readers) and readers <= {"GRU", "LSTM"}
 
     def _outside_norm(self, name: str, original: str) -> bool:
         """Say whether a batch norm's weight is read by something else: a fold without the rest."""

@@ -129,3 +129,61 @@ def test_weights_of_another_model_are_unknown_and_the_original_s_missing(
     held = {name: values for name, values in graph.constants.items() if name != "first.bias"}
     without = graph.with_nodes([n for n in graph.nodes if "first.bias" not in n.input], held)
     assert "first.bias" in compare_weights(without, exported[1]).missing
+
+
+def in_order(values: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
+    """Return stacked weights with their four gates in another order."""
+    parts = np.split(values, 4 * (2 if values.ndim == 2 else 1), axis=1)
+    places = [half + place for half in range(0, len(parts), 4) for place in order]
+    return np.concatenate([parts[place] for place in places], axis=1)
+
+
+# ONNX's is input, output, forget, cell.
+ORDERS = {
+    (0, 2, 3, 1): "input, forget, cell, output",  # torch's
+    (1, 0, 2, 3): "output, input, forget, cell",
+    (2, 0, 3, 1): "forget, input, cell, output",
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("part", ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0"])
+def test_gates_in_another_order_are_named(
+    exported: tuple[Graph, dict[str, np.ndarray]], part: str, order: tuple[int, ...]
+) -> None:
+    name, report = changed(exported, f"memory.{part}", lambda values: in_order(values, order))
+    (difference,) = report.differences
+    assert difference.weight == name
+    assert difference.original.startswith(f"memory.{part}")
+    wanted = (
+        f"its gates are in the order {ORDERS[order]}, and ONNX's is input, output, forget, cell"
+    )
+    assert difference.likeness.text == wanted
+
+
+def test_torchs_order_of_gates_is_wrong_under_any_name() -> None:
+    """The values of a GRU's weight as they are: a converter that forgot to reorder them."""
+    torch.manual_seed(1)
+    state = {name: each.detach().numpy() for name, each in torch.nn.GRU(4, 5).state_dict().items()}
+    inputs = [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [3, 2, 4])]
+    outputs = [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [3, 1, 2, 5])]
+    right = np.concatenate(
+        [state["weight_hh_l0"][place * 5 : place * 5 + 5] for place in (1, 0, 2)]
+    )
+    for name, recurrent, faults in (
+        ("r", right, 0),
+        ("r", state["weight_hh_l0"], 1),
+        ("weight_hh_l0", state["weight_hh_l0"], 1),
+    ):
+        gates = [state["weight_ih_l0"][place * 5 : place * 5 + 5] for place in (1, 0, 2)]
+        node = onnx.helper.make_node("GRU", ["x", "w", name], ["y"], hidden_size=5)
+        weights = [
+            onnx.numpy_helper.from_array(values[None], each)
+            for each, values in (("w", np.concatenate(gates)), (name, recurrent))
+        ]
+        graph = onnx.helper.make_graph([node], "g", inputs, outputs, weights)
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
+        report = compare_weights(make_graph(onnx_ir.from_proto(model)), state)
+        texts = [each.likeness.text for each in report.differences]
+        assert len(texts) == faults
+        assert all("reset, update, new, and ONNX's is update, reset, new" in each for each in texts)
