@@ -98,9 +98,15 @@ def find_divergence(
     error = _outputs_error(evaluator.run(given).outputs, expected)
     comparison = _Comparison(recorder.values, converted.source.origins)
     evaluator.run(given, watcher=comparison)
-    wrong = {each.tensor for each in comparison.partings}
-    put = _Put({name: values for name, values in comparison.originals.items() if name in wrong})
-    after = _outputs_error(evaluator.run(given, watcher=put).outputs, expected)
+    after = _error_with_originals(evaluator, given, comparison, expected)
+    if comparison.partings and (unnamed := comparison.unnamed()):
+        named = _Comparison(recorder.values, converted.source.origins, unnamed)
+        evaluator.run(given, watcher=named)
+        # A tensor that is not its node's result would be wrong, and what reads it as well.
+        if 0 < len(named.partings) <= len(comparison.partings):
+            error_with = _error_with_originals(evaluator, given, named, expected)
+            if error_with <= max(error * _EXPLAINS, _SAME):
+                comparison, after = named, error_with
     return Divergence(
         _outputs_error(traced, expected),
         error,
@@ -113,6 +119,15 @@ def find_divergence(
             for node in recorder.module.graph.nodes
         },
     )
+
+
+def _error_with_originals(
+    evaluator: Evaluator, given: Tensors, comparison: "_Comparison", expected: Tensors
+) -> float:
+    """Return the error of the outputs with the original's values at all places."""
+    wrong = {each.tensor for each in comparison.partings}
+    put = _Put({name: values for name, values in comparison.originals.items() if name in wrong})
+    return _outputs_error(evaluator.run(given, watcher=put).outputs, expected)
 
 
 def _beyond(
@@ -175,14 +190,20 @@ class _Recorder(torch.fx.Interpreter):
 
 class _Comparison(Watcher):
     """Compares each tensor with its source node's, and continues with the latter's values, so that
-    every difference is new at its place.
+    every difference is new at its place. `names` are the nodes of tensors that have other names.
     """
 
     def __init__(
-        self, values: Mapping[tuple[int, str], torch.Tensor], origins: Mapping[int, Origin]
+        self,
+        values: Mapping[tuple[int, str], torch.Tensor],
+        origins: Mapping[int, Origin],
+        names: Mapping[str, str] | None = None,
     ) -> None:
         self._values = values
         self._origins = origins
+        self._names = names or {}
+        self._matched: set[tuple[int, str]] = set()
+        self._last: dict[int, tuple[Any, str, torch.Size]] = {}
         self.partings: list[Parting] = []
         self.originals: dict[str, torch.Tensor] = {}
 
@@ -191,15 +212,34 @@ class _Comparison(Watcher):
     ) -> torch.Tensor:
         del computed
         handle = debug_handle(step.source)
-        original = None if handle is None else self._values.get((handle, result.name))
-        if handle is None or original is None or original.shape != stored.shape:
+        if handle is None:
             return stored
+        key = (handle, self._names.get(result.name, result.name))
+        self._last[handle] = (step.source, result.name, stored.shape)
+        original = self._values.get(key)
+        if original is None or original.shape != stored.shape:
+            return stored
+        self._matched.add(key)
         error, found, wanted = _apart(stored, original)
         self.originals[result.name] = original
         if not error <= _SAME:
             origin = self._origins[handle]
             self.partings.append(Parting(origin, step.operation, result.name, error, found, wanted))
         return original.to(stored.dtype)
+
+    def unnamed(self) -> dict[str, str]:
+        """Return nodes that no tensor is named after, by the tensor that may be their result: that
+        of their last operation, if only other nodes' operations read it.
+        """
+        found = {}
+        for handle, name in self._values.keys() - self._matched:
+            source, tensor, shape = self._last.get(handle, (None, "", None))
+            if source is None or shape != self._values[handle, name].shape:
+                continue
+            readers = [reader for out in source.outputs for reader in out.child_ops]
+            if readers and all(debug_handle(reader) != handle for reader in readers):
+                found[tensor] = name
+        return found
 
 
 class _Put(Watcher):

@@ -7,6 +7,7 @@ from typing import Any
 
 from convkit.runtimes.coreml.arguments import value
 from convkit.runtimes.coreml.attention import scaled_dot_product_attention
+from convkit.runtimes.coreml.corrections import correct
 from convkit.runtimes.coreml.normalization import (
     adaptive_avg_pool2d,
     group_norm,
@@ -48,6 +49,7 @@ def register_missing_operators() -> None:
     for name in _MAX_POOLS:
         if name in known:
             known[name] = with_stride(known[name])
+    correct(known)
     for function in (alias, new_ones):
         if function.__name__ not in known:
             register_torch_op(function)
