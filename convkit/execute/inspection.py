@@ -61,7 +61,7 @@ def _file_and_runtime(path: Path) -> tuple[Path, Runtime | None]:
             f"{path}: inspect reads files that are built, and this is a torch archive. Draft its"
             f" recipe: convkit init {path} -o recipe.yaml"
         )
-    if (fault := built_file_fault(file)) is not None:
+    if file.suffix != _GRAPH and (fault := built_file_fault(file)) is not None:
         raise ModelFileError(fault)
     return file, None
 
