@@ -13,6 +13,7 @@ from convkit.execute.run_folder import read_record
 from convkit.recipe.document import read_document
 from convkit.recipe.models import Recipe, Tolerance
 from convkit.record.model import RunRecord, TargetReport, Verification, worst_status
+from convkit.tensors import Contract
 from convkit.verdict.judge import judge
 from convkit.verdict.probes import with_changes
 from convkit.verdict.targets import exit_code
@@ -118,48 +119,14 @@ def _rejudge_verification(
     recipe: Recipe,
     tolerance: Tolerance | None,
 ) -> Verification:
-    reference = ReferenceResult(
-        tuple(
-            CaseRecord(case.case, "ladder", case.description, case.sizes, case.seconds)
-            for case in old.cases
-        ),
-        (),
-        Layout(old.rows),
-        old.branches,
-    )
-    measured = VerifyResult(
-        evidence="simulated" if old.evidence == "simulated" else "device",
-        session=record.contract,
-        providers=old.providers,
-        fallbacks=(),
-        cases=tuple(
-            CaseMetrics(
-                case.case,
-                case.seconds,
-                tuple(output.metrics for output in case.outputs),
-                case.error,
-                tuple(output.unpadded for output in case.outputs if output.unpadded is not None),
-            )
-            for case in old.cases
-        ),
-        omitted=old.omitted,
-        probes=with_changes(old.probes, record.contract),
-        simulated=old.simulated,
-        invariance=old.invariance,
-        trials=old.trials,
-        greedy=old.greedy,
-        evaluation=old.evaluation,
-        packaged=old.packaged,
-        results=old.results,
-    )
     stage = next(stage for stage in record.stages if stage.id == old.stage)
     recipe = recipe.owner_of(target.name)
     chosen = recipe.targets[target.name]
     judged = judge(
         recipe,
         chosen,
-        reference,
-        measured,
+        _reference_of(old),
+        _measured(old, record.contract),
         stage=old.stage,
         version=old.version,
         override=tolerance,
@@ -174,3 +141,42 @@ def _rejudge_verification(
     )
     foreseen = chosen.verdict_without_device == "foreseen"
     return without_device(judged) if foreseen and old.evidence == "simulated" else judged
+
+
+def _reference_of(old: Verification) -> ReferenceResult:
+    """Return what the original did, as far as the record holds it."""
+    cases = (
+        CaseRecord(case.case, "ladder", case.description, case.sizes, case.seconds)
+        for case in old.cases
+    )
+    return ReferenceResult(tuple(cases), (), Layout(old.rows), old.branches)
+
+
+def _measured(old: Verification, contract: Contract) -> VerifyResult:
+    """Return what was measured, as far as the record holds it."""
+    cases = (
+        CaseMetrics(
+            case.case,
+            case.seconds,
+            tuple(output.metrics for output in case.outputs),
+            case.error,
+            tuple(output.unpadded for output in case.outputs if output.unpadded is not None),
+        )
+        for case in old.cases
+    )
+    return VerifyResult(
+        evidence="simulated" if old.evidence == "simulated" else "device",
+        session=contract,
+        providers=old.providers,
+        fallbacks=(),
+        cases=tuple(cases),
+        omitted=old.omitted,
+        probes=with_changes(old.probes, contract),
+        simulated=old.simulated,
+        invariance=old.invariance,
+        trials=old.trials,
+        greedy=old.greedy,
+        evaluation=old.evaluation,
+        packaged=old.packaged,
+        results=old.results,
+    )

@@ -150,18 +150,47 @@ def _reported(settled: Mapping[str, Settled], stage: str, recipe: Recipe) -> Sta
 def _finish(
     work: Work, surroundings: ResolvedFacts, settled: Mapping[str, Settled], started: float
 ) -> RunOutcome:
-    options, loaded, stages, lineage = work.options, work.loaded, work.stages, work.lineage
+    options, loaded, stages = work.options, work.loaded, work.stages
+    record = _recorded(work, surroundings, settled, started)
+    reports = record.stages
+    materials = dataclasses.replace(
+        materials_of(loaded, surroundings, options.home, _opened_files(reports, work.store)),
+        locked=locked_in(
+            stages, surroundings, options.home, {report.id: report.versions for report in reports}
+        ),
+    )
+    folder = write_folder(
+        record,
+        settled,
+        locks_of(stages, surroundings),
+        materials,
+        work.store,
+        options.home,
+        joined_models(loaded.recipe),
+    )
+    if all(report.status in ("hit", "done") for report in reports) and all(
+        work.store.record(report.key) is not None for report in reports
+    ):
+        if options.track:
+            work.store.owe_logging(folder)
+        work.store.settle_run(record.key, folder)
+    return RunOutcome(record, folder)
+
+
+def _recorded(
+    work: Work, surroundings: ResolvedFacts, settled: Mapping[str, Settled], started: float
+) -> RunRecord:
+    options, loaded, lineage = work.options, work.loaded, work.lineage
     recipe = loaded.recipe
     targets = _judged(work, settled, started)
     status = worst_status([target.status for target in targets])
-    reports = tuple(_reported(settled, stage.id, recipe) for stage in stages)
+    reports = tuple(_reported(settled, stage.id, recipe) for stage in work.stages)
     keys = {report.id: report.key for report in reports}
-    key = run_key(loaded.recipe, keys, day_of(started))
-    record = RunRecord(
+    return RunRecord(
         format=FORMAT,
         convkit=full_version(),
         id=time.strftime("%Y%m%d-%H%M%S-", time.gmtime(started)) + secrets.token_hex(2),
-        key=key,
+        key=run_key(recipe, keys, day_of(started)),
         recipe=recipe.name,
         recipe_file=os.path.relpath(loaded.path),
         recipe_folder=str(loaded.dirname),
@@ -184,28 +213,6 @@ def _finish(
         repair=lineage.ended_as(targets) if lineage else (),
         provenance=True,
     )
-    materials = dataclasses.replace(
-        materials_of(loaded, surroundings, options.home, _opened_files(reports, work.store)),
-        locked=locked_in(
-            stages, surroundings, options.home, {report.id: report.versions for report in reports}
-        ),
-    )
-    folder = write_folder(
-        record,
-        settled,
-        locks_of(stages, surroundings),
-        materials,
-        work.store,
-        options.home,
-        joined_models(recipe),
-    )
-    if all(report.status in ("hit", "done") for report in reports) and all(
-        work.store.record(report.key) is not None for report in reports
-    ):
-        if options.track:
-            work.store.owe_logging(folder)
-        work.store.settle_run(key, folder)
-    return RunOutcome(record, folder)
 
 
 def _opened_files(reports: Sequence[StageReport], store: Store) -> dict[str, str]:

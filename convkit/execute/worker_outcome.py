@@ -119,46 +119,50 @@ def findings_of(outcome: WorkerOutcome, stage: JobKind, target: str | None) -> t
         case "cancelled":
             return ()
         case "signalled":
-            if _DISK_WORDS.search(outcome.log_tail):
-                return (_full_disk(outcome, stage, target),)
-            if _MEMORY_WORDS.search(outcome.log_tail):
-                message = (
-                    f"{stage}: a tool could not allocate memory and aborted"
-                    f" ({_signal_name(outcome.signal)})"
-                )
-                return (_out_of_memory(message, outcome, stage, target),)
-            message = f"{stage}: the process crashed ({_signal_name(outcome.signal)})"
-            remedy = Remedy(
-                "The end of the log shows the failing call. Try a different version of the tool"
-                " under tools."
-            )
-            return (
-                Finding("E201", message, evidence=_evidence(outcome, stage, target), remedy=remedy),
-            )
+            return (_signalled(outcome, stage, target),)
         case "out_of_memory":
             return (_out_of_memory(f"{stage}: {outcome.detail}", outcome, stage, target),)
         case "timed_out":
-            message = f"{stage}: stopped after {_seconds(outcome):.0f} s (verify.timeout)"
-            remedy = Remedy(
-                "Raise verify.timeout if the stage needs more time. The log shows how far it got.",
-                {"verify.timeout": max(60, round(_seconds(outcome) * 4))},
-            )
-            return (
-                Finding("E203", message, evidence=_evidence(outcome, stage, target), remedy=remedy),
-            )
+            return (_timed_out(outcome, stage, target),)
         case "no_answer":
-            if outcome.exit_code == _UNFLUSHED or _DISK_WORDS.search(outcome.log_tail):
-                return (_full_disk(outcome, stage, target),)
-            message = f"{stage}: the process ended without an answer ({outcome.detail})"
-            remedy = Remedy(
-                "See the end of the log. The tools' environment may be damaged, or a tool ended"
-                " the process."
-            )
-            return (
-                Finding("E204", message, evidence=_evidence(outcome, stage, target), remedy=remedy),
-            )
+            return (_unanswered(outcome, stage, target),)
         case _:
             assert_never(outcome.ending)
+
+
+def _signalled(outcome: WorkerOutcome, stage: JobKind, target: str | None) -> Finding:
+    name = _signal_name(outcome.signal)
+    if _DISK_WORDS.search(outcome.log_tail):
+        return _full_disk(outcome, stage, target)
+    if _MEMORY_WORDS.search(outcome.log_tail):
+        message = f"{stage}: a tool could not allocate memory and aborted ({name})"
+        return _out_of_memory(message, outcome, stage, target)
+    remedy = Remedy(
+        "The end of the log shows the failing call. Try a different version of the tool under"
+        " tools."
+    )
+    message = f"{stage}: the process crashed ({name})"
+    return Finding("E201", message, evidence=_evidence(outcome, stage, target), remedy=remedy)
+
+
+def _timed_out(outcome: WorkerOutcome, stage: JobKind, target: str | None) -> Finding:
+    message = f"{stage}: stopped after {_seconds(outcome):.0f} s (verify.timeout)"
+    remedy = Remedy(
+        "Raise verify.timeout if the stage needs more time. The log shows how far it got.",
+        {"verify.timeout": max(60, round(_seconds(outcome) * 4))},
+    )
+    return Finding("E203", message, evidence=_evidence(outcome, stage, target), remedy=remedy)
+
+
+def _unanswered(outcome: WorkerOutcome, stage: JobKind, target: str | None) -> Finding:
+    if outcome.exit_code == _UNFLUSHED or _DISK_WORDS.search(outcome.log_tail):
+        return _full_disk(outcome, stage, target)
+    remedy = Remedy(
+        "See the end of the log. The tools' environment may be damaged, or a tool ended the"
+        " process."
+    )
+    message = f"{stage}: the process ended without an answer ({outcome.detail})"
+    return Finding("E204", message, evidence=_evidence(outcome, stage, target), remedy=remedy)
 
 
 def _findings_of_answer(

@@ -1,6 +1,7 @@
 """Trials that may end the process: a kernel that divides by zero raises no exception."""
 
 import faulthandler
+import gc
 import os
 import pickle
 import struct
@@ -73,6 +74,7 @@ def _forked(task: Task[T], deadly: frozenset[int]) -> tuple[int | None, bytes | 
 
 def _answer(task: Task[T], deadly: frozenset[int], writing: int) -> NoReturn:
     """Run the task in the child, write its answer, and end without the parent's cleanup."""
+    gc.freeze()  # a collection would write to every object, and copy its page
     faulthandler.disable()  # a trial that ends the process is expected, and skipped
     import resource  # not on Windows
 

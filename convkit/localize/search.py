@@ -61,9 +61,29 @@ def localize(
     absent, graph, remaining = bias_causes(recording, graph, feeds, state, remaining)
     causes = [*rounded, *causes, *absent]
     edge, off, weights = Edge(recording, graph, feeds), remaining, len(causes)
-    unproven: tuple[int, Cause] | None = None
     if off > SAME and (at_boundary := exchanged(edge, off)):
         return Diagnosis(error, at_boundary.after, (at_boundary, *causes))
+    placed, remaining = _place_after_place(recording, graph, feeds, state, deadline, remaining)
+    causes += placed
+    if off > SAME and (at_edge := with_change_at_edge(tuple(causes[weights:]), edge, off)):
+        causes[weights:] = at_edge
+        remaining = min(cause.after for cause in at_edge)
+    return Diagnosis(error, remaining, ranked(causes, error))
+
+
+def _place_after_place(
+    recording: Recording,
+    graph: Graph,
+    feeds: Values,
+    state: Mapping[str, np.ndarray],
+    deadline: float,
+    remaining: float,
+) -> tuple[list[Cause], float]:
+    """Correct one place after the other, until nothing differs or the time is over; return the
+    causes and the outputs' error that remains of `remaining`.
+    """
+    off, causes = remaining, list[Cause]()
+    unproven: tuple[int, Cause] | None = None
     for _ in range(PLACES):
         left = deadline - spent()
         if remaining <= SAME or left <= 0:
@@ -87,10 +107,7 @@ def localize(
         # What was corrected within a place was not all that is wrong there.
         count, place = unproven
         causes[count:], remaining = around(place, causes[count:]), place.after
-    if off > SAME and (at_edge := with_change_at_edge(tuple(causes[weights:]), edge, off)):
-        causes[weights:] = at_edge
-        remaining = min(cause.after for cause in at_edge)
-    return Diagnosis(error, remaining, ranked(causes, error))
+    return causes, remaining
 
 
 def _first_wrong(recording: Recording, graph: Graph, feeds: Values) -> tuple[Recording, bool]:

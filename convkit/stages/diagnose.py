@@ -3,7 +3,10 @@ case.
 """
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
+
+import numpy as np
 
 from convkit.cases.files import read_tensors
 from convkit.findings.model import Finding
@@ -51,19 +54,36 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
         computed = graph.run(list(names), original.feeds)
     except PieceFailedError:
         return result, found
-    compared = (names, computed, request.case)
+    expected = {name: original.recording.output(name) for name in names}
+    failing = FailingCase(request.case, original.feeds, expected, largest_error(expected, computed))
+    return result, _with_traced(request, context, case, found, computed, failing)
+
+
+def _with_traced(
+    request: DiagnoseRequest,
+    context: Context,
+    case: TorchCase,
+    found: list[Finding],
+    computed: Mapping[str, np.ndarray],
+    failing: FailingCase,
+) -> list[Finding]:
+    """Return the findings after what tracing explains: a branch not taken, or values kept from the
+    example; otherwise, with the remedy of the other exporter if it does better.
+    """
+    compared = (tuple(computed), computed, request.case)
     root = case.loaded.source_root
     branch = other_side(case.module, case.inputs, *compared, root=root)
     if branch is not None:
-        return result, [branch, *found]
+        return [branch, *found]
     if (examples := _examples(request, case.loaded)) is None:
-        return result, found
+        return found
     base = probe(case.module, examples)
     kept = kept_values(case.module, base.inputs, case.inputs, *compared, root=root)
     if kept is not None:
-        return result, [kept, *found]
+        return [kept, *found]
     if request.exporter is None:
-        return result, found
+        return found
+    assert request.exported is not None  # it was searched
     context.progress("trying the other exporter", done=0.9)
     job = Job(
         case.loaded,
@@ -75,9 +95,7 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
         context.output,
         load_translations(),
     )
-    expected = {name: original.recording.output(name) for name in names}
-    failing = FailingCase(request.case, original.feeds, expected, largest_error(expected, computed))
-    return result, with_other_exporter(found, request.exporter, job, failing)
+    return with_other_exporter(found, request.exporter, job, failing)
 
 
 def _examples(request: DiagnoseRequest, loaded: LoadedModel) -> Examples | None:

@@ -38,7 +38,13 @@ from convkit.stages.processed_original import behind_processors
 from convkit.stages.processed_results import constants_findings
 from convkit.stages.reference_steps import ReferenceSteps
 from convkit.worker.context import Context, StageFailedError
-from convkit.worker.protocol import CaseRecord, OmittedCase, ReferenceRequest, ReferenceResult
+from convkit.worker.protocol import (
+    CaseRecord,
+    OmittedCase,
+    ReferenceRequest,
+    ReferenceResult,
+    Steps,
+)
 from convkit.worker.sessions import RunFailedError
 
 _HALF = ("float16", "bfloat16")
@@ -52,8 +58,7 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
     depends on padding, C501 to C503 for one whose steps give other outputs than one pass, C510 to
     C518 for one whose joined parts differ from the whole, C520 to C527 and C570 to C576 for
     constants that its own pre- and postprocessors do not have, C579 for those that could not be
-    compared. Raises StageFailedError if the
-    original rejects a case of the ladder.
+    compared. Raises StageFailedError if the original rejects a case of the ladder.
     """
     context.progress("loading the original model")
     joined = (
@@ -91,15 +96,9 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
         whole = own if request.source is not None else None
         stage.findings += agreement(joined, whole, ladder, context, half=half)
     invariance = run_original(original, made_from, context, budget, half=half)
-    looped: tuple[CaseRecord, ...] = ()
+    looped: list[CaseRecord] = []
     if request.steps is not None:
-        steps = ReferenceSteps(original, made_from, request.steps, context)
-        steps.run(budget, half=half)
-        looped, stage.findings = tuple(steps.records), [*stage.findings, *steps.findings]
-        omitted += steps.omitted
-        if request.steps.generate:
-            context.progress("original model: generating tokens")
-            write_generation(context.output, original, made_from, request.steps)
+        looped = stage.steps(request.steps, omitted, budget, half=half)
     result = ReferenceResult(
         (*records, *invariance.cases, *looped),
         (*omitted, *invariance.omitted),
@@ -171,6 +170,19 @@ class _Reference:
             records[place] = record
             budget.record(cost, record.seconds)
         return [records[place] for place in sorted(records)]
+
+    def steps(
+        self, steps: Steps, omitted: list[OmittedCase], budget: Budget, *, half: bool
+    ) -> list[CaseRecord]:
+        """Run the loop that the recipe declares; generate tokens with it if it says so."""
+        loop = ReferenceSteps(self._original, self._made_from, steps, self._context)
+        loop.run(budget, half=half)
+        self.findings += loop.findings
+        omitted += loop.omitted
+        if steps.generate:
+            self._context.progress("original model: generating tokens")
+            write_generation(self._context.output, self._original, self._made_from, steps)
+        return loop.records
 
     def _ladder_case(self, case: Case, few: FewRows | None) -> CaseRecord | OmittedCase:
         if few is not None and (record := self._with_few_rows(few)) is not None:

@@ -5,7 +5,7 @@ of nodes, a ratio at another size.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from convkit.record.bench import GoalVerdict, ModelFigures
 
@@ -50,26 +50,7 @@ def reasons(
                 "Look for an operator or element type without a kernel on the device (E102).",
             )
         )
-    casts = _share(profile.kinds, _CASTS, total)
-    if casts >= _MATTERS:
-        found.append(
-            Reason(
-                "casts",
-                f"casts between element types take {casts:.0%} of the time: the device has no"
-                f" kernels for some operators in {target.precision}",
-                "Use float32 on this device, or a device that computes in this precision.",
-            )
-        )
-    pairs = _share(profile.kinds, _QUANTIZING, total)
-    if pairs >= _MATTERS:
-        found.append(
-            Reason(
-                "unfused",
-                f"QuantizeLinear and DequantizeLinear that were not fused take {pairs:.0%} of the"
-                " time",
-                "Quantize only operators that this runtime has integer kernels for.",
-            )
-        )
+    found += _conversions(target, profile.kinds, total)
     if any(kind in profile.kinds for kind in _DYNAMIC) and _small(target, verdict):
         found.append(
             Reason(
@@ -89,6 +70,27 @@ def reasons(
             )
         )
     return found
+
+
+def _conversions(
+    target: ModelFigures, kinds: Mapping[str, float], total: float
+) -> Iterator[Reason]:
+    """Name time that goes into changing element types."""
+    casts = _share(kinds, _CASTS, total)
+    if casts >= _MATTERS:
+        yield Reason(
+            "casts",
+            f"casts between element types take {casts:.0%} of the time: the device has no kernels"
+            f" for some operators in {target.precision}",
+            "Use float32 on this device, or a device that computes in this precision.",
+        )
+    pairs = _share(kinds, _QUANTIZING, total)
+    if pairs >= _MATTERS:
+        yield Reason(
+            "unfused",
+            f"QuantizeLinear and DequantizeLinear that were not fused take {pairs:.0%} of the time",
+            "Quantize only operators that this runtime has integer kernels for.",
+        )
 
 
 def _of_size(target: ModelFigures, original: ModelFigures) -> list[Reason]:

@@ -91,36 +91,19 @@ def _build(
     findings: list[Finding],
 ) -> Path:
     options = request.options
-    low = request.precision if isinstance(request.precision, LowPrecision) else None
     context.progress("converting to an ML program", done=0.3)
-    root = prepared.loaded.source_root
-    module: ContractModule | ImageModule | StatefulModule = prepared.module
-    examples = prepared.probe.inputs
-    images = images_of(request.contract) if options.images else ()
-    states: tuple[State, ...] = ()
-    if images:
-        module = ImageModule(prepared.module, images)
-        examples = module.examples(examples)
-    if options.states:
-        assert request.steps is not None  # the target says so
-        states = states_of(request.contract, request.steps)
-        held = {state.input_at for state in states}
-        module = StatefulModule(module, states)
-        examples = tuple(each for place, each in enumerate(examples) if place not in held)
-    conversion = Conversion(
-        module,
-        examples,
-        options.minimum,
-        options.shapes,
-        precision=low,
-        root=root,
-        states=states,
-        images=images,
-    )
+    conversion = _conversion(prepared, request)
+    low = conversion.precision
     try:
         converted = convert(conversion)
     except UnexportableError as error:
-        found = with_lines(error.findings, prepared.module, prepared.examples, prepared.probe, root)
+        found = with_lines(
+            error.findings,
+            prepared.module,
+            prepared.examples,
+            prepared.probe,
+            prepared.loaded.source_root,
+        )
         raise UnexportableError(found) from error
     if converted.refusal is not None:
         findings.append(_followed(converted.refusal))
@@ -137,10 +120,10 @@ def _build(
     if converted.names:
         write_names(model, converted.names)
         findings.append(renaming_finding(converted.names))
-    if states:
-        write_states(model, states)
-    if images:
-        write_images(model, images)
+    if conversion.states:
+        write_states(model, conversion.states)
+    if conversion.images:
+        write_images(model, conversion.images)
     package = context.output / MODEL_FILE
     model.save(str(package))
     make_canonical(package)
@@ -152,6 +135,36 @@ def _build(
         [dataclasses.replace(each, can_choose_sdpa=sdpa) for each in converted.constants],
     )
     return package
+
+
+def _conversion(prepared: Prepared, request: BuildRequest[ProgramOptions]) -> Conversion:
+    """Return what is converted: the model, with images as inputs and states if the target has
+    them.
+    """
+    options = request.options
+    module: ContractModule | ImageModule | StatefulModule = prepared.module
+    examples = prepared.probe.inputs
+    images = images_of(request.contract) if options.images else ()
+    states: tuple[State, ...] = ()
+    if images:
+        module = ImageModule(prepared.module, images)
+        examples = module.examples(examples)
+    if options.states:
+        assert request.steps is not None  # the target says so
+        states = states_of(request.contract, request.steps)
+        held = {state.input_at for state in states}
+        module = StatefulModule(module, states)
+        examples = tuple(each for place, each in enumerate(examples) if place not in held)
+    return Conversion(
+        module,
+        examples,
+        options.minimum,
+        options.shapes,
+        precision=request.precision if isinstance(request.precision, LowPrecision) else None,
+        root=prepared.loaded.source_root,
+        states=states,
+        images=images,
+    )
 
 
 def _nothing_low(low: LowPrecision) -> Finding:
