@@ -130,9 +130,11 @@ def explain(
         # An explanation that is off by more than the last bits may only be close to the fault.
         if found is not None and found.after <= FLOOR / 2:
             break
+    limits = _Limits(before, enough, clock, end - spent())
     if found is not None and found.rewrite.kind == "extra":
-        limits = _Limits(before, enough, clock, end - spent())
         return _with_its_own_number(found, region, limits)
+    if found is not None and found.rewrite.kind in ("attribute", "constant"):
+        return _superfluous(found, region, limits)
     return found
 
 
@@ -151,6 +153,26 @@ def _with_its_own_number(extra: Explanation, region: Region, limits: "_Limits") 
     found = _best_of(numbers, region, limits)
     alike = found is not None and found.after <= max(FLOOR, _CLEARLY * extra.after)
     return found if found is not None and alike else extra
+
+
+def _superfluous(changed: Explanation, region: Region, limits: "_Limits") -> Explanation:
+    """Return that a node is superfluous where that explains a difference as well as another number
+    in it, and the original has no such operation: any number by which a node does nothing would do.
+    """
+    index = region.graph.producers.get(changed.rewrite.node)
+    kinds = {operation.kind.rstrip("_") for operation in region.operations}
+    if index is None or region.graph.nodes[index].op_type.lower() in kinds:
+        return changed
+
+    def without(region: Region) -> Iterator[Rewrite]:
+        return (
+            rewrite
+            for rewrite in rewrites.extra_inside(region)
+            if rewrite.kind == "extra" and rewrite.node == changed.rewrite.node
+        )
+
+    found = _best_of(without, region, limits)
+    return found if found is not None and found.after <= max(FLOOR, changed.after) else changed
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,6 +10,8 @@ import numpy as np
 NEAR = 3e-6
 # Below this correlation, two tensors are unrelated.
 _RELATED = 0.5
+# Standard deviations: one in a thousand, one-sided.
+_UNLIKELY = 3.1
 _SHOWN = 5
 
 
@@ -186,10 +188,18 @@ def _different(own: np.ndarray, other: np.ndarray) -> Likeness:
 
 
 def resembles(first: np.ndarray, second: np.ndarray) -> bool:
-    """Return True if two tensors of one shape are versions of each other: correlation above 0.5."""
+    """Return True if two tensors of one shape are versions of each other: correlation above 0.5,
+    and of few elements so much more that chance is no explanation.
+
+    Fisher's z-transform: of n pairs of unrelated values, atanh(r) has a standard deviation of
+    1 / sqrt(n - 3).
+    """
     one, two = first.ravel() - first.mean(), second.ravel() - second.mean()
     power = float(np.sqrt((one @ one) * (two @ two)))
-    return power > 0 and float(one @ two) / power > _RELATED
+    if not power > 0:
+        return False
+    least = max(_RELATED, float(np.tanh(_UNLIKELY / np.sqrt(max(1, one.size - 3)))))
+    return float(one @ two) / power > least
 
 
 def is_near(found: np.ndarray, expected: np.ndarray, within: float = NEAR) -> bool:

@@ -171,3 +171,30 @@ def test_no_number_is_fitted_to_a_single_value() -> None:
     one = X[:1, :1]
     few = Region(graph_of(SCALED), "y", {"x": one}, one * np.float32(0.7312), (), {}, ("x",), {})
     assert "k is 0.37 and should be 0.7312" not in {each.text for each in fractions(few)}
+
+
+TURNED = """
+<ir_version: 8, opset_import: ["": 17]>
+g (float[8, 8] x) => (float[8, 8] y) {
+    z = Transpose <perm = [1, 0]> (x)
+    y = Log (z)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("kinds", "kind", "text"),
+    [
+        (("log",), "extra", "Transpose z should not be there"),
+        (("transpose", "log"), "attribute", "perm is [1, 0] and should be [0, 1]"),
+    ],
+)
+def test_a_number_by_which_a_node_does_nothing_means_that_it_should_not_be_there(
+    kinds: tuple[str, ...], kind: str, text: str
+) -> None:
+    x = np.abs(np.random.default_rng(1).normal(size=(8, 8))).astype(np.float32) + 1
+    shapes = dict.fromkeys("xzy", x.shape)
+    place = Region(graph_of(TURNED), "y", {"x": x}, np.log(x), chain(*kinds), {}, ("x",), shapes)
+    found = explain(place)
+    assert found is not None
+    assert (found.rewrite.kind, found.rewrite.text) == (kind, text)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from convkit.localize.graph import Graph, make_graph
+from convkit.localize.likeness import resembles
 from convkit.localize.weights import WeightReport, compare_weights
 
 
@@ -187,3 +188,17 @@ def test_torchs_order_of_gates_is_wrong_under_any_name() -> None:
         texts = [each.likeness.text for each in report.differences]
         assert len(texts) == faults
         assert all("reset, update, new, and ONNX's is update, reset, new" in each for each in texts)
+
+
+@pytest.mark.parametrize(
+    ("size", "correlation", "is_version"),
+    [(9, 0.7, False), (9, 0.95, True), (64, 0.7, True), (64, 0.3, False), (3, 0.9, False)],
+)
+def test_few_values_that_correlate_by_chance_are_not_versions_of_each_other(
+    size: int, correlation: float, is_version: bool
+) -> None:
+    numbers = np.random.default_rng(2).normal(size=(size, 3))
+    across, _ = np.linalg.qr(np.column_stack([np.ones(size), numbers]))
+    one, other = across[:, 1], across[:, 2]
+    mixed = correlation * one + np.sqrt(1 - correlation**2) * other
+    assert resembles(one, mixed) is is_version
