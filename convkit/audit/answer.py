@@ -29,7 +29,7 @@ from convkit.audit.reproductions import Acceptance, Reproduction
 from convkit.audit.restated import with_provenance
 from convkit.audit.signatures import SignatureCheck, check_signatures
 from convkit.errors import ConvkitError
-from convkit.execute.materials import code_digest
+from convkit.execute.own_code import own_code_digest
 from convkit.execute.run_folder import read_record
 from convkit.home import Home
 from convkit.record.model import RunRecord
@@ -164,7 +164,7 @@ def _contradictions(
         found += between_records(folder, record, provenance)
         found += with_provenance(folder, record, provenance)
         found += with_next(folder, provenance)
-    same_code = provenance is not None and provenance.code == code_digest()
+    same_code = provenance is not None and provenance.code == own_code_digest()
     # A verification without its stage, which is named above, cannot be judged.
     stages = {stage.id for stage in record.stages}
     if all(each.stage in stages for target in record.targets for each in target.verifications):

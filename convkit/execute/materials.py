@@ -1,17 +1,15 @@
 """A run's inputs, for its provenance: the models' origins, files named in the recipe, seeds."""
 
 import dataclasses
-import functools
 import importlib.metadata
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-import convkit
 from convkit.codec import Json, encode
 from convkit.execute.facts import ResolvedFacts
+from convkit.execute.own_code import own_code_digest
 from convkit.home import Home
 from convkit.installation import full_version
 from convkit.plan.keys import Facts
@@ -22,7 +20,7 @@ from convkit.recipe.sources import PackageModel
 from convkit.record.materials import INSTALLED, Dependency, LockedPackage, Materials, package_url
 from convkit.record.model import RunRecord
 from convkit.record.provenance import TREE, FileDigest
-from convkit.store.digests import DigestCache, digest_tree
+from convkit.store.digests import DigestCache
 from convkit.store.store import Store
 from convkit.toolchain.environments import environments_folder
 from convkit.toolchain.installed_digests import environment_digests, installed_digest
@@ -111,16 +109,10 @@ def _of_this_environment(versions: Mapping[str, str]) -> Iterator[LockedPackage]
             yield LockedPackage(name, version, (), (), installed_digest(name, version))
 
 
-@functools.cache
-def code_digest() -> str:
-    """Return the digest of convkit's own files, those that judge and record included."""
-    return digest_tree(Path(convkit.__file__).parent)
-
-
 def _builder() -> tuple[Dependency, ...]:
     """Return what made the run: convkit, to the commit and its files' digest, and uv."""
     version = full_version()
-    digest = {TREE: code_digest()}
+    digest = {TREE: own_code_digest()}
     commit = re.fullmatch(r".*\+g([0-9a-f]{40})(\.dirty)?", version)
     if commit is not None:
         digest["gitCommit"] = commit[1]

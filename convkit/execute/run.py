@@ -13,6 +13,7 @@ from convkit.errors import TrackingError
 from convkit.execute.absence import absent_parts
 from convkit.execute.events import Listener, Silence
 from convkit.execute.facts import ToolchainKind, gather
+from convkit.execute.own_code import own_code_digest
 from convkit.execute.run_folder import is_intact, read_record
 from convkit.execute.run_key import run_key
 from convkit.execute.tools import Resolver, recipe_tools, recorded_tools
@@ -209,7 +210,8 @@ def find_settled(
     if len(records) < len(stages):
         return None
     keys = {name: record.key for name, record in records.items()}
-    folder = store.settled_run(run_key(loaded.recipe, keys, day_of(time.time())))
+    key = run_key(loaded.recipe, keys, day_of(time.time()))
+    folder = store.settled_run(key, own_code_digest())
     return folder if folder is not None and is_intact(folder, store.digests) else None
 
 

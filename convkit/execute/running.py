@@ -19,6 +19,7 @@ from convkit.execute.facts import ResolvedFacts, describe_host, gather
 from convkit.execute.fork_servers import close_unneeded, expect_stages, forking
 from convkit.execute.materials import locked_in, materials_of
 from convkit.execute.opened_files import opened_in
+from convkit.execute.own_code import own_code_digest
 from convkit.execute.run import RunOutcome, Work
 from convkit.execute.run_folder import locks_of, stage_file, write_folder
 from convkit.execute.run_key import run_key
@@ -173,7 +174,7 @@ def _finish(
     ):
         if options.track:
             work.store.owe_logging(folder)
-        work.store.settle_run(record.key, folder)
+        work.store.settle_run(record.key, folder, own_code_digest())
     return RunOutcome(record, folder)
 
 

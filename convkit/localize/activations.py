@@ -10,7 +10,7 @@ from onnx import helper
 from convkit.localize.diagnosis import Kind
 from convkit.localize.edits import BEFORE, Rewrite
 from convkit.localize.graph import Graph, PieceFailedError, label
-from convkit.localize.matching import relative_error
+from convkit.localize.matching import is_flat, relative_error
 from convkit.localize.parting import EQUAL
 from convkit.localize.region import Region
 
@@ -133,10 +133,11 @@ FUNCTIONS: dict[str, Build] = {
 def activations(region: Region) -> Iterator[Rewrite]:
     """Compute a different activation of a value that the region is computed from.
 
-    Only if the graph's result is one of them too, so that both have names.
+    Only if the graph's result is one of them too, so that both have names. Where all values should
+    be one number, several would do: zeros are the floor of all values below 1.
     """
     found = region.computed(region.graph)
-    if found is None or found.dtype != np.float32:
+    if found is None or found.dtype != np.float32 or is_flat(region.expected):
         return
     for name, values in region.feeds.items():
         if values.dtype != np.float32 or values.shape != found.shape or not region.reads(name):

@@ -35,7 +35,7 @@ class Cause:
     outputs. `values` are the graph's and the original's value of the worst element. `growth` leads
     from the place to the outputs. If `restored` is above 0, this is one of several faults: its
     correction restores that many later values to the original's. Of several wrong outputs,
-    `output` is the one whose errors `before` and `after` are.
+    `output` is the one whose errors `before` and `after` are. `added` is a value and what it lacks.
     """
 
     kind: Kind
@@ -55,6 +55,7 @@ class Cause:
     restored: int = 0
     explains: float | None = None
     output: str | None = None
+    added: tuple[str, str] | None = None
 
     @property
     def share(self) -> float:

@@ -26,7 +26,8 @@ class Rewrite:
 
     `kind` is machine-readable, `node` is the first output of the node concerned, `text` describes
     the fault and the expected state. `fitted` numbers were chosen to make the difference small.
-    `combines` values inside the model: no reader of its outputs could make up for it.
+    `combines` values inside the model: no reader of its outputs could make up for it. `added` is a
+    value and what was added to it.
     """
 
     kind: Kind
@@ -36,6 +37,7 @@ class Rewrite:
     constant: str | None = None
     fitted: int = 0
     combines: bool = False
+    added: tuple[str, str] | None = None
 
 
 def copied(node: onnx.NodeProto) -> onnx.NodeProto:

@@ -13,6 +13,7 @@ from onnx import helper
 from convkit.localize.diagnosis import Kind
 from convkit.localize.edits import Build, Rewrite, appended, inserted
 from convkit.localize.graph import Graph
+from convkit.localize.matching import is_flat
 from convkit.localize.region import Edge, Region
 
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -28,7 +29,11 @@ _ACTIVATIONS = (
 
 
 def at_end(region: Region) -> Iterator[Rewrite]:
-    """Add something after the target."""
+    """Add something after the target. Where all values should be one number, much would make them
+    that, such as rounding down: nothing is added there, or inside.
+    """
+    if is_flat(region.expected):
+        return
     shape, dtype = region.shapes.get(region.target, region.expected.shape), region.expected.dtype
     plain = (*_operands(region, dtype), *_changes(region, shape, dtype))
     fitted = (*_bounds(region), *_fitted(region))
@@ -36,11 +41,14 @@ def at_end(region: Region) -> Iterator[Rewrite]:
         for text, build in changes:
             graph = appended(region.graph, region.target, build)
             lacking = f"its output lacks {text}"
-            yield Rewrite(_kind(text), region.target, lacking, graph, fitted=count)
+            added = (region.target, text)
+            yield Rewrite(_kind(text), region.target, lacking, graph, fitted=count, added=added)
 
 
 def inside(region: Region) -> Iterator[Rewrite]:
     """Add something to one input of a node of the region."""
+    if is_flat(region.expected):
+        return
     for edge in region.edges():
         shape = region.shapes.get(edge.value)
         if shape is None:
@@ -54,6 +62,8 @@ def on_all_inputs(region: Region) -> Iterator[Rewrite]:
     """Add the same to all inputs of a node that have one shape: what two branches share is lost in
     both, such as the normalization that ends two towers.
     """
+    if is_flat(region.expected):
+        return
     for reader, group in itertools.groupby(region.edges(), key=lambda edge: edge.reader):
         edges = list(group)
         shapes = {region.shapes.get(edge.value) for edge in edges}
@@ -74,7 +84,8 @@ def _insertion(region: Region, edge: Edge, text: str, build: Build) -> Rewrite:
     graph = inserted(region.graph, edge, build)
     if (both := _transposed_twice(graph, edge)) is not None:
         return Rewrite("attribute", edge.value, both, graph)
-    return Rewrite(_kind(text), edge.reader, f"its input {edge.value} lacks {text}", graph)
+    lacking = f"its input {edge.value} lacks {text}"
+    return Rewrite(_kind(text), edge.reader, lacking, graph, added=(edge.value, text))
 
 
 def _transposed_twice(graph: Graph, edge: Edge) -> str | None:

@@ -21,8 +21,9 @@ def left_out(region: Region) -> Iterator[Rewrite]:
     yield from _at_end(region)
     for edge, number, index, graph in _with_inner(region):
         if steps := _between(region, number, index):
-            text = f"its input {edge.value} lacks {_listed(steps)}"
-            yield Rewrite("missing", edge.reader, text, graph)
+            added = (edge.value, _listed(steps))
+            text = f"its input {edge.value} lacks {added[1]}"
+            yield Rewrite("missing", edge.reader, text, graph, added=added)
 
 
 def misread(region: Region) -> Iterator[Rewrite]:
@@ -82,9 +83,10 @@ def _at_end(region: Region) -> Iterator[Rewrite]:
             if (operand := _wrong_operand(region, number, steps, found)) is not None:
                 yield Rewrite("wiring", region.target, operand, graph)
             else:
-                text = f"its output lacks {_listed(steps)}"
+                added = (region.target, _listed(steps))
+                text = f"its output lacks {added[1]}"
                 combines = any(len(_moving(region, each)) > 1 for each in steps)
-                yield Rewrite("missing", region.target, text, graph, combines=combines)
+                yield Rewrite("missing", region.target, text, graph, combines=combines, added=added)
 
 
 def _moving(region: Region, step: Operation) -> set[int]:

@@ -69,6 +69,11 @@ _FLAGS = (
     *("is_causal", "allowzero", "layout", "storage_order"),
 )
 
+# A factor that leaves nothing.
+_NOTHING = 1e-6
+# Of recurrent layers.
+_GATES = ("Tanh", "Relu", "Sigmoid", "HardSigmoid", "Softsign")
+
 # Kernels divide by these without a check: zero would end the process.
 _POSITIVE = (
     *("group", "strides", "dilations", "kernel_shape", "num_groups", "num_heads", "blocksize"),
@@ -88,6 +93,8 @@ def attributes(region: Region) -> Iterator[Rewrite]:
             for value in _values(region, node, name, kind, now):
                 if name in _POSITIVE and not _is_positive(value):
                     continue
+                if node.op_type == "Gemm" and name == "alpha" and abs(value) < _NOTHING:  # type: ignore[arg-type]
+                    continue  # as if nothing were read, which fits all that does not depend on it
                 if value == now or (
                     isinstance(now, float)
                     and isinstance(value, int | float)
@@ -129,6 +136,8 @@ def _is_positive(value: object) -> bool:
 
 
 def _decoded(value: object) -> object:
+    if isinstance(value, list | tuple):
+        return [_decoded(each) for each in value]
     return value.decode() if isinstance(value, bytes) else value
 
 
@@ -160,6 +169,10 @@ def _values(
         yield from map(int, whole)
     elif kind == kinds.INTS:
         yield from _lists(region, node, now)
+    elif name == "activations" and isinstance(now, list):
+        yield from _activations(now)
+    elif name == "value" and node.op_type == "ConstantOfShape":
+        yield from _fillings(region, now)
 
 
 def _lists(region: Region, node: onnx.NodeProto, now: object) -> Iterator[object]:
@@ -185,9 +198,31 @@ def _lists(region: Region, node: onnx.NodeProto, now: object) -> Iterator[object
     yield [each - 1 for each in present]
 
 
+def _activations(now: list[str]) -> Iterator[list[str]]:
+    """Yield a recurrent layer's activations with another one in each place, or in all."""
+    for other in _GATES:
+        yield [other] * len(now)
+        for place in range(len(now)):
+            yield [*now[:place], other, *now[place + 1 :]]
+
+
+def _fillings(region: Region, now: object) -> Iterator[onnx.TensorProto]:
+    """Yield other numbers to fill a tensor with, of the same type."""
+    held = (
+        onnx.numpy_helper.to_array(now) if isinstance(now, onnx.TensorProto) else np.zeros(1, "f")
+    )
+    for number in dict.fromkeys((0.0, 1.0, -1.0, *region.scalars())):
+        with np.errstate(all="ignore"):
+            other = np.full_like(held, number)
+        if other != held:
+            yield onnx.numpy_helper.from_array(other)
+
+
 def shown(value: object) -> str:
     if value is None:
         return "not set"
+    if isinstance(value, onnx.TensorProto):
+        return shown(float(onnx.numpy_helper.to_array(value).flat[0]))
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 

@@ -82,7 +82,7 @@ def _place_after_place(
     """Correct one place after the other, until nothing differs or the time is over; return the
     causes and the outputs' error that remains of `remaining`.
     """
-    off, causes = remaining, list[Cause]()
+    off, causes, given = remaining, list[Cause](), graph
     unproven: tuple[int, Cause] | None = None
     for _ in range(PLACES):
         left = deadline - spent()
@@ -97,7 +97,11 @@ def _place_after_place(
         if place is not None:
             unproven = unproven or (len(causes), place)
         named = next(iter(part.outputs)) if several else None
-        causes.append(dataclasses.replace(cause, output=named))
+        cause = dataclasses.replace(cause, output=named)
+        if causes and (other := _exchanged_operator(given, causes[-1], cause)) is not None:
+            causes[-1] = other
+        else:
+            causes.append(cause)
         if corrected is None:
             remaining = min(cause.after, remaining) if not math.isnan(cause.after) else remaining
             break
@@ -108,6 +112,34 @@ def _place_after_place(
         count, place = unproven
         causes[count:], remaining = around(place, causes[count:]), place.after
     return causes, remaining
+
+
+def _exchanged_operator(graph: Graph, extra: Cause, missing: Cause) -> Cause | None:
+    """Return one cause for a node that is superfluous and what one reader after the other then
+    lacks: it is another operator than the original's.
+
+    Where an activation hardly changes the values, its own input resembles its result.
+    """
+    if missing.added is None or missing.added[0] != extra.tensor or extra.boundary is not None:
+        return None
+    if extra.kind != "extra" and extra.added != missing.added:
+        return None
+    if extra.tensor not in graph.producers:
+        return None
+    node = graph.nodes[graph.producers[extra.tensor]]
+    return dataclasses.replace(
+        missing,
+        kind="operator",
+        text=f"{node.op_type} {label(node)}: it should be {missing.added[1]}",
+        node=extra.node,
+        tensor=extra.tensor,
+        operation=None,
+        error=extra.error,
+        before=extra.before,
+        values=extra.values,
+        growth=extra.growth,
+        boundary=None,
+    )
 
 
 def _first_wrong(recording: Recording, graph: Graph, feeds: Values) -> tuple[Recording, bool]:
@@ -328,6 +360,7 @@ def _explained(
         corrected=explanation.after,
         after=after,
         boundary=boundary,
+        added=rewrite.added,
     )
 
 

@@ -53,8 +53,9 @@ class LatestStage:
 @dataclasses.dataclass(frozen=True)
 class SettledRun:
     """The run that settled a run key. `folder` is relative to the store if both are in the same
-    home, so that the home can be moved.
+    home, so that the home can be moved. `code` is the digest of the code that judged it.
     """
 
     run_key: str
     folder: str
+    code: str = ""

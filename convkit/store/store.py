@@ -217,25 +217,28 @@ class Store:
 
     # Settled runs
 
-    def settled_run(self, run_key: str) -> Path | None:
-        """Return the folder of the run that settled this run key, if it still exists."""
+    def settled_run(self, run_key: str, code: str) -> Path | None:
+        """Return the folder of the run that settled this run key, if it still exists and the same
+        code (a digest) would judge it again.
+        """
         try:
             settled = read_sealed(self._settled(run_key), SettledRun)
         except (OSError, SealBroken):
             return None
         folder = Path(os.path.normpath(self.root / settled.folder))
-        whole = settled.run_key == run_key and (folder / "result.json").is_file()
+        same = settled.run_key == run_key and settled.code == code
+        whole = same and (folder / "result.json").is_file()
         return folder if whole else None
 
-    def settle_run(self, run_key: str, folder: Path) -> None:
-        """Store the run that settled a run key."""
+    def settle_run(self, run_key: str, folder: Path, code: str) -> None:
+        """Store the run that settled a run key, and the digest of the code that judged it."""
         folder, home = folder.resolve(), self.root.resolve().parent
         place = (
             os.path.relpath(folder, self.root.resolve())
             if folder.is_relative_to(home)
             else str(folder)
         )
-        write_sealed(self._settled(run_key), SettledRun(run_key, place), durable=False)
+        write_sealed(self._settled(run_key), SettledRun(run_key, place, code), durable=False)
 
     def owe_logging(self, folder: Path) -> None:
         """Remember that a finished run must still be logged to MLflow."""

@@ -121,6 +121,18 @@ def test_a_second_run_is_up_to_date_and_names_the_run_that_made_it(
     assert all(row.state == "hit" for row in forecast(recipe, Home(home), (), "host"))
 
 
+def test_other_code_of_convkit_s_own_judges_again_and_runs_nothing(
+    finished: tuple[Path, Path, RunOutcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What judges and explains is part of no stage: a new release may find more."""
+    recipe, home, earlier = finished
+    monkeypatch.setattr("convkit.execute.run.own_code_digest", lambda: "another release's")
+    outcome = run(recipe, home)
+    assert not outcome.up_to_date
+    assert outcome.folder != earlier.folder
+    assert {stage.status for stage in outcome.record.stages} == {"hit"}
+
+
 def test_a_changed_tolerance_judges_again_and_runs_nothing(
     finished: tuple[Path, Path, RunOutcome], tmp_path: Path
 ) -> None:

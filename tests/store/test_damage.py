@@ -140,7 +140,7 @@ def test_records_of_earlier_releases_are_neither_hits_nor_damage(
         write_json(store.root / place, value)
     assert store.record("k1") is None
     assert store.latest("bert", "export") is None
-    assert store.settled_run("r1") is None
+    assert store.settled_run("r1", "c1") is None
     assert list(store.verify()) == []
 
 
@@ -154,13 +154,13 @@ def test_damaged_memories_are_forgotten_and_named(
     artifact = store.take_in(fill(tmp_path / "in", model="x"))
     store.put_record(record(artifact), "")
     store.set_latest("bert", "export", "k1")
-    store.settle_run("r1", tmp_path / "run")
+    store.settle_run("r1", tmp_path / "run", "c1")
     path = store.root / f"{place}.json"
     path.write_bytes(content)
     assert [damage.path for damage in store.verify()] == [str(path)]
     store.put_record(record(artifact), "")
     store.set_latest("bert", "export", "k1")
-    store.settle_run("r1", tmp_path / "run")
+    store.settle_run("r1", tmp_path / "run", "c1")
     assert store.latest("bert", "export") == record(artifact)
     assert list(store.verify()) == []
 
@@ -241,9 +241,9 @@ def test_a_moved_home_still_knows_its_settled_runs(tmp_path: Path) -> None:
     folder = home / "runs" / "bert" / "1"
     folder.mkdir(parents=True)
     (folder / "result.json").write_text("{}")
-    store.settle_run("r1", folder)
+    store.settle_run("r1", folder, "c1")
     home.rename(tmp_path / "moved")
-    moved = Store(tmp_path / "moved" / "store").settled_run("r1")
+    moved = Store(tmp_path / "moved" / "store").settled_run("r1", "c1")
     assert moved == tmp_path / "moved" / "runs" / "bert" / "1"
 
 
