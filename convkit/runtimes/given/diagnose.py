@@ -33,7 +33,26 @@ from convkit.worker.context import Context, StageSkippedError
 from convkit.worker.protocol import DiagnoseRequest, DiagnoseResult
 from convkit.worker.sessions import ModelRefusedError, RunFailedError, RuntimeSession
 
-_AT_ITS_MAKER = Remedy("Correct the file at its source: convkit does not edit it.")
+_IN_ITS_CODE = (
+    "Correct the model's code, or the converter's options, from which the file was made: convkit"
+    " does not edit it."
+)
+_FROM_WEIGHTS = (
+    "Convert the file again from the weights that the original is loaded from: convkit does not"
+    " edit it."
+)
+_REMEDIES = {
+    "C115": (
+        "Give the file this input as it expects it, or convert it again without the change:"
+        " convkit does not edit it."
+    ),
+    "C209": (
+        "Undo the change where the file is called, or convert it again without the change: convkit"
+        " does not edit it."
+    ),
+    "N403": _FROM_WEIGHTS,
+    "N404": _FROM_WEIGHTS,
+}
 
 
 def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, list[Finding]]:
@@ -66,7 +85,7 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
         }
         diagnosis = localize(original.recording, translated.graph, feeds, original.state)
     findings = [
-        in_own_words(each, translated, _AT_ITS_MAKER)
+        in_own_words(each, translated, Remedy(_REMEDIES.get(each.code, _IN_ITS_CODE)))
         for each in findings_of(diagnosis, request.case)
     ]
     if not FORMATS[options.format].ordered:  # other names alone would only change the order

@@ -61,7 +61,7 @@ def test_a_wrong_number_is_named_with_the_original_s(targets):
     assert found.place.node or found.place.tensor
     assert "3.3" in found.message
     assert "should be 3" in found.message
-    assert "at its source" in found.remedy.text
+    assert "convkit does not edit it" in found.remedy.text
 
 
 def test_a_wrong_operator_is_named(targets):
