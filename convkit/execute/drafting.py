@@ -12,7 +12,9 @@ from convkit.execute.locations import Locations
 from convkit.home import Home
 from convkit.plan.requests import source_of
 from convkit.recipe.draft import draft_recipe, needs_survey
+from convkit.recipe.draft_joined import draft_joined
 from convkit.recipe.loading import parse_recipe
+from convkit.recipe.onnx_folders import Halves, onnx_model
 from convkit.toolchain.requirements import environment_spec
 from convkit.worker.protocol import SurveyModelRequest, SurveyResult
 
@@ -42,6 +44,21 @@ def draft(
     """Return a recipe's text. Raises UsageError for what is not a model, ModelFileError for one
     that does not load or run.
     """
+    found = _onnx_model(drafting)
+    if isinstance(found, Halves):
+        surveys = (
+            survey_model(found.encoder, home, progress, toolchain=toolchain),
+            survey_model(found.decoder, home, progress, toolchain=toolchain),
+        )
+        return draft_joined(
+            Path(drafting.model),
+            found,
+            surveys,
+            destination=drafting.destination,
+            task=drafting.task,
+        )
+    if found is not None:
+        drafting = dataclasses.replace(drafting, model=str(found))
     survey = None
     wanted = drafting.example is not None or needs_survey(
         drafting.model, destination=drafting.destination, task=drafting.task
@@ -51,6 +68,12 @@ def draft(
     return draft_recipe(
         drafting.model, destination=drafting.destination, task=drafting.task, survey=survey
     )
+
+
+def _onnx_model(drafting: Drafting) -> Path | Halves | None:
+    """Return what a folder of ONNX files holds; None for any other model."""
+    folder = Path(drafting.model)
+    return onnx_model(folder) if folder.is_dir() and drafting.example is None else None
 
 
 def _survey(

@@ -6,9 +6,16 @@ from pathlib import Path
 
 from convkit.codec import Json
 from convkit.errors import UsageError
-from convkit.metrics.registry import DEFAULTS, PARAMETERS
 from convkit.recipe.decoder_draft import TASK as GENERATION
 from convkit.recipe.decoder_draft import decoder_signature
+from convkit.recipe.draft_lines import (
+    PYTHON,
+    TOOLS,
+    axis_lines,
+    item_lines,
+    keys_of,
+    tolerance_lines,
+)
 from convkit.recipe.draft_onnx import comments_of, signature_of_survey, tolerances_of
 from convkit.recipe.draft_origins import Origin, origin_of, with_overrides
 from convkit.recipe.draft_postprocess import postprocess_lines
@@ -18,11 +25,7 @@ from convkit.recipe.families import (
     FAMILIES,
     KNOWN_TASKS,
     SMALL_DECODER,
-    DraftInput,
-    DraftOutput,
-    DraftSample,
     DraftSignature,
-    Drawn,
     Family,
     signature_of,
     task_of,
@@ -30,10 +33,7 @@ from convkit.recipe.families import (
 from convkit.recipe.scalars import yaml_scalar
 from convkit.worker.protocol import OperatorLibrary, SurveyResult
 
-# The versions that this repository's recipes are verified with.
-_TOOLS = {"torch": "==2.13.*", "transformers": "==5.23.*", "onnxruntime": "==1.31.*"}
 _LIBRARIES = {"onnxruntime-extensions": "==0.15.*"}
-_PYTHON = "3.11"
 
 _UNKNOWN_MODEL = (
     (
@@ -147,12 +147,12 @@ def _render(
     yield ""
     yield "# Every stage runs in its own environment, built from these versions."
     yield "tools:"
-    yield f'  python: "{_PYTHON}"'
-    for package, specifier in _TOOLS.items():
+    yield f'  python: "{PYTHON}"'
+    for package, specifier in TOOLS.items():
         if package not in _left_out(origin):
             yield f'  {package}: "{specifier}"'
     for package, version in origin.packages.items():
-        if package in _TOOLS:
+        if package in TOOLS:
             continue
         if version:
             yield f'  {yaml_scalar(package)}: "=={version}" # the model\'s code imports it'
@@ -188,79 +188,37 @@ def _left_out(origin: Origin) -> frozenset[str]:
 
 def _render_signature(signature: DraftSignature, origin: Origin) -> Iterator[str]:
     if signature.axes or signature.data_axes:
-        yield (
-            "# The sizes the converted model must support. Verification tries the smallest,"
-            " typical and largest."
-        )
-        yield "axes:"
-        for axis, (low, typical, high) in signature.axes.items():
-            yield f"  {yaml_scalar(axis)}: {{ min: {low}, typical: {typical}, max: {high} }}"
+        yield from axis_lines(signature.axes)
         for axis, written in signature.data_axes.items():
             yield f"  {yaml_scalar(axis)}: {json.dumps(written)}"
         yield ""
     yield "# The order of inputs and outputs is part of the contract."
     yield "inputs:"
     for tensor in signature.inputs:
-        keys = [*_keys(tensor), *_sample(tensor.sample)]
-        yield from _item(keys, [*preprocess_lines(origin.processor, tensor)])
+        below = [*preprocess_lines(origin.processor, tensor)]
+        yield from item_lines([*keys_of(tensor)], below)
     yield ""
     yield "outputs:"
     for output in signature.outputs:
         below = [*postprocess_lines(origin.config, signature.task, output)]
-        yield from _item([*_keys(output)], below)
+        yield from item_lines([*keys_of(output)], below)
     yield ""
     if signature.steps:
         yield from signature.steps
         yield ""
 
 
-def _item(keys: list[str], below: list[str]) -> Iterator[str]:
-    """Yield a tensor on one line, or its keys and the lines below them one by one."""
-    if not below:
-        yield f"  - {{ {', '.join(keys)} }}"
-        return
-    yield f"  - {keys[0]}"
-    yield from (f"    {line}" for line in (*keys[1:], *below))
-
-
 def _render_rest(origin: Origin, tolerances: Mapping[str, Mapping[str, Json]]) -> Iterator[str]:
     yield "verify:"
     if origin.has_tokenizer and (origin.family is None or "vision" not in origin.family.kind):
         yield "  # texts: texts.txt   # real texts, one per line, through the model's own tokenizer"
-    yield "  tolerance:"
-    for name, value in DEFAULTS.items():
-        yield f"    {name}: {value} # the {PARAMETERS[name].description}"
-    if tolerances:
-        yield "  outputs: # in place of the above; from the largest values and rounding errors seen"
-        for output, limits in tolerances.items():
-            listed = ", ".join(f"{key}: {json.dumps(limit)}" for key, limit in limits.items())
-            yield f"    {yaml_scalar(output)}: {{ {listed} }}"
+    yield from tolerance_lines(tolerances)
     yield ""
     yield "targets:"
     yield "  ort-cpu:"
     yield "    runtime: onnxruntime"
     yield "    device: cpu"
     yield "    precision: float32"
-
-
-def _keys(tensor: DraftInput | DraftOutput) -> Iterator[str]:
-    yield f"name: {yaml_scalar(tensor.name)}"
-    if tensor.origin is not None:
-        yield f"from: {yaml_scalar(tensor.origin)}"
-    yield f"dtype: {tensor.dtype}"
-    yield f"shape: [{', '.join(map(yaml_scalar, tensor.shape))}]"
-
-
-def _sample(sample: DraftSample | None) -> Iterator[str]:
-    match sample:
-        case None:
-            return
-        case str():
-            yield f"sample: {sample}"
-        case Drawn():
-            yield f"sample: {{ {sample.kind}: {json.dumps(sample.numbers)} }}"
-        case (low, high):
-            yield f"sample: {{ integers: [{low}, {high}] }}"
 
 
 def _one_line(text: str) -> str:

@@ -88,9 +88,7 @@ def origin_of(
             f"  revision: {yaml_scalar(match['revision'])}",
         )
         family = FAMILIES.get(architecture or "")
-        return Origin(
-            _recipe_name(match["id"].split("/")[1]), lines, {}, family, has_tokenizer=True
-        )
+        return Origin(recipe_name(match["id"].split("/")[1]), lines, {}, family, has_tokenizer=True)
     if model in FAMILIES or model in model_types():
         return _architecture_origin(model, task)
     raise UsageError(_unknown(model))
@@ -185,9 +183,9 @@ def _factory_origin(file: Path, name: str, folder: Path) -> Origin:
     if fault := factory_fault(file.absolute().parent, f"{file.name}:{name}"):
         raise UsageError(f"{file}: {fault}")
     tree = ast.parse(file.read_bytes())
-    lines = (f"factory: {yaml_scalar(f'{_relative(file, folder)}:{name}')}",)
+    lines = (f"factory: {yaml_scalar(f'{relative_path(file, folder)}:{name}')}",)
     packages = _imported_packages(tree, file.absolute().parent)
-    return Origin(_recipe_name(file.stem), lines, {}, None, is_own_code=True, packages=packages)
+    return Origin(recipe_name(file.stem), lines, {}, None, is_own_code=True, packages=packages)
 
 
 def _imported_packages(tree: ast.Module, folder: Path) -> dict[str, str]:
@@ -221,8 +219,8 @@ def _onnx_origin(path: Path, folder: Path, survey: SurveyResult | None) -> Origi
     # "model.onnx" says nothing; the folder it is in often does.
     stem = path.stem if path.stem != "model" else path.resolve().parent.name
     return Origin(
-        _recipe_name(stem),
-        (f"onnx: {yaml_scalar(_relative(path, folder))}",),
+        recipe_name(stem),
+        (f"onnx: {yaml_scalar(relative_path(path, folder))}",),
         {},
         None,
         is_onnx=True,
@@ -232,8 +230,8 @@ def _onnx_origin(path: Path, folder: Path, survey: SurveyResult | None) -> Origi
 def _archive_origin(path: Path, folder: Path) -> Origin:
     if not path.is_file():
         raise UsageError(f"{path}: no such file")
-    lines = (f"{ARCHIVES[path.suffix]}: {yaml_scalar(_relative(path, folder))}",)
-    return Origin(_recipe_name(path.stem), lines, {}, None, is_own_code=True)
+    lines = (f"{ARCHIVES[path.suffix]}: {yaml_scalar(relative_path(path, folder))}",)
+    return Origin(recipe_name(path.stem), lines, {}, None, is_own_code=True)
 
 
 def _folder_origin(path: Path, folder: Path, architecture: str | None) -> Origin:
@@ -242,10 +240,10 @@ def _folder_origin(path: Path, folder: Path, architecture: str | None) -> Origin
     config = _read_config(path / "config.json")
     has_tokenizer = any((path / file).is_file() for file in _TOKENIZER_FILES)
     family = FAMILIES.get(architecture or str(config.get("model_type")))
-    lines = (f"path: {yaml_scalar(_relative(path, folder))}",)
+    lines = (f"path: {yaml_scalar(relative_path(path, folder))}",)
     processor = _read_processor(path)
     return Origin(
-        _recipe_name(path.resolve().name),
+        recipe_name(path.resolve().name),
         lines,
         config,
         family,
@@ -273,15 +271,13 @@ def _package_origin(name: str, version: str, path: str, architecture: str | None
         located = Path(str(distribution.locate_file(path)))
         config, processor = _read_config(located / "config.json"), _read_processor(located)
     family = FAMILIES.get(architecture or str(config.get("model_type")))
-    return Origin(
-        _recipe_name(name), lines, config, family, has_tokenizer=True, processor=processor
-    )
+    return Origin(recipe_name(name), lines, config, family, has_tokenizer=True, processor=processor)
 
 
 def _architecture_origin(architecture: str, task: str | None) -> Origin:
     family = FAMILIES.get(architecture)
     small = family.small if family is not None else SMALL_DECODER if task == GENERATION else {}
-    return Origin(_recipe_name(architecture), _config_lines(architecture, small), small, family)
+    return Origin(recipe_name(architecture), _config_lines(architecture, small), small, family)
 
 
 def with_overrides(origin: Origin, architecture: str, overrides: Mapping[str, Json]) -> Origin:
@@ -319,7 +315,7 @@ def _read_processor(folder: Path) -> Mapping[str, Json]:
     return _read_config(file) if file.is_file() else {}
 
 
-def _relative(path: Path, folder: Path) -> str:
+def relative_path(path: Path, folder: Path) -> str:
     """Return the path to write in a recipe in `folder`; absolute if it is on another drive."""
     try:
         return Path(os.path.relpath(path.absolute(), folder)).as_posix()
@@ -327,5 +323,5 @@ def _relative(path: Path, folder: Path) -> str:
         return path.absolute().as_posix()
 
 
-def _recipe_name(text: str) -> str:
+def recipe_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).lstrip("._-")[:100] or "model"

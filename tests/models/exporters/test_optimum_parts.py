@@ -9,6 +9,7 @@ import pytest
 import yaml
 from tiny_models import export_request
 
+from convkit.execute.drafting import Drafting, draft
 from convkit.execute.run import RunOptions, run_recipe
 from convkit.home import Home
 from convkit.tensors import Axis, Contract, TensorSpec
@@ -47,64 +48,17 @@ AXES = {
 }
 
 
-def tokens(name: str, axis: str) -> dict[str, object]:
-    return {
-        "name": name,
-        "dtype": "int64",
-        "shape": ["batch", axis],
-        "sample": {"integers": [2, 40]},
-    }
-
-
-def mask(name: str) -> dict[str, object]:
-    return {"name": name, "dtype": "int64", "shape": ["batch", "source"], "sample": "padding_mask"}
-
-
-def floats(name: str, axis: str, width: int) -> dict[str, object]:
-    return {"name": name, "dtype": "float32", "shape": ["batch", axis, width]}
-
-
-RECIPE = {
-    "schema": 1,
-    "name": "t5",
-    "original": {"path": "t5", "task": "text2text-generation"},
-    "axes": AXES,
-    "parts": {
-        "encoder": {
-            "model": {"onnx": "files/encoder_model.onnx"},
-            "inputs": [tokens("input_ids", "source"), mask("attention_mask")],
-            "outputs": [floats("last_hidden_state", "source", 16)],
-        },
-        "decoder": {
-            "model": {"onnx": "files/decoder_model.onnx"},
-            "inputs": [
-                mask("encoder_attention_mask"),
-                tokens("input_ids", "target"),
-                floats("encoder_hidden_states", "source", 16),
-            ],
-            "outputs": [floats("logits", "target", 40)],
+JOIN = [
+    {"call": "encoder"},
+    {
+        "call": "decoder",
+        "inputs": {
+            "input_ids": "decoder_input_ids",
+            "encoder_attention_mask": "attention_mask",
+            "encoder_hidden_states": "encoder.last_hidden_state",
         },
     },
-    "inputs": [
-        tokens("input_ids", "source"),
-        mask("attention_mask"),
-        tokens("decoder_input_ids", "target"),
-    ],
-    "outputs": [floats("logits", "target", 40)],
-    "join": [
-        {"call": "encoder"},
-        {
-            "call": "decoder",
-            "inputs": {
-                "input_ids": "decoder_input_ids",
-                "encoder_attention_mask": "attention_mask",
-                "encoder_hidden_states": "encoder.last_hidden_state",
-            },
-        },
-    ],
-    "verify": {"tolerance": {"max_abs": 1e-4}, "ladder": "quick"},
-    "targets": {"ort": {"runtime": "onnxruntime"}},
-}
+]
 
 
 @pytest.fixture(scope="module")
@@ -114,13 +68,25 @@ def made(optimum_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder
 
 
-def test_optimums_files_joined_compute_what_the_original_does(made: Path) -> None:
-    (made / "recipe.yaml").write_text(yaml.safe_dump(RECIPE, sort_keys=False))
+def test_optimums_files_are_drafted_as_parts_that_join_to_the_original(made: Path) -> None:
     home = Home.find(made / "home")
-    options = RunOptions(recipe=made / "recipe.yaml", home=home, toolchain="host", track=False)
+    destination = made / "recipe.yaml"
+    drafting = Drafting(str(made / "files"), destination)
+    recipe = yaml.safe_load(draft(drafting, home, lambda _: None, toolchain="host"))
+    assert recipe["join"] == JOIN
+    assert [each["name"] for each in recipe["inputs"]] == [
+        *("input_ids", "attention_mask", "decoder_input_ids")
+    ]
+    assert [each["name"] for each in recipe["outputs"]] == ["logits"]
+    recipe["original"] = {"path": "t5", "task": "text2text-generation"}
+    recipe["tools"] |= {"torch": "==2.13.*", "transformers": "==5.23.*"}
+    recipe["verify"]["ladder"] = "quick"
+    destination.write_text(yaml.safe_dump(recipe, sort_keys=False))
+    options = RunOptions(recipe=destination, home=home, toolchain="host", track=False)
     outcome = run_recipe(options)
     statuses = {target.name: target.status for target in outcome.record.targets}
-    assert statuses == dict.fromkeys(("ort", "ort/encoder", "ort/decoder"), "verified")
+    names = ("ort-cpu", "ort-cpu/encoder", "ort-cpu/decoder")
+    assert statuses == dict.fromkeys(names, "verified")
 
 
 def test_one_graph_of_a_model_that_optimum_splits_is_refused_with_the_fix(
