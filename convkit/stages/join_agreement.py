@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,6 +27,10 @@ from convkit.tensors import Contract
 from convkit.worker.context import Context
 from convkit.worker.protocol import Call, CaseRecord, TensorMetrics
 from convkit.worker.sessions import RunFailedError
+
+if TYPE_CHECKING:
+    from convkit.localize.weights import WeightDifference
+    from convkit.stages.join_file_weights import FileWeights
 
 # The relative difference (RMS over RMS) from which two runs of the original count as different:
 # sums in a different order stay far below it.
@@ -137,6 +142,8 @@ def _explained(
         found = differences(joined.modules, whole.module)
         if (state := _other_state(joined, found, (first, off[-1]), allowed)) is not None:
             return state
+        if (file := _other_file(joined, whole, (first, off[-1]), allowed)) is not None:
+            return file
     for change in itertools.islice(_trials(joined.wiring, first), _MOST_TRIALS):
         if all(_error(joined, change, case) <= allowed for case in (first, off[-1])):
             return _cause(change, first, _error(joined, change, first))
@@ -178,12 +185,50 @@ def _other_state(
         return None
     alone = found if len(found) <= _MOST_TENSORS else ()
     needed = next(([each] for each in alone if error([each]) <= allowed), found)
-    first, *others = needed
-    case = cases[0]
+    tensors = [_Wrong(each.part, each.own.path, each.original.path, each.where) for each in needed]
+    return _wrong_values(tensors, cases[0], error(needed))
+
+
+def _other_file(
+    joined: JoinedOriginal, whole: TorchOriginal, cases: Sequence[_Case], allowed: float
+) -> Finding | None:
+    """Return C517 if the originals agree once a part's ONNX file has the weights of the whole."""
+    from convkit.stages.join_file_weights import file_weights
+
+    for file in file_weights(joined.files, whole.module):
+
+        def error(differences: "Sequence[WeightDifference]", file: "FileWeights" = file) -> float:
+            with joined.standing_in(file.part, file.corrected(tuple(differences))):
+                return max(_error(joined, _nothing(joined.wiring), case) for case in cases)
+
+        found = file.differences
+        if not error(found) <= allowed:
+            continue
+        alone = found if len(found) <= _MOST_TENSORS else ()
+        needed = next(([each] for each in alone if error([each]) <= allowed), found)
+        tensors = [
+            _Wrong(file.part, each.weight, each.original, each.likeness.text) for each in needed
+        ]
+        return _wrong_values(tensors, cases[0], error(needed))
+    return None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Wrong:
+    """A part's tensor with other values than the original's: `where` or how they differ."""
+
+    part: str
+    own: str
+    original: str
+    where: str
+
+
+def _wrong_values(tensors: Sequence[_Wrong], case: _Case, after: float) -> Finding:
     assert case.worst is not None
+    first, *others = tensors
     message = (
-        f"{first.own.path!r} of part {first.part!r} has other values than"
-        f" {first.original.path!r} of the original: {first.where}"
+        f"{first.own!r} of part {first.part!r} has other values than {first.original!r} of the"
+        f" original: {first.where}"
     )
     if others:
         message += f"; so do {len(others)} more weights or constants"
@@ -191,15 +236,15 @@ def _other_state(
         "C517",
         f"{message}. {_difference(case)} in case {case.name!r}; with the original's values, the"
         " joined parts agree with it",
-        Place(tensor=case.worst.output, module=first.own.path, case=case.name),
+        Place(tensor=case.worst.output, module=first.own, case=case.name),
         {
             "proven": True,
             "before": _share(case.worst),
-            "after": error(needed),
+            "after": after,
             "part": first.part,
-            "tensors": [each.own.path for each in needed],
+            "tensors": [each.own for each in tensors],
         },
-        Remedy(f"Load or compute {first.own.path} of part {first.part!r} as the original does."),
+        Remedy(f"Load or compute {first.own} of part {first.part!r} as the original does."),
     )
 
 

@@ -1,8 +1,10 @@
 """The originals of a model's parts, joined: they run as the recipe's `join` says."""
 
-from collections.abc import Callable
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from convkit.cases.case import Feeds
 from convkit.cases.decisions import Decisions, Sizes
@@ -15,6 +17,22 @@ from convkit.worker.protocol import Call, JoinedOriginals
 
 if TYPE_CHECKING:
     import torch
+
+
+@dataclasses.dataclass(frozen=True)
+class OnnxPart:
+    """A part that is an ONNX file."""
+
+    path: Path
+    contract: Contract
+
+
+class Runnable(Protocol):
+    """What a part needs to be called."""
+
+    def run(self, feeds: Feeds) -> Feeds:
+        """Return the outputs; raises RunFailedError."""
+        ...
 
 
 class JoinedOriginal:
@@ -30,6 +48,8 @@ class JoinedOriginal:
             part.name: open_original(part.source, part.contract, optimized=optimized)
             for part in joined.parts
         }
+        self._sources = {part.name: (part.source, part.contract) for part in joined.parts}
+        self._replaced: dict[str, Runnable] = {}
 
     @property
     def modules(self) -> "dict[str, torch.nn.Module]":
@@ -39,6 +59,24 @@ class JoinedOriginal:
             for name, part in self._parts.items()
             if isinstance(part, TorchOriginal)
         }
+
+    @property
+    def files(self) -> dict[str, OnnxPart]:
+        """The parts that are ONNX files."""
+        return {
+            name: OnnxPart(Path(source.path), contract)
+            for name, (source, contract) in self._sources.items()
+            if source.kind == "onnx" and source.path is not None
+        }
+
+    @contextlib.contextmanager
+    def standing_in(self, part: str, other: Runnable) -> Iterator[None]:
+        """Run another model in the place of a part."""
+        self._replaced[part] = other
+        try:
+            yield
+        finally:
+            del self._replaced[part]
 
     @property
     def source_roots(self) -> dict[str, str | None]:
@@ -96,7 +134,8 @@ class JoinedOriginal:
     def call(self, call: Call, number: int, feeds: Feeds) -> Feeds:
         """Run one part; raises RunFailedError."""
         del number
-        return self._parts[call.part].run(feeds)
+        part: Runnable = self._replaced.get(call.part, self._parts[call.part])
+        return part.run(feeds)
 
     def decisions(self, draw: Callable[[Sizes], Feeds], sizes: Sizes) -> Decisions:
         """Return nothing: each part's own reference follows the decisions of that part."""

@@ -42,6 +42,7 @@ from convkit.worker.protocol import (
 
 # Say what makes an output wrong. Without a wrong output they say nothing.
 EXPLANATIONS = ("N401", "N402", "C510", "C514")
+_NO_PART_IS_WRONG = "C510"
 
 
 def judge(
@@ -71,7 +72,7 @@ def judge(
         for metrics in measured.cases
     ]
     findings = [
-        *_that_matter(stage_findings, cases),
+        *_that_matter(stage_findings, cases, reference_findings),
         *probe_findings(
             measured.probes,
             _strictest(recipe, target, override),
@@ -131,10 +132,22 @@ def _decide(
     return ("skipped" if undecided else "verified"), undecided
 
 
-def _that_matter(stage_findings: Sequence[Finding], cases: Sequence[CaseVerdict]) -> list[Finding]:
-    """Drop findings that explain an error within the tolerance, however wide the tolerance is."""
+def _that_matter(
+    stage_findings: Sequence[Finding],
+    cases: Sequence[CaseVerdict],
+    reference_findings: Sequence[Finding],
+) -> list[Finding]:
+    """Drop findings that explain an error within the tolerance, however wide the tolerance is, and
+    that no built part is to blame where the reference proves what is: an original that is joined.
+    """
     off = not all(case.passed for case in cases)
-    return [finding for finding in stage_findings if off or finding.code not in EXPLANATIONS]
+    known = any(each.is_error and each.evidence.get("proven") for each in reference_findings)
+    return [
+        finding
+        for finding in stage_findings
+        if (off or finding.code not in EXPLANATIONS)
+        and not (known and finding.code == _NO_PART_IS_WRONG)
+    ]
 
 
 def _judge_case(
