@@ -205,4 +205,4 @@ def _task(joined: _Joined) -> str:
     names = {each.name for each in joined.encoder.inputs}
     if "input_features" in names or "input_values" in names:
         return "automatic-speech-recognition"
-    return "image-to-text" if "pixel_values" in names else "text2text-generation"
+    return "image-text-to-text" if "pixel_values" in names else "text2text-generation"

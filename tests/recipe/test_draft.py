@@ -61,7 +61,7 @@ def test_the_model_itself_takes_and_gives_what_the_draft_says(architecture, tmp_
     task = "text-generation" if architecture in UNLISTED else None
     recipe = drafted(architecture, tmp_path / "recipe.yaml", task=task).recipe
     config = transformers.AutoConfig.for_model(architecture, **recipe.model.config.overrides)
-    model = auto_class(recipe.model.task).from_config(config).eval()
+    model = auto_class(recipe.model.task, architecture).from_config(config).eval()
     contract = contract_of(recipe)
     order = list(inspect.signature(model.forward).parameters)
     places = [order.index((spec.origin or spec.name).partition(".")[0]) for spec in contract.inputs]

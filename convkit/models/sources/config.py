@@ -34,7 +34,7 @@ def load(source: Source) -> LoadedModel:
                 f" key{suggestion(name, defaults.to_dict())}"
             )
     arguments = load_arguments(source)
-    model_class = auto_class(source.task)
+    model_class = auto_class(source.task, architecture)
     try:
         config = AutoConfig.for_model(architecture, **source.overrides)
         for name, value in arguments.items():

@@ -38,7 +38,8 @@ def load(folder: Path, source: Source, *, key: str, description: str) -> LoadedM
     with tempfile.TemporaryDirectory(prefix="weights-") as scratch:
         # Weights that are mapped from these files outlive their names.
         place = _readable(folder, configuration, source, key, Path(scratch))
-        module, unloaded = _load_module(place, source, key, folder.name)
+        model_class = auto_class(source.task, configuration.get("model_type"))
+        module, unloaded = _load_module(place, source, key, folder.name, model_class)
     return LoadedModel(
         module=module,
         description=description,
@@ -124,7 +125,13 @@ def _readable(
     return folder
 
 
-def _load_module(folder: Path, source: Source, key: str, name: str) -> tuple[Any, tuple[str, ...]]:
+def _load_module(
+    folder: Path,
+    source: Source,
+    key: str,
+    name: str,
+    model_class: Any,  # noqa: ANN401 - one of transformers' untyped classes
+) -> tuple[Any, tuple[str, ...]]:
     use_safetensors = any(folder.glob("*.safetensors"))
     arguments = load_arguments(source) | {
         "local_files_only": True,
@@ -133,7 +140,6 @@ def _load_module(folder: Path, source: Source, key: str, name: str) -> tuple[Any
         "output_loading_info": True,
         "ignore_mismatched_sizes": True,  # they are an error below, with their names
     }
-    model_class = auto_class(source.task)
     try:
         # Weights that the checkpoint lacks are drawn; the reference and the export must draw the
         # same.

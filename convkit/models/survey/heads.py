@@ -6,7 +6,7 @@ from typing import Any
 
 from convkit.codec import Json
 from convkit.models.sources import hub
-from convkit.models.sources.tasks import AUTO_CLASSES, DEFAULT_TASK
+from convkit.models.sources.tasks import AUTO_CLASSES, DEFAULT_TASK, class_names
 from convkit.worker.protocol import Source
 
 _LAYERS = (
@@ -27,10 +27,11 @@ def likely_task(source: Source) -> str | None:
     else:
         folder = hub.snapshot(source) if source.kind == "hub" else Path(source.path or "")
         model_type, saved = _read(folder / "config.json")
-    for task, name in AUTO_CLASSES.items():
-        names = _class_names(getattr(transformers, name, None), model_type)
-        if names and (not saved or saved in names):
-            return task if task != DEFAULT_TASK else None
+    for task, classes in AUTO_CLASSES.items():
+        for name in classes:
+            names = class_names(getattr(transformers, name, None), model_type)
+            if names and (not saved or saved in names):
+                return task if task != DEFAULT_TASK else None
     return None
 
 
@@ -42,12 +43,6 @@ def _read(file: Path) -> tuple[str, str]:
     except (OSError, ValueError, AttributeError, LookupError):
         return "", ""  # loading the model says what is wrong with it
     return str(config.get("model_type", "")), str(saved)
-
-
-def _class_names(auto_class: Any, model_type: str) -> tuple[str, ...]:  # noqa: ANN401 - untyped
-    mapping = getattr(auto_class, "_model_mapping", None)
-    found = getattr(mapping, "_model_mapping", {}).get(model_type, ())
-    return (found,) if isinstance(found, str) else tuple(found)
 
 
 def small_overrides(architecture: str) -> dict[str, Json]:
