@@ -182,6 +182,7 @@ def _finish(
         targets=targets,
         repaired_from=lineage.repaired_from if lineage else None,
         repair=lineage.ended_as(targets) if lineage else (),
+        withdrawn=lineage.withdrawn if lineage else (),
         provenance=True,
     )
     materials = dataclasses.replace(
