@@ -54,11 +54,6 @@ def print_repair(
     )
     console.print()
     _print(console, Text.assemble((f"{word}: ", style), outcome.ending))
-    for undone in outcome.withdrawn:
-        step = undone.step
-        change = (change_text(step.change), "cyan")
-        what = (f"  withdrawn: {step.code} of {step.target}: ", change, f"; {undone.reason}")
-        _print(console, Text.assemble(*what))
     if not outcome.repaired:
         for each in outcome.withheld:
             shown = change_text({each.path: each.value})

@@ -126,7 +126,8 @@ class _Summary:
         if self.record.repaired_from is None:
             return
         yield Text()
-        yield Text(f"Repairs run {self.record.repaired_from}:", style="bold")
+        kept = "" if self.record.repair else ", with its recipe unchanged"
+        yield Text(f"Repairs run {self.record.repaired_from}{kept}:", style="bold")
         for step in self.record.repair:
             text = Text.assemble(
                 f"round {step.round}, {step.code} of {step.target}: ",
@@ -135,6 +136,19 @@ class _Summary:
             yield Padding(text, (0, 0, 0, 2), expand=False)
             yield Padding(
                 Text(f"then {first_line(step.outcome or '')}", style="dim"),
+                (0, 0, 0, 4),
+                expand=False,
+            )
+
+        for undone in self.record.withdrawn:
+            step = undone.step
+            text = Text.assemble(
+                f"round {step.round}, withdrawn, {step.code} of {step.target}: ",
+                (change_text(step.change), "cyan"),
+            )
+            yield Padding(text, (0, 0, 0, 2), expand=False)
+            yield Padding(
+                Text(f"because {first_line(undone.reason)}", style="dim"),
                 (0, 0, 0, 4),
                 expand=False,
             )

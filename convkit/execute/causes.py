@@ -7,6 +7,7 @@ conversion that is wrong in float32 is not a problem of the precision.
 """
 
 import dataclasses
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -36,6 +37,7 @@ from convkit.toolchain.host import host_python
 from convkit.toolchain.requirements import diagnosis_spec, environment_spec
 from convkit.toolchain.resolution import resolve
 from convkit.verdict.proof import without_guesses
+from convkit.verdict.resolution import RESOLVED, explains
 from convkit.worker.protocol import PROTOCOL, DiagnoseRequest, Envelope, Exporter, is_step, is_usual
 
 _NOT_SEARCHED = "E216"
@@ -43,6 +45,8 @@ _NOT_SEARCHED = "E216"
 _PRECISION = "N2"
 # Findings that a graph's results are wrong, without a cause.
 _UNEXPLAINED = ("N101", "N102", "N402", "E206")
+# Cases with values at the ends of every range, and next to those that the model compares with.
+_EXTREME = ("extreme", "values")
 # The error is at padding alone, where any two kernels differ: no place in the graph is wrong.
 _AT_PADDING = "N506"
 
@@ -67,7 +71,7 @@ class Causes:
         self, settled: Mapping[str, Settled], targets: tuple[TargetReport, ...]
     ) -> dict[str, Settled]:
         """Return the stages, with the causes added to the findings of failed verifications."""
-        known: dict[tuple[str, str], tuple[Finding, ...]] = {}
+        known: dict[tuple[str, ...], tuple[Finding, ...]] = {}
         changed = dict(settled)
         for target in targets:
             for verification in target.verifications:
@@ -77,10 +81,7 @@ class Causes:
                 stage = settled[verify_id(target.name, verification.version)]
                 causes: tuple[Finding, ...] = ()
                 for search in self._searches(target.name):
-                    if (search.subject, case) not in known:
-                        found = self._run(settled, search, case, stage.report.id)
-                        known[search.subject, case] = found
-                    causes = (*causes, *known[search.subject, case])
+                    causes = (*causes, *self._found(settled, known, search, case, verification))
                     if any(finding.code != _NOT_SEARCHED for finding in causes):
                         break
                 findings = without_guesses((*causes, *stage.report.findings), self.loaded.recipe)
@@ -88,6 +89,28 @@ class Causes:
                 report = addressed_report(report, self.loaded.path)
                 changed[stage.report.id] = dataclasses.replace(stage, report=report)
         return changed
+
+    def _found(
+        self,
+        settled: Mapping[str, Settled],
+        known: dict[tuple[str, ...], tuple[Finding, ...]],
+        search: "_Search",
+        case: str,
+        verification: Verification,
+    ) -> tuple[Finding, ...]:
+        """Return what a search finds; `known` are the results so far. Rounding is no cause if the
+        built model is further off than that.
+        """
+        unusual = _unusual(verification)
+        for cases in (unusual, ()) if unusual else ((),):
+            key = (search.subject, case, *cases)
+            if key not in known:
+                known[key] = self._run(settled, search, case, cases, verification.stage)
+            if not any(finding.code == RESOLVED for finding in known[key]):
+                break
+            if explains(known[key], verification.cases):
+                break
+        return known[key]
 
     def _case(self, name: str, verification: Verification) -> str | None:
         """Return a case on which a target failed for no known reason: in float32, or in a lower
@@ -135,14 +158,19 @@ class Causes:
             yield _Search(f"build:{target}", graph, target, runtime)
 
     def _run(
-        self, settled: Mapping[str, Settled], search: "_Search", case: str, stage: str
+        self,
+        settled: Mapping[str, Settled],
+        search: "_Search",
+        case: str,
+        unusual: tuple[str, ...],
+        stage: str,
     ) -> tuple[Finding, ...]:
         def progress(message: str, done: float | None = None) -> None:
             self.listener.stage_progress(stage, message, done)
 
         try:
             python = self._python(search, progress)
-            request = self._request(settled, search, case)
+            request = self._request(settled, search, case, unusual)
         except ConvkitError as error:
             return (_not_searched(str(error), case),)
         with self.store.staging() as folder:
@@ -171,7 +199,7 @@ class Causes:
         return answer.findings
 
     def _request(
-        self, settled: Mapping[str, Settled], search: "_Search", case: str
+        self, settled: Mapping[str, Settled], search: "_Search", case: str, unusual: tuple[str, ...]
     ) -> DiagnoseRequest:
         recipe = self.loaded.recipe
         built = search.subject if search.target is not None else None
@@ -188,6 +216,7 @@ class Causes:
             # What convkit exported itself it traced on an example, which this draws again.
             original=original_of(recipe, places) if recipe.model.onnx is None else None,
             exporter=search.exporter,
+            unusual=unusual,
         )
         if search.target is None or built is None:
             return request
@@ -223,6 +252,24 @@ class Causes:
                 raise
             resolved = built  # enough to convert the model again and find the place
         return ensure_environment(resolved, self.home.root, progress=progress).python
+
+
+def _unusual(verification: Verification) -> tuple[str, ...]:
+    """Return the cases that failed in float32, if all have values that the model rarely meets
+    and every output is finite where the original's is; otherwise none.
+    """
+    off = [case for case in verification.cases if not case.passed]
+    return tuple(case.case for case in off) if all(map(_may_be_rounding, off)) else ()
+
+
+def _may_be_rounding(case: CaseVerdict) -> bool:
+    """Say whether a case may fail by rounding alone: its values are far from the usual ones."""
+    outputs = [output.metrics for output in case.outputs]
+    return (
+        case.error is None
+        and case.case.partition(":")[0] in _EXTREME
+        and all(each.mismatch is None and math.isfinite(each.max_abs) for each in outputs)
+    )
 
 
 def telling_case(cases: Sequence[CaseVerdict]) -> str | None:

@@ -20,7 +20,7 @@ from convkit.recipe.changes import Content
 from convkit.recipe.editing import EditError, edited
 from convkit.recipe.loading import LoadedRecipe, load_recipe, parse_recipe
 from convkit.recipe.replacing import recipe_diff, replace_recipe
-from convkit.record.model import RepairStep, RunRecord
+from convkit.record.model import RepairStep, RunRecord, WithdrawnStep
 from convkit.verdict.progress import improves, needs_repair, worsened
 
 # Fixing one fault can reveal the next: a wrong order hides a wrong type, which hides an overflow. A
@@ -30,14 +30,6 @@ MOST_ROUNDS = 4
 MOST_TRIES = 8
 
 Listening = Callable[[], AbstractContextManager[Listener]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Withdrawn:
-    """A change that was tried and undone, and why."""
-
-    step: RepairStep
-    reason: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +48,7 @@ class RepairOutcome:
     text: str
     ending: str
     withheld: tuple[Withheld, ...] = ()
-    withdrawn: tuple[Withdrawn, ...] = ()
+    withdrawn: tuple[WithdrawnStep, ...] = ()
 
     @property
     def repaired(self) -> bool:
@@ -135,7 +127,7 @@ class _Repair:
         self._first = self._best = _State(self._loaded, self._run(options, self._loaded, None))
         self._tried = {meaning(self._first.content)}
         self._rejected: set[str] = set()
-        self._withdrawn: tuple[Withdrawn, ...] = ()
+        self._withdrawn: tuple[WithdrawnStep, ...] = ()
         self._rounds = 0
 
     def outcome(self) -> RepairOutcome:
@@ -169,7 +161,7 @@ class _Repair:
         return RepairOutcome(
             self._loaded,
             self._first.record,
-            best.ran,
+            self._recorded(best),
             best.steps,
             best.loaded.text,
             ending,
@@ -177,10 +169,19 @@ class _Repair:
             self._withdrawn,
         )
 
+    def _recorded(self, best: _State) -> RunOutcome:
+        """Return the best recipe's run; a new one, if its record does not say yet what was
+        withdrawn. Runs are never changed, because later ones vouch for their bytes.
+        """
+        if best.record.withdrawn == self._withdrawn:
+            return best.ran
+        lineage = Lineage(self._first.record.id, best.steps, self._withdrawn)
+        return self._run(dataclasses.replace(self._options, force=False), best.loaded, lineage)
+
     def _withdraw(self, state: _State, worse: Sequence[str] = ()) -> None:
         """Note the changes that lead from the best recipe to a dead end as withdrawn."""
         self._withdrawn += tuple(
-            Withdrawn(step, "; ".join(worse) or f"it did not help: {step.outcome}")
+            WithdrawnStep(step, "; ".join(worse) or f"it did not help: {step.outcome}")
             for step in state.steps[len(self._best.steps) :]
         )
 
@@ -234,7 +235,8 @@ class _Repair:
             for offer in proposal.offers
         )
         self._announce(new)
-        lineage = Lineage(self._first.record.id, (*state.steps, *new))
+        steps = (*state.steps, *new)
+        lineage = Lineage(self._first.record.id, steps, self._withdrawn)
         ran = self._run(dataclasses.replace(self._options, force=False), following, lineage)
         steps = lineage.ended_as(ran.record.targets)
         if ran.up_to_date:  # an earlier run, perhaps not part of a repair

@@ -22,7 +22,7 @@ from convkit.home import Home
 from convkit.plan.keys import Facts, ingredients, stage_key
 from convkit.plan.stages import Stage, plan_stages
 from convkit.recipe.loading import LoadedRecipe, load_recipe
-from convkit.record.model import RepairStep, RunRecord, TargetReport, worst_status
+from convkit.record.model import RepairStep, RunRecord, TargetReport, WithdrawnStep, worst_status
 from convkit.store.garbage import in_use
 from convkit.store.store import StageRecord, Store
 from convkit.verdict.waivers import day_of
@@ -72,11 +72,12 @@ class RunOutcome:
 @dataclasses.dataclass(frozen=True)
 class Lineage:
     """The run that this one repairs, and the remedies applied so far; those of the current round
-    have no outcome yet.
+    have no outcome yet. `withdrawn` are those that were tried and taken back.
     """
 
     repaired_from: str
     steps: tuple[RepairStep, ...]
+    withdrawn: tuple[WithdrawnStep, ...] = ()
 
     def ended_as(self, targets: Sequence[TargetReport]) -> tuple[RepairStep, ...]:
         """Return the steps, with the outcome of the current round filled in."""
@@ -169,7 +170,9 @@ class Work:
 def _run_tracked(work: Work, tools: Resolver | None) -> RunOutcome:
     """Return the earlier run with this result, or run and log."""
     options = work.options
-    if not options.force and not options.rerun:
+    # An earlier run's record does not say what has been withdrawn since.
+    recorded = work.lineage is None or not work.lineage.withdrawn
+    if recorded and not options.force and not options.rerun:
         known_tools = tools or work.tools(may_resolve=False)
         known = gather(work.loaded, work.stages, options.home, options.toolchain, known_tools)
         settled = find_settled(work.loaded, work.stages, known.facts, work.store)

@@ -212,6 +212,7 @@ def _recorded(
         targets=targets,
         repaired_from=lineage.repaired_from if lineage else None,
         repair=lineage.ended_as(targets) if lineage else (),
+        withdrawn=lineage.withdrawn if lineage else (),
         provenance=True,
     )
 

@@ -201,11 +201,20 @@ class RepairStep:
 
 
 @dataclasses.dataclass(frozen=True)
+class WithdrawnStep:
+    """A remedy that a repair tried and took back, and why."""
+
+    step: RepairStep
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
 class RunRecord:
     """A complete run. `key` is a digest of everything that determines the outcome: stage keys,
     tolerances, targets.
 
-    `repaired_from` is the id of the run that this one repairs with the remedies in `repair`.
+    `repaired_from` is the id of the run that this one repairs with the remedies in `repair`;
+    `withdrawn` are those that were tried before this run and are not in its recipe.
     `provenance`: a `provenance.json` was written with this record, so if it is absent, it was lost.
     """
 
@@ -233,6 +242,7 @@ class RunRecord:
     repair: tuple[RepairStep, ...] = ()
     provenance: bool = False
     recipe_folder: str = ""
+    withdrawn: tuple[WithdrawnStep, ...] = ()
 
     @property
     def unjudged_stages(self) -> tuple[StageReport, ...]:

@@ -13,7 +13,7 @@ from convkit.findings.model import Finding
 from convkit.localize.branches import other_side
 from convkit.localize.findings import findings_of
 from convkit.localize.frozen import kept_values
-from convkit.localize.graph import PieceFailedError, read_graph
+from convkit.localize.graph import Graph, PieceFailedError, read_graph
 from convkit.localize.matching import largest_error
 from convkit.localize.search import localize
 from convkit.models.exporters.custom_translations import load_translations
@@ -23,12 +23,14 @@ from convkit.models.sources.loaded import LoadedModel
 from convkit.models.sources.probe import Examples, probe
 from convkit.stages.other_exporter import FailingCase, opset_of, with_other_exporter
 from convkit.stages.recorded_original import TorchCase
+from convkit.stages.rounding import rounding_finding
 from convkit.worker.context import Context, StageSkippedError
 from convkit.worker.protocol import DiagnoseRequest, DiagnoseResult
 
 
 def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, list[Finding]]:
-    """Record the original's operations on a case and search the graph for differences.
+    """Record the original's operations on a case and search the graph for differences, unless
+    float32's rounding is all there is.
 
     Raises StageSkippedError if the original is not a torch module, because its operations cannot be
     recorded.
@@ -40,9 +42,11 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
     context.progress("loading the original model", done=0.0)
     feeds = read_tensors(Path(request.reference), request.case, "inputs", request.contract.inputs)
     case = TorchCase.load(request, feeds)
+    graph = read_graph(Path(request.exported) / MODEL_FILE)
+    if request.unusual and (rounded := _rounded(request, case, graph, context)):
+        return DiagnoseResult(None, None, 0), rounded
     context.progress(f"recording the original: {request.case}", done=0.1)
     original = case.recorded()
-    graph = read_graph(Path(request.exported) / MODEL_FILE)
     context.progress("looking for the first difference", done=0.3)
     diagnosis = localize(original.recording, graph, original.feeds, original.state)
     result = DiagnoseResult(
@@ -96,6 +100,20 @@ def _with_traced(
         load_translations(),
     )
     return with_other_exporter(found, request.exporter, job, failing)
+
+
+def _rounded(
+    request: DiagnoseRequest, case: TorchCase, graph: Graph, context: Context
+) -> list[Finding]:
+    """Return N508 for each case that failed, if rounding explains them all; otherwise nothing."""
+    found = []
+    for name in request.unusual:
+        context.progress(f"in float64: {name}", done=0.1)
+        feeds = read_tensors(Path(request.reference), name, "inputs", request.contract.inputs)
+        if (finding := rounding_finding(case.on(feeds), name, graph)) is None:
+            return []
+        found.append(finding)
+    return found
 
 
 def _examples(request: DiagnoseRequest, loaded: LoadedModel) -> Examples | None:

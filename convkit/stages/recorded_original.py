@@ -55,6 +55,10 @@ class TorchCase:
         module = ContractModule(loaded, request.contract, request.source.omit)
         return cls.of(loaded, module, feeds)
 
+    def on(self, feeds: Mapping[str, np.ndarray]) -> "TorchCase":
+        """Return another case of the same original."""
+        return self.of(self.loaded, self.module, feeds)
+
     def recorded(self) -> RecordedOriginal:
         """Run the original; raises what it raises."""
         outputs = tuple(spec.name for spec in self.module.contract.outputs)

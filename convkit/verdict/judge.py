@@ -9,7 +9,7 @@ from convkit.metrics.limits import problems
 from convkit.metrics.registry import absolute_limit
 from convkit.metrics.text import told_apart
 from convkit.recipe.models import Recipe, Target, Tolerance
-from convkit.recipe.tolerances import decided_by, limits_for, limits_of, tolerance_for
+from convkit.recipe.tolerances import decided_by, limits_of, tolerance_for
 from convkit.record.model import CaseVerdict, OutputVerdict, TargetStatus, Verification
 from convkit.tensors import Dimension, dimension_axes, dimension_size
 from convkit.verdict.branches import branch_findings
@@ -21,11 +21,12 @@ from convkit.verdict.invariance import (
     not_the_batch,
 )
 from convkit.verdict.limits_met import limits_met
-from convkit.verdict.near_zero import largest_values, meaningful
+from convkit.verdict.near_zero import largest_values
 from convkit.verdict.padding import padding_findings
 from convkit.verdict.precision_remedy import search_remedy
 from convkit.verdict.probes import probe_findings
 from convkit.verdict.proof import FIND_THE_CAUSE, proofs_first, without_guesses
+from convkit.verdict.resolution import Limits, resolution
 from convkit.verdict.results import results_findings
 from convkit.verdict.simulated import simulation_findings
 from convkit.verdict.skipped_cases import with_all_skips
@@ -67,9 +68,9 @@ def judge(
     """
     described = {case.name: case for case in reference.cases}
     largest = largest_values(measured.cases)
+    limits = Limits(recipe, target, override, largest, resolution(stage_findings))
     cases = [
-        _judge_case(metrics, described[metrics.case], recipe, target, override, largest)
-        for metrics in measured.cases
+        _judge_case(metrics, described[metrics.case], recipe, limits) for metrics in measured.cases
     ]
     findings = [
         *_that_matter(stage_findings, cases, reference_findings),
@@ -151,19 +152,14 @@ def _that_matter(
 
 
 def _judge_case(
-    metrics: CaseMetrics,
-    case: CaseRecord,
-    recipe: Recipe,
-    target: Target,
-    override: Tolerance | None,
-    largest: Mapping[str, float],
+    metrics: CaseMetrics, case: CaseRecord, recipe: Recipe, limits: Limits
 ) -> CaseVerdict:
     shapes = {output.name: output.shape for output in recipe.outputs}
     unpadded = {each.metrics.output: each for each in metrics.unpadded}
     outputs = tuple(
         _judge_output(
             output,
-            meaningful(limits_for(recipe, target, output.output, override), output, largest),
+            limits.of(output, case.name),
             unpadded.get(output.output),
             may_be_empty=_is_empty(shapes.get(output.output, ()), case.sizes),
         )

@@ -17,7 +17,7 @@ from convkit.execute.remedies import Withheld
 from convkit.execute.repair import RepairOutcome
 from convkit.execute.run import RunOutcome
 from convkit.recipe.loading import load_recipe
-from convkit.record.model import RepairStep, RunRecord
+from convkit.record.model import RepairStep, RunRecord, WithdrawnStep
 from convkit.report.render import render_report
 
 STEP = RepairStep(
@@ -159,6 +159,21 @@ class TestARecordOfARepair:
         assert "<code>20251009-085000-aaaa</code>" in page
         assert "a mask of &lt;-3.4e38&gt;" in page
         assert "default: float16" in page
+
+    def test_withdrawn_changes_are_listed_with_the_reason(self) -> None:
+        undone = WithdrawnStep(STEP, "other was <verified> and is broken")
+        record = dataclasses.replace(self.RECORD, repair=(), withdrawn=(undone,))
+        file = io.StringIO()
+        Console(file=file, width=200).print(summary(record, up_to_date=False))
+        text = file.getvalue()
+        assert "Repairs run 20251009-085000-aaaa, with its recipe unchanged:" in text
+        assert "round 1, withdrawn, N201 of ort-optimized: targets.ort-optimized.precision" in text
+        assert "because other was <verified> and is broken" in text
+        page = render_report(record)
+        assert "These changes were tried and withdrawn" in page
+        assert "other was &lt;verified&gt; and is broken" in page
+        assert "The recipe is unchanged" in page
+        assert "withdrawn" not in render_report(self.RECORD)
 
     def test_other_runs_say_nothing_of_it(self) -> None:
         file = io.StringIO()

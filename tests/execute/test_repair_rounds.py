@@ -66,6 +66,7 @@ class Scripted:
             exit_code=int(bool(findings)),
             targets=(target,),
             repair=steps,
+            withdrawn=lineage.withdrawn if lineage else (),
         )
         return RunOutcome(record, options.home.root / record.id)
 
@@ -93,7 +94,7 @@ def opset(number: int) -> Change:
 
 def test_circles_end(run: Any) -> None:
     outcome, script = run(lambda present: opset(17 if present == 18 else 18))
-    assert len(script.lineages) == 2
+    assert len(script.lineages) == 3
     assert outcome.ending.startswith(
         "still failing; every change tried was withdrawn: ort failed: E205"
     )
@@ -129,19 +130,23 @@ def test_a_change_that_breaks_what_was_verified_is_undone(
     assert not outcome.repaired
     assert outcome.steps == ()
     assert outcome.diff == ""
-    assert outcome.last.record.id == outcome.first.id
+    # The last run is of the recipe as it was, and its record says what was tried.
+    record = outcome.last.record
+    assert (record.id, record.repair) == ("run-3", ())
+    assert record.withdrawn == outcome.withdrawn
+    assert record.withdrawn[0].step.outcome is not None
 
 
 def test_a_longer_circle_ends_too(run: Any) -> None:
     outcome, script = run(lambda present: opset({18: 17, 17: 16, 16: 17}[present]))
-    assert len(script.lineages) == 3
+    assert len(script.lineages) == 4
     assert [each.step.change for each in outcome.withdrawn] == [opset(17), opset(16)]
-    assert outcome.last.record.id == outcome.first.id
+    assert outcome.last.record.withdrawn == outcome.withdrawn
 
 
 def test_rounds_are_limited(run: Any) -> None:
     outcome, script = run(lambda present: opset(present - 1))
-    assert len(script.lineages) == 1 + MOST_ROUNDS
+    assert len(script.lineages) == 2 + MOST_ROUNDS  # the last is of the recipe as it was
     assert outcome.ending.startswith("still failing; every change tried was withdrawn")
     assert [each.step.change for each in outcome.withdrawn] == [
         opset(18 - n) for n in range(1, MOST_ROUNDS + 1)

@@ -191,7 +191,8 @@ class DiagnoseRequest:
     of a runtime's own gets the target's `options`, encoded, and `built`, the folder of its files; a
     runtime that converts the model itself has no graph, and gets that model as `original`. If
     `limits` are given, by output, a float32 conversion within them is right: the difference is the
-    precision's. `exporter` is what made the graph, if convkit exported it.
+    precision's. `exporter` is what made the graph, if convkit exported it. `unusual` are the cases
+    that failed, if rounding may explain them all: they have values that the model rarely meets.
     """
 
     source: Source
@@ -204,6 +205,7 @@ class DiagnoseRequest:
     options: Json = None
     limits: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
     exporter: Exporter | None = None
+    unusual: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
