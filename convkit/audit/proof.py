@@ -18,7 +18,9 @@ class CaseProof:
 
 @dataclasses.dataclass(frozen=True)
 class VerificationProof:
-    """One verification: `tolerances` by output, `closest` the comparison closest to its limit."""
+    """One verification: `tolerances` by output, `closest` the comparison closest to its limit, or
+    empty if there was no limit.
+    """
 
     version: str | None
     status: str
@@ -83,7 +85,8 @@ def _verification(verification: Verification) -> VerificationProof:
             if tolerances[output.output] != output.limits:
                 tolerances[f"{output.output} in {case.case}"] = output.limits
     worst = worst_comparison(verification.cases)
-    where = "" if worst is None else f" in {worst.case}"
+    # If the task metric decides, tensors have no limits to be close to.
+    limited = worst is not None and not (worst.passed and worst.limit is None)
     return VerificationProof(
         version=verification.version,
         status=verification.status,
@@ -92,7 +95,7 @@ def _verification(verification: Verification) -> VerificationProof:
         tolerances=tolerances,
         cases=tuple(CaseProof(case.case, case.sizes, case.passed) for case in verification.cases),
         omitted={case.name: case.reason for case in verification.omitted},
-        closest="" if worst is None else f"{worst}{where}",
+        closest=f"{worst} in {worst.case}" if worst is not None and limited else "",
     )
 
 

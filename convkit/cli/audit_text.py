@@ -209,8 +209,11 @@ def _verified_briefly(answer: Answer) -> Iterator[str]:
         cases = sum(len(each.cases) for each in target.verifications)
         evidence = ", ".join(dict.fromkeys(each.evidence for each in target.verifications))
         yield f"{target.target}: {target.status}, {cases} cases ({evidence or 'no evidence'})"
-        closest = [each.closest for each in target.verifications if each.closest]
-        yield from (f"  closest to its limit: {each}" for each in closest)
+        for each in target.verifications:
+            if each.closest:
+                yield f"  closest to its limit: {each.closest}"
+            elif each.headline:
+                yield f"  {each.headline}"
 
 
 def _target(target: TargetProof) -> Iterator[str]:

@@ -90,7 +90,7 @@ def _fits(loaded: "LoadedRecipe", file: Path) -> bool:
         typer.echo(problem, err=True)
     for each in lock.left_out if lock is not None else ():
         stages = ", ".join(each.stages)
-        typer.echo(f"note: not locked, since no index had the packages: {stages}", err=True)
+        typer.echo(f"note: not locked: {stages} (no package index has the packages)", err=True)
     for line in made_with_others(lock) if lock is not None else ():
         typer.echo(f"note: {line}", err=True)
     if not problems:

@@ -248,9 +248,7 @@ def read_provenance(folder: Path) -> Provenance:
                 f"{path}: not a provenance that this convkit reads: {', '.join(map(str, kinds))}"
             )
         if seal(json.loads(text)) != text:
-            raise ProvenanceError(
-                f"{path}: its text does not match the digest that it holds of itself"
-            )
+            raise ProvenanceError(f"{path}: its text does not match the digest recorded in it")
         return _parse(statement)
     except OSError as error:
         raise ProvenanceError(f"{path}: cannot be read: {error.strerror or error}") from error

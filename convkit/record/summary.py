@@ -52,9 +52,10 @@ class Located:
 
 
 def located_findings(record: RunRecord) -> tuple[Located, ...]:
-    """Return the findings without duplicates, errors first, each with the targets and stages that
-    show it. A verdict has already chosen from the findings of the stage that it judges: what
-    explains a difference within the tolerance says nothing.
+    """Return the findings without duplicates, each with the targets and stages that show it:
+    errors first, and among them those that explain a target's failure. A verdict has already chosen
+    from the findings of the stage that it judges: what explains a difference within the tolerance
+    says nothing.
     """
     found: dict[str, Finding] = {}
     where: dict[str, list[str]] = {}
@@ -74,7 +75,10 @@ def located_findings(record: RunRecord) -> tuple[Located, ...]:
     for stage in record.unjudged_stages:
         for finding in stage.findings:
             note(finding, stage.target or stage.id)
-    ordered = sorted(found, key=lambda key: SEVERITIES.index(found[key].severity))
+    leading = {str(target.leading) for target in record.targets}
+    ordered = sorted(
+        found, key=lambda key: (SEVERITIES.index(found[key].severity), key not in leading)
+    )
     waived = {
         (each.code, target.name)
         for target in record.targets

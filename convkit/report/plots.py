@@ -94,7 +94,9 @@ def limit_plot(points: Sequence[Point], axis: Axis, title: str) -> Figure:
     bottom = top + _HEIGHT
     end = bottom + (_BAND if zeros else 0)
     numbers = [point.value for point in points if point.band is None]
-    scale = log_scale([*numbers, *([1.0] if axis.limit else [])], bottom, top)
+    # A decade below the limit, or its name would cover the band's.
+    marks = [1.0, *([0.1] if zeros else [])] if axis.limit else []
+    scale = log_scale([*numbers, *marks], bottom, top)
     bands = {name: _TOP + _BAND * (i + 0.5) for i, name in enumerate(above) if name is not None}
     bands[ZERO] = bottom + _BAND / 2
     parts = _grid(scale, axis)

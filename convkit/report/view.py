@@ -213,14 +213,23 @@ def sentence(record: RunRecord) -> str:
         if names := named[status]:
             if total == 1:
                 return f"The target '{names[0]}' {verb}."
-            whole = "Both" if total == 2 else f"All {total}"
-            count = whole if len(names) == total else f"{len(names)}{of_all}"
-            parts.append(f"{count} {noun} {verb}: {_listed(names)}")
+            who = f"{len(names)}{of_all} {noun} {verb}"
+            if len(names) == total:
+                who = _all_of(status, total, verb)
+            parts.append(f"{who}: {_listed(names)}")
             of_all, noun = "", ""
     if named["verified"]:
         matching = _matching(record, named["verified"], total)
         parts = [*parts, matching] if parts else [matching]
     return f"{'; '.join(' '.join(part.split()) for part in parts) or 'No target was built'}."
+
+
+def _all_of(status: str, total: int, verb: str) -> str:
+    """Return what all targets of a run have in common; "all could not" would mean "some could"."""
+    if status == "broken":
+        who = "Neither target" if total == 2 else f"None of {total} targets"
+        return f"{who} could be built or verified"
+    return f"{'Both' if total == 2 else f'All {total}'} targets {verb}"
 
 
 def _matching(record: RunRecord, names: list[str], total: int) -> str:
@@ -256,4 +265,4 @@ def _proven(targets: list[TargetReport], *, one: bool) -> str:
 def _listed(names: list[str]) -> str:
     more = len(names) - _NAMED
     shown = names if more <= 1 else names[:_NAMED]
-    return ", ".join(shown) + (f" and {more} more" if more > 1 else "")
+    return ", ".join(f"'{name}'" for name in shown) + (f" and {more} more" if more > 1 else "")

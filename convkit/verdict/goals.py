@@ -74,7 +74,7 @@ def goal_findings(
                     f" {ratio_text(high)}x",
                     place,
                     {"goal": verdict.limit, "low": low, "high": high},
-                    Remedy("Measure longer (bench.seconds), or on a machine with less else to do."),
+                    Remedy("Measure longer (bench.seconds), or on a less busy machine."),
                 )
             )
         elif verdict.status == "no-figure":

@@ -16,6 +16,7 @@ from records import (
 )
 
 from convkit.codec import decode, encode
+from convkit.findings.model import Finding
 from convkit.metrics.limits import Problem
 from convkit.metrics.registry import limits_set
 from convkit.record.figures import problems_of, worst_comparison, worst_of_output
@@ -160,6 +161,14 @@ def test_findings_are_told_once_errors_first_with_their_targets():
         ("N101", ("ort-optimized",)),
         ("E102", ("ort-cpu",)),
     ]
+
+
+def test_what_explains_a_failure_comes_before_what_it_explains():
+    cause = Finding("C511", "'keys' and 'values' get each other's values")
+    target = dataclasses.replace(failed_target(), findings=(cause,), leading=cause)
+    codes = [item.finding.code for item in located_findings(build_record(targets=(target,)))]
+    assert codes[0] == "C511"
+    assert "N101" in codes[1:]
 
 
 def test_what_is_left_out_is_told_once_with_its_reason():

@@ -80,6 +80,12 @@ def test_no_error_at_all_is_below_the_scale():
     assert "exact" in words(svg)
 
 
+def test_the_limit_keeps_its_distance_from_what_is_exact():
+    svg = plot(Point("a", 0.0, "a"), Point("b", 0.0, "b"))
+    heights = {text.text: float(text.attrib["y"]) for text in parse(svg).iter("text")}
+    assert heights["exact"] - heights["limit"] > 10
+
+
 def test_all_not_finite_still_shows_the_limit():
     svg = plot(Point("a", math.nan, "a", passed=False))
     assert limit_height(svg) > height_of(marks(svg)["a"])

@@ -84,7 +84,7 @@ def words(record):
 
 def test_the_report_tells_the_whole_run():
     text = words(build_record())
-    assert "1 of 3 targets failed verification: ort-optimized; 1 was skipped" in text
+    assert "1 of 3 targets failed verification: 'ort-optimized'; 1 was skipped" in text
     assert "First failing case: typical (batch=4, sequence=128; " in text
     for part in (
         "C110 inputs are swapped",
@@ -201,7 +201,7 @@ def test_a_verified_run_reads_as_one():
     record = dataclasses.replace(record, targets=(dataclasses.replace(target, verifications=kept),))
     text = words(record)
     assert "The target matches the original within the tolerance." in text
-    assert "Nothing: every target was verified on every case that applies." in text
+    assert "Nothing: every target was checked on every case that applies." in text
     assert "First failing case" not in text
     assert 'class="callout' not in render_report(record)
 

@@ -51,7 +51,7 @@ BROKEN = dataclasses.replace(GOOD, status="broken")
             (GOOD, *named(simulated(GOOD), "sim")),
             (
                 "Both targets match the original within the tolerance: 1 on the device, 1 in"
-                " simulation only (sim)."
+                " simulation only ('sim')."
             ),
         ),
         ((BY_TASK,), "The target keeps the original's score on the task."),
@@ -63,13 +63,13 @@ BROKEN = dataclasses.replace(GOOD, status="broken")
         (
             (GOOD, BAD, ABSENT),
             (
-                "1 of 3 targets failed verification: ort-optimized; 1 was skipped: ort-cuda; 1"
-                " matches the original within the tolerance."
+                "1 of 3 targets failed verification: 'ort-optimized'; 1 was skipped: 'ort-cuda';"
+                " 1 matches the original within the tolerance."
             ),
         ),
         (
             named(BROKEN, *"abcde"),
-            "All 5 targets could not be built or verified: a, b, c and 2 more.",
+            "None of 5 targets could be built or verified: 'a', 'b', 'c' and 2 more.",
         ),
     ],
 )

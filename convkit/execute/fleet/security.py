@@ -36,8 +36,8 @@ def make_certificate(folder: Path) -> tuple[Path, Path]:
     certificate, key = folder / CERTIFICATE, folder / KEY
     if certificate.exists() or key.exists():
         raise UsageError(
-            f"{certificate}: there is a certificate already; machines that hold a copy would be"
-            " turned away by a new one. Remove it first to replace it."
+            f"{certificate}: there is a certificate already. Machines with a copy of it could not"
+            " connect with a new one; to replace it all the same, remove it first."
         )
     try:
         made = _security().temporary()
@@ -113,7 +113,7 @@ def _address_towards(host: str, port: int) -> str:
             probe.connect(address)
             return str(probe.getsockname()[0])
     except OSError as error:
-        raise FleetError(f"{host}: no way to the scheduler ({error})") from error
+        raise FleetError(f"cannot reach the scheduler at {host}: {error}") from error
 
 
 def _is_loopback(host: str) -> bool:
