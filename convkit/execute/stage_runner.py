@@ -40,7 +40,7 @@ from convkit.toolchain.devices import find_device
 from convkit.toolchain.environments import ensure_environment
 from convkit.toolchain.host import host_python
 from convkit.toolchain.version_findings import version_findings
-from convkit.verdict.judge import EXPLANATIONS
+from convkit.verdict.explanations import EXPLANATIONS
 from convkit.worker.jobs import JOBS
 from convkit.worker.protocol import (
     PROTOCOL,

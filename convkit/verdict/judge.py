@@ -14,6 +14,7 @@ from convkit.record.model import CaseVerdict, OutputVerdict, TargetStatus, Verif
 from convkit.tensors import Dimension, dimension_axes, dimension_size
 from convkit.verdict.branches import branch_findings
 from convkit.verdict.evaluation import UNDECIDED, evaluation_findings, evaluation_text
+from convkit.verdict.explanations import that_matter
 from convkit.verdict.invariance import (
     blame_original,
     invariance_findings,
@@ -40,10 +41,6 @@ from convkit.worker.protocol import (
     UnpaddedMetrics,
     VerifyResult,
 )
-
-# Say what makes an output wrong. Without a wrong output they say nothing.
-EXPLANATIONS = ("N401", "N402", "C510", "C514")
-_NO_PART_IS_WRONG = "C510"
 
 
 def judge(
@@ -73,7 +70,7 @@ def judge(
         _judge_case(metrics, described[metrics.case], recipe, limits) for metrics in measured.cases
     ]
     findings = [
-        *_that_matter(stage_findings, cases, reference_findings),
+        *that_matter(stage_findings, cases, reference_findings),
         *probe_findings(
             measured.probes,
             _strictest(recipe, target, override),
@@ -131,24 +128,6 @@ def _decide(
     if error is not None or not cases or not all(case.passed for case in cases):
         return "failed", error or undecided
     return ("skipped" if undecided else "verified"), undecided
-
-
-def _that_matter(
-    stage_findings: Sequence[Finding],
-    cases: Sequence[CaseVerdict],
-    reference_findings: Sequence[Finding],
-) -> list[Finding]:
-    """Drop findings that explain an error within the tolerance, however wide the tolerance is, and
-    that no built part is to blame where the reference proves what is: an original that is joined.
-    """
-    off = not all(case.passed for case in cases)
-    known = any(each.is_error and each.evidence.get("proven") for each in reference_findings)
-    return [
-        finding
-        for finding in stage_findings
-        if (off or finding.code not in EXPLANATIONS)
-        and not (known and finding.code == _NO_PART_IS_WRONG)
-    ]
 
 
 def _judge_case(

@@ -1,0 +1,28 @@
+"""Which explanations of a verify stage count for its verdict."""
+
+from collections.abc import Sequence
+
+from convkit.findings.model import Finding
+from convkit.record.model import CaseVerdict
+
+# Say what makes an output wrong. Without a wrong output they say nothing.
+EXPLANATIONS = ("N401", "N402", "C510", "C514")
+_NO_PART_IS_WRONG = "C510"
+
+
+def that_matter(
+    stage_findings: Sequence[Finding],
+    cases: Sequence[CaseVerdict],
+    reference_findings: Sequence[Finding],
+) -> list[Finding]:
+    """Drop findings that explain an error within the tolerance, however wide the tolerance is, and
+    that no built part is to blame where the reference proves what is: an original that is joined.
+    """
+    off = not all(case.passed for case in cases)
+    known = any(each.is_error and each.evidence.get("proven") for each in reference_findings)
+    return [
+        finding
+        for finding in stage_findings
+        if (off or finding.code not in EXPLANATIONS)
+        and not (known and finding.code == _NO_PART_IS_WRONG)
+    ]
