@@ -28,6 +28,8 @@ _THEME = TerminalTheme(
         (216, 222, 229),
     ],
 )
+# What was left out, and the report's path, which is of a folder that is gone.
+_AFTER_FINDINGS = re.compile(r"^Not verified|^Report: |^\d+ cases? do(es)? not apply ")
 # Pictures by name: what was typed, and from which line on its output is shown.
 _PICTURES = {
     "overflow": ("convkit run matcher.yaml", "half"),
@@ -69,12 +71,12 @@ def _run(command: str, home: str) -> str:
 
 
 def _from_line(output: str, first: str) -> list[str]:
-    """Return the lines from the one that starts with `first` to the list of what was left out."""
+    """Return the lines from the one that starts with `first` to what follows the findings."""
     lines = output.splitlines()
     plain = [Text.from_ansi(line).plain for line in lines]
     start = next(place for place, line in enumerate(plain) if line.startswith(first))
     end = next(
-        (place for place in range(start, len(plain)) if plain[place].startswith("Not verified")),
+        (place for place in range(start, len(plain)) if _AFTER_FINDINGS.search(plain[place])),
         len(plain),
     )
     return lines[start:end]

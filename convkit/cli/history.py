@@ -81,6 +81,8 @@ def _print(nightly_runs: "tuple[NightlyResults, ...]") -> None:
         )
     console.print(table)
     first, end = last[0].id, last[-1].id
+    count = len(nightly_runs)
+    span = first if first == end else f"{first} to {end}"
     console.print(
-        f"{len(nightly_runs)} nightly runs; the table shows {first} to {end}", highlight=False
+        f"{count} nightly run{'' if count == 1 else 's'}; the table shows {span}", highlight=False
     )

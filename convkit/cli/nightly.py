@@ -85,19 +85,23 @@ def nightly(
 
     Every recipe is verified anew, and its baseline is reproduced.
     """
-    from convkit.audit.policy import read_policy
     from convkit.cli.live import LiveProgress
     from convkit.cli.nightly_table import print_nightly
+    from convkit.cli.waiting import waiting
     from convkit.errors import Interrupted
     from convkit.home import Home
-    from convkit.nightly.history import nightly_folder
-    from convkit.nightly.nightly_run import recipe_files, run_nightly
-    from convkit.nightly.recipe_check import NightlyOptions
+
+    silent = quiet or json
+    # On a busy machine, or from a cold disk, these imports take seconds.
+    with waiting("starting", quiet=silent):
+        from convkit.audit.policy import read_policy
+        from convkit.nightly.history import nightly_folder
+        from convkit.nightly.nightly_run import recipe_files, run_nightly
+        from convkit.nightly.recipe_check import NightlyOptions
 
     trusted = read_policy(policy) if policy is not None else None
     options = NightlyOptions(Home.find(home), toolchain, jobs, reuse_builds, canary, track, trusted)
     files = recipe_files(recipes or [Path("recipes")], options.home)
-    silent = quiet or json
     try:
         with LiveProgress(quiet=silent) as progress:
             run = run_nightly(files, options, progress, (lambda _: None) if silent else typer.echo)

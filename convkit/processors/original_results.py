@@ -20,13 +20,15 @@ _FORMS = "a label or text, (label, score), or {label, score, box} for each row, 
 
 @dataclasses.dataclass(frozen=True)
 class ModelFiles:
-    """What transformers keeps beside a model's weights, as far as there is any: its configuration,
-    the file with the settings of its image processor, and what loads its tokenizer.
+    """What is known of a model beside its weights, as far as there is any: transformers'
+    configuration, the file with the settings of its image processor, what loads its tokenizer; and
+    the names of its classes in an ONNX file's metadata.
     """
 
     config: Any = None
     processor: Path | None = None
     tokenizer: Callable[[], Any] | None = None
+    class_names: tuple[str, ...] = ()
 
 
 class OriginalResults:
@@ -44,7 +46,10 @@ class OriginalResults:
             self.name = asked.name
             self._call = self._function(asked.path, asked.name)
             return
-        if spec.postprocess.labels is not None:
+        if files.class_names and asked.kind == "model" and spec.postprocess.text is None:
+            self.name = "the model's metadata"
+            self._call = self._by_metadata(files.class_names)
+        elif spec.postprocess.labels is not None:
             self.name, self._call = "the model's id2label", self._by_config(files.config)
         elif spec.postprocess.boxes is not None:
             processor = OriginalProcessor(asked, files.processor, place)
@@ -94,6 +99,15 @@ class OriginalResults:
             own = dataclasses.replace(own, activation="sigmoid", threshold=threshold)
         constants = Postprocessing(labels=own)
         return lambda outputs: results(self._spec.name, constants, outputs)
+
+    def _by_metadata(self, names: tuple[str, ...]) -> Callable[..., list[Results]]:
+        """The metadata of a file names classes and says nothing else: the rest is as declared."""
+        declared = self._constants
+        own = Postprocessing(
+            labels=declared.labels and dataclasses.replace(declared.labels, names=names),
+            boxes=declared.boxes and dataclasses.replace(declared.boxes, names=names),
+        )
+        return lambda outputs: results(self._spec.name, own, outputs)
 
     def _by_processor(self, processor: OriginalProcessor) -> Callable[..., list[Results]]:
         constants = self._constants.boxes

@@ -16,6 +16,8 @@ from convkit.postprocessing import (
 
 # Boxes of one object overlap by at least this share, as in `metrics.row_matching`.
 _SAME_OBJECT = 0.5
+# Of the largest coordinate: roundings of float32 move a corner by less.
+_SAME_PLACE = 1e-5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,6 +138,9 @@ def paired(first: Results, second: Results, *, by_label: bool = True) -> list[tu
             continue
         others = np.array([second[each].box for each in likely], np.float64)
         shares = np.nan_to_num(overlap(one.box, others))
+        # Boxes without area overlap nothing, not even themselves.
+        apart = np.abs(others - np.asarray(one.box)).max(-1)
+        shares[apart <= _SAME_PLACE * np.abs(one.box).max()] = 1.0
         best = int(shares.argmax())
         if shares[best] >= _SAME_OBJECT:
             pairs.append((place, likely[best]))

@@ -13,6 +13,7 @@ from convkit.cases.decisions import Decisions, Sizes
 from convkit.cases.facts import ModelFacts
 from convkit.dtypes import BFLOAT16_BITS
 from convkit.findings.model import Finding
+from convkit.models.graph.class_names import class_names
 from convkit.models.sources.generation import Generation, generation_of, tokenizer_files
 from convkit.tensors import Contract, DType, TensorSpec
 from convkit.worker.context import StageFailedError
@@ -204,7 +205,7 @@ class OnnxOriginal:
         from convkit.models.graph.session import open_graph
 
         assert source.path is not None
-        self._contract = contract
+        self._contract, self._path = contract, Path(source.path)
         try:
             self._session = open_graph(Path(source.path), optimized=optimized)
         except ModelRefusedError as error:
@@ -212,6 +213,14 @@ class OnnxOriginal:
             raise StageFailedError(
                 f"model.onnx: {error}", [unknown] if unknown is not None else []
             ) from error
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes in the file's metadata; empty if it has none."""
+        import onnx
+
+        model = onnx.load(self._path, load_external_data=False)
+        return class_names({each.key: each.value for each in model.metadata_props})
 
     def decisions(self, draw: Callable[[Sizes], Feeds], sizes: Sizes) -> Decisions:  # noqa: ARG002 - a graph has no Python
         """Return nothing: the nodes of a graph are read, not run (`models.graph.decisions`)."""

@@ -12,7 +12,7 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.processors.drawn_outputs import drawn_outputs
 from convkit.processors.original_results import ModelFiles, OriginalResults
 from convkit.processors.result_differences import result_findings
-from convkit.stages.original import Original, TorchOriginal
+from convkit.stages.original import OnnxOriginal, Original, TorchOriginal
 from convkit.tensors import Contract, TensorSpec
 from convkit.worker.protocol import CaseRecord, Processor
 
@@ -39,6 +39,8 @@ def constants_findings(
     if isinstance(original, TorchOriginal):
         config = getattr(original.module, "config", None)
         files = ModelFiles(config, original.processor, original.tokenizer)
+    elif isinstance(original, OnnxOriginal):
+        files = ModelFiles(class_names=original.class_names)
     for place, spec in enumerate(contract.outputs):
         if spec.postprocess is None or spec.name not in processors:
             continue

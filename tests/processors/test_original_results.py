@@ -64,6 +64,23 @@ class TestTheModelsConfiguration:
             OriginalResults(made, Processor(), model(), PLACE)
 
 
+class TestMetadata:
+    @pytest.mark.parametrize("names", [("cat", "dog", "eel"), ("dog", "cat", "eel")])
+    def test_a_detectors_labels_are_those_of_its_metadata(self, names: tuple[str, ...]) -> None:
+        original = ModelFiles(class_names=("cat", "dog", "eel"))
+        boxes = np.random.default_rng(0).uniform(0.2, 0.6, (2, 6, 4)).astype(np.float32)
+        made = spec("boxes", (2, 6, 4), boxes=BoxConstants("logits", names))
+        found = compared(made, Processor(), original, logits=scores(2, 6, 3), boxes=boxes)
+        assert [each[:4] for each in found] == ([] if names[0] == "cat" else ["C571"])
+
+    def test_a_function_decides_all_the_same(self, tmp_path: Path) -> None:
+        made = spec("y", (1, 3), labels=LabelConstants(("cat", "dog", "eel")))
+        (tmp_path / "post.py").write_text("def decode(outputs):\n    return ['emu']\n")
+        asked = Processor("function", str(tmp_path / "post.py"), "decode")
+        own = OriginalResults(made, asked, ModelFiles(class_names=("cat", "dog", "eel")), PLACE)
+        assert own({"y": scores(1, 3)})[0][0].label == "emu"
+
+
 class TestTransformersProcessors:
     def test_detections_are_those_of_the_image_processor(self) -> None:
         """RT-DETR's own rule: sigmoid, several labels for a box, centers and sizes."""

@@ -5,7 +5,7 @@ import pytest
 
 from convkit.postprocessing import BoxConstants, CtcConstants, LabelConstants, Postprocessing
 from convkit.processors.result_metrics import compare_results
-from convkit.processors.results import activated, overlap, results
+from convkit.processors.results import Result, activated, overlap, paired, results
 
 BOXES = Postprocessing(
     boxes=BoxConstants("scores", ("cat", "dog"), "none", "corners", 0.5, overlap=0.5)
@@ -64,6 +64,15 @@ def test_centers_become_corners() -> None:
 def test_overlap_is_intersection_over_union() -> None:
     found = overlap((0, 0, 2, 2), np.array([[0, 0, 2, 2], [1, 0, 3, 2], [5, 5, 6, 6]]))
     assert found == pytest.approx([1, 1 / 3, 0])
+
+
+def test_boxes_without_area_belong_together_only_at_the_same_place() -> None:
+    here, nearly = Result("cat", 0.9, (1.0, 0.0, 1.0, 4.0)), Result("cat", 0.9, (1, 0, 1.00001, 4))
+    elsewhere = Result("cat", 0.9, (2.0, 0.0, 2.0, 4.0))
+    assert paired((here,), (elsewhere, nearly)) == [(0, 1)]
+    assert paired((here,), (elsewhere,)) == []
+    broken = Result("cat", 0.9, (float("nan"), 0.0, 1.0, 4.0))
+    assert paired((broken,), (broken,)) == []
 
 
 def test_text_is_collapsed_before_blanks_are_dropped() -> None:
