@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from convkit.codec import encode
+from convkit.runtimes.openvino.corrections import add_corrections
 from convkit.tensors import Contract, DType
+from convkit.worker.operators import Operators
 from convkit.worker.sessions import ModelRefusedError
 
 if TYPE_CHECKING:
@@ -26,12 +28,16 @@ _PRECISE = {"name": "precise", "version": "0"}
 _UNMARKED = frozenset({"Const", "Parameter", "Result"})
 
 
-def read_graph(graph: Path) -> "openvino.Model":
-    """Read an ONNX file or an IR; raises ModelRefusedError with OpenVINO's own message."""
+def read_graph(graph: Path, operators: Operators | None = None) -> "openvino.Model":
+    """Read an ONNX file, with its `operators` if they are known, or an IR; raises ModelRefusedError
+    with OpenVINO's own message.
+    """
     import openvino
 
+    core = openvino.Core()
+    add_corrections(core, operators)
     try:
-        return openvino.Core().read_model(str(graph))
+        return core.read_model(str(graph))
     except RuntimeError as error:
         raise ModelRefusedError(f"OpenVINO {openvino.__version__}: {error}") from error
 

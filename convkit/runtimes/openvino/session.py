@@ -56,9 +56,15 @@ def build(graph: Path, request: BuildRequest[OpenVINOOptions], context: Context)
     """
     _require_openvino()
     asked = request.precision
-    came_low = low_type(read_operators(graph.parent))
+    operators = read_operators(graph.parent)
+    came_low = low_type(operators)
     low = asked.default if isinstance(asked, LowPrecision) else came_low
-    save_ir(read_graph(graph), context.output / MODEL_FILE, request.contract, low or "float32")
+    save_ir(
+        read_graph(graph, operators),
+        context.output / MODEL_FILE,
+        request.contract,
+        low or "float32",
+    )
     if isinstance(asked, Quantization) or (asked is None and came_low):
         folder = context.output / GRAPH_FOLDER
         folder.mkdir()
