@@ -11,7 +11,10 @@ from convkit.verdict.bench_figures import Rounds, Timings
 from convkit.worker.protocol import BenchSize, Timing
 
 # A model's turn: long enough that the clock and the switch between processes do not matter.
-_TURN_SECONDS = 0.1
+_TURN_SECONDS = 0.2
+# A call this long can be a turn by itself. A shorter one needs another before it that does not
+# count: waking up beside the threads of the model before, which still spin, costs about 30 ms.
+_LONG_CALL_SECONDS = 1.0
 _MOST_CALLS = 50
 _FEWEST_ROUNDS, _MOST_ROUNDS = 5, 40
 _WARM_UP_CALLS = 2
@@ -45,7 +48,7 @@ def _measure_size(
             found[member.name] = warm.error
             continue
         once = min(warm.seconds)
-        calls[member.name] = turn = max(1, min(_MOST_CALLS, round(_TURN_SECONDS / once)))
+        calls[member.name] = turn = _calls_per_turn(once)
         cost += (turn + 1 if turn > 1 else turn) * once  # a turn's first call does not count
     running = [member for member in members if member.name in calls]
     rounds = max(_FEWEST_ROUNDS, min(_MOST_ROUNDS, int(seconds / cost))) if cost else 0
@@ -58,6 +61,15 @@ def _measure_size(
         for member in (*running[shift:], *running[:shift]):
             timed[member.name].append(member.time(size, calls[member.name]))
     return found | {name: _rounds(turns) for name, turns in timed.items()}
+
+
+def _calls_per_turn(once: float) -> int:
+    """Return how many calls of `once` seconds make a turn; from 2 on, the worker makes one more
+    before them that does not count.
+    """
+    if once >= _LONG_CALL_SECONDS:
+        return 1
+    return max(2, min(_MOST_CALLS, round(_TURN_SECONDS / once)))
 
 
 def _rounds(turns: Sequence[Timing]) -> Rounds:
