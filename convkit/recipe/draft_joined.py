@@ -124,28 +124,8 @@ def _render(
     beside: Path,
     task: str | None,
 ) -> Iterator[str]:
-    name = recipe_name(folder.resolve().name)
-    yield (
-        f"# A recipe for {name}, drafted by `convkit init`. docs/parts.md describes recipes with"
-        " parts."
-    )
-    if halves.others:
-        yield "#"
-        yield "# Left out: further forms of the same model. Each can be verified by itself:"
-        yield from (f"#   convkit init {other}" for other in halves.others)
-    yield "schema: 1"
-    yield f"name: {yaml_scalar(name)}"
-    yield ""
-    yield "# TODO: the folder of the model that the files were made from, with its weights. Without"
-    yield "# it, each file is its own original: conversions are verified, but not the files."
-    yield f"# original: {{ path: FOLDER, task: {task or _task(joined)} }}"
-    yield ""
-    yield "tools:"
-    yield f'  python: "{PYTHON}"'
-    yield f'  onnxruntime: "{TOOLS["onnxruntime"]}"'
-    for package in ("torch", "transformers"):
-        yield f'  # {package}: "{TOOLS[package]}" # for the original'
-    yield ""
+    yield from _heading(recipe_name(folder.resolve().name), halves, task or _task(joined))
+    yield from _tools()
     yield from axis_lines(joined.axes)
     yield ""
     yield "parts:"
@@ -177,6 +157,33 @@ def _render(
     yield "    runtime: onnxruntime"
     yield "    device: cpu"
     yield "    precision: float32"
+
+
+def _heading(name: str, halves: Halves, task: str) -> Iterator[str]:
+    yield (
+        f"# A recipe for {name}, drafted by `convkit init`. docs/parts.md describes recipes with"
+        " parts."
+    )
+    if halves.others:
+        yield "#"
+        yield "# Left out: further forms of the same model. Each can be verified by itself:"
+        yield from (f"#   convkit init {other}" for other in halves.others)
+    yield "schema: 1"
+    yield f"name: {yaml_scalar(name)}"
+    yield ""
+    yield "# TODO: the folder of the model that the files were made from, with its weights. Without"
+    yield "# it, each file is its own original: conversions are verified, but not the files."
+    yield f"# original: {{ path: FOLDER, task: {task} }}"
+    yield ""
+
+
+def _tools() -> Iterator[str]:
+    yield "tools:"
+    yield f'  python: "{PYTHON}"'
+    yield f'  onnxruntime: "{TOOLS["onnxruntime"]}"'
+    for package in ("torch", "transformers"):
+        yield f'  # {package}: "{TOOLS[package]}" # for the original'
+    yield ""
 
 
 def _part(file: str, signature: DraftSignature, survey: SurveyResult) -> Iterator[str]:

@@ -68,10 +68,7 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
     prepared = PreparedInputs(request.prepared, request.contract, own)
     original = behind_processors(own, request.contract, prepared.processors)
     made_from = CaseInputs(request.contract, request.samples, request.seed, original.facts)
-    decisions = NO_DECISIONS
-    if request.ladder == "full":
-        context.progress("looking at what the model decides by sizes and values")
-        decisions = known_decisions(original, made_from, request.graph)
+    decisions = _decisions(request, original, made_from, context)
     cases, omitted = build_ladder(
         made_from,
         request.texts,
@@ -106,12 +103,30 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
         parting_branches(decisions, records),
     )
     write_cases(context.output, result)
-    if request.evaluation is not None:
-        from convkit.evaluate.running import run_rows
-
-        context.progress("original model: the rows of evaluate")
-        run_rows(request.evaluation, made_from, original.tokenizer, original.run, context.output)
+    _evaluate(request, original, made_from, context)
     return result, [*stage.findings, *invariance.findings]
+
+
+def _decisions(
+    request: ReferenceRequest, original: Original, made_from: CaseInputs, context: Context
+) -> Decisions:
+    """Return what the model decides by sizes and values; the quick ladder does not ask."""
+    if request.ladder != "full":
+        return NO_DECISIONS
+    context.progress("looking at what the model decides by sizes and values")
+    return known_decisions(original, made_from, request.graph)
+
+
+def _evaluate(
+    request: ReferenceRequest, original: Original, made_from: CaseInputs, context: Context
+) -> None:
+    """Run the original on the rows of `evaluate`, if the recipe has any."""
+    if request.evaluation is None:
+        return
+    from convkit.evaluate.running import run_rows
+
+    context.progress("original model: the rows of evaluate")
+    run_rows(request.evaluation, made_from, original.tokenizer, original.run, context.output)
 
 
 def _original(request: ReferenceRequest, joined: JoinedOriginal | None) -> Original:

@@ -59,9 +59,8 @@ def judge(
     """Return the verdict on a verification's metrics.
 
     `stage_findings` are the verify stage's own, `reference_findings` the reference's,
-    `example_sizes` the axis sizes with which the model
-    was traced (they distinguish a baked-in shape from other failures), `override` is a tolerance
-    that replaces the recipe's.
+    `example_sizes` the axis sizes with which the model was traced (they distinguish a baked-in
+    shape from other failures), `override` is a tolerance that replaces the recipe's.
     """
     described = {case.name: case for case in reference.cases}
     largest = largest_values(measured.cases)
@@ -71,25 +70,15 @@ def judge(
     ]
     findings = [
         *that_matter(stage_findings, cases, reference_findings),
-        *probe_findings(
-            measured.probes,
-            _strictest(recipe, target, override),
-            [tensor.name for tensor in recipe.inputs],
-        ),
-        *padding_findings(recipe, cases),
-        *_baked_axis_findings(cases, recipe, example_sizes or {}),
-        *not_the_batch(
-            invariance_findings(recipe, target, measured, override), reference.layout.rows, cases
-        ),
-        *_case_findings(cases, search_remedy(recipe, target)),
+        *_ladder_findings(recipe, target, reference, measured, cases, override, example_sizes),
         *_completeness_findings(cases, recipe, stage_findings),
         *simulation_findings(recipe, target, measured, override),
         *step_findings(recipe, target, measured, cases, override),
         *results_findings(recipe, target, measured, override),
         *evaluation_findings(recipe, target, measured.evaluation),
+        *branch_findings(reference, cases),
+        *limits_met(recipe, target, cases),
     ]
-    findings += branch_findings(reference, cases)
-    findings += limits_met(recipe, target, cases)
     findings = not_its_own(without_guesses(findings, recipe))
     findings = blame_original(findings, measured, reference_findings)
     findings = with_all_skips(proofs_first(causes_first(findings)), recipe)
@@ -117,6 +106,31 @@ def judge(
         rows=reference.layout.rows,
         results=measured.results,
     )
+
+
+def _ladder_findings(
+    recipe: Recipe,
+    target: Target,
+    reference: ReferenceResult,
+    measured: VerifyResult,
+    cases: Sequence[CaseVerdict],
+    override: Tolerance | None,
+    example_sizes: Mapping[str, int] | None,
+) -> list[Finding]:
+    """Return what the probes, the ladder's cases and the invariance checks find."""
+    return [
+        *probe_findings(
+            measured.probes,
+            _strictest(recipe, target, override),
+            [tensor.name for tensor in recipe.inputs],
+        ),
+        *padding_findings(recipe, cases),
+        *_baked_axis_findings(cases, recipe, example_sizes or {}),
+        *not_the_batch(
+            invariance_findings(recipe, target, measured, override), reference.layout.rows, cases
+        ),
+        *_case_findings(cases, search_remedy(recipe, target)),
+    ]
 
 
 def _decide(
