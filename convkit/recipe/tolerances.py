@@ -3,7 +3,8 @@
 import dataclasses
 from typing import Literal
 
-from convkit.recipe.low_types import derived_tolerance
+from convkit.metrics.registry import absolute_limit
+from convkit.recipe.low_types import RESOLUTION, compared_type, derived_tolerance
 from convkit.recipe.models import Recipe, Target, Tolerance
 from convkit.tensors import is_whole
 
@@ -99,3 +100,36 @@ def limits_for(
         return {"agreement": limits.get("agreement", 1.0)}
     foreign = {"agreement"} if dtype == "float32" else {"agreement", "ulps"}
     return {name: limit for name, limit in limits.items() if name not in foreign} or limits
+
+
+@dataclasses.dataclass(frozen=True)
+class TooFine:
+    """A limit on an output's absolute error that is below the resolution of the type that the
+    target or its original computes in. `place`: the key that sets it.
+    """
+
+    output: str
+    limit: float
+    type: str
+    place: str
+
+    @property
+    def resolution(self) -> float:
+        """The error of rounding one value of about 1."""
+        return RESOLUTION[self.type]
+
+
+def too_fine(
+    recipe: Recipe, target: Target, output: str, override: Tolerance | None
+) -> TooFine | None:
+    """Return the limit on an output that its type can hardly meet; None if it can.
+
+    Outputs much smaller than 1 may still meet it. A limit with `rtol` beside it grows with the
+    values, so nothing is said of it.
+    """
+    low = compared_type(recipe, target)
+    limits = limits_for(recipe, target, output, override)
+    limit = absolute_limit(limits)
+    if low is None or limit is None or "rtol" in limits or not 0 < limit < RESOLUTION[low]:
+        return None
+    return TooFine(output, limit, low, tolerance_of(recipe, target, output, override).place)

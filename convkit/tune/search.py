@@ -127,9 +127,16 @@ class _Search:
         for name, each in self._found.items():
             if each.status == "failed" and each.figures.error is not None and not each.own:
                 new |= self._space.searched(self._targets(self._found) | new, name)
-        return {
-            name: target for name, target in new.items() if not self._space.refusal(name, target)
-        }
+        return {name: target for name, target in new.items() if self._may_succeed(name, target)}
+
+    def _may_succeed(self, name: str, target: Target) -> bool:
+        """Say whether a search for exceptions is worth its minutes; note why if it is not."""
+        if self._space.refusal(name, target):
+            return False
+        why = self._space.hopeless(name, target)
+        if why is not None:
+            self._note(Candidate(name, target, "left-out", why))
+        return why is None
 
     def _refinements(self, names: set[str]) -> dict[str, Target]:
         new: dict[str, Target] = {}

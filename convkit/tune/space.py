@@ -9,7 +9,9 @@ from convkit.codec import Json
 from convkit.errors import RecipeError
 from convkit.recipe.loading import LoadedRecipe, parse_recipe
 from convkit.recipe.targets import BaseTarget
+from convkit.recipe.tolerances import too_fine
 from convkit.runtimes.registry import runtimes
+from convkit.tensors import is_whole
 
 Target = dict[str, Json]
 
@@ -88,6 +90,21 @@ class Space:
             self.recipe({name: target})
         except RecipeError as error:
             return error.problems[0].message
+        return None
+
+    def hopeless(self, name: str, target: Target) -> str | None:
+        """Return why a search for what must stay in float32 would end with nothing in low
+        precision: the limit is below its resolution. None if it may succeed.
+        """
+        recipe = self.recipe({name: target}).recipe
+        for output in recipe.outputs:
+            fine = too_fine(recipe, recipe.targets[name], output.name, None)
+            if fine is not None and not is_whole(output.dtype):
+                return (
+                    f"the limit of {fine.limit:g} on {fine.output!r} is below the resolution of"
+                    f" {fine.type}; give a target of this precision its own tolerance, or use"
+                    " --like TARGET"
+                )
         return None
 
     def _add(self, found: dict[str, Target], target: Target) -> None:

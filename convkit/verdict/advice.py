@@ -6,9 +6,16 @@ from collections.abc import Iterator, Mapping
 
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.registry import METRICS, absolute_limit
-from convkit.recipe.low_types import RESOLUTION, compared_type
+from convkit.recipe.low_types import compared_type
 from convkit.recipe.models import Integers, Recipe, Target, Tolerance
-from convkit.recipe.tolerances import FROM_PRECISION, decided_by, limits_for, tolerance_of
+from convkit.recipe.tolerances import (
+    FROM_PRECISION,
+    TooFine,
+    decided_by,
+    limits_for,
+    tolerance_of,
+    too_fine,
+)
 from convkit.tensors import is_whole
 
 # Whole numbers of these types are usually labels, tokens and indices, and smaller types pixels.
@@ -91,11 +98,8 @@ def _tolerance_advice(
             derived[output.name] = limits["nrmse"]
         if set(limits) == {"cosine"}:
             blind[output.name] = limits["cosine"]
-        low = compared_type(recipe, target)
-        limit = absolute_limit(limits)
-        absolute = limit if limit is not None and "rtol" not in limits else 0.0
-        if low is not None and 0 < absolute < RESOLUTION[low]:
-            yield _too_fine(output.name, low, absolute, found.place)
+        if fine := too_fine(recipe, target, output.name, override):
+            yield _too_fine(fine)
     if blind:
         yield _blind(blind)
     if derived:
@@ -148,17 +152,18 @@ def _blind(limits: Mapping[str, float]) -> Finding:
     )
 
 
-def _too_fine(output: str, low: str, limit: float, place: str) -> Finding:
-    resolution = RESOLUTION[low]
-    inherited = "" if place.startswith("targets") else f", inherited from {place},"
+def _too_fine(fine: TooFine) -> Finding:
+    inherited = "" if fine.place.startswith("targets") else f", inherited from {fine.place},"
     return Finding(
         "N502",
-        f"the limit of {limit:g} on {output!r}{inherited} is below the resolution of {low}:"
-        f" rounding one value of about 1 is already off by up to {resolution:.1g}",
-        Place(tensor=output),
-        {"limit": limit, "resolution": resolution, "type": low, "from": place},
+        f"the limit of {fine.limit:g} on {fine.output!r}{inherited} is below the resolution of"
+        f" {fine.type}: rounding one value of about 1 is already off by up to"
+        f" {fine.resolution:.1g}",
+        Place(tensor=fine.output),
+        {"limit": fine.limit, "resolution": fine.resolution, "type": fine.type, "from": fine.place},
         Remedy(
             f"Give the target its own tolerance, such as tolerance: {{max_abs:"
-            f" {10 * resolution:.1g}, cosine: {METRICS['cosine'].default}}} for values of about 1."
+            f" {10 * fine.resolution:.1g}, cosine: {METRICS['cosine'].default}}} for values of"
+            " about 1."
         ),
     )

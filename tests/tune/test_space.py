@@ -62,6 +62,20 @@ def test_a_failed_precision_is_tried_with_exceptions_once(loaded):
     assert space.searched(known, "ort") == {}
 
 
+def test_no_exceptions_are_searched_for_below_the_resolution_of_the_type(tmp_path):
+    content = recipe().dump() | {"targets": {"ort": TARGETS["ort"]}}
+    content["verify"] = {"tolerance": {"max_abs": 1e-5}}
+    space = Space(parse_recipe(yaml.safe_dump(content), tmp_path / "recipe.yaml"))
+    target = {"runtime": "onnxruntime", "precision": {"quantize": "dynamic-int8"}}
+    why = space.hopeless("int8", target)
+    assert why is not None
+    assert "1e-05" in why
+    assert "below the resolution of int8" in why
+    assert space.hopeless("int8", target | {"tolerance": {"max_abs": 0.01}}) is None
+    assert space.hopeless("int8", target | {"tolerance": {"cosine": 0.97}}) is None
+    assert space.hopeless("ort", {"runtime": "onnxruntime"}) is None
+
+
 def test_optimization_goes_down_a_level_at_a_time(loaded):
     space = Space(loaded, ("onnxruntime",))
     first = space.refined(space.first(), "ort")

@@ -18,7 +18,8 @@ from convkit.worker.protocol import Quantization
 
 Feeds = Mapping[str, np.ndarray]
 
-_SHOWN = 10
+_SHOWN = 10  # modules in the table
+_NAMED = 5  # modules in a message
 
 
 def decide_quantization(
@@ -38,6 +39,13 @@ def decide_quantization(
     return decided, kept, [_searched(kept)]
 
 
+def _shortened(patterns: Sequence[str]) -> str:
+    """Return patterns in words, the costliest first; the finding's evidence has all of them."""
+    more = f" and {len(patterns) - _NAMED} more" if len(patterns) > _NAMED + 1 else ""
+    named = patterns[:_NAMED] if more else patterns
+    return (in_words(named) or "nothing") + more
+
+
 def _searched(kept: Kept) -> Finding:
     last = kept.rounds[-1]
     evidence: dict[str, Json] = {
@@ -45,7 +53,7 @@ def _searched(kept: Kept) -> Finding:
         "rounds": [encode(each.as_protocol()) for each in kept.rounds],
         "modules": table(kept.sensitivity.modules[:_SHOWN]) if kept.sensitivity is not None else [],
     }
-    names = in_words(kept.patterns) or "nothing"
+    names = _shortened(kept.patterns)
     if kept.met:
         return Finding(
             "N208",
@@ -65,8 +73,8 @@ def _searched(kept: Kept) -> Finding:
     )
     if last.met:
         message = (
-            f"no plan quantizes anything within the tolerance: it is met only with {names} in"
-            " float32, which leaves nothing to quantize"
+            "no plan quantizes anything within the tolerance: it is met only with everything in"
+            " float32"
         )
     return Finding(
         "N209",
