@@ -246,7 +246,8 @@ class _Search:
             self._found[model.name] = dataclasses.replace(self._found[model.name], figures=figures)
             if figures.latency is None:
                 at = next((each.error for each in model.sizes if each.error), None)
-                self._change(model.name, "broken", model.absent or at or "could not be timed")
+                status: CandidateStatus = "skipped" if model.absent else "broken"
+                self._change(model.name, status, model.absent or at or "could not be timed")
             elif goals := unmet(record, model.name, undecided=final):
                 self._change(model.name, "missed", "; ".join(map(goal_text, goals)))
 
