@@ -8,6 +8,9 @@ from convkit.recipe.low_types import RESOLUTION, compared_type, derived_toleranc
 from convkit.recipe.models import Recipe, Target, Tolerance
 from convkit.tensors import is_whole
 
+# By how much less one rounding may show in the outputs than where it happens.
+_AVERAGED_OUT = 100
+
 # The place of a tolerance that a low-precision target did not declare.
 FROM_PRECISION = "the precision"
 
@@ -117,6 +120,13 @@ class TooFine:
     def resolution(self) -> float:
         """The error of rounding one value of about 1."""
         return RESOLUTION[self.type]
+
+    @property
+    def by_far(self) -> bool:
+        """Whether no single module can be in this type: one rounding, even if most of it averages
+        out on the way to the output, is far above the limit.
+        """
+        return self.limit < self.resolution / _AVERAGED_OUT
 
 
 def too_fine(

@@ -94,15 +94,15 @@ class Space:
 
     def hopeless(self, name: str, target: Target) -> str | None:
         """Return why a search for what must stay in float32 would end with nothing in low
-        precision: the limit is below its resolution. None if it may succeed.
+        precision: the limit is far below its resolution. None if it may succeed.
         """
         recipe = self.recipe({name: target}).recipe
         for output in recipe.outputs:
             fine = too_fine(recipe, recipe.targets[name], output.name, None)
-            if fine is not None and not is_whole(output.dtype):
+            if fine is not None and fine.by_far and not is_whole(output.dtype):
                 return (
-                    f"the limit of {fine.limit:g} on {fine.output!r} is below the resolution of"
-                    f" {fine.type}; give a target of this precision its own tolerance, or use"
+                    f"the limit of {fine.limit:g} on {fine.output!r} is far below the resolution"
+                    f" of {fine.type}; give a target of this precision its own tolerance, or use"
                     " --like TARGET"
                 )
         return None

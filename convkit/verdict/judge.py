@@ -129,7 +129,9 @@ def _ladder_findings(
         *not_the_batch(
             invariance_findings(recipe, target, measured, override), reference.layout.rows, cases
         ),
-        *_case_findings(cases, search_remedy(recipe, target)),
+        *_case_findings(
+            cases, search_remedy(recipe, target, override, largest_values(measured.cases))
+        ),
     ]
 
 

@@ -2,16 +2,38 @@
 must stay in float32.
 """
 
+from collections.abc import Mapping
+
 from convkit.codec import Json
 from convkit.findings.model import Remedy
-from convkit.recipe.models import MixedPrecision, Recipe, Target, target_key
+from convkit.metrics.registry import METRICS
+from convkit.recipe.models import MixedPrecision, Recipe, Target, Tolerance, target_key
+from convkit.recipe.tolerances import TooFine, too_fine
+
+# Values of outputs from which on a type's resolution, which is that of values of about 1, says
+# what a limit on their absolute error can be.
+_NOT_SMALL = 0.1
 
 
-def search_remedy(recipe: Recipe, target: Target) -> Remedy | None:
-    """Return the change to `keep_float32: auto`; None if the target is in float32 or has it."""
+def search_remedy(
+    recipe: Recipe,
+    target: Target,
+    override: Tolerance | None = None,
+    largest: Mapping[str, float] | None = None,
+) -> Remedy | None:
+    """Return the change to `keep_float32: auto`; None if the target is in float32 or has it.
+
+    If the type can by far not meet the limit on an output, the search would take minutes and leave
+    nothing in low precision, so the remedy says that instead. `largest` is the original's largest
+    magnitude per output.
+    """
     chosen = target.low_precision or target.quantization
     if chosen is None or chosen.is_auto:
         return None
+    for output, value in (largest or {}).items():
+        fine = too_fine(recipe, target, output, override)
+        if fine is not None and fine.by_far and value >= _NOT_SMALL:
+            return _own_tolerance(fine)
     name = next(name for name, each in recipe.targets.items() if each is target)
     if isinstance(chosen, MixedPrecision):
         precision: dict[str, Json] = {"default": chosen.default}
@@ -23,4 +45,12 @@ def search_remedy(recipe: Recipe, target: Target) -> Remedy | None:
         "Let convkit find the modules that must stay in float32. Or find the cause, or relax the"
         " tolerance if you can justify it.",
         {f"{target_key(name)}.precision": precision | {"keep_float32": "auto"}},
+    )
+
+
+def _own_tolerance(fine: TooFine) -> Remedy:
+    return Remedy(
+        f"Give the target its own tolerance: {fine.limit:g} is far below what {fine.type} can"
+        f" resolve. For values of about 1, start with tolerance: {{max_abs:"
+        f" {10 * fine.resolution:.1g}, cosine: {METRICS['cosine'].default}}}."
     )

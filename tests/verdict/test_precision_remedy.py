@@ -54,3 +54,33 @@ def test_a_search_is_offered_and_all_else_stays(precision: Any, wanted: Any) -> 
 )
 def test_no_search_is_offered_where_there_is_none_or_was_one(precision: Any) -> None:
     assert offered(precision) is None
+
+
+@pytest.mark.parametrize(
+    ("limits", "largest", "searched"),
+    [
+        ({"max_abs": 1e-5}, 1.0, False),
+        ({"max_abs": 1e-5}, 0.01, True),  # small outputs may meet it
+        ({"max_abs": 1e-3}, 1.0, True),  # below the resolution, but a module or two may fit
+        ({"max_abs": 0.0, "rtol": 1e-6}, 1.0, True),
+        ({"cosine": 0.999999}, 1.0, True),
+    ],
+)
+def test_no_search_is_offered_for_a_limit_far_below_the_resolution(
+    limits: dict[str, float], largest: float, searched: bool
+) -> None:
+    parsed = recipe(
+        targets={
+            "low": {
+                "runtime": "onnxruntime",
+                "precision": {"quantize": "dynamic-int8"},
+                "tolerance": limits,
+            }
+        }
+    )
+    output = parsed.outputs[0].name
+    remedy = search_remedy(parsed, parsed.targets["low"], None, {output: largest})
+    assert remedy is not None
+    assert bool(remedy.change) == searched
+    if not searched:
+        assert "1e-05 is far below what int8 can resolve" in remedy.text
