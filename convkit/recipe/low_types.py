@@ -47,4 +47,9 @@ def derived_tolerance(recipe: Recipe, target: Target) -> Tolerance | None:
     fits outputs of any magnitude.
     """
     low = compared_type(recipe, target)
-    return None if low is None else Tolerance.model_validate({"nrmse": round(_MOST_ERROR[low], 4)})
+    return None if low is None else Tolerance.model_validate({"nrmse": usual_nrmse(low)})
+
+
+def usual_nrmse(low: str) -> float:
+    """Return the normalized root mean squared error that a type is allowed by default."""
+    return round(_MOST_ERROR[low], 4)

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Literal
 
 from convkit.metrics.registry import absolute_limit
-from convkit.recipe.low_types import RESOLUTION, compared_type, derived_tolerance
+from convkit.recipe.low_types import RESOLUTION, compared_type, derived_tolerance, usual_nrmse
 from convkit.recipe.models import Recipe, Target, Tolerance
 from convkit.tensors import is_whole
 
@@ -120,6 +120,11 @@ class TooFine:
     def resolution(self) -> float:
         """The error of rounding one value of about 1."""
         return RESOLUTION[self.type]
+
+    @property
+    def better(self) -> str:
+        """A tolerance to start from: the type's usual one."""
+        return f"tolerance: {{nrmse: {usual_nrmse(self.type):g}}}"
 
     @property
     def by_far(self) -> bool:

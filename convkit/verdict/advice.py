@@ -5,7 +5,7 @@ seem to, and samples that leave out what a model meets in use. Pure functions.
 from collections.abc import Iterator, Mapping
 
 from convkit.findings.model import Finding, Place, Remedy
-from convkit.metrics.registry import METRICS, absolute_limit
+from convkit.metrics.registry import absolute_limit
 from convkit.recipe.low_types import compared_type
 from convkit.recipe.models import Integers, Recipe, Target, Tolerance
 from convkit.recipe.tolerances import (
@@ -162,8 +162,7 @@ def _too_fine(fine: TooFine) -> Finding:
         Place(tensor=fine.output),
         {"limit": fine.limit, "resolution": fine.resolution, "type": fine.type, "from": fine.place},
         Remedy(
-            f"Give the target its own tolerance, such as tolerance: {{max_abs:"
-            f" {10 * fine.resolution:.1g}, cosine: {METRICS['cosine'].default}}} for values of"
-            " about 1."
+            f"Give the target its own tolerance. {fine.better} is what {fine.type} is allowed by"
+            " default."
         ),
     )

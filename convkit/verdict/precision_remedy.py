@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from convkit.codec import Json
 from convkit.findings.model import Remedy
-from convkit.metrics.registry import METRICS
 from convkit.recipe.models import MixedPrecision, Recipe, Target, Tolerance, target_key
 from convkit.recipe.tolerances import TooFine, too_fine
 
@@ -51,6 +50,5 @@ def search_remedy(
 def _own_tolerance(fine: TooFine) -> Remedy:
     return Remedy(
         f"Give the target its own tolerance: {fine.limit:g} is far below what {fine.type} can"
-        f" resolve. For values of about 1, start with tolerance: {{max_abs:"
-        f" {10 * fine.resolution:.1g}, cosine: {METRICS['cosine'].default}}}."
+        f" resolve. {fine.better} is what it is allowed by default."
     )
