@@ -2,10 +2,11 @@
 must stay in float32.
 """
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 
 from convkit.codec import Json
-from convkit.findings.model import Remedy
+from convkit.findings.model import Finding, Remedy
 from convkit.recipe.models import MixedPrecision, Recipe, Target, Tolerance, target_key
 from convkit.recipe.tolerances import TooFine, too_fine
 
@@ -29,10 +30,8 @@ def search_remedy(
     chosen = target.low_precision or target.quantization
     if chosen is None or chosen.is_auto:
         return None
-    for output, value in (largest or {}).items():
-        fine = too_fine(recipe, target, output, override)
-        if fine is not None and fine.by_far and value >= _NOT_SMALL:
-            return _own_tolerance(fine)
+    if fine := out_of_reach(recipe, target, override, largest or {}):
+        return _own_tolerance(fine)
     name = next(name for name, each in recipe.targets.items() if each is target)
     if isinstance(chosen, MixedPrecision):
         precision: dict[str, Json] = {"default": chosen.default}
@@ -45,6 +44,29 @@ def search_remedy(
         " tolerance if you can justify it.",
         {f"{target_key(name)}.precision": precision | {"keep_float32": "auto"}},
     )
+
+
+def out_of_reach(
+    recipe: Recipe, target: Target, override: Tolerance | None, largest: Mapping[str, float]
+) -> TooFine | None:
+    """Return a limit that the target's type can by far not meet; None if there is none."""
+    for output, value in largest.items():
+        fine = too_fine(recipe, target, output, override)
+        if fine is not None and fine.by_far and value >= _NOT_SMALL:
+            return fine
+    return None
+
+
+def without_exceptions(findings: Sequence[Finding], fine: TooFine) -> list[Finding]:
+    """Return findings of which none proposes a module to keep in float32: with a limit out of
+    reach, that would only make the model larger.
+    """
+    return [
+        dataclasses.replace(each, remedy=_own_tolerance(fine))
+        if each.code == "Q102" and each.remedy is not None
+        else each
+        for each in findings
+    ]
 
 
 def _own_tolerance(fine: TooFine) -> Remedy:

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from small_recipe import recipe
 
-from convkit.verdict.precision_remedy import search_remedy
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.verdict.precision_remedy import out_of_reach, search_remedy, without_exceptions
 
 
 def offered(precision: Any) -> Any:
@@ -84,3 +85,21 @@ def test_no_search_is_offered_for_a_limit_far_below_the_resolution(
     assert bool(remedy.change) == searched
     if not searched:
         assert "1e-05 is far below what int8 can resolve" in remedy.text
+
+
+def test_no_exception_is_proposed_for_a_limit_out_of_reach() -> None:
+    low = {"runtime": "onnxruntime", "precision": {"quantize": "dynamic-int8"}}
+    parsed = recipe(targets={"low": low | {"tolerance": {"max_abs": 1e-5}}})
+    output = parsed.outputs[0].name
+    target = parsed.targets["low"]
+    assert out_of_reach(parsed, target, None, {output: 0.01}) is None
+    fine = out_of_reach(parsed, target, None, {output: 1.0})
+    assert fine is not None
+    keep = Remedy("Keep a in float32.", {"target.precision.keep_float32": ["a"]})
+    costly = Finding("Q102", "a costs most", Place(module="a"), remedy=keep)
+    other = Finding("Q101", "b", Place(), remedy=keep)
+    changed, same = without_exceptions([costly, other], fine)
+    assert changed.remedy is not None
+    assert changed.remedy.change == {}
+    assert changed.message == costly.message
+    assert same == other
