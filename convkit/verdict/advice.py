@@ -161,8 +161,5 @@ def _too_fine(fine: TooFine) -> Finding:
         f" {fine.resolution:.1g}",
         Place(tensor=fine.output),
         {"limit": fine.limit, "resolution": fine.resolution, "type": fine.type, "from": fine.place},
-        Remedy(
-            f"Give the target its own tolerance. {fine.better} is what {fine.type} is allowed by"
-            " default."
-        ),
+        Remedy(f"Give the target its own tolerance. The default of {fine.type} is {fine.better}."),
     )

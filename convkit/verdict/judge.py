@@ -24,7 +24,7 @@ from convkit.verdict.invariance import (
 from convkit.verdict.limits_met import limits_met
 from convkit.verdict.near_zero import largest_values
 from convkit.verdict.padding import padding_findings
-from convkit.verdict.precision_remedy import search_remedy
+from convkit.verdict.precision_remedy import out_of_reach, search_remedy, without_exceptions
 from convkit.verdict.probes import probe_findings
 from convkit.verdict.proof import FIND_THE_CAUSE, proofs_first, without_guesses
 from convkit.verdict.resolution import Limits, resolution
@@ -68,8 +68,10 @@ def judge(
     cases = [
         _judge_case(metrics, described[metrics.case], recipe, limits) for metrics in measured.cases
     ]
+    hopeless = out_of_reach(recipe, target, override, largest) is not None
+    own = without_exceptions(stage_findings) if hopeless else stage_findings
     findings = [
-        *that_matter(stage_findings, cases, reference_findings),
+        *that_matter(own, cases, reference_findings),
         *_ladder_findings(recipe, target, reference, measured, cases, override, example_sizes),
         *_completeness_findings(cases, recipe, stage_findings),
         *simulation_findings(recipe, target, measured, override),

@@ -57,20 +57,17 @@ def out_of_reach(
     return None
 
 
-def without_exceptions(findings: Sequence[Finding], fine: TooFine) -> list[Finding]:
-    """Return findings of which none proposes a module to keep in float32: with a limit out of
-    reach, that would only make the model larger.
+def without_exceptions(findings: Sequence[Finding]) -> list[Finding]:
+    """Return findings of which none proposes modules to exclude from quantization: with a limit out
+    of reach, that would only make the model larger.
     """
     return [
-        dataclasses.replace(each, remedy=_own_tolerance(fine))
-        if each.code == "Q102" and each.remedy is not None
-        else each
-        for each in findings
+        dataclasses.replace(each, remedy=None) if each.code == "Q102" else each for each in findings
     ]
 
 
 def _own_tolerance(fine: TooFine) -> Remedy:
     return Remedy(
         f"Give the target its own tolerance: {fine.limit:g} is far below what {fine.type} can"
-        f" resolve. {fine.better} is what it is allowed by default."
+        f" resolve. Its default is {fine.better}."
     )

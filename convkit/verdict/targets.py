@@ -14,9 +14,7 @@ from convkit.record.model import StageReport, TargetReport, TargetStatus, Verifi
 from convkit.verdict.advice import advice
 from convkit.verdict.invariance import blame_random
 from convkit.verdict.judge import judge
-from convkit.verdict.near_zero import largest_values
 from convkit.verdict.original_contract import with_original_in_mind
-from convkit.verdict.precision_remedy import out_of_reach, without_exceptions
 from convkit.verdict.skipped_cases import with_all_skips
 from convkit.verdict.waivers import with_waivers
 from convkit.verdict.without_device import without_device
@@ -141,7 +139,7 @@ def _judge_target(
             *advice(recipe, target, override),
         ]
     )
-    findings = _reachable(blame_random(findings), name, recipe, stages, override)
+    findings = blame_random(findings)
     corrected = with_original_in_mind(findings, recipe, reference.report)
     findings = tuple(with_all_skips(corrected, recipe))
     statuses = [verification.status for verification in verifications]
@@ -170,24 +168,6 @@ def _judge_target(
         plan=plan,
         leading=leading,
     )
-
-
-def _reachable(
-    findings: Sequence[Finding],
-    name: str,
-    recipe: Recipe,
-    stages: Mapping[str, Finished],
-    override: Tolerance | None,
-) -> tuple[Finding, ...]:
-    """Return findings without exceptions from quantization if no exception can meet the limits."""
-    target = recipe.targets[name]
-    for version in target.versions or (None,):
-        measured = stages[verify_id(name, version)].result
-        if isinstance(measured, VerifyResult):
-            largest = largest_values(measured.cases)
-            if fine := out_of_reach(recipe, target, override, largest):
-                return tuple(without_exceptions(findings, fine))
-    return tuple(findings)
 
 
 def precision_text(target: Target, plan: PrecisionResult | None) -> str:
