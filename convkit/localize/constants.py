@@ -22,7 +22,7 @@ def weights(region: Region) -> Iterator[Rewrite]:
     for name, values in region.constants():
         if values.dtype.kind != "f" or values.size < 2:
             continue
-        for original, array in region.weights.items():
+        for original, array in (*region.weights.items(), *_slices(region, values.shape)):
             if array.size != values.size:
                 continue
             for layout in layouts(array.shape, values.shape):
@@ -36,6 +36,22 @@ def weights(region: Region) -> Iterator[Rewrite]:
             text = f"the weight {name} should hold {derived.original}"
             graph = with_constants(region.graph, {name: derived.values.astype(values.dtype)})
             yield Rewrite("weight", _reader(region, name), text, graph, name)
+
+
+def _slices(region: Region, shape: tuple[int, ...]) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the beginnings and ends of the original's weights along one axis, in a shape: an
+    exporter stores the class token's position apart from those of the patches.
+    """
+    for original, array in region.weights.items():
+        axes = [axis for axis, size in enumerate(shape) if array.shape[axis : axis + 1] != (size,)]
+        if array.ndim != len(shape) or len(axes) != 1 or array.shape[axes[0]] < shape[axes[0]]:
+            continue
+        (axis,) = axes
+        for start in (0, array.shape[axis] - shape[axis]):
+            end = start + shape[axis]
+            places = f"{start} to {end - 1}" if shape[axis] > 1 else f"{start}"
+            part = np.take(array, range(start, end), axis)
+            yield f"{original}, {places} along axis {axis}", part
 
 
 def tables(region: Region) -> Iterator[Rewrite]:

@@ -21,6 +21,7 @@ from convkit.localize.moved import moved
 from convkit.localize.normalizing import groups, normalizations
 from convkit.localize.numbers import own_numbers
 from convkit.localize.own_arguments import own_arguments
+from convkit.localize.padding import padding
 from convkit.localize.parting import FLOOR
 from convkit.localize.reductions import reductions
 from convkit.localize.region import Region
@@ -42,6 +43,7 @@ CANDIDATES: dict[str, Candidates] = {
     "extra": rewrites.extra_at_end,
     "own operations": own_operations,
     "own arguments": own_arguments,
+    "padding": padding,
     "attributes": rewrites.attributes,
     "wiring": rewrites.wiring,
     "operands": rewrites.operand_order,

@@ -7,7 +7,7 @@ import numpy as np
 from convkit.localize.edits import Rewrite, holding, inserted, pinned
 from convkit.localize.graph import Graph
 from convkit.localize.kinds import kinds_of
-from convkit.localize.matching import is_flat, layout_of, likeliest_layout
+from convkit.localize.matching import is_flat, layout_of, likeliest_layout, relative_error
 from convkit.localize.original import VIEWS, Operation
 from convkit.localize.parting import EQUAL
 from convkit.localize.region import Edge, Region
@@ -82,11 +82,26 @@ def _at_end(region: Region) -> Iterator[Rewrite]:
             graph = pinned(region.graph, region.target, region.expected)
             if (operand := _wrong_operand(region, number, steps, found)) is not None:
                 yield Rewrite("wiring", region.target, operand, graph)
-            else:
-                added = (region.target, _listed(steps))
-                text = f"its output lacks {added[1]}"
-                combines = any(len(_moving(region, each)) > 1 for each in steps)
-                yield Rewrite("missing", region.target, text, graph, combines=combines, added=added)
+                continue
+            combines = any(len(_moving(region, each)) > 1 for each in steps)
+            if _same_elements(found, region.expected):
+                text = (
+                    "its output has the right values in the wrong order: it should be the result"
+                    f" of {_listed(steps)}"
+                )
+                yield Rewrite("order", region.target, text, graph, combines=combines)
+                continue
+            added = (region.target, _listed(steps))
+            text = f"its output lacks {added[1]}"
+            yield Rewrite("missing", region.target, text, graph, combines=combines, added=added)
+
+
+def _same_elements(found: np.ndarray, expected: np.ndarray) -> bool:
+    """Say whether two tensors hold the same elements, each as often, in whatever order."""
+    if found.size != expected.size:
+        return False
+    own, other = np.sort(found, axis=None), np.sort(expected, axis=None)
+    return relative_error(own, other) <= EQUAL
 
 
 def _moving(region: Region, step: Operation) -> set[int]:

@@ -133,7 +133,9 @@ def region_of(
     for index in sorted(read_values):
         value = recording.values[index]
         if value.kind == "weight" or (index in recording.fixed and value.array.size > 1):
-            weights[_name(recording, index)] = value.array
+            name = _name(recording, index)
+            # What is computed from a weight, a slice of it for instance, is another tensor.
+            weights[_step(recording, index) if name in weights else name] = value.array
     read = [name for name, match in parting.known.items() if match.value in read_values]
     feeds = {name: originals[name] for name in parting.known if name in originals}
     shapes = {name: values.shape for name, values in found.items()}
@@ -160,10 +162,29 @@ def _name(recording: Recording, index: int) -> str:
     value = recording.values[index]
     if value.name:
         return value.name
-    sources = {
+    sources = _weights_of(recording, index)
+    if len(sources) in (1, 2, 3):
+        return " and ".join(sources)
+    return _step(recording, index)
+
+
+def _step(recording: Recording, index: int) -> str:
+    """Return the operation that computes a constant, with its line, and the weights it is of."""
+    producer = recording.values[index].producer
+    if producer is None:
+        return f"constant {index}"
+    operation = recording.operations[producer]
+    sources = _weights_of(recording, index)
+    of = f" of {' and '.join(sources)}" if len(sources) in (1, 2, 3) else ""
+    line = f" (at {operation.source})" if operation.source else ""
+    return f"{operation.kind.strip('_')}{of}{line}"
+
+
+def _weights_of(recording: Recording, index: int) -> list[str]:
+    read = {
         recording.values[each].name
         for operation in recording.closure([index], ())
         for each in recording.operations[operation].inputs
         if recording.values[each].kind == "weight"
     }
-    return " and ".join(sorted(sources)) if len(sources) in (1, 2, 3) else f"constant {index}"
+    return sorted(read)

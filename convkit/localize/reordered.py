@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from convkit.localize.edits import Rewrite, holding, inserted
-from convkit.localize.matching import layouts
+from convkit.localize.matching import Layout, layout_of, layouts
+from convkit.localize.parting import EQUAL
 from convkit.localize.region import Edge, Region
 
 # Orders of up to four axes.
@@ -45,16 +46,24 @@ def reordered(region: Region) -> Iterator[Rewrite]:
             graph = inserted(region.graph, edge, holding(values))
             plain = list(layout.axes) == sorted(layout.axes)
             maker = _maker(region, edge, plain=plain)
-            how = f"the original's {list(own.shape)}" + (
-                ", its axes in the original's order"
-                if plain
-                else f" with its axes in the order {list(layout.axes)}"
-            )
             what = f"its input {edge.value} has" if maker is None else "its output has"
-            text = f"{what} the right values in the wrong order: it should be {how}"
-            if list(own.shape) != list(given.shape):
-                text += f", as {list(given.shape)}"
+            how = _difference(own, given, layout)
+            text = f"{what} the right values in the wrong order: {how}"
             yield Rewrite("order", maker or edge.reader, text, graph)
+
+
+def _difference(own: np.ndarray, given: np.ndarray, layout: Layout) -> str:
+    """Describe the order that a value should have: which axes are exchanged, if the shapes say."""
+    plain = list(layout.axes) == sorted(layout.axes)
+    now = layout_of(own, given, EQUAL)
+    if own.shape == given.shape and now is not None and plain:
+        moved = [axis for axis, source in enumerate(now.axes) if axis != source]
+        if len(moved) == 2:
+            return f"axes {moved[0]} and {moved[1]} are exchanged"
+        return f"its axes are permuted to {list(now.axes)}"
+    how = "in the original's order" if plain else f"in the order {list(layout.axes)}"
+    text = f"it should be the original's {list(own.shape)} with its axes {how}"
+    return text if own.shape == given.shape else f"{text}, as {list(given.shape)}"
 
 
 def _maker(region: Region, edge: Edge, *, plain: bool) -> str | None:

@@ -3,28 +3,28 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from convkit.localize.belongs import places_of_belonging
 from convkit.localize.boundary import Edge, exchanged, outputs_error, with_change_at_edge
-from convkit.localize.counterpart import counterpart
+from convkit.localize.causes import explained_cause, place_cause
 from convkit.localize.diagnosis import Cause, Diagnosis
 from convkit.localize.divergence import Divergence
-from convkit.localize.edits import Rewrite, pinned
-from convkit.localize.explanation import WITHIN, Explanation, explain
-from convkit.localize.graph import VALUELESS, Graph, PieceFailedError, Values, label, module_of
+from convkit.localize.edits import pinned
+from convkit.localize.explanation import WITHIN, explain
+from convkit.localize.graph import Graph, PieceFailedError, Values, label
 from convkit.localize.isolation import spent
 from convkit.localize.likeness import how_different
-from convkit.localize.matching import relative_error, worst_values
+from convkit.localize.matching import relative_error
 from convkit.localize.original import Recording
 from convkit.localize.parting import FLOOR, REMAINS, Parting
 from convkit.localize.quantized_causes import quantized_causes
-from convkit.localize.region import Region, region_of
+from convkit.localize.region import region_of
 from convkit.localize.series import around, ranked
 from convkit.localize.taken import with_taken_branches
+from convkit.localize.turned import may_begin_earlier, places_turned
 from convkit.localize.weight_causes import PLACES, SAME, bias_causes, weight_causes
 from convkit.localize.weights import held_by
 from convkit.localize.within import within
@@ -189,6 +189,9 @@ def _first_explained(
         if known and corrected is not None and cause.kind == "extra":
             belonging = _belonging(recording, graph, divergence, parting, cause, seconds / _TRIED)
             cause, corrected = belonging or (cause, corrected)
+        if known and corrected is not None and may_begin_earlier(recording, graph, cause):
+            earlier = _earlier(recording, graph, divergence, parting, cause, seconds / _TRIED)
+            cause, corrected = earlier or (cause, corrected)
         if known and corrected is not None:
             return _with_likeness(cause, graph, corrected, state), corrected, None
         if cause.kind == "place" and not parting.restored and not wide:
@@ -216,12 +219,38 @@ def _belonging(
     """
     if extra.tensor not in graph.producers or extra.boundary is not None:
         return None
+    places = places_of_belonging(recording, graph, divergence, parting, extra.tensor)
+    return _as_good(recording, graph, divergence, places, extra, seconds)
+
+
+def _earlier(
+    recording: Recording,
+    graph: Graph,
+    divergence: Divergence,
+    parting: Parting,
+    order: Cause,
+    seconds: float,
+) -> tuple[Cause, Graph] | None:
+    """Return an explanation of a wrong order of axes where that order begins, if it is as good."""
+    places = places_turned(recording, graph, divergence, parting)
+    return _as_good(recording, graph, divergence, places, order, seconds)
+
+
+def _as_good(
+    recording: Recording,
+    graph: Graph,
+    divergence: Divergence,
+    places: Iterator[Parting],
+    than: Cause,
+    seconds: float,
+) -> tuple[Cause, Graph] | None:
+    """Return the first explanation at one of the places that leaves no more error than another."""
     deadline = spent() + seconds
-    for place in places_of_belonging(recording, graph, divergence, parting, extra.tensor):
+    for place in places:
         if (left := deadline - spent()) <= 0:
             break
         cause, corrected, known = _at_place(recording, graph, divergence, place, left)
-        if known and corrected is not None and cause.after <= max(extra.after, FLOOR):
+        if known and corrected is not None and cause.after <= max(than.after, FLOOR):
             return cause, corrected
     return None
 
@@ -240,13 +269,13 @@ def _one_of_several(
         region = region_of(recording, graph, parting, originals, divergence.found)
         explanation = explain(region, left / 2, WITHIN)
         if explanation is not None:
-            inner = _place(recording, graph, divergence, parting, region)
+            inner = place_cause(recording, graph, divergence, parting, region)
             corrected = explanation.rewrite.graph
             after = outputs_error(recording, corrected, _inputs(graph, divergence))
-            explained = _explained(recording, inner, graph, region, explanation, after)
+            explained = explained_cause(recording, inner, graph, region, explanation, after)
             originals = divergence.originals(place.known)
             whole = region_of(recording, graph, place, originals, divergence.found)
-            return explained, corrected, _place(recording, graph, divergence, place, whole)
+            return explained, corrected, place_cause(recording, graph, divergence, place, whole)
     return None
 
 
@@ -260,7 +289,7 @@ def _at_place(
     originals = divergence.originals(parting.known)
     region = region_of(recording, graph, parting, originals, divergence.found)
     explanation = explain(region, seconds)
-    cause = _place(recording, graph, divergence, parting, region)
+    cause = place_cause(recording, graph, divergence, parting, region)
     on = pinned(graph, parting.name, region.expected) if parting.restored else None
     if explanation is None:
         return cause, on, False
@@ -268,7 +297,7 @@ def _at_place(
     after = outputs_error(recording, rewrite.graph, _inputs(graph, divergence))
     if not parting.restored and not after < max(parting.before / 2, SAME):
         return cause, on, False  # it explains the place and not the outputs: chance
-    explained = _explained(recording, cause, graph, region, explanation, after)
+    explained = explained_cause(recording, cause, graph, region, explanation, after)
     return explained, rewrite.graph, True
 
 
@@ -291,90 +320,3 @@ def _with_likeness(
 
 def _inputs(graph: Graph, divergence: Divergence) -> dict[str, np.ndarray]:
     return {name: divergence.found[name] for name in graph.inputs if name in divergence.found}
-
-
-def _place(
-    recording: Recording, graph: Graph, divergence: Divergence, parting: Parting, region: Region
-) -> Cause:
-    producer = recording.values[parting.value].producer
-    operation = recording.operations[producer] if producer is not None else None
-    node = graph.nodes[graph.producers[parting.name]]
-    found = divergence.found.get(parting.name)
-    proven = parting.is_proven or parting.restored > 0
-    nodes = [graph.nodes[index] for index in region.nodes]
-    where = f"{node.op_type} {label(node)}"
-    text = (
-        f"{where} does not compute what the original computes here"
-        if len(nodes) < 2
-        else f"the {len(nodes)} nodes that end at {where} do not compute what the original computes"
-    )
-    return Cause(
-        "place" if proven else "unproven",
-        text,
-        node=label(node),
-        tensor=parting.name,
-        module=(operation.module if operation is not None else "") or module_of(node),
-        source=operation.source if operation is not None else None,
-        operation=operation.kind if operation is not None else None,
-        error=parting.local,
-        before=parting.before,
-        after=parting.after,
-        values=None if found is None else worst_values(found, region.expected),
-        growth=parting.growth,
-        restored=parting.restored,
-    )
-
-
-def _explained(
-    recording: Recording,
-    place: Cause,
-    graph: Graph,
-    region: Region,
-    explanation: Explanation,
-    after: float,
-) -> Cause:
-    rewrite = explanation.rewrite
-    operation = counterpart(recording, region, rewrite)
-    if operation is not None:
-        place = dataclasses.replace(
-            place, module=operation.module, source=operation.source, operation=operation.kind
-        )
-    node = graph.nodes[graph.producers.get(rewrite.node, region.nodes[-1])]
-    read = set(node.input) & set(graph.inputs)
-    boundary: Literal["input", "output"] | None = None
-    if rewrite.kind in ("missing", "order", "extra"):
-        if rewrite.node in graph.outputs and not rewrite.combines:
-            boundary = "output"
-        elif _all_read(graph, read) and _is_of_input(rewrite):
-            boundary = "input"
-    weight = rewrite.node if rewrite.constant is None else rewrite.constant
-    if boundary == "input":
-        weight = min(read)
-    return dataclasses.replace(
-        place,
-        kind=rewrite.kind,
-        text=f"{node.op_type} {label(node)}: {rewrite.text}",
-        node=label(node),
-        tensor=weight,
-        error=explanation.before,
-        corrected=explanation.after,
-        after=after,
-        boundary=boundary,
-        added=rewrite.added,
-    )
-
-
-def _is_of_input(rewrite: Rewrite) -> bool:
-    """Say whether a rewrite changes what a node reads, not what it computes."""
-    return rewrite.kind == "extra" or rewrite.text.startswith("its input")
-
-
-def _all_read(graph: Graph, inputs: set[str]) -> bool:
-    """Say whether at most one node reads the values of inputs: a change at that node is a
-    change of the input.
-    """
-
-    def valued(name: str) -> list[int]:
-        return [i for i in graph.readers[name] if graph.nodes[i].op_type not in VALUELESS]
-
-    return bool(inputs) and all(len(valued(name)) <= 1 for name in inputs)

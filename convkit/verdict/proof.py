@@ -74,6 +74,20 @@ def _is_proven(finding: Finding) -> bool:
     return finding.evidence.get("proven") is True
 
 
+def _placed(finding: Finding, findings: Sequence[Finding]) -> Finding:
+    """Add the place where a search found the outputs to become wrong, of which it does not know the
+    cause.
+    """
+    place = next((each for each in findings if each.code == _PLACE_ONLY and _is_proven(each)), None)
+    if place is None or finding.place.node is not None or place.place.node is None:
+        return finding
+    message = f"{finding.message}; it begins where {place.message}"
+    at = dataclasses.replace(
+        finding.place, node=place.place.node, module=place.place.module, source=place.place.source
+    )
+    return dataclasses.replace(finding, message=message, place=at)
+
+
 def proofs_first(findings: Sequence[Finding]) -> list[Finding]:
     """Return findings, causes first, with those that a search has proven before other errors. What
     differs without an explanation of its own follows from the first of them.
@@ -81,6 +95,8 @@ def proofs_first(findings: Sequence[Finding]) -> list[Finding]:
     ranked = sorted(
         findings, key=lambda finding: (not finding.is_error, _beside_proof(finding, findings))
     )
+    if ranked and ranked[0].code in _DEPENDS:
+        ranked[0] = _placed(ranked[0], ranked)
     proven = [each for each in ranked if _is_proven(each) and each.code != _PLACE_ONLY]
     if not proven:
         return ranked

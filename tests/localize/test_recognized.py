@@ -345,7 +345,7 @@ def test_values_in_the_wrong_order_of_axes_are_named() -> None:
     place = dataclasses.replace(place, own={"x": X})
     right = [each.text for each in reordered(place) if place.error(each.graph) == 0]
     assert len(right) == 1
-    assert "should be the original's [2, 3, 5, 8], its axes in the original's order" in right[0]
+    assert "should be the original's [2, 3, 5, 8] with its axes in the original's order" in right[0]
 
 
 def test_another_value_that_a_node_should_read_is_named_in_its_layout() -> None:

@@ -41,3 +41,18 @@ def test_a_value_with_several_readers_is_the_reader_s_fault() -> None:
     (rewrite,) = [e for e in reordered(place) if not place.error(e.graph) > 0]
     assert rewrite.node == "y"
     assert rewrite.text.startswith("its input c has")
+
+
+def test_exchanged_axes_are_named() -> None:
+    square = np.random.default_rng(7).normal(size=(2, 3, 3)).astype(np.float32)
+    text = """
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[2,3,3] a) => (float[2,3,3] y) { y = Neg (a) }
+    """
+    graph = make_graph(onnx_ir.from_proto(onnx.parser.parse_model(text)))
+    given = np.ascontiguousarray(square.swapaxes(1, 2))
+    place = Region(
+        graph, "y", {"a": given}, -square, (), {}, (), {"a": given.shape}, own={"a": square}
+    )
+    (rewrite,) = [each for each in reordered(place) if not place.error(each.graph) > 0]
+    assert rewrite.text.endswith("in the wrong order: axes 1 and 2 are exchanged")

@@ -53,3 +53,15 @@ def test_a_symptom_refers_to_the_cause_that_is_proven():
 
 def test_faults_that_are_explained_lead_before_a_place_that_is_not():
     assert order(PLACE, proven("N405", "attribute")) == ["N405", "N408"]
+
+
+@pytest.mark.parametrize("code", ["N301", "N302"])
+def test_a_dependence_comes_with_the_place_where_it_begins(code):
+    symptom = Finding(code, "padding changes 'y'", Place(tensor="y", case="padded"))
+    place = dataclasses.replace(PLACE, place=Place(node="Add", module="m", source="model.py:3"))
+    first, _ = proofs_first([place, symptom])
+    assert first.message == "padding changes 'y'; it begins where Add is wrong"
+    at = Place(tensor="y", case="padded", node="Add", module="m", source="model.py:3")
+    assert first.place == at
+    unproven = dataclasses.replace(place, evidence={"proven": False})
+    assert proofs_first([unproven, symptom])[1] == symptom
