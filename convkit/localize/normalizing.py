@@ -84,10 +84,33 @@ def _way(given: np.ndarray, made: np.ndarray, region: Region) -> str | None:
         if np.isfinite(values).all()
     ]
     wide = made.astype(np.float64)
-    return next(
-        (text for text, values, _ in ways if relative_error(values, wide) <= EQUAL),
-        next((text for text, values, axes in ways if _is_scaled(values, wide, axes)), None),
-    )
+    exact = itertools.chain(((text, values) for text, values, _ in ways), _grouped(given, region))
+    scaled = (text for text, values, axes in ways if _is_scaled(values, wide, axes))
+    same = (text for text, values in exact if relative_error(values, wide) <= EQUAL)
+    return next(itertools.chain(same, scaled), None)
+
+
+def _grouped(given: np.ndarray, region: Region) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield group norms of a value with the original's gains and shifts, one for each channel.
+
+    In one picture, a gain and a shift for each channel could make any number of groups any other.
+    """
+    if given.ndim < 3:
+        return
+    count, channels = given.shape[:2]
+    factors = [each for each in region.weights.values() if each.shape == (channels,)]
+    epsilons = dict.fromkeys([*(each for each in region.scalars() if 0 < each < 1), 1e-5])
+    wide, along = given.astype(np.float64), (1, channels, *(1,) * (given.ndim - 2))
+    for groups, epsilon in itertools.product(range(1, channels + 1), epsilons):
+        if channels % groups:
+            continue
+        parts = wide.reshape(count, groups, -1)
+        centered = parts - parts.mean(-1, keepdims=True)
+        deviation = np.sqrt((centered * centered).mean(-1, keepdims=True) + epsilon)
+        values = (centered / deviation).reshape(wide.shape)
+        for gain, shift in itertools.permutations(factors, 2):
+            text = f"a group norm of {groups} group{'s' if groups > 1 else ''}"
+            yield text, values * gain.reshape(along) + shift.reshape(along)
 
 
 def _axes(rank: int) -> Iterator[tuple[int, ...]]:

@@ -23,6 +23,7 @@ from convkit.localize.parting import FLOOR, REMAINS, Parting
 from convkit.localize.quantized_causes import quantized_causes
 from convkit.localize.region import region_of
 from convkit.localize.series import around, ranked
+from convkit.localize.shared import OWN, for_these_readers
 from convkit.localize.taken import with_taken_branches
 from convkit.localize.turned import may_begin_earlier, places_turned
 from convkit.localize.weight_causes import PLACES, SAME, bias_causes, weight_causes
@@ -293,8 +294,13 @@ def _at_place(
     on = pinned(graph, parting.name, region.expected) if parting.restored else None
     if explanation is None:
         return cause, on, False
+    feeds = _inputs(graph, divergence)
+    after = outputs_error(recording, explanation.rewrite.graph, feeds)
+    alone = for_these_readers(graph, region, explanation.rewrite)
+    if alone is not None and not outputs_error(recording, alone.graph, feeds) >= after:
+        explanation = dataclasses.replace(explanation, rewrite=alone)
+        after = outputs_error(recording, alone.graph, feeds)
     rewrite = explanation.rewrite
-    after = outputs_error(recording, rewrite.graph, _inputs(graph, divergence))
     if not parting.restored and not after < max(parting.before / 2, SAME):
         return cause, on, False  # it explains the place and not the outputs: chance
     explained = explained_cause(recording, cause, graph, region, explanation, after)
@@ -313,7 +319,8 @@ def _with_likeness(
     if other is not None and not cause.text.endswith(f"the original's {other}"):
         text = f"{cause.text}; it holds the values of {other}"
         return dataclasses.replace(cause, kind="exchanged", text=text)
-    likeness = how_different(values, corrected.constants[cause.tensor])
+    right = corrected.constants.get(f"{cause.tensor}{OWN}", corrected.constants[cause.tensor])
+    likeness = how_different(values, right)
     text = cause.text if likeness is None else f"{cause.text}: {likeness.text}"
     return dataclasses.replace(cause, text=text)
 

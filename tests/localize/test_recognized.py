@@ -193,6 +193,20 @@ def test_another_normalization_is_named(found: np.ndarray, expected: np.ndarray,
     assert text in only(normalizations, region(found, expected, h=WIDE))
 
 
+def test_another_number_of_groups_is_named() -> None:
+    picture = RANDOM.normal(size=(1, 6, 2, 2)).astype(np.float32)
+    gain, shift = RANDOM.uniform(0.5, 1.5, (2, 6)).astype(np.float32)
+
+    def grouped(count: int) -> np.ndarray:
+        values = torch.nn.functional.group_norm(torch.tensor(picture), count, eps=1e-5)
+        return values.numpy() * gain[:, None, None] + shift[:, None, None]
+
+    place = region(grouped(2), grouped(3), h=picture)
+    place = dataclasses.replace(place, weights={"gain": gain, "shift": shift})
+    text = "it computes a group norm of 2 groups of h and should compute a group norm of 3 groups"
+    assert text in only(normalizations, place)
+
+
 def test_values_that_are_not_normalized_are_left_alone() -> None:
     assert not list(normalizations(region(normed(WIDE), np.tanh(WIDE), h=WIDE)))
     assert not list(normalizations(region(normed(WIDE), normed(WIDE, power=0.4), h=WIDE)))
