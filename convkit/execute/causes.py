@@ -11,6 +11,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 from convkit.codec import Json, encode
 from convkit.errors import ConvkitError
@@ -38,7 +39,15 @@ from convkit.toolchain.requirements import diagnosis_spec, environment_spec
 from convkit.toolchain.resolution import resolve
 from convkit.verdict.proof import without_guesses
 from convkit.verdict.resolution import RESOLVED, explains
-from convkit.worker.protocol import PROTOCOL, DiagnoseRequest, Envelope, Exporter, is_step, is_usual
+from convkit.worker.protocol import (
+    PROTOCOL,
+    DiagnoseRequest,
+    Envelope,
+    Exporter,
+    RoundingRequest,
+    is_step,
+    is_usual,
+)
 
 _NOT_SEARCHED = "E216"
 # Problems of a file that is already in low precision are explained by that precision.
@@ -113,15 +122,15 @@ class Causes:
         return known[key]
 
     def _case(self, name: str, verification: Verification) -> str | None:
-        """Return a case on which a target failed for no known reason: in float32, or in a lower
-        precision of which nothing has shown that float32 would be right.
+        """Return a case on which a target failed for no known reason: its precision is one, unless
+        its runtime converts the model itself, and nothing has shown that float32 would be right.
         """
         target = self.loaded.recipe.targets[name]
         explained = any(f.is_error and f.code.startswith(_PRECISION) for f in verification.findings)
         if (
             verification.status not in ("failed", "waived")
             or target.quantization is not None
-            or (explained if target.low_precision is None else not self._converts_itself(name))
+            or (explained and not (target.low_precision and self._converts_itself(name)))
             or any(finding.code == _AT_PADDING for finding in verification.findings)
             or any(f.is_error and f.code == _UNSTEADY for f in verification.findings)
             or not any(finding.code in _UNEXPLAINED for finding in verification.findings)
@@ -148,6 +157,9 @@ class Causes:
         targets share, then what its runtime makes of it if that has its own search.
         """
         graph = export_id(self.loaded.recipe, target)
+        low = self.loaded.recipe.targets[target].low_precision
+        if graph is not None and low is not None:
+            yield _Search(f"rounding:{target}", graph, target, job="rounding")
         # An ONNX file as the original records no operations.
         if graph is not None and self.loaded.recipe.reference_model.onnx is None:
             own = self.loaded.recipe.model.onnx is None
@@ -200,8 +212,10 @@ class Causes:
 
     def _request(
         self, settled: Mapping[str, Settled], search: "_Search", case: str, unusual: tuple[str, ...]
-    ) -> DiagnoseRequest:
+    ) -> DiagnoseRequest | RoundingRequest:
         recipe = self.loaded.recipe
+        if search.job == "rounding":
+            return self._rounding_request(settled, search, case)
         built = search.subject if search.target is not None else None
         needed = [name for name in (search.graph, reference_id(recipe), built) if name is not None]
         views = {name: self.store.view(settled[name].report.artifact or "") for name in needed}
@@ -226,6 +240,28 @@ class Causes:
             limits=limits_by_output(recipe, target) if target.low_precision is not None else {},
             built=places.artifact(built),
             options=encode(target.options()),
+        )
+
+    def _rounding_request(
+        self, settled: Mapping[str, Settled], search: "_Search", case: str
+    ) -> RoundingRequest:
+        recipe = self.loaded.recipe
+        target = recipe.targets[search.target or ""]
+        graph, reference = search.graph or "", reference_id(recipe)
+        views = {
+            name: self.store.view(settled[name].report.artifact or "")
+            for name in (graph, reference)
+        }
+        places = Locations(self.loaded, self.home, views, self.surroundings.facts.texts)
+        precision = target.low_precision
+        assert precision is not None  # the search is for such targets
+        return RoundingRequest(
+            contract_of(recipe),
+            places.artifact(graph) or "",
+            places.artifact(reference) or "",
+            case,
+            precision.for_worker(places.file),
+            limits_by_output(recipe, target),
         )
 
     def _python(self, search: "_Search", progress: Callable[[str], None]) -> Path:
@@ -300,11 +336,12 @@ class _Search:
     target: str | None = None
     runtime: Runtime | None = None
     exporter: Exporter | None = None
+    job: Literal["diagnose", "rounding"] = "diagnose"
 
     def envelope(self, output: str, request: Json) -> Envelope:
         """Return the request as a worker takes it."""
         if self.runtime is None:
-            return Envelope(PROTOCOL, "diagnose", output, request)
+            return Envelope(PROTOCOL, self.job, output, request)
         outside = package_folder(self.runtime)
         return Envelope(
             PROTOCOL,

@@ -81,6 +81,9 @@ _ROWS = (
     ),
     Job("crash", protocol.CrashRequest, protocol.DiagnoseResult, has_options=True),
     Job("diagnose", protocol.DiagnoseRequest, protocol.DiagnoseResult, "convkit.stages.diagnose"),
+    Job(
+        "rounding", protocol.RoundingRequest, protocol.DiagnoseResult, "convkit.stages.low_rounding"
+    ),
     Job("compare", protocol.CompareRequest, protocol.CompareResult, "convkit.stages.compare"),
     Job("bench", protocol.BenchRequest, protocol.BenchResult, has_options=True),
     Job(

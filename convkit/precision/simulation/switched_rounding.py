@@ -1,4 +1,5 @@
-"""A float32 graph with switchable rounding per module: any plan's effect, in one session.
+"""A float32 graph with switchable rounding, per module or per value: any plan's effect, in one
+session.
 
 A value is rounded if the module that produces or consumes it is lowered, like the casts at a plan's
 borders. So the outputs with one module lowered show the cost of that module's rounding, and no plan
@@ -6,6 +7,7 @@ needs its own graph. Subgraphs stay in float32 here; the simulation of the chose
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 import onnx_ir as ir
@@ -18,6 +20,7 @@ from convkit.precision.lowering.rules import operator_rule
 from convkit.precision.rounding import IR_DTYPES, read_tensor, round_array
 from convkit.precision.temporary_session import TemporarySession
 from convkit.tensors import DType
+from convkit.worker.protocol import LowPrecision
 
 _SWITCHES = "convkit.low_modules"
 # Larger constants are weights: they are not masks, and a second copy of them would double the
@@ -35,9 +38,9 @@ class SwitchedRounding(TemporarySession):
         self, model: ir.Model, dtype: DType, *, saturate: bool, threads: int | None = None
     ) -> None:
         """`model` is a prepared float32 model, which is not modified."""
-        rewriter = _Rewriter(model.clone(), dtype, saturate=saturate)
+        rewriter = _Rewriter(model.clone(), PrecisionPlan(dtype), saturate=saturate)
         rewriter.run()
-        self.modules: tuple[str, ...] = tuple(rewriter.modules)
+        self.modules: tuple[str, ...] = tuple(rewriter.units)
         self._outputs = [output.name or "" for output in rewriter.graph.outputs]
         super().__init__(rewriter.model, threads)
 
@@ -48,20 +51,51 @@ class SwitchedRounding(TemporarySession):
         return dict(zip(self._outputs, found, strict=True))
 
 
+class SwitchedValues(TemporarySession):
+    """The graph under a precision, open in onnxruntime, with each value's rounding switchable.
+
+    `modules` are, for each value that the precision rounds, the modules with low nodes that make or
+    read it, in the graph's order.
+    """
+
+    def __init__(
+        self, model: ir.Model, precision: LowPrecision, *, threads: int | None = None
+    ) -> None:
+        """`model` is a prepared float32 model, which is not modified."""
+        plan = PrecisionPlan(precision.default, precision.patterns)
+        rewriter = _ValueRewriter(model.clone(), plan, saturate=precision.saturate)
+        rewriter.run()
+        self.modules: Mapping[str, frozenset[str]] = rewriter.touched
+        self._units = list(rewriter.touched)
+        self._outputs = [output.name or "" for output in rewriter.graph.outputs]
+        super().__init__(rewriter.model, threads)
+
+    def run(self, feeds: Mapping[str, np.ndarray], low: Collection[str]) -> dict[str, np.ndarray]:
+        """Return the outputs by name with the given values rounded and all others in float32."""
+        switches = np.array([value in low for value in self._units] or [False])
+        found = run_outputs(self._session, self._outputs, {**feeds, _SWITCHES: switches})
+        return dict(zip(self._outputs, found, strict=True))
+
+
 class _Rewriter:
-    def __init__(self, model: ir.Model, dtype: DType, *, saturate: bool) -> None:
+    def __init__(self, model: ir.Model, plan: PrecisionPlan, *, saturate: bool) -> None:
         self.model = model
         self.graph = model.graph
-        self.dtype = dtype
+        self.dtype = plan.default
         self.saturate = saturate
         self.names = all_names(model)
-        self.choices = assign(model, PrecisionPlan(dtype)).choices
+        self.choices = assign(model, plan).choices
         self.module_of = dict(nodes_with_modules(model))
-        lowable = [self.module_of[node] for node in self.graph if self.is_switchable(node)]
-        self.modules: Sequence[str] = list(dict.fromkeys(lowable))
         self.flags: dict[frozenset[str], ir.Value] = {}
         self.first: list[ir.Node] = []  # nodes that must precede everything else
         self.order = {node: index for index, node in enumerate(self.graph)}
+
+    @cached_property
+    def units(self) -> Sequence[str]:
+        """What can be switched: the modules."""
+        return list(
+            dict.fromkeys(self.module_of[node] for node in self.graph if self.is_switchable(node))
+        )
 
     def is_switchable(self, node: ir.Node) -> bool:
         choice = self.choices.get(node)
@@ -74,7 +108,7 @@ class _Rewriter:
         switches = ir.Value(
             name=_SWITCHES,
             type=ir.TensorType(ir.DataType.BOOL),
-            shape=ir.Shape([max(len(self.modules), 1)]),
+            shape=ir.Shape([max(len(self.units), 1)]),
         )
         self.switches = switches
         made = [value for node in self.graph for value in node.outputs]
@@ -90,14 +124,14 @@ class _Rewriter:
         """Give each of a value's consumers the rounded value if it or the producer is lowered."""
         maker = value.producer()
         makers = (
-            self.low_modules(maker, maker.outputs.index(value), "outputs")
+            self.low_units(maker, maker.outputs.index(value), "outputs")
             if maker is not None
             else frozenset()
         )
         places: dict[frozenset[str], list[tuple[ir.Node, int]]] = {}
         for user, index in value.uses():
             if user.graph is self.graph:
-                places.setdefault(makers | self.low_modules(user, index, "inputs"), []).append(
+                places.setdefault(makers | self.low_units(user, index, "inputs"), []).append(
                     (user, index)
                 )
             elif makers:  # in a subgraph, where the main graph's values are visible
@@ -125,22 +159,26 @@ class _Rewriter:
                     chosen.name = name
                     self.graph.outputs[index] = chosen
 
-    def low_modules(self, node: ir.Node, slot: int, side: str) -> frozenset[str]:
-        """Return the module whose rounding a node's slot shares; none if the operator keeps it in
-        float32.
+    def low_units(self, node: ir.Node, slot: int, side: str) -> frozenset[str]:
+        """Return what switches the rounding of a node's slot: its module; none if the operator
+        keeps it in float32.
         """
+        return frozenset({self.module_of[node]}) if self.is_low(node, slot, side) else frozenset()
+
+    def is_low(self, node: ir.Node, slot: int, side: str) -> bool:
+        """Say whether the precision rounds what a node reads or makes in a slot."""
         if node.graph is not self.graph or not self.is_switchable(node):
-            return frozenset()
+            return False
         rule = operator_rule(node, self.model.opset_imports, self.dtype)
         needs = rule.outputs if side == "outputs" else rule.inputs
-        return frozenset({self.module_of[node]}) if needs[slot] == "low" else frozenset()
+        return needs[slot] == "low"
 
     def flag(self, modules: frozenset[str]) -> ir.Value:
         """Return a scalar that is true if any of the modules is lowered."""
         if modules not in self.flags:
             one, *others = sorted(modules)
             if not others:
-                index = self.constant(np.array(self.modules.index(one), np.int64))
+                index = self.constant(np.array(self.units.index(one), np.int64))
                 self.flags[modules] = self.early("Gather", [self.switches, index])
             else:
                 self.flags[modules] = self.early(
@@ -201,3 +239,30 @@ class _Rewriter:
                 min(users, key=self.order.__getitem__, default=self.graph[0]), node
             )
         return output
+
+
+class _ValueRewriter(_Rewriter):
+    """Switches each value by itself."""
+
+    @cached_property
+    def touched(self) -> dict[str, frozenset[str]]:
+        """The modules of the low nodes that make or read each value that is rounded."""
+        found: dict[str, set[str]] = {}
+        for node in self.graph:
+            slots = [("outputs", slot, value) for slot, value in enumerate(node.outputs)]
+            slots += [("inputs", slot, value) for slot, value in enumerate(node.inputs) if value]
+            for side, slot, value in slots:
+                if value.dtype == ir.DataType.FLOAT and self.is_low(node, slot, side):
+                    found.setdefault(value.name or "", set()).add(self.module_of[node])
+        return {name: frozenset(modules) for name, modules in found.items()}
+
+    @cached_property
+    def units(self) -> Sequence[str]:
+        """What can be switched: the values."""
+        return list(self.touched)
+
+    def low_units(self, node: ir.Node, slot: int, side: str) -> frozenset[str]:
+        """Return what switches the rounding of a node's slot: the value itself."""
+        value = (node.outputs if side == "outputs" else node.inputs)[slot]
+        low = value is not None and value.name in self.touched and self.is_low(node, slot, side)
+        return frozenset({value.name or ""}) if low and value is not None else frozenset()

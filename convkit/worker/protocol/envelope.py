@@ -23,6 +23,7 @@ JobKind = Literal[
     "inspect",
     "compare",
     "diagnose",
+    "rounding",
     "crash",
     "survey",
     "survey-model",

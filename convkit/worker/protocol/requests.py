@@ -11,6 +11,7 @@ from convkit.worker.protocol.model import (
     Device,
     Exporter,
     Ladder,
+    LowPrecision,
     Original,
     Precision,
     Sample,
@@ -206,6 +207,21 @@ class DiagnoseRequest:
     limits: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
     exporter: Exporter | None = None
     unusual: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class RoundingRequest:
+    """Which values' rounding makes a target miss its limits in one case of the reference.
+
+    `exported` and `reference` are the folders of those stages, `limits` are by output.
+    """
+
+    contract: Contract
+    exported: str
+    reference: str
+    case: str
+    precision: LowPrecision
+    limits: dict[str, dict[str, float]]
 
 
 @dataclasses.dataclass(frozen=True)

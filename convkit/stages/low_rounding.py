@@ -1,0 +1,150 @@
+"""Explains a low-precision target that misses its limits although nothing overflows: which values'
+rounding makes the difference.
+"""
+
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+
+from convkit.cases.files import read_tensors
+from convkit.cases.judged import JudgedCase
+from convkit.cases.padding import padding_positions
+from convkit.findings.model import Finding, Place
+from convkit.metrics.text import told_apart
+from convkit.models.graph.exchange import run_outputs
+from convkit.models.graph.modules import nodes_with_modules
+from convkit.models.graph.preparation import UntypedValueError
+from convkit.models.graph.provenance import SOURCE_KEY
+from convkit.precision.diagnosis.remedies import PrecisionRemedies, in_module
+from convkit.precision.diagnosis.rounding_reasons import reason
+from convkit.precision.diagnosis.rounding_shares import (
+    RoundingCause,
+    copies_of,
+    readers,
+    rounding_cause,
+)
+from convkit.precision.float32_graph import load_float32
+from convkit.precision.judging import compared, worst
+from convkit.precision.reductions import open_session
+from convkit.precision.simulation.switched_rounding import SwitchedValues
+from convkit.stages.built_files import EXPORTED_FILE, find_model
+from convkit.worker.context import Context
+from convkit.worker.protocol import DiagnoseResult, RoundingRequest
+
+
+def run(request: RoundingRequest, context: Context) -> tuple[DiagnoseResult, list[Finding]]:
+    """Find the values whose rounding costs most in a case (N214), if a few stand out."""
+    path = find_model(Path(request.exported), EXPORTED_FILE)
+    precision = request.precision
+    try:
+        model, _ = load_float32(path, precision.default)
+    except UntypedValueError:
+        return DiagnoseResult(None, None, 0), []
+    case = _case(request)
+    context.progress(f"switching {precision.default}'s rounding value by value: {request.case}")
+    with SwitchedValues(model, precision) as switched:
+
+        def share(low: Collection[str]) -> float:
+            return worst(compared(case, switched.run(case.feeds, low)), request.limits)
+
+        cause = rounding_cause(model, switched.modules, share)
+        modules = list(dict.fromkeys(m for each in switched.modules.values() for m in sorted(each)))
+    if cause is None:
+        return DiagnoseResult(None, None, 0), []
+    remedies = PrecisionRemedies(precision, modules)
+    finding = _finding(request, model, case, cause, remedies)
+    return DiagnoseResult(cause.before, cause.after, 1), [finding]
+
+
+def _case(request: RoundingRequest) -> JudgedCase:
+    reference, contract = Path(request.reference), request.contract
+    feeds = read_tensors(reference, request.case, "inputs", contract.inputs)
+    expected = read_tensors(reference, request.case, "outputs", contract.outputs)
+    padding = {spec.name: padding_positions(feeds, spec.mask) for spec in contract.outputs}
+    known = {name: positions for name, positions in padding.items() if positions is not None}
+    return JudgedCase(feeds, expected, known, contract)
+
+
+def _finding(
+    request: RoundingRequest,
+    model: ir.Model,
+    case: JudgedCase,
+    cause: RoundingCause,
+    remedies: PrecisionRemedies,
+) -> Finding:
+    dtype = request.precision.default
+    makers = {value.name: node for node in model.graph for value in node.outputs}
+    paths = dict(nodes_with_modules(model))
+    first = cause.values[0]
+    node = makers.get(first)
+    module = paths.get(node, "") if node is not None else ""
+    named = [f"{first!r} ({node.op_type} {in_module(module)})" if node is not None else repr(first)]
+    named += [repr(value) for value in cause.values[1:]]
+    before, after = told_apart(cause.before, cause.after)
+    message = (
+        f"rounding {_listed(named)} to {dtype} causes most of the error in case {request.case!r}:"
+        f" it is {before} times the limit, and {after} times with"
+        f" {'this value' if len(named) == 1 else 'these values'} in float32"
+    )
+    if why := _reason(model, case, first, request):
+        message += f"; {why}"
+    return Finding(
+        "N214",
+        message,
+        Place(
+            first,
+            (node.name or None) if node is not None else None,
+            module or None,
+            (node.metadata_props.get(SOURCE_KEY) or None) if node is not None else None,
+            request.case,
+        ),
+        {
+            "kind": "low precision",
+            "proven": True,
+            "values": list(cause.values),
+            "before": cause.before,
+            "after": cause.after,
+            "with_modules_in_float32": cause.after_kept,
+        },
+        remedies.keep(cause.kept) if cause.after_kept <= 1 else None,
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _reason(model: ir.Model, case: JudgedCase, value: str, request: RoundingRequest) -> str:
+    names = copies_of(model, value)
+    read_by = readers(model, names)
+    wanted = [*names, *(made.name or "" for node in read_by for made in node.outputs)]
+    values = _values(model, wanted, case.feeds)
+    is_output = any(output.name in names for output in model.graph.outputs)
+    return reason(names, read_by, values, request.precision.default, is_output=is_output)
+
+
+def _values(
+    model: ir.Model, names: Sequence[str], feeds: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Return values of a float32 graph; constants and inputs as they are."""
+    constants = {
+        name: value.const_value.numpy()
+        for name, value in model.graph.initializers.items()
+        if name in names and value.const_value is not None
+    }
+    known = {**{name: feeds[name] for name in names if name in feeds}, **constants}
+    shown = model.clone()
+    made = {value.name or "": value for node in shown.graph for value in node.outputs}
+    wanted = [name for name in dict.fromkeys(names) if name in made]
+    if not wanted:
+        return known
+    shown.graph.outputs.clear()
+    shown.graph.outputs.extend(made[name] for name in wanted)
+    with tempfile.TemporaryDirectory(prefix="convkit-values-") as folder:
+        path = Path(folder) / "values.onnx"
+        ir.save(shown, path, external_data=f"{path.name}.data")
+        session = open_session(path, None, None)
+        return known | dict(zip(wanted, run_outputs(session, wanted, feeds), strict=True))
