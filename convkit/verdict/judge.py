@@ -341,7 +341,7 @@ def _output_failure(case: CaseVerdict, output: OutputVerdict, search: Remedy | N
     values = told_apart(metrics.worst_candidate, metrics.worst_reference, digits=6)
     worst = f", worst at {list(metrics.worst_index)}: {values[0]}, original {values[1]}"
     remedy = search or FIND_THE_CAUSE
-    return Finding("N101", what + worst, place, evidence, remedy)
+    return Finding("N101", what + worst, place, evidence | {"max_abs": metrics.max_abs}, remedy)
 
 
 def _completeness_findings(

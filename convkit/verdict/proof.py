@@ -25,6 +25,8 @@ _SAYS_WHERE = (
 # Dependence on padding or the batch: more informative than a place without a known cause.
 _DEPENDS = ("N301", "N302")
 _PLACE_ONLY = "N408"
+# A limit below what the type can hold, and units in the last place that rounding may make.
+_TOO_FINE, _FEW = "N502", 8
 # What to do about a difference that nothing explains.
 FIND_THE_CAUSE = Remedy("Find the cause, or relax the tolerance if you can justify it.")
 
@@ -74,6 +76,28 @@ def _is_proven(finding: Finding) -> bool:
     return finding.evidence.get("proven") is True
 
 
+def _with_fine_limits(findings: Sequence[Finding]) -> list[Finding]:
+    """Refer from a difference of a few units in the last place to the limit that is finer than
+    that.
+    """
+    fine = {each.place.tensor: each for each in findings if each.code == _TOO_FINE}
+    changed = []
+    for finding in findings:
+        limit = fine.get(finding.place.tensor)
+        error, unit = finding.evidence.get("max_abs"), limit.evidence.get("unit") if limit else None
+        small = isinstance(error, float) and isinstance(unit, float) and error <= _FEW * unit
+        if finding.code == "N101" and small and limit is not None and limit.remedy is not None:
+            remedy = Remedy(f"The limit is finer than the type: {_lower(limit.remedy.text)}")
+            changed.append(dataclasses.replace(finding, remedy=remedy))
+        else:
+            changed.append(finding)
+    return changed
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
 def _placed(finding: Finding, findings: Sequence[Finding]) -> Finding:
     """Add the place where a search found the outputs to become wrong, of which it does not know the
     cause.
@@ -99,7 +123,7 @@ def proofs_first(findings: Sequence[Finding]) -> list[Finding]:
         ranked[0] = _placed(ranked[0], ranked)
     proven = [each for each in ranked if _is_proven(each) and each.code != _PLACE_ONLY]
     if not proven:
-        return ranked
+        return _with_fine_limits(ranked)
     follows = Remedy(f"This follows from {proven[0].code}: correct that first.")
     return [
         dataclasses.replace(each, remedy=follows) if each.remedy == FIND_THE_CAUSE else each

@@ -5,8 +5,6 @@ from pathlib import Path
 from faults.corpus import fault
 from faults.lowered import KEEP_STAGE, SIZES, attention, low, stage
 
-SEARCH = {"targets.ort.precision": {"default": "float16", "keep_float32": "auto"}}
-
 
 @fault(
     code="N204",
@@ -64,10 +62,10 @@ LONG = {
 
 
 @fault(
-    code="N101",
-    place="largest",
-    remedy="must stay in float32",
-    change=SEARCH,
+    code="N214",
+    place="stage",
+    remedy="stage",
+    change=KEEP_STAGE,
     repaired=True,
     source="ORT#32600",
     hidden=True,
@@ -80,10 +78,10 @@ def positions_beyond_2048(folder: Path) -> Path:
 
 
 @fault(
-    code="N101",
-    place="largest",
-    remedy="must stay in float32",
-    change={"targets.ort.precision": {"default": "bfloat16", "keep_float32": "auto"}},
+    code="N214",
+    place="stage",
+    remedy="stage",
+    change={"targets.ort.precision": {"default": "bfloat16", "keep_float32": ["stage"]}},
     repaired=True,
     source="PT#143643",
 )
@@ -95,10 +93,10 @@ def positions_beyond_256(folder: Path) -> Path:
 
 
 @fault(
-    code="N101",
-    place="largest",
-    remedy="must stay in float32",
-    change=SEARCH,
+    code="N214",
+    place="stage",
+    remedy="stage",
+    change=KEEP_STAGE,
     repaired=True,
     source="ORT#32600",
     hidden=True,
@@ -119,10 +117,10 @@ def drift_over_the_sequence(folder: Path) -> Path:
 
 
 @fault(
-    code="N101",
-    place="masked-row",
-    remedy="must stay in float32",
-    change=SEARCH,
+    code="N214",
+    place="attention",
+    remedy="attention",
+    change={"targets.ort.precision": {"default": "float16", "keep_float32": ["attention."]}},
     repaired=True,
     source="TRT#1500",
     hidden=True,

@@ -65,3 +65,12 @@ def test_a_dependence_comes_with_the_place_where_it_begins(code):
     assert first.place == at
     unproven = dataclasses.replace(place, evidence={"proven": False})
     assert proofs_first([unproven, symptom])[1] == symptom
+
+
+@pytest.mark.parametrize(("error", "refers"), [(3e-7, True), (0.5, False)])
+def test_a_difference_of_a_few_units_refers_to_the_limit_that_is_finer(error, refers):
+    symptom = Finding("N101", "off", Place(tensor="y"), {"max_abs": error}, FIND_THE_CAUSE)
+    fine = Finding("N502", "fine", Place(tensor="y"), {"unit": 1e-7}, Remedy("Allow at least 1."))
+    first, _ = proofs_first([symptom, fine])
+    wanted = Remedy("The limit is finer than the type: allow at least 1.")
+    assert first.remedy == (wanted if refers else FIND_THE_CAUSE)

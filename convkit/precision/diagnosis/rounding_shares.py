@@ -19,6 +19,8 @@ Share = Callable[[Collection[str]], float]
 
 # The values named must leave at most this part of the overshoot, each at most that of what is left.
 _LEAVES, _HELPS = 0.6, 0.95
+# A value that alone makes this part of the overshoot is enough to make it.
+_ENOUGH = 0.5
 # How many values are named, how many kinds of modules are looked at, and how many of their values.
 _MOST_NAMED, _MOST_KINDS, _MOST_VALUES = 6, 3, 64
 
@@ -73,12 +75,14 @@ class _Search:
         after = self._before
         while leaders and len(chosen) < _MOST_NAMED and not after <= 1:
             left = {name: self._without([*chosen, name]) for name in leaders}
-            best = min(left, key=lambda name: left[name])
-            if not left[best] <= _HELPS * after:
-                break
-            chosen.append(best)
-            leaders.remove(best)
-            after = left[best]
+            best = [min(left, key=lambda name: left[name])]
+            if not left[best[0]] <= _HELPS * after:
+                best = self._alike(leaders)
+                if not best or not self._without([*chosen, *best]) <= _HELPS * after:
+                    break
+            chosen += best
+            leaders = [name for name in leaders if name not in best]
+            after = self._without(chosen)
         if not chosen or not after <= _LEAVES * self._before:
             return None
         names = [name for leader in chosen for name in self._copies(leader)]
@@ -86,6 +90,13 @@ class _Search:
         kept = tuple(each for each in self._modules if general_path(each) in kinds)
         after_kept = self._rounded_without(self._values_of(kept))
         return RoundingCause(tuple(chosen), kept, self._before, after, after_kept)
+
+    def _alike(self, leaders: Iterable[str]) -> list[str]:
+        """Return the values of which each alone does most of the harm: positions, and half of them.
+        One of them in float32 changes nothing, as the others still round the same digits away.
+        """
+        enough = [n for n in leaders if self._share(self._copies(n)) >= _ENOUGH * self._before]
+        return enough if 1 < len(enough) <= _MOST_NAMED else []
 
     def _suspects(self) -> list[str]:
         """Return the values of the modules that cost most alone, in the graph's order."""
