@@ -1,9 +1,11 @@
 """Why targets failed: searches each exported graph for the place where it parts from its original.
 
-Runs once per graph and case after the plan, only where a float32 target failed, in an environment
-that has both the original's libraries and onnxruntime. A runtime that converts the model itself
-searches its own program, in the environment of its builds; for a lower precision as well, because a
-conversion that is wrong in float32 is not a problem of the precision.
+Runs once per graph and case after the plan, only where a target failed for no known reason, in an
+environment that has both the original's libraries and onnxruntime. For a low precision, the values
+whose rounding matters are searched for first, in the environment of its precision stage. A runtime
+that converts the model itself searches its own program, in the environment of its builds; for a
+lower precision as well, because a conversion that is wrong in float32 is not a problem of the
+precision.
 """
 
 import dataclasses
@@ -269,6 +271,11 @@ class Causes:
             return host_python()
         recipe = self.loaded.recipe
         resolutions = self.surroundings.resolutions
+        if search.job == "rounding":
+            for stand_in in (False, True):
+                own = environment_spec(recipe, "precision", search.target, None, stand_in=stand_in)
+                if (known := resolutions.get(own)) is not None:
+                    return ensure_environment(known, self.home.root, progress=progress).python
         built = (
             resolutions.get(environment_spec(recipe, "build", search.target, None))
             if search.target is not None and search.graph is None
