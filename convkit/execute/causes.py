@@ -9,13 +9,12 @@ precision.
 """
 
 import dataclasses
-import math
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Protocol
 
-from convkit.codec import Json, encode
+from convkit.codec import Json, decode, encode
 from convkit.errors import ConvkitError
 from convkit.execute.events import Listener
 from convkit.execute.facts import ResolvedFacts
@@ -31,7 +30,7 @@ from convkit.plan.requests import limits_by_output, original_of, source_of
 from convkit.plan.stages import export_id, reference_id, verify_id
 from convkit.plan.tensor_requests import contract_of
 from convkit.recipe.loading import LoadedRecipe
-from convkit.record.model import CaseVerdict, TargetReport, Verification
+from convkit.record.model import TargetReport, Verification
 from convkit.runtimes.registry import package_folder, runtimes
 from convkit.runtimes.row import Runtime
 from convkit.store.store import Store
@@ -39,16 +38,18 @@ from convkit.toolchain.environments import ensure_environment
 from convkit.toolchain.host import host_python
 from convkit.toolchain.requirements import diagnosis_spec, environment_spec
 from convkit.toolchain.resolution import resolve
+from convkit.verdict.failing_cases import telling_case, unusual_cases, worst_case
 from convkit.verdict.proof import without_guesses
 from convkit.verdict.resolution import RESOLVED, explains
 from convkit.worker.protocol import (
     PROTOCOL,
+    Answer,
     DiagnoseRequest,
     Envelope,
     Exporter,
     RoundingRequest,
+    RoundingResult,
     is_step,
-    is_usual,
 )
 
 _NOT_SEARCHED = "E216"
@@ -56,15 +57,17 @@ _NOT_SEARCHED = "E216"
 _PRECISION = "N2"
 # Findings that a graph's results are wrong, without a cause.
 _UNEXPLAINED = ("N101", "N102", "N402", "E206")
-# Cases with values at the ends of every range, and next to those that the model compares with.
-_EXTREME = ("extreme", "values")
 # The error is at padding alone, where any two kernels differ: no place in the graph is wrong.
 _AT_PADDING = "N506"
 
-# A scale and an offset fit any two values, and three by chance.
-_ENOUGH_VALUES = 4
 # The original differs from itself, so nothing that the graph computes is a cause.
 _UNSTEADY = "N303"
+
+
+class Progress(Protocol):
+    """Reports what a search does, and how much of it is done."""
+
+    def __call__(self, message: str, done: float | None = None) -> None: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,8 +93,8 @@ class Causes:
                 if case is None:
                     continue
                 stage = settled[verify_id(target.name, verification.version)]
-                causes: tuple[Finding, ...] = ()
-                for search in self._searches(target.name):
+                causes, is_rounding = self._rounding(settled, target.name, verification)
+                for search in () if is_rounding else self._searches(target.name):
                     causes = (*causes, *self._found(settled, known, search, case, verification))
                     if any(finding.code != _NOT_SEARCHED for finding in causes):
                         break
@@ -112,7 +115,7 @@ class Causes:
         """Return what a search finds; `known` are the results so far. Rounding is no cause if the
         built model is further off than that.
         """
-        unusual = _unusual(verification)
+        unusual = unusual_cases(verification)
         for cases in (unusual, ()) if unusual else ((),):
             key = (search.subject, case, *cases)
             if key not in known:
@@ -159,9 +162,6 @@ class Causes:
         targets share, then what its runtime makes of it if that has its own search.
         """
         graph = export_id(self.loaded.recipe, target)
-        low = self.loaded.recipe.targets[target].low_precision
-        if graph is not None and low is not None:
-            yield _Search(f"rounding:{target}", graph, target, job="rounding")
         # An ONNX file as the original records no operations.
         if graph is not None and self.loaded.recipe.reference_model.onnx is None:
             own = self.loaded.recipe.model.onnx is None
@@ -179,25 +179,80 @@ class Causes:
         unusual: tuple[str, ...],
         stage: str,
     ) -> tuple[Finding, ...]:
-        def progress(message: str, done: float | None = None) -> None:
-            self.listener.stage_progress(stage, message, done)
-
+        progress = self._progress(stage)
         try:
             python = self._python(search, progress)
             request = self._request(settled, search, case, unusual)
         except ConvkitError as error:
             return (_not_searched(str(error), case),)
+        answer = self._answer(
+            python, search.envelope, request, progress, exports=search.exporter is not None
+        )
+        return (_not_searched(answer, case),) if isinstance(answer, str) else answer.findings
+
+    def _rounding(
+        self, settled: Mapping[str, Settled], name: str, verification: Verification
+    ) -> tuple[tuple[Finding, ...], bool]:
+        """Return the values whose rounding makes a target miss its limits, and whether rounding is
+        why it does, be it that of all values together.
+        """
+        recipe, facts = self.loaded.recipe, self.surroundings
+        target = recipe.targets[name]
+        graph = export_id(recipe, name)
+        if target.low_precision is None or graph is None:
+            return (), False
+        limits = limits_by_output(recipe, target)
+        case = worst_case(verification.cases, limits)
+        if case is None:
+            return (), False
+        needed = (graph, reference_id(recipe))
+        views = {name: self.store.view(settled[name].report.artifact or "") for name in needed}
+        places = Locations(self.loaded, self.home, views, facts.facts.texts)
+        exported, reference = (places.artifact(stage) or "" for stage in needed)
+        precision = target.low_precision.for_worker(places.file)
+        request = RoundingRequest(contract_of(recipe), exported, reference, case, precision, limits)
+        progress = self._progress(verification.stage)
+        try:
+            python = self._precision_python(name, progress)
+        except ConvkitError as error:
+            return (_not_searched(str(error), case),), False
+
+        def envelope(output: str, encoded: Json) -> Envelope:
+            return Envelope(PROTOCOL, "rounding", output, encoded)
+
+        answer = self._answer(python, envelope, request, progress, exports=False)
+        if isinstance(answer, str):
+            return (_not_searched(answer, case),), False
+        result = decode(RoundingResult, answer.result)
+        return answer.findings, result.float32 is not None and result.float32 <= 1
+
+    def _progress(self, stage: str) -> Progress:
+        def progress(message: str, done: float | None = None) -> None:
+            self.listener.stage_progress(stage, message, done)
+
+        return progress
+
+    def _answer(
+        self,
+        python: Path,
+        envelope: Callable[[str, Json], Envelope],
+        request: DiagnoseRequest | RoundingRequest,
+        progress: Progress,
+        *,
+        exports: bool,
+    ) -> Answer | str:
+        """Run a search in a worker; return why there is none if it did not finish."""
         with self.store.staging() as folder:
             output = folder / "output"
             output.mkdir()
             outcome = run_worker(
                 python,
                 dataclasses.replace(
-                    search.envelope(str(output), encode(request)),
+                    envelope(str(output), encode(request)),
                     custom_ops=custom_ops_of(
                         self.loaded.recipe,
                         Locations(self.loaded, self.home, {}, ()),
-                        exports=search.exporter is not None,
+                        exports=exports,
                     ),
                 ),
                 folder,
@@ -209,15 +264,13 @@ class Causes:
         answer = outcome.answer
         if answer is None or answer.outcome != "done":
             why = answer.error if answer is not None else outcome.ending.replace("_", " ")
-            return (_not_searched(str(why), case),)
-        return answer.findings
+            return str(why)
+        return answer
 
     def _request(
         self, settled: Mapping[str, Settled], search: "_Search", case: str, unusual: tuple[str, ...]
-    ) -> DiagnoseRequest | RoundingRequest:
+    ) -> DiagnoseRequest:
         recipe = self.loaded.recipe
-        if search.job == "rounding":
-            return self._rounding_request(settled, search, case)
         built = search.subject if search.target is not None else None
         needed = [name for name in (search.graph, reference_id(recipe), built) if name is not None]
         views = {name: self.store.view(settled[name].report.artifact or "") for name in needed}
@@ -244,38 +297,23 @@ class Causes:
             options=encode(target.options()),
         )
 
-    def _rounding_request(
-        self, settled: Mapping[str, Settled], search: "_Search", case: str
-    ) -> RoundingRequest:
-        recipe = self.loaded.recipe
-        target = recipe.targets[search.target or ""]
-        graph, reference = search.graph or "", reference_id(recipe)
-        views = {
-            name: self.store.view(settled[name].report.artifact or "")
-            for name in (graph, reference)
-        }
-        places = Locations(self.loaded, self.home, views, self.surroundings.facts.texts)
-        precision = target.low_precision
-        assert precision is not None  # the search is for such targets
-        return RoundingRequest(
-            contract_of(recipe),
-            places.artifact(graph) or "",
-            places.artifact(reference) or "",
-            case,
-            precision.for_worker(places.file),
-            limits_by_output(recipe, target),
-        )
+    def _precision_python(self, target: str, progress: Progress) -> Path:
+        """Return the Python of a target's precision stage, which has what a simulation needs."""
+        if self.surroundings.facts.toolchain == "host":
+            return host_python()
+        for stand_in in (False, True):
+            spec = environment_spec(
+                self.loaded.recipe, "precision", target, None, stand_in=stand_in
+            )
+            if (resolved := self.surroundings.resolutions.get(spec)) is not None:
+                return ensure_environment(resolved, self.home.root, progress=progress).python
+        raise ConvkitError(f"the environment of {target}'s precision is not known")
 
     def _python(self, search: "_Search", progress: Callable[[str], None]) -> Path:
         if self.surroundings.facts.toolchain == "host":
             return host_python()
         recipe = self.loaded.recipe
         resolutions = self.surroundings.resolutions
-        if search.job == "rounding":
-            for stand_in in (False, True):
-                own = environment_spec(recipe, "precision", search.target, None, stand_in=stand_in)
-                if (known := resolutions.get(own)) is not None:
-                    return ensure_environment(known, self.home.root, progress=progress).python
         built = (
             resolutions.get(environment_spec(recipe, "build", search.target, None))
             if search.target is not None and search.graph is None
@@ -297,40 +335,6 @@ class Causes:
         return ensure_environment(resolved, self.home.root, progress=progress).python
 
 
-def _unusual(verification: Verification) -> tuple[str, ...]:
-    """Return the cases that failed in float32, if all have values that the model rarely meets
-    and every output is finite where the original's is; otherwise none.
-    """
-    off = [case for case in verification.cases if not case.passed]
-    return tuple(case.case for case in off) if all(map(_may_be_rounding, off)) else ()
-
-
-def _may_be_rounding(case: CaseVerdict) -> bool:
-    """Say whether a case may fail by rounding alone: its values are far from the usual ones."""
-    outputs = [output.metrics for output in case.outputs]
-    return (
-        case.error is None
-        and case.case.partition(":")[0] in _EXTREME
-        and all(each.mismatch is None and math.isfinite(each.max_abs) for each in outputs)
-    )
-
-
-def telling_case(cases: Sequence[CaseVerdict]) -> str | None:
-    """Return the first case whose failing outputs have enough values each to tell explanations
-    apart, otherwise the usual one with the most; None if there is no case.
-
-    A classifier's single score of a single row fits anything that has one free number.
-    """
-
-    def values(case: CaseVerdict) -> int:
-        return min((each.metrics.elements for each in case.outputs if not each.passed), default=0)
-
-    if (found := next((case for case in cases if values(case) >= _ENOUGH_VALUES), None)) is None:
-        usual = [case for case in cases if is_usual(case.case)] or cases
-        found = max(usual, key=values, default=None)
-    return found.case if found is not None else None
-
-
 @dataclasses.dataclass(frozen=True)
 class _Search:
     """One search: of the graph that the stage `graph` exported, or of what `runtime` made of a
@@ -343,12 +347,11 @@ class _Search:
     target: str | None = None
     runtime: Runtime | None = None
     exporter: Exporter | None = None
-    job: Literal["diagnose", "rounding"] = "diagnose"
 
     def envelope(self, output: str, request: Json) -> Envelope:
         """Return the request as a worker takes it."""
         if self.runtime is None:
-            return Envelope(PROTOCOL, self.job, output, request)
+            return Envelope(PROTOCOL, "diagnose", output, request)
         outside = package_folder(self.runtime)
         return Envelope(
             PROTOCOL,

@@ -2,6 +2,7 @@
 rounding makes the difference.
 """
 
+import math
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -32,17 +33,17 @@ from convkit.precision.reductions import open_session
 from convkit.precision.simulation.switched_rounding import SwitchedValues
 from convkit.stages.built_files import EXPORTED_FILE, find_model
 from convkit.worker.context import Context
-from convkit.worker.protocol import DiagnoseResult, RoundingRequest
+from convkit.worker.protocol import RoundingRequest, RoundingResult
 
 
-def run(request: RoundingRequest, context: Context) -> tuple[DiagnoseResult, list[Finding]]:
+def run(request: RoundingRequest, context: Context) -> tuple[RoundingResult, list[Finding]]:
     """Find the values whose rounding costs most in a case (N214), if a few stand out."""
     path = find_model(Path(request.exported), EXPORTED_FILE)
     precision = request.precision
     try:
         model, _ = load_float32(path, precision.default)
     except UntypedValueError:
-        return DiagnoseResult(None, None, 0), []
+        return RoundingResult(None), []
     case = _case(request)
     context.progress(f"switching {precision.default}'s rounding value by value: {request.case}")
     with SwitchedValues(model, precision) as switched:
@@ -50,13 +51,15 @@ def run(request: RoundingRequest, context: Context) -> tuple[DiagnoseResult, lis
         def share(low: Collection[str]) -> float:
             return worst(compared(case, switched.run(case.feeds, low)), request.limits)
 
-        cause = rounding_cause(model, switched.modules, share)
+        exact = share(())
+        cause = rounding_cause(model, switched.modules, share) if exact <= 1 else None
         modules = list(dict.fromkeys(m for each in switched.modules.values() for m in sorted(each)))
+    result = RoundingResult(exact if math.isfinite(exact) else None)
     if cause is None:
-        return DiagnoseResult(None, None, 0), []
+        return result, []
     remedies = PrecisionRemedies(precision, modules)
     finding = _finding(request, model, case, cause, remedies)
-    return DiagnoseResult(cause.before, cause.after, 1), [finding]
+    return result, [finding]
 
 
 def _case(request: RoundingRequest) -> JudgedCase:
@@ -83,11 +86,17 @@ def _finding(
     module = paths.get(node, "") if node is not None else ""
     named = [f"{first!r} ({node.op_type} {in_module(module)})" if node is not None else repr(first)]
     named += [repr(value) for value in cause.values[1:]]
+    named = [
+        f"{name} and {count} counterpart{'s' if count > 1 else ''} in other layers"
+        if count
+        else name
+        for name, count in zip(named, cause.counterparts, strict=True)
+    ]
+    these = "these values" if len(named) > 1 or any(cause.counterparts) else "this value"
     before, after = told_apart(cause.before, cause.after)
     message = (
         f"rounding {_listed(named)} to {dtype} causes most of the error in case {request.case!r}:"
-        f" it is {before} times the limit, and {after} times with"
-        f" {'this value' if len(named) == 1 else 'these values'} in float32"
+        f" it is {before} times the limit, and {after} times with {these} in float32"
     )
     if why := _reason(model, case, first, request):
         message += f"; {why}"
@@ -114,7 +123,10 @@ def _finding(
 
 
 def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    if len(names) == 1:
+        return names[0]
+    comma = "," if any(" and " in name for name in names) else ""
+    return f"{', '.join(names[:-1])}{comma} and {names[-1]}"
 
 
 def _reason(model: ir.Model, case: JudgedCase, value: str, request: RoundingRequest) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from convkit.float_limits import LIMITS
 from convkit.tensors import DType
 
 # Bits of the significand, the leading one included: whole numbers up to 2 to this power are exact.
@@ -23,6 +24,9 @@ _STEPS = frozenset(
 _STEEP = frozenset({"Exp", "Softmax", "LogSoftmax", "Sin", "Cos", "Tan", "Pow", "ReduceLogSumExp"})
 # An error of a value that matters to a steep function.
 _COARSE = 0.01
+
+# Different numbers: a mask has fewer, and counts nothing.
+_FEW = 4
 
 Values = Mapping[str, np.ndarray]
 
@@ -44,8 +48,12 @@ def reason(
     if own is None or not own.size or not np.isfinite(own).all():
         return ""
     largest = float(np.abs(own).max())
+    if largest > LIMITS[dtype].largest:
+        most = LIMITS[dtype].largest
+        return f"it holds {largest:.6g}, and the largest number of {dtype} is {most:.6g}"
     whole = 2.0 ** _BITS[dtype]
-    if largest > whole and np.array_equal(own, np.round(own)):
+    counts = np.unique(own).size > _FEW and np.array_equal(own, np.round(own))
+    if largest > whole and counts:
         return (
             f"it holds whole numbers up to {largest:.6g}, and {dtype} holds every whole number only"
             f" up to {whole:.6g}"

@@ -7,10 +7,12 @@ always the one that helps most, until the limits are met: that is the proof.
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import onnx_ir as ir
 
+from convkit.models.graph.modules import nodes_with_modules
 from convkit.precision.naming import general_path
 from convkit.precision.reductions import MOVING_OPERATORS
 
@@ -21,14 +23,16 @@ Share = Callable[[Collection[str]], float]
 _LEAVES, _HELPS = 0.6, 0.95
 # A value that alone makes this part of the overshoot is enough to make it.
 _ENOUGH = 0.5
-# How many values are named, how many kinds of modules are looked at, and how many of their values.
-_MOST_NAMED, _MOST_KINDS, _MOST_VALUES = 6, 3, 64
+# How many values are named, how many kinds of modules are looked at, and of values in them.
+_MOST_NAMED, _MOST_GROUPS, _MOST_KINDS = 6, 3, 64
+# What values in different layers have in common.
+_Kind = tuple[str | int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class RoundingCause:
-    """The values whose rounding matters most, the first of them by itself; each stands for its
-    reshaped copies, too.
+    """The values whose rounding matters most, the first of them by itself. Each stands for its
+    reshaped copies and for its counterparts in other layers, of which there are `counterparts`.
 
     `kept` are the modules that make or read them, with their counterparts in other layers.
     Overshoots are of the worst output: `before` as the target is, `after` with these values in
@@ -36,6 +40,7 @@ class RoundingCause:
     """
 
     values: tuple[str, ...]
+    counterparts: tuple[int, ...]
     kept: tuple[str, ...]
     before: float
     after: float
@@ -45,15 +50,14 @@ class RoundingCause:
 def rounding_cause(
     model: ir.Model, touched: Mapping[str, frozenset[str]], share: Share
 ) -> RoundingCause | None:
-    """Find the cause in a prepared float32 model; None if rounding is not why it is off, or if no
-    few values stand out.
+    """Find the cause in a prepared float32 model that meets its limits; None if it does with
+    rounding as well, or if no few values stand out.
 
     `touched` are the modules that make or read each value that is rounded. Takes one run per kind
-    of module and per module of the costliest kinds, and for each value that it names one run per
-    value of these modules.
+    of module, and for each value that it names one run per kind of value in the costliest modules.
     """
     before = share(touched)
-    if not math.isfinite(before) or not before > 1 or not share(()) <= 1:
+    if not math.isfinite(before) or not before > 1:
         return None
     return _Search(model, touched, share, before).found()
 
@@ -65,63 +69,73 @@ class _Search:
         self._touched = touched
         self._share = share
         self._before = before
-        self._classes = _same_values(model)
+        self._leaders = _same_values(model)
+        self._kinds = _kinds(model)
         self._modules = list(dict.fromkeys(m for e in touched.values() for m in sorted(e)))
 
     def found(self) -> RoundingCause | None:
         """Put values in float32, always the one that helps most, until the limits are met."""
-        leaders = self._suspects()
-        chosen: list[str] = []
+        suspects = self._suspects()
+        chosen: list[_Kind] = []
         after = self._before
-        while leaders and len(chosen) < _MOST_NAMED and not after <= 1:
-            left = {name: self._without([*chosen, name]) for name in leaders}
-            best = [min(left, key=lambda name: left[name])]
+        while suspects and len(chosen) < _MOST_NAMED and not after <= 1:
+            left = {kind: self._without([*chosen, kind]) for kind in suspects}
+            best = [min(left, key=lambda kind: left[kind])]
             if not left[best[0]] <= _HELPS * after:
-                best = self._alike(leaders)
+                best = self._alike(suspects)
                 if not best or not self._without([*chosen, *best]) <= _HELPS * after:
                     break
             chosen += best
-            leaders = [name for name in leaders if name not in best]
+            suspects = [kind for kind in suspects if kind not in best]
             after = self._without(chosen)
         if not chosen or not after <= _LEAVES * self._before:
             return None
-        names = [name for leader in chosen for name in self._copies(leader)]
-        kinds = {general_path(each) for name in names for each in self._touched[name]}
-        kept = tuple(each for each in self._modules if general_path(each) in kinds)
+        names = [name for kind in chosen for name in self._of(kind)]
+        modules = {general_path(each) for name in names for each in self._touched[name]}
+        kept = tuple(each for each in self._modules if general_path(each) in modules)
         after_kept = self._rounded_without(self._values_of(kept))
-        return RoundingCause(tuple(chosen), kept, self._before, after, after_kept)
+        values = [list(dict.fromkeys(map(self._leader, self._of(kind)))) for kind in chosen]
+        return RoundingCause(
+            tuple(each[0] for each in values),
+            tuple(len(each) - 1 for each in values),
+            kept,
+            self._before,
+            after,
+            after_kept,
+        )
 
-    def _alike(self, leaders: Iterable[str]) -> list[str]:
+    def _alike(self, suspects: Iterable[_Kind]) -> list[_Kind]:
         """Return the values of which each alone does most of the harm: positions, and half of them.
         One of them in float32 changes nothing, as the others still round the same digits away.
         """
-        enough = [n for n in leaders if self._share(self._copies(n)) >= _ENOUGH * self._before]
+        enough = [k for k in suspects if self._share(self._of(k)) >= _ENOUGH * self._before]
         return enough if 1 < len(enough) <= _MOST_NAMED else []
 
-    def _suspects(self) -> list[str]:
-        """Return the values of the modules that cost most alone, in the graph's order."""
-        kinds: dict[str, list[str]] = {}
+    def _suspects(self) -> list[_Kind]:
+        """Return the kinds of values of the modules that cost most alone, in the graph's order."""
+        groups: dict[str, list[str]] = {}
         for module in self._modules:
-            kinds.setdefault(general_path(module), []).append(module)
-        ranked = sorted(kinds.values(), key=lambda group: -self._share(self._values_of(group)))[
-            :_MOST_KINDS
-        ]
-        found: set[str] = set()
-        for group in ranked:
-            costs = {module: self._share(self._values_of([module])) for module in group}
-            for module in sorted(group, key=lambda each: -costs[each]):
-                values = self._leaders_of(module)
-                if len(found) + len(values) > _MOST_VALUES:
-                    break
-                found.update(values)
-        return [name for name in self._touched if name in found]
+            groups.setdefault(general_path(module), []).append(module)
+        values = [self._values_of(group) for group in groups.values()]
+        found: set[_Kind] = set()
+        for names in sorted(values, key=lambda each: -self._share(each))[:_MOST_GROUPS]:
+            kinds = {self._kind(name) for name in names}
+            if len(found) + len(kinds) <= _MOST_KINDS:
+                found |= kinds
+        return [k for k in dict.fromkeys(map(self._kind, self._touched)) if k in found]
 
-    def _leaders_of(self, module: str) -> set[str]:
-        named = {self._classes.get(name, name) for name in self._values_of([module])}
-        return {name if name in self._touched else self._copies(name)[0] for name in named}
+    def _leader(self, value: str) -> str:
+        return self._leaders.get(value, value)
 
-    def _without(self, leaders: Iterable[str]) -> float:
-        return self._rounded_without([n for each in leaders for n in self._copies(each)])
+    def _kind(self, value: str) -> _Kind:
+        leader = self._leader(value)
+        return self._kinds.get(leader, (general_path(leader),))
+
+    def _of(self, kind: _Kind) -> list[str]:
+        return [name for name in self._touched if self._kind(name) == kind]
+
+    def _without(self, kinds: Iterable[_Kind]) -> float:
+        return self._rounded_without([name for each in kinds for name in self._of(each)])
 
     def _rounded_without(self, values: Collection[str]) -> float:
         left = set(values)
@@ -131,9 +145,21 @@ class _Search:
         wanted = set(modules)
         return [name for name, each in self._touched.items() if each & wanted]
 
-    def _copies(self, value: str) -> list[str]:
-        leader = self._classes.get(value, value)
-        return [name for name in self._touched if self._classes.get(name, name) == leader]
+
+def _kinds(model: ir.Model) -> dict[str, _Kind]:
+    """Return what values of nodes have in common with their counterparts in other layers: the
+    module up to its number, the operator, and which of the module's it is.
+    """
+    found: dict[str, _Kind] = {}
+    counts: Counter[tuple[str, str]] = Counter()
+    for node, module in nodes_with_modules(model):
+        if node.graph is not model.graph:
+            continue
+        counts[module, node.op_type] += 1
+        for place, value in enumerate(node.outputs):
+            number = counts[module, node.op_type]
+            found[value.name or ""] = (general_path(module), node.op_type, number, place)
+    return found
 
 
 def _same_values(model: ir.Model) -> dict[str, str]:

@@ -330,4 +330,15 @@ class DiagnoseResult:
     causes: int
 
 
+@dataclasses.dataclass(frozen=True)
+class RoundingResult:
+    """Result of the search for values whose rounding matters; the values are findings.
+
+    `float32` is how many times its limit the graph's error is without any rounding; None if the
+    graph cannot be examined.
+    """
+
+    float32: float | None
+
+
 StageResult = ExportResult | ReferenceResult | PrecisionResult | BuildResult | VerifyResult

@@ -9,6 +9,7 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 
+from convkit.models.graph.provenance import MODULE_KEY
 from convkit.precision.diagnosis.rounding_reasons import reason
 from convkit.precision.diagnosis.rounding_shares import (
     RoundingCause,
@@ -86,13 +87,28 @@ def test_values_of_which_each_alone_is_enough_are_named_together(tmp_path: Path)
     assert found.values == ("h", "g")
 
 
+def test_counterparts_in_other_layers_count_as_one(tmp_path: Path) -> None:
+    text = """<float k = {1000}> { t = Tanh (x)
+        a = Add (t, k)  b = Sub (a, k)  c = Sin (b)  d = Add (c, k)  y = Sub (d, k) }"""
+    graph = model(text, tmp_path)
+    layers = (None, "layers.0", "layers.0", None, "layers.1", "layers.1")
+    for node, layer in zip(graph.graph, layers, strict=True):
+        if layer is not None:
+            node.metadata_props[MODULE_KEY] = layer
+    with SwitchedValues(graph, HALF) as switched:
+        exact = switched.run({"x": X}, ())["y"]
+
+        def share(low: Collection[str]) -> float:
+            return float(np.abs(switched.run({"x": X}, low)["y"] - exact).max() / 0.02)
+
+        found = rounding_cause(graph, switched.modules, share)
+    assert found is not None
+    assert (found.values, found.counterparts) == (("a",), (1,))
+    assert set(found.kept) == {"layers.0", "layers.1"}
+
+
 def test_a_target_within_its_limits_has_no_cause(tmp_path: Path) -> None:
     assert cause("{ y = Tanh (x) }", tmp_path, 0.02) is None
-
-
-def test_errors_that_float32_has_as_well_are_not_explained_by_rounding(tmp_path: Path) -> None:
-    graph = model("{ y = Tanh (x) }", tmp_path)
-    assert rounding_cause(graph, {"x": frozenset({""})}, lambda _: 3.0) is None
 
 
 READERS = {
@@ -113,6 +129,8 @@ READERS = {
         ("Sin", np.array([0.1, -0.7]), None, ""),
         ("Sub", np.array([1.5, 1.25]), np.array([0.5, -0.5]), ""),
         ("Tanh", np.array([1.5, np.inf]), None, ""),
+        ("Tanh", np.array([0.0, -3.4e38]), None, "it holds 3.4e+38, and the largest number"),
+        ("Tanh", np.array([0.0, -1e4]), None, ""),
     ],
 )
 def test_the_reason_is_what_the_values_are_and_what_reads_them(

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from records import case_verdict, output_verdict
 
-from convkit.execute.causes import telling_case
+from convkit.verdict.failing_cases import telling_case, worst_case
 
 
 def case(name: str, values: int):
@@ -27,3 +27,18 @@ def case(name: str, values: int):
 )
 def test_the_first_with_enough_values_or_the_usual_one_with_the_most(cases, expected) -> None:
     assert telling_case([case(*each) for each in cases]) == expected
+
+
+def test_rounding_is_searched_on_the_case_furthest_beyond_its_limits() -> None:
+    def off(name: str, error: float):
+        output = output_verdict(error, "max_abs > 0.1")
+        return case_verdict(name, 1, 1, output)
+
+    name = off("typical", 0.5).outputs[0].output
+    limits = {name: {"max_abs": 0.1}}
+    cases = [off("typical", 0.5), off("masked-row", 0.9), off("extreme", 5.0)]
+    cases.append(off("largest", float("nan")))
+    assert worst_case(cases, limits) == "masked-row"
+    assert worst_case([off("typical", 0.05)], limits) is None
+    assert worst_case([off("extreme", 5.0)], limits) == "extreme"
+    assert worst_case([], limits) is None
