@@ -13,6 +13,7 @@ from convkit.localize import constants, insertions, numbers, rewrites
 from convkit.localize.activations import activations
 from convkit.localize.bodies import bodies
 from convkit.localize.boxes import boxes
+from convkit.localize.divisions import divisions
 from convkit.localize.edits import Rewrite
 from convkit.localize.isolation import Report, spent, survived
 from convkit.localize.left_out import left_out, misread
@@ -44,6 +45,7 @@ CANDIDATES: dict[str, Candidates] = {
     "own operations": own_operations,
     "own arguments": own_arguments,
     "padding": padding,
+    "divisions": divisions,
     "attributes": rewrites.attributes,
     "wiring": rewrites.wiring,
     "operands": rewrites.operand_order,

@@ -11,6 +11,8 @@ from convkit.worker.protocol import is_step, is_usual
 _EXTREME = ("extreme", "values")
 # A scale and an offset fit any two values, and three by chance.
 _ENOUGH_VALUES = 4
+# Elements of an output up to which a case takes no longer than one of a single row.
+_SMALL = 4096
 
 
 def unusual_cases(verification: Verification) -> tuple[str, ...]:
@@ -35,16 +37,27 @@ def telling_case(cases: Sequence[CaseVerdict]) -> str | None:
     """Return the first case whose failing outputs have enough values each to tell explanations
     apart, otherwise the usual one with the most; None if there is no case.
 
-    A classifier's single score of a single row fits anything that has one free number.
+    A classifier's single score of a single row fits anything that has one free number. So does a
+    whole row where each has a number of its own: a small case of several rows is preferred.
     """
 
     def values(case: CaseVerdict) -> int:
         return min((each.metrics.elements for each in case.outputs if not each.passed), default=0)
 
-    if (found := next((case for case in cases if values(case) >= _ENOUGH_VALUES), None)) is None:
+    telling = [case for case in cases if values(case) >= _ENOUGH_VALUES]
+    rows = [
+        case
+        for case in telling
+        if is_usual(case.case) and 1 not in case.sizes.values() and _largest(case) <= _SMALL
+    ]
+    if (found := next(iter((*rows, *telling)), None)) is None:
         usual = [case for case in cases if is_usual(case.case)] or cases
         found = max(usual, key=values, default=None)
     return found.case if found is not None else None
+
+
+def _largest(case: CaseVerdict) -> int:
+    return max((output.metrics.elements for output in case.outputs), default=0)
 
 
 def worst_case(

@@ -27,6 +27,8 @@ _DEPENDS = ("N301", "N302")
 _PLACE_ONLY = "N408"
 # A limit below what the type can hold, and units in the last place that rounding may make.
 _TOO_FINE, _FEW = "N502", 8
+# Where most of quantization's error comes from.
+_QUANTIZED = "Q102"
 # What to do about a difference that nothing explains.
 FIND_THE_CAUSE = Remedy("Find the cause, or relax the tolerance if you can justify it.")
 
@@ -76,6 +78,20 @@ def _is_proven(finding: Finding) -> bool:
     return finding.evidence.get("proven") is True
 
 
+def _with_origin(findings: Sequence[Finding]) -> list[Finding]:
+    """Add to the first difference from which modules most of quantization's error comes."""
+    found = list(findings)
+    costs = next((each for each in findings if each.code == _QUANTIZED), None)
+    if costs is None or not found or found[0].code != "N101":
+        return found
+    first, origin = found[0], costs.evidence.get("origin")
+    if isinstance(origin, str) and first.place.module is None:
+        text = origin.replace("of that", "of quantization's error", 1)
+        place = dataclasses.replace(first.place, module=costs.place.module)
+        found[0] = dataclasses.replace(first, message=f"{first.message}; {text}", place=place)
+    return found
+
+
 def _with_fine_limits(findings: Sequence[Finding]) -> list[Finding]:
     """Refer from a difference of a few units in the last place to the limit that is finer than
     that.
@@ -123,7 +139,7 @@ def proofs_first(findings: Sequence[Finding]) -> list[Finding]:
         ranked[0] = _placed(ranked[0], ranked)
     proven = [each for each in ranked if _is_proven(each) and each.code != _PLACE_ONLY]
     if not proven:
-        return _with_fine_limits(ranked)
+        return _with_fine_limits(_with_origin(ranked))
     follows = Remedy(f"This follows from {proven[0].code}: correct that first.")
     return [
         dataclasses.replace(each, remedy=follows) if each.remedy == FIND_THE_CAUSE else each

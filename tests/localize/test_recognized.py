@@ -9,6 +9,7 @@ import onnx_ir
 import pytest
 import torch
 
+from convkit.localize.divisions import divisions
 from convkit.localize.edits import Rewrite
 from convkit.localize.graph import make_graph
 from convkit.localize.insertions import at_end
@@ -399,3 +400,17 @@ def test_a_value_read_for_another_that_the_graph_lacks_is_named() -> None:
     # What the original computes from the value that is read is a step left out.
     steps = (operation(1, "sin.default", 0, 1), *place.operations[1:])
     assert not list(misread(dataclasses.replace(place, operations=steps)))
+
+
+def test_a_division_that_rounds_towards_zero_is_named() -> None:
+    text = """
+    <ir_version: 8, opset_import: ["": 17]>
+    g (int32[6] x) => (int32[6] y) <int32 three = {3}> { y = Div (x, three) }
+    """
+    graph = make_graph(onnx_ir.from_proto(onnx.parser.parse_model(text)))
+    whole = np.array([-7, -6, -1, 0, 5, 7], np.int32)
+    dtypes = {"x": whole.dtype}
+    place = Region(graph, "y", {"x": whole}, whole // 3, (), {}, ("x",), {"y": whole.shape}, dtypes)
+    assert "should round down" in only(divisions, place)
+    floats = dataclasses.replace(place, dtypes={"x": np.dtype("f4")})
+    assert not list(divisions(floats))

@@ -74,3 +74,14 @@ def test_a_difference_of_a_few_units_refers_to_the_limit_that_is_finer(error, re
     first, _ = proofs_first([symptom, fine])
     wanted = Remedy("The limit is finer than the type: allow at least 1.")
     assert first.remedy == (wanted if refers else FIND_THE_CAUSE)
+
+
+def test_a_difference_by_quantization_names_the_modules_it_comes_from():
+    symptom = Finding("N101", "off", Place(tensor="y", case="smallest"))
+    evidence = {"origin": "90% of that comes from head"}
+    costs = Finding("Q102", "costs", Place(module="head"), evidence)
+    first, second = proofs_first([symptom, costs])
+    assert first.message == "off; 90% of quantization's error comes from head"
+    assert first.place == Place(tensor="y", module="head", case="smallest")
+    assert second == costs
+    assert proofs_first([symptom]) == [symptom]

@@ -29,6 +29,15 @@ def test_the_first_with_enough_values_or_the_usual_one_with_the_most(cases, expe
     assert telling_case([case(*each) for each in cases]) == expected
 
 
+@pytest.mark.parametrize(
+    ("batch", "values", "expected"),
+    [(2, 640, "typical"), (1, 640, "smallest"), (2, 5000, "smallest"), (2, 3, "smallest")],
+)
+def test_a_small_case_of_several_rows_is_preferred(batch: int, values: int, expected: str) -> None:
+    several = dataclasses.replace(case("typical", values), sizes={"batch": batch})
+    assert telling_case([case("smallest", 64), several]) == expected
+
+
 def test_rounding_is_searched_on_the_case_furthest_beyond_its_limits() -> None:
     def off(name: str, error: float):
         output = output_verdict(error, "max_abs > 0.1")

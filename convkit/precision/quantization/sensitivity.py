@@ -166,12 +166,17 @@ def sensitivity_finding(
     patterns = as_patterns([row.module for row in costly], [row.module for row in found.modules])
     kept: list[Json] = [*without_covered([*quantization.patterns, *patterns])]
     more = f" and {len(costly) - _NAMED} more" if len(costly) > _NAMED else ""
+    origin = f"{share:.0%} of that comes from {', '.join(named)}{more}"
     return Finding(
         "Q102",
         f"quantization changes the outputs by {found.output_error:.2%} of their magnitude;"
-        f" {share:.0%} of that comes from {', '.join(named)}{more}",
+        f" {origin}",
         Place(module=costly[0].module or None, case=case),
-        {"output_error": found.output_error, "modules": table(found.modules[:_SHOWN])},
+        {
+            "output_error": found.output_error,
+            "origin": origin,
+            "modules": table(found.modules[:_SHOWN]),
+        },
         Remedy(f"Keep {in_words(patterns)} in float32.", {KEPT: kept}),
     )
 
