@@ -31,6 +31,7 @@ SCALED = """
 g (float[B, 8] x) => (float[B, 8] y) <float k = {0.37}> { y = Mul (x, k) }
 """
 X = np.random.default_rng(5).normal(size=(3, 8)).astype(np.float32)
+HALF = np.float32(0.5)
 
 
 def graph_of(text: str) -> Graph:
@@ -109,7 +110,7 @@ def test_the_result_of_a_node_is_not_what_its_input_lacks(
 ) -> None:
     graph = graph_of(PASSED_ON)
     values = [X, *([np.sin(X)] if len(names) > 1 else [])]
-    expected = np.maximum(values[-1] if len(names) > 1 else X[:, ::-1], np.float32(0.1))
+    expected = np.maximum(values[-1] if len(names) > 1 else X[:, ::-1] * HALF, np.float32(0.1))
     inner = dict(enumerate([*values, expected]))
     del inner[0]
     shapes = dict.fromkeys(("x", "y"), X.shape)
