@@ -236,7 +236,7 @@ def build():
     return write_recipe(folder, code=code, axes=AXES, inputs=[FLOATS], outputs=outputs)
 
 
-@fault(code="C115", place="x", remedy="remove", repaired=ADOPTED, source="TF#36276")
+@fault(code="N407", place="first", remedy="connect", repaired=ADOPTED, source="TF#36276")
 def constant_output(folder: Path) -> Path:
     """a trace of a model that fell back on a cached result: the output is that of the example"""
     graph = exported(DROPOUT, {"x": features(2, 6, 4)}, ("y",), axes=NAMES)
