@@ -12,12 +12,16 @@ from pathlib import Path
 
 
 class PackageIndex:
-    """`yanked` gives reasons by file name; `requests` are the paths that were asked for."""
+    """`yanked` gives reasons by file name; `requests` are the paths that were asked for. `missed`
+    are the pages, counted from 0 in the order of requests, that do not list the newest release.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.yanked: dict[str, str] = {}
         self.requests: list[str] = []
+        self.missed: set[int] = set()
+        self.pages = 0
         self.url = ""
 
     def yank(self, name: str, version: str, reason: str) -> None:
@@ -35,7 +39,11 @@ class PackageIndex:
             file = self.folder / path.removeprefix("/files/")
             return file.read_bytes() if file.is_file() else None
         name = path.removeprefix("/simple/").strip("/")
-        links = [self._link(file) for file in sorted(self.folder.glob(f"{name}-*.whl"))]
+        files = sorted(self.folder.glob(f"{name}-*.whl"))
+        if self.pages in self.missed:
+            files = files[:-1]
+        self.pages += 1
+        links = [self._link(file) for file in files]
         return "\n".join(links).encode() if links else None
 
     def _link(self, file: Path) -> str:

@@ -200,9 +200,8 @@ def _install(
         if (text := downloads.heard(line)) is not None:
             progress(text)
 
-    answer = attempt_uv_with_warnings(
-        ["pip", "sync", *hashed, *_SAFELY, "--python", str(python), str(listing)], heard=heard
-    )
+    arguments = ["pip", "sync", *hashed, *_SAFELY, "--python", str(python), str(listing)]
+    answer = attempt_uv_with_warnings(arguments, heard=heard, pinned=True)
     resolutions = home / "resolutions"
     if isinstance(answer, Failure):
         pins = [f"{name}=={version}" for name, version in resolution.packages.items()]

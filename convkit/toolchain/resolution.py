@@ -190,7 +190,7 @@ def pylock_text(packages: Mapping[str, str], python: str, platform: str | None) 
 def _pylock(pins: str, python: str, options: list[str]) -> str:
     arguments = ["pip", "compile", "-", "--no-deps", "--python-version", python]
     format_ = ["--format", "pylock.toml", "--no-emit-index-url"]
-    answer = attempt_uv([*arguments, *format_, *options], given=pins)
+    answer = attempt_uv([*arguments, *format_, *options], given=pins, pinned=True)
     if isinstance(answer, Failure):
         raise ToolchainError(
             f"finding the hashes of the tools failed: {answer.advice()}\n{answer.words}"

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, assert_never
@@ -44,6 +45,9 @@ _PACKAGE = re.compile(
     r"/simple/([^/\s`]+)/?|Because (\S+?)(?:[=<>!~]\S*)? was not found in the cache"
     r"|Hash mismatch for `([^`]+)`"
 )
+# Pauses, in seconds, before exact releases are asked for again: servers of one index can disagree
+# about a new release for a moment.
+_PAUSES = (0.0, 2.0)
 _EMPTY_WORDS = r"^(error: No solution found when resolving dependencies|cause:)\s*"
 _MOST_LINES = 20
 # uv's messages about successful work before the error, without --quiet.
@@ -205,22 +209,28 @@ class UvOutput:
     warnings: tuple[str, ...] = ()
 
 
-def attempt_uv(arguments: Sequence[str], *, given: str = "") -> str | Failure:
+def attempt_uv(arguments: Sequence[str], *, given: str = "", pinned: bool = False) -> str | Failure:
     """Run uv and return its output, or why it failed; `given` is passed to stdin.
 
-    Raises ToolchainError if uv cannot be started.
+    `pinned` says that an earlier call found exactly these releases. If uv does not find them now,
+    its cached pages are older than that, or the index's servers disagree, so it reads the pages
+    again. Raises ToolchainError if uv cannot be started.
     """
-    done = _run([*arguments, "--quiet"], given)
+    done = _run([*arguments, "--quiet"], given, pinned=pinned)
     return done.stdout if done.returncode == 0 else failure_of(done.stderr)
 
 
 def attempt_uv_with_warnings(
-    arguments: Sequence[str], *, given: str = "", heard: Callable[[str], object] | None = None
+    arguments: Sequence[str],
+    *,
+    given: str = "",
+    heard: Callable[[str], object] | None = None,
+    pinned: bool = False,
 ) -> UvOutput | Failure:
     """Run uv like `attempt_uv`, keeping its warnings, such as yanked releases, which `--quiet`
     would drop. `heard` is given each line of its standard error as it is printed.
     """
-    done = _run(arguments, given, heard)
+    done = _run(arguments, given, heard, pinned=pinned)
     return (
         UvOutput(done.stdout, warnings_of(done.stderr))
         if done.returncode == 0
@@ -229,7 +239,23 @@ def attempt_uv_with_warnings(
 
 
 def _run(
-    arguments: Sequence[str], given: str, heard: Callable[[str], object] | None = None
+    arguments: Sequence[str],
+    given: str,
+    heard: Callable[[str], object] | None = None,
+    *,
+    pinned: bool,
+) -> subprocess.CompletedProcess[str]:
+    done = _run_once(arguments, given, heard)
+    for pause in _PAUSES if pinned else ():
+        if done.returncode == 0 or failure_of(done.stderr).kind != "no_versions":
+            break
+        time.sleep(pause)
+        done = _run_once([*arguments, "--refresh"], given, heard)
+    return done
+
+
+def _run_once(
+    arguments: Sequence[str], given: str, heard: Callable[[str], object] | None
 ) -> subprocess.CompletedProcess[str]:
     options = index_options() if arguments[0] == "pip" else []
     command = [uv_binary(), *arguments, *options]

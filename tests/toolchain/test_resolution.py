@@ -3,6 +3,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from package_index import PackageIndex
 from wheel_folder import write_wheel
 
 from convkit.errors import ToolchainError
@@ -48,6 +49,26 @@ def test_the_newest_releases_that_fit_are_chosen_and_remembered(
         wheels, "alpha", "1.2"
     )  # newer, and not looked at: a recipe's tools stay as they were
     assert resolve(wanted, tmp_path) == resolved(wanted, tmp_path) == resolution
+
+
+@pytest.mark.parametrize("missed", [(1,), (1, 2)])
+def test_servers_that_disagree_about_a_new_release_are_asked_again(
+    index: PackageIndex, tmp_path: Path, missed: tuple[int, ...]
+) -> None:
+    index.missed.update(missed)
+    resolution = resolve(spec("alpha"), tmp_path)
+    assert resolution.packages == {"alpha": "2.0"}
+    assert resolution.hashes["alpha"]
+    assert index.pages == 2 + len(missed)
+
+
+def test_a_release_that_no_server_lists_any_more_is_reported(
+    index: PackageIndex, tmp_path: Path
+) -> None:
+    index.missed.update(range(1, 10))
+    with pytest.raises(ToolchainError, match="finding the hashes of the tools failed"):
+        resolve(spec("alpha"), tmp_path)
+    assert index.pages == 4
 
 
 def test_another_specifier_python_or_home_is_another_question(wheels: Path, tmp_path: Path) -> None:
