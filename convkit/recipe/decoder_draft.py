@@ -12,6 +12,13 @@ _LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
 _HEADS = ("num_attention_heads", "n_head", "num_heads")
 _LONGEST_CALL, _LONGEST_PAST = 128, 512
 
+STEPS = (
+    "steps: # the model is called in a loop, with its own outputs: docs/steps.md",
+    "  feeds: { present.*: past.* } # of every layer",
+    "  axis: sequence",
+    "  greedy: logits # also generate tokens, and compare them",
+)
+
 
 def decoder_signature(family: Family, config: Mapping[str, Json]) -> DraftSignature:
     """Return inputs and outputs with a cache for every layer, which starts empty.
@@ -45,13 +52,7 @@ def decoder_signature(family: Family, config: Mapping[str, Json]) -> DraftSignat
         "sequence": (1, min(16, call), call),
         "past": (0, min(64, max(past // 2, 1)), past),
     }
-    steps = (
-        "steps: # the model is called in a loop, with its own outputs: docs/steps.md",
-        "  feeds: { present.*: past.* } # of every layer",
-        "  axis: sequence",
-        "  greedy: logits # also generate tokens, and compare them",
-    )
-    return DraftSignature(TASK, (tokens, *rest), tuple(outputs), axes, steps)
+    return DraftSignature(TASK, (tokens, *rest), tuple(outputs), axes, STEPS)
 
 
 def _number(config: Mapping[str, Json], names: tuple[str, ...]) -> int:

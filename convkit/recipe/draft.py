@@ -24,7 +24,6 @@ from convkit.recipe.families import (
     DEFAULT_TASK,
     FAMILIES,
     KNOWN_TASKS,
-    SMALL_DECODER,
     DraftSignature,
     Family,
     signature_of,
@@ -68,7 +67,7 @@ def draft_recipe(
     goes before what is known of its family. `architecture` is the model_type of a model whose
     configuration is not available here. Guesses are marked TODO. Raises UsageError.
     """
-    origin = origin_of(model, destination.absolute().parent, architecture, survey, task)
+    origin = origin_of(model, destination.absolute().parent, architecture, survey)
     doubt: tuple[str, ...] | None = None
     if survey is not None:
         signature, doubt = signature_of_survey(survey), comments_of(survey)
@@ -96,9 +95,7 @@ def needs_survey(model: str, *, destination: Path, task: str | None = None) -> b
     """
     if model.endswith(".onnx"):
         return True
-    if task == GENERATION:
-        return False
-    origin = origin_of(model, destination.absolute().parent, None, None, task)
+    origin = origin_of(model, destination.absolute().parent, None, None)
     return origin.family is None or not origin.config or (task or DEFAULT_TASK) not in KNOWN_TASKS
 
 
@@ -117,8 +114,6 @@ def _guess(config: Mapping[str, Json], task: str | None) -> DraftSignature:
         else FAMILIES["roberta"]
     )
     numbers = {key: value for key, value in config.items() if type(value) is int and value > 0}
-    if task == GENERATION:
-        return decoder_signature(FAMILIES["llama"], {**SMALL_DECODER, **numbers})
     return signature_of(family, {**family.small, **numbers}, task or "feature-extraction")
 
 

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Mapping
 
 from convkit.codec import Json
+from convkit.recipe.decoder_draft import STEPS
 from convkit.recipe.families import DraftInput, DraftOutput, DraftSample, DraftSignature, Drawn
 from convkit.tensors import Contract, DataAxis, Dimension
 from convkit.worker.protocol import Sample, SurveyResult
@@ -43,6 +44,7 @@ def signature_of_survey(survey: SurveyResult) -> DraftSignature:
             spec.dtype,
             _named(spec.shape, names),
             _sample(survey.samples.get(spec.name), spec.dtype),
+            spec.origin,
         )
         for spec in contract.inputs
     )
@@ -52,14 +54,20 @@ def signature_of_survey(survey: SurveyResult) -> DraftSignature:
             called[spec.name],
             _named(spec.shape, names),
             spec.dtype,
-            spec.name if called[spec.name] != spec.name else None,
+            spec.origin or (spec.name if called[spec.name] != spec.name else None),
         )
         for spec in contract.outputs
     )
     axes = {names[axis.name]: (axis.min, axis.typical, axis.max) for axis in contract.axes}
     data_axes = {axis.name: _data_axis(axis, called) for axis in contract.data_axes}
     return DraftSignature(
-        survey.task or "", inputs, outputs, axes, data_axes=data_axes, libraries=survey.libraries
+        survey.task or "",
+        inputs,
+        outputs,
+        axes,
+        STEPS if survey.loops else (),
+        data_axes,
+        survey.libraries,
     )
 
 

@@ -16,8 +16,7 @@ from pydantic import ValidationError
 
 from convkit.codec import Json
 from convkit.errors import UsageError
-from convkit.recipe.decoder_draft import TASK as GENERATION
-from convkit.recipe.families import FAMILIES, SMALL_DECODER, Family
+from convkit.recipe.families import FAMILIES, Family
 from convkit.recipe.files import factory_fault
 from convkit.recipe.missing_config import missing_config_fault, other_format
 from convkit.recipe.other_layouts import ENCODER_ONLY, is_sentence_transformer, other_layout_fault
@@ -57,11 +56,7 @@ class Origin:
 
 
 def origin_of(
-    model: str,
-    folder: Path,
-    architecture: str | None,
-    survey: SurveyResult | None,
-    task: str | None,
+    model: str, folder: Path, architecture: str | None, survey: SurveyResult | None
 ) -> Origin:
     """Return a model's origin; paths are written relative to `folder`. Raises UsageError for what
     is none, with what to write instead.
@@ -90,7 +85,7 @@ def origin_of(
         family = FAMILIES.get(architecture or "")
         return Origin(recipe_name(match["id"].split("/")[1]), lines, {}, family, has_tokenizer=True)
     if model in FAMILIES or model in model_types():
-        return _architecture_origin(model, task)
+        return _architecture_origin(model)
     raise UsageError(_unknown(model))
 
 
@@ -274,9 +269,9 @@ def _package_origin(name: str, version: str, path: str, architecture: str | None
     return Origin(recipe_name(name), lines, config, family, has_tokenizer=True, processor=processor)
 
 
-def _architecture_origin(architecture: str, task: str | None) -> Origin:
+def _architecture_origin(architecture: str) -> Origin:
     family = FAMILIES.get(architecture)
-    small = family.small if family is not None else SMALL_DECODER if task == GENERATION else {}
+    small = family.small if family is not None else {}
     return Origin(recipe_name(architecture), _config_lines(architecture, small), small, family)
 
 

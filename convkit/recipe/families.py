@@ -121,9 +121,6 @@ _SMALL_GPT2: dict[str, Json] = {
 }
 
 _SMALL_QWEN3: dict[str, Json] = {**_SMALL_LLAMA, "head_dim": 16}
-# What most decoders are like, for one that is not listed below. Their padding token may be beyond
-# this vocabulary.
-SMALL_DECODER: dict[str, Json] = {**_SMALL_QWEN3, "pad_token_id": 0}
 
 _BERT = Family("text encoder", _SMALL_TEXT, token_types=True)
 _DISTILBERT = Family("text encoder", _SMALL_DISTILBERT, width="dim")

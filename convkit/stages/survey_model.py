@@ -6,8 +6,10 @@ from pathlib import Path
 from convkit.findings.model import Finding
 from convkit.models.sources import load_model
 from convkit.models.sources.factory import named_callable
+from convkit.models.survey.cached_decoder import TASK
 from convkit.models.survey.heads import likely_task, small_overrides
 from convkit.models.survey.module import survey_module
+from convkit.models.survey.narrow_decoder import narrow_decoder
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.protocol import Source, SurveyModelRequest, SurveyResult
 
@@ -22,13 +24,22 @@ def run(request: SurveyModelRequest, context: Context) -> tuple[SurveyResult, li
         source = _small(source)
     loaded = load_model(source)
     example = _example(request.example) if request.example is not None else loaded.example
-    found = survey_module(loaded, request.seconds, context.progress, example)
+    found = survey_module(
+        loaded,
+        request.seconds,
+        context.progress,
+        example,
+        with_cache=source.task == TASK and example is None,
+    )
     return dataclasses.replace(found, task=source.task, overrides=source.overrides), []
 
 
 def _small(source: Source) -> Source:
-    """Return an architecture with few layers, if transformers can build that."""
-    small = dataclasses.replace(source, overrides=small_overrides(source.identifier or ""))
+    """Return an architecture with few layers, and a narrow one of a decoder, if it runs so."""
+    architecture = source.identifier or ""
+    if source.task == TASK and (narrow := narrow_decoder(architecture)) is not None:
+        return dataclasses.replace(source, overrides=narrow)
+    small = dataclasses.replace(source, overrides=small_overrides(architecture))
     try:
         load_model(small)
     except StageFailedError:

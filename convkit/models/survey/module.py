@@ -13,11 +13,12 @@ from convkit.models.sources.contract_module import ContractModule
 from convkit.models.sources.loaded import LoadedModel
 from convkit.models.sources.probe import Examples, probe
 from convkit.models.sources.script_archive import ScriptArchive
+from convkit.models.survey.cached_decoder import NotCachedError, survey_cached
 from convkit.models.survey.candidates import ROLES
 from convkit.models.survey.first_run import example_run, first_run
 from convkit.models.survey.module_trials import ModuleTrials
 from convkit.models.survey.sizing import Sizing
-from convkit.models.survey.wording import exported_fixed, not_exportable, tried_out
+from convkit.models.survey.wording import cache_left_out, exported_fixed, not_exportable, tried_out
 from convkit.tensors import Axis, Contract, TensorSpec, dimension_axes, dimension_size
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import SurveyResult
@@ -28,17 +29,26 @@ def survey_module(
     seconds: float,
     progress: Callable[[str], None],
     example: Any = None,  # noqa: ANN401 - whatever the user's function returns
+    *,
+    with_cache: bool = False,
 ) -> SurveyResult:
     """Return a model's inputs and outputs, which it runs with and torch.export keeps open.
 
     `example` are one call's inputs; without, they are worked out. `seconds` limits the time spent
-    on sizes. Raises StageFailedError if no inputs are found, or the example's do not run.
+    on sizes. `with_cache`: a decoder's contract has its cache if that is possible. Raises
+    StageFailedError if no inputs are found, or the example's do not run.
     """
     trials = ModuleTrials(loaded, seconds, progress)
     progress("looking for inputs that the model runs with")
     start = first_run(loaded, trials) if example is None else example_run(loaded, example, trials)
     guessed = example is None and loaded.config is None
     notes = [tried_out([spec.name for spec in start.inputs])] if guessed else []
+    if with_cache:
+        progress("calling the decoder with its cache")
+        try:
+            return _traceable(loaded, survey_cached(loaded, start), progress)
+        except NotCachedError as error:
+            notes.append(cache_left_out(str(error)))
     # The second sequence of an example is called sequence_2.
     roles = {axis: ROLES.get(re.sub(r"_\d+$", "", axis), "") for axis in start.sizes}
     progress("trying other sizes")
@@ -47,6 +57,18 @@ def survey_module(
     if isinstance(loaded.module, ScriptArchive):
         return found  # its exporter reads the code and traces nothing
     return _exportable(loaded, found, progress)
+
+
+def _traceable(
+    loaded: LoadedModel, survey: SurveyResult, progress: Callable[[str], None]
+) -> SurveyResult:
+    """Return a contract that torch.export keeps open; raises NotCachedError if it does not."""
+    progress("tracing the model as the export will")
+    reason, axis = _obstacle(loaded, survey)
+    if not reason:
+        return survey
+    kept = f" (the size of {axis.name})" if axis is not None else ""
+    raise NotCachedError(f"torch.export cannot trace the model with it{kept}: {reason}")
 
 
 def _exportable(

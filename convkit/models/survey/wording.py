@@ -119,6 +119,10 @@ def not_exportable(reason: str) -> str:
     return f"torch.export could not trace the model: {_one_line(reason)}"
 
 
+def cache_left_out(reason: str) -> str:
+    return f"the draft leaves out the decoder's cache: {_one_line(reason)}"
+
+
 def tried_out(names: Sequence[str]) -> str:
     return (
         f"the shapes and values of {', '.join(names)} were found by trying what the model runs"

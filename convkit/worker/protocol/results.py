@@ -245,6 +245,7 @@ class SurveyResult:
     numbers, so that a rounding more or less shows. `rounding` is by how much each output changes if
     each input moves to the next number. `task` is the head that transformers loads, `overrides` are
     those of an architecture's configuration. `libraries` implement the file's custom operators.
+    `loops`: the model is called in a loop, in which `present.*` become `past.*`.
     """
 
     contract: Contract
@@ -258,6 +259,7 @@ class SurveyResult:
     overrides: dict[str, Json] = dataclasses.field(default_factory=dict)
     libraries: tuple[OperatorLibrary, ...] = ()
     faintest: dict[str, float] = dataclasses.field(default_factory=dict)
+    loops: bool = False
 
 
 # Best first. The last two mean that only the first or only the second artifact has the file.
