@@ -6,6 +6,7 @@ second document, deep nesting) before it builds any value.
 """
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -18,6 +19,8 @@ from convkit.recipe.scalars import PlainValue, ScalarError, plain_value
 from convkit.recipe.syntax import plain_syntax_error
 
 MAX_DEPTH = 32
+# libyaml's message for thousands of levels, from PyYAML 6.0.4 on.
+_PARSERS_LIMIT = "maximum nesting depth"
 _UNPRINTABLE = re.compile(
     "[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
 )
@@ -87,9 +90,17 @@ def read_document(text: str, file: str) -> Document:
 
 def _events(text: str, file: str) -> Iterator[yaml.Event]:
     lines = _LINE_BREAK.split(text)
+    taken = 0
     try:
-        yield from yaml.parse(text, Loader=_LOADER)
+        for event in yaml.parse(text, Loader=_LOADER):
+            taken += 1
+            yield event
     except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        if mark is not None and _PARSERS_LIMIT in str(error.problem):
+            # The parser reads ahead, and refuses what the builder would refuse at an earlier place.
+            shorter = yaml.parse(text[: mark.index - 1], Loader=_LOADER)
+            yield from itertools.islice(shorter, taken, None)
         line, column, message = plain_syntax_error(error, lines)
         raise _refusal(file, _within(Position(line, column), lines), message) from error
     except (

@@ -10,6 +10,7 @@ from convkit.models.survey.cached_decoder import TASK
 from convkit.models.survey.heads import likely_task, small_overrides
 from convkit.models.survey.module import survey_module
 from convkit.models.survey.narrow_decoder import narrow_decoder
+from convkit.models.survey.wording import no_small_decoder
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.protocol import Source, SurveyModelRequest, SurveyResult
 
@@ -35,9 +36,16 @@ def run(request: SurveyModelRequest, context: Context) -> tuple[SurveyResult, li
 
 
 def _small(source: Source) -> Source:
-    """Return an architecture with few layers, and a narrow one of a decoder, if it runs so."""
+    """Return an architecture with few layers, and of a decoder a narrow one.
+
+    Raises StageFailedError if no narrow configuration of a decoder runs: as it is, it may have
+    billions of weights.
+    """
     architecture = source.identifier or ""
-    if source.task == TASK and (narrow := narrow_decoder(architecture)) is not None:
+    if source.task == TASK:
+        narrow = narrow_decoder(architecture)
+        if narrow is None:
+            raise StageFailedError(no_small_decoder(architecture))
         return dataclasses.replace(source, overrides=narrow)
     small = dataclasses.replace(source, overrides=small_overrides(architecture))
     try:

@@ -178,16 +178,22 @@ def _load(text: str) -> Any:  # noqa: ANN401 - arbitrary YAML
     """
     if len(text) > _MOST_CHARACTERS:
         raise ValueError(f"it has more than {_MOST_CHARACTERS} characters")
+    too_deep = f"it is nested more than {_MOST_LEVELS} levels deep"
     depth = 0
-    for event in yaml.parse(text, Loader=_LOADER):
-        if isinstance(event, yaml.AliasEvent):
-            raise ValueError("it has aliases, which no lock has")  # noqa: TRY004 - an error of content, not type
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > _MOST_LEVELS:
-                raise ValueError(f"it is nested more than {_MOST_LEVELS} levels deep")
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
+    try:
+        for event in yaml.parse(text, Loader=_LOADER):
+            if isinstance(event, yaml.AliasEvent):
+                raise ValueError("it has aliases, which no lock has")  # noqa: TRY004 - an error of content, not type
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+                if depth > _MOST_LEVELS:
+                    raise ValueError(too_deep)
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+    except yaml.MarkedYAMLError as error:
+        if "maximum nesting depth" in str(error.problem):  # libyaml's own limit
+            raise ValueError(too_deep) from error
+        raise
     return yaml.load(text, Loader=_LOADER)  # noqa: S506 - a safe loader, in C or Python
 
 

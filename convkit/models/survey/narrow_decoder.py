@@ -13,17 +13,21 @@ from convkit.models.survey.cached_decoder import TASK
 from convkit.models.survey.heads import small_overrides
 
 _VOCABULARY = 1000
+_HEADS = 4
+_GROUPS = ("num_key_value_heads", "num_kv_heads")
+_HEAD_SIZES = ("head_dim", "rotary_dim")
 # By what a size means, the keys that configurations have for it, and a small one.
 _SIZES: tuple[tuple[tuple[str, ...], int], ...] = (
     (("vocab_size",), _VOCABULARY),
     (("hidden_size", "n_embd", "d_model", "word_embed_proj_dim", "model_dim"), 64),
-    (("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads"), 4),
-    (("num_key_value_heads", "num_kv_heads"), 2),
+    (("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads"), _HEADS),
+    (_GROUPS, 2),
     (("head_dim",), 16),
     (("rotary_dim",), 8),
     (("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "d_ff"), 128),
     (("moe_intermediate_size", "shared_expert_intermediate_size"), 32),
     (("num_local_experts", "num_experts", "n_routed_experts"), 4),
+    (("n_group", "topk_group"), 1),
     (("num_experts_per_tok", "num_experts_per_token", "moe_topk"), 2),
     (("max_position_embeddings", "n_positions", "max_seq_len"), 128),
 )
@@ -57,10 +61,11 @@ def _attempts(architecture: str) -> Iterator[dict[str, Json]]:
     narrow = _narrow(listed)
     few = {key: _LAYERS for key in _MANY if _exceeds(listed, key, _LAYERS)}
     tokens = _known_tokens(listed)
-    yield {**narrow, **few, **tokens}
-    yield {**narrow, **few, **tokens} | {"num_key_value_heads": 4}
-    less = {key: value for key, value in narrow.items() if key not in ("head_dim", "rotary_dim")}
-    yield {**less, **few, **tokens}
+    for without in ((), _GROUPS, _HEAD_SIZES, (*_GROUPS, *_HEAD_SIZES)):
+        # Left out, they follow from the others, or are equal to the number of heads.
+        groups = {key: _HEADS for key in without if key in _GROUPS and key in narrow}
+        kept = {key: size for key, size in narrow.items() if key not in without}
+        yield {**kept, **groups, **few, **tokens}
     yield {**narrow, **tokens}  # something else may list the layers
     yield {"vocab_size": _VOCABULARY, **few, **tokens}
     yield small_overrides(architecture)

@@ -123,6 +123,13 @@ def cache_left_out(reason: str) -> str:
     return f"the draft leaves out the decoder's cache: {_one_line(reason)}"
 
 
+def no_small_decoder(architecture: str) -> str:
+    return (
+        f"found no small configuration of {architecture} that runs. Draft from a folder instead,"
+        " with the config.json and the weights of the model that you convert"
+    )
+
+
 def tried_out(names: Sequence[str]) -> str:
     return (
         f"the shapes and values of {', '.join(names)} were found by trying what the model runs"

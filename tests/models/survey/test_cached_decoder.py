@@ -15,7 +15,7 @@ from convkit.models.survey.narrow_decoder import narrow_decoder
 from convkit.models.survey.start import Start
 from convkit.stages.survey_model import run
 from convkit.tensors import TensorSpec
-from convkit.worker.context import Context
+from convkit.worker.context import Context, StageFailedError
 from convkit.worker.protocol import Sample, Source, SurveyModelRequest, SurveyResult
 
 WORDS, WIDTH = 11, 4
@@ -70,6 +70,19 @@ def test_a_decoder_is_narrow_even_if_its_layers_are_listed_twice():
     assert overrides is not None
     assert overrides["hidden_size"] == 64
     assert "num_layers" not in overrides
+
+
+@pytest.mark.slow
+def test_groups_of_heads_are_as_many_as_heads_where_an_architecture_needs_that():
+    overrides = narrow_decoder("deepseek_v3")
+    assert overrides is not None
+    assert overrides["num_key_value_heads"] == overrides["num_attention_heads"] == 4
+    assert "head_dim" not in overrides
+
+
+def test_a_decoder_without_a_small_configuration_is_not_loaded_at_its_full_size(tmp_path):
+    with pytest.raises(StageFailedError, match="found no small configuration of dbrx"):
+        surveyed("dbrx", tmp_path)
 
 
 def test_what_is_no_decoder_has_no_narrow_configuration():
