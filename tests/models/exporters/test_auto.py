@@ -109,7 +109,9 @@ def test_a_model_that_none_can_export_says_why_for_each(tmp_path):
     assert list(out.iterdir()) == []
 
 
-@pytest.mark.parametrize("experts", ["grouped_mm", "eager"])
+@pytest.mark.parametrize(
+    "experts", ["grouped_mm", pytest.param("eager", marks=pytest.mark.thorough)]
+)
 def test_experts_are_exported_whichever_way_the_original_computes_them(tmp_path, experts):
     code = EXPERTS.format(experts=experts)
     result, findings, _ = export_factory(tmp_path, code, SAME_SHAPE, "auto")

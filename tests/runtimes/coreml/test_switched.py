@@ -17,8 +17,11 @@ from convkit.worker.protocol import LowPrecision
 
 PLANS = (
     LowPrecision("float16"),
-    LowPrecision("float16", saturate=True),
-    LowPrecision("float16", ("encoder.layer.*.attention",), saturate=True),
+    pytest.param(LowPrecision("float16", saturate=True), marks=pytest.mark.thorough),
+    pytest.param(
+        LowPrecision("float16", ("encoder.layer.*.attention",), saturate=True),
+        marks=pytest.mark.thorough,
+    ),
     LowPrecision("float16", (".", "encoder.layer.0", "embeddings.LayerNorm"), saturate=True),
 )
 
