@@ -1,11 +1,11 @@
-"""Generates the site's pages about findings from their catalogue: one per code, and an index."""
+"""Generates the site's pages about findings from their catalog: one per code, and an index."""
 
 from collections.abc import Iterator
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from convkit.findings.catalogue import CATALOGUE, FAMILIES, severity_text
+from convkit.findings.catalog import CATALOG, FAMILIES, severity_text
 
 _FOLDER = "findings"
 _INTRODUCTION = (
@@ -24,7 +24,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def pages() -> Iterator[tuple[str, str]]:
     """Yield the path of each page and its Markdown."""
     yield f"{_FOLDER}/index.md", _index()
-    for code in CATALOGUE:
+    for code in CATALOG:
         yield f"{_FOLDER}/{code}.md", _page(code)
 
 
@@ -34,14 +34,14 @@ def _index() -> str:
         lines += ["", f"## {letter}: {family}", "", "| code | title |", "| --- | --- |"]
         lines += [
             f"| [{code}]({code}.md) | {row.title} |"
-            for code, row in sorted(CATALOGUE.items())
+            for code, row in sorted(CATALOG.items())
             if code.startswith(letter)
         ]
     return "\n".join(lines) + "\n"
 
 
 def _page(code: str) -> str:
-    row = CATALOGUE[code]
+    row = CATALOG[code]
     sections = {
         "What it means": row.meaning,
         "Why other tools miss it": row.missed,

@@ -104,15 +104,15 @@ def explain(
     """Explain a finding, why other tools miss it, and how to fix it. Without a code, list all
     codes.
     """
-    from convkit.findings.catalogue import CATALOGUE, FAMILIES, severity_text
+    from convkit.findings.catalog import CATALOG, FAMILIES, severity_text
 
     if code is None:
         _list_codes()
         return
     code = code.upper()
-    found = CATALOGUE.get(code)
+    found = CATALOG.get(code)
     if found is None:
-        raise UsageError(_unknown_code(code, CATALOGUE))
+        raise UsageError(_unknown_code(code, CATALOG))
     waivable = " · can be waived" if found.waivable else ""
     typer.echo(f"{code}  {found.title}\n{severity_text(code)} · {FAMILIES[code[0]]}{waivable}\n")
     for title, text in (
@@ -124,12 +124,12 @@ def explain(
 
 
 def _list_codes() -> None:
-    from convkit.findings.catalogue import CATALOGUE, FAMILIES
+    from convkit.findings.catalog import CATALOG, FAMILIES
     from convkit.findings.severity import severity_of
 
     for letter, family in FAMILIES.items():
         typer.echo(f"{letter}  {family}")
-        for code, found in CATALOGUE.items():
+        for code, found in CATALOG.items():
             if code.startswith(letter):
                 typer.echo(f"  {code}  {severity_of(code):<7}  {found.title}")
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pydantic import ValidationError
 
 from convkit.codec import Json
-from convkit.findings.catalogue import is_symptom, rank_of
+from convkit.findings.catalog import is_symptom, rank_of
 from convkit.findings.model import Finding
 from convkit.recipe.changes import SIDES, ChangeError, Content, changed, key_path
 from convkit.recipe.consistency import KeyPath

@@ -48,10 +48,10 @@ class Remedy:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """A coded result of a check. `code` is a key of `convkit.findings.catalogue.CATALOGUE`.
+    """A coded result of a check. `code` is a key of `convkit.findings.catalog.CATALOG`.
 
     `severity` follows from the code. A check passes its own only if it measured the severity, such
-    as for an overflow that reaches no output; the catalogue's entry then explains this under
+    as for an overflow that reaches no output; the catalog's entry then explains this under
     `varies`. `chain` leads from the cause to the symptom, one step per line, if the check traced
     it.
     """

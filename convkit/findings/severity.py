@@ -1,7 +1,7 @@
 """How grave each finding is, by its code. Nothing else in convkit says so.
 
 A worker decides by severities, so they belong to the code that stages' keys cover. What the codes
-mean is prose, which no key should cover, and is elsewhere (`convkit.findings.catalogue`).
+mean is prose, which no key should cover, and is elsewhere (`convkit.findings.catalog`).
 """
 
 from typing import Literal

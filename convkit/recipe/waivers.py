@@ -61,14 +61,14 @@ def waiver_faults(recipe: Mapping[str, object]) -> list[Fault]:
 
 def _unfit(code: str) -> str | None:
     """Return why a code cannot be waived."""
-    from convkit.findings.catalogue import CATALOGUE  # noqa: PLC0415 - most recipes waive nothing, and reading it takes time
+    from convkit.findings.catalog import CATALOG  # noqa: PLC0415 - most recipes waive nothing, and reading it takes time
 
-    if code not in CATALOGUE:
-        guess = perhaps(code, (each for each in CATALOGUE if CATALOGUE[each].waivable))
+    if code not in CATALOG:
+        guess = perhaps(code, (each for each in CATALOG if CATALOG[each].waivable))
         return f"no finding has the code {code!r}{guess}"
-    if CATALOGUE[code].waivable:
+    if CATALOG[code].waivable:
         return None
     return (
-        f"{code} ({CATALOGUE[code].title}) cannot be waived; only an error in a built model's"
-        f" results can: {', '.join(each for each in CATALOGUE if CATALOGUE[each].waivable)}"
+        f"{code} ({CATALOG[code].title}) cannot be waived; only an error in a built model's"
+        f" results can: {', '.join(each for each in CATALOG if CATALOG[each].waivable)}"
     )

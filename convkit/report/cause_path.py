@@ -1,6 +1,6 @@
 """The way from a failed target's cause to its first failing output, as a drawing. Pure."""
 
-from convkit.findings.catalogue import CATALOGUE
+from convkit.findings.catalog import CATALOG
 from convkit.findings.model import Finding
 from convkit.record.figures import worst_of_output
 from convkit.record.model import TargetReport, Verification
@@ -11,7 +11,7 @@ from convkit.report.flow import Step, flow
 
 def title_of(finding: Finding) -> str:
     """Return what a finding's code means; empty for a code that this convkit does not know."""
-    return CATALOGUE[finding.code].title if finding.code in CATALOGUE else ""
+    return CATALOG[finding.code].title if finding.code in CATALOG else ""
 
 
 def cause_path(target: TargetReport) -> Figure | None:
@@ -24,7 +24,7 @@ def cause_path(target: TargetReport) -> Figure | None:
     symptom = next(
         (step for verification in target.verifications if (step := _symptom(verification))), None
     )
-    if symptom is None or (finding.code in CATALOGUE and CATALOGUE[finding.code].is_symptom):
+    if symptom is None or (finding.code in CATALOG and CATALOG[finding.code].is_symptom):
         return None
     steps = [Step("cause", _where(finding), _heading(finding))]
     steps += [Step("gap" if text.startswith("... ") else "step", text) for text in finding.chain]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from convkit.errors import storage_error
-from convkit.findings.catalogue import CATALOGUE
+from convkit.findings.catalog import CATALOG
 from convkit.metrics.registry import METRICS
 from convkit.metrics.text import told_apart
 from convkit.record.bench import BenchRecord
@@ -164,7 +164,7 @@ def _environment() -> "Environment":
     environment.globals.update(
         mark=_MARKS,
         evidence_text=_EVIDENCE,
-        explanations=CATALOGUE,
+        explanations=CATALOG,
         first_failing_case=first_failing_case,
         non_finite=non_finite,
         seconds_of=seconds_of,

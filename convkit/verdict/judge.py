@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from convkit.findings.catalogue import causes_first
+from convkit.findings.catalog import causes_first
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.limits import problems
 from convkit.metrics.registry import absolute_limit

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from convkit.codec import encode
 from convkit.errors import EXIT_FAILED, EXIT_VERIFIED, ConvkitError
-from convkit.findings.catalogue import is_symptom
+from convkit.findings.catalog import is_symptom
 from convkit.findings.model import Finding
 from convkit.plan.stages import export_id, join_id, precision_id, reference_id, verify_id
 from convkit.recipe.models import Recipe, Target, Tolerance

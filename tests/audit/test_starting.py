@@ -18,7 +18,7 @@ NOT_FOR_UP_TO_DATE = {
     "convkit.execute.fork_servers",
     "convkit.execute.materials",
     "convkit.execute.stage_runner",
-    "convkit.findings.catalogue",
+    "convkit.findings.catalog",
     "convkit.report.render",
     "convkit.track.tracker",
     "convkit.verdict.judge",

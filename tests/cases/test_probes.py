@@ -85,7 +85,7 @@ def test_inputs_of_other_types_or_shapes_are_not_paired():
     assert [name for name in probes(contract, {})[1] if not name.startswith("perturbed")] == []
 
 
-def test_many_inputs_of_one_kind_are_paired_with_their_neighbours():
+def test_many_inputs_of_one_kind_are_paired_with_their_neighbors():
     names = [f"past.{i}" for i in range(20)]
     contract = Contract(tuple(tensor(name) for name in names), (), CONTRACT.axes)
     _, made, omitted = probes(contract, {})

@@ -20,7 +20,7 @@ from command_line import convkit
 
 from convkit.cli import main
 from convkit.errors import ConvkitError, UsageError
-from convkit.findings.catalogue import CATALOGUE
+from convkit.findings.catalog import CATALOG
 from convkit.findings.severity import severity_of
 
 RECIPES = Path(__file__).parent.parent.parent / "recipes"
@@ -159,14 +159,14 @@ def test_plan_warns_of_limits_that_prove_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("code", ["C110", "n101"])
 def test_explain_prints_the_whole_explanation(code: str) -> None:
     done = convkit("explain", code)
-    explanation = CATALOGUE[code.upper()]
+    explanation = CATALOG[code.upper()]
     for part in (explanation.title, explanation.meaning, explanation.missed, explanation.remedy):
         assert part in done.stdout
 
 
 def test_explain_says_when_the_severity_varies() -> None:
     done = convkit("explain", "N201")
-    assert f"note. {CATALOGUE['N201'].varies}" in done.stdout
+    assert f"note. {CATALOG['N201'].varies}" in done.stdout
 
 
 def test_explain_without_a_code_lists_all_of_them() -> None:
@@ -174,7 +174,7 @@ def test_explain_without_a_code_lists_all_of_them() -> None:
     assert done.returncode == 0
     listed = re.findall(r"^  ([A-Z]\d{3})  (\w+) +(.*)$", done.stdout, re.MULTILINE)
     assert listed == [
-        (code, severity_of(code), explanation.title) for code, explanation in CATALOGUE.items()
+        (code, severity_of(code), explanation.title) for code, explanation in CATALOG.items()
     ]
 
 
@@ -258,8 +258,8 @@ BUG = """
 import sys
 import tempfile
 from convkit.cli import main, recipes
-import convkit.findings.catalogue as catalogue
-catalogue.CATALOGUE["C101"] = object()
+import convkit.findings.catalog as catalog
+catalog.CATALOG["C101"] = object()
 sys.argv = ["convkit", "explain", "C101"]
 main.main()
 """

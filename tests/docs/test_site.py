@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from convkit.findings.catalogue import CATALOGUE
+from convkit.findings.catalog import CATALOG
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -34,7 +34,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_finding_has_a_page(site: Path) -> None:
     index = (site / "findings" / "index.html").read_text(encoding="utf-8")
-    for code, row in CATALOGUE.items():
+    for code, row in CATALOG.items():
         assert f'href="{code}.html"' in index
         assert row.title in (site / "findings" / f"{code}.html").read_text(encoding="utf-8")
 

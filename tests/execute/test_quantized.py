@@ -1,5 +1,5 @@
-"""Quantised targets through `convkit run` whole, in this environment: real exports, real
-quantisers, real kernels.
+"""Quantized targets through `convkit run` whole, in this environment: real exports, real
+quantizers, real kernels.
 """
 
 import copy
@@ -124,7 +124,7 @@ def test_auto_finds_it_and_the_build_and_the_verification_go_by_it(
     assert operators(outcome, "ort")["MatMulInteger"] == 3
 
 
-def test_nothing_to_quantise_is_an_error(home: Path, tmp_path: Path) -> None:
+def test_nothing_to_quantize_is_an_error(home: Path, tmp_path: Path) -> None:
     precision = {"quantize": "int4-weights", "keep_float32": ["layers"]}
     outcome = run(spoilt(tmp_path, precision), home)
     assert codes(outcome) == {"Q101"}
@@ -225,7 +225,7 @@ def build():
 """
 
 
-def test_packed_weights_are_not_quantised_again(home: Path, tmp_path: Path) -> None:
+def test_packed_weights_are_not_quantized_again(home: Path, tmp_path: Path) -> None:
     """int8 weights in int32, as GPTQ's layers keep them; smaller ones would be unpacked by the
     exporter.
     """

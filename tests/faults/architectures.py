@@ -72,8 +72,8 @@ def bert_in_each_precision(folder: Path) -> Path:
         "static": {"quantize": "static-int8"},
     }
     kinds["four"] = {"quantize": "int4-weights", "block_size": 16}
-    quantised = {name: ORT | {"precision": kind} | close for name, kind in kinds.items()}
-    return text(folder, "bert", inputs=[IDS, MASK, TYPES], targets=TARGETS | quantised)
+    quantized = {name: ORT | {"precision": kind} | close for name, kind in kinds.items()}
+    return text(folder, "bert", inputs=[IDS, MASK, TYPES], targets=TARGETS | quantized)
 
 
 @healthy(tempts="an attention kind of its own, masked with booleans")

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from convkit.findings.catalogue import CATALOGUE
+from convkit.findings.catalog import CATALOG
 from faults.corpus import faults
 from faults.scoring import FaultScore
 
@@ -20,9 +20,9 @@ RECORDED = Path(__file__).with_name("confusions.json")
 def other_causes(score: FaultScore) -> list[str]:
     """Return the causes that a fault's run reports, or leads with, besides the fault's own.
 
-    Symptoms, whose rank in the catalogue is not zero, are not causes.
+    Symptoms, whose rank in the catalog is not zero, are not causes.
     """
-    causes = {each for each in score.reported if CATALOGUE[each].rank == 0} | {*score.leading}
+    causes = {each for each in score.reported if CATALOG[each].rank == 0} | {*score.leading}
     return sorted(causes - {score.fault.code})
 
 
@@ -45,7 +45,7 @@ class Confusion:
     """The faults of one code: how many, in how many the code leads, and what else was said.
 
     `instead` counts the codes that lead in its place, `beside` the causes that are reported with
-    it. Symptoms, whose rank in the catalogue is not zero, are not confusion.
+    it. Symptoms, whose rank in the catalog is not zero, are not confusion.
     """
 
     code: str

@@ -25,7 +25,7 @@ from faults.spans import (
     rows,
 )
 
-UNDECLARED = "only you know what it is for and how its sizes vary"
+UNDECLARED = "only you know its purpose and how its sizes vary"
 
 
 @fault(
@@ -36,7 +36,7 @@ UNDECLARED = "only you know what it is for and how its sizes vary"
     source="TF#4523, PT#52667",
 )
 def exchanged_names(folder: Path) -> Path:
-    """attention_mask and token_type_ids exchanged in the list of names given to the exporter"""
+    """attention_mask and token_type_ids are swapped in the list of names passed to the exporter"""
     graph = net("input_ids", "token_type_ids", "attention_mask")
     inputs = list(graph.graph.input)
     del graph.graph.input[:]
@@ -54,7 +54,7 @@ def exchanged_names(folder: Path) -> Path:
     source="triton-inference-server/server#4269",
 )
 def called_by_position(folder: Path) -> Path:
-    """a wrapper for serving calls the model by position, with token_type_ids second"""
+    """a serving wrapper calls the model by position, with token_type_ids second"""
     wrapper = f"""{NET}
 class Served(torch.nn.Module):
     def __init__(self):
@@ -127,11 +127,11 @@ def dropped_input(folder: Path) -> Path:
     code="C112",
     place="token_type_ids",
     remedy="remove",
-    repaired="a warning: the model is right, and which inputs callers pass is left to you",
+    repaired="a warning: the model is right, and you decide which inputs callers pass",
     source="PT#104949",
 )
 def unused_input_kept(folder: Path) -> Path:
-    """an input that never had an influence stays in the contract"""
+    """an input that never had an effect stays in the contract"""
     return write_recipe(
         folder,
         code=NET.replace(" + 2 * self.types(token_type_ids)", " + 0 * token_type_ids[..., None]"),
@@ -160,7 +160,7 @@ def _constant_types(graph: onnx.ModelProto) -> onnx.ModelProto:
 
 @fault(code="C108", place="token_type_ids", remedy="constant", repaired=ADOPTED, source="OPT#1758")
 def token_types_made_constant(folder: Path) -> Path:
-    """token_type_ids became the zeros they were at export; the graph still lists them"""
+    """the export replaced token_type_ids with the example's zeros; the graph still lists it"""
     return write_recipe(folder, code=NET, graph=_constant_types(net()), **SIGNATURE)
 
 
@@ -172,7 +172,7 @@ def token_types_made_constant(folder: Path) -> Path:
     source="PT#52667",
 )
 def merged_inputs(folder: Path) -> Path:
-    """one tensor object was given for two inputs at export, which made one of them"""
+    """the export got one tensor object for two inputs and merged them"""
     graph = net()
     for node in graph.graph.node:
         node.input[:] = [
@@ -224,7 +224,7 @@ def int64_for_int32(folder: Path) -> Path:
     source="OPT#627",
 )
 def int32_for_int64(folder: Path) -> Path:
-    """the recipe says int32, as the application has them; the model's one_hot accepts int64 only"""
+    """the recipe says int32, like the application; the model's one_hot accepts only int64"""
     one_hot = "torch.nn.functional.one_hot(input_ids, 50).float() @ self.words.weight"
     code = NET.replace("self.words(input_ids)", one_hot)
     narrow = IDS | {"dtype": "int32"}
@@ -236,8 +236,8 @@ def int32_for_int64(folder: Path) -> Path:
 @fault(
     code="C208", place="start_logits", remedy="swap the names", repaired=ADOPTED, source="PT#165758"
 )
-def mislabelled_outputs(folder: Path) -> Path:
-    """output names are given by position: the dictionary's start_logits came out as end_logits"""
+def mislabeled_outputs(folder: Path) -> Path:
+    """output names were passed by position: the dictionary's start_logits came out as end_logits"""
     graph = net(outputs=("end_logits", "start_logits"))
     first, second = graph.graph.output
     names = first.name, second.name
@@ -304,8 +304,8 @@ def cached(*outputs: str) -> onnx.ModelProto:
     repaired=ADOPTED,
     source="PT#143576",
 )
-def cache_mislabelled(folder: Path) -> Path:
-    """the names of a cache's keys and values were given in the wrong order"""
+def cache_mislabeled(folder: Path) -> Path:
+    """the names of a cache's keys and values were passed in the wrong order"""
     graph = cached("logits", "present.0.value", "present.0.key")
     outputs = list(graph.graph.output)
     del graph.graph.output[:]
@@ -342,7 +342,7 @@ LABEL = {"name": "label", "dtype": "int64", "shape": ["batch"]}
     source="OPT#223",
 )
 def output_in_another_type(folder: Path) -> Path:
-    """the label comes as int32, and the recipe says int64"""
+    """the label is int32, but the recipe says int64"""
     return write_recipe(
         folder, code=LABELS, axes=AXES, inputs=[IDS, MASK, TYPES], outputs=[LABEL, START, END]
     )
@@ -350,7 +350,7 @@ def output_in_another_type(folder: Path) -> Path:
 
 @fault(code="C207", place="label", remedy="shape", repaired=True, source="OPT#1755")
 def output_in_another_shape(folder: Path) -> Path:
-    """the recipe has one label per position, the model returns one per row"""
+    """the recipe has one label per position, but the model returns one per row"""
     per_row = {"name": "label", "dtype": "int32", "shape": ROWS}
     return write_recipe(
         folder, code=LABELS, axes=AXES, inputs=[IDS, MASK, TYPES], outputs=[per_row, START, END]

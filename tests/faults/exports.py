@@ -56,7 +56,7 @@ def dropout_left_on(folder: Path) -> Path:
     source="ORT#3873",
 )
 def batch_norm_in_training(folder: Path) -> Path:
-    """exported in training mode: batch norm uses the mean of the batch, not that of the training"""
+    """exported in training mode: batch norm uses the batch's mean, not the learned one"""
     norm = "torch.nn.Sequential(); self.norm = torch.nn.BatchNorm1d(8)"
     code = DROPOUT.replace("torch.nn.Dropout(0.5)", norm).replace(
         "self.drop(self.first(x))", "self.norm(self.first(x).transpose(1, 2)).transpose(1, 2)"
@@ -100,7 +100,7 @@ def branch_folded_by_tracing(folder: Path) -> Path:
 
 @fault(code="E208", remedy="torch.where", repaired=ADOPTED, source="ORT#17689")
 def branch_folded_in_a_file(folder: Path) -> Path:
-    """a file from a trace that took one side of a branch for all inputs"""
+    """a file from a trace that kept one side of a branch for all inputs"""
     graph = exported(BRANCHING, {"x": -features(2, 6, 4).abs()}, ("y",), axes=NAMES)
     return write_recipe(folder, code=BRANCHING, graph=graph, **SIGNATURE)
 
@@ -141,7 +141,7 @@ BRANCHING_ON_SIZE = DROPOUT.replace(
     source="PT#110347",
 )
 def branch_on_a_product_of_sizes(folder: Path) -> Path:
-    """a branch on batch times sequence, a guard that torch's exporter drops in silence"""
+    """a branch on batch times sequence, a guard that torch's exporter silently drops"""
     return write_recipe(
         folder, code=BRANCHING_ON_SIZE, **SIGNATURE | {"export": {"exporter": "torch", "opset": 18}}
     )
@@ -170,9 +170,7 @@ def build():
     source="TF#36276, OPT#2241",
 )
 def tied_weights_stored_twice(folder: Path) -> Path:
-    """the embedding and the output layer are one weight, which the file holds twice, once
-    transposed
-    """
+    """the embedding and the output layer share a weight, which is stored twice, once transposed"""
     graph = exported(TIED, {"input_ids": torch.arange(12).reshape(2, 6)}, ("logits",), axes=NAMES)
     logits = {"name": "logits", "dtype": "float32", "shape": [*ROWS, 50]}
     return write_recipe(folder, code=TIED, graph=graph, axes=AXES, inputs=[IDS], outputs=[logits])
@@ -199,7 +197,7 @@ LEVELS = "optimization level none, or a different release of the runtime"
     source="ORT#17689",
 )
 def fusion_that_loses_zeros(folder: Path) -> Path:
-    """the runtime fuses Pad into MaxPool, whose own padding is minus infinity and not zero"""
+    """the runtime fuses Pad into MaxPool, which pads with minus infinity instead of zero"""
     nodes = (
         "{ p = Constant<value = int64[8] {0,0,1,1,0,0,1,1}>() z = Pad(x, p) y ="
         " MaxPool<kernel_shape=[3,3]>(z) }"
@@ -238,7 +236,7 @@ def build():
 
 @fault(code="N407", place="first", remedy="connect", repaired=ADOPTED, source="TF#36276")
 def constant_output(folder: Path) -> Path:
-    """a trace of a model that fell back on a cached result: the output is that of the example"""
+    """a trace of a model that returned a cached result: the output is always the example's"""
     graph = exported(DROPOUT, {"x": features(2, 6, 4)}, ("y",), axes=NAMES)
     graph.graph.initializer.append(numpy_helper.from_array(features(1, 1, 4).numpy(), "cached"))
     ones = [

@@ -35,7 +35,7 @@ def mlp_in_three_types(folder: Path) -> Path:
 
 
 @healthy(tempts="quantized layers have errors of their own")
-def mlp_quantised(folder: Path) -> Path:
+def mlp_quantized(folder: Path) -> Path:
     """two linear layers in each kind of quantization"""
     close = {"tolerance": {"cosine": 0.99, "rms": 0.1}}  # of values whose rms is 0.3
     kinds: dict[str, Any] = {
@@ -75,7 +75,7 @@ def lstm(folder: Path) -> Path:
     )
 
 
-@healthy(tempts="an output that the model computes and nobody asked for")
+@healthy(tempts="an output that the model computes and nobody uses")
 def gru(folder: Path) -> Path:
     """a GRU over the sequence; its last state is not an output"""
     return module(
@@ -113,7 +113,7 @@ def mask_of_minus_ten_thousand(folder: Path) -> Path:
 
 @healthy(tempts="a constant beyond float16's range that bounds from above")
 def clip_without_bound(folder: Path) -> Path:
-    """values are clipped to [0, 3.4e38], which is no more than a relu"""
+    """values are clipped to [0, 3.4e38], which is just a relu"""
     return right(
         folder, MLP.replace("torch.relu(self.first(x))", "self.first(x).clamp(0.0, 3.4e38)")
     )
@@ -121,14 +121,14 @@ def clip_without_bound(folder: Path) -> Path:
 
 @healthy(tempts="an activation beyond float16's range, whose infinity is right")
 def sigmoid_by_hand(folder: Path) -> Path:
-    """1 / (1 + exp(-x)): exp overflows in float16, and one by infinity is the zero it should be"""
+    """1 / (1 + exp(-x)): exp overflows in float16, and 1 / infinity is the right zero"""
     code = MLP.replace("torch.relu(self.first(x))", "1 / (1 + torch.exp(-40 * self.first(x)))")
     return right(folder, code)
 
 
 @healthy(tempts="outputs of zeros have no direction, and there is an overflow that does no harm")
 def gated_zeros(folder: Path) -> Path:
-    """the same as a gate, of a fully masked row: all zeros"""
+    """the same as a gate over a fully masked row: all zeros"""
     code = layers(
         "self.linear = torch.nn.Linear(8, 8)",
         "return self.linear(x) / (1 + torch.exp(-40 * x)) * attention_mask.unsqueeze(-1)",
@@ -143,7 +143,7 @@ def gated_zeros(folder: Path) -> Path:
     tempts="outputs of another direction, within the tolerance, and an overflow that does no harm"
 )
 def corrections_near_zero(folder: Path) -> Path:
-    """corrections near zero, of which float16 keeps a digit: the recipe asks for no more"""
+    """corrections near zero, of which float16 keeps one digit: the recipe requires no more"""
     code = layers(
         "self.linear = torch.nn.Linear(8, 8)",
         "gate = 1 / (1 + torch.exp(-40 * x))\nreturn (1 + 2e-3 * self.linear(x) * gate) - 1",
@@ -153,9 +153,7 @@ def corrections_near_zero(folder: Path) -> Path:
 
 @healthy(tempts="an activation beyond float16's range, whose infinity is right")
 def gelu_by_hand(folder: Path) -> Path:
-    """GELU by its cubic inside a tanh: the cube overflows from 41 on, and the tanh is one all the
-    same
-    """
+    """GELU by its cubic inside a tanh: the cube overflows from 41 on, but the tanh is still one"""
     gelu = "0.5 * x * (1 + torch.tanh(0.79788 * (x + 0.044715 * x * x * x)))"
     inputs = [floats("x", "sequence", 8, uniform=[-60, 60])]
     code = layers("self.linear = torch.nn.Linear(8, 8)", f"x = {gelu}\nreturn self.linear(x) / 10")
@@ -192,7 +190,7 @@ def mostly_zeros(folder: Path) -> Path:
 
 @healthy(tempts="a row's result depends on its batch, in the original too")
 def centred_over_the_batch(folder: Path) -> Path:
-    """the mean over the batch is taken off, as the original does"""
+    """the mean over the batch is subtracted, as in the original"""
     code = layers(
         "self.linear = torch.nn.Linear(8, 8)",
         "x = self.linear(x)\nreturn x - 0.5 * x.mean(0, keepdim=True)",
@@ -218,16 +216,16 @@ def start_and_end(folder: Path) -> Path:
     return module(folder, code, outputs=[floats("start", "sequence"), floats("end", "sequence")])
 
 
-@healthy(tempts="one input that is given for another makes no difference")
+@healthy(tempts="swapping them makes no difference")
 def symmetric_inputs(folder: Path) -> Path:
-    """two inputs that may be exchanged: the model adds them"""
+    """two interchangeable inputs: the model adds them"""
     code = layers("self.linear = torch.nn.Linear(8, 8)", "return self.linear(a + b)", "a, b")
     return module(folder, code, inputs=[floats("a", "sequence", 8), floats("b", "sequence", 8)])
 
 
 @healthy(tempts="infinities in the original")
 def scores_of_minus_infinity(folder: Path) -> Path:
-    """padded positions get a score of minus infinity, as the original gives them"""
+    """padded positions get a score of minus infinity, as in the original"""
     score = 'self.linear(x).squeeze(-1).masked_fill(attention_mask == 0, float("-inf"))'
     code = layers("self.linear = torch.nn.Linear(8, 1)", f"return {score}", "x, attention_mask")
     return right(folder, code, **MASKED | {"outputs": [floats("y", "sequence")]})
@@ -258,7 +256,7 @@ def large_vocabulary(folder: Path) -> Path:
 
 @healthy(tempts="float64 within")
 def doubles_within(folder: Path) -> Path:
-    """the norm is taken in float64"""
+    """the norm is computed in float64"""
     code = layers(
         "self.linear = torch.nn.Linear(8, 8)",
         "x = self.linear(x)\nreturn x / (1 + x.double().norm(dim=-1, keepdim=True).float())",
@@ -268,7 +266,7 @@ def doubles_within(folder: Path) -> Path:
 
 @healthy(tempts="an output that is an input")
 def passed_through(folder: Path) -> Path:
-    """one output is an input as it came"""
+    """one output is an unchanged input"""
     code = layers(
         "self.linear = torch.nn.Linear(8, 8)", 'return {"y": self.linear(x), "kept": x * 1.0}'
     )

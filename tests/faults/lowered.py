@@ -15,7 +15,7 @@ SIZES = {
 POSITIONS = ["batch", "sequence"]
 NAMES = {0: "batch", 1: "sequence"}
 MASK = {"name": "attention_mask", "dtype": "int64", "shape": POSITIONS, "sample": "padding_mask"}
-ELSEWHERE = "the file was exported elsewhere, and what is in it cannot be changed by a recipe"
+ELSEWHERE = "the file was exported elsewhere; a recipe cannot change its contents"
 LOOSE = {"tolerance": {"max_abs": 0.1, "cosine": 0.99}}
 LARGE = {"tolerance": {"max_abs": 2, "cosine": 0.99}}
 

@@ -45,7 +45,7 @@ def mask_times_minus_1e9(folder: Path) -> Path:
 
 @fault(code="N201", place="*", remedy="largest value", repaired=True, source="CT#2223")
 def causal_mask_by_product(folder: Path) -> Path:
-    """a causal mask made as float32's lowest value times a triangle of ones: zero times infinity"""
+    """a causal mask of float32's lowest value times a triangle of ones: zero times infinity"""
     causal = """n = x.shape[1]
         later = (torch.arange(n)[None, :] > torch.arange(n)[:, None]).float()
         bias = later * torch.finfo(torch.float32).min + 0 * attention_mask[:, None, :]"""
@@ -60,9 +60,7 @@ def causal_mask_by_product(folder: Path) -> Path:
     source="onnxscript PR 2479",
 )
 def softmax_of_nothing(folder: Path) -> Path:
-    """the original masks with minus infinity: a fully masked row becomes NaN in float32
-    already
-    """
+    """the original masks with minus infinity: a fully masked row is NaN even in float32"""
     dead = 'bias = torch.where(attention_mask[:, None, :] == 0, float("-inf"), 0.0)'
     return low(folder, attention(dead), masked=True, precision="float32")
 
@@ -172,7 +170,7 @@ KEEP_RATIO = {"targets.ort.precision": {"default": "float16", "keep_float32": ["
     hidden=True,
 )
 def tiny_numbers_divided(folder: Path) -> Path:
-    """squares of tiny numbers are zero in float16, and zero by zero is NaN"""
+    """squares of tiny numbers are zero in float16, and zero divided by zero is NaN"""
     code = SMALL.replace("EXPRESSION", "(small * small) / (small * small).sum(-1, keepdim=True)")
     return low(folder, code, sample={"uniform": [0.5, 1]})
 
@@ -203,7 +201,7 @@ def logarithm_of_a_probability(folder: Path) -> Path:
     source="CT#2223",
 )
 def weight_beyond_the_range(folder: Path) -> Path:
-    """a scale of 1e6 is infinite in float16; to cut it off would give other numbers, and no NaN"""
+    """a scale of 1e6 is infinite in float16; clipping it would be wrong without NaN"""
     code = """
 class Scale(torch.nn.Module):
     def forward(self, x):
@@ -238,7 +236,7 @@ def bound_times_zero(folder: Path) -> Path:
     code="N203", place="stage", remedy="stage", change=KEEP_STAGE, repaired=True, source="CT#2687"
 )
 def divisor_flushed_to_zero(folder: Path) -> Path:
-    """a temperature of 1e-8 is zero in float16, and what is divided by it infinite"""
+    """a temperature of 1e-8 is zero in float16, and the quotient infinite"""
     return low(folder, stage("return torch.tanh(x * 1e-8 / 1e-8 - x / 1e-8)"))
 
 
@@ -250,7 +248,7 @@ def divisor_flushed_to_zero(folder: Path) -> Path:
     source="ORT#13798, OPT#1758",
 )
 def mask_ignored(folder: Path) -> Path:
-    """a file whose attention uses a mask of ones, made at export, in place of the input"""
+    """a file whose attention uses a constant mask of ones instead of the input"""
     dead = "bias = (1.0 - attention_mask[:, None, :].float()) * -100.0"
     ignored = "bias = torch.zeros(1, 1, 1) + 0 * attention_mask[:, None, :].float()"
     return low(folder, attention(dead), traced=attention(ignored), masked=True, precision="float32")

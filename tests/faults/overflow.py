@@ -35,7 +35,7 @@ def variance_by_difference(folder: Path) -> Path:
     hidden=True,
 )
 def variance_absorbed(folder: Path) -> Path:
-    """the variance of a layer norm overflows and is divided by: all outputs are finite, and zero"""
+    """the variance of a layer norm overflows: divided by it, all outputs are zero"""
     lines = (
         "centred = x - x.mean(-1, keepdim=True)",
         "return centred / torch.sqrt(centred.pow(2).mean(-1, keepdim=True) + 1e-5)",
@@ -68,7 +68,7 @@ def norm_of_a_long_vector(folder: Path) -> Path:
     hidden=True,
 )
 def sum_over_a_long_axis(folder: Path) -> Path:
-    """a mean as a sum and a division: the sum over 400 positions overflows"""
+    """a mean computed as sum and division: the sum over 400 positions overflows"""
     axes = {"batch": SIZES["batch"], "sequence": {"min": 2, "typical": 60, "max": 400}}
     line = "return x + x.sum(1, keepdim=True) / x.shape[1] / 200"
     return low(folder, stage(line), axes=axes, verify=LARGE, sample={"normal": [200, 10]})
@@ -84,7 +84,7 @@ def sum_over_a_long_axis(folder: Path) -> Path:
     hidden=True,
 )
 def cumulative_sum(folder: Path) -> Path:
-    """a cumulative sum overflows at its far end only: short sequences are right"""
+    """a cumulative sum overflows only at its far end: short sequences are right"""
     axes = {"batch": SIZES["batch"], "sequence": {"min": 2, "typical": 60, "max": 400}}
     line = "return x + x.cumsum(1) * 1e-5"
     return low(folder, stage(line), axes=axes, verify=LARGE, sample={"normal": [200, 10]})
@@ -232,7 +232,7 @@ class Net(torch.nn.Module):
     code="N202", place="*product", remedy="blocks.*", repaired=True, source="TRT#2564", hidden=True
 )
 def border_in_the_wrong_place(folder: Path) -> Path:
-    """keep_float32 names the module that makes large values, and not the one that reads them"""
+    """keep_float32 names the module that computes large values, but not the one that reads them"""
     code = """
 class Product(torch.nn.Module):
     def forward(self, x):
@@ -283,7 +283,7 @@ def halve():
     hidden=True,
 )
 def file_that_came_in_float16(folder: Path) -> Path:
-    """a file that somebody made in float16, whose scores overflow on every device but the CPU"""
+    """a given float16 file whose scores overflow on every device but the CPU"""
     line = "return torch.softmax(x @ x.transpose(1, 2) / 64, -1) @ x[..., :8]"
     code = stage(line)
     return low(

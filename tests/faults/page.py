@@ -1,6 +1,6 @@
 """The corpus as a page of the documentation: docs/faults.md is what this returns."""
 
-from convkit.findings.catalogue import CATALOGUE
+from convkit.findings.catalog import CATALOG
 from faults.corpus import Fault, faults, healthy_models
 from faults.scoring import DETECTED, NAMED_RIGHT, REPAIRED
 
@@ -33,12 +33,15 @@ def page() -> str:
 
 _HEAD = f"""# The corpus of faults
 
-Failures that people met and reported, each as a small model with a recipe, and healthy models that must raise nothing
-(`tests/faults/`). `make faults` runs all of them with `--repair` and scores what convkit says; it fails when fewer than
-{DETECTED:.0%} are detected, {NAMED_RIGHT:.0%} named right (cause, place and remedy, first of all that is found) or
-{REPAIRED:.0%} of those repaired that a change of the recipe can repair, or when a healthy model raises a warning.
+Each fault below is a failure that people reported, rebuilt as a small model with a recipe. Healthy
+models, which must raise nothing, are part of the corpus as well (`tests/faults/`). `make faults`
+runs all of them with `--repair` and scores the findings. It fails if fewer than {DETECTED:.0%} are
+detected, fewer than {NAMED_RIGHT:.0%} are named right (cause, place and remedy, before any other finding), fewer
+than {REPAIRED:.0%} of those that a recipe change can repair are repaired, or a healthy model raises a
+warning.
 
-Threads: {", ".join(f"{short} {repository}" for short, repository in _THREADS.items())}."""
+"Met in" names issues of these repositories:
+{", ".join(f"{short} {repository}" for short, repository in _THREADS.items())}."""
 
 
 def _families() -> dict[str, list[Fault]]:
@@ -60,7 +63,7 @@ def _family(family: str, members: list[Fault]) -> str:
 
 def _named(code: str) -> str:
     return (
-        f"{code} {CATALOGUE[code].title}" if code in CATALOGUE else code
+        f"{code} {CATALOG[code].title}" if code in CATALOG else code
     )  # the corpus's test refuses an unknown one
 
 

@@ -55,7 +55,7 @@ def not_divided_by_255(folder: Path) -> Path:
 
 @fault(code="C522", place="pixels", remedy="channels: rgb", repaired=APP, source="CT#1843")
 def blue_first(folder: Path) -> Path:
-    """an app that feeds what OpenCV decodes to a model of RGB"""
+    """an app that feeds OpenCV's BGR images to a model that expects RGB"""
     return recipe(folder, channels="bgr")
 
 
@@ -63,7 +63,7 @@ def blue_first(folder: Path) -> Path:
     code="C524", place="pixels", remedy="interpolation: bilinear", repaired=APP, source="PT#34204"
 )
 def another_interpolation(folder: Path) -> Path:
-    """an app that resizes with the nearest pixels"""
+    """an app that resizes with nearest-neighbor interpolation"""
     return recipe(folder, interpolation="nearest")
 
 
@@ -103,7 +103,7 @@ def reading(folder: Path, **labels: Any) -> Path:
     source="yolov5#7749",
 )
 def labels_sorted_by_name(folder: Path) -> Path:
-    """an app whose label file is in another order than the original's"""
+    """an app whose label file is in a different order from the original's"""
     return reading(folder, names=["ant", "bee", "dog", "cow", "eel"])
 
 
@@ -115,11 +115,11 @@ def labels_sorted_by_name(folder: Path) -> Path:
     source="ultralytics#13851",
 )
 def sigmoid_in_place_of_softmax(folder: Path) -> Path:
-    """an app that reads one label's scores like those of several"""
+    """an app that applies the multi-label activation to single-label scores"""
     return reading(folder, activation="sigmoid")
 
 
-@healthy(tempts="an app that sorts labels out of scores")
+@healthy(tempts="an app that turns scores into labels")
 def labels_as_the_original_reads_them(folder: Path) -> Path:
-    """scores that become labels as the original's own function makes them"""
+    """scores that become labels as in the original's own function"""
     return reading(folder)

@@ -56,11 +56,11 @@ def a_mask_by_product(folder: Path) -> Path:
 
 @fault(code="N202", place="block.dense", remedy="float32", repaired=True, source="CT#2110")
 def an_activation_beyond_float16(folder: Path) -> Path:
-    """a gain of 3e5 in one layer, taken back right after it, with no constant to find"""
+    """a gain of 3e5 in one layer, undone right after it, without a constant to find"""
     return program(folder, "return torch.tanh(self.dense(x * 3e5) * 1e-6)")
 
 
-@healthy(tempts="constants that float16 stores otherwise than float32")
+@healthy(tempts="constants that float16 stores differently from float32")
 def bert_as_a_program(folder: Path) -> Path:
     """BERT with sdpa attention as an ML program"""
     return text(folder, "bert", attention="sdpa", targets={"coreml": COREML})

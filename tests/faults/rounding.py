@@ -16,7 +16,7 @@ from faults.lowered import KEEP_STAGE, SIZES, attention, low, stage
     hidden=True,
 )
 def small_differences_on_one(folder: Path) -> Path:
-    """(1 + small) - 1: what x carried is below the last digit of one, and gone"""
+    """(1 + small) - 1: x is below the last digit of one and disappears"""
     line = "return ((1 + x * 1e-4) - 1) * 1e4"
     return low(folder, stage(line))
 
@@ -25,7 +25,7 @@ def small_differences_on_one(folder: Path) -> Path:
     code="N204", place="stage", remedy="stage", change=KEEP_STAGE, repaired=True, source="ORT#31626"
 )
 def scale_flushed_to_zero(folder: Path) -> Path:
-    """values are scaled down by 1e-9 and up again: in between all of them are zero"""
+    """values are scaled down by 1e-9 and up again: in between, all of them are zero"""
     return low(folder, stage("return x * 1e-9 * 3e4 * 3e4"))
 
 
@@ -39,9 +39,7 @@ def scale_flushed_to_zero(folder: Path) -> Path:
     hidden=True,
 )
 def increments_below_the_last_digit(folder: Path) -> Path:
-    """a running sum near 2000 is given forty increments of less than half its last digit, and keeps
-    none
-    """
+    """a running sum near 2000 loses forty increments of less than half its last digit"""
     lines = (
         "total = x * 0 + 2000",
         "for _ in range(40):",
@@ -126,9 +124,7 @@ def drift_over_the_sequence(folder: Path) -> Path:
     hidden=True,
 )
 def mask_swallows_scores(folder: Path) -> Path:
-    """-1e4 as a mask: in float16 it swallows the scores of a fully masked row, which become
-    one another's
-    """
+    """-1e4 as a mask: in float16 it absorbs the scores of a fully masked row, which become equal"""
     return low(
         folder,
         attention("bias = (1.0 - attention_mask[:, None, :].float()) * -1e4"),

@@ -52,7 +52,7 @@ def heads(code: str, axes: dict[int, str]) -> onnx.ModelProto:
     source="PT#110347",
 )
 def sequence_made_a_number(folder: Path) -> Path:
-    """max(x.shape[1], 4) made the sequence length of the example a constant, in silence"""
+    """max(x.shape[1], 4) silently made the example's sequence length a constant"""
     mean = BY_SIZE.replace("self.heads(x)", "(self.heads(x) / max(x.shape[1], 4))")
     return write_recipe(folder, code=mean, **SPLIT)
 
@@ -71,9 +71,7 @@ def sequence_by_int(folder: Path) -> Path:
 
 @fault(code="C106", place="x", remedy="tensor.shape", repaired=ADOPTED, source="PT#110347")
 def baked_sequence_in_a_file(folder: Path) -> Path:
-    """a file whose inputs say that the sequence may vary, with a reshape to the example's length
-    inside
-    """
+    """a file declares a variable sequence, but reshapes to the example's length"""
     code = BY_INT.replace(".sum(-1)", ".sum((2, 3))")
     outputs = [{"name": "y", "dtype": "float32", "shape": ["batch", 2]}]
     return write_recipe(folder, code=code, graph=heads(code, NAMES), **SPLIT | {"outputs": outputs})
@@ -81,7 +79,7 @@ def baked_sequence_in_a_file(folder: Path) -> Path:
 
 @fault(code="C106", place="x", remedy="symbolic", repaired=ADOPTED, source="PT#110347")
 def unnamed_batch(folder: Path) -> Path:
-    """a file that was exported without an axis name for the batch"""
+    """a file was exported without a name for the batch axis"""
     return write_recipe(folder, code=BY_SIZE, graph=heads(BY_SIZE, {1: "sequence"}), **SPLIT)
 
 
@@ -89,16 +87,16 @@ def unnamed_batch(folder: Path) -> Path:
     code="C107",
     place="x",
     remedy=".shape to the model's",
-    repaired="what an input holds is left to you: a repair changes no input's shape",
+    repaired="a repair never changes an input's shape",
     source="PT#110347",
 )
 def wrong_shape(folder: Path) -> Path:
-    """the recipe says five features, the file expects four"""
+    """the recipe says five features, but the file expects four"""
     wide = FLOATS | {"shape": ["batch", "sequence", 5]}
     return write_recipe(folder, graph=heads(BY_SIZE, NAMES), **SPLIT | {"inputs": [wide]})
 
 
 @fault(code="C107", place="x", remedy="shape", repaired=ADOPTED, source="PT#165748")
 def one_name_for_two_axes(folder: Path) -> Path:
-    """after an upgrade the exporter took batch and sequence for one axis, s77"""
+    """after an upgrade, the exporter merged batch and sequence into one axis, s77"""
     return write_recipe(folder, graph=heads(BY_SIZE, {0: "s77", 1: "s77"}), **SPLIT)

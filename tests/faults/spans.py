@@ -41,7 +41,7 @@ START = {"name": "start_logits", "dtype": "float32", "shape": ROWS}
 END = {"name": "end_logits", "dtype": "float32", "shape": ROWS}
 SIGNATURE: dict[str, Any] = {"axes": AXES, "inputs": [IDS, MASK, TYPES], "outputs": [START, END]}
 OUTPUTS = ("start_logits", "end_logits")
-ADOPTED = "the file was exported elsewhere, and what is in it cannot be changed by a recipe"
+ADOPTED = "the file was exported elsewhere; a recipe cannot change its contents"
 
 
 def rows(limit: int) -> torch.Tensor:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from convkit.findings.catalogue import CATALOGUE
+from convkit.findings.catalog import CATALOG
 from faults.confusion import other_causes, recorded_causes
 from faults.corpus import Fault, Healthy, faults, healthy_models
 from faults.page import PAGE, page
@@ -64,7 +64,7 @@ def test_the_corpus_names_known_codes_and_threads() -> None:
     names = [each.name for each in (*faults(), *healthy_models())]
     assert len(names) == len(set(names))
     for fault in faults():
-        assert fault.code in CATALOGUE
+        assert fault.code in CATALOG
         assert "#" in fault.source or "PR" in fault.source, fault.name
 
 
@@ -72,7 +72,7 @@ def test_the_confusion_table_is_of_the_corpus() -> None:
     """`PYTHONPATH=tests python -m faults --record` writes it."""
     known = recorded_causes()
     assert known.keys() <= {fault.name for fault in faults()}
-    assert all(code in CATALOGUE for causes in known.values() for code in causes)
+    assert all(code in CATALOG for causes in known.values() for code in causes)
 
 
 def test_the_page_is_that_of_the_corpus() -> None:

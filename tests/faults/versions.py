@@ -15,7 +15,7 @@ X = {"name": "x", "dtype": "float32", "shape": ["batch", 4], "sample": {"normal"
 Y = {"name": "y", "dtype": "float32", "shape": ["batch", 4]}
 SIGNATURE: dict[str, Any] = {"axes": AXES, "inputs": [X], "outputs": [Y]}
 
-ANOTHER_RELEASE = "only a later release of the runtime, or another export, has it"
+ANOTHER_RELEASE = "only a later release of the runtime, or a new export, supports it"
 FILES = "the file itself is damaged or incomplete"
 
 
@@ -70,7 +70,7 @@ def ir_too_new(folder: Path) -> Path:
     source="PT#143643, ORT#23879",
 )
 def bfloat16_without_kernels(folder: Path) -> Path:
-    """a uniform bfloat16 graph: ONNX's checker passes it, the runtime has no kernel for Add"""
+    """an all-bfloat16 graph: ONNX's checker accepts it, but the runtime has no kernel for Add"""
     b = numpy_helper.from_array(np.ones(4, np.float32), "b")
     nodes = [
         cast("x", "low", TensorProto.BFLOAT16),
@@ -106,7 +106,7 @@ def mixed_types(folder: Path) -> Path:
     source="ORT#20559",
 )
 def unknown_operator(folder: Path) -> Path:
-    """the file has an operator of a library that the runtime does not know"""
+    """the file uses an operator of a library that the runtime does not know"""
     node = helper.make_node("FusedGelu", ["x"], ["y"], domain="com.example", name="/Fused")
     return write_recipe(folder, graph=graph([node], domains={"com.example": 1}), **SIGNATURE)
 
@@ -133,7 +133,7 @@ def _external(folder: Path) -> Path:
     code="E210", place="weights.bin", remedy="beside the model", repaired=FILES, source="ORT#4424"
 )
 def weights_missing(folder: Path) -> Path:
-    """the file with the weights was not copied along"""
+    """the weights file was not copied with the model"""
     recipe = _external(folder)
     (folder / "weights.bin").unlink()
     return recipe
@@ -141,7 +141,7 @@ def weights_missing(folder: Path) -> Path:
 
 @fault(code="E210", place="v", remedy="again, completely", repaired=FILES, source="ORT#4424")
 def weights_truncated(folder: Path) -> Path:
-    """the copy of the file with the weights ended early"""
+    """the copy of the weights file is truncated"""
     recipe = _external(folder)
     data = (folder / "weights.bin").read_bytes()
     (folder / "weights.bin").write_bytes(data[:-100])
@@ -150,7 +150,7 @@ def weights_truncated(folder: Path) -> Path:
 
 @fault(code="E210", place="w", remedy="again, completely", repaired=FILES, source="ORT#4424")
 def weights_at_a_wrong_offset(folder: Path) -> Path:
-    """a weight's entry points behind the end of the file with the weights"""
+    """a weight's entry points past the end of the weights file"""
     recipe = _external(folder)
     model = onnx.load(folder / "model.onnx", load_external_data=False)
     for entry in model.graph.initializer[0].external_data:
@@ -162,7 +162,7 @@ def weights_at_a_wrong_offset(folder: Path) -> Path:
 
 @fault(code="E210", place="w", remedy="again, completely", repaired=FILES, source="ORT#4424")
 def weights_of_another_size(folder: Path) -> Path:
-    """a weight's entry has fewer bytes than its shape and type say"""
+    """a weight's entry has fewer bytes than its shape and type require"""
     recipe = _external(folder)
     model = onnx.load(folder / "model.onnx", load_external_data=False)
     for entry in model.graph.initializer[0].external_data:

@@ -8,7 +8,7 @@ import pytest
 
 import convkit
 from convkit.codec import CodecError, decode, encode
-from convkit.findings.catalogue import CATALOGUE
+from convkit.findings.catalog import CATALOG
 from convkit.findings.model import Finding
 from convkit.findings.severity import _NOTES, _WARNINGS, severity_of
 
@@ -28,8 +28,8 @@ def test_a_check_may_say_otherwise() -> None:
     assert Finding("N201", "an output suffers", severity="error").is_error
 
 
-def test_every_listed_code_is_in_the_catalogue_once() -> None:
-    assert set(CATALOGUE) >= _WARNINGS | _NOTES
+def test_every_listed_code_is_in_the_catalog_once() -> None:
+    assert set(CATALOG) >= _WARNINGS | _NOTES
     assert not _WARNINGS & _NOTES
 
 
@@ -70,5 +70,5 @@ def test_checks_say_otherwise_for_measured_codes_only() -> None:
                     passed.add(code.value)
     # These change after the fact: once a simulation has replaced the device, or another cause is
     # known.
-    varying = {code for code, explanation in CATALOGUE.items() if explanation.varies}
+    varying = {code for code, explanation in CATALOG.items() if explanation.varies}
     assert passed == varying - {"E101", "N301", "N302"}

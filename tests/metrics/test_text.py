@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from convkit.metrics.text import told_apart
 
 ANY = st.floats(allow_nan=True, allow_infinity=True)
-# Neighbours, which few digits cannot tell apart, are drawn too rarely from all numbers.
+# Neighbors, which few digits cannot tell apart, are drawn too rarely from all numbers.
 CLOSE = st.builds(
     lambda number, share: (number, number * (1 + share)),
     st.floats(-1e300, 1e300),

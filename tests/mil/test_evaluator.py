@@ -95,7 +95,7 @@ def test_an_operation_that_fails_is_named() -> None:
 def test_results_are_rounded_once_to_their_type() -> None:
     x = np.array(
         [1.0009765625, 2048], np.float16
-    )  # one unit above 1; 2048 has no odd neighbour in float16
+    )  # one unit above 1; 2048 has no odd neighbor in float16
 
     def body(a: Any) -> Any:
         # 1 + 2^-10 times itself lies between two float16; 2048 + 1.5 rounds to 2050, 2048 + 1 to

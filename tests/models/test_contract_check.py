@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from convkit.findings.catalogue import CATALOGUE
+from convkit.findings.catalog import CATALOG
 from convkit.models.contract_check import GIVEN_FILE, UNKNOWN_RANK, check_contract
 from convkit.tensors import Axis, Contract, TensorSpec
 
@@ -26,7 +26,7 @@ DECLARED = contract(
 def codes(declared: Contract, found: Contract, **options) -> list[str]:
     findings = check_contract(declared, found, "session", **options)
     for finding in findings:
-        assert finding.code in CATALOGUE
+        assert finding.code in CATALOG
         assert finding.is_error
         assert finding.place.tensor
         assert finding.evidence["boundary"] == "session"

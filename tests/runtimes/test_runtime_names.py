@@ -29,7 +29,7 @@ def test_openvino_is_its_folder_and_its_row():
     assert outside[0].startswith("runtimes/registry.py:")
 
 
-# onnxruntime's TensorRT provider is a separate option; the catalogue of findings is data that
+# onnxruntime's TensorRT provider is a separate option; the catalog of findings is data that
 # every runtime shares; the bindings are code for callers of any runtime.
 MAY_MENTION_TENSORRT = (
     "runtimes/tensorrt/",

@@ -138,7 +138,7 @@ class TestWithoutADevice:
     def test_zero_points_other_than_zero_are_refused(
         self, tmp_path: Path, kind: str, point: int, refused: bool
     ) -> None:
-        write_quantised(tmp_path / "exported", kind, point)
+        write_quantized(tmp_path / "exported", kind, point)
         _, findings = build(tmp_path, stand_in=True, contract=FLOATS)
         assert ("T107" in codes(findings)) == refused
 
@@ -171,7 +171,7 @@ FLOATS = Contract(
 )
 
 
-def write_quantised(folder: Path, kind: str, point: int) -> None:
+def write_quantized(folder: Path, kind: str, point: int) -> None:
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4])
     constants = [

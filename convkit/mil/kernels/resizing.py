@@ -68,7 +68,7 @@ def resize(call: Call) -> torch.Tensor:
             x = _nearest(x, axis, size)
         else:
             raise EvaluationError(
-                f"the nearest neighbour under {sampling} is not defined by the format"
+                f"the nearest neighbor under {sampling} is not defined by the format"
             )
     return x
 

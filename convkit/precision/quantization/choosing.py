@@ -66,7 +66,7 @@ def choose_kept(
     rounds: list[Round] = []
     costs: Sensitivity | None = None
     with tempfile.TemporaryDirectory(prefix="convkit-choosing-") as name:
-        quantized = Path(name) / "quantised.onnx"
+        quantized = Path(name) / "quantized.onnx"
 
         def measure(patterns: tuple[str, ...]) -> list[Finding]:
             made = quantize_file(

@@ -139,11 +139,11 @@ def _write(
         if node.op_type in quantized_operators(quantization.quantize)
         and node not in {*chosen, *selection.between}
     ]
-    with tempfile.TemporaryDirectory(prefix="quantising-", dir=destination.parent) as name:
+    with tempfile.TemporaryDirectory(prefix="quantizing-", dir=destination.parent) as name:
         folder = Path(name)
         by_weight = quantization.quantize == "int4-weights"
         prepared = (save_without_weights if by_weight else save_prepared)(model, folder)
-        quantized_file = folder / "quantised.onnx"
+        quantized_file = folder / "quantized.onnx"
         run_quantizer(prepared, quantized_file, quantization, _with_replaced_names(exclude), feeds)
         quantized = load_model(quantized_file)
         return_weights(quantized, prepared)

@@ -30,7 +30,7 @@ from convkit.worker.memory import available_memory
 Feeds = Mapping[str, np.ndarray]
 
 _SWITCHES = "convkit.switches"
-_PREFIX = "quantised/"
+_PREFIX = "quantized/"
 
 
 @dataclasses.dataclass(frozen=True)

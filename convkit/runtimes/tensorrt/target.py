@@ -90,7 +90,7 @@ class TensorRTTarget(GraphTarget):
             precision.quantize == "int4-weights" and precision.format is None
         ):
             message = (
-                "TensorRT reads quantisation from QuantizeLinear and DequantizeLinear; write"
+                "TensorRT reads quantization from QuantizeLinear and DequantizeLinear; write"
                 " format: qdq"
             )
             raise FaultsError([Fault(("format",), message)])

@@ -297,7 +297,7 @@ def test_sampling_modes(mode: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [2, 5, 9])
-def test_nearest_neighbours(size: int) -> None:
+def test_nearest_neighbors(size: int) -> None:
     x = floats(1, 2, 4, 6)
     expected = functional.interpolate(torch.from_numpy(x), (8, size), mode="nearest").numpy()
     found = computed("resize_nearest_neighbor", x=x, target_size_height=8, target_size_width=size)

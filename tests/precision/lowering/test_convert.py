@@ -157,7 +157,7 @@ def test_the_scales_of_a_resize_stay_in_float32(lower):
     assert [value.dtype if value else None for value in resize.inputs] == [F16, None, F32]
 
 
-def test_quantised_activations_are_right(lower, run):
+def test_quantized_activations_are_right(lower, run):
     text = model_text(
         "q = QuantizeLinear(x, s, z)\n d = DequantizeLinear(q, s, z)\n y = Neg(d)",
         constants="float s = {0.1}, uint8 z = {100}",
@@ -166,7 +166,7 @@ def test_quantised_activations_are_right(lower, run):
     np.testing.assert_allclose(run(lower(text), x=x)[0], -x, rtol=1e-3)
 
 
-def test_quantisation_scales_stay_in_float32(lower):
+def test_quantization_scales_stay_in_float32(lower):
     low = lower(
         model_text(
             "d = DequantizeLinear(w, s, z)\n y = MatMul(x, d)",

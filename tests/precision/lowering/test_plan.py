@@ -43,7 +43,7 @@ def test_the_default_may_be_float32(model):
     } == {"float32"}
 
 
-def test_a_pattern_that_matches_nothing_is_reported_with_its_neighbour(model):
+def test_a_pattern_that_matches_nothing_is_reported_with_its_neighbor(model):
     plan = PrecisionPlan("float16", ("layers.0", "layer.0", "layer.0.dense"))
     (unmatched,) = assign(model, plan).unmatched
     assert (unmatched.pattern, unmatched.nearest) == ("layers.0", "layer.0")

@@ -1,4 +1,4 @@
-"""Small float32 graphs to quantise: two layers with a mask between them, a convolution, packed
+"""Small float32 graphs to quantize: two layers with a mask between them, a convolution, packed
 weights.
 """
 

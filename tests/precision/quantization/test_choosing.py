@@ -71,7 +71,7 @@ def test_the_spoilt_modules_are_kept_and_no_more(tmp_path: Path, rough, patterns
 
 
 def test_what_cannot_be_met_is_not_said_to_be(tmp_path: Path) -> None:
-    """Layers are all kept in the end, and then nothing is quantised: Q101, and no claim but of what
+    """Layers are all kept in the end, and then nothing is quantized: Q101, and no claim but of what
     was measured.
     """
     source = write(four_layers((0, 2)), tmp_path)

@@ -132,7 +132,7 @@ def test_blocks() -> None:
 
 
 @pytest.mark.parametrize("kind", ["static-int8", "int4-weights"])
-def test_what_the_quantisers_write_is_fine(tmp_path: Path, kind) -> None:
+def test_what_the_quantizers_write_is_fine(tmp_path: Path, kind) -> None:
     for name, model, cases in (
         ("layers", layers(), feeds()),
         ("convolutions", convolutions(), [{"x": RNG.normal(size=(2, 3, 8, 8)).astype(np.float32)}]),

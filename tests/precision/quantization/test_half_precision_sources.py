@@ -75,7 +75,7 @@ def relative(found: np.ndarray, wanted: np.ndarray) -> float:
 def test_it_is_quantized_as_its_float32_twin(low, tmp_path: Path, kind: str) -> None:
     source, dtype = low
     given = [{"x": case["x"].astype(NUMPY[dtype])} for case in feeds()]
-    made = tmp_path / "low" / "quantised.onnx"
+    made = tmp_path / "low" / "quantized.onnx"
     findings = quantize_file(source, made, Quantization(kind), given)
     (widened,) = [each for each in findings if each.code == "Q110"]
     assert widened.evidence == {"types": [dtype]}
@@ -139,7 +139,7 @@ def test_it_is_lowered_to_the_wanted_type(low, tmp_path: Path, wanted) -> None:
 
 def test_modules_are_compared_in_float32(low, tmp_path: Path) -> None:
     source, dtype = low
-    made = tmp_path / "low" / "quantised.onnx"
+    made = tmp_path / "low" / "quantized.onnx"
     quantize_file(source, made, Quantization("int4-weights"))
     given = [{"x": case["x"].astype(NUMPY[dtype])} for case in feeds(count=1)]
     found = sensitivity(source, made, given)
@@ -149,7 +149,7 @@ def test_modules_are_compared_in_float32(low, tmp_path: Path) -> None:
 
 def test_modules_of_models_beyond_the_memory_are_not_compared(tmp_path: Path, monkeypatch) -> None:
     source = write(layers(), tmp_path)
-    made = tmp_path / "quantised.onnx"
+    made = tmp_path / "quantized.onnx"
     quantize_file(source, made, Quantization("int4-weights"))
     assert sensitivity(source, made, feeds(count=1)).modules
     monkeypatch.setattr(switched, "available_memory", lambda: 1000)

@@ -42,7 +42,7 @@ def test_int8_packed_into_int32_by_arithmetic() -> None:
 
 
 @pytest.mark.parametrize("kind", ["dynamic-int8", "static-int8", "int4-weights"])
-def test_a_quantised_model_is_not_quantised_again(tmp_path: Path, kind) -> None:
+def test_a_quantized_model_is_not_quantized_again(tmp_path: Path, kind) -> None:
     once = tmp_path / "once.onnx"
     assert not [
         f

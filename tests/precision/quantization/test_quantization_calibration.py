@@ -20,7 +20,7 @@ def ranges(folder: Path, model: onnx.ModelProto, cases):
 
 
 def test_q106_an_error_where_a_range_is_not_finite(tmp_path: Path) -> None:
-    """The quantiser's own calibration passes over NaN."""
+    """The quantizer's own calibration passes over NaN."""
     cases = [*feeds(), {"x": np.full((2, 32), np.nan, np.float32)}]
     findings = ranges(tmp_path, layers(), cases)
     assert {finding.code for finding in findings} == {"Q106", "Q101"}

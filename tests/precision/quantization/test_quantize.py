@@ -1,4 +1,4 @@
-"""Files quantised by the real quantisers: what they hold, what they keep, what is said of them."""
+"""Files quantized by the real quantizers: what they hold, what they keep, what is said of them."""
 
 import os
 import subprocess
@@ -49,7 +49,7 @@ def name_of(quantization: Quantization) -> str:
 
 def quantize(model: onnx.ModelProto, folder: Path, quantization: Quantization, cases=None, **how):
     source = write(model, folder, **how)
-    destination = folder / "quantised.onnx"
+    destination = folder / "quantized.onnx"
     return destination, quantize_file(
         source, destination, quantization, feeds() if cases is None else cases
     )
@@ -105,7 +105,7 @@ def test_results_are_near_and_the_border_metadata_and_modules_stay(
         any(prop.key == MODULE_KEY for prop in node.metadata_props) for node in made.graph.node
     )
     assert (
-        model.with_name("quantised.onnx.data").stat().st_size < 4 * 32 * 32
+        model.with_name("quantized.onnx.data").stat().st_size < 4 * 32 * 32
     )  # half a weight of two
 
 
@@ -164,7 +164,7 @@ def test_q101_where_no_node_has_weights(tmp_path: Path) -> None:
     assert codes(findings) == ["Q101"]
 
 
-def test_q101_convolutions_want_static_quantisation(tmp_path: Path) -> None:
+def test_q101_convolutions_want_static_quantization(tmp_path: Path) -> None:
     model = parsed(
         "g (float[n,1,4,4] x) => (float[n,2,2,2] y) { y = Conv(x, K) }",
         {"K": np.ones((2, 1, 3, 3), np.float32)},
@@ -193,16 +193,16 @@ def test_convolutions_stay_in_integers_between_each_other(tmp_path: Path, style)
     assert codes(findings) == []
     assert signal_to_noise(run(tmp_path / "model.onnx", cases[0]), run(model, cases[0])) > 20
     options = onnxruntime.SessionOptions()
-    options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
     options.log_severity_level = 3
     onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-    fused = operators(tmp_path / "optimised.onnx")
+    fused = operators(tmp_path / "optimized.onnx")
     assert fused["QLinearConv"] == 2
     assert fused["Conv"] == 0
     assert fused["Relu"] == 0
 
 
-def test_a_residual_stream_is_not_rounded_for_its_neighbours_sake(tmp_path: Path) -> None:
+def test_a_residual_stream_is_not_rounded_for_its_neighbors_sake(tmp_path: Path) -> None:
     """The sum reads x itself; the product reads it rounded."""
     rng = np.random.default_rng(3)
     model = parsed(
@@ -217,7 +217,7 @@ def test_a_residual_stream_is_not_rounded_for_its_neighbours_sake(tmp_path: Path
 
 @pytest.mark.parametrize("kind", ["dynamic-int8", "int4-weights"])
 @pytest.mark.parametrize("turned", [0, 1])
-def test_a_gemm_and_a_tied_layer_are_quantised_too(tmp_path: Path, kind, turned: int) -> None:
+def test_a_gemm_and_a_tied_layer_are_quantized_too(tmp_path: Path, kind, turned: int) -> None:
     """Linear layers on matrices are Gemm; a tied output layer's weight is a Transpose of the
     embedding.
     """
@@ -245,7 +245,7 @@ def test_a_gemm_and_a_tied_layer_are_quantised_too(tmp_path: Path, kind, turned:
     assert modules(made)["y"] == "head"
 
 
-def test_a_gemm_that_is_kept_is_not_quantised_as_the_matmul_it_becomes(tmp_path: Path) -> None:
+def test_a_gemm_that_is_kept_is_not_quantized_as_the_matmul_it_becomes(tmp_path: Path) -> None:
     model = parsed(
         "g (float[n,8] x) => (float[n,8] y) { h = Gemm(x, A, b) y = MatMul(h, B) }",
         {
@@ -285,7 +285,7 @@ def test_without_cases_there_is_nothing_to_calibrate_with(tmp_path: Path) -> Non
         quantize(layers(), tmp_path, Quantization("static-int8"), [])
 
 
-def test_what_the_quantiser_cannot_take_is_said_in_its_words(tmp_path: Path, monkeypatch) -> None:
+def test_what_the_quantizer_cannot_take_is_said_in_its_words(tmp_path: Path, monkeypatch) -> None:
     from onnxruntime import quantization as theirs
 
     def fail(*arguments, **options):

@@ -49,7 +49,7 @@ def run(model: Path, feed) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("quantization", KINDS, ids=IDS)
-def test_all_off_is_float32_and_all_on_is_the_quantised_model(tmp_path: Path, quantization) -> None:
+def test_all_off_is_float32_and_all_on_is_the_quantized_model(tmp_path: Path, quantization) -> None:
     source, made = both(tmp_path, quantization)
     (case,) = feeds(count=1, seed=8)
     with SwitchedModel(source, made) as model:
@@ -132,7 +132,7 @@ def test_errors_of_modules_add_up_to_the_wholes(tmp_path: Path) -> None:
     )
 
 
-def test_a_model_that_is_not_quantised_has_no_table(tmp_path: Path) -> None:
+def test_a_model_that_is_not_quantized_has_no_table(tmp_path: Path) -> None:
     source = write(layers(), tmp_path)
     found = sensitivity(source, source, feeds(count=1))
     assert found.modules == ()

@@ -74,14 +74,14 @@ def test_onnxruntime_keeps_every_pair_of_casts(tmp_path, level, dtype):
     model = parse("a = Neg(x)\n b = Mul(a, a)\n c = Add(b, b)\n y = Mul(c, b)")
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
-    options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
     simulation = simulated(model, dtype)
     onnxruntime.InferenceSession(
         ir.to_proto(simulation).SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
     narrowing = [
         node
-        for node in ir.load(tmp_path / "optimised.onnx").graph
+        for node in ir.load(tmp_path / "optimized.onnx").graph
         if node.op_type == "Cast"
         and node.attributes["to"].as_int() in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
     ]
@@ -100,7 +100,7 @@ UNARY = {
 
 
 def ulp(values: np.ndarray, dtype: str) -> np.ndarray:
-    """Return the distance between neighbours of a type at each value."""
+    """Return the distance between neighbors of a type at each value."""
     rounded = np.abs(values.astype(TYPES[dtype]))
     return (
         np.nextafter(rounded, TYPES[dtype].type(np.inf)).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Faults of quantisation: what eight and four bits do to weights and activations that do not suit
+"""Faults of quantization: what eight and four bits do to weights and activations that do not suit
 them.
 """
 
@@ -39,7 +39,7 @@ def build():
 """
 
 
-def quantised(
+def quantized(
     folder: Path,
     change: str,
     precision: dict[str, Any],
@@ -48,7 +48,7 @@ def quantised(
     **keys: Any,
 ) -> Path:
     """Write a small network of linear layers, with a change to its weights or its head, to be
-    quantised.
+    quantized.
     """
     code = NET.replace("CHANGE", change).replace("self.head(x)", after)
     graph = exported(code, {"x": torch.rand(2, 32)}, ("y",), axes={0: "batch"})
@@ -80,10 +80,8 @@ OUTLIER = "self.layers[1].dense.weight.data[3] *= 300"
     source="ORT#9599",
 )
 def outlier_channel(folder: Path) -> Path:
-    """one channel of a weight is 300 times the others, and one scale for the whole tensor leaves
-    them no bits
-    """
-    return quantised(folder, OUTLIER, PER_TENSOR)
+    """one channel of a weight is 300 times the others: a single scale leaves them no bits"""
+    return quantized(folder, OUTLIER, PER_TENSOR)
 
 
 @fault(
@@ -95,8 +93,8 @@ def outlier_channel(folder: Path) -> Path:
     source="ORT#9599",
 )
 def outlier_weight(folder: Path) -> Path:
-    """a single weight of 100 uses up the whole scale of its channels' tensor"""
-    return quantised(folder, "self.layers[1].dense.weight.data[3, 5] = 100.0", PER_TENSOR)
+    """a single weight of 100 uses up the scale of the whole tensor"""
+    return quantized(folder, "self.layers[1].dense.weight.data[3, 5] = 100.0", PER_TENSOR)
 
 
 STATIC = {"quantize": "static-int8", "calibration": {"file": "calibration.npz"}}
@@ -106,44 +104,40 @@ STATIC = {"quantize": "static-int8", "calibration": {"file": "calibration.npz"}}
     code="N101",
     place="y",
     remedy="must stay in float32",
-    repaired="only other samples can fix it",
+    repaired="only better samples can fix it",
     source="TRT#4730",
 )
 def samples_of_another_kind(folder: Path) -> Path:
-    """static ranges from calibration samples a hundredth as large as what is served: all else is
-    clipped
-    """
+    """Calibration samples a hundredth as large as real inputs: everything else is clipped"""
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(
         folder / "calibration.npz",
         x=np.random.default_rng(0).normal(size=(16, 1, 32)).astype(np.float32) / 100,
     )
-    return quantised(folder, "pass", STATIC)
+    return quantized(folder, "pass", STATIC)
 
 
 @fault(
     code="Q106",
     place="*",
     remedy="calibrat",
-    repaired="only other samples can fix it",
+    repaired="only better samples can fix it",
     source="ORT#9599",
 )
 def samples_of_zeros(folder: Path) -> Path:
-    """the calibration samples are zeros, as a placeholder was left in the file"""
+    """the calibration file still holds placeholder zeros"""
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(folder / "calibration.npz", x=np.zeros((16, 1, 32), np.float32))
-    return quantised(folder, "pass", STATIC)
+    return quantized(folder, "pass", STATIC)
 
 
 @fault(code="N101", place="y", remedy="must stay in float32", repaired=True, source="ORT#9599")
 def sensitive_head(folder: Path) -> Path:
-    """everything is quantized, including the head, one of whose activations is a thousand times the
-    others
-    """
+    """everything is quantized, even a head with one activation a thousand times the others"""
     change = (
         "self.scale = torch.ones(32); self.scale[5] = 1000; self.head.weight.data[:, 5] /= 1000"
     )
-    return quantised(
+    return quantized(
         folder, change, {"quantize": "dynamic-int8"}, after="self.head(x * self.scale)"
     )
 
@@ -157,16 +151,16 @@ def four_bits_for_a_small_layer(folder: Path) -> Path:
     largest
     """
     change = "self.layers[0].dense.weight.data *= torch.logspace(-4, 1, 32)[None, :]"
-    return quantised(folder, change, FOUR, sample={"normal": [0, 1]})
+    return quantized(folder, change, FOUR, sample={"normal": [0, 1]})
 
 
 @fault(
     code="Q101",
     place=None,
     remedy="keep_float32",
-    repaired="which modules to quantize is left to you",
+    repaired="you decide which modules to quantize",
     source="ORT#9599",
 )
-def nothing_left_to_quantise(folder: Path) -> Path:
-    """the exceptions cover every layer, and the quantizer writes the model unchanged"""
-    return quantised(folder, "pass", PER_TENSOR | {"keep_float32": ["layers", "head"]})
+def nothing_left_to_quantize(folder: Path) -> Path:
+    """the exceptions cover every layer, so the quantizer writes the model unchanged"""
+    return quantized(folder, "pass", PER_TENSOR | {"keep_float32": ["layers", "head"]})

@@ -56,7 +56,7 @@ def mask_half_ignored(folder: Path) -> Path:
     source="ORT#13798",
 )
 def mask_lost_at_export(folder: Path) -> Path:
-    """of two uses of the mask one was lost: full rows are right, padded ones are not"""
+    """one of two uses of the mask was lost: full rows are right, padded ones are not"""
     return write_recipe(folder, code=MASKED, graph=net(code=MEAN_OF_ALL), **SIGNATURE)
 
 
@@ -85,16 +85,14 @@ def to_y(code: str) -> onnx.ModelProto:
     code="N405", place="/ReduceMean", remedy="Correct the node", repaired=ADOPTED, source="ORT#6044"
 )
 def rows_depend_on_their_batch(folder: Path) -> Path:
-    """a mean over each row became one over the whole batch: a row alone is right, among others it
-    is not
-    """
+    """a mean over each row became one over the whole batch: a row is right only when it is alone"""
     graph = to_y(CENTRED.replace("x.mean(1", "x.mean((0, 1)"))
     return write_recipe(folder, code=CENTRED, graph=graph, **TO_Y)
 
 
 @fault(code="N303", place="y", remedy="random", repaired=ADOPTED, source="TRT#4730")
 def random_results(folder: Path) -> Path:
-    """noise that was added in training is still in the graph: two runs disagree"""
+    """the graph still adds training noise: two runs disagree"""
     graph = to_y(CENTRED.replace("x = self.linear(x)", "x = self.linear(x + torch.randn_like(x))"))
     return write_recipe(folder, code=CENTRED, graph=graph, **TO_Y)
 
@@ -106,20 +104,20 @@ def random_original(folder: Path) -> Path:
     return write_recipe(folder, code=noisy, **TO_Y)
 
 
-@fault(code="Q104", place="w_quantised", remedy="axis", repaired=ADOPTED, source="ORT#9599")
+@fault(code="Q104", place="w_quantized", remedy="axis", repaired=ADOPTED, source="ORT#9599")
 def scales_along_the_wrong_axis(folder: Path) -> Path:
     """a square weight's scales belong to its columns and are applied along its rows"""
     weight = np.random.default_rng(0).normal(size=(64, 64)) * np.geomspace(0.01, 10, 64)
     scales = (np.abs(weight).max(0) / 127).astype(np.float32)
-    quantised = np.round(weight / scales).astype(np.int8)
+    quantized = np.round(weight / scales).astype(np.int8)
     nodes = [
         helper.make_node(
-            "DequantizeLinear", ["w_quantised", "scales"], ["w"], axis=0, name="/Dequantize"
+            "DequantizeLinear", ["w_quantized", "scales"], ["w"], axis=0, name="/Dequantize"
         ),
         helper.make_node("MatMul", ["x", "w"], ["y"]),
     ]
     tensors = [
-        numpy_helper.from_array(quantised, "w_quantised"),
+        numpy_helper.from_array(quantized, "w_quantized"),
         numpy_helper.from_array(scales, "scales"),
     ]
     x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 64])
@@ -138,7 +136,7 @@ def scales_along_the_wrong_axis(folder: Path) -> Path:
 
 @fault(code="N206", remedy="module names", repaired=True, source="TRT#2564")
 def misspelt_pattern(folder: Path) -> Path:
-    """keep_float32 names a module that is not there, so that nothing is kept"""
+    """keep_float32 names a module that does not exist, so nothing is kept"""
     code = CENTRED.replace("self.linear", "self.norm_linear")
     target = {
         "runtime": "onnxruntime",
@@ -167,11 +165,11 @@ def build():
     code="C113",
     place="sequence",
     remedy="axes",
-    repaired="which sizes must be served is left to you",
+    repaired="you decide which sizes must be served",
     source="PT#110347",
 )
 def more_positions_than_there_are(folder: Path) -> Path:
-    """the recipe declares sequences of up to 12, the model has 8 positions"""
+    """the recipe declares sequences of up to 12, but the model has 8 positions"""
     outputs = [{"name": "y", "dtype": "float32", "shape": [*ROWS, 8]}]
     return write_recipe(folder, code=POSITIONS, axes=AXES, inputs=[IDS], outputs=outputs)
 
@@ -202,7 +200,7 @@ WORDS = IDS | {"sample": "token_ids"}
     source="OPT#1755",
 )
 def weights_never_loaded(folder: Path) -> Path:
-    """the checkpoint has no classifier; transformers fills it with random numbers and goes on"""
+    """the checkpoint has no classifier; transformers fills it with random numbers and continues"""
     save_bert(folder)
     logits = {"name": "logits", "dtype": "float32", "shape": ["batch", 2]}
     model = {"path": "bert", "task": "text-classification", "attn_implementation": "eager"}
@@ -213,9 +211,7 @@ def weights_never_loaded(folder: Path) -> Path:
     code="C111", place="token_type_ids", remedy="declare", repaired=True, source="OPT#1758, OPT#491"
 )
 def input_of_the_tokenizer(folder: Path) -> Path:
-    """the tokenizer gives token_type_ids, the recipe leaves them out: pairs of sentences come out
-    wrong
-    """
+    """the tokenizer returns token_type_ids, but the recipe omits it: sentence pairs are wrong"""
     save_bert(folder)
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{i}" for i in range(95))]
     (folder / "bert" / "vocab.txt").write_text("\n".join(words) + "\n")

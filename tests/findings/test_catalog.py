@@ -7,7 +7,7 @@ import pytest
 
 import convkit
 from convkit.codec import CodecError
-from convkit.findings.catalogue import CATALOGUE, FAMILIES, causes_first, load
+from convkit.findings.catalog import CATALOG, FAMILIES, causes_first, load
 from convkit.findings.model import Finding
 from convkit.plan.imported_code import imported_files
 from convkit.runtimes.registry import runtimes
@@ -24,18 +24,18 @@ SOURCES = {
 CONTRACT = re.compile(r"C[12]0[1-7]")
 
 
-def test_every_code_in_use_is_in_the_catalogue() -> None:
+def test_every_code_in_use_is_in_the_catalog() -> None:
     used = {code for text in SOURCES.values() for code in re.findall(r'"([A-Z]\d{3})"', text)}
-    assert used <= set(CATALOGUE)
+    assert used <= set(CATALOG)
 
 
-@pytest.mark.parametrize("code", CATALOGUE)
-def test_every_code_in_the_catalogue_is_in_use_and_explained(code: str) -> None:
+@pytest.mark.parametrize("code", CATALOG)
+def test_every_code_in_the_catalog_is_in_use_and_explained(code: str) -> None:
     assert code[0] in FAMILIES
     made = any(f'"{code}"' in text for text in SOURCES.values())
     assert made or CONTRACT.fullmatch(code)
-    explanation = CATALOGUE[code]
-    assert set(explanation.follows) <= set(CATALOGUE)
+    explanation = CATALOG[code]
+    assert set(explanation.follows) <= set(CATALOG)
     assert explanation.title == explanation.title.strip().rstrip(".")
     for part in (explanation.meaning, explanation.missed, explanation.remedy):
         assert part.endswith((".", ".)"))
@@ -96,5 +96,5 @@ def test_no_worker_reads_the_text() -> None:
     found = {job.module_for(row) for job in JOBS.values() for row in rows}
     modules = sorted(module for module in found if module is not None)
     assert len(modules) > len(JOBS)
-    assert PACKAGE / "findings" / "catalogue.py" not in imported_files(modules)
+    assert PACKAGE / "findings" / "catalog.py" not in imported_files(modules)
     assert PACKAGE / "findings" / "severity.py" in imported_files(modules)

@@ -51,15 +51,15 @@ def load(folder: Traversable) -> tuple[dict[str, str], dict[str, Explanation]]:
     Raises CodecError that names the code and the field if a row does not fit.
     """
     families: dict[str, str] = {}
-    catalogue: dict[str, Explanation] = {}
+    catalog: dict[str, Explanation] = {}
     for file in sorted(folder.iterdir(), key=lambda file: file.name):
         content = tomllib.loads(file.read_text(encoding="utf-8"))
         family, rank = content.pop("family"), content.pop("rank")
         for code, fields in content.items():
             if families.setdefault(code[0], family) != family:
                 raise CodecError(f"{file.name}: {code} belongs to {families[code[0]]}")
-            catalogue[code] = decode(Explanation, {"rank": rank, **_unwrapped(fields)}, code)
-    return families, catalogue
+            catalog[code] = decode(Explanation, {"rank": rank, **_unwrapped(fields)}, code)
+    return families, catalog
 
 
 def _unwrapped(fields: dict[str, Json]) -> dict[str, Json]:
@@ -71,17 +71,17 @@ def _unwrapped(fields: dict[str, Json]) -> dict[str, Json]:
 
 
 # The name of each family by its letter, and the explanation of each code.
-FAMILIES, CATALOGUE = load(resources.files("convkit.findings").joinpath("codes"))
+FAMILIES, CATALOG = load(resources.files("convkit.findings").joinpath("codes"))
 
 
 def rank_of(code: str) -> int:
     """Return a code's distance from the cause; an unknown code, from a newer record, is a cause."""
-    return CATALOGUE[code].rank if code in CATALOGUE else 0
+    return CATALOG[code].rank if code in CATALOG else 0
 
 
 def is_symptom(code: str) -> bool:
     """Return whether a code reports wrong results without a cause."""
-    return code in CATALOGUE and CATALOGUE[code].is_symptom
+    return code in CATALOG and CATALOG[code].is_symptom
 
 
 def causes_first(findings: Sequence[Finding]) -> list[Finding]:
@@ -93,11 +93,11 @@ def causes_first(findings: Sequence[Finding]) -> list[Finding]:
     causes = {
         finding.code
         for finding in findings
-        if finding.is_error or (finding.code in CATALOGUE and not CATALOGUE[finding.code].varies)
+        if finding.is_error or (finding.code in CATALOG and not CATALOG[finding.code].varies)
     }
 
     def distance(finding: Finding) -> tuple[bool, bool, int]:
-        known = CATALOGUE.get(finding.code)
+        known = CATALOG.get(finding.code)
         follows = known is not None and not causes.isdisjoint(known.follows)
         return not finding.is_error, follows, rank_of(finding.code)
 
@@ -106,5 +106,5 @@ def causes_first(findings: Sequence[Finding]) -> list[Finding]:
 
 def severity_text(code: str) -> str:
     """Return a code's severity and, if it varies, when: `note. An error if ...`."""
-    varies = CATALOGUE[code].varies
+    varies = CATALOG[code].varies
     return severity_of(code) if varies is None else f"{severity_of(code)}. {varies}"
