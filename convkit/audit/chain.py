@@ -19,9 +19,9 @@ def lost_link(folder: Path, provenance: Provenance) -> str | None:
         return None
     before = folder.resolve().parent / previous.run
     if not before.is_dir():
-        return f"the run before it, {previous.run}, is gone"
+        return f"the previous run, {previous.run}, is gone"
     if provenance_digest(before) != previous.sha256:
-        return f"the run before it, {previous.run}, has changed since"
+        return f"the previous run, {previous.run}, has changed since"
     return None
 
 

@@ -81,7 +81,7 @@ def _derived(record: RunRecord, recipe: Recipe) -> Iterator[Contradiction]:
     """Compare what a run's record derives from its recipe: the contract and the run's key."""
     place = ("result.json", "recipe.yaml")
     if record.contract != contract_of(recipe):
-        yield Contradiction(place, "the contract is not the recipe's")
+        yield Contradiction(place, "the contract differs from the recipe's")
     experiment = recipe.track.experiment or f"convkit/{recipe.name}"
     if record.experiment != experiment:
         yield Contradiction(place, f"the experiment is {record.experiment}, not {experiment}")
@@ -93,7 +93,7 @@ def _derived(record: RunRecord, recipe: Recipe) -> Iterator[Contradiction]:
             yield Contradiction(place, f"{target.name}: precision {target.precision}, not {text}")
     keys = {stage.id: stage.key for stage in record.stages}
     if record.key != run_key(recipe, keys, day_of(record.started)):
-        yield Contradiction(place, "the run's key is not that of its stages and its recipe")
+        yield Contradiction(place, "the run's key does not match its stages and its recipe")
 
 
 def _target(target: TargetReport, recipe: Recipe) -> Iterator[tuple[str, str]]:

@@ -103,7 +103,7 @@ def verify_file(bundle: Path, file: Path, config: Path | None) -> Identity:
     """Return who signed a file; raises ConvkitError if the bundle does not prove it, and
     OtherSigstoreError if that cannot be known.
     """
-    with _needing_sigstore(), _explained("the signature does not hold"), _certified(bundle, config):
+    with _needing_sigstore(), _explained("the signature is not valid"), _certified(bundle, config):
         from sigstore.verify import Verifier, policy  # noqa: PLC0415 - the extra `sign`
 
         read = _bundle(bundle)

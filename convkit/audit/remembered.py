@@ -75,7 +75,7 @@ def _with_record(stage: StageReport, kept: StageRecord, record: RunRecord) -> It
     if stage.artifact is not None and stage.artifact != kept.artifact:
         yield f"{stage.id}: artifact {stage.artifact[:12]}, the store has {kept.artifact[:12]}"
     if stage.versions != kept.versions:
-        yield f"{stage.id}: other tools than the store's record has"
+        yield f"{stage.id}: its tools differ from the store's record"
     if stage.kind == "verify":
         yield from _with_measurements(stage, kept, record)
 

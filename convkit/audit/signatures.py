@@ -237,7 +237,7 @@ def _check_bundle(path: Path, subject: _Subject, config: Path | None) -> Identit
 
 
 def _check_key(path: Path, key: "SSlibKey | None", subject: _Subject) -> "SSlibKey":
-    """Return a signature's key; raises ConvkitError if the signature does not hold."""
+    """Return a signature's key; raises ConvkitError if the signature is not valid."""
     if key is None:
         raise ConvkitError("its public key is missing or damaged")
     if subject.what == "models":
@@ -255,13 +255,13 @@ def _verify_envelope(path: Path, key: "SSlibKey", subject: _Subject) -> None:
         envelope = Envelope.from_dict(json.loads(path.read_bytes()))
         envelope.verify([key], 1)
     except VerificationError as error:
-        raise ConvkitError("the signature is not that of its key") from error
+        raise ConvkitError("the signature does not match its key") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConvkitError(f"not a DSSE envelope: {error}") from error
     if envelope.payload_type != _PAYLOAD_TYPE[subject.what]:
         raise ConvkitError(f"it signs a {envelope.payload_type}")
     if envelope.payload != subject.path.read_bytes():
-        raise ConvkitError(f"it signs other bytes than those of {subject.path.name}")
+        raise ConvkitError(f"it signs different bytes from {subject.path.name}")
 
 
 def _sign_models(models: Path, key: Path, target: Path) -> None:

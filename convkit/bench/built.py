@@ -97,7 +97,7 @@ def bench_built(
     answer_orders(request.address, session.run, inputs.feeds, load_seconds)
     peak = peak_memory()
     if profiler is None:
-        return BenchResult(peak, unprofiled="convkit reads no profile of this runtime")
+        return BenchResult(peak, unprofiled="convkit does not read this runtime's profiles")
     context.progress("profiling the operators")
     try:
         return BenchResult(peak, profile=profiler(inputs))

@@ -34,7 +34,7 @@ def answer_orders(
             if order.size is None:
                 return
             _send(stream, _turn(run, feeds[order.size], order.calls))
-    raise StageFailedError("the benchmark ended without a word: convkit itself is gone")
+    raise StageFailedError("the benchmark ended: convkit itself is gone")
 
 
 def _turn(run: Callable[[Feeds], object], feeds: Feeds, calls: int) -> Timing:

@@ -86,7 +86,7 @@ def row_axis(contract: Contract) -> Axis | str:
         mentions = [dimension for dimension in spec.shape if axis.name in dimension_axes(dimension)]
         if mentions not in ([], [axis.name]):
             return (
-                f"{spec.name!r} has no row of its own for each of {axis.name!r}"
+                f"{spec.name!r} does not have one row for each of {axis.name!r}"
                 f" ({', '.join(map(str, mentions))})"
             )
     if not any(axis.name in spec.shape for spec in contract.outputs):
@@ -140,7 +140,7 @@ def base_case(made_from: CaseInputs, layout: Layout, sizes: dict[str, int]) -> C
     padding: Padding = (
         "right" if one_row and not lengthened_axes(made_from.contract, layout) else "ragged"
     )
-    description = f"what must stay as it is ({sizes_text(sizes)})"
+    description = f"the base of the invariance checks ({sizes_text(sizes)})"
     return Case(
         BASE,
         description,

@@ -28,7 +28,7 @@ def base_case(made_from: CaseInputs, sizes: dict[str, int]) -> Case:
         # inconclusive.
         return made_from.draw(sizes, Draw(BASE, "right", pad_tokens=False))
 
-    return Case(BASE, f"what the probes change ({sizes_text(sizes)})", sizes, inputs, kind="probe")
+    return Case(BASE, f"the base of the probes ({sizes_text(sizes)})", sizes, inputs, kind="probe")
 
 
 def build_probes(made_from: CaseInputs, base: Case) -> tuple[list[Case], list[OmittedCase]]:
@@ -44,8 +44,7 @@ def build_probes(made_from: CaseInputs, base: Case) -> tuple[list[Case], list[Om
             left_out = len(pairs) - len(group) + 1
             pairs = list(itertools.pairwise(group))
             reason = (
-                f"{left_out} pairs of the {len(group)} inputs like {group[0]} that do not stand"
-                " side by side"
+                f"{left_out} pairs of the {len(group)} inputs like {group[0]} that are not adjacent"
             )
             omitted.append(OmittedCase(f"crossed:{group[0]}:...", reason))
         probes += [_crossed(base, a, b) for a, b in pairs]

@@ -22,7 +22,7 @@ _VERDICTS = {
     "intact": (
         "INTACT",
         "bold green",
-        "every file is unchanged since it was sealed, and nothing in the run contradicts the rest",
+        "every file is unchanged since it was sealed, and the run's statements agree",
     ),
     "broken": ("BROKEN", "bold red", "files have changed, or statements contradict each other"),
     "unproven": (

@@ -65,7 +65,7 @@ def bench(
             settings = bench_settings(loaded, size or [], threads, seconds)
             outcome = _measure(folder, loaded, place, settings, progress, tuple(only or ()))
     except KeyboardInterrupt:
-        raise Interrupted("interrupted; nothing of the benchmark is kept") from None
+        raise Interrupted("interrupted; the benchmark was discarded") from None
     untracked = None
     if track:
         with waiting("logging to MLflow", quiet=json):

@@ -29,7 +29,7 @@ def worker(
         int, typer.Option("--nthreads", min=1, max=64, help="Stages that may run at once.")
     ] = 1,
     name: Annotated[
-        str | None, typer.Option("--name", help="How the fleet calls this worker. [its address]")
+        str | None, typer.Option("--name", help="This worker's name in the fleet. [its address]")
     ] = None,
     host: Annotated[
         str | None,

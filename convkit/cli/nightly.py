@@ -40,7 +40,7 @@ def reproduce(
                 find_run(run, place), place, files=files, listener=progress, jobs=jobs
             )
     except KeyboardInterrupt:
-        raise Interrupted("interrupted: nothing of the reproduction was kept") from None
+        raise Interrupted("interrupted; the reproduction was discarded") from None
     if json:
         _print_json({"worst": report.worst}, report)
     elif not quiet:
@@ -65,7 +65,10 @@ def nightly(
         ),
     ] = False,
     canary: Annotated[
-        bool, typer.Option("--canary", help="Also run under the newest tools, which fails nothing.")
+        bool,
+        typer.Option(
+            "--canary", help="Also run under the newest tools; failures there are only reported."
+        ),
     ] = False,
     track: Annotated[
         bool, typer.Option("--track/--no-track", help="Log the runs to MLflow.")

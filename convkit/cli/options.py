@@ -64,6 +64,6 @@ PolicyFile = Annotated[
         "--policy",
         metavar="FILE",
         envvar="CONVKIT_POLICY",
-        help="Whose signatures count, and what is required (docs/audit.md).",
+        help="A policy: trusted signers and requirements (docs/audit.md).",
     ),
 ]

@@ -42,7 +42,7 @@ def init(
         str | None,
         typer.Option(
             metavar="FILE.py:FUNCTION",
-            help="A function that returns the inputs of one call, to learn their shapes from.",
+            help="A function that returns one call's inputs, to learn their shapes.",
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,

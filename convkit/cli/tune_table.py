@@ -36,7 +36,7 @@ class _Summary:
             yield Text(crowded, style="yellow")
         yield self._table(record.with_status("frontier"), with_original=True)
         behind: dict[CandidateStatus, str] = {
-            "dominated": "another one is at least as good in every respect",
+            "dominated": "another candidate is at least as good in every respect",
             "missed": "a goal is missed",
         }
         for status, title in behind.items():

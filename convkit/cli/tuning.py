@@ -21,14 +21,14 @@ Runtimes = Annotated[
 ]
 Prefer = Annotated[
     Literal["speed", "size", "accuracy"],
-    typer.Option("--prefer", help="What the best candidate is best at."),
+    typer.Option("--prefer", help="What makes a candidate the best."),
 ]
 Like = Annotated[
     str | None,
     typer.Option(
         "--like",
         metavar="TARGET",
-        help="Hold new candidates to the tolerance, max_drop and goals of this one.",
+        help="Hold new candidates to the tolerance, max_drop and goals of this target.",
     ),
 ]
 # How candidates are timed.
@@ -37,7 +37,8 @@ Sizes = Annotated[
     typer.Option("--size", metavar="SIZE", help="As in convkit bench; the first one decides."),
 ]
 Threads = Annotated[
-    int | None, typer.Option("--threads", min=1, max=1024, help="The most compute threads.")
+    int | None,
+    typer.Option("--threads", min=1, max=1024, help="Maximum number of compute threads."),
 ]
 Seconds = Annotated[
     float | None,

@@ -129,7 +129,7 @@ def _in_json(first: str, second: str) -> str:
     except ValueError:  # not JSON, as metadata need not be
         return ""
     if found is None:
-        return "the same JSON, written otherwise"
+        return "the same JSON, formatted differently"
     return f"first at {found.path}: {shortened(found.first)} became {shortened(found.second)}"
 
 

@@ -77,7 +77,7 @@ class OnnxFile:
             offset, length = int(entries.get("offset", 0)), int(entries.get("length", size))
         except ValueError as error:
             raise StageFailedError(
-                f"{self.path.name}: {tensor.name!r} has no readable place ({error})"
+                f"{self.path.name}: {tensor.name!r} has no readable location ({error})"
             ) from error
         if offset < 0 or length < 0 or offset + length > len(content):
             message = (

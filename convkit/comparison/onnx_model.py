@@ -325,7 +325,7 @@ def _strings_text(tensor: onnx.TensorProto) -> str:
 
 
 def _order_text(nodes: Sequence[onnx.NodeProto]) -> str:
-    return "in order" if in_order(nodes) else "a value is used before it is made"
+    return "in order" if in_order(nodes) else "a value is used before it is computed"
 
 
 def _element_name(code: int) -> str:

@@ -40,7 +40,7 @@ def compare_plain(first: Path, second: Path) -> Listing:
         return listing
     detail = f"the first differing byte is number {first_byte(first, second)} (from 0)"
     if first.suffix in _ENGINES:
-        detail = "an engine is known by how it was verified"
+        detail = "an engine is identified by its verification"
     listing.add(
         "file", "", f"{first.stat().st_size} bytes", f"{second.stat().st_size} bytes", detail
     )

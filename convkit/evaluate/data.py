@@ -45,7 +45,7 @@ def read_rows(evaluation: Evaluation) -> Rows:
         raise UnfitDataError(
             "evaluate.data",
             f"{path.name} cannot be read: {error}",
-            "Correct that place of the file. docs/evaluate.md describes the formats.",
+            "Correct the file there. docs/evaluate.md describes the formats.",
         ) from error
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:
@@ -102,7 +102,7 @@ def _jsonl(path: Path) -> Columns:
         if not isinstance(row, dict):
             raise ValueError(f"line {number} is not an object")  # noqa: TRY004 - reported with the file
         if rows and row.keys() != rows[0].keys():
-            raise ValueError(f"line {number} has other keys than the first")
+            raise ValueError(f"line {number} has different keys from the first")
         rows.append(row)
     return {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
 

@@ -22,7 +22,7 @@ def row_likelihoods(outputs: Feeds, feeds: Feeds, evaluation: Evaluation) -> np.
         raise ValueError(f"scores of the shape {scores.shape} for tokens of {tokens.shape}")
     if tokens.size and not (tokens.min() >= 0 and tokens.max() < scores.shape[2]):
         raise ValueError(
-            f"the rows have tokens from {tokens.min()} to {tokens.max()}, and there are scores for"
+            f"the rows have tokens from {tokens.min()} to {tokens.max()}, but there are scores for"
             f" {scores.shape[2]}"
         )
     padding = padding_positions(feeds, evaluation.mask)

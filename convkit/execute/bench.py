@@ -89,7 +89,7 @@ def run_bench(
                 name = str(part.loaded.recipe.part_name)
                 made = with_part(made, name, part.record_of(part.measured(), started))
     except NotMeasuredError as error:
-        raise ConvkitError(f"the benchmark was given up: {error}") from error
+        raise ConvkitError(f"the benchmark was stopped: {error}") from error
     listener.stage_finished(_STAGE, "done", time.time() - started)
     return BenchOutcome(made, write_bench(folder, made))
 

@@ -122,7 +122,7 @@ class BenchSession:
             hello = decode(Hello, json.loads(stream.readline()))
         except (OSError, ValueError, CodecError) as error:
             _result_of(outcome)
-            raise NotMeasuredError(f"its worker spoke out of turn: {error}") from error
+            raise NotMeasuredError(f"its worker sent an unexpected message: {error}") from error
         member = Member(name, hello, Path(envelope.output), outcome, connection, stream)
         self._members.append(member)
         return member
@@ -136,7 +136,7 @@ class BenchSession:
             connection.settimeout(None)
             return connection
         _result_of(outcome)
-        raise NotMeasuredError("its worker ended without a word")
+        raise NotMeasuredError("its worker ended without an answer")
 
     def close(self) -> None:
         """End every worker that is left."""
@@ -179,4 +179,4 @@ def _result_of(outcome: "Future[WorkerOutcome]") -> BenchResult:
     try:
         return decode(BenchResult, answer.result)
     except CodecError as error:
-        raise WorkerError(f"a benchmark's worker answered in another form: {error}") from error
+        raise WorkerError(f"a benchmark's worker sent an unreadable answer: {error}") from error

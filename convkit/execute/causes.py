@@ -366,7 +366,7 @@ class _Search:
 def _not_searched(why: str, case: str) -> Finding:
     return Finding(
         _NOT_SEARCHED,
-        f"the cause of the difference was not searched for: {why}",
+        f"convkit could not search for the cause of the difference: {why}",
         Place(case=case),
         remedy=Remedy("See the message; the verdict does not depend on the search."),
     )

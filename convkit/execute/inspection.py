@@ -58,7 +58,7 @@ def _file_and_runtime(path: Path) -> tuple[Path, Runtime | None]:
         raise ModelFileError(f"{path}: no such file, nor a folder with one of {known}")
     if file.suffix in ARCHIVES:
         raise ModelFileError(
-            f"{path}: inspect reads files that are built, and this is a torch archive. Draft its"
+            f"{path}: inspect reads built files, but this is a torch archive. Draft its"
             f" recipe: convkit init {path} -o recipe.yaml"
         )
     if file.suffix != _GRAPH and (fault := built_file_fault(file)) is not None:

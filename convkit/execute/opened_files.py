@@ -112,7 +112,8 @@ def _read_by(
             continue
         if Path(path).stat().st_ctime > started:
             raise WorkerError(
-                f"{path}: changed while the stage was reading it. Run again when it stays as it is."
+                f"{path}: changed while the stage was reading it. Run again once it no longer "
+                f"changes."
             )
         found[_name(path, loaded.dirname)] = digests.file(Path(path))
     return digests_of(_declared(stage, loaded), loaded.dirname, digests) | found

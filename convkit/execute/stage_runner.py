@@ -378,7 +378,7 @@ def _result_of(stage: Stage, answer: Answer) -> StageResult:
         result: StageResult = decode(JOBS[stage.kind].result, answer.result)
     except CodecError as error:
         raise WorkerError(
-            f"stage {stage.id} answered in a form this convkit does not know: {error}"
+            f"stage {stage.id} returned an answer that this convkit does not know: {error}"
         ) from error
     return result
 

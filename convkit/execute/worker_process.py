@@ -349,7 +349,7 @@ def _read_answer(path: Path) -> tuple[Answer | None, str]:
     except (OSError, ValueError, CodecError) as error:
         return None, f"an unreadable result file: {error}"
     if answer.protocol != PROTOCOL:
-        return None, f"a result in protocol {answer.protocol}; this convkit speaks {PROTOCOL}"
+        return None, f"a result in protocol {answer.protocol}; this convkit uses {PROTOCOL}"
     return answer, ""
 
 
@@ -374,6 +374,6 @@ def _killed(kills_before: int | None) -> str:
     if kills > kills_before:
         return "killed by the system: out of memory"
     return (
-        "killed (SIGKILL), though the kernel counts no memory kill here: a memory guard, a"
-        " scheduler or a person"
+        "killed (SIGKILL), but not by the kernel for lack of memory: by a memory guard, a "
+        "scheduler or a person"
     )

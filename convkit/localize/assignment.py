@@ -59,7 +59,7 @@ def _inputs_text(assignment: Mapping[str, str]) -> str:
         swapped = ", ".join(f"{a!r} and {b!r}" for a, b in pairs)
         return f"inputs are swapped in the graph: {swapped}"
     rotated = ", ".join(f"{name!r} is read as {other!r}" for name, other in assignment.items())
-    return f"inputs are in another order in the graph: {rotated}"
+    return f"inputs are in a different order in the graph: {rotated}"
 
 
 def _assignments(feeds: Values) -> Iterator[dict[str, str]]:

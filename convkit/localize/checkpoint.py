@@ -34,7 +34,7 @@ def checkpoint_cause(
     names = ", ".join(each.original for each in differences[:3])
     more = ", ..." if len(differences) > 3 else ""
     how = (
-        "the file was made from another checkpoint"
+        "the file was made from a different checkpoint"
         if vague
         else differences[0].likeness.text
         if len(kinds) == 1

@@ -13,12 +13,13 @@ _REMEDIES: dict[str, str] = {
         "Make the file again from the weights that the original is loaded from, or write the"
         " original's values into this weight."
     ),
-    "N404": "Put each of the exchanged weights back into its own place, or make the file again.",
-    "N405": "Correct the node as the message says, or what wrote it so.",
-    "N406": "Add what is missing or remove what is too much, in the graph or in what wrote it.",
-    "N407": "Connect the node as the message says, or correct what rewrote the graph.",
+    "N404": "Put each of the swapped weights back in its own place, or make the file again.",
+    "N405": "Correct the node as the message says, or fix the tool that wrote it.",
+    "N406": "Add the missing operation or remove the extra one, in the graph or in the tool that "
+    "wrote it.",
+    "N407": "Connect the node as the message says, or fix the tool that rewrote the graph.",
     "N408": "Compare the node's inputs and attributes with the original's operation at this place.",
-    "N409": "Look from this place upwards: compare what the graph and the original compute there.",
+    "N409": "Start at this place and go upstream: compare what the graph and the original compute.",
     "Q108": "Quantize this weight again from the original's floats, or correct the number named.",
     "Q109": ("Set the target's tolerance to what these bits can hold, or quantize fewer weights."),
     "C115": "Feed the input as the message says, or remove the step from the graph.",
@@ -30,7 +31,7 @@ _REMEDIES: dict[str, str] = {
         "Rename the graph's outputs as listed, or export again with output names in the order in"
         " which the model returns them."
     ),
-    "C209": "Correct the graph's last nodes, or undo the change in the caller where it can be.",
+    "C209": "Correct the graph's last nodes, or undo the change in the caller if possible.",
 }
 
 

@@ -26,7 +26,7 @@ def run_in_float64(graph: Graph, targets: Sequence[str], feeds: Values) -> dict[
     made = {name for node in nodes for name in node.output}
     read = {name for node in nodes for name in reads(node)} | set(targets)
     if graph.exotic.keys() & read:
-        raise PieceFailedError("the graph has constants in a type of low precision")
+        raise PieceFailedError("the graph has constants in a low-precision type")
     given = {name: values for name, values in feeds.items() if name in read}
     given |= graph.run(sorted(read - made - given.keys()), feeds)
     wide = {name: _wide(np.asarray(values)) for name, values in given.items()}

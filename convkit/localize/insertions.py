@@ -206,7 +206,7 @@ def _operands(region: Region, dtype: np.dtype) -> Iterator[tuple[str, Build]]:
                 yield f"{word} {name}", _binary(operator, name)
                 if 0 < values.ndim < (rank := len(region.expected.shape)):
                     wide = (*values.shape, *(1,) * (rank - values.ndim))
-                    yield f"{word} {name}, with an axis more", _wide(operator, name, wide)
+                    yield f"{word} {name}, with an additional axis", _wide(operator, name, wide)
 
 
 def _changes(

@@ -97,7 +97,7 @@ def _some_rows(own: np.ndarray, other: np.ndarray, found: np.ndarray) -> Likenes
         elif factor and is_near(mine, factor * theirs):
             how = f"are scaled by {factor:.6g}"
         elif np.array_equal(np.sort(mine, axis), np.sort(theirs, axis)):
-            how = "are exchanged with each other"
+            how = "are swapped with each other"
         shown = ", ".join(map(str, rows[:_SHOWN])) + (", ..." if len(rows) > _SHOWN else "")
         what = "elements" if own.ndim == 1 else f"rows along axis {axis}"
         return Likeness(
@@ -134,7 +134,7 @@ def _order(places: list[int]) -> str:
     if places == list(range(size))[::-1]:
         return "the order is reversed"
     if (shift := places[0]) and places == [(shift + place) % size for place in range(size)]:
-        return f"all is shifted by {min(shift, shift - size, key=abs)}"
+        return f"everything is shifted by {min(shift, shift - size, key=abs)}"
     moved = [place for place in range(size) if places[place] != place]
     shown = ", ".join(map(str, moved[:_SHOWN])) + (", ..." if len(moved) > _SHOWN else "")
     return f"{len(moved)} of {size} rows are in a different order ({shown})"

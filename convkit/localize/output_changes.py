@@ -59,7 +59,9 @@ def _order(found: np.ndarray, expected: np.ndarray) -> Iterator[OutputChange]:
             moved = [place for place in range(count) if order[place] != place]
             shown = ", ".join(f"{order[place]} at {place}" for place in moved[:_SHOWN])
             more = ", ..." if len(moved) > _SHOWN else ""
-            text = f"in another order along axis {axis} ({len(moved)} of {count}: {shown}{more})"
+            text = (
+                f"in a different order along axis {axis} ({len(moved)} of {count}: {shown}{more})"
+            )
             yield OutputChange(text, found, np.take(expected, order, axis))
 
 

@@ -77,7 +77,7 @@ def _padded(region: Region, index: int, source: str, amounts: Amounts) -> Iterat
         elif any(now):
             text = f"it pads with zeros, by {shown(now)}, and should pad with {values}, by {by}"
         else:
-            text = f"it does not pad what it reads, and should, by {by} with {values}"
+            text = f"it does not pad its input, but should, by {by} with {values}"
         yield Rewrite("attribute", node.output[0], text, inserted(bare, edge, build))
 
 

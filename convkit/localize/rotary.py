@@ -138,7 +138,7 @@ def _by_angles(own: _Turn, should: _Turn) -> str:
     if _near(own.angles, -should.angles):
         return "turns in the opposite direction"
     if own.angles.shape[0] < 2:
-        return "turns by other angles"
+        return "turns by different angles"
     rates, expected = _rates(own.angles), _rates(should.angles)
     if _near(rates, expected):
         # The first pair turns fastest, so its angle tells the position best.
@@ -151,7 +151,7 @@ def _by_angles(own: _Turn, should: _Turn) -> str:
     bases = _base(rates), _base(expected)
     if None not in bases:
         return f"has the base {bases[0]:.4g} (theta) and should have {bases[1]:.4g}"
-    return "turns by other angles"
+    return "turns by different angles"
 
 
 def _rates(angles: np.ndarray) -> np.ndarray:

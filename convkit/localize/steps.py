@@ -92,7 +92,7 @@ def exchanged_values(region: Region) -> Iterator[Rewrite]:
         changed = list(graph.nodes)
         for index in places:
             changed[index] = _exchanged(graph.nodes[index], first, second)
-        text = f"{first} and {second} are exchanged wherever they are read here"
+        text = f"{first} and {second} are swapped wherever they are read here"
         kind: Kind = "exchanged" if {first, second} <= graph.constants.keys() else "wiring"
         reader = graph.nodes[places[0]].output[0]
         yield Rewrite(kind, reader, text, in_order(graph.with_nodes(changed)))

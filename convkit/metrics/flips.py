@@ -89,7 +89,7 @@ def _finding(
     why = (
         "a near tie, which rounding decides"
         if tie
-        else "no near tie: the scores themselves are wrong"
+        else "not a near tie: the scores themselves are wrong"
     )
     return Finding(
         "N505",

@@ -31,7 +31,7 @@ class ConstantValues:
         value = var.val
         if value is None:
             raise EvaluationError(
-                f"{var.name} has no value: the program reads it before it is made"
+                f"{var.name} has no value: the program reads it before it is computed"
             )
         self._plain[var] = value if isinstance(value, str) else as_tensor(np.asarray(value))
         return self._plain[var]

@@ -16,7 +16,7 @@ class UnsupportedOperation(StageFailedError):  # noqa: N818 - names the unsuppor
             f"{each} (module {modules[each]})" if modules.get(each) else each for each in operations
         )
         super().__init__(
-            f"the evaluator has no kernel for {names}: this program can be checked on macOS only. "
+            f"the evaluator has no kernel for {names}: this program can only be checked on macOS. "
             "Verify it there, or change the model so that it needs other operations."
         )
         self.operations = operations

@@ -46,7 +46,7 @@ def _check_file(path: Path, offsets: list[int]) -> int:
         version = _HEADER.unpack(file.read(_HEADER.size))[1] if size >= _RECORD_BYTES else None
         if version != _VERSION:
             raise StageFailedError(
-                f"{path}: not a weights file of a kind known here. Copy or convert it again."
+                f"{path}: not a weights file of a known kind. Copy or convert it again."
             )
         return sum(_record_bytes(file, path, offset, size) for offset in offsets)
 

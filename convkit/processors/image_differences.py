@@ -232,7 +232,7 @@ def _difference(field: str, declared: ImageConstants, right: ImageConstants) -> 
     if field in ("mean", "std") and not want:
         return f"{field} is {_text(field, have)}, the original has none"
     if field == "channels":
-        return f"{numbers}: red and blue are exchanged"
+        return f"{numbers}: red and blue are swapped"
     return numbers
 
 

@@ -130,7 +130,7 @@ class OriginalProcessor:
             made = np.asarray(self._call(*arguments))
         except Exception as error:
             problem = f"{self.name} raised {type(error).__name__}: {error}"
-            fix = "Correct the function, or the files that it is given."
+            fix = "Correct the function, or the files that it receives."
             raise UnfitDataError(f"{self._place}.processor.call", problem, fix) from error
         if made.dtype.kind != "f":
             problem = f"{self.name} returned {made.dtype}"
@@ -143,7 +143,7 @@ class OriginalProcessor:
             made = prepare()
         except Exception as error:
             problem = f"{self.name} raised {type(error).__name__}: {error}"
-            fix = "Correct the processor's settings, or the files that it is given."
+            fix = "Correct the processor's settings, or the files that it receives."
             raise UnfitDataError(self._place, problem, fix) from error
         name = self._processor.model_input_names[0]
         found: np.ndarray = np.asarray(made[name])[0]
@@ -176,7 +176,7 @@ def _open(settings: Mapping[str, Json], place: str) -> Any:  # noqa: ANN401 - tr
     try:
         return kind.from_dict(dict(settings))
     except Exception as error:
-        problem = f"{name} cannot be made of its settings: {type(error).__name__}: {error}"
+        problem = f"{name} cannot be created from its settings: {type(error).__name__}: {error}"
         fix = "Correct the settings, or pin the release of transformers that wrote them."
         raise UnfitDataError(f"{place}.processor", problem, fix) from error
 

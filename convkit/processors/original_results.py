@@ -139,8 +139,8 @@ class OriginalResults:
 
     def _nothing(self, problem: str) -> UnfitDataError:
         fix = (
-            "Write processor: {call: file.py:function}, a function that makes the results of the"
-            " original's outputs."
+            "Write processor: {call: file.py:function}, a function that turns the original's "
+            "outputs into results."
         )
         return UnfitDataError(self._place, problem, fix, tensor=self._spec.name)
 

@@ -65,7 +65,7 @@ def result_findings(
         return []
     example = comparison.example(constants)
     evidence: dict[str, Json] = {"differing": differing, "rows": comparison.rows}
-    found = f"{differing} of {comparison.rows} rows get another result ({example})"
+    found = f"{differing} of {comparison.rows} rows have a different result ({example})"
     for changes in _changes(constants):
         right = comparison.completed(dataclasses.replace(constants, **changes))
         if right is not None:
@@ -73,7 +73,9 @@ def result_findings(
                 _finding(output, f"{place}.{kind}", constants, right, key, found, evidence)
                 for key in _changed(constants, right)
             ]
-    message = f"{output!r}: {found}, and no other constants that were tried give the original's."
+    message = (
+        f"{output!r}: {found}, and no other constants that were tried reproduce the original's."
+    )
     remedy = Remedy("Compare the constants with the original's code, one by one.")
     return [Finding("C570", message, Place(tensor=output), evidence, remedy)]
 

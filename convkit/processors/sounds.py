@@ -113,11 +113,11 @@ def _wrong(
     original: OriginalProcessor,
 ) -> Finding:
     if moved is None:
-        effect = "the features have another shape"
+        effect = "the features have a different shape"
     elif moved <= _ROUNDING:
-        effect = "it does not move the features of these sounds"
+        effect = "it does not change the features of these sounds"
     else:
-        effect = f"that alone moves the features by up to {100 * moved:.2g} % of their largest"
+        effect = f"that alone changes the features by up to {100 * moved:.2g} % of their largest"
     return Finding(
         "C525" if key == _RATE else "C526",
         f"{name!r}: {key} is {value}, {original.name} has {own}: {effect}.",

@@ -56,11 +56,11 @@ def _match_faults(
                 f" outputs with it: {', '.join(shapes) or 'none'}",
             )
         elif key == "boxes" and shapes[output][-1] != 4:
-            yield Fault(path, f"boxes have 4 numbers in a row; {output!r} is {shapes[output]}")
+            yield Fault(path, f"boxes have 4 numbers per row; {output!r} is {shapes[output]}")
         elif key == "scores" and any(
             isinstance(size, int) and size != 1 for size in shapes[output]
         ):
-            yield Fault(path, f"scores have one number in a row; {output!r} is {shapes[output]}")
+            yield Fault(path, f"scores have one number per row; {output!r} is {shapes[output]}")
 
 
 def _outputs(recipe: Mapping[str, object]) -> Iterator[tuple[KeyPath, Mapping[str, object]]]:

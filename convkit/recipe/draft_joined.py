@@ -166,7 +166,7 @@ def _heading(name: str, halves: Halves, task: str) -> Iterator[str]:
     )
     if halves.others:
         yield "#"
-        yield "# Left out: further forms of the same model. Each can be verified by itself:"
+        yield "# Left out: other variants of the same model. Each can be verified by itself:"
         yield from (f"#   convkit init {other}" for other in halves.others)
     yield "schema: 1"
     yield f"name: {yaml_scalar(name)}"

@@ -110,8 +110,9 @@ def built_file_fault(path: Path) -> str | None:
         if (damage := target.damage(path)) is not None:
             return f"{path}: this file is damaged: {damage}. Copy it, or convert it, again"
         return (
-            f"{path}: a converter built this file, and a recipe begins with the model that it was"
-            " built from. Draft that one's recipe (convkit init ORIGINAL -o recipe.yaml), and add"
+            f"{path}: a converter built this file, but a recipe begins with the model that it was "
+            f"built from. Draft a recipe for that model (convkit init ORIGINAL -o recipe.yaml), "
+            f"and add"
             f" this file under targets:\n  theirs: {{runtime: {name}, file: {path.as_posix()}}}"
         )
     return None
@@ -210,7 +211,7 @@ def _onnx_origin(path: Path, folder: Path, survey: SurveyResult | None) -> Origi
     if not path.is_file():
         raise UsageError(f"{path}: no such file")
     if survey is None:
-        raise UsageError(f"{path}: only a survey of the file says what it takes and returns")
+        raise UsageError(f"{path}: only a survey of the file can find its inputs and outputs")
     # "model.onnx" says nothing; the folder it is in often does.
     stem = path.stem if path.stem != "model" else path.resolve().parent.name
     return Origin(

@@ -48,8 +48,8 @@ class Evaluate(RecipeModel):
             "accuracy, f1 (macro), recall@5 (or another number), spearman, perplexity (of a"
             " language model's scores), wer (of texts that postprocess reads), map (mean average"
             " precision of boxes that postprocess reads), cosine (of embeddings); or"
-            " file.py:function, which is given the outputs and the labels of all rows and returns a"
-            " number, larger is better"
+            " file.py:function, which receives the outputs and the labels of all rows and returns "
+            "a number, larger is better"
         ),
         examples=["accuracy"],
     )

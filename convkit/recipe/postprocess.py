@@ -151,7 +151,7 @@ def postprocess_faults(recipe: Mapping[str, object]) -> Iterator[Fault]:
         kind = next((each for each in KINDS if given.get(each) is not None), None)
         constants = mapping(given.get(kind)) if kind is not None else {}
         if not str(tensor.get("dtype")).startswith(("float", "bfloat")):
-            yield Fault((*path[:-1], "dtype"), f"{kind} are made of floats: scores or boxes")
+            yield Fault((*path[:-1], "dtype"), f"{kind} are computed from floats: scores or boxes")
         if kind == "labels" and sizes:
             yield from _count_fault(constants.get("names"), sizes[-1], 0, (*path, "labels"))
         elif kind == "boxes":

@@ -32,12 +32,10 @@ class ImagePreprocess(RecipeModel):
     )
     channels: ChannelOrder = Field("rgb", description="the order of the channels")
     scale: Number | Literal["1/255"] = Field(
-        1.0, description="what values from 0 to 255 are multiplied with first", examples=["1/255"]
+        1.0, description="factor for values from 0 to 255, applied first", examples=["1/255"]
     )
     mean: Triple | None = Field(
-        None,
-        description="what is subtracted next, for each channel",
-        examples=[[0.485, 0.456, 0.406]],
+        None, description="subtracted next, for each channel", examples=[[0.485, 0.456, 0.406]]
     )
     std: Triple | None = Field(
         None,
@@ -92,7 +90,7 @@ class TextPreprocess(RecipeModel):
         None, description="whether tokens such as [CLS] and <s> are added"
     )
     max_length: Size | None = Field(
-        None, description="the most tokens of a text; longer texts are cut", examples=[128]
+        None, description="maximum number of tokens of a text; longer texts are cut", examples=[128]
     )
 
     @model_validator(mode="after")

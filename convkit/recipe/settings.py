@@ -70,14 +70,14 @@ class Export(RecipeModel):
     opset: Annotated[int, Field(strict=True, ge=11, le=26)] = Field(
         18,
         description=(
-            "ONNX opset version; an ONNX file (model.onnx) is converted only where this is given"
+            "ONNX opset version; an ONNX file (model.onnx) is converted only if this is given"
         ),
     )
     input_order: Literal["signature", "recipe"] = Field(
         "signature",
         description=(
-            "signature: the inputs must be in the order of the model's forward; recipe: the"
-            " recipe's order is intended"
+            "signature: the inputs must be in the order of the model's forward; recipe: the "
+            "recipe's order is intentional"
         ),
     )
 
@@ -86,7 +86,7 @@ class Axis(RecipeModel):
     """A symbolic axis: the sizes the converted model must support."""
 
     min: SizeOrNone = Field(
-        description="smallest size, in elements; 0 where it may be empty, as a cache", examples=[1]
+        description="smallest size, in elements; 0 if it may be empty, as a cache may", examples=[1]
     )
     typical: Size = Field(description="the usual size, in elements", examples=[4])
     max: Size = Field(description="largest size, in elements", examples=[16])

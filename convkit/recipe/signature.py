@@ -284,6 +284,6 @@ class Output(Tensor):
     )
     postprocess: Postprocess | None = Field(
         None,
-        description="what an app makes of this output; see docs/postprocessing.md",
+        description="how an app reads this output; see docs/postprocessing.md",
         examples=[{"labels": {"names": ["cat", "dog"]}}],
     )

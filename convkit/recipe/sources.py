@@ -166,8 +166,8 @@ class Model(RecipeModel):
     files: tuple[Text, ...] = Field(
         (),
         description=(
-            "files that the model is loaded from besides, from the recipe's folder; convkit notes"
-            " most of them by itself when it loads the model"
+            "other files that the model is loaded from, relative to the recipe's folder; convkit "
+            "notices most of them by itself"
         ),
         examples=[["weights/tokens.model"]],
     )

@@ -227,7 +227,7 @@ def _wrong_values(tensors: Sequence[_Wrong], case: _Case, after: float) -> Findi
     assert case.worst is not None
     first, *others = tensors
     message = (
-        f"{first.own!r} of part {first.part!r} has other values than {first.original!r} of the"
+        f"{first.own!r} of part {first.part!r} has different values from {first.original!r} of the"
         f" original: {first.where}"
     )
     if others:

@@ -101,8 +101,8 @@ def other_factors(
                 "C578",
                 wiring.flow,
                 f"part {call.part!r} returns {listed} multiplied by {1 / factor:.4g}",
-                f"Look in part {call.part!r} for a factor, such as a temperature or its logarithm,"
-                f" that is missing or there twice: results must be {factor:.4g} times as large.",
+                f"Look in part {call.part!r} for a factor, such as a temperature or its logarithm, "
+                f"that is missing or applied twice: results must be {factor:.4g} times as large.",
                 corrected=tuple(returned.values()),
                 correction=functools.partial(_multiplied, factor=factor),
             )

@@ -58,7 +58,7 @@ def _exchanged_inputs(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
             yield Change(
                 "C511",
                 _with_call(wiring.flow, dataclasses.replace(call, inputs=wired)),
-                f"inputs {one!r} and {other!r} of {call.name!r} get each other's values",
+                f"inputs {one!r} and {other!r} of {call.name!r} have each other's values",
                 f"In the call of {call.name}, write {one}: {second} and {other}: {first}.",
             )
 
@@ -76,7 +76,7 @@ def _exchanged_feeds(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
             yield Change(
                 "C513",
                 _with_loop(wiring.flow, loop, dataclasses.replace(loop, carried=carried)),
-                f"{one.value!r} and {other.value!r} feed each other's place in the next pass",
+                f"{one.value!r} and {other.value!r} are swapped in the next pass",
                 f"Under feeds, write {_feed(mended[one])} and {_feed(mended[other])}.",
             )
 
@@ -89,8 +89,8 @@ def _exchanged_layers(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
             yield Change(
                 "C511",
                 _with_call(wiring.flow, dataclasses.replace(call, inputs=wired)),
-                f"{call.name!r} gets the values of layers {one} and {other} in each other's place",
-                f"In the call of {call.name}, exchange the values of layers {one} and {other}.",
+                f"{call.name!r} gets the values of layers {one} and {other} swapped",
+                f"In the call of {call.name}, swap the values of layers {one} and {other}.",
             )
     for loop in (step for step in wiring.flow.steps if isinstance(step, Loop)):
         for (one, other), moved in _other_layers((each.value for each in loop.carried), kinds):
@@ -101,8 +101,8 @@ def _exchanged_layers(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
             yield Change(
                 "C513",
                 _with_loop(wiring.flow, loop, dataclasses.replace(loop, carried=carried)),
-                f"layers {one} and {other} feed each other's place in the next pass",
-                f"Under feeds, exchange layers {one} and {other}.",
+                f"layers {one} and {other} are swapped in the next pass",
+                f"Under feeds, swap layers {one} and {other}.",
             )
 
 

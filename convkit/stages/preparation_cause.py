@@ -88,14 +88,14 @@ def _preparations(spec: TensorSpec) -> Iterator[_Preparation]:
     last = spec.preprocess.fused or constants.layout == "channels_last"
     axis = -1 if last else 1
     yield _Preparation(
-        "with red and blue exchanged",
-        "the graph expects the other order of channels",
+        "with red and blue swapped",
+        "the graph expects the opposite order of channels",
         lambda values: _exchanged(values, axis),
     )
     rows, columns = (1, 2) if last else (2, 3)
     if spec.shape[rows] == spec.shape[columns]:
         yield _Preparation(
-            "with rows and columns exchanged",
+            "with rows and columns swapped",
             "the graph reads images transposed",
             lambda values: np.ascontiguousarray(values.swapaxes(rows, columns)),
         )
@@ -107,7 +107,7 @@ def _preparations(spec: TensorSpec) -> Iterator[_Preparation]:
         ):
             continue
         for exchanged in (False, True):
-            how = f"with {_values_text(common)}" + (", red and blue exchanged" * exchanged)
+            how = f"with {_values_text(common)}" + (", red and blue swapped" * exchanged)
             apply = _other(constants, common, axis, exchanged=exchanged)
             yield _Preparation(how, _meaning(constants, common), apply)
 
@@ -155,7 +155,7 @@ def _meaning(declared: ImageConstants, right: ImageConstants) -> str:
         return "the graph divides by 255 itself, so that is done twice"
     if right.mean and not declared.mean:
         return "these steps are missing"
-    return "the graph is made for other constants"
+    return "the graph expects different constants"
 
 
 def _finding(

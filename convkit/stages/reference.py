@@ -113,7 +113,7 @@ def _decisions(
     """Return what the model decides by sizes and values; the quick ladder does not ask."""
     if request.ladder != "full":
         return NO_DECISIONS
-    context.progress("looking at what the model decides by sizes and values")
+    context.progress("looking for branches on sizes and values")
     return known_decisions(original, made_from, request.graph)
 
 

@@ -168,8 +168,8 @@ class ReferenceSteps:
 
 def _disagrees(loop: Loop, found: TensorMetrics, exchange: Exchange | None) -> Finding:
     text = (
-        f"the original gives {found.output!r} in {len(loop.calls)} calls ({loop.name!r}) unlike in"
-        f" one over all positions: {found.mismatch or f'they differ by {found.max_abs:.3g}'}"
+        f"the original gives {found.output!r} in {len(loop.calls)} calls ({loop.name!r}) unlike in "
+        f"one call over all positions: {found.mismatch or f'they differ by {found.max_abs:.3g}'}"
     )
     place = Place(tensor=found.output, case=call_name(loop.name, len(loop.calls) - 1))
     evidence = {"max_abs": found.max_abs, "share_of_rms": share(found)}
@@ -185,10 +185,10 @@ def _disagrees(loop: Loop, found: TensorMetrics, exchange: Exchange | None) -> F
     )
     return Finding(
         "C502" if exchange.of_layers else "C503",
-        f"{text}. steps.feeds exchanges {names}: fed the other way round, they agree",
+        f"{text}. steps.feeds exchanges {names}: fed in the opposite order, they agree",
         Place(tensor=exchange.pairs[0][0].output, case=place.case),
         {**evidence, "proven": True, "kind": "layers" if exchange.of_layers else "parts"},
-        Remedy(f"Feed these outputs the other way round, under steps.feeds: {feeds}."),
+        Remedy(f"Feed these outputs in the opposite order, under steps.feeds: {feeds}."),
     )
 
 

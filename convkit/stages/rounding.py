@@ -96,7 +96,7 @@ def _finding(case: str, resolved: Mapping[str, float], parted: Mapping[str, floa
         Place(tensor=output, case=case),
         {"resolved": dict(resolved), "float64": dict(parted)},
         Remedy(
-            "Nothing is wrong. If such inputs matter to you, compute differences of large values in"
-            " another way, or in float64."
+            "Nothing is wrong. If such inputs matter to you, compute differences of large values "
+            "differently, or in float64."
         ),
     )

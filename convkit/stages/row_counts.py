@@ -32,8 +32,7 @@ def row_counts(axis: DataAxis, contract: Contract, outputs: Feeds, case: Case) -
     if most > axis.max:
         return Finding(
             "C207",
-            f"output {output!r} {where} has {most} rows along {axis.name!r}; declared are at most"
-            f" {axis.max}",
+            f"output {output!r} {where} has {most} rows along {axis.name!r}; at most {axis.max}",
             place,
             evidence,
             Remedy(

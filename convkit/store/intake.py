@@ -91,7 +91,7 @@ class Intake:
 
     def _copied(self, path: Path) -> Path:
         if shutil.disk_usage(self._copies).free < _ROOM * path.stat().st_size:
-            raise OSError(errno.ENOSPC, "the stage itself may need the room", str(path))
+            raise OSError(errno.ENOSPC, "the stage itself may need the space", str(path))
         copy = self._copies / secrets.token_hex(8)
         copy_file(path, copy)
         if self._lasting:

@@ -271,7 +271,7 @@ class SharedStore:
         except OSError as error:
             raise StoreUnreachable(
                 f"the shared store {self.url} cannot be used: {error.strerror or error}. Check the"
-                " address, this machine's credentials for it, and the space that is left."
+                " address, this machine's credentials for it, and its free space."
             ) from error
         except Exception as error:
             if not _is_of_transport(error):
@@ -284,8 +284,8 @@ class SharedStore:
         self._there.clear()
         removed = " and ".join(map(self._named, (place, *with_it)))
         return StoreError(
-            f"{self._named(place)}: damaged: {problem}. Remove {removed} and run again: what is"
-            " missing is made again."
+            f"{self._named(place)}: damaged: {problem}. Remove {removed} and run again: missing "
+            f"parts are made again."
         )
 
     def _named(self, place: str) -> str:

@@ -345,7 +345,7 @@ class Store:
             if not self.has_object(entry):
                 raise StoreError(
                     f"{self.object(entry.sha256)}: missing or damaged ({name} of artifact"
-                    f" {artifact[:12]}); run again to make it anew"
+                    f" {artifact[:12]}); run again to rebuild it"
                 )
             copy_file(self.object(entry.sha256), path)
 
@@ -396,5 +396,5 @@ def _plain_files(folder: Path) -> list[Path]:
     found = sorted(folder.rglob("*"))
     for path in found:
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            raise StoreError(f"{path}: a stage may leave plain files only")
+            raise StoreError(f"{path}: a stage may only leave plain files")
     return [path for path in found if path.is_file()]

@@ -72,7 +72,7 @@ def _find_links() -> Fact:
         return Fact(
             "wheel folders",
             "note",
-            "none (UV_FIND_LINKS, pip's find-links): the index serves everything",
+            "none (UV_FIND_LINKS, pip's find-links): everything comes from the index",
         )
     gone = [link for link in links.split(",") if "://" not in link and not Path(link).is_dir()]
     if gone:

@@ -102,7 +102,7 @@ def ensure_environment(
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            progress("waiting for the environment, which is being built already")
+            progress("waiting for the environment, which is already being built")
             lock.acquire()
         try:
             standing = _held(resolution, home)
@@ -249,9 +249,8 @@ def _check(python: Path, resolution: Resolution, digested: Collection[str] = fro
         listed = "".join(f"\n  {file}" for file in wrong[:_MOST_FILES])
         more = f"\n  and {len(wrong) - _MOST_FILES} more" if len(wrong) > _MOST_FILES else ""
         raise ToolchainError(
-            "uv's cache is damaged: the files it gave are not those of the"
-            f" packages:{listed}{more}\nRemove these packages from the cache (uv cache clean"
-            " PACKAGE), then run again."
+            f"uv's cache is damaged: its files are not those of the packages:{listed}{more}\n"
+            "Remove these packages from the cache (uv cache clean PACKAGE), then run again."
         )
 
 

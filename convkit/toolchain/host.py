@@ -38,8 +38,8 @@ def host_packages(spec: EnvironmentSpec) -> dict[str, str]:
     if problems := check_host(spec):
         listed = "".join(f"\n  {problem}" for problem in problems)
         raise ToolchainError(
-            f"--toolchain host: this environment ({sys.prefix}) is not what the recipe's tools"
-            f" say:{listed}\nInstall these here, change tools: in the recipe, or leave --toolchain"
+            f"--toolchain host: this environment ({sys.prefix}) does not match the recipe's "
+            f"tools:{listed}\nInstall these here, change tools: in the recipe, or leave --toolchain"
             " host out."
         )
     return _installed(spec)

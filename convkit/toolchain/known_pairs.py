@@ -56,8 +56,8 @@ KNOWN_PAIRS: tuple[KnownPair, ...] = (
         "<=9.0",
         "numpy",
         "<2.4",
-        "measured: its TorchScript frontend makes numbers of arrays with one element, which NumPy"
-        " 2.4 refuses; models that torch.export traces are not touched",
+        "measured: its TorchScript frontend converts arrays with one element to numbers, which "
+        "NumPy 2.4 refuses; models that torch.export traces are not affected",
         for_some=True,
     ),
     KnownPair(

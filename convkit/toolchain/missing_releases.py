@@ -23,7 +23,7 @@ _YANKED = re.compile(r"([A-Za-z0-9][\w.-]*)==(\S+) was yanked(?: \(reason: (.*?)
 _MOST_NAMED = 3
 _FIX = (
     "Write a release there that the index has, or name a folder with the wheel in UV_FIND_LINKS;"
-    " then run again: nothing of this failure is kept."
+    " then run again: failures are not cached."
 )
 
 
@@ -110,10 +110,10 @@ def _describe(line: str, failure: Failure, python: str, options: Sequence[str] =
     for match in _YANKED.finditer(" ".join(failure.words.split())):
         version = match[2]
         if package_name(match[1]) == name and _resolves([f"{name}=={version}"], python, options):
-            reason = f", with the words {match[3]!r}" if match[3] else ""
+            reason = f", saying {match[3]!r}" if match[3] else ""
             return (
-                f"{name} {version} is yanked: its makers withdrew it{reason}. Such a release is"
-                f' only taken where it is pinned exactly ({name}: "=={version}").'
+                f"{name} {version} is yanked: its maintainers withdrew it{reason}. Such a release "
+                f'is only used if it is pinned exactly ({name}: "=={version}").'
             )
     return f"the index has no release of {name} {here} that meets {requirement.specifier}."
 

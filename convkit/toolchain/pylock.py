@@ -62,6 +62,6 @@ def _check(text: str, packages: Mapping[str, str], hashes: Mapping[str, tuple[st
         pin = f"{name}=={version}"
         if not set(hashes[pin]) <= offered.get(name, set()):
             raise ToolchainError(
-                f"{pin}: the index offers other files than those that were locked; use the index"
+                f"{pin}: the index offers different files from the locked ones; use the index"
                 " that the lock was made with, or lock again"
             )

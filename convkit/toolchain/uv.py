@@ -126,8 +126,8 @@ class Failure:
             case "changed":
                 return (
                     f"the file of {what} is not the one whose SHA-256 was locked. It was replaced"
-                    " or damaged, or this index serves another build of it. Find out which before"
-                    " you trust it; to accept the new file, lock the tools again (convkit lock), or"
+                    " or damaged, or this index serves another build of it. Find out why before "
+                    "you trust it; to accept the new file, lock the tools again (convkit lock), or"
                     " without a lock remove the file that remembers them in `resolutions` in the"
                     " home."
                 )

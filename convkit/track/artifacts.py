@@ -66,7 +66,7 @@ def _present(target: TargetReport, folder: Path) -> list[str]:
     for file in target.files:
         path = PurePosixPath(file)
         if path.is_absolute() or ".." in path.parts:
-            raise TrackingError(f"{folder / 'result.json'}: {file!r} lies outside the run's folder")
+            raise TrackingError(f"{folder / 'result.json'}: {file!r} is outside the run's folder")
     files = [file for file in target.files if (folder / file).is_file()]
     origin = f"models/{target.name}/{ORIGIN_FILE}"
     return [*files, origin] if files and (folder / origin).is_file() else files

@@ -3,7 +3,7 @@
 Every build and verification is a stage of a normal run, and every timing a normal benchmark of one,
 so an interrupted search finds all of them again. What can be inferred is not measured: a precision
 that fails is not tried with other settings, what fails or misses a goal is not timed any longer,
-and neither is a candidate for which another one is at least as good in every respect.
+and neither is a candidate for which another candidate is at least as good in every respect.
 """
 
 import dataclasses

@@ -102,7 +102,7 @@ class Space:
             if fine is not None and fine.by_far and not is_whole(output.dtype):
                 return (
                     f"the limit of {fine.limit:g} on {fine.output!r} is far below the resolution"
-                    f" of {fine.type}; give a target of this precision its own tolerance, or use"
+                    f" of {fine.type}; give a target with this precision its own tolerance, or use"
                     " --like TARGET"
                 )
         return None

@@ -51,7 +51,7 @@ def sample_advice(recipe: Recipe) -> list[Finding]:
             Finding(
                 "C402",
                 f"output {output.name!r} is compared only where {mask.name!r} is not 0, and"
-                f" {mask.name!r} is not drawn as a padding_mask: elements are left out by chance",
+                f" {mask.name!r} is not drawn as a padding_mask: elements are left out at random",
                 Place(tensor=output.name),
                 {"mask": mask.name},
                 Remedy(f"Give {mask.name!r} sample: padding_mask, or remove the output's mask."),
@@ -71,7 +71,7 @@ def _plain_mask(name: str, place: int, masks: list[str]) -> Finding:
     return Finding(
         "C401",
         f"input {name!r} looks like a mask{used}, but is drawn as zeros and ones at random: no case"
-        " has padding, so none shows what padding does",
+        " has padding, so no case shows the effect of padding",
         Place(tensor=name),
         {"sample": [0, 2]},
         Remedy(

@@ -55,8 +55,8 @@ def reasons(
         found.append(
             Reason(
                 "small-batch",
-                "dynamic quantization measures the range of every activation in every call, which"
-                " pays off with larger inputs only, as the other sizes show",
+                "dynamic quantization measures the range of every activation in every call, which "
+                "pays off only with larger inputs, as the other sizes show",
                 "Use static-int8, or keep float32 for batches as small as this.",
             )
         )
@@ -65,7 +65,7 @@ def reasons(
         found.append(
             Reason(
                 "threads",
-                "everything ran on one thread, so the runtime's parallel kernels gain nothing",
+                "everything ran on one thread, so the runtime's parallel kernels have no effect",
                 "Measure with more threads: bench.threads.",
             )
         )

@@ -32,9 +32,10 @@ def _constant_branch(place: str, failing: Sequence[CaseVerdict], total: int) -> 
     is_line = not place.startswith("node ")
     return Finding(
         "E302",
-        f"the comparison of sizes at {place} falls out differently in exactly the {len(failing)} of"
-        f" {total} cases that fail, the first of which is {first.case!r} ({sizes}): the converted"
-        " model computes what belongs to the other side",
+        f"the comparison of sizes at {place} has a different result in exactly the {len(failing)} "
+        f"of"
+        f" {total} cases that fail, the first of which is {first.case!r} ({sizes}): the converted "
+        f"model computes the other side",
         Place(
             source=place if is_line else None,
             node=None if is_line else place.split()[1],
@@ -45,6 +46,6 @@ def _constant_branch(place: str, failing: Sequence[CaseVerdict], total: int) -> 
             f"Write the branch at {place} with torch.cond or torch.where, or limit the axis to one"
             " side of it."
             if is_line
-            else "Correct the file where it was made: convkit changes no node of it."
+            else "Correct the file at its source: convkit does not edit its nodes."
         ),
     )

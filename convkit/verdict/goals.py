@@ -124,7 +124,7 @@ def _missed(
 def _unexplained(verdict: GoalVerdict, target: ModelFigures) -> str:
     if verdict.figure in ("memory", "size"):
         return ""
-    return target.unprofiled or "the runtime's profile shows no usual reason"
+    return target.unprofiled or "the runtime's profile shows no known reason"
 
 
 def _remedy(verdict: GoalVerdict) -> str:

@@ -359,7 +359,9 @@ def _completeness_findings(
     for output in recipe.outputs:
         compared = [o for case in cases for o in case.outputs if o.output == output.name]
         if compared and not any(_has_evidence(o) for o in compared):
-            message = f"output {output.name!r} is empty in every case, so nothing is proven of it"
+            message = (
+                f"output {output.name!r} is empty in every case, so nothing is proven about it"
+            )
             advice = Remedy(
                 "Keep a case in which every axis of the output is at least 1. If its rows depend on"
                 " the data, choose samples for which the model returns some."

@@ -50,7 +50,7 @@ def _too_wide(output: str, limits: Mapping[str, float], rms: float) -> Finding |
         return None
     name, limit = next(iter(wide.items()))
     rest = [other for other in limits if other not in wide]
-    passes = "" if rest else ": an output of nothing but zeros might pass"
+    passes = "" if rest else ": an output of all zeros might pass"
     return Finding(
         "N501",
         f"the limit {name} {limit:g} on {output!r} is larger than the output itself, whose rms is"

@@ -67,8 +67,8 @@ def _too_few(output: str, cases: Sequence[ResultMetrics], least: float) -> list[
     return [
         Finding(
             "C577",
-            f"{output!r}: {differing} of {rows} rows get another result than from the original"
-            f" ({worst.example}); {share:.4g} agree, and agreement requires {least:g}",
+            f"{output!r}: {differing} of {rows} rows have a different result from the original's "
+            f"({worst.example}); {share:.4g} agree, and agreement requires {least:g}",
             Place(tensor=output, case=worst.case),
             {"rows": rows, "differing": differing, "agreement": share},
             Remedy("Raise the precision of this target, or accept less agreement."),
@@ -79,8 +79,8 @@ def _too_few(output: str, cases: Sequence[ResultMetrics], least: float) -> list[
 def _beyond_ties(output: str, worst: ResultMetrics) -> Finding:
     return Finding(
         "C577",
-        f"{output!r}: {worst.differing} of {worst.rows} rows get another result than from the"
-        f" original ({worst.example}). The scores would have to move by {worst.margin:.3g}, more"
+        f"{output!r}: {worst.differing} of {worst.rows} rows have a different result from the "
+        f"original's ({worst.example}). The scores would have to move by {worst.margin:.3g}, more"
         " than their tolerance explains",
         Place(tensor=output, case=worst.case),
         {"rows": worst.rows, "differing": worst.differing, "margin": worst.margin},

@@ -83,7 +83,7 @@ def _text(trial: StepTrial, undone: str) -> str:
         case "layers" | "parts":
             pairs = zip(trial.tensors[::2], trial.tensors[1::2], strict=True)
             listed = ", ".join(f"{one!r} and {other!r}" for one, other in pairs)
-            return f"{listed} are exchanged: fed the other way round, {undone}"
+            return f"{listed} are swapped: fed in the opposite order, {undone}"
         case "positions":
             return (
                 f"positions ({names}) are off by {-trial.shift:+d} from {call}: with"
@@ -101,17 +101,17 @@ def _text(trial: StepTrial, undone: str) -> str:
             )
         case "reset":
             return (
-                f"the state ({names}) has no effect from {call}: compared with the original that"
-                f" starts every call from its first state, {undone}"
+                f"the state ({names}) has no effect from {call}: compared with an original that "
+                f"starts every call from its first state, {undone}"
             )
 
 
 def _remedy(trial: StepTrial) -> Remedy:
     match trial.kind:
         case "layers" | "parts":
-            return Remedy("Exchange these names where the model is exported.")
+            return Remedy("Swap these names where the model is exported.")
         case "positions":
-            return Remedy("Look for what is added to the positions once there is a past.")
+            return Remedy("Look for what is added to the positions once the cache is not empty.")
         case "stale" | "updated":
             return Remedy(f"Check how the graph computes {trial.tensors[0]!r}.")
         case "reset":

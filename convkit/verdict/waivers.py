@@ -119,7 +119,7 @@ def _findings(applied: Sequence[AppliedWaiver], target: str) -> list[Finding]:
         ended = f"the waiver of {each.code} in {target} ({each.reason})"
         match each.state:
             case "expired":
-                fix = "Fix the error, or, if it is still acceptable, set a later day in `until`."
+                fix = "Fix the error, or, if it is still acceptable, set a later date in `until`."
                 message = f"{ended} expired on {each.until}, so the error counts again"
                 found.append(Finding(_EXPIRED, message, remedy=Remedy(fix)))
             case "unused" | "expired-unused":

@@ -109,7 +109,7 @@ def _run(envelope: Envelope) -> Answer:
         return Answer(
             PROTOCOL,
             "broken",
-            error=f"worker speaks protocol {PROTOCOL}, was asked in {envelope.protocol}",
+            error=f"worker speaks protocol {PROTOCOL}, was asked for {envelope.protocol}",
         )
     context = Context(Path(envelope.output), envelope.events_fd)
     try:
@@ -201,7 +201,7 @@ def _wrong_files() -> Finding | None:
         Place(),
         {"files": {**wrong}},
         Remedy(
-            "Remove the damaged environment (convkit env verify --remove) and run again; nothing"
-            " of this stage was kept."
+            "Remove the damaged environment (convkit env verify --remove) and run again; convkit "
+            "kept no result of this stage."
         ),
     )

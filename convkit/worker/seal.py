@@ -91,7 +91,7 @@ def read_seal(root: Path, *, starting_only: bool = False) -> Seal:
         raise SealError(f"{FILE_NAME}: {error.strerror or error}") from error
     head, _, body = content.partition(b"\n")
     if head.decode("utf-8", "replace") != f"{_FORMAT} {hashlib.sha256(body).hexdigest()}":
-        raise SealError(f"{FILE_NAME}: damaged, or of another format")
+        raise SealError(f"{FILE_NAME}: damaged, or in another format")
     entries = {}
     for line in body.decode("utf-8", "surrogateescape").splitlines():
         sha256, size, modified, changed, inode, path = line.split(" ", 5)

@@ -49,7 +49,7 @@ def _import_from_sources() -> None:
 
 def _finder(folder: str) -> Any:  # noqa: ANN401 - what a path hook returns
     if _is_tool(folder):
-        raise ImportError("not a folder of the user's")
+        raise ImportError("not one of the user's folders")
     # Bytecode without a source is a separate file, which the key and the provenance name.
     details: list[tuple[type[Loader], list[str]]] = [
         (importlib.machinery.ExtensionFileLoader, importlib.machinery.EXTENSION_SUFFIXES),

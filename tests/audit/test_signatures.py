@@ -229,9 +229,9 @@ def test_a_removed_or_changed_run_shows_in_the_one_after_it(tmp_path: Path) -> N
     assert any(
         "the next run recorded" in each.message for each in audited(first, None).contradictions
     )
-    assert f"the run before it, {first.name}, has changed since" in audited(second, None).notes
+    assert f"the previous run, {first.name}, has changed since" in audited(second, None).notes
     shutil.rmtree(first)
-    assert f"the run before it, {first.name}, is gone" in audited(second, None).notes
+    assert f"the previous run, {first.name}, is gone" in audited(second, None).notes
     assert answer_for(second, tmp_path).exit_code == 0
 
 

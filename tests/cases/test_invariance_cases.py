@@ -183,7 +183,7 @@ def test_new_queries_of_a_two_dimensional_mask_see_something():
         ),
         (
             contract_of(IDS, outputs=[tensor("y", shape=("2 * batch",))]),
-            "'y' has no row of its own for each of 'batch'",
+            "'y' does not have one row for each of 'batch'",
         ),
         (
             contract_of(IDS, outputs=[tensor("y", shape=("sequence",))]),

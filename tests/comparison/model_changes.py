@@ -160,7 +160,7 @@ LOCATED: list[tuple[Change, str, str, str, str]] = [
     (changed_branch, "node", "branch.then_branch/inner", "Relu(s) -> a", "Tanh(s) -> a"),
     (changed_constant, "attribute", "branch.else_branch/factor.value", "0.5", "0.75"),
     (rewired, "node", "leaky", "LeakyRelu(q) -> z", "LeakyRelu(x) -> z"),
-    (used_before_made, "node", "order", "in order", "a value is used before it is made"),
+    (used_before_made, "node", "order", "in order", "a value is used before it is computed"),
     (repeated_output, "output", "order", "y, z", "y, z, z"),
     (axis_named_like_a_size, "input", "x", "float32[batch, 16]", "float32[batch, '16']"),
     (joined_inputs, "node", "sum", "Add(p, bias) -> s", "Add(p, bias) -> s"),

@@ -67,7 +67,7 @@ def test_an_engine_is_known_by_its_verification(tmp_path: Path) -> None:
     result = compared(first, second)
     file = entry(result, "model.engine")
     assert file.likeness == "DIFFERENT"
-    assert file.differences[0].detail == "an engine is known by how it was verified"
+    assert file.differences[0].detail == "an engine is identified by its verification"
     assert entry(result, "layers.json").likeness == entry(result).likeness == "BIT_IDENTICAL"
 
 

@@ -57,7 +57,7 @@ def test_padding_on_either_side_predicts_nothing_and_is_not_predicted():
     [
         ((2, 5, WORDS), "for tokens of \\(2, 6\\)"),
         ((2, 6), "scores of the shape \\(2, 6\\)"),
-        ((2, 6, 3), "tokens from 0 to 4, and there are scores for 3"),
+        ((2, 6, 3), "tokens from 0 to 4, but there are scores for 3"),
     ],
 )
 def test_scores_that_do_not_fit_the_tokens_are_refused(shape, told):

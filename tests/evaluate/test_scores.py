@@ -41,7 +41,7 @@ class TestRows:
             ("a.csv", "x,label\n1\n2,3\n", "row 2 has not 2 values"),
             ("a.csv", "x,label\n1,2,3\n2,3\n", "row 2 has not 2 values"),
             ("a.csv", "x,label\n1,2\n", r"has too few rows \(1\); a metric needs at least two"),
-            ("a.jsonl", '{"x": 1}\n{"y": 2}\n', "line 2 has other keys than the first"),
+            ("a.jsonl", '{"x": 1}\n{"y": 2}\n', "line 2 has different keys from the first"),
             ("a.jsonl", "[1]\n", "line 1 is not an object"),
             ("a.jsonl", "{", "cannot be read"),
             ("a.jsonl", "", r"has too few rows \(0\)"),

@@ -182,7 +182,7 @@ class Killer(Silence):
 
 def test_a_worker_that_dies_ends_the_benchmark(finished: Finished) -> None:
     before = list(finished.run.folder.parent.glob("*.bench/*"))
-    with pytest.raises(ConvkitError, match=r"the benchmark was given up: .*killed"):
+    with pytest.raises(ConvkitError, match=r"the benchmark was stopped: .*killed"):
         finished.bench(only=("ort",), listener=Killer())
     assert list(finished.run.folder.parent.glob("*.bench/*")) == before
 

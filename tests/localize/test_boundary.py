@@ -229,7 +229,7 @@ OUTPUTS: dict[str, tuple[str, str]] = {
     "sigmoid": ("y = Sigmoid (h)", "with a sigmoid too many"),
     "order": (
         "i = Constant <value_ints = [0, 2, 1, 3, 5, 4]> () y = Gather <axis = 1> (h, i)",
-        "in another order along axis 1 (4 of 6: 2 at 1, 1 at 2",
+        "in a different order along axis 1 (4 of 6: 2 at 1, 1 at 2",
     ),
     "rounded": (
         "c = Constant <value_float = 10.0> () a = Mul (h, c) b = Round (a) y = Div (b, c)",

@@ -40,7 +40,7 @@ def cause_with_others(given: Subject, count: int) -> Cause:
 def test_another_checkpoint_is_the_headline_without_names(name: str) -> None:
     cause = cause_with_others(subject(SUBJECTS[name]), 99)
     assert cause.kind == "checkpoint"
-    assert "the file was made from another checkpoint" in cause.text
+    assert "the file was made from a different checkpoint" in cause.text
     assert not cause.after > 1e-5
 
 

@@ -89,7 +89,7 @@ def router(net: torch.nn.Module, x: torch.Tensor, scores: Callable) -> torch.Ten
             lambda net, x: torch.tanh(x) * net.gain + net.shift,
             lambda net, x: torch.tanh(x) * net.shift + net.gain,
             "exchanged",
-            "are exchanged wherever they are read here",
+            "are swapped wherever they are read here",
             id="gain and shift",
         ),
         pytest.param(

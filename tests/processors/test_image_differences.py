@@ -89,7 +89,7 @@ def test_constants_read_from_settings_give_what_the_processor_gives(
         ({"scale": 1 / 255 / 255}, "C521", "values are divided by 255 twice"),
         ({"mean": (), "std": ()}, "C521", "mean is missing"),
         (IMAGENET, "C521", "std is [0.229, 0.224, 0.225], the original's is [0.26863,"),
-        ({"channels": "bgr"}, "C522", "red and blue are exchanged"),
+        ({"channels": "bgr"}, "C522", "red and blue are swapped"),
         ({"layout": "channels_last"}, "C523", "layout is channels_last"),
         ({"interpolation": "bilinear"}, "C524", "interpolation is bilinear"),
         ({"resize": (32, 32)}, "C524", "resize is [32, 32], the original's is 32"),

@@ -42,9 +42,9 @@ def test_the_originals_own_constants_agree(whisper: OriginalProcessor) -> None:
     ("wrong", "code", "says"),
     [
         ({"sampling_rate": 8000}, "C525", "sampling_rate is 8000, WhisperFeatureExtractor has"),
-        ({"n_fft": 512}, "C526", "that alone moves the features by up to"),
-        ({"feature_size": 128}, "C526", "the features have another shape"),
-        ({"chunk_length": 30}, "C526", "the features have another shape"),
+        ({"n_fft": 512}, "C526", "that alone changes the features by up to"),
+        ({"feature_size": 128}, "C526", "the features have a different shape"),
+        ({"chunk_length": 30}, "C526", "the features have a different shape"),
         ({"do_normalize": True}, "C520", "has no such constant"),
     ],
 )

@@ -32,7 +32,7 @@ def build(): ...
         ("net.py:biuld", "perhaps you meant 'build'"),
         ("broken.py:build", "is not valid Python: line 1"),
         ("theirs.xml", "theirs: {runtime: given, file: theirs.xml}"),
-        ("empty.xml", "empty.xml: this file is damaged: it is no complete XML"),
+        ("empty.xml", "empty.xml: this file is damaged: it is not complete XML"),
         ("empty.tflite", "this file is damaged: it does not begin as a TFLite model does"),
         ("empty.mlpackage", "this file is damaged: it has no Manifest.json. Copy it, or convert"),
         ("missing.tflite", "missing.tflite: no such file"),

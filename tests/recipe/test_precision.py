@@ -44,7 +44,7 @@ def test_what_the_worker_reads_as_a_pattern_is_one(pattern):
     )
 
 
-def test_an_artifact_of_float32_may_be_optimised_and_one_of_float16_may_not():
+def test_an_artifact_of_float32_may_be_optimized_and_one_of_float16_may_not():
     ort = {"runtime": "onnxruntime", "artifact": "optimized"}
     assert recipe(targets={"ort": ort}).targets["ort"].low_precision is None
     with pytest.raises(ValueError, match="write artifact: exported"):

@@ -164,7 +164,7 @@ def test_findings_are_told_once_errors_first_with_their_targets():
 
 
 def test_what_explains_a_failure_comes_before_what_it_explains():
-    cause = Finding("C511", "'keys' and 'values' get each other's values")
+    cause = Finding("C511", "'keys' and 'values' have each other's values")
     target = dataclasses.replace(failed_target(), findings=(cause,), leading=cause)
     codes = [item.finding.code for item in located_findings(build_record(targets=(target,)))]
     assert codes[0] == "C511"

@@ -118,7 +118,9 @@ def test_a_file_with_other_weights_is_named_and_proven(recipe: Path, weights: li
     (error,) = reference_of(recipe)[2]
     assert error.code == "C517"
     assert error.evidence["tensors"] == weights
-    first = "'inner.weight' of part 'second' has other values than 'second.weight' of the original"
+    first = (
+        "'inner.weight' of part 'second' has different values from 'second.weight' of the original"
+    )
     assert first in error.message
     assert "1.5" in error.message
     assert ("so do 1 more" in error.message) == (len(weights) > 1)

@@ -213,7 +213,7 @@ def test_layers_that_feed_each_other_are_exchanged_whatever_their_names_look_lik
         if {(each.value, each.input) for each in change.flow.steps[0].carried} == wanted
     ]
     assert found[0].code == "C513"
-    assert found[0].text == "layers 0 and 1 feed each other's place in the next pass"
+    assert found[0].text == "layers 0 and 1 are swapped in the next pass"
 
 
 def test_nan_that_the_original_returns_too_is_no_difference(tmp_path):

@@ -336,7 +336,7 @@ class TestTheBuiltModel:
         [
             (NORMALIZES, "the graph subtracts mean and divides by std itself"),
             (SCALES, "the graph divides by 255, subtracts mean and divides by std itself"),
-            (REVERSES, "the graph expects the other order of channels"),
+            (REVERSES, "the graph expects the opposite order of channels"),
             (TRANSPOSES, "the graph reads images transposed"),
         ],
         ids=["normalizes", "scales", "reverses", "transposes"],

@@ -28,7 +28,7 @@ COUNTED = Contract(
     [
         (
             'return {"kept": ids[ids > 9], "again": torch.nonzero(ids > 9)}',
-            "rows along 'hits'; declared are at most 2",
+            "rows along 'hits'; at most 2",
             {"axes.hits.max"},
         ),
         (

@@ -34,7 +34,7 @@ def test_all_cross_attention_of_one_layer_in_another_is_named(tmp_path):
     inputs |= {"cross_0_*": "encoder.cross_1_*", "cross_1_*": "encoder.cross_0_*"}
     [finding] = errors_of(tmp_path, content)
     assert finding.code == "C511"
-    assert "layers 0 and 1 in each other's place" in finding.message
+    assert "layers 0 and 1 swapped" in finding.message
 
 
 def test_layers_that_feed_each_other_s_cache_are_named(tmp_path):
@@ -321,7 +321,7 @@ LEVELS, EXCHANGED = (f"levels = [level_{one}, level_{two}, level_2]" for one, tw
             ("clip.py", "pixel_values=pixel_values)", "pixel_values=pixel_values.flip(1))"),
             "tower.embeddings",
             "along axis 1 the order is reversed",
-            id="red and blue exchanged",
+            id="red and blue swapped",
         ),
     ],
 )

@@ -96,7 +96,7 @@ def test_where_only_a_yanked_release_would_fit_the_key_and_the_way_out_are_named
     with pytest.raises(ToolchainError) as caught:
         resolve(spec("alpha==1.1.*"), tmp_path)
     message = str(caught.value)
-    assert "alpha 1.1 is yanked: its makers withdrew it, with the words 'broken build'" in message
+    assert "alpha 1.1 is yanked: its maintainers withdrew it, saying 'broken build'" in message
     assert "alpha==1.1.* comes from tools.alpha." in message
     assert 'alpha: "==1.1"' in message
 

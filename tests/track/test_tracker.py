@@ -164,7 +164,7 @@ def test_files_outside_the_run_are_refused(home, file):
     record = build_record()
     folder = write_run(home, record)
     target = dataclasses.replace(record.targets[0], files=(file,))
-    with pytest.raises(TrackingError, match="lies outside the run's folder"):
+    with pytest.raises(TrackingError, match="is outside the run's folder"):
         prepare(None, home).log(build_record(targets=(target,)), folder)
 
 

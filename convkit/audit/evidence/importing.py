@@ -58,7 +58,7 @@ def import_evidence(file: Path, home: Home, policy: Policy | None = None) -> tup
             place = home.runs_of(manifest.recipe)
             folder = place / manifest.run
             if folder.exists():
-                raise UsageError(f"{folder} exists; an imported run replaces none")
+                raise UsageError(f"{folder} exists; an import never replaces a run")
             for name in _members(archive, manifest):
                 _extract(archive, name, manifest.files[name], staging)
             answer = audit(Located(staging / manifest.run), Home(staging / "no home"), policy)
@@ -69,7 +69,7 @@ def import_evidence(file: Path, home: Home, policy: Policy | None = None) -> tup
                 if path.exists():  # the run itself last: only then is it one
                     path.rename(place / path.name)
     except _UNREADABLE as error:
-        raise ProvenanceError(f"{file}: not a readable file of evidence: {error}") from error
+        raise ProvenanceError(f"{file}: not a readable evidence file: {error}") from error
     except OSError as error:
         raise storage_error(error, file) from error
     return folder, dataclasses.replace(answer, folder=str(folder))

@@ -49,8 +49,8 @@ def main(arguments: list[str]) -> int:
         problems.append("no trusted key signed the provenance")
         print(f"!! {problems[-1]}")
     elif not trusted:
-        print("no trusted key was named, so nothing is known about who made this")
-    print("BROKEN" if problems else "every digest and signature holds")
+        print("no trusted key was given, so the origin is unverified")
+    print("BROKEN" if problems else "every digest and signature is valid")
     return 1 if problems else 0
 
 
@@ -165,7 +165,7 @@ def _bundle(archive: zipfile.ZipFile, run: str, name: str, key: bytes | None) ->
         problems.append("it is not about these models")
     whole = hashlib.sha256(b"".join(bytes.fromhex(digest) for _, _, digest in listed)).hexdigest()
     if whole != root:
-        problems.append("its digest of the whole is not that of its list")
+        problems.append("its overall digest does not match its list")
     return problems
 
 

@@ -83,7 +83,7 @@ class Cluster:
                     self._known = dict(self.client.scheduler_info(n_workers=-1)["workers"])
                 except (OSError, TimeoutError) as error:
                     raise FleetError(
-                        f"the scheduler at {self.address} does not answer any more: {error}"
+                        f"the scheduler at {self.address} no longer answers: {error}"
                     ) from error
                 self._known_at = time.monotonic()
             return self._known
@@ -164,14 +164,13 @@ def _explain(error: Exception, address: str) -> str:
     match type(error).__name__:
         case "KilledWorker":
             return (
-                "every worker that took it was lost while it ran: killed, out of memory, or cut"
-                " off. See the workers' own logs; a stage that needs more memory wants a bigger"
-                " machine"
+                "every worker that ran it was lost: killed, out of memory, or disconnected. See "
+                "the workers' own logs; if the stage needs more memory, use a larger machine"
             )
         case "FutureCancelledError" | "CancelledError":
             return (
-                f"the task was lost: the scheduler at {address} was stopped or restarted; run again"
-                " to go on"
+                f"the task was lost: the scheduler at {address} was stopped or restarted; run "
+                f"again to continue"
             )
         case _:
             return f"{type(error).__name__}: {error}"

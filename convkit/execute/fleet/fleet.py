@@ -59,7 +59,7 @@ def fleet_of(scheduler: str | None, store: str | None, home: Home) -> Iterator[F
     if scheduler is None:
         if store is not None:
             raise UsageError(
-                f"--store {store}: a shared store serves a fleet; name its --scheduler too"
+                f"--store {store}: only a fleet uses a shared store; pass --scheduler, too"
             )
         yield None
         return

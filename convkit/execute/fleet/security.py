@@ -37,7 +37,7 @@ def make_certificate(folder: Path) -> tuple[Path, Path]:
     if certificate.exists() or key.exists():
         raise UsageError(
             f"{certificate}: there is a certificate already. Machines with a copy of it could not"
-            " connect with a new one; to replace it all the same, remove it first."
+            " connect with a new one; to replace it anyway, remove it first."
         )
     try:
         made = _security().temporary()
@@ -97,9 +97,9 @@ def listening_address(scheduler: str, given: str | None, *, insecure: bool) -> s
     if parts.scheme == "tls" or insecure or _is_loopback(host):
         return host
     raise UsageError(
-        f"{scheduler}: whoever reaches a worker at {host} could run anything on it, since tcp://"
-        " checks nobody. Use tls:// (convkit fleet certificate makes what it needs), or give"
-        " --insecure in a network that is yours alone."
+        f"{scheduler}: anyone who can reach a worker at {host} could run any code on it, because "
+        f"tcp:// authenticates nobody. Use tls:// (convkit fleet certificate creates the "
+        f"certificate), or pass --insecure on a network that only you can reach."
     )
 
 

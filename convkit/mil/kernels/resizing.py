@@ -30,7 +30,7 @@ def upsample_bilinear(call: Call) -> torch.Tensor:
         case False, False:
             mode = "DEFAULT"
         case _:
-            raise EvaluationError("align_corners and half_pixel_centers exclude one another")
+            raise EvaluationError("align_corners and half_pixel_centers cannot be combined")
     height = math.floor(call.number("scale_factor_height") * x.shape[-2])
     width = math.floor(call.number("scale_factor_width") * x.shape[-1])
     x = _linear(x, -2, _grid(mode, x.shape[-2], height))

@@ -159,7 +159,7 @@ def check_purpose(model: onnx.ModelProto, path: Path) -> list[Finding]:
     findings = []
     if same:
         verb = "is an input" if len(same) == 1 else "are inputs"
-        message = f"the output {listed(same)} {verb}: the graph returns what it was given"
+        message = f"the output {listed(same)} {verb}: the graph returns it unchanged"
         findings.append(_purpose(message, Place(tensor=same[0]), "warning"))
     if fixed:
         verb = "is a weight" if len(fixed) == 1 else "are weights"

@@ -48,14 +48,14 @@ def packing_of(configuration: Mapping[str, Any], key: str) -> Packing | None:
     method, bits = settings["quant_method"], settings.get("bits", settings.get("w_bit"))
     if method == "gptq":
         if bits not in (2, 4, 8):
-            raise StageFailedError(f"{key}: GPTQ with {bits} bits; 2, 4 and 8 can be read")
+            raise StageFailedError(f"{key}: GPTQ with {bits} bits; convkit reads 2, 4 and 8")
         # The first format stores zeros minus one; gptq_v2 stores them as they are.
         second = settings.get("checkpoint_format") == "gptq_v2"
         return Packing("gptq", bits, 0 if second else 1)
     version = str(settings.get("version", "gemm")).lower()
     if bits != 4 or version != "gemm":
         raise StageFailedError(
-            f"{key}: AWQ in the version {version!r} with {bits} bits; gemm with 4 can be read"
+            f"{key}: AWQ in the version {version!r} with {bits} bits; convkit reads gemm with 4"
         )
     return Packing("awq", 4, 0)
 

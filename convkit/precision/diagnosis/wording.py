@@ -34,7 +34,7 @@ def rounded_to_zero(name: str, what: str, dtype: DType, case: str) -> str:
 
 def overflow(name: str, dtype: DType, reached: str, limit: float, case: str) -> str:
     """Return N202's message for a tensor beyond the range; `reached` is its largest magnitude."""
-    why = f"it reaches {reached}, the limit is {limit:.6g}"
+    why = f"it reaches {reached}; the limit is {limit:.6g}"
     return f"{name} overflows {dtype}: {why}, in case {case!r}"
 
 

@@ -264,7 +264,7 @@ def _finding(scaled: ScaledWeight, problem: str, evidence: dict[str, float]) -> 
     name = scaled.weight.name or ""
     return Finding(
         "Q104",
-        f"the quantized weight {name!r} is scaled wrong: {problem}",
+        f"the quantized weight {name!r} is scaled incorrectly: {problem}",
         Place(tensor=name, node=scaled.node.name or None, module=scaled.module or None),
         {
             "axis": scaled.axis,

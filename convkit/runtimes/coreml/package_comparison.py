@@ -261,7 +261,7 @@ def _blocks_text(operation: Any) -> str:  # noqa: ANN401
 
 
 def _order_text(block: Any) -> str:  # noqa: ANN401
-    return "in order" if _in_order(block) else "a value is used before it is made"
+    return "in order" if _in_order(block) else "a value is used before it is computed"
 
 
 def _texts(description: Any) -> dict[str, str]:  # noqa: ANN401

@@ -73,7 +73,7 @@ def explain_float32(
     if found.is_proven:
         return found, [_at_place(found, case, evidence)]
     if not found.traced <= found.error / 2:
-        why = f"torch.export's program already is off by {found.traced:.2g}, before coremltools"
+        why = f"torch.export's own program is already off by {found.traced:.2g}, before coremltools"
         return found, [unplaced(case, why, evidence)]
     return found, [unplaced(case, "no single translation explains it", evidence)]
 

@@ -173,7 +173,7 @@ def _empty_faults(place: tuple[str, ...], recipe: Mapping[str, object]) -> Itera
     for axis, given in mapping(recipe.get("axes")).items():
         if mapping(given).get("min") == 0:
             message = (
-                f"Core ML runs no empty tensors, and axes.{axis}.min is 0; write min: 1, or move"
+                f"Core ML cannot run empty tensors, and axes.{axis}.min is 0; write min: 1, or move"
                 " this target to its own recipe"
             )
             yield Fault((*place, "runtime"), message)

@@ -24,7 +24,7 @@ def image_faults(place: tuple[str, ...], recipe: Mapping[str, object]) -> Iterat
             if (axis := open_axis(dimension, recipe)) is not None:
                 message = (
                     f"an image has one size, and {name!r} has the axis {axis!r}; write"
-                    f" axes.{axis} with min and max alike, or a number in the shape"
+                    f" axes.{axis} with equal min and max, or a number in the shape"
                 )
                 yield Fault(place, message)
         first = shape[0] if shape else 1

@@ -36,7 +36,7 @@ def state_faults(
             if (axis := open_axis(dimension, recipe)) is not None:
                 message = (
                     f"a state has one size, and {pair.input!r} has the axis {axis!r}; write"
-                    f" axes.{axis} with min and max alike, or a number in the shape. A cache that"
+                    f" axes.{axis} with equal min and max, or a number in the shape. A cache that"
                     " grows needs a model that writes into a cache of its full size"
                 )
                 yield Fault(place, message)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from convkit.codec import Json
 
-_NOT_WHOLE = "it is cut off"
+_NOT_WHOLE = "it is truncated"
 # Core ML's file of weights: a header, then blobs that each begin with a description.
 _BLOB_HEADER, _BLOB_MARK = 64, 0xDEADBEEF
 _BLOB_FILES = re.compile(rb"@model_path/([\w./-]+)")
@@ -90,7 +90,7 @@ def ir_damage(path: Path) -> str | None:
             if event == "end" and element.tag == "data" and "offset" in element.attrib:
                 end = max(end, int(element.attrib["offset"]) + int(element.attrib.get("size", 0)))
     except ET.ParseError as error:
-        return f"it is no complete XML ({error})"
+        return f"it is not complete XML ({error})"
     except ValueError:
         return "it has a weight without a valid place"
     if root != "net":
@@ -119,13 +119,13 @@ def package_damage(path: Path) -> str | None:
         return f"{model.relative_to(path).as_posix()} is missing"
     content = model.read_bytes()
     if not _is_whole_message(content):
-        return f"{model.name} is cut off or damaged"
+        return f"{model.name} is truncated or damaged"
     for name in sorted({match[1].decode() for match in _BLOB_FILES.finditer(content)}):
         weights = model.parent / name
         if not weights.is_file():
             return f"its weights, {name}, are missing"
         if not _has_whole_blobs(weights):
-            return f"its weights, {name}, are cut off or damaged"
+            return f"its weights, {name}, are truncated or damaged"
     return None
 
 

@@ -90,8 +90,8 @@ def _finding(unnamed: Sequence[_Unnamed], options: GivenOptions) -> Finding:
     advice = "Write the file's own names under names of the target."
     if several:
         advice += (
-            " Tensors of the same type and shape are paired in order here: if two are the wrong way"
-            " round, the verification says so."
+            " Tensors of the same type and shape are paired in order here: if two are swapped, the "
+            "verification says so."
         )
     change: dict[str, Json] = {"target.names": {**options.names, **pairs}} if pairs else {}
     return Finding(

@@ -119,7 +119,7 @@ def _stated(values: dict[str, Json]) -> dict[str, Json]:
 def _endless() -> Finding:
     return Finding(
         "E312",
-        "the original names no token that ends a sequence (eos_token_id), so the package generates"
+        "the original has no end-of-sequence token (eos_token_id), so the package generates"
         " until its longest sequence",
         Place(),
         {},

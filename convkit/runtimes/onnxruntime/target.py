@@ -25,12 +25,12 @@ class OnnxRuntimeTarget(GraphTarget):
     runtime: Literal["onnxruntime"] = Field(description="what runs the built model")
     device: Literal["cpu", "cuda"] = Field("cpu", description="where it runs")
     optimization: Literal["none", "basic", "extended", "all"] = Field(
-        "all", description="onnxruntime's graph optimisation level"
+        "all", description="onnxruntime's graph optimization level"
     )
     artifact: Literal["exported", "optimized"] = Field(
         "exported",
         description=(
-            "optimized: the graph as onnxruntime optimised it, for this kind of machine, is built"
+            "optimized: the graph as onnxruntime optimized it, for this kind of machine, is built"
         ),
     )
     versions: Releases = Field(
@@ -85,7 +85,7 @@ class OnnxRuntimeTarget(GraphTarget):
         if self.low_precision is not None and self.artifact == "optimized":
             message = (
                 f"a target in {self.low_precision.default} is verified by simulating the graph it"
-                " is built from, and onnxruntime's optimised graphs have operators of its own;"
+                " is built from, and onnxruntime's optimized graphs have operators of its own;"
                 " write artifact: exported"
             )
             raise FaultsError([Fault(("artifact",), message)])
@@ -96,7 +96,7 @@ class OnnxRuntimeTarget(GraphTarget):
         if self.device == "cuda":
             return self
         faults = [
-            Fault((key,), "means something with device: cuda only; write that, or remove it")
+            Fault((key,), "applies only with device: cuda; write that, or remove it")
             for key in ("provider", "provider_options", "tf32")
             if getattr(self, key)
         ]

@@ -218,7 +218,7 @@ class Session:
     def _spec(self, port: "openvino.ConstOutput", name: str) -> TensorSpec:
         kind = port.element_type.get_type_name()
         if kind not in _DTYPES:
-            raise ModelRefusedError(f"{name!r} is {kind}; a contract speaks of tensors of numbers")
+            raise ModelRefusedError(f"{name!r} is {kind}; a contract describes tensors of numbers")
         return TensorSpec(name, _DTYPES[kind], self._shape(port, name))
 
     def _shape(self, port: "openvino.ConstOutput", name: str) -> tuple[Dimension, ...]:
@@ -312,7 +312,9 @@ def _compile(
     core = openvino.Core()
     known = _HINTS.get(precision)
     if known is None:
-        raise ModelRefusedError(f"the IR was built for the precision {precision!r}, unknown here")
+        raise ModelRefusedError(
+            f"the IR was built for the precision {precision!r}, which this convkit does not know"
+        )
     hint = known if precision == "float32" or can_compute(precision) else "f32"  # type: ignore[arg-type]
     settings: dict[str, object] = {**options.plugin_properties, "PERF_COUNT": profiled}
     settings["INFERENCE_PRECISION_HINT"] = hint

@@ -169,8 +169,8 @@ def _add_profiles(
     for tensor in given:
         if tensor.is_shape_tensor:
             raise ModelRefusedError(
-                f"input {tensor.name!r} decides a shape by its values, whose range TensorRT must"
-                " know beforehand; make that size an axis of the recipe instead"
+                f"input {tensor.name!r} decides a shape by its values, whose range TensorRT must "
+                f"know in advance; make that size an axis of the recipe instead"
             )
     if not any(size < 0 for tensor in given for size in tensor.shape):
         return  # all sizes are fixed: a profile would be redundant
@@ -182,7 +182,7 @@ def _add_profiles(
                 optimization.set_shape(tensor.name, span.least, span.typical, span.most)
         if config.add_optimization_profile(optimization) < 0:
             described = "; ".join(f"{name}: {span}" for name, span in profile.items())
-            raise ModelRefusedError(f"TensorRT refuses the optimisation profile {described}")
+            raise ModelRefusedError(f"TensorRT refuses the optimization profile {described}")
 
 
 def _refused_node(error: "trt.ParserError") -> Finding:

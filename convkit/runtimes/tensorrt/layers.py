@@ -92,8 +92,8 @@ def check_layers(layers: Sequence[Layer], planned: Mapping[str, str]) -> list[Fi
     return [
         Finding(
             "E214",
-            f"{len(wrong)} of {len(known)} layers of the engine compute in other types than"
-            f" planned: {layer.name} returns {', '.join(found)} instead of"
+            f"{len(wrong)} of {len(known)} layers of the engine compute in different types than "
+            f"planned: {layer.name} returns {', '.join(found)} instead of"
             f" {', '.join(wanted_types)} ({names})",
             Place(node=layer.nodes[0]),
             {"layers": [item[0].name for item in wrong], "found": found, "planned": wanted_types},

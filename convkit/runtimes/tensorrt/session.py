@@ -46,7 +46,7 @@ class EngineSession:
         self._context = self._engine.create_execution_context()
         if self._context is None:
             raise ModelRefusedError(
-                f"TensorRT makes no context for the engine: {self._sayings.last_error()}"
+                f"TensorRT creates no context for the engine: {self._sayings.last_error()}"
             )
         self._names = [
             self._engine.get_tensor_name(number) for number in range(self._engine.num_io_tensors)
@@ -84,7 +84,7 @@ class EngineSession:
             self._choose_profile({name: values.shape for name, values in feeds.items()}, memory)
             kept = [self._bind_input(name, values, memory) for name, values in feeds.items()]
             if missing := list(self._context.infer_shapes()):
-                raise RunFailedError(f"TensorRT misses the shape or value of {', '.join(missing)}")
+                raise RunFailedError(f"TensorRT lacks the shape or value of {', '.join(missing)}")
             results = {
                 spec.name: self._bind_output(spec, memory) for spec in self._specs(takes=False)
             }
@@ -192,7 +192,7 @@ def _refit(engine: "trt.ICudaEngine", weights: Path, sayings: Sayings) -> None:
     parser = trt.OnnxParserRefitter(refitter, logger)
     if not parser.refit_from_file(str(weights)) or not refitter.refit_cuda_engine():
         raise ModelRefusedError(
-            f"the stripped engine does not take its weights from {weights.name}:"
+            f"the stripped engine cannot load its weights from {weights.name}:"
             f" {sayings.last_error()}"
         )
 

@@ -37,8 +37,8 @@ class TensorRTTarget(GraphTarget):
     profiles: tuple[dict[AxisName, Axis], ...] = Field(
         (),
         description=(
-            "optimisation profiles: the sizes of axes that each is tuned for, the others as under"
-            " axes; default: one, with the sizes of axes"
+            "optimization profiles: the axis sizes that each is tuned for; others as under axes; "
+            "default: one, with the sizes of axes"
         ),
         examples=[
             [
@@ -72,7 +72,9 @@ class TensorRTTarget(GraphTarget):
         description="true: kernels for weights of which two in four are zero may be used",
     )
     dla: Dla | None = Field(
-        None, description="the accelerator to build for, besides the GPU", examples=[{"core": 0}]
+        None,
+        description="the accelerator to build for, in addition to the GPU",
+        examples=[{"core": 0}],
     )
 
     @field_validator("precision")
@@ -82,8 +84,7 @@ class TensorRTTarget(GraphTarget):
             return precision
         if precision.quantize == "dynamic-int8":
             message = (
-                "dynamic-int8 is onnxruntime's; TensorRT takes static-int8, or int4-weights with"
-                " format: qdq"
+                "dynamic-int8 is onnxruntime's; write static-int8, or int4-weights with format: qdq"
             )
             raise FaultsError([Fault(("quantize",), message)])
         if precision.format == "operators" or (

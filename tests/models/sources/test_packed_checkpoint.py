@@ -98,8 +98,8 @@ def test_parts_that_do_not_fit_are_refused(changes, told):
         ),
         ({"quant_method": "awq", "bits": 4, "version": "gemm"}, Packing("awq", 4, 0)),
         ({"quant_method": "compressed-tensors"}, None),  # transformers reads it
-        ({"quant_method": "gptq", "bits": 3}, "GPTQ with 3 bits; 2, 4 and 8 can be read"),
-        ({"quant_method": "awq", "bits": 4, "version": "gemv"}, "gemm with 4 can be read"),
+        ({"quant_method": "gptq", "bits": 3}, "GPTQ with 3 bits; convkit reads 2, 4 and 8"),
+        ({"quant_method": "awq", "bits": 4, "version": "gemv"}, "convkit reads gemm with 4"),
     ],
 )
 def test_what_can_be_read_follows_from_config_json(settings, expected):

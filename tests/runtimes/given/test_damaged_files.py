@@ -71,7 +71,7 @@ def test_a_tflite_model_that_is_cut_off(tflite, tmp_path):
     copy = tmp_path / "model.tflite"
     for length in (8, 20, len(whole) // 2, len(whole) - 8):
         copy.write_bytes(whole[:length])
-        assert damage(copy) == "it is cut off", length
+        assert damage(copy) == "it is truncated", length
     copy.write_bytes(struct.pack("<I", 8) + b"TFL3" + bytes(12))
     assert damage(copy) is None  # no buffers: nothing that could be missing
 
@@ -86,7 +86,7 @@ def test_an_ir_without_all_of_its_weights(tmp_path):
     assert damage(path) == "its weights, model.bin, are not beside it"
     convert(path.with_suffix(".onnx"))
     cut(path, by=20)
-    assert (damage(path) or "").startswith("it is no complete XML")
+    assert (damage(path) or "").startswith("it is not complete XML")
     path.write_text("<html></html>", encoding="utf-8")
     assert damage(path) == "its root element is 'html' instead of 'net'"
 
@@ -107,10 +107,10 @@ def test_a_package_that_lacks_a_part(package, tmp_path):
     assert spoiled(lambda copy: (copy / weights).unlink()) == f"its weights, {name}, are missing"
     for by in (4, 64 * 4, 64 * 4 + 60):
         assert spoiled(lambda copy, by=by: cut(copy / weights, by=by)) == (
-            f"its weights, {name}, are cut off or damaged"
+            f"its weights, {name}, are truncated or damaged"
         )
     assert spoiled(lambda copy: cut(copy / inner / "model.mlmodel", by=1)) == (
-        "model.mlmodel is cut off or damaged"
+        "model.mlmodel is truncated or damaged"
     )
     assert spoiled(lambda copy: (copy / inner / "model.mlmodel").unlink()) == (
         "Data/com.apple.CoreML/model.mlmodel is missing"

@@ -193,7 +193,7 @@ def _operations(step: SourceStep, region: Region) -> Iterator[Alternative]:
     for kind in definitions.alike(step.kind):
         text = f"it is {step.kind} and should be {kind}"
         if {kind, step.kind} in _COMPARISONS:
-            text += ", or its operands are exchanged"
+            text += ", or its operands are swapped"
         given = {n: each for n, each in step.arguments.items() if definitions.takes(kind, n)}
         settings = {n: each for n, each in step.settings.items() if definitions.takes(kind, n)}
         plain = dataclasses.replace(step, kind=kind, arguments=given, settings=settings)

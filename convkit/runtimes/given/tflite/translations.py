@@ -237,7 +237,7 @@ def _strided_slice(op: Operation) -> None:
             ends[axis], steps[axis] = begins[axis] + 1, 1
             continue
         if steps[axis] < 0 and (begin | end) >> axis & 1:
-            raise NotTranslatedError("a mask of a step backwards")
+            raise NotTranslatedError("a mask with a negative step")
         begins[axis] = 0 if begin >> axis & 1 else begins[axis]
         ends[axis] = size if end >> axis & 1 else ends[axis]
     numbers = {"begins": begins, "ends": ends, "axes": [*range(len(begins))], "steps": steps}
