@@ -65,7 +65,7 @@ def _crossed(base: Case, a: str, b: str) -> Case:
         feeds = base.inputs()
         return feeds | {a: feeds[b], b: feeds[a]}
 
-    return _probe(base, ProbeChange("crossed", (a, b)), f"{a!r} and {b!r} exchanged", inputs)
+    return _probe(base, ProbeChange("crossed", (a, b)), f"{a!r} and {b!r} swapped", inputs)
 
 
 def _merged(base: Case, a: str, b: str) -> Case:

@@ -70,13 +70,21 @@ def execute(
                 left((*waiting.values(), *running.values()))
     except BaseException:  # Ctrl-C, or a bug: either way no worker may outlive this
         cancelled.set()
-        # Work that ignores `cancelled`, such as copying a large file, is not waited for.
-        pool.shutdown(wait=False, cancel_futures=True)
-        started = [future for future in running if not future.cancelled()]
-        concurrent.futures.wait(started, timeout=_ENDING_SECONDS)
+        _abandon(pool, running)
         raise
     pool.shutdown()
     return settled
+
+
+def _abandon(
+    pool: concurrent.futures.Executor, running: Collection[concurrent.futures.Future[Settled]]
+) -> None:
+    """Give canceled work a moment to end. Work that ignores it, such as copying a large file, is
+    not waited for.
+    """
+    pool.shutdown(wait=False, cancel_futures=True)
+    started = [future for future in running if not future.cancelled()]
+    concurrent.futures.wait(started, timeout=_ENDING_SECONDS)
 
 
 def _ready(waiting: Mapping[str, Stage], settled: Mapping[str, Settled]) -> list[Stage]:

@@ -59,7 +59,7 @@ def _difference(own: np.ndarray, given: np.ndarray, layout: Layout) -> str:
     if own.shape == given.shape and now is not None and plain:
         moved = [axis for axis, source in enumerate(now.axes) if axis != source]
         if len(moved) == 2:
-            return f"axes {moved[0]} and {moved[1]} are exchanged"
+            return f"axes {moved[0]} and {moved[1]} are swapped"
         return f"its axes are permuted to {list(now.axes)}"
     how = "in the original's order" if plain else f"in the order {list(layout.axes)}"
     text = f"it should be the original's {list(own.shape)} with its axes {how}"

@@ -235,7 +235,7 @@ def operand_order(region: Region) -> Iterator[Rewrite]:
                 continue
             copy = copied(node)
             copy.input[first], copy.input[second] = node.input[second], node.input[first]
-            text = f"its inputs {node.input[first]} and {node.input[second]} are exchanged"
+            text = f"its inputs {node.input[first]} and {node.input[second]} are swapped"
             yield Rewrite("operands", node.output[0], text, replaced(region.graph, index, copy))
 
 

@@ -24,6 +24,7 @@ from convkit.worker.protocol import (
     JoinRequest,
     Original,
     OriginalPart,
+    Precision,
     PrecisionRequest,
     Quantization,
     ReferenceRequest,
@@ -109,13 +110,12 @@ def _target_request(stage: Stage, recipe: Recipe, places: Places) -> StageReques
     decision = needed.get(precision_id(stage.target))
     original = original_of(recipe, places) if target.builds_from == "model" else None
     if stage.kind == "precision":
-        searched = target.searches_precision
         return PrecisionRequest(
             contract=contract,
             options=options,
             precision=precision,
             reference=needed[reference],
-            limits=limits_by_output(recipe, target) if searched else {},
+            limits=limits_by_output(recipe, target) if target.searches_precision else {},
             exported=exported,
             original=original,
         )
@@ -134,13 +134,10 @@ def _target_request(stage: Stage, recipe: Recipe, places: Places) -> StageReques
             steps=steps_of(recipe) if target.builds_with_steps else None,
             given=tuple(map(places.file, target.given)),
         )
-    if isinstance(precision, Quantization):
-        # Calibration happened during the build; verification does not depend on its data.
-        precision = dataclasses.replace(precision, calibration=None)
     return VerifyRequest(
         contract=contract,
         options=options,
-        precision=precision,
+        precision=_calibrated(precision),
         device=target.device,
         built=needed[f"build:{stage.target}"],
         reference=needed[reference],
@@ -151,6 +148,15 @@ def _target_request(stage: Stage, recipe: Recipe, places: Places) -> StageReques
         steps=steps_of(recipe),
         evaluation=_evaluation(recipe, places),
     )
+
+
+def _calibrated(precision: Precision) -> Precision:
+    """Return a precision for verification, which does not depend on the data that the build was
+    calibrated with.
+    """
+    if isinstance(precision, Quantization):
+        return dataclasses.replace(precision, calibration=None)
+    return precision
 
 
 def reference_source(recipe: Recipe, places: Places) -> Source | None:

@@ -334,7 +334,7 @@ def _names_text(before: Sequence[str], after: Sequence[str]) -> str:
                 f" {before[0]!r} in the app"
             )
     index, own, name = differing[0]
-    order = "in another order" if sorted(before) == sorted(after) else "others"
+    order = "in a different order" if sorted(before) == sorted(after) else "different"
     return (
         f"the labels are {order}: number {index} is {name!r} in the original, {own!r} in the app"
         f" ({len(differing)} of {len(after)} differ)"

@@ -170,18 +170,21 @@ def _message(detail: ErrorDetails, path: KeyPath, document: Document, root: type
         case "too_long":
             return f"found {found}; write {_described(detail['loc'], root)}"
         case "dict_type" | "model_type" | "model_attributes_type":
-            field = field_at(detail["loc"], root)
-            leave = (
-                ", or remove the key"
-                if detail["input"] is None and field and not field.is_required()
-                else ""
-            )
-            keys = _listing(keys_at(detail["loc"], root))
-            text = detail["input"] if path == ("model",) else None
-            meant = f"; perhaps you meant {_model_for(text)}" if isinstance(text, str) else ""
-            return f"found {found}; write a mapping of keys{keys}{leave}{meant}"
+            return f"found {found}; write a mapping of keys{_mapping_hint(detail, path, root)}"
         case _:
             return f"found {found}; {_limit(kind, context) or detail['msg'].lower()}"
+
+
+def _mapping_hint(detail: ErrorDetails, path: KeyPath, root: type[BaseModel]) -> str:
+    """Return the keys that a mapping may have, and what else the author may have meant."""
+    field, given = field_at(detail["loc"], root), detail["input"]
+    optional = given is None and field and not field.is_required()
+    meant = path == ("model",) and isinstance(given, str)
+    return (
+        _listing(keys_at(detail["loc"], root))
+        + (", or remove the key" if optional else "")
+        + (f"; perhaps you meant {_model_for(given)}" if meant else "")
+    )
 
 
 def _limit(kind: str, context: dict[str, Any]) -> str | None:

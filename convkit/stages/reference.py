@@ -53,17 +53,14 @@ _HALF = ("float16", "bfloat16")
 def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, list[Finding]]:
     """Run the original on every case; write `cases.json` and each case's inputs and outputs.
 
-    Findings: N103 if the original returns NaN, C112 for an input without influence, C205 and C207
-    for outputs that differ from the declared ones, N303 for a random original, N305 for one that
-    depends on padding, C501 to C503 for one whose steps give other outputs than one pass, C510 to
-    C518 for one whose joined parts differ from the whole, C520 to C527 and C570 to C576 for
-    constants that its own pre- and postprocessors do not have, C579 for those that could not be
+    Findings: N103 if the original returns NaN, C112 for an input without effect, C205 and C207 for
+    undeclared dtypes and shapes, N303 for a random original, N305 for one that depends on padding,
+    C501 to C503 if steps and one pass differ, C510 to C518 if joined parts and the whole differ,
+    C520 to C527 and C570 to C576 for constants that its processors do not have, C579 for those not
     compared. Raises StageFailedError if the original rejects a case of the ladder.
     """
     context.progress("loading the original model")
-    joined = (
-        JoinedOriginal(request.joined, request.contract) if request.joined is not None else None
-    )
+    joined = JoinedOriginal(request.joined, request.contract) if request.joined else None
     own = _original(request, joined)
     prepared = PreparedInputs(request.prepared, request.contract, own)
     original = behind_processors(own, request.contract, prepared.processors)
@@ -96,12 +93,10 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
     looped: list[CaseRecord] = []
     if request.steps is not None:
         looped = stage.steps(request.steps, omitted, budget, half=half)
-    result = ReferenceResult(
-        (*records, *invariance.cases, *looped),
-        (*omitted, *invariance.omitted),
-        invariance.layout,
-        parting_branches(decisions, records),
-    )
+    cases_run = (*records, *invariance.cases, *looped)
+    left_out = (*omitted, *invariance.omitted)
+    branches = parting_branches(decisions, records)
+    result = ReferenceResult(cases_run, left_out, invariance.layout, branches)
     write_cases(context.output, result)
     _evaluate(request, original, made_from, context)
     return result, [*stage.findings, *invariance.findings]

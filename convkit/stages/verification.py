@@ -21,6 +21,7 @@ from convkit.tensors import Contract
 from convkit.worker.context import Context
 from convkit.worker.protocol import (
     CaseMetrics,
+    CaseRecord,
     EvaluationMetrics,
     Fallback,
     OmittedCase,
@@ -79,9 +80,8 @@ def verify(
     """Load the built model once, run every case by name, and measure each declared output against
     the reference.
 
-    A case on which the runtime fails records its message and does not stop the others. If the
-    runtime rejects the model, returns E205 and no cases. Raises StageSkippedError if the device is
-    absent.
+    A case that fails records the runtime's message and does not stop the others. If the runtime
+    rejects the model, returns E205 and no cases. Raises StageSkippedError without the device.
     """
     reference = read_cases(Path(request.reference))
     context.progress("loading the built model")
@@ -92,13 +92,9 @@ def verify(
     findings = check_contract(opened.declared, opened.contract, "session")
     session = opened.session
     verification = BuiltModel(request, session, opened.contract, context, reference.layout)
-    cases, omitted_cases = verification.ladder(
-        [case for case in reference.cases if case.kind == "ladder"]
-    )
-    probes = verification.probes([case for case in reference.cases if case.kind == "probe"])
-    invariance, omitted_checks = verification.invariance(
-        [case for case in reference.cases if case.kind == "invariance"]
-    )
+    cases, omitted_cases = verification.ladder(_of_kind("ladder", reference))
+    probes = verification.probes(_of_kind("probe", reference))
+    invariance, omitted_checks = verification.invariance(_of_kind("invariance", reference))
     looped = _loops(request, reference, opened, context)
     fallbacks = session.fallbacks()
     findings += [_fallback_finding(fallback, session.providers[0]) for fallback in fallbacks]
@@ -163,8 +159,12 @@ def _loops(
         return StepResults()
     built = BuiltSteps(opened.session, opened.contract, request.contract, request.steps)
     reader = LoopReader(Path(request.reference), request.contract, request.steps)
-    records = [case for case in reference.cases if case.kind == "step"]
+    records = _of_kind("step", reference)
     return run_loops(built, reader, records, Budget(request.budget_seconds), context)
+
+
+def _of_kind(kind: str, reference: ReferenceResult) -> list[CaseRecord]:
+    return [case for case in reference.cases if case.kind == kind]
 
 
 def first_lost(cases: Sequence[CaseMetrics]) -> str | None:

@@ -127,22 +127,10 @@ def _stage_entry(
     status: TargetStatus | StageStatus = (
         verified[1].status if verified is not None else stage.status
     )
-    tags = {
-        **_common_tags(record, "verification" if verified is not None else "stage", status),
-        "convkit.stage": stage.id,
-        "convkit.stage_status": stage.status,
-        "convkit.key": stage.key,
-        "convkit.reason": stage.reason,
-        "mlflow.note.content": stage_note(stage, verified[1] if verified is not None else None),
-    }
+    role = "verification" if verified is not None else "stage"
+    note = stage_note(stage, verified[1] if verified is not None else None)
+    tags = _common_tags(record, role, status) | _stage_tags(stage) | {"mlflow.note.content": note}
     params = {f"tools.{name}": version for name, version in stage.versions.items()}
-    optional = {
-        "target": stage.target,
-        "version": stage.version,
-        "artifact": stage.artifact,
-        "error": stage.error,
-    }
-    tags.update({f"convkit.{name}": value for name, value in optional.items() if value is not None})
     points = [
         Point(f"{stage.kind}/seconds", stage.seconds),
         Point(f"{stage.kind}/peak_memory_bytes", stage.peak_memory_bytes),
@@ -173,6 +161,20 @@ def _stage_entry(
         table=table,
         log=stage.log,
     )
+
+
+def _stage_tags(stage: StageReport) -> dict[str, str]:
+    tags = {
+        "stage": stage.id,
+        "stage_status": stage.status,
+        "key": stage.key,
+        "reason": stage.reason,
+        "target": stage.target,
+        "version": stage.version,
+        "artifact": stage.artifact,
+        "error": stage.error,
+    }
+    return {f"convkit.{name}": value for name, value in tags.items() if value is not None}
 
 
 def _run_status(status: TargetStatus | StageStatus) -> RunStatus:

@@ -15,6 +15,7 @@ from convkit.tensors import Dimension, dimension_axes, dimension_size
 from convkit.verdict.branches import branch_findings
 from convkit.verdict.evaluation import UNDECIDED, evaluation_findings, evaluation_text
 from convkit.verdict.explanations import that_matter
+from convkit.verdict.fixed_axes import fixed_axis_findings
 from convkit.verdict.invariance import (
     blame_original,
     invariance_findings,
@@ -68,22 +69,17 @@ def judge(
     cases = [
         _judge_case(metrics, described[metrics.case], recipe, limits) for metrics in measured.cases
     ]
-    hopeless = out_of_reach(recipe, target, override, largest) is not None
-    own = without_exceptions(stage_findings) if hopeless else stage_findings
-    findings = [
-        *that_matter(own, cases, reference_findings),
-        *_ladder_findings(recipe, target, reference, measured, cases, override, example_sizes),
-        *_completeness_findings(cases, recipe, stage_findings),
-        *simulation_findings(recipe, target, measured, override),
-        *step_findings(recipe, target, measured, cases, override),
-        *results_findings(recipe, target, measured, override),
-        *evaluation_findings(recipe, target, measured.evaluation),
-        *branch_findings(reference, cases),
-        *limits_met(recipe, target, cases),
-    ]
-    findings = not_its_own(without_guesses(findings, recipe))
-    findings = blame_original(findings, measured, reference_findings)
-    findings = with_all_skips(proofs_first(causes_first(findings)), recipe)
+    findings = _findings(
+        recipe,
+        target,
+        reference,
+        measured,
+        cases,
+        override=override,
+        stage_findings=stage_findings,
+        reference_findings=reference_findings,
+        example_sizes=example_sizes or {},
+    )
     status, leading = _decide(findings, cases)
     return Verification(
         stage=stage,
@@ -110,6 +106,37 @@ def judge(
     )
 
 
+def _findings(
+    recipe: Recipe,
+    target: Target,
+    reference: ReferenceResult,
+    measured: VerifyResult,
+    cases: Sequence[CaseVerdict],
+    *,
+    override: Tolerance | None,
+    stage_findings: Sequence[Finding],
+    reference_findings: Sequence[Finding],
+    example_sizes: Mapping[str, int],
+) -> list[Finding]:
+    """Return every check's findings, causes before symptoms."""
+    hopeless = out_of_reach(recipe, target, override, largest_values(measured.cases)) is not None
+    own = without_exceptions(stage_findings) if hopeless else stage_findings
+    findings = [
+        *that_matter(own, cases, reference_findings),
+        *_ladder_findings(recipe, target, reference, measured, cases, override, example_sizes),
+        *_completeness_findings(cases, recipe, stage_findings),
+        *simulation_findings(recipe, target, measured, override),
+        *step_findings(recipe, target, measured, cases, override),
+        *results_findings(recipe, target, measured, override),
+        *evaluation_findings(recipe, target, measured.evaluation),
+        *branch_findings(reference, cases),
+        *limits_met(recipe, target, cases),
+    ]
+    findings = not_its_own(without_guesses(findings, recipe))
+    findings = blame_original(findings, measured, reference_findings)
+    return with_all_skips(proofs_first(causes_first(findings)), recipe)
+
+
 def _ladder_findings(
     recipe: Recipe,
     target: Target,
@@ -117,7 +144,7 @@ def _ladder_findings(
     measured: VerifyResult,
     cases: Sequence[CaseVerdict],
     override: Tolerance | None,
-    example_sizes: Mapping[str, int] | None,
+    example_sizes: Mapping[str, int],
 ) -> list[Finding]:
     """Return what the probes, the ladder's cases and the invariance checks find."""
     return [
@@ -127,7 +154,7 @@ def _ladder_findings(
             [tensor.name for tensor in recipe.inputs],
         ),
         *padding_findings(recipe, cases),
-        *_baked_axis_findings(cases, recipe, example_sizes or {}),
+        *fixed_axis_findings(cases, recipe, example_sizes),
         *not_the_batch(
             invariance_findings(recipe, target, measured, override), reference.layout.rows, cases
         ),
@@ -214,48 +241,6 @@ def _strictest(recipe: Recipe, target: Target, override: Tolerance | None) -> To
         return -1.0 if limit is None else limit
 
     return max(tolerances, key=allowed)
-
-
-def _baked_axis_findings(
-    cases: Sequence[CaseVerdict], recipe: Recipe, example: Mapping[str, int]
-) -> list[Finding]:
-    """Detect an axis that is fixed inside the graph: the runtime fails at every other size."""
-    failed = [case for case in cases if case.error is not None]
-    ran = [case for case in cases if case.error is None]
-    if not failed:
-        return []
-    findings = []
-    for axis in recipe.axes:
-        sizes_ran = {case.sizes.get(axis) for case in ran}
-        sizes_failed = {case.sizes.get(axis) for case in failed}
-        fixed = (
-            next(iter(sizes_ran)) if len(sizes_ran) == 1 else example.get(axis) if not ran else None
-        )
-        if fixed is None or fixed in sizes_failed:
-            continue
-        inputs = [
-            t.name
-            for t in recipe.inputs
-            if any(axis in dimension_axes(dimension) for dimension in t.shape)
-        ]
-        findings.append(
-            Finding(
-                "C106",
-                f"axis {axis!r} is fixed at {fixed} inside the graph: the model runs only at that"
-                f" size (inputs {', '.join(map(repr, inputs))})",
-                Place(tensor=inputs[0] if inputs else None, case=failed[0].case),
-                {
-                    "axis": axis,
-                    "fixed": fixed,
-                    "failed_at": sorted(size for size in sizes_failed if size is not None),
-                },
-                Remedy(
-                    f"Compute shapes in the model from tensor.shape, so that {axis!r} stays"
-                    " symbolic, and export again."
-                ),
-            )
-        )
-    return findings
 
 
 def _case_findings(cases: Sequence[CaseVerdict], search: Remedy | None) -> list[Finding]:

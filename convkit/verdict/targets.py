@@ -133,19 +133,11 @@ def _judge_target(
     planned = stages.get(precision_id(name))
     reference = stages[reference_id(recipe)]
     upstream = [stage for stage in (export, reference, planned, build) if stage is not None]
-    findings = _unique(
-        [
-            *(finding for stage in upstream for finding in own_findings(stage, export)),
-            *advice(recipe, target, override),
-        ]
-    )
-    findings = blame_random(findings)
-    corrected = with_original_in_mind(findings, recipe, reference.report)
+    own = [finding for stage in upstream for finding in own_findings(stage, export)]
+    found = blame_random(_unique([*own, *advice(recipe, target, override)]))
+    corrected = with_original_in_mind(found, recipe, reference.report)
     findings = tuple(with_all_skips(corrected, recipe))
-    statuses = [verification.status for verification in verifications]
-    if any(finding.is_error for finding in findings) and worst_status(statuses) != "broken":
-        statuses.append("failed")
-    status = worst_status(statuses)
+    status = _status(findings, verifications)
     built = build.result if isinstance(build.result, BuildResult) else None
     plan = (
         planned.result
@@ -168,6 +160,13 @@ def _judge_target(
         plan=plan,
         leading=leading,
     )
+
+
+def _status(findings: Sequence[Finding], verifications: Sequence[Verification]) -> TargetStatus:
+    statuses = [verification.status for verification in verifications]
+    if any(finding.is_error for finding in findings) and worst_status(statuses) != "broken":
+        statuses.append("failed")
+    return worst_status(statuses)
 
 
 def precision_text(target: Target, plan: PrecisionResult | None) -> str:

@@ -191,7 +191,7 @@ def test_new_queries_of_a_two_dimensional_mask_see_something():
         ),
         (
             contract_of(IDS, outputs=[tensor("y", shape=("batch", "batch"))]),
-            "'y' has no row of its own",
+            "'y' does not have one row",
         ),
     ],
     ids=["two leading axes", "one row", "arithmetic", "not in outputs", "twice"],

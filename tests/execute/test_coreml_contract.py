@@ -92,7 +92,7 @@ def test_relabelled_inputs_are_seen_by_evaluating_by_name(home: Path, tmp_path: 
     result, _ = coreml_verify.run(request, Context(tmp_path))
     assert all(case.outputs[0].max_abs > 0.1 for case in result.cases)
     crossed = next(probe for probe in result.probes if probe.probe.startswith("crossed:"))
-    assert crossed.matches_base == pytest.approx(0, abs=1e-6), "right when exchanged"
+    assert crossed.matches_base == pytest.approx(0, abs=1e-6), "right when swapped"
 
 
 def relabel(path: Path) -> None:

@@ -91,7 +91,7 @@ def test_a_stage_that_kills_every_worker_ends(
     with SmallFleet(tmp_path / "fleet", 2, preload=preload, **allowed) as fleet:
         settled = settle(recipe, tmp_path / "home", fleet, threading.Event())
     assert settled["export"].report.status == "broken"
-    assert "every worker that took it was lost" in str(settled["export"].report.error)
+    assert "every worker that ran it was lost" in str(settled["export"].report.error)
 
 
 def test_when_the_last_worker_goes_its_stages_are_skipped(

@@ -381,7 +381,7 @@ def test_errors_of_the_cluster_are_told_in_words() -> None:
     class FutureCancelledError(Exception):
         pass
 
-    with pytest.raises(FleetError, match="every worker that took it was lost"):
+    with pytest.raises(FleetError, match="every worker that ran it was lost"):
         wait_for(KilledWorker())
     with pytest.raises(FleetError, match="scheduler at tcp://here was stopped or restarted"):
         wait_for(FutureCancelledError())

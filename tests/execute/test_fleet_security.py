@@ -50,7 +50,7 @@ def test_a_worker_listens_where_its_scheduler_reaches_it(
 
 @pytest.mark.parametrize("given", ["0.0.0.0", "10.0.0.7", "::", "some-host"])
 def test_a_worker_that_anyone_could_use_needs_insecure(given: str) -> None:
-    with pytest.raises(UsageError, match=r"could run anything on it.*--insecure"):
+    with pytest.raises(UsageError, match=r"could run any code on it.*--insecure"):
         security.listening_address("tcp://127.0.0.1:8786", given, insecure=False)
     assert security.listening_address("tcp://127.0.0.1:8786", given, insecure=True) == given
 

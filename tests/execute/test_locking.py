@@ -329,7 +329,7 @@ def test_a_file_that_changed_on_the_index_gets_no_pylock(
     lock = lock_recipe(loaded(), None, (), Upgrade()).lock
     pins = dict.fromkeys(lock.hashes[this_platform()], ("sha256:" + "0" * 64,))
     forged = dataclasses.replace(lock, hashes={this_platform(): pins})
-    with pytest.raises(ToolchainError, match="offers other files"):
+    with pytest.raises(ToolchainError, match="offers different files"):
         write_pylocks(forged, tmp_path / "pylocks")
     with pytest.raises(UsageError, match="not for macos-arm64"):
         write_pylocks(lock, tmp_path / "pylocks", "macos-arm64")

@@ -55,4 +55,4 @@ def test_exchanged_axes_are_named() -> None:
         graph, "y", {"a": given}, -square, (), {}, (), {"a": given.shape}, own={"a": square}
     )
     (rewrite,) = [each for each in reordered(place) if not place.error(each.graph) > 0]
-    assert rewrite.text.endswith("in the wrong order: axes 1 and 2 are exchanged")
+    assert rewrite.text.endswith("in the wrong order: axes 1 and 2 are swapped")

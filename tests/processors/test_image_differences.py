@@ -199,7 +199,10 @@ def test_a_function_that_is_missing_is_named_once(tmp_path: Path) -> None:
     [
         ({}, "name no class"),
         ({"image_processor_type": "Unknown"}, "has no processor 'Unknown'"),
-        ({"image_processor_type": "ViTImageProcessor", "size": "big"}, "cannot be made of its"),
+        (
+            {"image_processor_type": "ViTImageProcessor", "size": "big"},
+            "cannot be created from its",
+        ),
     ],
 )
 def test_settings_of_no_processor_are_refused(settings: dict[str, Any], says: str) -> None:

@@ -49,7 +49,7 @@ class TestTheModelsConfiguration:
         assert compared(right, Processor(), original, y=scores(2, 3)) == []
         wrong = spec("y", (2, 3), labels=LabelConstants(("dog", "cat", "eel")))
         [finding] = compared(wrong, Processor(), original, y=scores(2, 3))
-        assert finding.startswith("C571 'y': the labels are in another order")
+        assert finding.startswith("C571 'y': the labels are in a different order")
 
     def test_a_model_of_several_labels_applies_sigmoid(self) -> None:
         kind = "multi_label_classification"

@@ -60,7 +60,7 @@ def test_the_originals_own_constants_have_no_findings(constants: Any) -> None:
 @pytest.mark.parametrize(
     ("own", "changes", "code", "says"),
     [
-        (LABELS, {"names": ("dog", "cat", *ANIMALS[2:])}, "C571", "in another order"),
+        (LABELS, {"names": ("dog", "cat", *ANIMALS[2:])}, "C571", "in a different order"),
         (LABELS, {"names": (*ANIMALS[1:], "cat")}, "C571", "shifted by one"),
         (LABELS, {"names": ("ape", *ANIMALS[1:])}, "C571", "number 0 is 'cat'"),
         (LABELS, {"names": ()}, "C571", "the app has numbers"),
@@ -110,7 +110,7 @@ def test_what_no_constants_explain_is_reported_as_such() -> None:
         "labels", "outputs.0.postprocess", wrapped(LABELS), original, drawn(LABELS)
     )
     assert finding.code == "C570"
-    assert "rows get another result" in finding.message
+    assert "rows have a different result" in finding.message
 
 
 def test_drawn_scores_are_of_the_originals_kind() -> None:

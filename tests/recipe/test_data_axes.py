@@ -37,8 +37,8 @@ def test_the_contract_carries_how_rows_are_matched() -> None:
     ("match", "says"),
     [
         ({"boxes": "boxs"}, "not an output with the axis 'found'; perhaps you meant 'boxes'"),
-        ({"boxes": "scores"}, "boxes have 4 numbers in a row"),
-        ({"scores": "boxes"}, "scores have one number in a row"),
+        ({"boxes": "scores"}, "boxes have 4 numbers per row"),
+        ({"scores": "boxes"}, "scores have one number per row"),
         ({"boxes": "boxes", "equal": "boxes"}, "has both boxes and equal"),
         ({"threshold": 0.5}, "a threshold without scores"),
     ],

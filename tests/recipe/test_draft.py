@@ -289,7 +289,7 @@ def test_an_onnx_file_is_drafted_from_its_contract(tmp_path):
     ("model", "says"),
     [
         ("nowhere.onnx", "no such file"),
-        ("here.onnx", "only a survey of the file says what it takes"),
+        ("here.onnx", "only a survey of the file can find its inputs"),
         ("not/there", "pin its commit: not/there@<40 hex digits>"),
         ("not/there@main", "pin its commit: not/there@<40 hex digits>"),
         ("No Such", "You can also pass a folder in transformers' layout"),

@@ -45,7 +45,7 @@ def test_layers_that_feed_each_other_s_cache_are_named(tmp_path):
     }
     [finding] = errors_of(tmp_path, content)
     assert finding.code == "C513"
-    assert "layers 0 and 1 feed each other's place" in finding.message
+    assert "layers 0 and 1 are swapped in the next pass" in finding.message
 
 
 def test_the_next_noise_level_in_place_of_the_present_one_is_named(tmp_path):

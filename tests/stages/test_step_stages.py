@@ -112,7 +112,7 @@ class TestTheOriginal:
         _, _, findings = make_reference(tmp_path, blind, DECODER, DECODER_SAMPLES, DECODER_STEPS)
         (found, *_) = [finding for finding in findings if finding.code.startswith("C5")]
         assert found.code == "C501"
-        assert "in one over all positions" in found.message
+        assert "in one call over all positions" in found.message
 
     def test_positions_that_count_padding_are_reported(self, tmp_path):
         counting = decoder().replace(

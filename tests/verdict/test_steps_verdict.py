@@ -95,8 +95,8 @@ def one(verification: Verification, code: str) -> Finding:
 @pytest.mark.parametrize(
     ("found", "code", "text"),
     [
-        (trial("layers", "a.0", "a.1"), "C502", "'a.0' and 'a.1' are exchanged"),
-        (trial("parts", "key", "value"), "C503", "fed the other way round, the error falls from"),
+        (trial("layers", "a.0", "a.1"), "C502", "'a.0' and 'a.1' are swapped"),
+        (trial("parts", "key", "value"), "C503", "fed in the opposite order, the error falls from"),
         (trial("positions", "ids", shift=-1), "C504", r"are off by +1 from call 2 on: with -1"),
         (trial("stale", "y"), "C505", "'y' is not updated"),
         (trial("updated", "y"), "C505", "'y' is wrong, and with it every later call"),

@@ -77,11 +77,7 @@ def choose_kept(
 
         findings = measure(())
         if not rounds[0].met and not any(finding.is_error for finding in findings):
-            failing = [
-                case
-                for name, case in sound.items()
-                if not worst(rounds[0].metrics[name], limits) <= 1
-            ]
+            failing = _failing(sound, rounds[0], limits)
             with SwitchedModel(source, quantized) as switched:
                 costs = measure_sensitivity(
                     switched, source, quantized, [case.feeds for case in failing]
@@ -94,10 +90,16 @@ def choose_kept(
                     break
                 count = min(len(ranked), count * _GROWTH)
     last = rounds[-1]
-    met = last.met and not any(
-        finding.is_error for finding in findings
-    )  # Q101: everything is kept, nothing quantized
+    # Q101, an error: everything is kept, so nothing is quantized.
+    met = last.met and not any(finding.is_error for finding in findings)
     return Kept(last.patterns, met, tuple(rounds), costs, tuple(findings))
+
+
+def _failing(
+    cases: Mapping[str, JudgedCase], judged: Round, limits: Mapping[str, Limits]
+) -> list[JudgedCase]:
+    """Return the cases that exceed a limit in a round; NaN exceeds every limit."""
+    return [case for name, case in cases.items() if not worst(judged.metrics[name], limits) <= 1]
 
 
 def _fewest(

@@ -8,7 +8,7 @@ along another axis of a square weight are legal, load and run, but yield differe
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -190,19 +190,7 @@ def _axis_problem(
         known is not None
         and tuple(known.const_value.shape.numpy() if known.const_value else ()) == shape
     ):
-        fits = {axis: _fit(scaled, axis, known) for axis in (scaled.axis, *others)}
-        best = max(fits, key=lambda axis: fits[axis])
-        if fits[best] > fits[scaled.axis] + _CLEARLY_BETTER:
-            figures = {f"axis {axis} dB": round(fit, 1) for axis, fit in fits.items()}
-            return (
-                (
-                    f"its scales apply to axis {scaled.axis}, but only along axis {best} do they"
-                    f" restore the float32 weights ({fits[best]:.0f} dB against"
-                    f" {fits[scaled.axis]:.0f} dB)"
-                ),
-                figures,
-            )
-        return None, {}
+        return _better_axis(scaled, others, known)
     if scaled.channel is not None and scaled.channel in others:
         along, across = _full_channels(scaled, scaled.axis), _full_channels(scaled, scaled.channel)
         if across == 1.0 and along <= _STRAY_SHARE:
@@ -219,6 +207,21 @@ def _axis_problem(
                 figures,
             )
     return None, {}
+
+
+def _better_axis(
+    scaled: ScaledWeight, others: Sequence[int], known: ir.Value
+) -> tuple[str | None, dict[str, float]]:
+    """Say whether the scales restore the float weights clearly better along another axis."""
+    fits = {axis: _fit(scaled, axis, known) for axis in (scaled.axis, *others)}
+    best = max(fits, key=lambda axis: fits[axis])
+    if not fits[best] > fits[scaled.axis] + _CLEARLY_BETTER:
+        return None, {}
+    problem = (
+        f"its scales apply to axis {scaled.axis}, but only along axis {best} do they restore the"
+        f" float32 weights ({fits[best]:.0f} dB against {fits[scaled.axis]:.0f} dB)"
+    )
+    return problem, {f"axis {axis} dB": round(fit, 1) for axis, fit in fits.items()}
 
 
 def _fit(scaled: ScaledWeight, axis: int, known: ir.Value) -> float:

@@ -4,6 +4,7 @@ contract.
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.mil.errors import UnsupportedOperation
@@ -116,14 +117,9 @@ def _build(
 
         context.progress("compressing the weights", done=0.6)
         model = compress(model, converted.program, options.compression, converted.modules)
-    write_metadata(model, request.contract)
     if converted.names:
-        write_names(model, converted.names)
         findings.append(renaming_finding(converted.names))
-    if conversion.states:
-        write_states(model, conversion.states)
-    if conversion.images:
-        write_images(model, conversion.images)
+    _write_metadata(model, request.contract, converted, conversion)
     package = context.output / MODEL_FILE
     model.save(str(package))
     make_canonical(package)
@@ -135,6 +131,22 @@ def _build(
         [dataclasses.replace(each, can_choose_sdpa=sdpa) for each in converted.constants],
     )
     return package
+
+
+def _write_metadata(
+    model: Any,  # noqa: ANN401 - an MLModel
+    contract: Contract,
+    converted: Converted,
+    conversion: Conversion,
+) -> None:
+    """Write what callers must know into the package's metadata."""
+    write_metadata(model, contract)
+    if converted.names:
+        write_names(model, converted.names)
+    if conversion.states:
+        write_states(model, conversion.states)
+    if conversion.images:
+        write_images(model, conversion.images)
 
 
 def _conversion(prepared: Prepared, request: BuildRequest[ProgramOptions]) -> Conversion:

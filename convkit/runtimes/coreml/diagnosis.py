@@ -229,7 +229,6 @@ class _Walk:
     """The path back from non-finite outputs, through steps with non-finite results."""
 
     def __init__(self, traces: Mapping[str, StepTrace], program: Program) -> None:
-        self._autopsies = traces
         reached: dict[str, None] = {}
         pending = [_maker(variable.name, traces) for variable in program.function.outputs]
         while pending:

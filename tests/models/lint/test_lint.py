@@ -238,8 +238,8 @@ def test_what_every_runtime_accepts_is_no_fault(
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:", "Git LFS pointer"),
         (b"PK\x03\x04rest of a zip", "zip archive"),
         (b"\x1c\0\0\0TFL3" + b"\0" * 30, "TensorFlow Lite"),
-        (b"\xff not protobuf", "no complete ONNX model"),
-        (model().SerializeToString()[:-40], "no complete ONNX model"),
+        (b"\xff not protobuf", "not a complete ONNX model"),
+        (model().SerializeToString()[:-40], "not a complete ONNX model"),
     ],
 )
 def test_what_is_no_model_is_named(content: bytes, text: str, tmp_path: Path) -> None:

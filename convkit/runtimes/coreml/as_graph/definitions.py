@@ -32,12 +32,6 @@ def words(kind: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for text in texts for word in _QUOTED.findall(text)))
 
 
-def is_optional(kind: str, argument: str) -> bool:
-    """Say whether an operation can do without an argument."""
-    given = definition(kind).input_spec.input_types
-    return argument in given and bool(given[argument].optional)
-
-
 @functools.cache
 def alike(kind: str) -> tuple[str, ...]:
     """Return the operations with arguments of the same names, other numbers left aside: those that

@@ -1,0 +1,50 @@
+"""Axes that a graph fixed although the recipe declares them as symbolic."""
+
+from collections.abc import Mapping, Sequence
+
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.recipe.models import Recipe
+from convkit.record.model import CaseVerdict
+from convkit.tensors import dimension_axes
+
+
+def fixed_axis_findings(
+    cases: Sequence[CaseVerdict], recipe: Recipe, example: Mapping[str, int]
+) -> list[Finding]:
+    """Detect an axis that is fixed inside the graph: the runtime fails at every other size."""
+    failed = [case for case in cases if case.error is not None]
+    ran = [case for case in cases if case.error is None]
+    if not failed:
+        return []
+    findings = []
+    for axis in recipe.axes:
+        sizes_ran = {case.sizes.get(axis) for case in ran}
+        sizes_failed = {case.sizes.get(axis) for case in failed}
+        fixed = (
+            next(iter(sizes_ran)) if len(sizes_ran) == 1 else example.get(axis) if not ran else None
+        )
+        if fixed is None or fixed in sizes_failed:
+            continue
+        inputs = [
+            t.name
+            for t in recipe.inputs
+            if any(axis in dimension_axes(dimension) for dimension in t.shape)
+        ]
+        findings.append(
+            Finding(
+                "C106",
+                f"axis {axis!r} is fixed at {fixed} inside the graph: the model runs only at that"
+                f" size (inputs {', '.join(map(repr, inputs))})",
+                Place(tensor=inputs[0] if inputs else None, case=failed[0].case),
+                {
+                    "axis": axis,
+                    "fixed": fixed,
+                    "failed_at": sorted(size for size in sizes_failed if size is not None),
+                },
+                Remedy(
+                    f"Compute shapes in the model from tensor.shape, so that {axis!r} stays"
+                    " symbolic, and export again."
+                ),
+            )
+        )
+    return findings
