@@ -12,6 +12,7 @@ from convkit.cases.samples import Draw
 from convkit.cases.texts import Tokenizer, text_batches
 from convkit.dtypes import numpy_dtype
 from convkit.evaluate.data import Rows
+from convkit.evaluate.generation import generated_axis, prompts, with_room
 from convkit.processors.images import prepared_batch, read_image
 from convkit.tensors import Axis, TensorSpec
 from convkit.worker.context import StageFailedError, UnfitDataError
@@ -53,7 +54,7 @@ def batches_of(
             stop = min(start + len(batch), rows.count)
             name = f"evaluate:{column}:{number}"
             given = sizes | _empty(evaluation, made_from)
-            feeds = made_from.draw(given, Draw(name)) | tokens
+            feeds = _drawn(given, tokens, name, evaluation, made_from)
             yield Batch(name, start, stop, feeds, column)
             start = stop
 
@@ -73,7 +74,20 @@ def _of_arrays(rows: Rows, evaluation: Evaluation, made_from: CaseInputs) -> Ite
         sizes = made_from.contract.typical_sizes() | _empty(evaluation, made_from)
         sizes |= _sizes(specs, feeds)
         name = f"evaluate:{number}"
-        yield Batch(name, start, stop, made_from.draw(sizes, Draw(name)) | feeds)
+        yield Batch(name, start, stop, _drawn(sizes, feeds, name, evaluation, made_from))
+
+
+def _drawn(
+    sizes: dict[str, int], given: Feeds, name: str, evaluation: Evaluation, made_from: CaseInputs
+) -> Feeds:
+    """Return all inputs of a batch: the given ones, and the others drawn by their samples."""
+    if evaluation.generate is None:
+        return made_from.draw(sizes, Draw(name)) | given
+    given = with_room(given, evaluation, made_from.contract)
+    assert evaluation.tokens is not None
+    axis = generated_axis(evaluation, made_from.contract)
+    sizes = sizes | {axis: given[evaluation.tokens].shape[1]}
+    return prompts(made_from.draw(sizes, Draw(name)) | given, given, evaluation)
 
 
 def _empty(evaluation: Evaluation, made_from: CaseInputs) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """Runs the user's rows: the original once, at the reference; a built model when it is verified."""
 
 import dataclasses
+import functools
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,9 +16,17 @@ from convkit.cases.texts import Tokenizer
 from convkit.codec import decode, encode
 from convkit.dtypes import without_bits
 from convkit.evaluate.batches import batches_of
-from convkit.evaluate.data import Predictions, read_rows
+from convkit.evaluate.data import Predictions, Rows, read_rows
+from convkit.evaluate.generation import (
+    Writer,
+    check_labels,
+    generate_tokens,
+    read_writer,
+    save_writer,
+    written,
+)
 from convkit.evaluate.paired import compare_decisions
-from convkit.evaluate.scores import scorer_of
+from convkit.evaluate.scores import Scorer, scorer_of
 from convkit.tensors import Contract
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import Evaluation, EvaluationMetrics
@@ -48,22 +57,26 @@ def run_rows(
     folder = output / _FOLDER
     stored = []
     (spec,) = (each for each in made_from.contract.outputs if each.name == evaluation.output)
-    condense = scorer_of(evaluation, spec.postprocess).condense
-    for batch in batches_of(read_rows(evaluation), evaluation, made_from, tokenizer):
+    rows = read_rows(evaluation)
+    scorer = scorer_of(evaluation, spec.postprocess, _documents(evaluation, rows))
+    writer = None
+    if evaluation.generate is not None:
+        writer = save_writer(folder, tokenizer)
+        if evaluation.labels:
+            check_labels(rows.column(evaluation.labels), writer)
+    answer = _answers(run, evaluation, scorer, writer)
+    for batch in batches_of(rows, evaluation, made_from, tokenizer):
         try:
-            outputs = run(batch.feeds)
+            outputs = answer(batch.feeds)
         except RunFailedError as error:
             raise StageFailedError(
                 f"evaluate: the original refuses rows {batch.start} to {batch.stop - 1}: {error}"
             ) from error
+        except ValueError as error:
+            raise StageFailedError(f"evaluate: {evaluation.metric}: {error}") from error
         write_tensors(folder, batch.name, "inputs", batch.feeds)
-        kept = outputs[evaluation.output]
-        if condense is not None:
-            try:
-                kept = condense(_readable(outputs), batch.feeds, evaluation)
-            except ValueError as error:
-                raise StageFailedError(f"evaluate: {evaluation.metric}: {error}") from error
-        write_tensors(folder, batch.name, "outputs", {evaluation.output: kept})
+        kept = {evaluation.output: outputs[evaluation.output]}
+        write_tensors(folder, batch.name, "outputs", kept)
         stored.append(_Stored(batch.name, batch.start, batch.stop, batch.column))
     (folder / _INDEX).write_text(json.dumps(encode(stored)), encoding="utf-8")
 
@@ -78,8 +91,13 @@ def score_built(
     """Run a built model on the rows of a reference, and compare its score with the original's."""
     rows = read_rows(evaluation)
     (spec,) = (each for each in contract.outputs if each.name == evaluation.output)
-    scorer = scorer_of(evaluation, spec.postprocess)
+    documents = _documents(evaluation, rows)
+    scorer = scorer_of(evaluation, spec.postprocess, documents)
     folder = reference / _FOLDER
+    writer = read_writer(folder) if evaluation.generate is not None else None
+    if writer is not None:
+        scorer = dataclasses.replace(scorer, decide=functools.partial(written, writer))
+    answer = _answers(run, evaluation, scorer, writer)
     stored = decode(tuple[_Stored, ...], json.loads((folder / _INDEX).read_text(encoding="utf-8")))
     original: Predictions = {}
     candidate: Predictions = {}
@@ -88,17 +106,13 @@ def score_built(
         feeds = read_tensors(folder, batch.name, "inputs", contract.inputs)
         expected = _readable(read_tensors(folder, batch.name, "outputs", (spec,)))
         try:
-            found = _readable(run(feeds))
+            found = _readable(answer(feeds))
         except RunFailedError as error:
             return _no_score(evaluation, rows.count, f"the runtime failed on a row: {error}")
+        except ValueError as error:
+            return _no_score(evaluation, rows.count, str(error))
         if evaluation.output not in found:
             return _no_score(evaluation, rows.count, f"it has no output {evaluation.output!r}")
-        if scorer.condense is not None:
-            try:
-                values = scorer.condense(found, feeds, evaluation)
-            except ValueError as error:
-                return _no_score(evaluation, rows.count, str(error))
-            found = {evaluation.output: values}
         count = batch.stop - batch.start
         if _has_nan(found[evaluation.output][:count]) and not _has_nan(
             expected[evaluation.output][:count]
@@ -113,7 +127,42 @@ def score_built(
     labels: Sequence[Any] = decided[0] if scorer.by_original else [None] * rows.count
     if evaluation.labels:
         labels = list(rows.column(evaluation.labels))
+    labels = documents or labels
     return compare_decisions(evaluation.metric, scorer, *decided, labels)
+
+
+def _documents(evaluation: Evaluation, rows: Rows) -> list[Any]:
+    """Return what each row's first text is to find: its label, or its second text."""
+    if len(evaluation.texts) != 2 or not evaluation.metric.startswith("recall@"):
+        return []
+    return list(rows.column(evaluation.labels or evaluation.texts[1]))
+
+
+def _answers(
+    run: Callable[[Feeds], Feeds], evaluation: Evaluation, scorer: Scorer, writer: Writer | None
+) -> Callable[[Feeds], Feeds]:
+    """Return a model whose scored output is what is kept of it: what it generates, what the scorer
+    condenses, or the output itself. Raises ValueError for outputs that cannot be used.
+    """
+
+    def generated(feeds: Feeds) -> Feeds:
+        assert writer is not None
+
+        def readable(given: Feeds) -> Feeds:
+            return _readable(run(given))
+
+        return {evaluation.output: generate_tokens(readable, feeds, evaluation, writer.ends)}
+
+    def condensed(feeds: Feeds) -> Feeds:
+        assert scorer.condense is not None
+        outputs = _readable(run(feeds))
+        if evaluation.output not in outputs:
+            return outputs
+        return {evaluation.output: scorer.condense(outputs, feeds, evaluation)}
+
+    if writer is not None:
+        return generated
+    return run if scorer.condense is None else condensed
 
 
 def _readable(outputs: Feeds) -> dict[str, np.ndarray]:

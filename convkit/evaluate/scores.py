@@ -15,6 +15,7 @@ from convkit.cases.case import Feeds
 from convkit.evaluate.data import Predictions
 from convkit.evaluate.detection import Detector
 from convkit.evaluate.likelihood import perplexity, row_likelihoods
+from convkit.evaluate.retrieval import retrieved
 from convkit.postprocessing import Postprocessing
 from convkit.processors.results import results
 from convkit.worker.context import StageFailedError
@@ -55,17 +56,24 @@ class Scorer:
         return found / original - 1 if self.relative else found - original
 
 
-def scorer_of(evaluation: Evaluation, constants: Postprocessing | None = None) -> Scorer:
+def scorer_of(
+    evaluation: Evaluation, constants: Postprocessing | None = None, documents: Sequence[Any] = ()
+) -> Scorer:
     """Return a metric by its name; raises StageFailedError if the user's cannot be loaded.
 
-    `constants` say how the scored output becomes text or boxes.
+    `constants` say how the scored output becomes text or boxes, `documents` what each row's second
+    text is called where first texts search among them.
     """
     if evaluation.code is not None:
         return Scorer(_rows, _of_rows(_own(Path(evaluation.code), evaluation.metric)))
     name, _, count = evaluation.metric.partition("@")
     if name == "recall":
-        return Scorer(functools.partial(_ranked, int(count)), _of_rows(_recall))
+        rank: Callable[[Predictions], Sequence[Any]] = functools.partial(_ranked, int(count))
+        if len(evaluation.texts) == 2:
+            rank = functools.partial(retrieved, int(count), documents)
+        return Scorer(rank, _of_rows(_recall))
     if name == "wer":
+        # What a model generates is read by `generation`.
         decide = functools.partial(_texts, constants)
         return Scorer(decide, _of_rows(_word_errors), rises=True, relative=False)
     if name == "map":
@@ -155,7 +163,13 @@ def _recall(decided: Sequence[Any], labels: Sequence[Any]) -> float:
 def _word_errors(decided: Sequence[Any], labels: Sequence[Any]) -> float:
     import jiwer
 
-    return float(jiwer.wer([str(label) for label in labels], list(decided)))
+    return float(jiwer.wer([_words(label) for label in labels], [_words(each) for each in decided]))
+
+
+def _words(text: Any) -> str:  # noqa: ANN401 - a text, or the tokens of one
+    """Return a text whose words are compared: of a list of tokens, each is a word."""
+    is_list = isinstance(text, list | tuple | np.ndarray)
+    return " ".join(map(str, text)) if is_list else str(text)
 
 
 def _mean_cosine(decided: Sequence[Any], labels: Sequence[Any]) -> float:

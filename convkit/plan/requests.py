@@ -11,6 +11,7 @@ from convkit.recipe import models
 from convkit.recipe.models import Model, Recipe, Target
 from convkit.recipe.perplexity import predicted_tokens
 from convkit.recipe.sources import FILE_KINDS
+from convkit.recipe.steps import mask_name, tensors_by_name
 from convkit.recipe.tolerances import limits_for
 from convkit.runtimes.registry import runtimes
 from convkit.worker.protocol import (
@@ -216,8 +217,12 @@ def _evaluation(recipe: Recipe, places: Places) -> Evaluation | None:
         return None
     output = next((each for each in recipe.outputs if each.name == asked.output), recipe.outputs[0])
     steps = steps_of(recipe)
-    predicts = asked.metric == "perplexity"
+    plain = recipe.model_dump()
+    tokens = predicted_tokens(plain, asked.output) if asked.predicts else None
+    inputs = tensors_by_name(plain, "inputs")
     masks = [each.name for each in recipe.inputs if each.sample == "padding_mask"]
+    if tokens is not None:  # an encoder's mask says nothing about a decoder's tokens
+        masks = list(filter(None, [mask_name(inputs, output.shape[1])]))
     return Evaluation(
         data=places.file(asked.data),
         metric=asked.metric.rpartition(":")[2],
@@ -228,8 +233,9 @@ def _evaluation(recipe: Recipe, places: Places) -> Evaluation | None:
         mask=output.mask or next(iter(masks), None),
         code=places.file(asked.code) if asked.code is not None else None,
         most_rows=asked.rows,
-        tokens=predicted_tokens(recipe.model_dump(), asked.output) if predicts else None,
-        empty=steps.grows if predicts and steps is not None else (),
+        tokens=tokens,
+        empty=steps.grows if asked.predicts and steps is not None else (),
+        generate=asked.generate,
     )
 
 

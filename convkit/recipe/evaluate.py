@@ -45,11 +45,12 @@ class Evaluate(RecipeModel):
     )
     metric: TaskMetric | Annotated[str, Field(pattern=METRIC_PATTERN)] = Field(
         description=(
-            "accuracy, f1 (macro), recall@5 (or another number), spearman, perplexity (of a"
-            " language model's scores), wer (of texts that postprocess reads), map (mean average"
-            " precision of boxes that postprocess reads), cosine (of embeddings); or"
-            " file.py:function, which receives the outputs and the labels of all rows and returns "
-            "a number, larger is better"
+            "accuracy, f1 (macro), recall@5 (or another number; of two columns of texts: whether"
+            " the first finds the second among all by its embedding), spearman, perplexity (of a"
+            " language model's scores), wer (of texts that postprocess reads or the model"
+            " generates), map (mean average precision of boxes that postprocess reads), cosine (of"
+            " embeddings); or file.py:function, which is given the outputs and the labels of all"
+            " rows and returns a number, larger is better"
         ),
         examples=["accuracy"],
     )
@@ -73,13 +74,21 @@ class Evaluate(RecipeModel):
         (),
         description=(
             "the columns of texts, for the model's own tokenizer; of two, spearman compares the"
-            " cosine of the embeddings with the labels"
+            " cosine of the embeddings with the labels, and recall@5 searches"
         ),
         examples=[["first", "second"]],
     )
     labels: Text | None = Field(None, description="the column of labels", examples=["label"])
     output: TensorName | None = Field(
         None, description="the output that is scored; default: the first"
+    )
+    generate: Annotated[int, Field(strict=True, ge=1)] | None = Field(
+        None,
+        description=(
+            "with wer or your own metric: score what a language model writes after each row, this"
+            " many tokens at most, always the most probable one"
+        ),
+        examples=[32],
     )
     rows: Annotated[int, Field(strict=True, ge=2)] | None = Field(
         None, description="score the first rows only"
@@ -97,13 +106,33 @@ class Evaluate(RecipeModel):
             faults.append(Fault((other,), f"does not apply to {self.metric}; write {given}"))
         if self.metric == "perplexity" and self.labels is not None:
             faults.append(Fault(("labels",), "perplexity predicts the tokens; remove it"))
-        if self.labels is None and self.metric not in _NO_LABELS and self.code is None:
+        retrieves = self.retrieves
+        if (
+            self.labels is None
+            and self.metric not in _NO_LABELS
+            and self.code is None
+            and not retrieves
+        ):
             faults.append(Fault(("metric",), f"{self.metric} needs labels: a column of the data"))
-        if len(self.texts) == 2 and self.metric != "spearman" and self.code is None:
-            faults.append(Fault(("texts",), f"{self.metric} needs exactly one column of texts"))
+        pairs = self.metric == "spearman" or retrieves or self.code is not None
+        if len(self.texts) == 2 and (not pairs or self.generate is not None):
+            what = self.metric if self.generate is None else "generate"
+            faults.append(Fault(("texts",), f"{what} needs exactly one column of texts"))
+        if self.generate is not None and self.metric != "wer" and self.code is None:
+            faults.append(Fault(("generate",), f"does not apply to {self.metric}; wer reads texts"))
         if faults:
             raise FaultsError(faults)
         return self
+
+    @property
+    def retrieves(self) -> bool:
+        """True if each row's first text is to find its second one among all."""
+        return self.metric.startswith("recall@") and len(self.texts) == 2
+
+    @property
+    def predicts(self) -> bool:
+        """True if scores of the next token are what is judged."""
+        return self.metric == "perplexity" or self.generate is not None
 
     @property
     def rises(self) -> bool:
@@ -171,11 +200,14 @@ def _postprocess_faults(recipe: Mapping[str, object]) -> Iterator[Fault]:
     kind, what, example = _READ.get(str(evaluate.get("metric")), ("", "", ""))
     outputs = tensors_by_name(recipe, "outputs")
     scored = outputs.get(str(evaluate.get("output") or next(iter(outputs), "")))
+    or_generate = ", or generate: 32, for a model that writes tokens" if kind == "text" else ""
+    if evaluate.get("generate") is not None:
+        return  # what the model writes is read, not a single output
     if kind and scored is not None and not mapping(scored.get("postprocess")).get(kind):
         yield Fault(
             ("evaluate", "metric"),
             f"{evaluate['metric']} compares {what}, and the output {scored['name']} is not read as"
-            f" such; add postprocess: {example} to it (docs/postprocessing.md)",
+            f" such; add postprocess: {example} to it (docs/postprocessing.md){or_generate}",
         )
 
 

@@ -43,6 +43,8 @@ _GRAPH = ("onnx", "onnx-ir", "numpy")
 # What scores the user's rows.
 _SCORING = ("scikit-learn", "numpy")
 _SCORING_BY_METRIC = {"wer": ("jiwer",), "map": ("pycocotools",)}
+# What turns generated tokens into text, without transformers.
+_READING_TOKENS = ("tokenizers",)
 _READING_BY_SUFFIX = {".parquet": ("pyarrow",), ".arrow": ("pyarrow",)}
 
 # Models from these sources are built by transformers. Other models may use it and list it under
@@ -261,7 +263,8 @@ def _scoring_packages(recipe: Recipe) -> tuple[str, ...]:
     """Return what reads and scores the user's rows."""
     assert recipe.evaluate is not None
     by_metric = _SCORING_BY_METRIC.get(recipe.evaluate.metric, ())
-    return (*_SCORING, *by_metric, *_reading_packages(recipe))
+    tokens = _READING_TOKENS if recipe.evaluate.generate is not None else ()
+    return (*_SCORING, *by_metric, *tokens, *_reading_packages(recipe))
 
 
 def _reading_packages(recipe: Recipe) -> tuple[str, ...]:

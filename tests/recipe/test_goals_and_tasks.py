@@ -22,6 +22,7 @@ RECIPE: dict[str, Any] = {
 }
 TASK = {"data": "a.npz", "metric": "accuracy", "max_drop": 0.1, "inputs": {"x": "c"}, "labels": "l"}
 PERPLEXITY = {"data": "a.npz", "metric": "perplexity", "max_rise": 0.1, "inputs": {"x": "c"}}
+WRITTEN = PERPLEXITY | {"metric": "wer", "labels": "l", "generate": 2}
 AXIS = {"min": 1, "typical": 2, "max": 4}
 LANGUAGE_MODEL: dict[str, Any] = {
     "axes": {"batch": AXIS, "sequence": AXIS, "past": AXIS | {"min": 0}},
@@ -91,6 +92,18 @@ def test_goals_are_ratios_to_the_original() -> None:
         ({"evaluate": PERPLEXITY | {"max_drop": 0.1}}, "does not apply to perplexity"),
         ({"evaluate": PERPLEXITY}, "needs scores of the shape [rows, positions, tokens]"),
         (LANGUAGE_MODEL | {"axes": LANGUAGE_MODEL["axes"] | {"past": AXIS}}, "axes.past.min is 1"),
+        ({"evaluate": TASK | {"generate": 2}}, "does not apply to accuracy; wer reads texts"),
+        ({"evaluate": WRITTEN}, "generate needs scores of the shape"),
+        (LANGUAGE_MODEL | {"evaluate": WRITTEN | {"generate": 4}}, "more than axes.sequence.max"),
+        (
+            LANGUAGE_MODEL | {"evaluate": WRITTEN | {"inputs": {}, "texts": ["c"]}},
+            "add an input with sample: padding_mask",
+        ),
+        (
+            LANGUAGE_MODEL | {"evaluate": WRITTEN | {"inputs": {}, "texts": ["c", "d"]}},
+            "generate needs exactly one column of texts",
+        ),
+        ({"evaluate": TASK | {"texts": ["c", "d"], "inputs": {}}}, "accuracy needs exactly one"),
         (
             LANGUAGE_MODEL | {"targets": {"ort": {"runtime": "onnxruntime", "max_drop": 0.1}}},
             "does not apply to perplexity; write max_rise",
@@ -114,6 +127,15 @@ def test_mistakes_are_named_with_what_to_write(
     tmp_path: Path, changes: dict[str, Any], told: str
 ) -> None:
     assert told in problems(tmp_path, **changes)
+
+
+def test_texts_that_search_need_no_labels(tmp_path: Path) -> None:
+    (tmp_path / "a.npz").touch()
+    searching = TASK | {"metric": "recall@3", "texts": ["c", "d"], "inputs": {}, "labels": None}
+    recipe = yaml.dump(RECIPE | {"evaluate": searching}, Dumper=_Plain)
+    evaluate = parse_recipe(recipe, tmp_path / "recipe.yaml").recipe.evaluate
+    assert evaluate is not None
+    assert evaluate.retrieves
 
 
 def test_perplexity_predicts_the_tokens_along_the_second_axis_of_the_scores() -> None:

@@ -52,6 +52,9 @@ def test_rows_and_metrics_bring_their_packages() -> None:
     assert verify == ["jiwer", "numpy", "onnxruntime", "pyarrow", "scikit-learn"]
     reference = names(environment_spec(made, "reference", None, None))
     assert ("pyarrow" in reference, "jiwer" in reference) == (True, False)
+    written = rows | {"metric": "wer", "max_rise": 0.1, "generate": 4}
+    made = recipe(evaluate=written, outputs=[output])
+    assert {"jiwer", "tokenizers"} <= set(names(environment_spec(made, "verify", "ort", None)))
     plain = recipe(evaluate=rows | {"data": "a.csv", "metric": "accuracy", "max_drop": 0.1})
     assert "pyarrow" not in names(environment_spec(plain, "reference", None, None))
 

@@ -10,7 +10,8 @@ class Evaluation:
     `metric` is the name of one of convkit's or the name of a function in the file `code`. `inputs`
     maps inputs to columns; `texts` are the columns that the tokenizer turns into inputs, one call
     of the model per column. `mask` is the input that marks padding, `tokens` the one whose tokens a
-    perplexity predicts. The axes in `empty`, such as a cache's length, are as small as possible.
+    perplexity predicts, or that grows by the `generate` tokens that the model adds to each row. The
+    axes in `empty`, such as a cache's length, are as small as possible.
     """
 
     data: str
@@ -24,6 +25,7 @@ class Evaluation:
     most_rows: int | None = None
     tokens: str | None = None
     empty: tuple[str, ...] = ()
+    generate: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
