@@ -110,7 +110,7 @@ CROSSED = Finding(
 DIFFERS = Finding(
     "N101",
     "'last_hidden_state' in case 'typical' (batch=4, sequence=128): max_abs 0.31 > 0.0001, "
-    "worst at [1, 17, 203]: 1.044, original 0.734 (first of 2 of 3 cases)",
+    "worst at [1, 17, 203]: 1.044, original 0.734 (2 of 3 cases fail; this is the first)",
     Place(
         tensor=OUTPUT,
         node="node_Add_42",

@@ -70,12 +70,11 @@ def runs(
     if json:
         _print_json(entries)
         return
-    from rich.console import Console
-
     from convkit.cli.history_table import history
+    from convkit.cli.plain import output_console
 
     most = None if everything else _MOST_ROWS
-    Console().print(history(entries, place.root, filtered=wanted != Filter(), most=most))
+    output_console().print(history(entries, place.root, filtered=wanted != Filter(), most=most))
 
 
 def audit(
@@ -126,11 +125,10 @@ def audit(
     if json:
         _print_json(answer, exit_code=answer.exit_code)
     else:
-        from rich.console import Console
-
         from convkit.cli.audit_text import audit_text
+        from convkit.cli.plain import output_console
 
-        Console().print(audit_text(answer, full=full))
+        output_console().print(audit_text(answer, full=full))
     raise typer.Exit(answer.exit_code)
 
 
@@ -161,11 +159,10 @@ def diff(
     if json:
         _print_json(difference, same=difference.same)
     else:
-        from rich.console import Console
-
         from convkit.cli.difference_text import difference_text
+        from convkit.cli.plain import output_console
 
-        Console().print(difference_text(difference))
+        output_console().print(difference_text(difference))
     raise typer.Exit(0 if difference.same else 1)
 
 

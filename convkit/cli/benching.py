@@ -77,11 +77,10 @@ def bench(
 
         typer.echo(json_module.dumps(encode(outcome.record), indent=2, ensure_ascii=False))
     else:
-        from rich.console import Console
-
         from convkit.cli.bench_table import bench_summary
+        from convkit.cli.plain import output_console
 
-        Console().print(bench_summary(outcome.record))
+        output_console().print(bench_summary(outcome.record))
         typer.echo(f"\nfigures: {outcome.file}\nreport:  convkit report {folder} --output FILE")
     if untracked is not None:
         typer.echo(f"warning: not logged to MLflow: {untracked}", err=True)

@@ -62,9 +62,9 @@ def diagnose(
     if json:
         typer.echo(json_module.dumps([encode(diagnosis) for diagnosis in diagnoses], indent=1))
     else:
-        from rich.console import Console
+        from convkit.cli.plain import output_console
 
-        console = Console()
+        console = output_console()
         for diagnosis in diagnoses:
             console.print(_view(diagnosis))
         if is_file:

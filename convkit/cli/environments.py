@@ -39,9 +39,9 @@ def list_(json: Json = False, home: HomeFolder = None) -> None:
         typer.echo(json_module.dumps(listed, indent=1))
         return
     if standing:
-        from rich.console import Console
+        from convkit.cli.plain import output_console
 
-        Console().print(_table(standing))
+        output_console().print(_table(standing))
     total = disk_usage(entry.folder for entry in standing)
     shared = ", shared files counted once" if len(standing) > 1 else ""
     typer.echo(f"{_count(len(standing))}, {_size(total)}{shared}")

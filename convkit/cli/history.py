@@ -51,13 +51,13 @@ def history(
 
 def _print(nightly_runs: "tuple[NightlyResults, ...]") -> None:
     """Print a line per recipe: the last nightly runs, and the course of its worst parity."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    from convkit.cli.plain import output_console
     from convkit.nightly.trend import mark_of, parity_of, spark
 
-    console = Console()
+    console = output_console()
     ascii_only = console.options.ascii_only
     last = nightly_runs[-_TERMINAL_RUNS:]
     table = Table("recipe", "last runs", "worst max_abs", "status", box=None, pad_edge=False)

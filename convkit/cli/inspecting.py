@@ -60,14 +60,14 @@ def inspect(
 
         typer.echo(json_module.dumps(encode(result) | {"origin": _origin(model)}, indent=1))
         return
-    from rich.console import Console
+    from convkit.cli.plain import output_console
 
     if precision:
         from convkit.cli.precision_table import types_table
 
-        Console().print(types_table(result.modules))
+        output_console().print(types_table(result.modules))
         return
-    Console().print(_inspection(result, _origin(model)))
+    output_console().print(_inspection(result, _origin(model)))
 
 
 def _preview(
@@ -84,11 +84,10 @@ def _preview(
 
         typer.echo(json_module.dumps([encode(plan) for plan in plans], indent=1))
         return
-    from rich.console import Console
-
+    from convkit.cli.plain import output_console
     from convkit.cli.precision_table import plan_view
 
-    console = Console()
+    console = output_console()
     for plan in plans:
         console.print(plan_view(plan.target, plan.plan, plan.findings))
 
@@ -169,9 +168,10 @@ def doctor(json: Json = False, home: HomeFolder = None) -> None:
     if json:
         typer.echo(json_module.dumps([dataclasses.asdict(fact) for fact in facts], indent=1))
         return
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from convkit.cli.plain import output_console
 
     styles = {"ok": "green", "missing": "red", "note": "yellow"}
     table = Table("", "what", "found", "to get it", box=None, padding=(0, 2))
@@ -182,4 +182,4 @@ def doctor(json: Json = False, home: HomeFolder = None) -> None:
             Text(fact.detail),
             Text(fact.fix or ""),
         )
-    Console().print(table)
+    output_console().print(table)

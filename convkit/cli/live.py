@@ -56,9 +56,10 @@ _WORDS: dict[_State, str] = {
 }
 # What is shown before the first stage is under way.
 _PREPARE, _PREPARING = "prepare", "resolving tools and looking for finished stages"
-_PATIENCE_SECONDS = 1.0
-# Without a terminal: seconds after which a stage that has printed nothing says what it is doing.
-_QUIET_SECONDS = 5.0
+# Without a terminal: seconds without a new line after which one says what is being done. Each time
+# nothing has started or ended since, it is twice as long, so that logs stay short.
+_PATIENCE_SECONDS, _MOST_PATIENCE_SECONDS = 1.5, 20.0
+_BEAT_SECONDS = 0.25
 
 
 @dataclasses.dataclass
@@ -75,8 +76,8 @@ class _Line:
     seconds: float = 0.0
     planned: bool = False
     expected: float | None = None
-    # When a line was last printed for it, where no terminal shows the clock.
-    said: float = 0.0
+    # When its message last changed.
+    moved: float = 0.0
 
     @property
     def work(self) -> Work:
@@ -93,8 +94,8 @@ class LiveProgress:
     """Shows stages while they run. Thread-safe, because each stage reports from its own thread.
 
     On a terminal, one line per stage is redrawn in place. Elsewhere, a plain line is printed when a
-    stage starts and when it ends. With `quiet`, nothing is printed. Writes to standard error, so
-    that standard output contains only results.
+    stage starts and when it ends, and if nothing does for long, what is being done. With `quiet`,
+    nothing is printed. Writes to standard error, so that standard output contains only results.
     """
 
     def __init__(self, *, console: "Console | None" = None, quiet: bool = False) -> None:
@@ -104,7 +105,9 @@ class LiveProgress:
         self._quiet = quiet
         self._console = console
         self._live: Live | None = None
-        self._preparing: threading.Timer | None = None
+        self._ended = threading.Event()
+        self._beating: threading.Thread | None = None
+        self._said, self._patience = time.monotonic(), _PATIENCE_SECONDS
 
     def __enter__(self) -> Self:
         """Start the display and hide the terminal's cursor."""
@@ -112,6 +115,8 @@ class LiveProgress:
             return self
         if self._console is None:
             self._console = live_console()
+        self._lines[_PREPARE] = _Line(_PREPARE, "running", _PREPARING)
+        self._lines[_PREPARE].started = self._said = time.monotonic()
         if self._console.is_terminal and not self._console.is_dumb_terminal:
             from rich.live import Live
 
@@ -122,13 +127,10 @@ class LiveProgress:
                 refresh_per_second=8,
                 redirect_stdout=False,
             )
-            self._lines[_PREPARE] = _Line(_PREPARE, "running", _PREPARING)
-            self._lines[_PREPARE].started = time.monotonic()
             self._live.start()
         else:
-            self._preparing = threading.Timer(_PATIENCE_SECONDS, self._say_preparing)
-            self._preparing.daemon = True
-            self._preparing.start()
+            self._beating = threading.Thread(target=self._beats, name="progress", daemon=True)
+            self._beating.start()
         return self
 
     def __exit__(
@@ -143,6 +145,9 @@ class LiveProgress:
         if self._live is not None:
             self._live.stop()
             self._live = None
+        self._ended.set()
+        if self._beating is not None:
+            self._beating.join()
 
     def stage_waiting(self, stage: str, expected: float | None = None) -> None:
         """Add a stage that will run, or be reused, later."""
@@ -163,9 +168,7 @@ class LiveProgress:
         """Show what a running stage does, and the fraction done (0 to 1) if known."""
         with self._lock:
             line = self._lines.setdefault(stage, _Line(stage))
-            line.message, line.share = message, done
-            if time.monotonic() - line.said > _QUIET_SECONDS:
-                self._say(line, " ".join(message.split()))
+            line.message, line.share, line.moved = message, done, time.monotonic()
 
     def stage_finished(self, stage: str, status: StageEnd, seconds: float) -> None:
         """Mark a stage as ended or reused (`hit`); `seconds` is how long it ran."""
@@ -182,17 +185,29 @@ class LiveProgress:
     def _prepared(self) -> None:
         """The first stage is under way, or there is none."""
         self._lines.pop(_PREPARE, None)
-        if self._preparing is not None:
-            self._preparing.cancel()
-            self._preparing = None
 
-    def _say_preparing(self) -> None:
+    def _beats(self) -> None:
+        while not self._ended.wait(_BEAT_SECONDS):
+            self.beat()
+
+    def beat(self) -> None:
+        """Without a terminal: say what the stage that moved last is doing, if nothing was said for
+        long.
+        """
         with self._lock:
-            if self._preparing is not None:
-                self._say(_Line(_PREPARE), _PREPARING)
+            running = [line for line in self._lines.values() if line.state == "running"]
+            now = time.monotonic()
+            if not running or now - self._said < self._patience:
+                return
+            line = max(running, key=lambda each: each.moved)
+            doing = " ".join(line.message.split()) or "running"
+            more = f"; {len(running) - 1} more running" if len(running) > 1 else ""
+            patience = min(self._patience * 2, _MOST_PATIENCE_SECONDS)
+            self._say(line, f"{doing} ({now - (line.started or now):.0f} s{more})")
+            self._patience = patience
 
     def _say(self, line: _Line, text: str) -> None:
-        line.said = time.monotonic()
+        self._said, self._patience = time.monotonic(), _PATIENCE_SECONDS
         if self._live is None and not self._quiet and self._console is not None:
             # soft_wrap: log viewers wrap lines themselves; no markup or highlighting: names are
             # data.

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from convkit.audit.reproduce import ReproductionReport
+from convkit.cli.plain import output_console
 from convkit.nightly.accepting import Accepted
 from convkit.nightly.markdown import outcome_text, summary_rows
 from convkit.nightly.model import NightlyRun
@@ -16,7 +16,7 @@ _MOST_LINES = 10
 
 def print_reproduction(report: ReproductionReport) -> None:
     """Print each artifact's class, its differences, and what else changed."""
-    console = Console()
+    console = output_console()
     for each in report.artifacts:
         good = each.likeness in ("BIT_IDENTICAL", "CANONICAL_IDENTICAL", "STRUCTURAL", "NUMERIC_OK")
         console.print(
@@ -39,7 +39,7 @@ def print_reproduction(report: ReproductionReport) -> None:
 
 def print_nightly(run: NightlyRun, folder: Path) -> None:
     """Print the summary, the regressions, and where to find the rest."""
-    console = Console()
+    console = output_console()
     table = Table("recipe", "status", "targets", "baseline", "seconds", box=None, pad_edge=False)
     for row in summary_rows(run):
         table.add_row(*(escape(plain(cell)) for cell in row))
@@ -78,7 +78,7 @@ def print_nightly(run: NightlyRun, folder: Path) -> None:
 
 def print_accepted(accepted: Accepted) -> None:
     """Print the baseline's file, and how it is looser or stricter than the previous one."""
-    console = Console()
+    console = output_console()
     console.print(
         f"{accepted.run} is the baseline of {accepted.recipe}: commit {accepted.file}",
         highlight=False,

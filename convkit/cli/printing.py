@@ -11,11 +11,10 @@ from convkit.record.model import RunRecord
 
 def print_run(outcome: RunOutcome) -> None:
     """Print a run's table, headline, findings, links to more, and how to load what was built."""
-    from rich.console import Console
-
+    from convkit.cli.plain import output_console
     from convkit.cli.table import summary
 
-    Console().print(
+    output_console().print(
         summary(
             outcome.record,
             up_to_date=outcome.up_to_date,

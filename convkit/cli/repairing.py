@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from convkit.cli.plain import Encodable
+from convkit.cli.plain import Encodable, output_console
 from convkit.codec import Json
 from convkit.record.model import RepairStep
 
@@ -43,10 +43,9 @@ def print_repair(
     `written`: the change is already in the recipe's file. `command`: the command that would write
     it. Lines are not wrapped, so that the diff can be copied.
     """
-    from rich.console import Console
     from rich.text import Text
 
-    console = console or Console()
+    console = console or output_console()
     word, style = (
         ("Not repaired", "bold red")
         if outcome.needed and not outcome.repaired

@@ -31,9 +31,9 @@ def verify(
     if json:
         typer.echo(record_json(record))
     else:
-        from rich.console import Console
+        from convkit.cli.plain import output_console
 
-        Console().print(summary(record, up_to_date=False))
+        output_console().print(summary(record, up_to_date=False))
     raise typer.Exit(record.exit_code)
 
 
@@ -46,9 +46,9 @@ def show(run: Run, json: Json = False, home: HomeFolder = None) -> None:
     if json:
         typer.echo(record_json(opened.record))
         return
-    from rich.console import Console
+    from convkit.cli.plain import output_console
 
-    Console().print(summary(opened.record, up_to_date=False, folder=opened.folder))
+    output_console().print(summary(opened.record, up_to_date=False, folder=opened.folder))
 
 
 def track(run: Run, home: HomeFolder = None) -> None:

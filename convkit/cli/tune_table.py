@@ -48,13 +48,21 @@ class _Summary:
                     for each in found
                     if each.status == "missed"
                 )
-        for each in record.with_status("failed", "broken", "skipped"):
-            style = "red" if each.status != "skipped" else "yellow"
-            yield Text(f"{each.name}: {each.status}: {first_line(each.why)}", style=style)
+        yield from self._without_result()
         for why, names in _by_reason(record.with_status("left-out")).items():
             yield Text(f"not tried: {', '.join(names)}: {first_line(why)}", style="dim")
         yield Text()
         yield from self._choice()
+
+    def _without_result(self) -> "RenderResult":
+        """Yield a line per reason: a report and `convkit show RUN` have the sentences in full."""
+        from rich.text import Text
+
+        for status in ("failed", "broken", "skipped"):
+            style = "yellow" if status == "skipped" else "red"
+            for why, names in _by_reason(self.record.with_status(status)).items():
+                line = f"{', '.join(names)}: {status}: {first_line(why)}"
+                yield Text(line, style=style, no_wrap=True, overflow="ellipsis")
 
     def _choice(self) -> "RenderResult":
         from rich.text import Text

@@ -148,11 +148,10 @@ def _print(record: "TuneRecord", file: Path, page: Path, *, json: bool) -> None:
 
         typer.echo(json_module.dumps(encode(record), indent=2, ensure_ascii=False))
         return
-    from rich.console import Console
-
+    from convkit.cli.plain import output_console
     from convkit.cli.tune_table import tune_summary
 
-    Console().print(tune_summary(record))
+    output_console().print(tune_summary(record))
     typer.echo(f"\nplots:   {page}\nfigures: {file}")
 
 

@@ -5,6 +5,7 @@ the installed packages, the platform, and, for stages that compute, the processo
 """
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Literal
 
@@ -18,6 +19,7 @@ from convkit.toolchain.requirements import EnvironmentSpec
 from convkit.worker.protocol import PROTOCOL, CustomOps
 
 _ARTIFACT = "artifact "
+_LIST_ENTRY = re.compile(r"\.\d+$")
 # Prefix of the ingredients for files that a stage was observed to read.
 OPENED = "model_files"
 
@@ -143,9 +145,17 @@ def explain_change(
         for name in dict.fromkeys([*parts, *before])
         if parts.get(name) != before.get(name) and not _is_artifact(parts.get(name))
     ]
-    reasons = [_explain_one(name, before.get(name), parts.get(name)) for name in names[:3]]
-    if len(names) > 3:
-        reasons.append(f"and {len(names) - 3} more")
+    lists: dict[str, list[str]] = {}
+    for name in names:
+        lists.setdefault(_LIST_ENTRY.sub("", name), []).append(name)
+    reasons = [
+        _explain_one(found[0], before.get(found[0]), parts.get(found[0]))
+        if len(found) == 1
+        else f"{name} changed"
+        for name, found in lists.items()
+    ]
+    if len(reasons) > 3:
+        reasons[3:] = [f"and {len(reasons) - 3} more"]
     reasons += [
         f"{name} has a different artifact"
         for name in inputs

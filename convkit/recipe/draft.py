@@ -18,7 +18,7 @@ from convkit.recipe.draft_lines import (
 )
 from convkit.recipe.draft_onnx import comments_of, signature_of_survey, tolerances_of
 from convkit.recipe.draft_origins import Origin, origin_of, with_overrides
-from convkit.recipe.draft_postprocess import postprocess_lines
+from convkit.recipe.draft_postprocess import label_lines, postprocess_lines
 from convkit.recipe.draft_preprocess import preprocess_lines
 from convkit.recipe.families import (
     DEFAULT_TASK,
@@ -196,6 +196,8 @@ def _render_signature(signature: DraftSignature, origin: Origin) -> Iterator[str
     yield "outputs:"
     for output in signature.outputs:
         below = [*postprocess_lines(origin.config, signature.task, output)]
+        if (labels := signature.labels.get(output.name)) is not None:
+            below = [*label_lines(labels, "metadata")]
         yield from item_lines([*keys_of(output)], below)
     yield ""
     if signature.steps:

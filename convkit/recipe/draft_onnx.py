@@ -68,6 +68,7 @@ def signature_of_survey(survey: SurveyResult) -> DraftSignature:
         STEPS if survey.loops else (),
         data_axes,
         survey.libraries,
+        {called[name]: labels for name, labels in survey.labels.items() if name in called},
     )
 
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from convkit.codec import Json
+from convkit.postprocessing import Activation, LabelConstants
 from convkit.recipe.families import DraftOutput
 
 _SCORES = "logits"
@@ -14,7 +15,7 @@ _TASKS = frozenset(
 # What transformers writes if nobody named the labels.
 _PLACEHOLDER = re.compile(r"LABEL_\d+")
 # As `problem_type` of the configuration decides; its default is one label.
-_ACTIVATIONS = {
+_ACTIVATIONS: dict[str | None, Activation] = {
     None: "softmax",
     "single_label_classification": "softmax",
     "multi_label_classification": "sigmoid",
@@ -34,19 +35,26 @@ def postprocess_lines(config: Mapping[str, Json], task: str, output: DraftOutput
         return
     if output.shape[-1] != len(names):
         return
-    if len(names) > _MOST_NAMES:
-        yield f"# The model's config.json names {len(names)} labels. To verify them, write them to"
-        yield "# labels.txt, one per line; docs/postprocessing.md."
+    threshold = _MULTI_LABEL_THRESHOLD if activation == "sigmoid" else None
+    yield from label_lines(LabelConstants(tuple(names), activation, threshold), "config.json")
+
+
+def label_lines(labels: LabelConstants, source: str) -> Iterator[str]:
+    """Yield the lines below an output that declare the labels that a model's `source` names."""
+    activation = labels.activation
+    if len(labels.names) > _MOST_NAMES:
+        yield f"# The model's {source} names {len(labels.names)} labels. To verify them, write"
+        yield "# them to labels.txt, one per line; docs/postprocessing.md."
         yield f"# postprocess: {{ labels: {{ file: labels.txt, activation: {activation} }} }}"
         return
-    yield "# The labels of the model's config.json; docs/postprocessing.md."
+    yield f"# The labels of the model's {source}; docs/postprocessing.md."
     yield "postprocess:"
     yield "  labels:"
     yield f"    activation: {activation}"
-    if activation == "sigmoid":
-        yield f"    threshold: {_MULTI_LABEL_THRESHOLD}"
+    if labels.threshold is not None:
+        yield f"    threshold: {labels.threshold}"
     yield "    names:"
-    yield from (f"      - {json.dumps(name, ensure_ascii=False)}" for name in names)
+    yield from (f"      - {json.dumps(name, ensure_ascii=False)}" for name in labels.names)
 
 
 def _problem(config: Mapping[str, Json]) -> str | None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from convkit.codec import Json
+from convkit.postprocessing import LabelConstants
 from convkit.worker.protocol import OperatorLibrary
 
 Dimension = int | str
@@ -52,7 +53,7 @@ class DraftOutput:
 class DraftSignature:
     """Inputs, outputs, task and the sizes of the axes (min, typical, max). `steps` are the lines of
     a recipe that say how a model is called in a loop, `data_axes` as in a recipe. `libraries`
-    implement its custom operators.
+    implement its custom operators, `labels` are those that the model names, by output.
     """
 
     task: str
@@ -62,6 +63,7 @@ class DraftSignature:
     steps: tuple[str, ...] = ()
     data_axes: Mapping[str, Mapping[str, Json]] = dataclasses.field(default_factory=dict)
     libraries: tuple[OperatorLibrary, ...] = ()
+    labels: Mapping[str, LabelConstants] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,6 +8,9 @@ from convkit.record.summary import first_failing_case
 from convkit.report.drawing import Figure
 from convkit.report.flow import Step, flow
 
+# Characters of a message that a box holds; of longer ones, it has the place only.
+_SHORT = 160
+
 
 def title_of(finding: Finding) -> str:
     """Return what a finding's code means; empty for a code that this convkit does not know."""
@@ -46,8 +49,11 @@ def cause_path(target: TargetReport) -> Figure | None:
 
 
 def _where(finding: Finding) -> str:
-    """Return a finding's place in words; its message if it has none."""
+    """Return what happens where, in words: the message if it is short, and the place."""
     place = finding.place
+    if len(finding.message) <= _SHORT:
+        source = place.source if place.source and place.source not in finding.message else None
+        return finding.message + (f", at {source}" if source else "")
     named = (
         ("", place.tensor),
         ("node ", place.node),

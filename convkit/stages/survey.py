@@ -8,6 +8,7 @@ import onnx_ir as ir
 from convkit.findings.model import Finding
 from convkit.models.graph.contract import carried_contract, graph_contract, load_graph
 from convkit.models.graph.loading import map_weights
+from convkit.models.survey.labels import labels_of
 from convkit.models.survey.survey import described, survey
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.custom_ops import known_libraries
@@ -30,7 +31,8 @@ def run(request: SurveyRequest, context: Context) -> tuple[SurveyResult, list[Fi
         found = survey(model, path, request.seconds, context.progress)
     functions = {function.domain for function in model.functions.values()}
     domains = {node.domain for node in model.graph.all_nodes()} - functions
-    return dataclasses.replace(found, libraries=known_libraries(domains)), []
+    labels = labels_of(model) if carried is None else {}
+    return dataclasses.replace(found, libraries=known_libraries(domains), labels=labels), []
 
 
 def _refuse_without_contract(model: ir.Model, path: Path) -> None:

@@ -25,7 +25,12 @@ from convkit.verdict.invariance import (
 from convkit.verdict.limits_met import limits_met
 from convkit.verdict.near_zero import largest_values
 from convkit.verdict.padding import padding_findings
-from convkit.verdict.precision_remedy import out_of_reach, search_remedy, without_exceptions
+from convkit.verdict.precision_remedy import (
+    FIND_MODULES,
+    out_of_reach,
+    search_remedy,
+    without_exceptions,
+)
 from convkit.verdict.probes import probe_findings
 from convkit.verdict.proof import FIND_THE_CAUSE, proofs_first, without_guesses
 from convkit.verdict.resolution import Limits, resolution
@@ -272,7 +277,7 @@ def _note(
 
 def _with_count(finding: Finding, count: int, total: int) -> Finding:
     return dataclasses.replace(
-        finding, message=f"{finding.message} (first of {count} of {total} cases)"
+        finding, message=f"{finding.message} ({count} of {total} cases fail; this is the first)"
     )
 
 
@@ -321,7 +326,9 @@ def _output_failure(case: CaseVerdict, output: OutputVerdict, search: Remedy | N
         )
         return Finding("N103", what, place, evidence, remedy)
     if metrics.nan_candidate or metrics.inf_mismatched:
-        remedy = search or Remedy("Keep the module that overflows in float32.")
+        remedy = Remedy("Keep the module that overflows in float32.")
+        if search is not None and search.change:  # no tolerance accepts NaN
+            remedy = Remedy(FIND_MODULES, search.change)
         return Finding("N102", what, place, evidence, remedy)
     values = told_apart(metrics.worst_candidate, metrics.worst_reference, digits=6)
     worst = f", worst at {list(metrics.worst_index)}: {values[0]}, original {values[1]}"

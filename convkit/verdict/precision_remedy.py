@@ -13,6 +13,7 @@ from convkit.recipe.tolerances import TooFine, too_fine
 # Values of outputs from which on a type's resolution, which is that of values of about 1, says
 # what a limit on their absolute error can be.
 _NOT_SMALL = 0.1
+FIND_MODULES = "Let convkit find the modules that must stay in float32."
 
 
 def search_remedy(
@@ -40,8 +41,7 @@ def search_remedy(
     else:
         precision = chosen.model_dump(mode="json", exclude_unset=True)
     return Remedy(
-        "Let convkit find the modules that must stay in float32. Or find the cause, or relax the"
-        " tolerance if you can justify it.",
+        f"{FIND_MODULES} Or find the cause, or relax the tolerance if you can justify it.",
         {f"{target_key(name)}.precision": precision | {"keep_float32": "auto"}},
     )
 

@@ -88,7 +88,13 @@ def _with_origin(findings: Sequence[Finding]) -> list[Finding]:
     if isinstance(origin, str) and first.place.module is None:
         text = origin.replace("of that", "of quantization's error", 1)
         place = dataclasses.replace(first.place, module=costs.place.module)
-        found[0] = dataclasses.replace(first, message=f"{first.message}; {text}", place=place)
+        remedy = first.remedy
+        if remedy is not None and remedy.change and costs.remedy and costs.remedy.change:
+            what = f"Keep the modules that {_QUANTIZED} names in float32, or let convkit find them."
+            remedy = dataclasses.replace(remedy, text=what)
+        found[0] = dataclasses.replace(
+            first, message=f"{first.message}; {text}", place=place, remedy=remedy
+        )
     return found
 
 

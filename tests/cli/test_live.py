@@ -49,16 +49,45 @@ def test_elsewhere_state_changes_are_plain_lines():
     ]
 
 
-def test_elsewhere_a_stage_that_takes_long_says_what_it_does(monkeypatch):
+def test_elsewhere_what_takes_long_is_said_ever_less_often(monkeypatch):
     console, text = terminal(force_terminal=False)
     clock = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     with LiveProgress(console=console) as progress:
+        clock[0] = 102.0
+        progress.beat()
+        progress.stage_started("build", "new")
         progress.stage_started("verify", "new")
-        said = ((102.0, "loading"), (106.0, "case  [1]"), (108.0, "case [2]"), (112.0, "the cause"))
-        for clock[0], message in said:
-            progress.stage_progress("verify", message)
-    assert text().splitlines() == ["verify: started: new", "verify: case [1]", "verify: the cause"]
+        progress.stage_progress("verify", "case  [1]")
+        for clock[0] in (103.0, 104.0, 105.0, 106.9, 107.1, 112.0):
+            progress.beat()
+        progress.stage_finished("build", "done", 10.0)
+        clock[0] = 114.0
+        progress.beat()
+        progress.stage_finished("verify", "done", 12.0)
+        clock[0] = 200.0
+        progress.beat()
+    assert text().splitlines() == [
+        "prepare: resolving tools and looking for finished stages (2 s)",
+        "build: started: new",
+        "verify: started: new",
+        "verify: case [1] (2 s; 1 more running)",
+        "verify: case [1] (5 s; 1 more running)",
+        "build: done in 10.0 s",
+        "verify: case [1] (12 s)",
+        "verify: done in 12.0 s",
+    ]
+
+
+def test_elsewhere_nothing_is_silent_by_itself():
+    console, text = terminal(force_terminal=False)
+    with LiveProgress(console=console) as progress:
+        progress.stage_started("export", "new")
+        progress.stage_progress("export", "loading the model")
+        deadline = time.monotonic() + 20
+        while "loading" not in text() and time.monotonic() < deadline:
+            time.sleep(0.05)
+    assert re.search(r"^export: loading the model \([1-9]\d* s\)$", text(), re.MULTILINE)
 
 
 def test_a_dumb_terminal_gets_plain_lines(monkeypatch):

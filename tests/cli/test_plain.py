@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from convkit.cli.plain import Encodable, PrintableStream, printable
+from convkit.cli.plain import Encodable, PrintableStream, output_console, printable
 
 EVIL = "name\x1b]0;owned\x07\x1b[2J\x9b31m\r\x08end\udcff\n\tkept"
 
@@ -65,3 +65,17 @@ def test_a_path_that_is_not_utf_8_is_a_wrong_command_line(tmp_path: Path, encodi
         assert done.returncode == 2, done.stderr
         assert b"not valid UTF-8" in done.stderr
         assert b"Traceback" not in done.stderr
+
+
+def test_lines_in_files_and_pipes_end_with_their_last_word(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    content = Padding(Text(f"one two {EVIL}\n" + "word " * 40), (0, 0, 0, 2), expand=False)
+    output_console().print(content)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 3
+    assert lines == [line.rstrip() for line in lines]
+    assert "\x1b" not in "".join(lines)

@@ -14,6 +14,8 @@ OTHER = "artifact 5678"
         ({"opset": "18"}, {}, {"opset": "17"}, {}, "opset changed: 17 -> 18"),
         ({"opset": "18"}, {}, {}, {}, "opset is new"),
         ({}, {}, {"opset": "17"}, {}, "opset is gone"),
+        ({"keep.0": "a", "keep.1": "b"}, {}, {"keep": "[]"}, {}, "keep changed"),
+        ({"keep.0": "a"}, {}, {"keep.0": "b"}, {}, "keep.0 changed: b -> a"),
         ({"convkit.code": "a"}, {}, {"convkit.code": "b"}, {}, "convkit's own code changed"),
         ({"file": "a" * 40}, {}, {"file": "b"}, {}, f"file changed: b -> {'a' * 40}"),
         ({"file": "a" * 41}, {}, {"file": "b"}, {}, "file changed"),

@@ -3,6 +3,10 @@
 import pytest
 from test_draft import BERT, drafted, model_folder
 
+from convkit.postprocessing import LabelConstants
+from convkit.tensors import Contract, TensorSpec
+from convkit.worker.protocol import SurveyResult
+
 CLASSIFIER = {**BERT, "architectures": ["BertForSequenceClassification"]}
 
 
@@ -59,3 +63,15 @@ def test_a_long_list_of_labels_is_left_to_a_file(tmp_path):
     drafted_labels, text = labels_of(folder, tmp_path)
     assert drafted_labels is None
     assert "# postprocess: { labels: { file: labels.txt, activation: softmax } }" in text
+
+
+def test_labels_of_a_files_metadata_are_drafted(tmp_path):
+    (tmp_path / "net.onnx").write_bytes(b"")
+    contract = Contract(
+        (TensorSpec("x", "float32", (1, 4)),), (TensorSpec("y", "float32", (1, 2)),), ()
+    )
+    labels = {"y": LabelConstants(("no", "1.5"), "none", 0.5)}
+    survey = SurveyResult(contract, {}, ran=True, labels=labels)
+    recipe = drafted(str(tmp_path / "net.onnx"), tmp_path / "r.yaml", survey=survey).recipe
+    (output,) = recipe.outputs
+    assert output.postprocess.labels.constants() == labels["y"]

@@ -56,6 +56,16 @@ def test_an_unsteady_machine_is_mentioned_in_both():
     assert "steady" not in printed(RECORD)  # an older record
 
 
+def test_a_reason_takes_one_line_of_the_terminal():
+    long = "N101 " + "too far and " * 30
+    failed = [candidate(name, None, "failed", why=long) for name in ("one", "two")]
+    text = printed(dataclasses.replace(RECORD, candidates=(*RECORD.candidates, *failed)))
+    (line,) = [line for line in text.splitlines() if line.startswith("one, two: failed: N101")]
+    assert len(line) <= 100
+    assert "wrong: failed: N101 too far" in text
+    assert long.strip() in render_tune(dataclasses.replace(RECORD, candidates=tuple(failed)))
+
+
 def test_every_candidate_is_on_the_page_with_its_reason():
     page = render_tune(RECORD)
     for each in RECORD.candidates:

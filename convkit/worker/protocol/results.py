@@ -4,6 +4,7 @@ import dataclasses
 from typing import Literal
 
 from convkit.codec import Json
+from convkit.postprocessing import LabelConstants
 from convkit.tensors import Contract
 from convkit.worker.protocol.custom_ops import OperatorLibrary
 from convkit.worker.protocol.evaluation import EvaluationMetrics
@@ -245,7 +246,8 @@ class SurveyResult:
     numbers, so that a rounding more or less shows. `rounding` is by how much each output changes if
     each input moves to the next number. `task` is the head that transformers loads, `overrides` are
     those of an architecture's configuration. `libraries` implement the file's custom operators.
-    `loops`: the model is called in a loop, in which `present.*` become `past.*`.
+    `loops`: the model is called in a loop, in which `present.*` become `past.*`. `labels` are those
+    that the file names, by the output that scores them.
     """
 
     contract: Contract
@@ -260,6 +262,7 @@ class SurveyResult:
     libraries: tuple[OperatorLibrary, ...] = ()
     faintest: dict[str, float] = dataclasses.field(default_factory=dict)
     loops: bool = False
+    labels: dict[str, LabelConstants] = dataclasses.field(default_factory=dict)
 
 
 # Best first. The last two mean that only the first or only the second artifact has the file.

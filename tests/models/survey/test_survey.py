@@ -7,6 +7,7 @@ import onnx
 import onnx.parser
 import pytest
 
+from convkit.postprocessing import LabelConstants
 from convkit.stages.survey import run
 from convkit.tensors import dimension_size
 from convkit.worker.context import Context, StageFailedError
@@ -344,3 +345,28 @@ def test_samples_with_which_something_is_selected_are_preferred(tmp_path):
     result = surveyed(saved(tmp_path, text))
     assert result.samples["settings"] == Sample("constant", (1,))
     assert shapes(result)["y"] == (4, 1)
+
+
+@pytest.mark.parametrize(
+    ("last", "constants"),
+    [
+        ("Relu", LabelConstants(("cat", "dog"), "softmax")),
+        ("Softmax", LabelConstants(("cat", "dog"), "none")),
+        ("Sigmoid", LabelConstants(("cat", "dog"), "none", 0.5)),
+    ],
+)
+def test_labels_in_the_metadata_are_those_of_the_scores(tmp_path, last, constants):
+    text = f"""g (float[n,2] x) => (float[n,2] y, float[n,3] other) {{
+        scores = {last}(x)
+        y = Identity(scores)
+        other = Concat<axis=1>(x, x1)
+    }}"""
+    path = saved(tmp_path, text, x1=np.ones((4, 1), np.float32))
+    assert surveyed(path, 0).labels == {}
+    model = onnx.load(path)
+    onnx.helper.set_model_props(model, {"names": "{0: 'cat', 1: 'dog'}"})
+    onnx.save(model, path)
+    assert surveyed(path, 0).labels == {"y": constants}
+    onnx.helper.set_model_props(model, {"names": "['cat', 'dog', 'bird', 'fish']"})
+    onnx.save(model, path)
+    assert surveyed(path, 0).labels == {}
