@@ -117,6 +117,7 @@ class LiveProgress:
             self._console = live_console()
         self._lines[_PREPARE] = _Line(_PREPARE, "running", _PREPARING)
         self._lines[_PREPARE].started = self._said = time.monotonic()
+        self._lines[_PREPARE].moved = self._said
         if self._console.is_terminal and not self._console.is_dumb_terminal:
             from rich.live import Live
 
@@ -200,7 +201,8 @@ class LiveProgress:
             if not running or now - self._said < self._patience:
                 return
             line = max(running, key=lambda each: each.moved)
-            doing = " ".join(line.message.split()) or "running"
+            # Before its first message, a stage has only the reason why it runs.
+            doing = " ".join(line.message.split()) if line.moved else "starting"
             more = f"; {len(running) - 1} more running" if len(running) > 1 else ""
             patience = min(self._patience * 2, _MOST_PATIENCE_SECONDS)
             self._say(line, f"{doing} ({now - (line.started or now):.0f} s{more})")

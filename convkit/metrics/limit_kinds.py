@@ -16,6 +16,9 @@ from convkit.worker.protocol import TensorMetrics
 # The keys set in a recipe's tolerance, with their values.
 Limits = Mapping[str, float]
 
+# What a sum of float64 products may be off by.
+_FLOAT64_NOISE = 1e-12
+
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
@@ -195,8 +198,10 @@ class MetricLimit:
         return self.metric.from_distance(min(distance, self.metric.farthest))
 
     def comparison(self, found: float, allowed: float, *, passed: bool) -> str:
-        # `best` must be distinguishable too: a cosine of 0.9999998 must not read as 1.
-        texts = told_apart(found, allowed, self.metric.best, digits=self.metric.digits)
+        # `best` must be distinguishable too: a cosine of 0.9999998 must not read as 1, unless only
+        # float64's own rounding is between them.
+        best = (self.metric.best,) if abs(found - self.metric.best) > _FLOAT64_NOISE else ()
+        texts = told_apart(found, allowed, *best, digits=self.metric.digits)
         holds, fails = (">=", "<") if self.metric.larger_is_better else ("<=", ">")
         return f"{self.name} {texts[0]} {holds if passed else fails} {texts[1]}"
 

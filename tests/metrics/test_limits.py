@@ -4,6 +4,7 @@ import pytest
 
 from convkit.metrics.limit_kinds import allclose_excess
 from convkit.metrics.limits import breaches, is_within, overshoot, problems
+from convkit.metrics.registry import limits_set
 from convkit.worker.protocol import TensorMetrics
 
 
@@ -41,6 +42,14 @@ def test_the_cosine_is_a_lower_limit_and_nan_fails_it() -> None:
     assert breaches(metrics(), {"cosine": 0.999}) == []
     assert breaches(metrics(), {"cosine": 0.9999})[0].message == "cosine 0.999 < 0.9999"
     assert breaches(metrics(cosine=math.nan), {"cosine": -0.99})
+
+
+@pytest.mark.parametrize(
+    ("cosine", "text"), [(1 - 2**-53, "1"), (0.9999998, "0.9999998"), (1 - 1e-11, "0.99999999999")]
+)
+def test_only_the_rounding_of_float64_reads_as_equal(cosine: float, text: str) -> None:
+    (limit,) = limits_set({"cosine": 0.99999})
+    assert limit.comparison(cosine, 0.99999, passed=True) == f"cosine {text} >= 0.99999"
 
 
 def test_allclose_needs_both_parts_where_each_alone_is_not_enough() -> None:
