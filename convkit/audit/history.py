@@ -21,9 +21,13 @@ from convkit.record.model import TargetStatus
 from convkit.runtimes.registry import runtimes
 
 # The packages that determine a converted model; the record lists the others, too.
-TOOLS_THAT_MATTER = (
-    *("torch", "transformers", "onnx"),
-    *(tool for runtime in runtimes().values() for tool in runtime.tools),
+TOOLS_THAT_MATTER = tuple(
+    dict.fromkeys(
+        (
+            *("torch", "transformers", "onnx"),
+            *(tool for runtime in runtimes().values() for tool in runtime.tools),
+        )
+    )
 )
 
 

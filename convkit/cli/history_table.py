@@ -1,7 +1,7 @@
 """The past runs on the terminal."""
 
-import time
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,8 +9,11 @@ from convkit.audit.history import TOOLS_THAT_MATTER, RunEntry
 from convkit.cli.plain import Encodable
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.text import Text
+
+# From this width on, the tools of each run are shown, too.
+_WIDE = 110
 
 STYLES = {
     "verified": "green",
@@ -29,7 +32,6 @@ def history(
     laying out a thousand takes longer than finding them.
     """
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
     if not entries:
@@ -39,47 +41,59 @@ def history(
             else "no finished run yet (another folder: --home or CONVKIT_HOME)"
         )
         return Encodable(Text(f"{root}: {found}"))
-    table = Table(box=None, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("run", "date (UTC)", "recipe"):
-        table.add_column(heading, no_wrap=heading == "run", overflow="fold")
-    for heading in ("targets", "tools", "since"):
-        table.add_column(heading, overflow="fold")
     shown = entries if most is None else entries[:most]
-    for entry in shown:
-        table.add_row(
-            Text(entry.run),
-            _date(entry.started),
-            Text(entry.recipe),
-            _targets(entry),
-            _tools(entry),
-            _since(entry),
-        )
     remarks = [Text(f"{entry.run}: {remark}") for entry in shown for remark in entry.remarks]
     text = f"{len(entries)} run{'' if len(entries) == 1 else 's'} in {root}"
     if len(shown) < len(entries):
         text += f"; the newest {len(shown)} are shown (--all shows all)"
     count = Text(text, style="dim")
-    return Encodable(Group(table, Text(), *remarks, count))
+    return Encodable(Group(_Runs(shown), Text(), *remarks, count))
 
 
-def _date(started: float | None) -> "Text":
-    from rich.text import Text
+@dataclasses.dataclass(frozen=True)
+class _Runs:
+    """The runs as a table: a line or two each. An id begins with the run's day and time (UTC)."""
 
-    return Text(
-        "unknown" if started is None else time.strftime("%Y-%m-%d %H:%M", time.gmtime(started))
-    )
+    entries: Sequence[RunEntry]
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        del console
+        from rich.table import Table
+        from rich.text import Text
+
+        columns: dict[str, Callable[[RunEntry], Text]] = {
+            "run (UTC)": lambda entry: Text(entry.run),
+            "recipe": lambda entry: Text(entry.recipe),
+            "targets": _targets,
+        }
+        if options.max_width >= _WIDE:
+            columns["tools"] = _tools
+        if any(entry.accepted or entry.reproduced for entry in self.entries):
+            columns["since"] = _since
+        table = Table(box=None, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
+        for heading in columns:
+            ratio = {"targets": 3, "tools": 4}.get(heading)
+            whole = heading == "run (UTC)"
+            table.add_column(heading, no_wrap=whole, overflow="fold", ratio=ratio)
+        for entry in self.entries:
+            table.add_row(*(text(entry) for text in columns.values()))
+        yield table
 
 
 def _targets(entry: RunEntry) -> "Text":
+    """Return the targets by status, in the order in which those first occur."""
     from rich.text import Text
 
     if entry.problem is not None:
         return Text.assemble(("damaged: ", STYLES["damaged"]), entry.problem)
-    lines: list[Text] = [
-        Text.assemble(f"{name} ", (status, STYLES[status]))
-        for name, status in entry.targets.items()
+    by_status: dict[str, list[str]] = {}
+    for name, status in entry.targets.items():
+        by_status.setdefault(status, []).append(name)
+    texts = [
+        Text.assemble(f"{', '.join(names)} ", (status, STYLES[status]))
+        for status, names in by_status.items()
     ]
-    return Text("\n").join(lines) if lines else Text(entry.status)
+    return Text("; ").join(texts) if texts else Text(entry.status)
 
 
 def _tools(entry: RunEntry) -> "Text":
@@ -90,7 +104,7 @@ def _tools(entry: RunEntry) -> "Text":
         for name in TOOLS_THAT_MATTER
         if name in entry.tools
     ]
-    return Text("\n".join(used))
+    return Text(", ".join(used))
 
 
 def _since(entry: RunEntry) -> "Text":
@@ -100,4 +114,4 @@ def _since(entry: RunEntry) -> "Text":
         *(["accepted"] if entry.accepted else []),
         *([f"reproduced: {entry.reproduced}"] if entry.reproduced else []),
     ]
-    return Text("\n".join(said))
+    return Text(", ".join(said))

@@ -137,6 +137,8 @@ def _list_codes() -> None:
 def _unknown_code(code: str, known: Iterable[str]) -> str:
     import difflib
 
-    near = difflib.get_close_matches(code, known, n=3, cutoff=0.5)
+    known = list(known)
+    near = [each for each in known if code and each.startswith(code)][:5]
+    near = near or difflib.get_close_matches(code, known, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(near)}?" if near else "."
     return f"no finding has the code {code!r}{hint} `convkit explain` lists all codes."

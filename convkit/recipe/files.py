@@ -226,29 +226,29 @@ def factory_fault(dirname: Path, text: str) -> str | None:
         return f"{file!r} is not valid Python: line {error.lineno}: {error.msg}"
     except (OSError, ValueError, RecursionError, MemoryError) as error:
         return f"{file!r} cannot be read: {error}"
-    known, complete = _top_level_names(tree)
-    if name in known or not complete:
+    names = _top_level_names(tree)
+    if names is None or name in names:
         return None
+    own = [known for known, imported in names.items() if not imported]
     return (
-        f"{file!r} does not define {name!r}{perhaps(name, known)} (it defines:"
-        f" {', '.join(known) or 'nothing'})"
+        f"{file!r} does not define {name!r}{perhaps(name, own)} (it defines:"
+        f" {', '.join(own) or 'nothing'})"
     )
 
 
-def _top_level_names(tree: ast.Module) -> tuple[list[str], bool]:
-    """Return the names that a module defines for certain, and whether there can be no others."""
-    names: list[str] = []
-    complete = True
+def _top_level_names(tree: ast.Module) -> dict[str, bool] | None:
+    """Return the names of a module, and whether it imports them; None if there can be others."""
+    names: dict[str, bool] = {}
     for node in tree.body:
         match node:
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-                names.append(name)
+                names[name] = False
             case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
-                names += [alias.asname or alias.name.split(".")[0] for alias in aliases]
+                names |= {alias.asname or alias.name.split(".")[0]: True for alias in aliases}
             case ast.Assign(targets=targets):
-                names += [target.id for target in targets if isinstance(target, ast.Name)]
+                names |= {target.id: False for target in targets if isinstance(target, ast.Name)}
             case ast.If() | ast.Try() | ast.With() | ast.For() | ast.While():
-                complete = False
+                return None
             case _:
                 continue
-    return [name for name in names if name != "*"], complete and "*" not in names
+    return None if "*" in names else names

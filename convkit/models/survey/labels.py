@@ -3,7 +3,7 @@
 import onnx_ir as ir
 
 from convkit.models.graph.class_names import class_names
-from convkit.postprocessing import LabelConstants
+from convkit.postprocessing import Activation, LabelConstants
 
 # What scores between 0 and 1 must exceed for each of several labels.
 _THRESHOLD = 0.5
@@ -23,7 +23,7 @@ def labels_of(model: ir.Model) -> dict[str, LabelConstants]:
         return {}
     applied = _last_operator(found[0])
     threshold = _THRESHOLD if applied == "Sigmoid" else None
-    activation = "none" if applied in ("Sigmoid", "Softmax") else "softmax"
+    activation: Activation = "none" if applied in ("Sigmoid", "Softmax") else "softmax"
     return {found[0].name: LabelConstants(names, activation, threshold)}
 
 
