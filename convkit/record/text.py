@@ -60,6 +60,11 @@ def sizes_text(sizes: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={size}" for name, size in sizes.items()) or "fixed shapes"
 
 
+def brief_time_text(seconds: float) -> str:
+    """Format a short time with three digits: '0.639 ms', '224 ms', '3.55 s'."""
+    return f"{seconds * 1e3:.3g} ms" if seconds < 0.9995 else f"{seconds:.3g} s"
+
+
 def first_line(text: str) -> str:
     """Return the first nonempty line."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "")

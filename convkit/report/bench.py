@@ -3,10 +3,9 @@
 import dataclasses
 
 from convkit.record.bench import BenchRecord, Interval, ModelFigures
-from convkit.record.text import bytes_text, ratio_text, sizes_text
+from convkit.record.text import brief_time_text, bytes_text, ratio_text, sizes_text
 from convkit.report.drawing import Figure
 from convkit.report.plots import Bar, bar_plot
-from convkit.report.text import brief_time_text
 from convkit.verdict.bench_figures import noise_text, waiting_text
 
 

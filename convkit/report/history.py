@@ -8,10 +8,9 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from convkit.record.text import bytes_text
+from convkit.record.text import brief_time_text, bytes_text
 from convkit.report.drawing import Svg, element, picture
 from convkit.report.render import render_page, write_page
-from convkit.report.text import brief_time_text
 
 _WIDTH, _HEIGHT, _MARGIN = 220.0, 48.0, 5.0
 _PADDING = math.log10(1.2)

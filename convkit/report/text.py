@@ -102,11 +102,6 @@ def yaml_text(value: Json) -> str:
     return text
 
 
-def brief_time_text(seconds: float) -> str:
-    """Format a short time with three digits: '0.639 ms', '224 ms', '3.55 s'."""
-    return f"{seconds * 1e3:.3g} ms" if seconds < 0.9995 else f"{seconds:.3g} s"
-
-
 def moment_text(seconds: float) -> str:
     """Format a time in UTC, because reports are read in other time zones."""
     return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -5,7 +5,7 @@ Pure, except for `write_tune_page`.
 import dataclasses
 from pathlib import Path
 
-from convkit.record.text import bytes_text, ratio_text
+from convkit.record.text import brief_time_text, bytes_text, ratio_text
 from convkit.record.tune import Candidate, Figures, TuneRecord
 from convkit.report.drawing import Figure
 from convkit.report.render import render_page, write_page
@@ -83,7 +83,7 @@ def latency_text(figures: Figures) -> str:
     """Return a latency: '0.48x (2.1 ms)'."""
     if figures.p50 is None:
         return "-"
-    absolute = f"{figures.p50.value * 1e3:.3g} ms"
+    absolute = brief_time_text(figures.p50.value)
     ratio = figures.latency
     return absolute if ratio is None else f"{ratio_text(ratio.value)}x ({absolute})"
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.record.bench import GoalStatus, GoalVerdict, Interval, ModelFigures
-from convkit.record.text import bytes_text, ratio_text
+from convkit.record.text import brief_time_text, bytes_text, ratio_text
 from convkit.verdict.bench_reasons import reasons
 
 _MISSED = "E401"
@@ -99,7 +99,7 @@ def _missed(
     profile = target.profile if verdict.size is not None else None
     expensive = [
         f"{each.module or each.node} ({each.operator}): {each.share:.0%},"
-        f" {each.seconds * 1e3:.3g} ms"
+        f" {brief_time_text(each.seconds)}"
         for each in (profile.operators if profile is not None else ())
     ]
     measured = f"{ratio_text(verdict.found.value)}x"

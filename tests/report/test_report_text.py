@@ -2,8 +2,8 @@
 
 import pytest
 
+from convkit.record.text import brief_time_text
 from convkit.report.text import (
-    brief_time_text,
     change_text,
     evidence_facts,
     json_text,

@@ -66,6 +66,12 @@ def test_a_reason_takes_one_line_of_the_terminal():
     assert long.strip() in render_tune(dataclasses.replace(RECORD, candidates=tuple(failed)))
 
 
+def test_long_latencies_are_in_seconds():
+    slow = dataclasses.replace(candidate("slow", 2.0).figures, p50=Interval(1.4, 1.44, 1.5))
+    found = dataclasses.replace(candidate("slow", 2.0), figures=slow)
+    assert "(1.44 s)" in printed(dataclasses.replace(RECORD, candidates=(found,)))
+
+
 def test_every_candidate_is_on_the_page_with_its_reason():
     page = render_tune(RECORD)
     for each in RECORD.candidates:
