@@ -25,7 +25,9 @@ class Explanation:
     `missed` explains why other tools miss the problem, and `varies` when the finding's severity
     differs from the code's. `rank` is the distance from the cause: the error with the lowest one
     leads. A finding of this code is a mere consequence if the target also has a finding in
-    `follows`.
+    `follows`. `proof` is what a check changes to show that this is the cause of wrong results: a
+    finding without that proof never leads while another error says what is wrong. Codes without it
+    state what was measured, or what a tool refused.
     A recipe can waive an error only if it is `waivable`: it is about a built model's results. That
     something is not checked, breaks the contract, or broke cannot be waived.
     """
@@ -38,6 +40,7 @@ class Explanation:
     varies: str | None = None
     waivable: bool = False
     follows: tuple[str, ...] = ()
+    proof: str = ""
 
     @property
     def is_symptom(self) -> bool:
@@ -82,6 +85,15 @@ def rank_of(code: str) -> int:
 def is_symptom(code: str) -> bool:
     """Return whether a code reports wrong results without a cause."""
     return code in CATALOG and CATALOG[code].is_symptom
+
+
+def is_unproven(finding: Finding) -> bool:
+    """Return whether a finding names a cause that nothing has confirmed: its check says so, or its
+    code needs a proof that the finding does not have.
+    """
+    proven = finding.evidence.get("proven")
+    known = CATALOGUE.get(finding.code)
+    return proven is False or (known is not None and bool(known.proof) and proven is not True)
 
 
 def causes_first(findings: Sequence[Finding]) -> list[Finding]:

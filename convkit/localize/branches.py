@@ -1,10 +1,11 @@
-"""Branches of the original's Python on tensors' values: did an export keep the other side?
+"""Branches of the original's Python on values and sizes: did an export keep the other side?
 
 The proof is the original itself: if it computes what the graph computes once the branch is forced
 to its other side, the graph holds that side.
 """
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,7 +14,11 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.localize.changes import explains
 from convkit.localize.matching import largest_error
 from convkit.models.sources.branches import BranchLines
+from convkit.models.sources.decisions import run_inverted
 from convkit.models.sources.torch_dtypes import to_arrays
+
+if TYPE_CHECKING:
+    from convkit.models.sources.contract_module import ContractModule
 
 # Branches that are tried: each costs a run of the original.
 _TRIED = 4
@@ -47,6 +52,63 @@ def other_side(
         if explains(before, after):
             return _finding(line, lines[line], case, before, after)
     return None
+
+
+def other_size_side(
+    module: "ContractModule",
+    inputs: Mapping[str, torch.Tensor],
+    found: Mapping[str, np.ndarray],
+    case: str,
+    *,
+    root: str | None = None,
+) -> Finding | None:
+    """Return E302 for the comparison of sizes whose other side an export computes, on one case.
+
+    `found` are the export's outputs. Raises the module's exceptions in its unchanged run.
+    """
+    contract = module.contract
+    outputs = tuple(spec.name for spec in contract.outputs)
+    sizes = {
+        dimension: size
+        for spec in contract.inputs
+        for dimension, size in zip(spec.shape, inputs[spec.name].shape, strict=True)
+        if isinstance(dimension, str) and dimension.isidentifier()
+    }
+    computed, lines = run_inverted(module, inputs, sizes, root)
+    before = largest_error(to_arrays(outputs, computed), found)
+    for line in lines[:_TRIED]:
+        try:
+            inverted, _ = run_inverted(module, inputs, sizes, root, line)
+            after = largest_error(to_arrays(outputs, inverted), found)
+        except Exception:  # noqa: BLE001, S112 - a model may raise anything on a side it never takes
+            continue
+        if explains(before, after):
+            return _size_finding(line, sizes, case, before, after)
+    return None
+
+
+def _size_finding(
+    line: str, sizes: Mapping[str, int], case: str, before: float, after: float
+) -> Finding:
+    listed = ", ".join(f"{name}={size}" for name, size in sizes.items())
+    return Finding(
+        "E302",
+        f"the comparison of sizes at {line} turns out otherwise in case {case!r} ({listed}) than"
+        " where the model was converted: with it inverted, the original computes what the converted"
+        f" model computes (they differ by {before:.2g} as they are, and by {after:.2g} then)",
+        Place(source=line, case=case),
+        {
+            "kind": "branch",
+            "proven": True,
+            "line": line,
+            "before": before if np.isfinite(before) else str(before),
+            "after": after,
+        },
+        Remedy(
+            f"Write the branch at {line} with torch.cond or torch.where, or limit the axis to one"
+            " side of it."
+        ),
+    )
 
 
 def _run(

@@ -90,7 +90,7 @@ def _by_optimization(case: str, right: str) -> Finding:
         f"the runtime's optimizations change the results: case {case!r} is wrong as built, and"
         f" right at the optimization level {right}",
         Place(case=case),
-        {"right": right},
+        {"right": right, "proven": True},
         Remedy(
             f"Set the target's optimization to {right}, or use a different release of the runtime.",
             {"target.optimization": right},

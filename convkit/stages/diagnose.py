@@ -10,7 +10,7 @@ import numpy as np
 
 from convkit.cases.files import read_tensors
 from convkit.findings.model import Finding
-from convkit.localize.branches import other_side
+from convkit.localize.branches import other_side, other_size_side
 from convkit.localize.findings import findings_of
 from convkit.localize.frozen import kept_values
 from convkit.localize.graph import Graph, PieceFailedError, read_graph
@@ -76,7 +76,9 @@ def _with_traced(
     """
     compared = (tuple(computed), computed, request.case)
     root = case.loaded.source_root
-    branch = other_side(case.module, case.inputs, *compared, root=root)
+    branch = other_side(case.module, case.inputs, *compared, root=root) or other_size_side(
+        case.module, case.inputs, computed, request.case, root=root
+    )
     if branch is not None:
         return [branch, *found]
     if (examples := _examples(request, case.loaded)) is None:

@@ -166,7 +166,7 @@ def _finding(
         f"{spec.name!r}: prepared {best.how}, the built model agrees with the original: the"
         f" largest error falls from {before:.3g} to {after:.3g}. So {best.meaning}.",
         Place(tensor=spec.name, case=case),
-        {"before": before, "after": after, "preparation": best.how},
+        {"proven": True, "before": before, "after": after, "preparation": best.how},
         Remedy(
             f"Prepare {spec.name} {best.how}, or export the model without its own preprocessing."
         ),

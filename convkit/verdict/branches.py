@@ -9,7 +9,7 @@ from convkit.worker.protocol import ReferenceResult
 
 def branch_findings(reference: ReferenceResult, cases: Sequence[CaseVerdict]) -> list[Finding]:
     """Return E302 for the first comparison of sizes whose outcome separates failing cases from the
-    others.
+    others. That may be chance: only a search proves it, by inverting the comparison.
     """
     for branch in reference.branches:
         judged = [case for case in cases if case.case in branch.outcomes]
@@ -41,7 +41,7 @@ def _constant_branch(place: str, failing: Sequence[CaseVerdict], total: int) -> 
             node=None if is_line else place.split()[1],
             case=first.case,
         ),
-        {"failing": [case.case for case in failing]},
+        {"failing": [case.case for case in failing], "proven": False},
         Remedy(
             f"Write the branch at {place} with torch.cond or torch.where, or limit the axis to one"
             " side of it."

@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
+from convkit.codec import Json
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.registry import absolute_limit
 from convkit.recipe.models import Tolerance
@@ -100,8 +101,9 @@ def _beyond(probe: ProbeMetrics, limit: float) -> bool:
     return probe.moved_reference is not None and probe.moved_reference > limit
 
 
-def _evidence(probe: ProbeMetrics) -> dict[str, float | None]:
+def _evidence(probe: ProbeMetrics) -> dict[str, Json]:
     return {
+        "proven": True,
         "parity_as_declared": probe.base_error,
         "matches_base": probe.matches_base,
         "matches_probe": probe.matches_probe,

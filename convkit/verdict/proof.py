@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
+from convkit.findings.catalogue import is_unproven
 from convkit.findings.model import Finding, Remedy
 from convkit.recipe.models import Recipe
 
@@ -29,6 +30,8 @@ _PLACE_ONLY = "N408"
 _TOO_FINE, _FEW = "N502", 8
 # Where most of quantization's error comes from.
 _QUANTIZED = "Q102"
+# Guesses, which a proven cause makes pointless.
+_WITHOUT_PROOF = ("N402", "E302")
 # What to do about a difference that nothing explains.
 FIND_THE_CAUSE = Remedy("Find the cause, or relax the tolerance if you can justify it.")
 
@@ -44,8 +47,8 @@ def without_guesses(findings: Sequence[Finding], recipe: Recipe) -> list[Finding
     kept = [
         finding
         for finding in findings
-        if not (proven and finding.code == "N402")
-        and (finding.code not in renamed or _is_proven(finding))
+        if not (proven and finding.code in _WITHOUT_PROOF and not _is_proven(finding))
+        and (finding.code not in renamed or (finding.remedy and finding.remedy.change))
     ]
     if recipe.model.onnx is None:
         return kept
@@ -139,7 +142,12 @@ def proofs_first(findings: Sequence[Finding]) -> list[Finding]:
     differs without an explanation of its own follows from the first of them.
     """
     ranked = sorted(
-        findings, key=lambda finding: (not finding.is_error, _beside_proof(finding, findings))
+        findings,
+        key=lambda finding: (
+            not finding.is_error,
+            is_unproven(finding),
+            _beside_proof(finding, findings),
+        ),
     )
     if ranked and ranked[0].code in _DEPENDS:
         ranked[0] = _placed(ranked[0], ranked)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from convkit.codec import encode
 from convkit.errors import EXIT_FAILED, EXIT_VERIFIED, ConvkitError
-from convkit.findings.catalog import is_symptom
+from convkit.findings.catalog import is_symptom, is_unproven
 from convkit.findings.model import Finding
 from convkit.plan.stages import export_id, join_id, precision_id, reference_id, verify_id
 from convkit.recipe.models import Recipe, Target, Tolerance
@@ -242,13 +242,15 @@ def _headline(
     status: TargetStatus, findings: tuple[Finding, ...], verifications: tuple[Verification, ...]
 ) -> tuple[str, Finding | None]:
     """Return the headline, and the finding that it shows, if any."""
+    matching = [verification for verification in verifications if verification.status == status]
+    said = matching[0] if matching else None
     errors = [finding for finding in findings if finding.is_error]
-    errors.sort(key=lambda finding: is_symptom(finding.code))
+    errors.sort(key=lambda finding: (is_unproven(finding), is_symptom(finding.code)))
     explaining = [finding for finding in findings if finding.code == _EXPLAINING]
     for finding in [*errors, *(explaining if status == "failed" else [])]:
-        return f"{finding.code} {finding.message}", finding
-    matching = [verification for verification in verifications if verification.status == status]
-    return (matching[0].headline, matching[0].leading) if matching else (status, None)
+        if said is None or said.leading is None or not is_unproven(finding):
+            return f"{finding.code} {finding.message}", finding
+    return (said.headline, said.leading) if said is not None else (status, None)
 
 
 def exit_code(status: TargetStatus) -> int:

@@ -23,6 +23,7 @@ class Net(torch.nn.Module):
         super().__init__()
         self.first = torch.nn.Linear(6, 8)
         self.head = torch.nn.Linear(8, 4)
+        self.rows = torch.nn.Parameter(torch.randn(3, 8))
 
     def forward(self, ARGUMENTS):
 BODY
@@ -47,6 +48,14 @@ def negated_beside_nan(model: onnx.ModelProto) -> None:
     negated_head(model)
     spare = numpy_helper.from_array(np.full((3, 3), np.nan, np.float32), "spare.weight")
     model.graph.initializer.append(spare)
+
+
+def negated_third_row(model: onnx.ModelProto) -> None:
+    for tensor in model.graph.initializer:
+        if tensor.name.endswith("rows"):
+            values = numpy_helper.to_array(tensor).copy()
+            values[2] *= -1
+            tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,6 +98,16 @@ ROWS = (
         "h = self.first(x)\nif x.shape[1] == 6:\n    h = torch.tanh(h)\nreturn self.head(h)",
         ("N403",),
         ("E208", "E302"),
+    ),
+    Row(
+        "a branch that turns in exactly the cases that fail",
+        (
+            "h = self.first(x) + self.rows[: x.shape[0]]\nif x.shape[0] > 2:\n    h = 1.0 * h\n"
+            "return self.head(torch.tanh(h))"
+        ),
+        ("N403",),
+        ("E302",),
+        negated_third_row,
     ),
     Row(
         "rows that depend on their batch, in the original as well",

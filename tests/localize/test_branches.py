@@ -11,8 +11,11 @@ import torch
 from onnx import numpy_helper
 
 from convkit.findings.model import Finding
-from convkit.localize.branches import other_side
+from convkit.localize.branches import other_side, other_size_side
 from convkit.localize.graph import make_graph
+from convkit.models.sources.contract_module import ContractModule
+from convkit.models.sources.loaded import LoadedModel
+from convkit.tensors import Contract, TensorSpec
 
 
 class Branching(torch.nn.Module):
@@ -53,7 +56,7 @@ def test_the_line_of_the_other_side_is_named(traced: torch.Tensor, given: torch.
     assert finding is not None
     assert (finding.code, finding.evidence["proven"]) == ("E208", True)
     assert finding.place.source is not None
-    assert finding.place.source.endswith("test_branches.py:27")
+    assert finding.place.source.endswith("test_branches.py:30")
     assert finding.evidence["outcome"] is bool(given.mean() > 0)
 
 
@@ -69,3 +72,37 @@ def test_another_fault_is_not_blamed_on_a_branch(given: torch.Tensor) -> None:
 
 def test_a_right_graph_has_no_such_branch() -> None:
     assert found(exported(POSITIVE), POSITIVE) is None
+
+
+class OnSizes(torch.nn.Module):
+    """A branch on a size that matters, and one that does not."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.at = at
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[1] > self.at:
+            x = x * 3
+        if x.shape[0] == 7:
+            x = 1 * x
+        return x + 1
+
+
+def on_sizes(computed: np.ndarray) -> Finding | None:
+    specs = (TensorSpec("x", "float32", ("batch", "sequence")),)
+    outputs = (TensorSpec("y", "float32", ("batch", "sequence")),)
+    module = ContractModule(LoadedModel(OnSizes(5), "a test's"), Contract(specs, outputs, ()))
+    return other_size_side(module, {"x": torch.ones(2, 6)}, {"y": computed}, "long")
+
+
+def test_a_comparison_of_sizes_is_proven_by_its_other_side() -> None:
+    finding = on_sizes(np.full((2, 6), 2, np.float32))
+    assert finding is not None
+    assert (finding.code, finding.evidence["proven"]) == ("E302", True)
+    assert finding.place.source is not None
+    assert finding.place.source.endswith("test_branches.py:85")
+
+
+def test_a_comparison_that_explains_nothing_is_not_named() -> None:
+    assert on_sizes(np.full((2, 6), 7, np.float32)) is None

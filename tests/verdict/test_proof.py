@@ -64,7 +64,7 @@ def test_a_dependence_comes_with_the_place_where_it_begins(code):
     at = Place(tensor="y", case="padded", node="Add", module="m", source="model.py:3")
     assert first.place == at
     unproven = dataclasses.replace(place, evidence={"proven": False})
-    assert proofs_first([unproven, symptom])[1] == symptom
+    assert proofs_first([unproven, symptom]) == [symptom, unproven]
 
 
 @pytest.mark.parametrize(("error", "refers"), [(3e-7, True), (0.5, False)])

@@ -27,6 +27,8 @@ from convkit.cases.decisions import (
 from convkit.models.sources.branches import relative_line
 from convkit.tensors import Contract
 
+# A comparison that a run inverts more often belongs to a loop that no longer ends.
+_MOST_INVERTED = 1000
 # Each run reveals the decisions on one path through the code; the other sides are run next.
 _MOST_RUNS = 4
 
@@ -63,10 +65,14 @@ _SIZES = (torch.Tensor.shape.__get__, torch.Tensor.size)
 
 
 class _Log:
-    """The observations of one or more runs."""
+    """The observations of one or more runs. The comparisons of sizes at `inverted` turn out the
+    other way.
+    """
 
-    def __init__(self, root: str | None) -> None:
+    def __init__(self, root: str | None, inverted: str | None = None) -> None:
         self._root = root
+        self._inverted = inverted
+        self._times = 0
         self.sizes: dict[tuple[str, str], SizeDecision] = {}
         self.fixed: dict[str, None] = {}
         self.thresholds: dict[Threshold, None] = {}
@@ -80,12 +86,20 @@ class _Log:
             return None
         return relative_line(frame.f_code.co_filename, frame.f_lineno, self._root)
 
-    def compared(self, name: str, formula: Formula, other: Formula) -> None:
+    def compared(self, name: str, formula: Formula, other: Formula, *, outcome: bool) -> bool:
+        """Note a comparison; return how it turns out for the model."""
         place = self.place()
-        if place is not None:
-            compare = COMPARISONS[name]
-            decision = SizeDecision(place, lambda sizes: compare(formula(sizes), other(sizes)))
-            self.sizes.setdefault((place, name), decision)
+        if place is None:
+            return outcome
+        compare = COMPARISONS[name]
+        decision = SizeDecision(place, lambda sizes: compare(formula(sizes), other(sizes)))
+        self.sizes.setdefault((place, name), decision)
+        if place != self._inverted:
+            return outcome
+        self._times += 1
+        if self._times > _MOST_INVERTED:
+            raise RecursionError(f"{place} is compared without an end")
+        return not outcome
 
     def became_number(self) -> None:
         if (place := self.place()) is not None:
@@ -101,8 +115,7 @@ class _Size(int):
     __hash__ = int.__hash__
 
     def __bool__(self) -> bool:
-        self.log.compared("ne", self.formula, lambda _: 0)
-        return int.__bool__(self)
+        return self.log.compared("ne", self.formula, lambda _: 0, outcome=int.__bool__(self))
 
     def __int__(self) -> int:
         self.log.became_number()
@@ -132,9 +145,10 @@ def _comparing(name: str) -> Callable[[_Size, object], Any]:
     plain = getattr(int, f"__{name}__")
 
     def compare(self: _Size, other: object) -> Any:  # noqa: ANN401 - NotImplemented, too
-        if (known := _formula(other)) is not None:
-            self.log.compared(name, self.formula, known)
-        return plain(self, other)
+        outcome = plain(self, other)
+        if (known := _formula(other)) is None:
+            return outcome
+        return self.log.compared(name, self.formula, known, outcome=outcome)
 
     return compare
 
@@ -308,6 +322,22 @@ def find_decisions(
                     if _is_new(side, decision, [*seen, *pending])
                 ]
     return Decisions(tuple(log.sizes.values()), tuple(log.thresholds)), tuple(log.fixed)
+
+
+def run_inverted(
+    module: torch.nn.Module,
+    inputs: Mapping[str, torch.Tensor],
+    sizes: Sizes,
+    root: str | None,
+    inverted: str | None = None,
+) -> tuple[Any, tuple[str, ...]]:
+    """Run a model on one case with the comparisons of sizes at a line turned round; return its
+    outputs, and the lines that compare sizes. Raises what the model raises.
+    """
+    log = _Log(root, inverted)
+    with torch.inference_mode(), _Watch(log, sizes, inputs):
+        found = module(*(tensor.clone() for tensor in inputs.values()))
+    return found, tuple(dict.fromkeys(place for place, _ in log.sizes))
 
 
 def _is_new(side: Sizes, decision: SizeDecision, known: Sequence[Sizes]) -> bool:

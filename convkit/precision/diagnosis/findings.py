@@ -21,14 +21,15 @@ from convkit.models.graph.modules import nodes_with_modules
 from convkit.models.graph.preparation import prepare
 from convkit.models.graph.provenance import SOURCE_KEY
 from convkit.precision.diagnosis.constants import ConstantScan, scan_constants
+from convkit.precision.diagnosis.counterfactual import Interventions, helps, keeping, proven
 from convkit.precision.diagnosis.error_growth import TensorError, simulate_with_errors
+from convkit.precision.diagnosis.guilt import proof
 from convkit.precision.diagnosis.remedies import PrecisionRemedies, in_module
 from convkit.precision.diagnosis.root_causes import (
     DIVIDING,
     BadTensor,
     RootCauses,
     find_root_causes,
-    proven_causes,
 )
 from convkit.precision.diagnosis.taken_branches import open_taken_branches
 from convkit.precision.diagnosis.wording import (
@@ -109,9 +110,7 @@ class PrecisionDiagnosis:
         root_causes = find_root_causes(
             self._model, self._precision.default, errors, self._overflowing_scans()
         )
-        if root_causes.constants and root_causes.tensors:
-            saturated = self._errors(case, feeds, saturate=True)
-            root_causes = proven_causes(root_causes, self._model, errors, saturated)
+        root_causes = proven(root_causes, self._interventions(feeds).count)
         guilty = {scan.constant for scan in root_causes.constants}
         findings = [
             self._constant(scan, case if scan.constant in guilty else None, root_causes)
@@ -120,7 +119,7 @@ class PrecisionDiagnosis:
         ]
         findings += self._masked_rows(case, feeds, root_causes)
         findings += [
-            self._tensor(case, bad) for bad in root_causes.tensors[:1]
+            self._tensor(case, bad, root_causes) for bad in root_causes.tensors[:1]
         ]  # the others may be consequences
         return sorted(findings, key=lambda finding: not finding.is_error)
 
@@ -145,14 +144,37 @@ class PrecisionDiagnosis:
             if scan.overflowing
         ]
         findings.sort(key=lambda finding: not finding.is_error)
+        modules: list[str] = []
         if guilty:
-            return findings
-        if root_causes.tensors:
-            return [*findings, self._tensor(case, root_causes.tensors[0], absorbed=True)]
-        lost = [error for error in errors if error.collapsed and not error.nonfinite_simulated]
-        if lost:
+            users = (user for scan in root_causes.constants for user in scan.consumers)
+            modules = [user.module for user in users]
+        elif root_causes.tensors:
+            findings.append(self._tensor(case, root_causes.tensors[0], root_causes, absorbed=True))
+            modules = list(root_causes.tensors[0].modules)
+        elif lost := [each for each in errors if each.collapsed and not each.nonfinite_simulated]:
             findings.append(self._lost(case, lost[0], "error" if constant_output else "warning"))
-        return findings
+            modules = [lost[0].module]
+        return self._with_modules_kept(findings, modules, case, feeds, errors)
+
+    def _with_modules_kept(
+        self,
+        findings: Sequence[Finding],
+        modules: Sequence[str],
+        case: str,
+        feeds: Feeds,
+        errors: Sequence[TensorError],
+    ) -> list[Finding]:
+        """Return findings with the outputs' error in a case if these modules compute in float32."""
+        if not any(finding.is_error for finding in findings):
+            return list(findings)
+        kept = self._errors(case, feeds, keeping(self._model, self._assignment, modules))
+        evidence = helps(self._model, errors, kept)
+        return [
+            dataclasses.replace(finding, evidence={**finding.evidence, **evidence})
+            if finding.is_error
+            else finding
+            for finding in findings
+        ]
 
     def _overflowing_scans(self) -> list[ConstantScan]:
         """Return the constants, except those stored as the type's largest value instead of
@@ -162,13 +184,21 @@ class PrecisionDiagnosis:
         return [scan for scan in self._scans if not (saturate and scan.overflowing)]
 
     def _errors(
-        self, case: str, feeds: Feeds, *, saturate: bool | None = None
+        self, case: str, feeds: Feeds, assignment: Assignment | None = None
     ) -> tuple[TensorError, ...]:
-        """Simulate a case; `saturate` is the precision's own unless given."""
-        saturate = self._precision.saturate if saturate is None else saturate
-        cases = {case: feeds}
+        """Simulate a case; `assignment` is the precision's own unless given."""
         return simulate_with_errors(
-            self._model, self._assignment, cases, saturate=saturate, threads=_threads()
+            self._model,
+            assignment or self._assignment,
+            {case: feeds},
+            saturate=self._precision.saturate,
+            threads=_threads(),
+        )
+
+    def _interventions(self, feeds: Feeds) -> Interventions:
+        saturate, threads = self._precision.saturate, _threads()
+        return Interventions(
+            self._model, self._assignment, feeds, saturate=saturate, threads=threads
         )
 
     def _constant(
@@ -211,6 +241,7 @@ class PrecisionDiagnosis:
                 "consumers": [
                     {"op": u.op, "node": u.node, "module": u.module} for u in scan.consumers
                 ],
+                **({} if root_causes is None else proof(root_causes.guilt, scan.constant)),
             },
             None if case is None else remedy,
             (
@@ -234,10 +265,16 @@ class PrecisionDiagnosis:
     def _place(self, tensor: str, node: str, module: str, case: str | None) -> Place:
         return Place(tensor, node or None, module or None, self._sources.get(node) or None, case)
 
-    def _tensor(self, case: str, bad: BadTensor, *, absorbed: bool = False) -> Finding:
+    def _tensor(
+        self, case: str, bad: BadTensor, causes: RootCauses, *, absorbed: bool = False
+    ) -> Finding:
         error, dtype = bad.error, self._precision.default
         place = self._place(error.tensor, error.node, error.module, case)
-        evidence: dict[str, Json] = {"op": error.op, "float32_magnitude": error.reference}
+        evidence: dict[str, Json] = {
+            "op": error.op,
+            "float32_magnitude": error.reference,
+            **proof(causes.guilt, bad.begins),
+        }
         name = f"{error.tensor!r} ({error.op} {in_module(error.module)})"
         if not bad.overflows and (bad.flushed is not None or error.op in DIVIDING):
             why = "an operand that is not zero in float32"
@@ -281,7 +318,10 @@ class PrecisionDiagnosis:
         error = softmax.error
         place = self._place(error.tensor, error.node, error.module, case)
         dtype = self._precision.default
-        return [masked_rows(place, rows, masked.size, dtype, self._remedies, first=list(first))]
+        evidence = proof(root_causes.guilt, root_causes.constants[0].constant)
+        return [
+            masked_rows(place, rows, masked.size, dtype, self._remedies, first=[*first], **evidence)
+        ]
 
     def _lost(self, case: str, error: TensorError, severity: Severity) -> Finding:
         return Finding(

@@ -36,16 +36,17 @@ class BadTensor:
     """A tensor that became non-finite from finite operands.
 
     `overflows`: it is beyond the type's range even in float32 (at the border of a module kept in
-    float32, the tensor that crosses it). `flushed` is a constant above it that the type rounds to
-    zero. `modules` are those whose nodes produce or consume an out-of-range value, from this tensor
-    on: they must stay in float32 together. `chain` leads from its node to an output, one operator
-    per line.
+    float32, the tensor that crosses it). `begins` is the result in which it first shows. `flushed`
+    is a constant above it that the type rounds to zero. `modules` are those whose nodes produce or
+    consume an out-of-range value, from this tensor on: they must stay in float32 together. `chain`
+    leads from its node to an output, one operator per line.
     """
 
     error: TensorError
     flushed: ConstantScan | None
     modules: tuple[str, ...]
     overflows: bool
+    begins: str = ""
     chain: tuple[str, ...] = ()
 
 
@@ -65,13 +66,15 @@ class RootCauses:
     """The origins, and the first softmax on the path. Everything is empty if the outputs are
     finite.
 
-    `chains` lead from each constant's first consumer to an output.
+    `chains` lead from each constant's first consumer to an output. `guilt`: how many elements of
+    the outputs are not finite, before and after an origin alone is put right, by its name.
     """
 
     constants: tuple[ConstantScan, ...]
     tensors: tuple[BadTensor, ...]
     softmax: BadSoftmax | None
     chains: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    guilt: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
 
 
 def find_root_causes(
@@ -90,36 +93,6 @@ def find_root_causes(
     as an infinite variance, by which a division returns zero.
     """
     return _Walk(model, dtype, errors, scans).run(absorbed=absorbed)
-
-
-def proven_causes(
-    causes: RootCauses,
-    model: ir.Model,
-    errors: Sequence[TensorError],
-    saturated: Sequence[TensorError],
-) -> RootCauses:
-    """Return which of constants and tensors is to blame where both lead to the outputs.
-
-    `saturated` are the errors with constants stored as the type's largest value, which is the
-    counterfactual: if the outputs are then as bad as before, the constants are only in the way of
-    what tensors do; if nothing is bad anymore, the tensors are only in the way of the constants.
-    Of an output that both spoil, both are causes.
-    """
-    before, after = _bad_outputs(model, errors), _bad_outputs(model, saturated)
-    if not after < before:
-        return dataclasses.replace(causes, constants=())
-    return causes if after else dataclasses.replace(causes, tensors=())
-
-
-def _bad_outputs(model: ir.Model, errors: Sequence[TensorError]) -> int:
-    """Return how many elements of the outputs are not finite, beyond those of float32."""
-    outputs = {moved_from(value).name for value in model.graph.outputs}
-    extra = (
-        each.nonfinite_simulated - each.nonfinite_reference
-        for each in errors
-        if each.tensor in outputs
-    )
-    return sum(max(0, each) for each in extra)
 
 
 class _Walk:
@@ -179,7 +152,9 @@ class _Walk:
             constants=tuple(scan for name, scan in self.overflowing.items() if name in constants),
             tensors=tuple(
                 dataclasses.replace(
-                    self.bad_tensor(node, roots[node]), chain=self.chain(node, seen)
+                    self.bad_tensor(node, roots[node]),
+                    begins=roots[node].tensor,
+                    chain=self.chain(node, seen),
                 )
                 for node in sorted(roots, key=lambda node: order[node])
             ),

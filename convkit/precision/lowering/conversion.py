@@ -8,6 +8,7 @@ needs, so that no two Casts are adjacent. The graph's inputs and outputs keep th
 """
 
 import dataclasses
+from collections.abc import Collection
 from pathlib import Path
 
 import onnx_ir as ir
@@ -67,12 +68,14 @@ class FileConversion:
     conversion: Conversion
 
 
-def convert(model: ir.Model, assignment: Assignment, *, saturate: bool = False) -> Conversion:
+def convert(
+    model: ir.Model, assignment: Assignment, *, saturate: bool | Collection[str] = False
+) -> Conversion:
     """Rewrite a prepared model according to its assignment, without changing the model itself.
 
     Constants beyond the type's range become infinite, as in a runtime's Cast (`scan_constants`
-    reports them). With `saturate`, they become its largest finite value. Weights are read and
-    rounded one by one when the result is saved.
+    reports them). With `saturate`, they, or those that it names, become its largest finite value.
+    Weights are read and rounded one by one when the result is saved.
     """
     copy = model.clone()
     pairs = zip(model.graph.all_nodes(), copy.graph.all_nodes(), strict=True)
@@ -105,7 +108,9 @@ class _Rewriter:
     names.
     """
 
-    def __init__(self, model: ir.Model, choices: dict[ir.Node, Choice], *, saturate: bool) -> None:
+    def __init__(
+        self, model: ir.Model, choices: dict[ir.Node, Choice], *, saturate: bool | Collection[str]
+    ) -> None:
         self.model = model
         self.choices = choices
         self.saturate = saturate
@@ -180,7 +185,7 @@ class _Rewriter:
             tensor = (
                 fill.as_tensor() if fill is not None else ir.tensor([0.0], dtype=ir.DataType.FLOAT)
             )
-            converted = convert_tensor(tensor, low, name, saturate=self.saturate)
+            converted = convert_tensor(tensor, low, name, saturate=self.saturates(value))
             node.attributes["value"] = ir.AttrTensor("value", converted)
         elif (attribute := TYPED_BY_ATTRIBUTE.get(node.op_type)) is not None:
             node.attributes[attribute] = ir.AttrInt64(attribute, int(IR_DTYPES[low]))
@@ -213,13 +218,18 @@ class _Rewriter:
             value, wanted, free_name(f"{value.name}.{dtype}", self.names), after=value
         )
 
+    def saturates(self, value: ir.Value) -> bool:
+        if isinstance(self.saturate, bool):
+            return self.saturate
+        return value.name in self.saturate
+
     def store(self, value: ir.Value, tensor: ir.TensorProtocol, dtype: DType) -> ir.Value:
         name = free_name(f"{value.name}.{dtype}", self.names)
         stored = ir.Value(
             name=name,
             type=ir.TensorType(IR_DTYPES[dtype]),
             shape=ir.Shape(list(tensor.shape)),
-            const_value=convert_tensor(tensor, dtype, name, saturate=self.saturate),
+            const_value=convert_tensor(tensor, dtype, name, saturate=self.saturates(value)),
         )
         stored.metadata_props.update(value.metadata_props)
         graph = value.graph

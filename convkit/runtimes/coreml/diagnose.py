@@ -13,7 +13,7 @@ from convkit.cases.files import read_tensors
 from convkit.cases.judged import ladder_cases
 from convkit.codec import decode
 from convkit.findings.model import Finding
-from convkit.localize.branches import other_side
+from convkit.localize.branches import other_side, other_size_side
 from convkit.localize.frozen import kept_values
 from convkit.mil.evaluator import Evaluator
 from convkit.models.sources.prepared import Prepared, Unfit, prepare
@@ -121,8 +121,11 @@ def _followed(
     computed = Evaluator(converted.program).run(served(converted, inputs)).outputs
     outputs = tuple(spec.name for spec in contract.outputs)
     root = prepared.loaded.source_root
-    cause = other_side(prepared.module, inputs, outputs, computed, case, root=root) or kept_values(
-        prepared.module, prepared.probe.inputs, inputs, outputs, computed, case, root=root
+    compared = (inputs, outputs, computed, case)
+    cause = (
+        other_side(prepared.module, *compared, root=root)
+        or other_size_side(prepared.module, inputs, computed, case, root=root)
+        or kept_values(prepared.module, prepared.probe.inputs, *compared, root=root)
     )
     if cause is None:
         return DiagnoseResult(None, None, 0), [unplaced(case, FOLLOWED, {})]

@@ -4,6 +4,7 @@ results.
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 import numpy as np
@@ -15,6 +16,7 @@ from convkit.float_limits import LIMITS
 from convkit.mil.evaluator import Evaluator
 from convkit.mil.plan import every_step
 from convkit.mil.program import Program
+from convkit.precision.diagnosis.guilt import Origin, guilty, proof
 from convkit.precision.diagnosis.remedies import PrecisionRemedies, in_module
 from convkit.precision.diagnosis.wording import (
     ABSORBED,
@@ -28,6 +30,7 @@ from convkit.precision.diagnosis.wording import (
 )
 from convkit.runtimes.coreml.constants import LargeConstant
 from convkit.runtimes.coreml.feeds import as_served
+from convkit.runtimes.coreml.interventions import bad_elements, helps
 from convkit.runtimes.coreml.step_trace import StepTrace, Taken, perform
 from convkit.worker.protocol import LowPrecision
 
@@ -35,6 +38,7 @@ Feeds = Mapping[str, np.ndarray]
 
 # Operations that return NaN or infinity for a zero argument.
 _DIVIDING = frozenset({"inverse", "log", "pow", "real_div", "rsqrt"})
+_NO_PROOF: Mapping[str, Json] = {}
 # The only low precision in which Core ML programs compute.
 _FLOAT16: Final = "float16"
 # Alternatives for a mask that overflows.
@@ -77,15 +81,26 @@ class ProgramDiagnosis:
         """
         walk = _Walk(self._perform(feeds), self._program)
         roots = walk.roots()
-        guilty = {taken.name: taken for root in roots for taken in root.constants}
-        findings = [
-            self._constant(constant, case if _named(constant, guilty) else None, walk)
-            for constant in self._constants
-        ]
-        findings += self._masked_rows(case, walk)
-        findings += [self._tensor(case, root.made, walk) for root in roots if not root.constants][
-            :1
-        ]
+        served = self._served(feeds)
+        found = guilty(
+            [origin for root in roots for origin in root.origins],
+            lambda corrected: bad_elements(self._evaluator, served, corrected),
+        )
+        if found:
+            roots = [each for each in roots if any(one.name in found for one in each.origins)]
+        constants = {taken.name for root in roots for taken in root.constants}
+        constants &= found.keys() or constants
+        evidence = {
+            name: proof(found, name) for name in (*constants, *(r.made.name for r in roots))
+        }
+        findings = [self._judged(each, case, constants, walk, evidence) for each in self._constants]
+        if constants:
+            findings += self._masked_rows(case, walk, evidence[min(constants)])
+        findings += [
+            self._tensor(case, root.made, walk, evidence[root.made.name])
+            for root in roots
+            if not root.constants
+        ][:1]
         return sorted(findings, key=lambda finding: not finding.is_error)
 
     def collapse(self, case: str, feeds: Feeds, *, constant_output: bool = False) -> list[Finding]:
@@ -95,19 +110,47 @@ class ProgramDiagnosis:
         traces = self._perform(feeds)
         overflowed = [each for each in traces.values() if each.overflowed]
         if overflowed:
-            return [self._tensor(case, overflowed[0], None)]
+            evidence = self._with_kept(feeds, self._around(overflowed[0]))
+            return [self._tensor(case, overflowed[0], None, evidence)]
         flattened = [each for each in traces.values() if each.flattened]
-        return [self._lost(case, flattened[0], is_error=constant_output)] if flattened else []
+        if not flattened:
+            return []
+        evidence = self._with_kept(feeds, [flattened[0].step.module]) if constant_output else {}
+        return [self._lost(case, flattened[0], evidence, is_error=constant_output)]
+
+    def _with_kept(self, feeds: Feeds, modules: Sequence[str]) -> dict[str, Json]:
+        return helps(self._evaluator, self._served(feeds), modules)
 
     def _perform(self, feeds: Feeds) -> dict[str, StepTrace]:
+        return perform(self._evaluator, self._served(feeds))
+
+    def _served(self, feeds: Feeds) -> dict[str, np.ndarray]:
         features = (*self._program.inputs, *self._program.states)
         types = {feature.name: feature.dtype for feature in features}
-        served = {
+        return {
             name: as_served(array, types[name]) for name, array in feeds.items() if name in types
         }
-        return perform(self._evaluator, served)
 
-    def _constant(self, constant: LargeConstant, case: str | None, walk: "_Walk | None") -> Finding:
+    def _judged(
+        self,
+        constant: LargeConstant,
+        case: str,
+        to_blame: AbstractSet[str],
+        walk: "_Walk",
+        evidence: Mapping[str, dict[str, Json]],
+    ) -> Finding:
+        name = _named(constant, to_blame)
+        if name is None:
+            return self._constant(constant, None, walk)
+        return self._constant(constant, case, walk, evidence[name])
+
+    def _constant(
+        self,
+        constant: LargeConstant,
+        case: str | None,
+        walk: "_Walk | None",
+        proof: Mapping[str, Json] = _NO_PROOF,
+    ) -> Finding:
         """Return N201: an error if `case` shows harm, otherwise a note."""
         consumer = constant.consumers[0]
         sign = "-" if constant.extreme < 0 else ""
@@ -143,6 +186,7 @@ class ProgramDiagnosis:
             "elements": constant.beyond,
             "fate": constant.fate,
             "consumers": [dataclasses.asdict(each) for each in constant.consumers],
+            **proof,
         }
         place = Place(constant.constant, consumer.tensor, module or None, None, case)
         return Finding(
@@ -155,7 +199,9 @@ class ProgramDiagnosis:
             severity="note" if case is None else "error",
         )
 
-    def _tensor(self, case: str, made: StepTrace, walk: "_Walk | None") -> Finding:
+    def _tensor(
+        self, case: str, made: StepTrace, walk: "_Walk | None", proof: Mapping[str, Json]
+    ) -> Finding:
         """Return N202 or N203 for the step at which values went bad; without a walk, later steps
         absorb it.
         """
@@ -163,7 +209,11 @@ class ProgramDiagnosis:
         name = f"{made.name!r} ({step.operation} {in_module(step.module)})"
         place = Place(made.name, None, step.module or None, None, case)
         chain = walk.chain(made.name) if walk is not None else ()
-        evidence: dict[str, Json] = {"op": step.operation, "computed_magnitude": made.reached}
+        evidence: dict[str, Json] = {
+            "op": step.operation,
+            "computed_magnitude": made.reached,
+            **proof,
+        }
         if (
             not made.overflowed
             and step.operation in _DIVIDING
@@ -199,19 +249,23 @@ class ProgramDiagnosis:
         ]
         return list(dict.fromkeys([made.step.module, *takers]))
 
-    def _masked_rows(self, case: str, walk: "_Walk") -> Iterator[Finding]:
+    def _masked_rows(
+        self, case: str, walk: "_Walk", proof: Mapping[str, Json]
+    ) -> Iterator[Finding]:
         masked = next((each for each in walk.bad if each.masked_rows), None)
         if masked is None:
             return
         place = Place(masked.name, None, masked.step.module or None, None, case)
-        yield masked_rows(place, masked.masked_rows, masked.rows, _FLOAT16, self._remedies)
+        yield masked_rows(place, masked.masked_rows, masked.rows, _FLOAT16, self._remedies, **proof)
 
-    def _lost(self, case: str, made: StepTrace, *, is_error: bool) -> Finding:
+    def _lost(
+        self, case: str, made: StepTrace, proof: Mapping[str, Json], *, is_error: bool
+    ) -> Finding:
         step = made.step
         name = f"{made.name!r} ({step.operation} {in_module(step.module)})"
         message = lost_variance(name, made.spread, "before rounding", _FLOAT16, case)
         place = Place(made.name, None, step.module or None, None, case)
-        evidence: dict[str, Json] = {"spread": made.spread, "magnitude": made.reached}
+        evidence: dict[str, Json] = {"spread": made.spread, "magnitude": made.reached, **proof}
         remedy = self._remedies.keep([step.module])
         severity: Severity = "error" if is_error else "warning"
         return Finding("N204", message, place, evidence, remedy, severity=severity)
@@ -223,6 +277,13 @@ class _Root:
 
     made: StepTrace
     constants: tuple[Taken, ...]
+
+    @property
+    def origins(self) -> list[Origin]:
+        """What to put right to see whether the outputs are then finite."""
+        if not self.constants:
+            return [Origin(self.made.name, is_constant=False)]
+        return [Origin(taken.name, is_constant=True) for taken in self.constants]
 
 
 class _Walk:
@@ -290,10 +351,9 @@ def _maker(name: str, traces: Mapping[str, StepTrace]) -> StepTrace | None:
     )
 
 
-def _named(constant: LargeConstant, guilty: Mapping[str, Taken]) -> bool:
-    """Return True if a constant is among the guilty ones: casting it to float16 gave it a longer
-    name.
+def _named(constant: LargeConstant, names: AbstractSet[str]) -> str | None:
+    """Return a constant's name in the program, if it is among these: casting it to float16 gave it
+    a longer one.
     """
-    return any(
-        name == constant.constant or name.startswith(f"{constant.constant}_to_") for name in guilty
-    )
+    own = constant.constant
+    return next((each for each in names if each == own or each.startswith(f"{own}_to_")), None)

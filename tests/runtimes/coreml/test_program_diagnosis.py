@@ -63,6 +63,11 @@ def dividing(x, weight):
     return small / torch.sqrt(small * small)
 
 
+def beside_overflow(x, weight):
+    """A division by zero, chosen everywhere over a product that overflows."""
+    return torch.where(x > -1e4, dividing(x, weight), overflowing(x, weight))
+
+
 def absorbed(x, weight):
     large = x * 300 @ weight
     return large / torch.sqrt((large * large).mean(-1, keepdim=True) + 1)
@@ -173,12 +178,22 @@ def test_a_division_by_what_was_rounded_to_zero(tmp_path: Path) -> None:
     assert finding.evidence["op"] in ("real_div", "rsqrt", "inverse")
 
 
+def test_an_overflow_that_is_selected_away_is_not_to_blame(tmp_path: Path) -> None:
+    rows = torch.tensor([[1.0, 2, 3, 4], [1, 1, 1, 1]])
+    diagnosis, ran = looked_at(beside_overflow, rows, tmp_path)
+    found = [each for each in diagnosis.diagnose("typical", ran["feeds"]) if each.is_error]
+    assert [each.code for each in found] == ["N203"]
+    assert found[0].evidence["proven"] is True
+    assert found[0].evidence["after"] == 0 < found[0].evidence["before"]
+
+
 def test_an_overflow_that_a_norm_absorbs(tmp_path: Path) -> None:
     diagnosis, ran = looked_at(absorbed, torch.tensor([[1.0, 2, 3, 4], [4, 3, 2, 1]]), tmp_path)
     assert np.isfinite(ran["y"]).all()
     np.testing.assert_array_equal(ran["y"], 1)  # zero, and what the module adds
     finding = only(diagnosis.collapse("typical", ran["feeds"]), "N202")
     assert "absorb" in finding.message
+    assert finding.evidence["proven"] is True
 
 
 def test_differences_that_are_lost(tmp_path: Path) -> None:
