@@ -116,8 +116,12 @@ def failed_node(error: BaseException, names: Mapping[str, Any]) -> Any | None:  
 
     Its message may name the node. If not, it is an argument of the translating function.
     """
-    if (named := _NAMED.search(str(error))) is not None and named["name"] in names:
-        return names[named["name"]]
+    if (named := _NAMED.search(str(error))) is not None:
+        # A translation of several operations names them after the node: `index_1_transpose`.
+        said = named["name"]
+        nodes = [each for each in names if said == each or said.startswith(f"{each}_")]
+        if nodes:
+            return names[max(nodes, key=len)]
     found = None
     for frame, _ in traceback.walk_tb(error.__traceback__):
         name = getattr(frame.f_locals.get("node"), "name", None)

@@ -95,7 +95,7 @@ def simplified(
         return None
     program = source.exported
     node = failed_node(error, {str(node.name): node for node in program.graph.nodes})
-    table = default_decompositions()
+    table = {**default_decompositions(), **own_decompositions()}
     if node is None or node.target not in table:
         return None
     with warnings.catch_warnings():

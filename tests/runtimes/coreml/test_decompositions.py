@@ -1,4 +1,4 @@
-"""Standard deviation and mean at once, which torch cannot decompose by itself."""
+"""What torch cannot decompose by itself, or only into what Core ML does not have."""
 
 from collections.abc import Callable
 
@@ -7,6 +7,7 @@ import pytest
 import torch
 from coreml_modules import behind_contract, converted, evaluated
 from torch import nn
+from torch.nn import functional as F
 
 
 class Scored(nn.Module):
@@ -34,3 +35,39 @@ def test_they_are_converted(statistics: Callable) -> None:
         converted(behind_contract(module, {"x": x}, ["y"]), {"x": x}).program, {"x": x}
     )
     assert np.abs(found["y"] - module(x).numpy()).max() <= 1e-5
+
+
+class Windows(nn.Module):
+    def __init__(self, windows: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.windows = windows
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.windows(x)
+
+
+def refolded(x: torch.Tensor, **options: int) -> torch.Tensor:
+    return F.fold(F.unfold(x, (3, 2), **options).square(), (8, 8), (3, 2), **options)
+
+
+@pytest.mark.parametrize(
+    "windows",
+    [
+        lambda x: x.unfold(-1, 3, 2).sum(-1),
+        lambda x: x.unfold(1, 2, 1),
+        lambda x: F.unfold(x, 3, padding=1),
+        lambda x: F.unfold(x, (3, 2), dilation=2, stride=3),
+        refolded,
+        lambda x: refolded(x, padding=1, stride=2),
+        lambda x: refolded(x, dilation=2, stride=3),
+    ],
+)
+def test_sliding_windows_are_converted(windows: Callable) -> None:
+    x = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    module = Windows(windows)
+    wanted = module(x).numpy()
+    found = evaluated(
+        converted(behind_contract(module, {"x": x}, ["y"]), {"x": x}).program, {"x": x}
+    )
+    assert found["y"].shape == wanted.shape
+    assert np.abs(found["y"] - wanted).max() <= 1e-5
