@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
-from convkit.findings.catalogue import is_unproven
+from convkit.findings.catalog import is_unproven
 from convkit.findings.model import Finding, Remedy
 from convkit.recipe.models import Recipe
 
