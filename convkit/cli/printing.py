@@ -63,9 +63,17 @@ def built_lines(record: RunRecord, folder: str) -> list[str]:
         *lines,
         "Load one:",
         "  import convkit",
-        f"  session = convkit.load({path!r})",
+        f"  session = convkit.load({path!r}{_libraries(record)})",
         f"  outputs = session({inputs})",
     ]
+
+
+def _libraries(record: RunRecord) -> str:
+    """Return the argument for the libraries of custom operators, if the recipe declares any."""
+    from convkit.recipe.document import read_document
+
+    content = read_document(record.recipe_text, record.recipe_file).content
+    return ", custom_ops=[...]" if isinstance(content, dict) and content.get("custom_ops") else ""
 
 
 def _arguments(names: Sequence[str]) -> str:

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.parser
+import onnx_ir as ir
 import pytest
 import yaml
 
 import convkit
+from convkit.cli.printing import built_lines
 from convkit.errors import ModelFileError, RecipeError
 from convkit.execute.bench_requests import original_envelope, target_envelope
 from convkit.execute.drafting import Drafting, draft
@@ -20,6 +22,7 @@ from convkit.execute.fleet.bundle import bundle_of
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
 from convkit.findings.model import Finding
 from convkit.home import Home
+from convkit.models.graph.preparation import UntypedValueError, prepare
 from convkit.plan.keys import ingredients, stage_key
 from convkit.plan.stages import plan_stages
 from convkit.recipe.loading import load_recipe, parse_recipe
@@ -86,6 +89,8 @@ def test_a_graph_runs_with_the_library_that_its_recipe_declares(tmp_path: Path) 
     provenance = (outcome.folder / "provenance.json").read_text()
     assert hashlib.sha256(library().read_bytes()).hexdigest() in provenance
     x = np.array([[-1, 2, -3, 4, -5, 6, -7, 8]], "float32")
+    [loads] = [line for line in built_lines(outcome.record, "run") if "convkit.load" in line]
+    assert loads.endswith("('run/models/ort', custom_ops=[...])")
     session = convkit.load(outcome.folder / "models" / "ort", custom_ops=[tmp_path / "libops.so"])
     assert session(x=x)["y"].tolist() == np.abs(x).tolist()
     with pytest.raises(ModelFileError, match=r"ai\.onnx\.contrib:NegPos.*custom_ops=\["):
@@ -111,6 +116,27 @@ def test_calibration_runs_the_operators_too(tmp_path: Path) -> None:
     built = onnx.load(outcome.folder / "models" / "ort" / "model.onnx")
     operators = {node.op_type for node in built.graph.node}
     assert {"NegPos", "QuantizeLinear"} <= operators
+
+
+def test_types_of_its_results_are_the_library_s(tmp_path: Path) -> None:
+    """ONNX infers none: the graph lacks those of NegPos, and of what reads them."""
+    text = GRAPH[: GRAPH.index(" <float[batch,8] n")] + GRAPH[GRAPH.index("\n{") :]
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    with pytest.raises(UntypedValueError, match=r"'n' \(ai\.onnx\.contrib\.NegPos\)"):
+        prepare(model)
+    with using(CustomOps((OperatorLibrary(str(library())),))):
+        typed = prepare(model)
+    assert {
+        value.name: value.dtype for node in typed.graph for value in node.outputs
+    } == dict.fromkeys(("n", "p", "y"), ir.DataType.FLOAT)
+
+
+def test_types_of_onnxruntime_s_own_operators_are_known() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
+    g (float16[n,8] x) => (float16[n,8] y) { q = com.microsoft.QuickGelu(x)
+      y = Add(q, q) }"""
+    typed = prepare(ir.from_proto(onnx.parser.parse_model(text)))
+    assert [node.outputs[0].dtype for node in typed.graph] == [ir.DataType.FLOAT16] * 2
 
 
 def test_an_undeclared_operator_is_named_with_the_way_to_declare_it(tmp_path: Path) -> None:

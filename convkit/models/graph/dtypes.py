@@ -31,4 +31,9 @@ def contract_dtype(dtype: onnx_ir.DataType) -> DType | None:
     return _FROM_ONNX.get(dtype)
 
 
+def onnx_dtype(dtype: DType) -> onnx_ir.DataType:
+    """Return ONNX's type for an element type of the contract."""
+    return next(theirs for theirs, ours in _FROM_ONNX.items() if ours == dtype)
+
+
 assert set(_FROM_ONNX.values()) == set(DTYPES), "an element type of the contract has no ONNX type"

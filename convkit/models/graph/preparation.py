@@ -3,6 +3,7 @@
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
+from convkit.models.graph.runtime_types import known_to_onnxruntime
 from convkit.models.graph.traversal import free_name
 
 # Bytes; shape inference may want to know the values of smaller ones (a Reshape's target).
@@ -43,6 +44,8 @@ def with_types(model: ir.Model) -> ir.Model:
             value.type = ir.TensorType(value.const_value.dtype)
     if _first_untyped(copy) is not None:
         _infer_types(copy)
+        while known_to_onnxruntime(copy):
+            _infer_types(copy)
         _omit_unread(copy)
     return copy
 

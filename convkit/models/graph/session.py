@@ -47,6 +47,13 @@ _MAPS = re.compile(r"seq\(map\((int64|string),tensor\(float\)\)\)")
 
 def open_graph(path: Path, *, optimized: bool = False) -> "GraphSession":
     """Open a graph on the CPU, as it is unless `optimized`; raises ModelRefusedError."""
+    return GraphSession(open_model(str(path), optimized=optimized))
+
+
+def open_model(model: str | bytes, *, optimized: bool = False) -> "onnxruntime.InferenceSession":
+    """Return onnxruntime's session of a file's path, or of a model's bytes, on the CPU; raises
+    ModelRefusedError.
+    """
     import onnxruntime
 
     settings = onnxruntime.SessionOptions()
@@ -56,14 +63,11 @@ def open_graph(path: Path, *, optimized: bool = False) -> "GraphSession":
     limit_threads(settings)
     register_libraries(settings)
     try:
-        session = onnxruntime.InferenceSession(
-            str(path), settings, providers=["CPUExecutionProvider"]
-        )
+        return onnxruntime.InferenceSession(model, settings, providers=["CPUExecutionProvider"])
     except MemoryError:
         raise
     except Exception as error:  # onnxruntime's exceptions share no base class
         raise ModelRefusedError(f"onnxruntime {onnxruntime.__version__}: {error}") from error
-    return GraphSession(session)
 
 
 def limit_threads(settings: "onnxruntime.SessionOptions") -> None:

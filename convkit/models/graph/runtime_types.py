@@ -1,0 +1,53 @@
+"""Types of values that ONNX cannot infer, because an operator is not ONNX's: onnxruntime knows its
+own operators, and those of the libraries that a recipe declares. Needs onnx-ir.
+"""
+
+import importlib.util
+
+import onnx_ir as ir
+
+from convkit.models.graph.dtypes import onnx_dtype
+from convkit.models.graph.one_node import one_node
+from convkit.models.graph.session import ELEMENT_TYPES, open_model
+from convkit.models.graph.traversal import attribute_graphs
+from convkit.worker.sessions import ModelRefusedError
+
+_ONNX_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
+
+
+def known_to_onnxruntime(model: ir.Model) -> bool:
+    """Fill in the types that onnxruntime gives the results of operators that are not ONNX's, if it
+    is installed; return whether there were any.
+    """
+    if importlib.util.find_spec("onnxruntime") is None:
+        return False
+    found = False
+    for node in model.graph.all_nodes():
+        lacking = [value for value in node.outputs if value.name and value.type is None]
+        if lacking and _can_be_asked(node):
+            types = _returned(one_node(node, model, untyped=True))
+            for value, dtype in zip((v for v in node.outputs if v.name), types, strict=False):
+                if value in lacking and dtype is not None:
+                    value.type = ir.TensorType(dtype)
+                    found = True
+    return found
+
+
+def _can_be_asked(node: ir.Node) -> bool:
+    return (
+        node.domain not in _ONNX_DOMAINS
+        and all(value is None or value.type is not None for value in node.inputs)
+        and not any(list(attribute_graphs(each)) for each in node.attributes.values())
+    )
+
+
+def _returned(model: ir.Model) -> list[ir.DataType | None]:
+    """Return the element types of a model's outputs, None for what is no tensor; nothing if
+    onnxruntime refuses the model.
+    """
+    try:
+        session = open_model(ir.to_proto(model).SerializeToString())
+    except ModelRefusedError:
+        return []
+    names = [each.type.removeprefix("tensor(").removesuffix(")") for each in session.get_outputs()]
+    return [onnx_dtype(ELEMENT_TYPES[name]) if name in ELEMENT_TYPES else None for name in names]
