@@ -15,6 +15,7 @@ Kinds = Mapping[str, tuple[object, ...]]
 # A layer's number in a value's name: between separators (`present.0.key`), else any (`h1_out`).
 _NUMBER = re.compile(r"(?<=[._])\d+(?=[._]|$)")
 _ANY_NUMBER = re.compile(r"\d+")
+_WORD = re.compile(r"[^\W\d_]+")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,13 +37,14 @@ class Change:
 
 
 def changes(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
-    """Yield the corrections to try, those that change least first. `kinds` are those of the values
-    in a run.
+    """Yield the corrections to try. `kinds` are those of the values in a run.
+
+    Groups come first: there are few of them, and what mends one group is no other mistake.
     """
+    yield from _exchanged_groups(wiring, kinds)
+    yield from _own_layers(wiring, kinds)
     yield from _exchanged_inputs(wiring, kinds)
     yield from _exchanged_feeds(wiring, kinds)
-    yield from _exchanged_layers(wiring, kinds)
-    yield from _own_layers(wiring, kinds)
     yield from _skipped_calls(wiring, kinds)
     yield from _other_values(wiring, kinds)
     yield from _other_outputs(wiring, kinds)
@@ -81,19 +83,21 @@ def _exchanged_feeds(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
             )
 
 
-def _exchanged_layers(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
-    """Yield exchanges of all tensors of two layers: of a call's inputs, or of a loop's feeds."""
+def _exchanged_groups(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
+    """Yield exchanges of all tensors of two layers, or of all keys and values: of a call's inputs,
+    or of a loop's feeds.
+    """
     for call in calls_of(wiring.flow):
-        for (one, other), moved in _other_layers(call.inputs.values(), kinds):
+        for groups, moved in _other_groups(call.inputs.values(), kinds):
             wired = {name: moved.get(value, value) for name, value in call.inputs.items()}
             yield Change(
                 "C511",
                 _with_call(wiring.flow, dataclasses.replace(call, inputs=wired)),
-                f"{call.name!r} gets the values of layers {one} and {other} swapped",
-                f"In the call of {call.name}, swap the values of layers {one} and {other}.",
+                f"{call.name!r} gets the values of {groups} swapped",
+                f"In the call of {call.name}, swap the values of {groups}.",
             )
     for loop in (step for step in wiring.flow.steps if isinstance(step, Loop)):
-        for (one, other), moved in _other_layers((each.value for each in loop.carried), kinds):
+        for groups, moved in _other_groups((each.value for each in loop.carried), kinds):
             carried = tuple(
                 dataclasses.replace(each, value=moved.get(each.value, each.value))
                 for each in loop.carried
@@ -101,31 +105,31 @@ def _exchanged_layers(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
             yield Change(
                 "C513",
                 _with_loop(wiring.flow, loop, dataclasses.replace(loop, carried=carried)),
-                f"layers {one} and {other} are swapped in the next pass",
-                f"Under feeds, swap layers {one} and {other}.",
+                f"{groups} are swapped in the next pass",
+                f"Under feeds, swap {groups}.",
             )
 
 
-def _other_layers(
-    values: Iterable[str], kinds: Kinds
-) -> Iterator[tuple[tuple[str, str], dict[str, str]]]:
-    """Yield pairs of numbers in values' names, and for each value that has one of them the value
-    with the other; only where such a value of the same kind exists for all.
+def _other_groups(values: Iterable[str], kinds: Kinds) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield pairs of layers, and of words in values' names (`key`, `value`), with the value that
+    takes each one's place; only where such a value of the same kind exists for all.
     """
-    numbered = {}
-    for value in values:
-        if number := _layer_number(value):
-            numbered[value] = number
-    layers = sorted({number[0] for number in numbered.values()}, key=int)
-    for one, other in itertools.combinations(layers, 2):
-        swapped = {one: other, other: one}
-        moved = {
-            value: value[: number.start()] + swapped[number[0]] + value[number.end() :]
-            for value, number in numbered.items()
-            if number[0] in swapped
-        }
-        if len(moved) > 2 and all(kinds.get(a) == kinds.get(b) for a, b in moved.items()):
-            yield (one, other), moved
+    given = tuple(dict.fromkeys(values))
+    numbers = {each: [number] for each in given if (number := _layer_number(each))}
+    words = {each: [*_WORD.finditer(each, each.find(".") + 1)] for each in given}
+    for places, ordered in ((numbers, int), (words, str)):
+        found = {place[0] for each in places.values() for place in each}
+        for one, other in itertools.combinations(sorted(found, key=ordered), 2):
+            swapped = {one: other, other: one}
+            moved = {
+                value: value[: place.start()] + swapped[place[0]] + value[place.end() :]
+                for value, each in places.items()
+                for place in each
+                if place[0] in swapped
+            }
+            if len(moved) > 2 and all(kinds.get(a) == kinds.get(b) for a, b in moved.items()):
+                groups = f"layers {one} and {other}" if ordered is int else f"{one!r} and {other!r}"
+                yield groups, moved
 
 
 def _own_layers(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:

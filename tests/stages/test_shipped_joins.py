@@ -48,6 +48,27 @@ def test_layers_that_feed_each_other_s_cache_are_named(tmp_path):
     assert "layers 0 and 1 are swapped in the next pass" in finding.message
 
 
+def test_keys_and_values_of_every_layer_in_each_other_s_place_are_named(tmp_path):
+    content = tiny("t5")
+    inputs = content["join"][1]["calls"][0]["inputs"]
+    del inputs["cross_*"]
+    inputs |= {"cross_*_key": "encoder.cross_*_value", "cross_*_value": "encoder.cross_*_key"}
+    [finding] = errors_of(tmp_path, content)
+    assert finding.code == "C511"
+    assert "'decoder' gets the values of 'key' and 'value' in each other's place" in finding.message
+
+
+def test_keys_and_values_that_feed_each_other_are_named(tmp_path):
+    content = tiny("t5")
+    content["join"][1]["feeds"] = {
+        "decoder.present_*_key": "decoder.past_*_value",
+        "decoder.present_*_value": "decoder.past_*_key",
+    }
+    [finding] = errors_of(tmp_path, content)
+    assert finding.code == "C513"
+    assert "'key' and 'value' feed each other's place in the next pass" in finding.message
+
+
 def test_the_next_noise_level_in_place_of_the_present_one_is_named(tmp_path):
     content = tiny("diffusion")
     step = content["join"][1]["calls"][1]["inputs"]
