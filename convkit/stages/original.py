@@ -91,6 +91,7 @@ class TorchOriginal:
         self.processor = loaded.processor
         self._contract = contract
         self.source_root = loaded.source_root
+        self._training = loaded.training
         self._module = ContractModule(loaded, contract, source.omit)
 
     @property
@@ -137,6 +138,18 @@ class TorchOriginal:
         from convkit.models.sources.steadiness import unsteady_finding
 
         return unsteady_finding(self._module, self._tensors(feeds), self.source_root)
+
+    def training_mode(self, draw: Callable[[], Feeds]) -> Finding | None:
+        """Return E306 if parts that came in training mode compute otherwise in it; None if they
+        refuse the inputs.
+        """
+        from convkit.models.sources.training import training_finding
+
+        feeds = draw() if self._training else {}
+        try:
+            return training_finding(self.module, self._training, lambda: self.run(feeds))
+        except RunFailedError:
+            return None
 
     def nan_origin(self, feeds: Feeds) -> "NanOrigin | None":
         """Return where NaN begins on these inputs, which the model accepts."""

@@ -55,8 +55,8 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
 
     Findings: N103 if the original returns NaN, C112 for an input without effect, C205 and C207 for
     undeclared dtypes and shapes, N303 for a random original, N305 for one that depends on padding,
-    C501 to C503 if steps and one pass differ, C510 to C518 if joined parts and the whole differ,
-    C520 to C527 and C570 to C576 for constants that its processors do not have, C579 for those not
+    E306 for one that is partly in training mode, C501 to C503 if steps and one pass differ, C510
+    to C518 if joined parts and the whole differ, C520 to C527 and C570 to C576 for constants that its processors do not have, C579 for those not
     compared. Raises StageFailedError if the original rejects a case of the ladder.
     """
     context.progress("loading the original model")
@@ -84,6 +84,7 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
         request.contract, request.processed, own, records, context.output, request.seed
     )
     records += stage.probes(made_from, omitted)
+    stage.check_mode(own)
     half = any(dtype in _HALF for dtype in _dtypes(request))
     if joined is not None:
         ladder = [record for record in records if record.kind == "ladder"]
@@ -314,6 +315,13 @@ class _Reference:
         started = time.perf_counter()
         outputs = self._original.run(feeds) if expected is None else expected()
         return outputs, time.perf_counter() - started
+
+    def check_mode(self, own: Original) -> None:
+        """Report modules that the source left in training mode."""
+        if isinstance(own, TorchOriginal):
+            typical = self._contract.typical_sizes()
+            found = own.training_mode(lambda: self._made_from.draw(typical, Draw("training")))
+            self.findings += [found] if found is not None else []
 
     def _write(self, case: Case, feeds: Feeds, outputs: Feeds) -> None:
         write_tensors(self._context.output, case.name, "inputs", feeds)

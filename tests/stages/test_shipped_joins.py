@@ -55,7 +55,7 @@ def test_keys_and_values_of_every_layer_in_each_other_s_place_are_named(tmp_path
     inputs |= {"cross_*_key": "encoder.cross_*_value", "cross_*_value": "encoder.cross_*_key"}
     [finding] = errors_of(tmp_path, content)
     assert finding.code == "C511"
-    assert "'decoder' gets the values of 'key' and 'value' in each other's place" in finding.message
+    assert "'decoder' gets the values of 'key' and 'value' swapped" in finding.message
 
 
 def test_keys_and_values_that_feed_each_other_are_named(tmp_path):
@@ -66,7 +66,7 @@ def test_keys_and_values_that_feed_each_other_are_named(tmp_path):
     }
     [finding] = errors_of(tmp_path, content)
     assert finding.code == "C513"
-    assert "'key' and 'value' feed each other's place in the next pass" in finding.message
+    assert "'key' and 'value' are swapped in the next pass" in finding.message
 
 
 def test_the_next_noise_level_in_place_of_the_present_one_is_named(tmp_path):

@@ -24,6 +24,7 @@ class LoadedModel:
     `unloaded` names the weights that the checkpoint lacks, which transformers initialized randomly.
     `source_root` is the folder of the model's own Python files (a factory's), to which source lines
     are relative. `example` are the inputs of one call, by parameter, if the source has them.
+    `training` are the modules that the source left in training mode.
     """
 
     module: "torch.nn.Module"
@@ -35,3 +36,4 @@ class LoadedModel:
     source_root: str | None = None
     processor: Path | None = None
     example: "Mapping[str, torch.Tensor] | None" = None
+    training: tuple[str, ...] = ()

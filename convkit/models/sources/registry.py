@@ -1,5 +1,6 @@
 """The model sources: one module per kind, each with `load(source) -> LoadedModel`."""
 
+import dataclasses
 from types import ModuleType
 
 from convkit.models.sources import (
@@ -14,6 +15,7 @@ from convkit.models.sources import (
 )
 from convkit.models.sources.loaded import LoadedModel
 from convkit.models.sources.loaded_ahead import take_loaded
+from convkit.models.sources.training import left_in_training
 from convkit.worker.protocol import Source, SourceKind
 
 REGISTRY: dict[SourceKind, ModuleType] = {
@@ -33,6 +35,7 @@ def load_model(source: Source) -> LoadedModel:
     if (ready := take_loaded(source)) is not None:
         return ready
     loaded: LoadedModel = REGISTRY[source.kind].load(source)
+    training = left_in_training(loaded.module)
     loaded.module.eval()
     loaded.module.requires_grad_(requires_grad=False)
-    return loaded
+    return dataclasses.replace(loaded, training=training) if training else loaded
