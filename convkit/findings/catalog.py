@@ -92,7 +92,7 @@ def is_unproven(finding: Finding) -> bool:
     code needs a proof that the finding does not have.
     """
     proven = finding.evidence.get("proven")
-    known = CATALOGUE.get(finding.code)
+    known = CATALOG.get(finding.code)
     return proven is False or (known is not None and bool(known.proof) and proven is not True)
 
 

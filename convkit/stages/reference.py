@@ -56,8 +56,9 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
     Findings: N103 if the original returns NaN, C112 for an input without effect, C205 and C207 for
     undeclared dtypes and shapes, N303 for a random original, N305 for one that depends on padding,
     E306 for one that is partly in training mode, C501 to C503 if steps and one pass differ, C510
-    to C518 if joined parts and the whole differ, C520 to C527 and C570 to C576 for constants that its processors do not have, C579 for those not
-    compared. Raises StageFailedError if the original rejects a case of the ladder.
+    to C518 if joined parts and the whole differ, C520 to C527 and C570 to C576 for constants that
+    its processors do not have, C579 for those not compared. Raises StageFailedError if the original
+    rejects a case of the ladder.
     """
     context.progress("loading the original model")
     joined = JoinedOriginal(request.joined, request.contract) if request.joined else None

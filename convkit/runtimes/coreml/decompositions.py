@@ -17,7 +17,10 @@ def own_decompositions() -> dict[Any, Callable[..., object]]:
         operator.correction: partial(_both, each) for operator, each in _STATISTICS.items()
     }
     aten = torch.ops.aten
-    windows = {aten.unfold.default: _unfold, aten.im2col.default: _im2col}
+    windows: dict[Any, Callable[..., object]] = {
+        aten.unfold.default: _unfold,
+        aten.im2col.default: _im2col,
+    }
     return {**statistics, **windows, aten.col2im.default: _col2im}
 
 
