@@ -8,6 +8,7 @@ from convkit.record.model import CaseVerdict
 # Say what makes an output wrong. Without a wrong output they say nothing.
 EXPLANATIONS = ("N401", "N402", "C510", "C514")
 _NO_PART_IS_WRONG = "C510"
+_OPTIMIZATION = "N401"
 
 
 def that_matter(
@@ -17,12 +18,16 @@ def that_matter(
 ) -> list[Finding]:
     """Drop findings that explain an error within the tolerance, however wide the tolerance is, and
     that no built part is to blame where the reference proves what is: an original that is joined.
+    What explains a case explains no other one.
     """
-    off = not all(case.passed for case in cases)
+    failed = {case.case for case in cases if not case.passed}
     known = any(each.is_error and each.evidence.get("proven") for each in reference_findings)
     return [
         finding
         for finding in stage_findings
-        if (off or finding.code not in EXPLANATIONS)
+        if (
+            finding.code not in EXPLANATIONS
+            or (finding.place.case in failed if finding.code == _OPTIMIZATION else failed)
+        )
         and not (known and finding.code == _NO_PART_IS_WRONG)
     ]

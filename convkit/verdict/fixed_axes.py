@@ -1,4 +1,4 @@
-"""Axes that a graph fixed although the recipe declares them as symbolic."""
+"""Recognizes an axis that is fixed inside a graph by the sizes at which the runtime fails."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,7 +11,9 @@ from convkit.tensors import dimension_axes
 def fixed_axis_findings(
     cases: Sequence[CaseVerdict], recipe: Recipe, example: Mapping[str, int]
 ) -> list[Finding]:
-    """Detect an axis that is fixed inside the graph: the runtime fails at every other size."""
+    """Detect an axis that is fixed inside the graph: the runtime fails at every other size. It is
+    proven by a case that fails and one that runs, of which all other sizes are the same.
+    """
     failed = [case for case in cases if case.error is not None]
     ran = [case for case in cases if case.error is None]
     if not failed:
@@ -40,6 +42,7 @@ def fixed_axis_findings(
                     "axis": axis,
                     "fixed": fixed,
                     "failed_at": sorted(size for size in sizes_failed if size is not None),
+                    "proven": any(_differ_in(axis, one, other) for one in failed for other in ran),
                 },
                 Remedy(
                     f"Compute shapes in the model from tensor.shape, so that {axis!r} stays"
@@ -48,3 +51,8 @@ def fixed_axis_findings(
             )
         )
     return findings
+
+
+def _differ_in(axis: str, one: CaseVerdict, other: CaseVerdict) -> bool:
+    names = {*one.sizes, *other.sizes}
+    return {name for name in names if one.sizes.get(name) != other.sizes.get(name)} == {axis}

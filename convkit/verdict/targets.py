@@ -29,8 +29,8 @@ from convkit.worker.protocol import (
 )
 
 # A build warning that explains why the following verification fails: calibration samples had no
-# effect.
-_EXPLAINING = "Q106"
+# effect. It does if most of quantization's error comes from the same module.
+_EXPLAINING, _COSTS = "Q106", "Q102"
 # The export's findings about inputs that the model refuses, wherever it runs.
 _WRONG_INPUTS = frozenset({"C101", "C102", "C104", "C105", "E410", "E411"})
 
@@ -246,11 +246,18 @@ def _headline(
     said = matching[0] if matching else None
     errors = [finding for finding in findings if finding.is_error]
     errors.sort(key=lambda finding: (is_unproven(finding), is_symptom(finding.code)))
-    explaining = [finding for finding in findings if finding.code == _EXPLAINING]
+    explaining = [finding for finding in findings if _explains(finding, verifications)]
     for finding in [*errors, *(explaining if status == "failed" else [])]:
         if said is None or said.leading is None or not is_unproven(finding):
             return f"{finding.code} {finding.message}", finding
     return (said.headline, said.leading) if said is not None else (status, None)
+
+
+def _explains(finding: Finding, verifications: Sequence[Verification]) -> bool:
+    costs = (f for each in verifications for f in each.findings if f.code == _COSTS)
+    costly = next((each.evidence.get("costly") for each in costs), None)
+    module = finding.place.module or ""
+    return finding.code == _EXPLAINING and isinstance(costly, list) and module in costly
 
 
 def exit_code(status: TargetStatus) -> int:

@@ -174,7 +174,16 @@ def test_an_axis_that_runs_at_one_size_only_is_baked_in() -> None:
     baked = [finding for finding in result.findings if finding.code == "C106"]
     assert [finding.evidence["axis"] for finding in baked] == ["batch", "sequence"]
     assert "'ids'" in baked[0].message
-    assert result.headline.startswith("C106")
+    assert result.headline.startswith("E206"), "it may be either axis, or neither"
+
+
+def test_an_axis_leads_if_nothing_else_differs_between_a_case_that_fails_and_one_that_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(SIZES, "wide", {"batch": 4, "sequence": 8})
+    result = verdict(errors=dict.fromkeys(("smallest", "largest", "wide"), "bad reshape"))
+    assert result.headline.startswith("C106 axis 'batch'")
+    assert [f.evidence["proven"] for f in result.findings if f.code == "C106"] == [True]
 
 
 def test_an_axis_is_baked_in_at_the_size_it_was_traced_at_when_no_case_ran() -> None:

@@ -175,6 +175,7 @@ def sensitivity_finding(
         {
             "output_error": found.output_error,
             "origin": origin,
+            "costly": [row.module for row in costly],
             "modules": table(found.modules[:_SHOWN]),
         },
         Remedy(f"Keep {in_words(patterns)} in float32.", {KEPT: kept}),
