@@ -19,6 +19,10 @@ _FEW_UNITS = 2
 _RELATIVE = frozenset({"rtol", "ulps"})
 # Limits in the unit of the output's values that a model which returns nothing but zeros may meet.
 _ERRORS = ("max_abs", "atol", "rms", "mean_abs")
+# Limits in parts of the values: from 1 on, such a model meets them.
+_PARTS = ("nrmse", "max_rel", "rtol")
+# Limits on an average, which rounding each value alone exceeds.
+_AVERAGES = ("rms", "mean_abs", "nrmse")
 
 
 def limits_met(recipe: Recipe, target: Target, cases: Sequence[CaseVerdict]) -> list[Finding]:
@@ -39,17 +43,21 @@ def limits_met(recipe: Recipe, target: Target, cases: Sequence[CaseVerdict]) -> 
         if (finding := _too_wide(spec.name, limits, rms)) is not None:
             findings.append(finding)
         dtype = low if low in _PRECISION else spec.dtype
-        if (finding := _too_narrow(spec.name, limits, magnitude, dtype)) is not None:
-            findings.append(finding)
+        narrow = _too_narrow(spec.name, limits, magnitude, dtype)
+        narrow = narrow or _below_rounding(spec.name, limits, rms, dtype)
+        findings += [narrow] if narrow is not None else []
     return findings
 
 
 def _too_wide(output: str, limits: Mapping[str, float], rms: float) -> Finding | None:
     wide = {name: limits[name] for name in _ERRORS if name in limits and limits[name] >= rms > 0}
+    parts = {name: limits[name] for name in _PARTS if name in limits and limits[name] >= 1}
+    rest = [other for other in limits if other not in wide and other not in parts]
+    if parts and not wide and not rest and rms > 0:
+        return _all_of_it(output, *next(iter(parts.items())))
     if not wide:
         return None
     name, limit = next(iter(wide.items()))
-    rest = [other for other in limits if other not in wide]
     passes = "" if rest else ": an output of all zeros might pass"
     return Finding(
         "N501",
@@ -59,6 +67,36 @@ def _too_wide(output: str, limits: Mapping[str, float], rms: float) -> Finding |
         {"limit": limit, "rms": rms},
         Remedy(f"Set {name} to a small part of the output's rms, such as {rms / 100:.1g}."),
     )
+
+
+def _all_of_it(output: str, name: str, limit: float) -> Finding:
+    return Finding(
+        "N501",
+        f"the limit {name} {limit:g} on {output!r} allows errors as large as the output itself: an"
+        " output of nothing but zeros passes",
+        Place(tensor=output),
+        {"limit": limit},
+        Remedy(f"Set {name} to a small part, such as 0.01."),
+    )
+
+
+def _below_rounding(
+    output: str, limits: Mapping[str, float], rms: float, dtype: str
+) -> Finding | None:
+    """Return N502 for a limit on an average that rounding every value once already exceeds."""
+    rounding = 2.0 ** -(_PRECISION[dtype] + 1)  # about a quarter of a unit in the last place
+    for name in _AVERAGES:
+        least = rounding if name == "nrmse" else rounding * rms
+        if name in limits and 0 < limits[name] < least:
+            return Finding(
+                "N502",
+                f"the limit {name} {limits[name]:g} on {output!r} is below what rounding each value"
+                f" to {dtype} leaves ({least:.2g}): correct results may fail",
+                Place(tensor=output),
+                {"limit": limits[name], "unit": least, "type": dtype},
+                Remedy(f"Allow at least {10 * least:.1g}."),
+            )
+    return None
 
 
 def _too_narrow(

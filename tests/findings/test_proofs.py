@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import convkit
-from convkit.findings.catalogue import CATALOGUE, is_unproven
+from convkit.findings.catalog import CATALOG, is_unproven
 from convkit.findings.model import Finding
 from convkit.findings.severity import severity_of
 
@@ -26,7 +26,7 @@ FACTS = {
     "nothing is built from such a file, or it is not what was asked for": """
         E207 E211 E214 E231 E232 E233 E234 E235 E236 E238 E239 N207 Q101 Q103 Q104 Q106""",
 }
-CLAIMS = {code for code, row in CATALOGUE.items() if row.proof}
+CLAIMS = {code for code, row in CATALOG.items() if row.proof}
 # Where the finding is made of codes that another module chooses.
 MAKES_THE_FINDING = {
     "stages/join_values.py": "stages/join_agreement.py",
@@ -42,7 +42,7 @@ READERS = ("findings/", "verdict/proof", "verdict/invariance", "execute/causes",
 def test_a_code_that_can_lead_has_a_proof_or_needs_none() -> None:
     can_lead = {
         code
-        for code, row in CATALOGUE.items()
+        for code, row in CATALOG.items()
         if (severity_of(code) == "error" or row.varies) and not row.is_symptom
     }
     facts = {code for codes in FACTS.values() for code in codes.split()}

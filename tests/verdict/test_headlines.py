@@ -2,13 +2,13 @@
 
 import pytest
 
-from convkit.findings.catalogue import CATALOGUE
+from convkit.findings.catalog import CATALOG
 from convkit.findings.model import Finding, Place
 from convkit.record.model import Verification
 from convkit.verdict.proof import proofs_first
 from convkit.verdict.targets import _headline
 
-CLAIMS = [code for code, row in CATALOGUE.items() if row.proof]
+CLAIMS = [code for code, row in CATALOG.items() if row.proof]
 SYMPTOM = Finding("N101", "off")
 
 

@@ -41,7 +41,7 @@ def codes(*cases: CaseVerdict, **target: Any) -> list[str]:
         ({"max_abs": 0.2}, ["N501"]),
         ({"max_abs": 0.1}, []),
         ({"rms": 0.5, "cosine": 0.9}, ["N501"]),
-        ({"max_rel": 5.0}, []),
+        ({"max_rel": 5.0, "cosine": 0.9}, []),
         ({"cosine": 0.9}, []),
     ],
 )
@@ -49,6 +49,25 @@ def test_a_limit_larger_than_the_output(limits: dict[str, float], expected: list
     assert codes(case(limits, rms=0.2, largest=1.0)) == expected
     # The case with the largest output counts.
     assert codes(case(limits, rms=0.2, largest=1.0), case(limits, rms=9.0, largest=20.0)) == []
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({"nrmse": 1.0}, ["N501"]),
+        ({"max_rel": 5.0}, ["N501"]),
+        ({"nrmse": 0.9}, []),
+        ({"nrmse": 1.0, "cosine": 0.9}, []),
+        ({"nrmse": 1.0, "max_abs": 9.0}, ["N501"]),
+        ({"nrmse": 1e-9}, ["N502"]),
+        ({"nrmse": 1e-6}, []),
+        ({"nrmse": 0.0}, []),
+        ({"rms": 1e-9}, ["N502"]),
+        ({"rms": 1e-6}, []),
+    ],
+)
+def test_limits_in_parts_and_on_averages(limits: dict[str, float], expected: list[str]) -> None:
+    assert codes(case(limits, rms=0.2, largest=1.0)) == expected
 
 
 @pytest.mark.parametrize(
