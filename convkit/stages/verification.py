@@ -15,6 +15,7 @@ from convkit.models.contract_check import check_contract
 from convkit.stages.built_files import refused
 from convkit.stages.built_model import BuiltModel
 from convkit.stages.built_steps import BuiltSteps, LoopReader
+from convkit.stages.fixed_axes import fixed_axes
 from convkit.stages.preparation_cause import preparation_cause
 from convkit.stages.verify_steps import StepResults, run_loops
 from convkit.tensors import Contract
@@ -95,6 +96,8 @@ def verify(
     cases, omitted_cases = verification.ladder(_of_kind("ladder", reference))
     probes = verification.probes(_of_kind("probe", reference))
     invariance, omitted_checks = verification.invariance(_of_kind("invariance", reference))
+    sizes = {case.name: case.sizes for case in reference.cases}
+    findings += fixed_axes(request.contract, cases, sizes, verification.feeds, session.run)
     looped = _loops(request, reference, opened, context)
     fallbacks = session.fallbacks()
     findings += [_fallback_finding(fallback, session.providers[0]) for fallback in fallbacks]

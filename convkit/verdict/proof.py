@@ -31,7 +31,7 @@ _TOO_FINE, _FEW = "N502", 8
 # Where most of quantization's error comes from.
 _QUANTIZED = "Q102"
 # Guesses, which a proven cause makes pointless.
-_WITHOUT_PROOF = ("N402", "E302")
+_WITHOUT_PROOF = ("N402", "E302", "C106")
 # What to do about a difference that nothing explains.
 FIND_THE_CAUSE = Remedy("Find the cause, or relax the tolerance if you can justify it.")
 

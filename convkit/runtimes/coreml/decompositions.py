@@ -13,15 +13,13 @@ _STATISTICS = {torch.ops.aten.std_mean: torch.std, torch.ops.aten.var_mean: torc
 
 def own_decompositions() -> dict[Any, Callable[..., object]]:
     """Return the decompositions by operator."""
-    statistics = {
-        operator.correction: partial(_both, each) for operator, each in _STATISTICS.items()
-    }
     aten = torch.ops.aten
-    windows: dict[Any, Callable[..., object]] = {
+    found: dict[Any, Callable[..., object]] = {
         aten.unfold.default: _unfold,
         aten.im2col.default: _im2col,
+        aten.col2im.default: _col2im,
     }
-    return {**statistics, **windows, aten.col2im.default: _col2im}
+    return found | {each.correction: partial(_both, whole) for each, whole in _STATISTICS.items()}
 
 
 def with_correction(program: torch.export.ExportedProgram) -> None:
