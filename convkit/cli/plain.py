@@ -56,8 +56,8 @@ class _Unpadded:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write text without control characters, and without spaces at the ends of lines."""
-        return self._stream.write(_LINE_END.sub("\n", printable(text)))
+        """Write text without spaces at the ends of lines; rich's own sequences stay."""
+        return self._stream.write(_LINE_END.sub("\n", text))
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of the stream
         """Delegate everything else to the stream."""

@@ -74,8 +74,20 @@ def test_lines_in_files_and_pipes_end_with_their_last_word(
     from rich.text import Text
 
     content = Padding(Text(f"one two {EVIL}\n" + "word " * 40), (0, 0, 0, 2), expand=False)
-    output_console().print(content)
+    output_console().print(Encodable(content))
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) > 3
     assert lines == [line.rstrip() for line in lines]
     assert "\x1b" not in "".join(lines)
+
+
+def test_colors_can_be_forced_into_a_pipe(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rich.text import Text
+
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    output_console().print(Encodable(Text("failed", style="red")))
+    assert capsys.readouterr().out.startswith("\x1b[31mfailed")

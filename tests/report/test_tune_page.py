@@ -67,7 +67,7 @@ def test_a_reason_takes_one_line_of_the_terminal():
 
 
 def test_long_latencies_are_in_seconds():
-    slow = dataclasses.replace(candidate("slow", 2.0).figures, p50=Interval(1.4, 1.44, 1.5))
+    slow = dataclasses.replace(candidate("slow", 2.0).figures, p50=Interval(1.44, 1.4, 1.5))
     found = dataclasses.replace(candidate("slow", 2.0), figures=slow)
     assert "(1.44 s)" in printed(dataclasses.replace(RECORD, candidates=(found,)))
 
