@@ -30,8 +30,9 @@ class _Summary:
         from rich.text import Text
 
         record = self.record
-        for size, rounds in record.rounds.items():
-            sizes = next(each.sizes for each in record.original.sizes if each.size == size)
+        for figures in record.original.sizes:  # a file has `rounds` sorted by name
+            size, sizes = figures.size, figures.sizes
+            rounds = record.rounds[size]
             yield Text(
                 f"{size} ({sizes_text(sizes)}), {rounds} rounds, {record.threads} threads,"
                 f" {noise_text(record.noise[size])}",

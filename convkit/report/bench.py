@@ -38,7 +38,8 @@ def bench_view(record: BenchRecord | None) -> BenchView | None:
         return None
     return BenchView(
         record,
-        tuple(_size_view(record, size) for size in record.rounds),
+        # In the order of the benchmark: a file has `rounds` sorted by name.
+        tuple(_size_view(record, each.size) for each in record.original.sizes),
         tuple(footprint_row(model) for model in record.models if model.load_seconds is not None),
         tuple((model.name, model.absent) for model in record.targets if model.absent is not None),
     )

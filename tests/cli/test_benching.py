@@ -18,6 +18,7 @@ from convkit.errors import UsageError
 from convkit.findings.model import Finding
 from convkit.recipe.loading import parse_recipe
 from convkit.record.bench import BenchRecord, Interval, ModelFigures, SizeFigures
+from convkit.report.bench import bench_view
 from convkit.tensors import TensorSpec
 
 RECIPE = {
@@ -91,6 +92,23 @@ def test_a_benchmark_is_printed_with_its_noise_and_its_gaps():
     assert "too large" in text
     assert "fastest: ort" in text
     assert "error E401 ort: latency p50 is missed" in text
+
+
+def test_sizes_are_shown_in_the_order_of_the_benchmark():
+    """A file has the rounds sorted by name."""
+    sizes = tuple(
+        SizeFigures(name, {"batch": count}, 10, Interval(1.0, 1.0, 1.0))
+        for name, count in (("typical", 2), ("largest", 4))
+    )
+    counts = {"largest": 7, "typical": 7}
+    noise = dict.fromkeys(counts, 0.1)
+    models = (ModelFigures("original", "torch", "cpu", "float32", 2048, sizes=sizes),)
+    record = BenchRecord(1, "id", "small", 0.0, 1.0, {}, 4, counts, noise, models)
+    text = printed(record)
+    assert text.index("typical (batch=2)") < text.index("largest (batch=4)")
+    view = bench_view(record)
+    assert view is not None
+    assert [each.title for each in view.sizes] == ["typical (batch=2)", "largest (batch=4)"]
 
 
 def test_a_bare_name_finds_its_recipe(tmp_path, monkeypatch):
