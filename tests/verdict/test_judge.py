@@ -149,6 +149,18 @@ def test_each_way_of_being_wrong_fails_under_its_own_code(
     assert codes(result) == [code]
 
 
+def test_no_tolerance_is_offered_for_nan() -> None:
+    low = recipe(targets={"ort": {"runtime": "onnxruntime", "precision": "float16"}})
+    nan = verdict({"smallest": changed(nan_candidate=1)}, recipe=low).findings[0]
+    off = verdict({"smallest": changed(max_abs=9.0)}, recipe=low).findings[0]
+    assert (nan.code, off.code) == ("N102", "N101")
+    assert nan.remedy is not None
+    assert off.remedy is not None
+    assert nan.remedy.change == off.remedy.change
+    assert "tolerance" in off.remedy.text
+    assert "tolerance" not in nan.remedy.text
+
+
 def test_no_case_at_all_fails() -> None:
     result = verdict(cases=())
     assert result.status == "failed"

@@ -85,3 +85,16 @@ def test_a_difference_by_quantization_names_the_modules_it_comes_from():
     assert first.place == Place(tensor="y", module="head", case="smallest")
     assert second == costs
     assert proofs_first([symptom]) == [symptom]
+
+
+def test_a_difference_by_quantization_refers_to_the_modules_to_keep():
+    search = Remedy("Let convkit find them, or relax the tolerance.", {"precision": "auto"})
+    symptom = Finding("N101", "off", Place(tensor="y"), remedy=search)
+    keep = Remedy("Keep head.", {"keep_float32": ["head"]})
+    evidence = {"origin": "90% of that comes from head"}
+    costs = Finding("Q102", "costs", Place(module="head"), evidence, keep)
+    first, _ = proofs_first([symptom, costs])
+    assert first.remedy.change == search.change
+    assert first.remedy.text.startswith("Keep the modules that Q102 names")
+    without = dataclasses.replace(costs, remedy=None)  # of a limit that is out of reach
+    assert proofs_first([symptom, without])[0].remedy == search
