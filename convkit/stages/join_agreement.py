@@ -19,7 +19,7 @@ from convkit.joined.trace import write_call
 from convkit.metrics.row_sets import compare_outputs
 from convkit.stages.join_original import JoinedOriginal
 from convkit.stages.join_state import Difference, differences, exchanged
-from convkit.stages.join_values import other_activations, other_conventions, other_factors
+from convkit.stages.join_values import other_activations, other_conventions, other_scales
 from convkit.stages.join_wiring import Change, changes, other_feeds
 from convkit.stages.original import Original, TorchOriginal
 from convkit.stages.step_agreement import share
@@ -144,7 +144,7 @@ def _explained(
             return state
         if (file := _other_file(joined, whole, (first, off[-1]), allowed)) is not None:
             return file
-    for change in itertools.islice(_trials(joined.wiring, first), _MOST_TRIALS):
+    for change in itertools.islice(_trials(joined.wiring, first, off[-1]), _MOST_TRIALS):
         if all(_error(joined, change, case) <= allowed for case in (first, off[-1])):
             return _cause(change, first, _error(joined, change, first))
     behind = ""
@@ -252,12 +252,12 @@ def _nothing(wiring: Wiring) -> Change:
     return Change("", wiring.flow, "", "")
 
 
-def _trials(wiring: Wiring, case: _Case) -> Iterator[Change]:
+def _trials(wiring: Wiring, case: _Case, last: _Case) -> Iterator[Change]:
     shapes = {name: (array.shape, array.dtype.str) for name, array in case.values.items()}
     yield from changes(wiring, shapes)
     yield from other_conventions(wiring, shapes)
     yield from other_feeds(wiring, shapes)
-    yield from other_factors(wiring, case.values, case.expected)
+    yield from other_scales(wiring, last.values, last.expected)  # has the most values
     yield from other_activations(wiring, case.values)
 
 

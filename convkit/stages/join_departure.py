@@ -61,7 +61,8 @@ class Departure:
     """The first place where the parts differ, and the other ones if correcting it is not enough.
 
     `how` says how its values differ, `after` is what is left of the outputs' error once all places
-    have the original's values.
+    have the original's values. `unseen` are the parts before it that share no module with the
+    original.
     """
 
     member: Member
@@ -71,6 +72,7 @@ class Departure:
     how: str
     others: tuple[str, ...]
     after: float
+    unseen: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,18 +205,18 @@ class _Compared:
         )
         if last is None or last.member is None:
             return None
-        called = dict.fromkeys(call.part for call in calls_of(self._joined.wiring.flow))
         texts = []
         for name, expected in self._case.expected.items():
             found = self._outputs[name]
             if found.shape == expected.shape and (text := _likeness(found, expected)):
                 texts.append(f"{name!r}: {text}")
-        return Behind(
-            last.member.part,
-            last.member.path,
-            tuple(name for name in called if name not in self._shared),
-            "; ".join(texts),
-        )
+        return Behind(last.member.part, last.member.path, self.unseen(), "; ".join(texts))
+
+    def unseen(self, before: str | None = None) -> tuple[str, ...]:
+        """Return the parts that share no module with the whole, of those called before a part."""
+        called = list(dict.fromkeys(call.part for call in calls_of(self._joined.wiring.flow)))
+        until = called.index(before) if before is not None else len(called)
+        return tuple(name for name in called[:until] if name not in self._shared)
 
     def next_differences(
         self, record: Record, limit: float, known: "Sequence[_Place]"
@@ -249,6 +251,9 @@ def departure_finding(
     if count := len(found.others):
         more = f". {count} later place{'s differ' if count > 1 else ' differs'}, too:"
         more += f" {found.others[0]}{', ...' if count > 1 else ''}"
+    if found.unseen:
+        unseen = " and ".join(map(repr, found.unseen))
+        more += f". It may be made in {unseen} before that, which cannot be compared step by step"
     other = f"{member.other_path!r} of the original" if member.other_path else "the original"
     return Finding(
         "C540",
@@ -292,6 +297,7 @@ def _departure(run: _Compared, places: Sequence[_Place], after: float) -> Depart
         _how(first, run),
         tuple(_name(place) for place in others),
         after,
+        run.unseen(member.part) if first.key[1] == "input" else (),
     )
 
 
@@ -316,7 +322,7 @@ def _how(place: _Place, run: _Compared) -> str:
         if distance([one], [other])
     )
     found, wanted = (
-        _joined([to_array(call[slot]) for call in calls])
+        _joined([to_array(call[slot]) for call in calls], place.number)
         for calls in ([each.tensors for each in place.passed], place.wanted)
     )
     own = to_array(place.first.tensors[slot])
@@ -334,10 +340,12 @@ def _likeness(found: np.ndarray, wanted: np.ndarray) -> str:
     return _affine(own, other)
 
 
-def _joined(calls: Sequence[np.ndarray]) -> np.ndarray:
-    """Return all calls' values, with an axis for the calls if there are several of one shape."""
+def _joined(calls: Sequence[np.ndarray], number: int) -> np.ndarray:
+    """Return all calls' values, with an axis for the calls if there are several of one shape; else
+    those of one call.
+    """
     alike = len(calls) > 1 and len({each.shape for each in calls}) == 1
-    return np.stack(calls) if alike else calls[-1]
+    return np.stack(calls) if alike else calls[number]
 
 
 def _same_elsewhere(own: np.ndarray, key: tuple[int, Side], run: _Compared) -> str | None:

@@ -2,11 +2,12 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
 from convkit.joined.flow import Wiring, calls_of
+from convkit.localize.likeness import is_near
 from convkit.stages.join_wiring import Change, Kinds
 
 # How a box of four numbers may be written, and how each form becomes its corners
@@ -14,6 +15,8 @@ from convkit.stages.join_wiring import Change, Kinds
 _Convert = Callable[[np.ndarray], np.ndarray]
 # Probabilities nearer to 0 or 1 have no logarithm in float32.
 _LEAST = 1e-9
+# Outputs that agree to this fraction of their RMS are the same values, summed otherwise.
+_SAME = 1e-4
 
 
 def _corners_of_center(boxes: np.ndarray) -> np.ndarray:
@@ -75,11 +78,12 @@ def other_conventions(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
             yield from _norms(wiring, value) if np.dtype(str(dtype)).kind == "f" else ()
 
 
-def other_factors(
+def other_scales(
     wiring: Wiring, values: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]
 ) -> Iterator[Change]:
     """Yield the outputs of each call, multiplied by the factor that brings them nearest to the
-    original's `expected` outputs: a temperature or a scale that is missing, or there twice.
+    original's `expected` outputs (a temperature or a scale that is missing, or there twice), then
+    with a constant added, if that makes them equal.
     """
     for call in calls_of(wiring.flow):
         returned = {
@@ -91,25 +95,63 @@ def other_factors(
         }
         if not returned:
             continue
-        found = np.concatenate([values[each].ravel() for each in returned.values()])
-        wanted = np.concatenate([expected[each].ravel() for each in returned])
-        square = float(found.astype(np.float64) @ found)
-        factor = float(wanted.astype(np.float64) @ found) / square if square > 0 else 0.0
-        if factor and np.isfinite(factor):
-            listed = ", ".join(map(repr, returned))
-            yield Change(
-                "C578",
-                wiring.flow,
-                f"part {call.part!r} returns {listed} multiplied by {1 / factor:.4g}",
-                f"Look in part {call.part!r} for a factor, such as a temperature or its logarithm, "
-                f"that is missing or applied twice: results must be {factor:.4g} times as large.",
-                corrected=tuple(returned.values()),
-                correction=functools.partial(_multiplied, factor=factor),
-            )
+        found = _flat([values[each] for each in returned.values()])
+        for factor, offset in _scales(found, _flat([expected[each] for each in returned])):
+            yield _scale_change(wiring, call.part, returned, factor, offset)
 
 
-def _multiplied(values: np.ndarray, factor: float) -> np.ndarray:
-    return (values * factor).astype(values.dtype)
+def _flat(arrays: Iterable[np.ndarray]) -> np.ndarray:
+    return np.concatenate([each.astype(np.float64).ravel() for each in arrays])
+
+
+def _scales(found: np.ndarray, wanted: np.ndarray) -> Iterator[tuple[float, float]]:
+    """Yield factors and constants that bring `found` nearest to `wanted`."""
+    square = float(found @ found)
+    factor = float(wanted @ found) / square if square > 0 else 0.0
+    if factor and np.isfinite(factor):
+        yield factor, 0.0
+    # Fewer values than this lie on one line by chance.
+    if found.size < 4 or not (np.isfinite(found).all() and np.isfinite(wanted).all()):
+        return
+    yield from _fitting(1.0, float((wanted - found).mean()), found, wanted)
+    if found.std() > 0:
+        slope, rest = np.polyfit(found, wanted, 1)
+        yield from _fitting(float(slope), float(rest), found, wanted)
+
+
+def _fitting(
+    factor: float, offset: float, found: np.ndarray, wanted: np.ndarray
+) -> Iterator[tuple[float, float]]:
+    if factor and offset and is_near(factor * found + offset, wanted, _SAME):
+        yield factor, offset
+
+
+def _scale_change(
+    wiring: Wiring, part: str, returned: Mapping[str, str], factor: float, offset: float
+) -> Change:
+    listed = ", ".join(map(repr, returned))
+    how, what, must = [], [], []
+    if factor != 1.0:
+        how.append(f"multiplied by {1 / factor:.4g}")
+        what.append("a factor, such as a temperature or its logarithm")
+        must.append(f"be {factor:.4g} times as large")
+    if offset:
+        how.append(f"plus {-offset / factor:.4g}")
+        what.append("a constant, such as a bias")
+        must.append(f"then have {offset:.4g} added" if must else f"have {offset:.4g} added")
+    return Change(
+        "C578",
+        wiring.flow,
+        f"part {part!r} returns {listed} {', '.join(how)}",
+        f"Look in part {part!r} for {' and '.join(what)}, that is missing or applied twice: results"
+        f" must {' and '.join(must)}.",
+        corrected=tuple(returned.values()),
+        correction=functools.partial(_scaled, factor=factor, offset=offset),
+    )
+
+
+def _scaled(values: np.ndarray, factor: float, offset: float) -> np.ndarray:
+    return (values * factor + offset).astype(values.dtype)
 
 
 def other_activations(wiring: Wiring, values: Mapping[str, np.ndarray]) -> Iterator[Change]:

@@ -364,6 +364,19 @@ def test_the_first_place_where_a_part_s_code_departs_is_named(name, edit, module
             id="the logarithm of the temperature",
         ),
         pytest.param(
+            "image_embeds.t() * self.scale.exp()",
+            "image_embeds.t() * self.scale.exp() + 0.5",
+            "part 'similarity' returns 'logits_per_text', 'logits_per_image' plus 0.5:",
+            id="a bias that the original lacks",
+        ),
+        pytest.param(
+            "image_embeds.t() * self.scale.exp()",
+            "image_embeds.t() * self.scale + 0.5",
+            "plus 0.5:",
+            id="a factor and a bias",
+            marks=pytest.mark.thorough,
+        ),
+        pytest.param(
             '{"image_embeds": found / found.norm(dim=-1, keepdim=True)}',
             '{"image_embeds": found}',
             "'image.image_embeds' is not divided by its norm",
@@ -389,11 +402,22 @@ def test_a_difference_after_the_last_common_module_is_narrowed_down(tmp_path):
     edit = (
         "clip.py",
         "image_embeds.t() * self.scale.exp()",
-        "image_embeds.t() * self.scale.exp() + 0.1",
+        "image_embeds.t() * self.scale.exp() + text_embeds.sum(-1, keepdim=True)",
     )
     [finding] = errors_of(tmp_path, tiny("clip"), [edit])
     assert finding.code == "C510"
     assert "made in 'similarity', or after 'projection' of part 'text'" in finding.message
+
+
+STEP = "return super().forward(latents, prediction, sigma, 2 * next_sigma)"
+
+
+def test_a_part_that_cannot_be_compared_inside_is_named_before_its_reader(tmp_path):
+    given = "self, latents, prediction, sigma, next_sigma"
+    edit = wrapped("diffusion.py", "_Scheduler()", f"def forward({given}): {STEP}")
+    [finding] = errors_of(tmp_path, tiny("diffusion"), [edit])
+    assert finding.code == "C540"
+    assert "It may be made in 'scheduler' before that" in finding.message
 
 
 def test_another_blank_symbol_is_named(tmp_path):
