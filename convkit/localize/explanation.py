@@ -16,11 +16,13 @@ from convkit.localize.boxes import boxes
 from convkit.localize.divisions import divisions
 from convkit.localize.edits import Rewrite
 from convkit.localize.isolation import Report, spent, survived
+from convkit.localize.kinds import kinds_of
 from convkit.localize.left_out import left_out, misread
 from convkit.localize.masking import masks
 from convkit.localize.moved import moved
 from convkit.localize.normalizing import groups, normalizations
 from convkit.localize.numbers import own_numbers
+from convkit.localize.other_arguments import other_arguments
 from convkit.localize.own_arguments import own_arguments
 from convkit.localize.padding import padding
 from convkit.localize.parting import FLOOR
@@ -58,6 +60,7 @@ CANDIDATES: dict[str, Candidates] = {
     "bodies": bodies,
     "masks": masks,
     "boxes": boxes,
+    "other arguments": other_arguments,
     "moved": moved,
     "reductions": reductions,
     "groups": groups,
@@ -70,6 +73,8 @@ CANDIDATES: dict[str, Candidates] = {
     "inside": insertions.inside,
     "on all inputs": insertions.on_all_inputs,
 }
+# These call torch, which must not be in a forked process.
+_HERE = ("other arguments",)
 # Those that are tried at each value within a place. What connects other values is left out: values
 # of one shape are paired by likeness there, and connecting another would explain a wrong pair.
 _CONNECTING = (
@@ -126,8 +131,9 @@ def explain(
     clock = time.monotonic() + _PATIENCE * seconds
     end = spent() + seconds
     found: Explanation | None = None
-    for candidates in (CANDIDATES[kind] for kind in CANDIDATES if kind in kinds):
+    for kind in (each for each in CANDIDATES if each in kinds):
         limits = _Limits(before, enough, clock, end - spent())
+        candidates = _made_here(region) if kind in _HERE else CANDIDATES[kind]
         best = _best_of(candidates, region, limits)
         if best is not None and (found is None or best.is_clearly_better_than(found)):
             found = best
@@ -135,23 +141,30 @@ def explain(
         if found is not None and found.after <= FLOOR / 2:
             break
     limits = _Limits(before, enough, clock, end - spent())
-    if found is not None and found.rewrite.kind == "extra":
+    if found is not None and found.rewrite.kind in ("extra", "operator"):
         return _with_its_own_number(found, region, limits)
     if found is not None and found.rewrite.kind in ("attribute", "constant"):
         return _superfluous(found, region, limits)
     return found
 
 
-def _with_its_own_number(extra: Explanation, region: Region, limits: "_Limits") -> Explanation:
-    """Return what explains a difference better than that a node is superfluous: it belongs there,
-    with another number.
+def _made_here(region: Region) -> Candidates:
+    """Return candidates that are made in this process, however often they are asked for."""
+    made = [rewrite for kind in _HERE for rewrite in CANDIDATES[kind](region)]
+    return lambda _: iter(made)
 
-    An epsilon a thousand times too large can be left out as well as corrected; that the original
-    has such an operation, with such a number, decides.
+
+def _with_its_own_number(extra: Explanation, region: Region, limits: "_Limits") -> Explanation:
+    """Return what explains a difference better than that a node is superfluous, or another one: it
+    belongs there, with another number.
+
+    An epsilon a thousand times too large can be left out as well as corrected, and `x <= 3` be
+    `x < 3` as well as `x <= 2`; that the original has such an operation, with such a number,
+    decides.
     """
     node = region.graph.nodes[region.graph.producers[extra.rewrite.node]]
     kinds = {operation.kind.rstrip("_") for operation in region.operations}
-    if node.op_type.lower() not in kinds:
+    if not kinds.intersection(kinds_of(node)):
         return extra
     numbers = functools.partial(own_numbers, node=extra.rewrite.node)
     found = _best_of(numbers, region, limits)

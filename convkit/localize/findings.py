@@ -20,7 +20,10 @@ _REMEDIES: dict[str, str] = {
     "N407": "Connect the node as the message says, or fix the tool that rewrote the graph.",
     "N408": "Compare the node's inputs and attributes with the original's operation at this place.",
     "N409": "Start at this place and go upstream: compare what the graph and the original compute.",
-    "Q108": "Quantize this weight again from the original's floats, or correct the number named.",
+    "Q108": (
+        "Quantize again from the original's floats, with ranges of inputs like those that are"
+        " served, or correct the number named."
+    ),
     "Q109": ("Set the target's tolerance to what these bits can hold, or quantize fewer weights."),
     "C115": "Feed the input as the message says, or remove the step from the graph.",
     "C110": (

@@ -14,6 +14,11 @@ _KINDS = {
     "ReduceMean": ("mean",),
     "ReduceSum": ("sum",),
     "ReduceMax": ("amax", "max"),
+    "Less": ("lt",),
+    "LessOrEqual": ("le",),
+    "Greater": ("gt",),
+    "GreaterOrEqual": ("ge",),
+    "Equal": ("eq",),
 }
 
 

@@ -50,10 +50,16 @@ def _with_inner(region: Region) -> Iterator[tuple[Edge, int, int, Graph]]:
             # A node that passes a value on, such as Where, is always right with the result itself.
             if edge.reader == region.target and index in target:
                 continue
-            if array.size == np.prod(shape or ()) and array.dtype.kind == "f" and number != index:
-                given = region.feeds[edge.value]
+            given = region.feeds[edge.value]
+            alike = _kind(array) == _kind(given) and array.size == np.prod(shape or ())
+            if alike and number != index:
                 values = likeliest_layout(array, given).apply(array).astype(given.dtype)
                 yield edge, number, index, inserted(region.graph, edge, holding(values))
+
+
+def _kind(values: np.ndarray) -> str:
+    """Return numpy's letter for a kind of numbers; all whole numbers are of one kind."""
+    return "i" if values.dtype.kind == "u" else values.dtype.kind
 
 
 def _leads(region: Region, start: int, end: int) -> bool:
@@ -67,7 +73,7 @@ def _leads(region: Region, start: int, end: int) -> bool:
 
 def _at_end(region: Region) -> Iterator[Rewrite]:
     found = region.computed(region.graph)
-    if found is None or found.dtype.kind != "f" or is_flat(found):
+    if found is None or found.dtype.kind not in "fiu" or is_flat(found):
         return
     graph = pinned(region.graph, region.target, region.expected)
     if _same_elements(found, region.expected):

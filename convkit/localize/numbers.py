@@ -102,10 +102,13 @@ def own_numbers(region: Region, node: str) -> Iterator[Rewrite]:
     One by which nothing changes is left out: with it, the node would be superfluous.
     """
     scalars = [each for each in region.scalars() if each not in (0.0, 1.0)]
-    for rewrite in fractions(region):
+    for rewrite in itertools.chain(whole_numbers(region), fractions(region)):
         if rewrite.node == node and rewrite.constant is not None:
-            number = float(rewrite.graph.constants[rewrite.constant].flat[0])
-            if any(math.isclose(number, each, rel_tol=1e-6) for each in scalars):
+            constant = rewrite.graph.constants[rewrite.constant]
+            number = float(constant.flat[0])
+            if constant.size == 1 and any(
+                math.isclose(number, each, rel_tol=1e-6) for each in scalars
+            ):
                 yield rewrite
 
 

@@ -1,8 +1,9 @@
 """One call of the original, as seen by the search, independent of how it was recorded."""
 
 import dataclasses
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
@@ -26,9 +27,25 @@ class Value:
     kind: str = ""
 
 
+class Replay(Protocol):
+    """A recorded operation that can be called again."""
+
+    def __call__(
+        self, values: Mapping[int, np.ndarray], changed: Mapping[str, object]
+    ) -> tuple[np.ndarray, ...]:
+        """Return its results with some values, by number, and some arguments replaced."""
+        ...
+
+    def others(self) -> Iterator[tuple[str, dict[str, object]]]:
+        """Yield arguments that it might have had instead, in words and by name."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True)
 class Operation:
-    """One operation: input and output values by number, and its non-tensor arguments."""
+    """One operation: input and output values by number, and its non-tensor arguments; `replay`
+    calls it again.
+    """
 
     index: int
     name: str
@@ -37,6 +54,7 @@ class Operation:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     scalars: tuple[tuple[str, object], ...]
+    replay: Replay | None = dataclasses.field(default=None, compare=False, repr=False)
 
     @property
     def kind(self) -> str:

@@ -1,11 +1,13 @@
-"""Causes in a graph's quantized weights: one that was quantized wrongly, or the rounding itself."""
+"""Causes in what a graph quantizes: a weight or an activation that was quantized wrongly, or the
+rounding itself.
+"""
 
 from collections.abc import Callable
 
 import numpy as np
 
 from convkit.localize.diagnosis import Cause
-from convkit.localize.graph import Graph
+from convkit.localize.graph import Graph, Values
 from convkit.localize.lowering import lowered
 from convkit.localize.quantized import (
     QuantizedMatch,
@@ -14,6 +16,7 @@ from convkit.localize.quantized import (
     node_name,
     with_floats,
 )
+from convkit.localize.quantized_activations import quantizers, unrounded, wrong_ranges
 
 # The share of the error that the rounding must explain, to be named as its cause.
 _MOST = 0.9
@@ -21,16 +24,17 @@ _CHANGES = 0.95
 
 
 def quantized_causes(
-    graph: Graph, state: State, error: float, error_of: Callable[[Graph], float]
+    graph: Graph, state: State, feeds: Values, error: float, error_of: Callable[[Graph], float]
 ) -> tuple[list[Cause], Graph, float]:
-    """Return the faults in quantized weights, the graph with the original's floats, and its error.
+    """Return the faults in what is quantized, the graph with floats in its place, and its error.
 
-    `error` is that of the graph's outputs, `error_of` computes another graph's. If no weight is
-    wrong, the rounding of all of them is a cause if it explains nearly all of the error.
+    `error` is that of the graph's outputs for `feeds`, `error_of` computes another graph's. If
+    nothing is quantized wrongly, the rounding is a cause if it explains nearly all of the error.
     """
     floating, weights = lowered(graph)
     matches = compare_quantized(weights, state)
-    if not matches:
+    rounded = quantizers(floating)
+    if not matches and not rounded:
         return [], graph, error
     if any(each.op_type != "DequantizeLinear" for each in (match.weight.node for match in matches)):
         # What an integer kernel itself does wrong is not the weight's fault.
@@ -44,9 +48,16 @@ def quantized_causes(
         if after < error * _CHANGES:
             causes.append(_cause(match, match.problem, error, after))
     after = error_of(floats)
-    if not causes and after < error * (1 - _MOST):
-        causes.append(_rounding(matches, error, after))
-    return causes, floats, after
+    if rounded and after > error * (1 - _MOST):
+        causes += wrong_ranges(floats, rounded, feeds, after, error_of)
+    # Other faults are searched for in a graph without rounding.
+    free = unrounded(floats, rounded)
+    rest = error_of(free) if rounded else after
+    if not causes and matches and after < error * (1 - _MOST):
+        causes.append(_rounding(matches, 0, error, after))
+    elif not causes and matches and rest < error * (1 - _MOST):
+        causes.append(_rounding(matches, len(rounded), error, rest))
+    return (causes, free, rest) if rest <= after else (causes, floats, after)
 
 
 def _cause(match: QuantizedMatch, problem: str, before: float, after: float) -> Cause:
@@ -62,14 +73,17 @@ def _cause(match: QuantizedMatch, problem: str, before: float, after: float) -> 
     )
 
 
-def _rounding(matches: list[QuantizedMatch], before: float, after: float) -> Cause:
+def _rounding(
+    matches: list[QuantizedMatch], activations: int, before: float, after: float
+) -> Cause:
     bits = sorted({match.weight.bits for match in matches})
     worst = max(matches, key=_step)
     away = sum(not match.nearest for match in matches)
     how = f"{away} of them not to the nearest step" if away else "correctly"
     return Cause(
         "rounding",
-        f"{_weights(len(matches))} rounded to {' and '.join(map(str, bits))} bits, {how};"
+        f"{_counted(len(matches), activations)} rounded to {' and '.join(map(str, bits))} bits,"
+        f" {how};"
         f" {worst.weight.name} has the coarsest step for its values",
         node=node_name(worst),
         tensor=worst.weight.name,
@@ -79,8 +93,11 @@ def _rounding(matches: list[QuantizedMatch], before: float, after: float) -> Cau
     )
 
 
-def _weights(count: int) -> str:
-    return "one weight is" if count == 1 else f"{count} weights are"
+def _counted(weights: int, activations: int) -> str:
+    what = "one weight" if weights == 1 else f"{weights} weights"
+    if activations:
+        return f"{what} and {activations} activation{'s' * (activations > 1)} are"
+    return f"{what} {'is' if weights == 1 else 'are'}"
 
 
 def _step(match: QuantizedMatch) -> float:

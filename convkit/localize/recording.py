@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from convkit.localize.original import Operation, Recording, Value
+from convkit.localize.replay import replay_of
 from convkit.models.operation_mode import OperationMode
 from convkit.models.source_lines import relative_source
 from convkit.models.sources.torch_dtypes import to_array
@@ -145,6 +146,7 @@ class _Recorder(OperationMode):
             for each in tree_leaves((args, kwargs))
             if isinstance(each, torch.Tensor)
         )
+        replay = replay_of(function, args, kwargs, self._number_and_array)
         found = function(*args, **kwargs)
         index = len(self._operations)
         results = [each for each in tree_leaves(found) if isinstance(each, torch.Tensor)]
@@ -160,6 +162,7 @@ class _Recorder(OperationMode):
             inputs=inputs,
             outputs=tuple(self._add(each, producer=index) for each in results),
             scalars=_scalars(function, args, kwargs),
+            replay=replay,
         )
         self._operations.append(operation)
         return found
@@ -202,6 +205,10 @@ class _Recorder(OperationMode):
         if writer is None:  # made before the recording began
             return self._add(tensor, producer=None, kind="constant")
         return self._rewritten(tensor, writer)
+
+    def _number_and_array(self, tensor: torch.Tensor) -> tuple[int, np.ndarray]:
+        number = self.value(tensor)
+        return number, self._values[number].array
 
     def _rewritten(self, tensor: torch.Tensor, writer: int) -> int:
         """Record a tensor that was written to through another view of the same memory."""

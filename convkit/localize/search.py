@@ -34,6 +34,8 @@ from convkit.localize.within import within
 _TRIED = 5
 # Nodes. In a larger place, single values are looked at before the whole.
 _WIDE = 12
+# What quantized biases and norms folded before rounding may leave of the error.
+_NEGLIGIBLE = 0.01
 
 
 def localize(
@@ -56,8 +58,10 @@ def localize(
     if error <= SAME:
         return Diagnosis(error, error, ())
     rounded, graph, remaining = quantized_causes(
-        graph, state, error, lambda other: outputs_error(recording, other, feeds)
+        graph, state, feeds, error, lambda other: outputs_error(recording, other, feeds)
     )
+    if rounded and remaining <= _NEGLIGIBLE * error:
+        return Diagnosis(error, remaining, ranked(rounded, error))
     causes, graph, remaining = weight_causes(recording, graph, feeds, state, remaining)
     absent, graph, remaining = bias_causes(recording, graph, feeds, state, remaining)
     causes = [*rounded, *causes, *absent]
