@@ -128,7 +128,7 @@ def wrong_ranges(
         and (problem := _problem(graph, quantizer, values[quantizer.value])) is not None
     ]
     causes = []
-    for quantizer, (kind, problem) in suspects[:_TRIED]:
+    for quantizer, (kind, text) in suspects[:_TRIED]:
         after = error_of(unrounded(graph, [quantizer]))
         if after < error * _CHANGES:
             node = quantizer.node
@@ -136,7 +136,7 @@ def wrong_ranges(
             causes.append(
                 Cause(
                     kind,
-                    f"{what}: {problem}",
+                    f"{what}: {text}",
                     node=label(node),
                     tensor=quantizer.value,
                     module=module_of(node),
