@@ -55,7 +55,7 @@ class Recipe:
         """Draft a recipe for a model, as `convkit init` does, to be saved at `path`.
 
         `model` is a folder, an ONNX file, FILE.py:CALLABLE, an architecture, OWNER/NAME@COMMIT or
-        PACKAGE==VERSION:PATH. If only running the model tells what it takes, it is run once, with
+        PACKAGE==VERSION:PATH. If only running the model shows its inputs, it is run once, with
         tools from `home`; `example` is FILE.py:CALLABLE, which returns one call's inputs. Raises
         UsageError for anything else, ModelFileError for a model that does not load or run.
         """

@@ -58,7 +58,7 @@ class CtcConstants:
 
 @dataclasses.dataclass(frozen=True)
 class Postprocessing:
-    """What an app makes of one output of a model. Exactly one kind of constants is given."""
+    """How an app reads one output of a model. Exactly one kind of constants is given."""
 
     labels: LabelConstants | None = None
     boxes: BoxConstants | None = None

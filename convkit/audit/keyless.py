@@ -202,7 +202,7 @@ def _certified(bundle: Path, config: Path | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _explained(what: str) -> Iterator[None]:
-    """Raise ConvkitError for whatever the libraries raise: their errors have no common base."""
+    """Raise ConvkitError for any error of the libraries: they have no common base."""
     try:
         yield
     except (ConvkitError, ImportError, KeyboardInterrupt):

@@ -87,7 +87,7 @@ def bench_built(
 ) -> BenchResult:
     """Load the built model, time it on demand, and profile it.
 
-    Raises StageFailedError if it cannot run on the first size, and whatever `open_model` raises.
+    Raises StageFailedError if it cannot run on the first size, and the errors of `open_model`.
     """
     inputs = Inputs(request)
     context.progress("loading the built model")

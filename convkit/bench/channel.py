@@ -40,7 +40,7 @@ def answer_orders(
 def _turn(run: Callable[[Feeds], object], feeds: Feeds, calls: int) -> Timing:
     """Time a model's turn, after one call that does not count: it wakes the threads, brings the
     weights back into the caches, and outlasts the threads of the model before, which still spin.
-    A turn of a single call takes so long that none of this matters.
+    In a turn of a single, slow call, none of this matters.
     """
     if calls > 1:
         timed_calls(run, feeds, 1)

@@ -51,8 +51,9 @@ def profile_of(
 
 
 def _per_call(seconds: list[float], calls: int) -> float:
-    """Return the median over the calls of what a node takes in one, which a call that lost its
-    processor to another program does not move; the mean if calls run the node differently often.
+    """Return the median over the calls of a node's time in one, which a call that lost its
+    processor to another program does not affect; the mean if calls run the node a different number
+    of times.
     """
     runs, rest = divmod(len(seconds), calls)
     if rest:

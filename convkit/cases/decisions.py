@@ -51,8 +51,8 @@ class Threshold:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ValueBranch:
-    """A branch on values that Python takes: inputs at some sizes for which it turns out otherwise
-    than for most. `place` is its `file:line`.
+    """A branch on values in Python: inputs at some sizes for which it takes another side than for
+    most. `place` is its `file:line`.
     """
 
     place: str

@@ -1,5 +1,5 @@
-"""The mistakes that loops have, as changes that undo them: two layers' caches exchanged, key and
-value exchanged, positions off by one.
+"""The mistakes that loops have, as changes that undo them: two layers' caches swapped, key and
+value swapped, positions off by one.
 """
 
 import dataclasses
@@ -31,15 +31,15 @@ class Exchange:
         return all(one.part == other.part for one, other in self.pairs)
 
     def on_fed(self, number: int, feeds: Feeds) -> Feeds:
-        """Exchange what the previous call fed: `on_inputs` from the second call on."""
+        """Swap what the previous call fed: `on_inputs` from the second call on."""
         return self.on_inputs(feeds) if number else feeds
 
     def on_inputs(self, feeds: Feeds) -> Feeds:
-        """Return a call's inputs with the tensors exchanged."""
+        """Return a call's inputs with the tensors swapped."""
         return _renamed(feeds, [(one.input, other.input) for one, other in self.pairs])
 
     def on_outputs(self, outputs: Feeds) -> Feeds:
-        """Return a call's outputs with the tensors exchanged."""
+        """Return a call's outputs with the tensors swapped."""
         return _renamed(outputs, [(one.output, other.output) for one, other in self.pairs])
 
 

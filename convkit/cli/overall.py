@@ -1,4 +1,4 @@
-"""How far a run is, and how long it still takes, by what its stages took last time. Pure."""
+"""A run's progress and the time left, estimated from its stages' last times. Pure."""
 
 import dataclasses
 from collections.abc import Iterable

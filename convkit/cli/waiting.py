@@ -18,11 +18,11 @@ PATIENCE_SECONDS = 0.5
 
 @contextlib.contextmanager
 def waiting(doing: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """Say what is done on standard error if it takes more than half a second: with a clock on a
-    terminal, as one line elsewhere. `quiet`: never.
+    """Show on standard error what is being done if it lasts more than half a second: with a clock
+    on a terminal, as one line elsewhere. `quiet`: never.
 
-    Yields a function that says what is done next: on a terminal in place of the text, elsewhere as
-    its own line.
+    Yields a function that shows the next step: on a terminal in place of the text, elsewhere as its
+    own line.
     """
     if quiet:
         yield lambda _: None

@@ -153,7 +153,7 @@ def _array(rows: Rows, name: str, column: str, spec: TensorSpec) -> np.ndarray:
 
 
 def _extent(spec: TensorSpec, made_from: CaseInputs) -> Axis:
-    """Return how many rows a call takes: the input's first axis, or its fixed size."""
+    """Return the number of rows per call: the input's first axis, or its fixed size."""
     size = spec.shape[0] if spec.shape else 1
     if isinstance(size, int):
         return Axis("rows", size, size, size)

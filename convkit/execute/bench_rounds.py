@@ -1,5 +1,5 @@
-"""The rounds of a benchmark: in each, every model is called for a moment, so that whatever slows
-the machine down hits all of them alike.
+"""The rounds of a benchmark: in each, every model is called for a moment, so that a slow machine
+affects all of them alike.
 """
 
 import time

@@ -1,6 +1,7 @@
-"""Why targets failed: searches each exported graph for the place where it parts from its original.
+"""Why targets failed: searches each exported graph for the place where it diverges from its
+original.
 
-Runs once per graph and case after the plan, only where a target failed for no known reason, in an
+Runs once per graph and case after the plan, only if a target failed for no known reason, in an
 environment that has both the original's libraries and onnxruntime. For a low precision, the values
 whose rounding matters are searched for first, in the environment of its precision stage. A runtime
 that converts the model itself searches its own program, in the environment of its builds; for a
@@ -158,8 +159,8 @@ class Causes:
         return searches and export_id(self.loaded.recipe, target) is None
 
     def _searches(self, target: str) -> "Iterator[_Search]":
-        """Yield what is searched for a target, until a cause is found: its graph, which other
-        targets share, then what its runtime makes of it if that has its own search.
+        """Yield the searches for a target, until a cause is found: its graph, which other targets
+        share, then its runtime's built model if the runtime has its own search.
         """
         graph = export_id(self.loaded.recipe, target)
         # An ONNX file as the original records no operations.
@@ -349,7 +350,7 @@ class _Search:
     exporter: Exporter | None = None
 
     def envelope(self, output: str, request: Json) -> Envelope:
-        """Return the request as a worker takes it."""
+        """Return the request to a worker."""
         if self.runtime is None:
             return Envelope(PROTOCOL, "diagnose", output, request)
         outside = package_folder(self.runtime)

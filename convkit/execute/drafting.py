@@ -1,4 +1,4 @@
-"""Drafts a recipe as `convkit init` does: where only running the model tells what it takes, in an
+"""Drafts a recipe as `convkit init` does. If only running the model shows its inputs, it runs in an
 environment that can.
 """
 
@@ -24,7 +24,7 @@ _SURVEY_SECONDS = 60.0
 
 @dataclasses.dataclass(frozen=True)
 class Drafting:
-    """What to draft: a model as `draft_recipe` takes it, for a recipe at `destination`. `example`
+    """What to draft: a model as for `draft_recipe`, for a recipe at `destination`. `example`
     is `file.py:callable`, which returns one call's inputs.
     """
 

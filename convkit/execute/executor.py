@@ -36,11 +36,11 @@ def execute(
 ) -> dict[str, Settled]:
     """Run or reuse all stages, up to `jobs` at once; return them by id.
 
-    Of the stages that are ready, the one begins that the longest chain of stages waits for;
-    `seconds` are those that stages took before, by id. `left` is told the unsettled stages whenever
-    some have been settled.
-    A stage whose inputs are not usable is blocked. A ConvkitError in one stage breaks only that
-    stage. Ctrl-C sets `cancelled`, waits a moment for the workers to end and raises Interrupted.
+    Of the stages that are ready, the one with the longest chain of stages behind it begins first;
+    `seconds` are the times of earlier runs, by id. `left` receives the unsettled stages whenever
+    some have been settled. A stage whose inputs are not usable is blocked. A ConvkitError in one
+    stage breaks only that stage. Ctrl-C sets `cancelled`, waits a moment for the workers to end and
+    raises Interrupted.
     """
     settled: dict[str, Settled] = {}
     urgency = seconds_to_end(stages, seconds or {})

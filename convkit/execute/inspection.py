@@ -96,7 +96,7 @@ def survey_model(
 ) -> SurveyResult:
     """Work out an ONNX file's contract, sizes and samples for a draft; raises ModelFileError.
 
-    The file runs in its own process: where it ends that process, the graph alone is read.
+    The file runs in its own process. If it crashes that process, only the graph is read.
     """
     file = path / f"model{_GRAPH}" if path.is_dir() else path
     if not file.is_file():

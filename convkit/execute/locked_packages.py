@@ -24,7 +24,7 @@ def model_packages(recipe: Recipe) -> list[PackageModel]:
 
 
 def locked_hashes(loaded: LoadedRecipe, package: PackageModel) -> tuple[str, ...]:
-    """Return the hashes that a recipe's lock has for a package; none where it has no lock.
+    """Return the hashes that a recipe's lock has for a package; none if it has no lock.
 
     Raises ToolchainError for a lock that cannot be read, or does not have the release.
     """

@@ -1,7 +1,7 @@
 """Chooses which remedies of a run a repair may apply, orders them, and merges them into one change.
 Pure functions.
 
-A repair never changes the acceptance criteria, whatever a finding suggests: tolerances, cases,
+A repair never changes the acceptance criteria, even if a finding suggests it: tolerances, cases,
 targets, runtime releases, tools and axis sizes belong to the user.
 """
 

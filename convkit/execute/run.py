@@ -257,7 +257,7 @@ def _log(
 
 @contextlib.contextmanager
 def _announced(name: str, doing: str, listener: Listener) -> Iterator[None]:
-    """Show what comes after the stages as if it were one, if it takes longer than a moment."""
+    """Show the work after the stages as if it were a stage, if it lasts longer than a moment."""
     started = time.monotonic()
     shown = threading.Event()
 

@@ -70,8 +70,8 @@ def run_stages(work: Work, tools: Resolver) -> RunOutcome:
 
 
 def _prepare_end(work: Work, surroundings: ResolvedFacts) -> None:
-    """Do ahead what the end of every run needs, whatever its stages return: digest the files of
-    convkit and of the tools, compile the report's templates. The first stages import their tools
+    """Prepare what the end of every run needs, independent of its stages' results: digest the files
+    of convkit and of the tools, compile the report's templates. The first stages import their tools
     one after another, so a core is idle meanwhile.
     """
     from convkit.report.render import prepare_templates  # noqa: PLC0415 - as in `write_folder`

@@ -1,4 +1,4 @@
-"""Runs the parts of a model in the order that the recipe gives, whatever runs each part."""
+"""Runs the parts of a model in the recipe's order, independent of each part's runtime."""
 
 import dataclasses
 from collections.abc import Callable, Mapping

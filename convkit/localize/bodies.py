@@ -45,7 +45,7 @@ def bodies(region: Region) -> Iterator[Rewrite]:
 
 
 def _ends(region: Region, node: onnx.NodeProto, body: onnx.GraphProto) -> bool:
-    """Say whether a loop ends whatever its body computes: its rounds are counted, and few."""
+    """Say whether a loop surely ends: its rounds are counted, and few."""
     if any(inner.op_type == "Loop" for inner in body.node):
         return False
     if node.op_type == "Scan":

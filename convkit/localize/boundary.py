@@ -88,7 +88,7 @@ def outputs_error(recording: Recording, graph: Graph, feeds: Values) -> float:
 
 
 def exchanged(edge: Edge, error: float) -> Cause | None:
-    """Return inputs or outputs that are exchanged, if that explains everything."""
+    """Return inputs or outputs that are swapped, if that explains everything."""
     found = exchanged_inputs(edge.feeds, error, edge.error)
     return found[0] if found is not None else exchanged_outputs(edge)
 

@@ -35,9 +35,9 @@ def other_side(
 ) -> Finding | None:
     """Return E208 for the branch whose other side an export computes, on one case.
 
-    `found` are the export's outputs. `module` takes the inputs in order and returns the outputs in
-    order. Raises the module's exceptions in its unchanged run; one that fails on the other side
-    proves nothing.
+    `found` are the export's outputs. `module` accepts the inputs and returns the outputs in order.
+    Raises the module's exceptions in its unchanged run; one that fails on the other side proves
+    nothing.
     """
     original, lines = _run(module, inputs, outputs, BranchLines(root))
     if not lines:

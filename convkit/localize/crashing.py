@@ -23,9 +23,8 @@ class CrashingNode:
 
 def crashing_node(model: Path, survives: Survives) -> CrashingNode | None:
     """Return the node without which a graph's beginning no longer crashes; None if the search
-    fails, because shorter graphs are treated otherwise.
-
-    Takes a process per halving. Cut graphs are written next to the model, for their weights.
+    fails, because shorter graphs are treated differently. Needs a process per halving. Cut graphs
+    are written next to the model, for their weights.
     """
     cut = model.with_name("cut.onnx")
     count = len(list(ir.load(model).graph))

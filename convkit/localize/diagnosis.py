@@ -15,8 +15,8 @@ Kind = Literal[
     "wiring",  # a node reads a different value
     "operands",  # a node reads its values in a different order
     "order",  # elements are in a different order
-    "inputs",  # inputs are exchanged
-    "outputs",  # outputs are exchanged
+    "inputs",  # inputs are swapped
+    "outputs",  # outputs are swapped
     "quantized",  # a weight was quantized with other numbers than it needs
     "rounding",  # weights are quantized correctly, and too coarse
     "place",  # the place is proven, the cause is unknown

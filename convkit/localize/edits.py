@@ -96,7 +96,7 @@ def appended(graph: Graph, value: str, build: Build) -> Graph:
 
 
 def pinned(graph: Graph, name: str, values: np.ndarray) -> Graph:
-    """Return the graph in which a value is fixed, whatever its node computes."""
+    """Return the graph with a value fixed instead of computed."""
     index = graph.producers[name]
     node = copied(graph.nodes[index])
     for place, made in enumerate(node.output):

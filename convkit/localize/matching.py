@@ -1,4 +1,4 @@
-"""The same values on both sides: found by content, in whatever shape or order of axes."""
+"""The same values on both sides: found by content, in any shape or order of axes."""
 
 import dataclasses
 import math

@@ -19,7 +19,7 @@ _GROUPS_PER_NUMBER = 2
 
 
 def normalizations(region: Region) -> Iterator[Rewrite]:
-    """Normalize a known value as the original does, if one of the common ways gives its result."""
+    """Normalize a known value as the original does, if a common normalization has its result."""
     found, expected = region.found(), region.expected
     if found is None or expected.dtype != np.float32:
         return

@@ -71,7 +71,7 @@ _OPERATIONS: dict[str, tuple[tuple[str, ...], Callable[[Arguments], Attributes]]
 
 
 def own_arguments(region: Region) -> Iterator[Rewrite]:
-    """Give each node the arguments of each of the original's operations that it may stand for."""
+    """Give each node the arguments of each original operation that it may correspond to."""
     versions = dict(region.graph.opsets)
     for operation in region.operations:
         operators, attributes = _OPERATIONS.get(operation.kind, ((), _nearest))

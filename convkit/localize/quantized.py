@@ -115,7 +115,7 @@ def _likeness(weight: QuantizedWeight, values: np.ndarray) -> float:
 
 
 def _readings(weight: QuantizedWeight) -> Iterator[np.ndarray]:
-    """Yield the numbers as they are, as what they stand for, and as other bits would read."""
+    """Yield the numbers as they are, dequantized, and reinterpreted as other types."""
     yield weight.numbers
     yield weight.values
     yield _other_sign(weight, weight.numbers)

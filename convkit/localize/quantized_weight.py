@@ -65,7 +65,7 @@ class QuantizedWeight:
 
     @property
     def values(self) -> np.ndarray:
-        """The float values that the quantized weight stands for."""
+        """The float values that the quantized weight represents."""
         with np.errstate(all="ignore"):
             integers = self.grouped(self.numbers).astype(np.float64) - self.zero_point
             return self.ungrouped(integers * self.scale).astype(np.float32)

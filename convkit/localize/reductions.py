@@ -11,7 +11,7 @@ from convkit.localize.region import Region
 
 
 def reductions(region: Region) -> Iterator[Rewrite]:
-    """Reduce a known value as the original does, if one of the common ways gives its result."""
+    """Reduce a known value as the original does, if a common reduction has its result."""
     found, expected = region.computed(region.graph), region.expected
     if found is None or expected.dtype.kind != "f" or is_flat(expected):
         return

@@ -53,7 +53,7 @@ def reordered(region: Region) -> Iterator[Rewrite]:
 
 
 def _difference(own: np.ndarray, given: np.ndarray, layout: Layout) -> str:
-    """Describe the order that a value should have: which axes are exchanged, if the shapes say."""
+    """Describe the order that a value should have: which axes are swapped, if shapes show it."""
     plain = list(layout.axes) == sorted(layout.axes)
     now = layout_of(own, given, EQUAL)
     if own.shape == given.shape and now is not None and plain:

@@ -227,7 +227,7 @@ def shown(value: object) -> str:
 
 
 def operand_order(region: Region) -> Iterator[Rewrite]:
-    """Exchange two inputs of a node."""
+    """Swap two inputs of a node."""
     for index in reversed(region.nodes):
         node = region.graph.nodes[index]
         for first, second in itertools.combinations(range(min(len(node.input), 5)), 2):

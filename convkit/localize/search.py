@@ -319,7 +319,7 @@ def _with_likeness(
         return cause
     values = graph.constants[cause.tensor]
     other = held_by(values, state)
-    # A weight with its own axes permuted holds its own values, and is not exchanged.
+    # A weight with its own axes permuted holds its own values, and is not swapped.
     if other is not None and not cause.text.endswith(f"the original's {other}"):
         text = f"{cause.text}; it holds the values of {other}"
         return dataclasses.replace(cause, kind="exchanged", text=text)

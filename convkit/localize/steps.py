@@ -1,4 +1,4 @@
-"""Steps in the wrong order, and values that are exchanged wherever they are read."""
+"""Steps in the wrong order, and values that are swapped wherever they are read."""
 
 import itertools
 from collections.abc import Iterator
@@ -80,7 +80,7 @@ def _listed(graph: Graph, indices: list[int]) -> str:
 
 
 def exchanged_values(region: Region) -> Iterator[Rewrite]:
-    """Exchange two values of one shape for all nodes of the region that read them."""
+    """Swap two values of one shape for all nodes of the region that read them."""
     graph, nodes = region.graph, region.nodes
     read = dict.fromkeys(name for index in nodes for name in graph.nodes[index].input if name)
     for first, second in itertools.combinations(read, 2):
@@ -121,7 +121,7 @@ def _comparable(region: Region, first: str, second: str) -> bool:
 
 
 def _exchanged(node: onnx.NodeProto, first: str, second: str) -> onnx.NodeProto:
-    """Return the node with the two values exchanged among its own inputs."""
+    """Return the node with the two values swapped among its own inputs."""
     names = {first: second, second: first}
     copy = copied(node)
     for place, name in enumerate(copy.input):

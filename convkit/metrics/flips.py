@@ -21,10 +21,9 @@ def flip_findings(
     expected: Callable[[str], Tensors],
     found: Callable[[str], Tensors | None],
 ) -> list[Finding]:
-    """Return N505 for each output of labels that differs, at the first case that shows it, where
-    another output holds the scores that the labels are the argmax of.
-
-    `expected` gives the original's outputs of a case, `found` the built model's.
+    """Return N505 for each output of labels that differs, at the first case that shows it, if
+    another output holds the scores that the labels are the argmax of. `expected` returns the
+    original's outputs of a case, `found` the built model's.
     """
     findings = []
     for spec in contract.outputs:
@@ -60,7 +59,7 @@ def _explained(
 
 
 def _chosen_along(scores: np.ndarray, labels: np.ndarray) -> int | None:
-    """Return the axis along which labels are the argmax of scores; None where there is none."""
+    """Return the axis along which labels are the argmax of scores; None if there is none."""
     for axis in reversed(range(scores.ndim)):
         largest = scores.argmax(axis)
         if largest.size == labels.size and np.array_equal(largest.ravel(), labels.ravel()):

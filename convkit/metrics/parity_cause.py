@@ -72,7 +72,7 @@ def _has_unmatched_rows(output: TensorMetrics) -> bool:
 
 
 def _is_better(plain: TensorMetrics, built: TensorMetrics | None) -> bool:
-    """Say whether an output is right at a lower level: where it diverged, nearer as well, since
+    """Say whether an output is right at a lower level: if it had diverged, also closer, because
     direction says nothing about scale.
     """
     if _diverges(plain):

@@ -170,5 +170,5 @@ def _nearest(costs: _Costs, left: np.ndarray, right: np.ndarray) -> tuple[np.nda
 
 
 def _possible(costs: np.ndarray) -> np.ndarray:
-    """Return the costs, infinite where they are NaN."""
+    """Return the costs, with NaN as infinity."""
     return np.where(np.isnan(costs), np.inf, costs)

@@ -97,7 +97,7 @@ def _recipe(before: Snapshot, now: Snapshot) -> Iterator[Change]:
 def _mapping(
     kind: FaultKind, before: Mapping[str, str], now: Mapping[str, str], prefix: str
 ) -> Iterator[Change]:
-    """Compare keys and their values; whatever differs is a fault."""
+    """Compare keys and their values; every difference is a fault."""
     for key in dict.fromkeys([*before, *now]):
         if before.get(key) != now.get(key):
             was, found = before.get(key, "(absent)"), now.get(key, "(absent)")

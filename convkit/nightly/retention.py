@@ -1,7 +1,7 @@
 """Which runs need their artifacts in the store, and why.
 
 A run's folder holds its own copies of the built models, its record and its provenance; it is never
-touched, so that the chain of runs stays whole. The store holds what a run was made from besides:
+touched, so that the chain of runs stays whole. The store also holds what a run was made from:
 the exported graph, the original's outputs, the precision search. That is what an old run that
 nothing protects can give up.
 """

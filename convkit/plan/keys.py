@@ -65,7 +65,7 @@ class Contents:
         return self.facts.files[name]
 
     def source(self, model: Model) -> str | None:
-        """Return the digest of a model's files, or whatever pins them."""
+        """Return the digest of a model's files, or what pins them."""
         for name, facts in self.facts.parts.items():
             part = self.recipe.parts[name]
             if model in (part.model, part.original):

@@ -17,9 +17,9 @@ _TYPICAL_SECONDS: dict[StageKind, float] = {
 
 
 def seconds_to_end(stages: Sequence[Stage], known: Mapping[str, float]) -> dict[str, float]:
-    """Return how long the longest chain of stages takes that begins with each stage, by its id.
+    """Return the duration of the longest chain of stages that begins with each stage, by its id.
 
-    `stages` are in dependency order. `known` are the seconds that stages took before, by id; the
+    `stages` are in dependency order. `known` are the seconds of stages in earlier runs, by id; the
     others are estimated from their kinds.
     """
     kinds = {stage.id: stage.kind for stage in stages}

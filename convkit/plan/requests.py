@@ -211,7 +211,7 @@ def joined_models(recipe: Recipe) -> dict[str, JoinedModel]:
 
 
 def _evaluation(recipe: Recipe, places: Places) -> Evaluation | None:
-    """Return the user's data and metric as a worker takes them."""
+    """Return the user's data and metric in the workers' form."""
     asked = recipe.evaluate
     if asked is None:
         return None

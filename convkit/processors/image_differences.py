@@ -92,7 +92,7 @@ def _right_constants(
     wanted: Sequence[np.ndarray],
     pictures: Sequence[np.ndarray],
 ) -> ImageConstants | None:
-    """Return the declared constants with the fewest changes that give the original's values."""
+    """Return the declared constants, with the fewest changes that reproduce the original."""
     changes = [*_changes(declared, known, wanted[0].shape)]
     for count in range(_MOST_CHANGES + 1):
         fits: list[tuple[float, int, ImageConstants, _Fit]] = []
@@ -167,7 +167,7 @@ def _agree(constants: ImageConstants, fit: _Fit | None) -> bool:
 
 
 def _same_values(constants: ImageConstants, fit: _Fit) -> bool:
-    """Say whether scale, mean and std give what was fitted, at both ends of the pixels' range."""
+    """Say whether scale, mean and std reproduce the fit, at both ends of the pixels' range."""
     factors, offsets = np.asarray(constants.factors), np.asarray(constants.offsets)
     limit = EXACT_STEPS * np.abs(fit.factors)
     at_black, at_white = offsets - fit.offsets, (factors - fit.factors) * 255
@@ -176,7 +176,7 @@ def _same_values(constants: ImageConstants, fit: _Fit) -> bool:
 
 def _with_values(trial: ImageConstants, fit: _Fit, known: ImageConstants | None) -> ImageConstants:
     """Return constants with the fitted scale, mean and std, in the processor's numbers if these
-    give them.
+    match.
     """
     if _same_values(trial, fit):
         return trial

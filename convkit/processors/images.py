@@ -33,7 +33,7 @@ def sized(constants: ImageConstants, picture: np.ndarray) -> np.ndarray:
 
 
 def normalized(constants: ImageConstants, pixels: np.ndarray) -> np.ndarray:
-    """Return what the original takes for a sized image: float32, [3, rows, columns] for
+    """Return the original's input for a sized image: float32, [3, rows, columns] for
     channels_first.
     """
     ordered = in_order(constants, pixels).astype(np.float32) * np.float32(constants.scale)

@@ -63,7 +63,7 @@ class OriginalResults:
             self._call = self._by_tokenizer(files.tokenizer())
 
     def __call__(self, outputs: Mapping[str, np.ndarray]) -> list[Results]:
-        """Return what the original makes of outputs, for each row of the batch."""
+        """Return the original's results for outputs, one for each row of the batch."""
         return self._call(outputs)
 
     def _function(self, path: str, name: str) -> Callable[..., list[Results]]:

@@ -1,5 +1,5 @@
-"""Compares what the declared constants make of outputs with what the original makes of them, and
-finds the constants that make both agree.
+"""Compares the results of the declared constants with the original's results for the same outputs,
+and finds the constants with which both agree.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ _CODES = {
 
 @dataclasses.dataclass(frozen=True)
 class _Sample:
-    """Outputs, and what the original makes of them."""
+    """Outputs, and the original's results for them."""
 
     outputs: Outputs
     wanted: list[Results]
@@ -54,8 +54,8 @@ def result_findings(
     original: Original,
     outputs: Sequence[Outputs],
 ) -> list[Finding]:
-    """Return C571 to C576 for each constant that must change to give the original's results on all
-    `outputs`, C570 if no change of one or two constants does.
+    """Return C571 to C576 for each constant that must change to reproduce the original's results on
+    all `outputs`, C570 if no change of one or two constants does.
     """
     samples = [_Sample(each, original(each)) for each in outputs]
     kind, constants = _kind(declared)
@@ -111,8 +111,8 @@ class _Comparison:
         return ""
 
     def completed(self, constants: Constants) -> Constants | None:
-        """Return the constants with the names and the threshold that give the original's results;
-        None if none do.
+        """Return the constants with the names and the threshold that reproduce the original's
+        results; None if none do.
         """
         if isinstance(constants, CtcConstants):
             return constants if self.agrees(constants) else None

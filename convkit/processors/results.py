@@ -40,7 +40,7 @@ Results = tuple[Result, ...]
 def results(
     output: str, constants: Postprocessing, outputs: Mapping[str, np.ndarray]
 ) -> list[Results]:
-    """Return what an app makes of an output, for each row of the batch in its order.
+    """Return an app's results for an output, one for each row of the batch in its order.
 
     Labels have one entry for every leading position; boxes and text have one for each image or
     sound. Detections are in the order of their scores.

@@ -22,7 +22,7 @@ def text_findings(
     tokenizer: Any,  # noqa: ANN401 - transformers' tokenizers have no useful type
     texts: Sequence[str],
 ) -> list[Finding]:
-    """Return C527 for each constant that changes what the original's tokenizer makes of texts."""
+    """Return C527 for each constant that changes the tokens of the original's tokenizer."""
     samples = list(texts[:16]) if len(set(map(len, texts))) > 1 else [*texts[:14], *_SAMPLES]
     own = _own(tokenizer)
     found = []

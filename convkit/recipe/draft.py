@@ -90,7 +90,7 @@ def draft_recipe(
 
 
 def needs_survey(model: str, *, destination: Path, task: str | None = None) -> bool:
-    """Return True if only running a model tells what it takes: it is of no known family, or its
+    """Return True if only running a model shows its inputs: it is of no known family, or its
     configuration is not here. Raises UsageError as `draft_recipe` does.
     """
     if model.endswith(".onnx"):

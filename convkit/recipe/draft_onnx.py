@@ -98,7 +98,7 @@ def _data_axis(axis: DataAxis, called: Mapping[str, str]) -> dict[str, Json]:
 
 
 def comments_of(survey: SurveyResult) -> tuple[str, ...] | None:
-    """Return what a survey says to who reads the draft, as comments; None where it says nothing."""
+    """Return a survey's remarks for the reader of a draft, as comments; None if there are none."""
     lines = [
         line
         for note in survey.notes

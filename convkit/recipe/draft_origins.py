@@ -90,7 +90,7 @@ def origin_of(
 
 
 def built_file_fault(path: Path) -> str | None:
-    """Return how to verify a file that some converter built, in the format of a runtime that takes
+    """Return how to verify a file that some converter built, in the format of a runtime that reads
     such files, or that it is damaged; None for any other path. It may be a folder.
     """
     if path.suffix == ".ort":

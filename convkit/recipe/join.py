@@ -299,7 +299,7 @@ class _Resolver:
 
 
 def _expanded(pattern: str, target: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield the pairs that a pattern with * and its target stand for."""
+    """Yield the pairs that match a pattern with * and its target."""
     if "*" not in pattern:
         if pattern in names:
             yield pattern, target

@@ -100,7 +100,7 @@ def _short_factory(value: object) -> object:
 SOURCE_KINDS = ("hub", "path", "package", "config", "factory", "onnx", "torchscript", "exported")
 # The sources that are a single file.
 FILE_KINDS = ("onnx", "torchscript", "exported")
-# The source that an archive's ending stands for.
+# The source that an archive's ending means.
 ARCHIVES = {
     ".pt2": "exported",
     ".pt": "torchscript",
@@ -233,5 +233,5 @@ class Model(RecipeModel):
         return next((file for kind in FILE_KINDS if (file := getattr(self, kind))), None)
 
 
-# Stands for the model of a recipe that has parts.
+# In place of the model of a recipe that has parts.
 NO_MODEL = Model.model_construct()

@@ -67,7 +67,7 @@ class Lengths:
 def resolve_feeds(
     feeds: Mapping[str, str], outputs: Sequence[str], inputs: Sequence[str]
 ) -> tuple[list[Feed], dict[str, str]]:
-    """Return the pairs that patterns stand for, and by pattern what is wrong with it."""
+    """Return the pairs that match patterns, and by pattern what is wrong with it."""
     found: dict[str, Feed] = {}
     wrong: dict[str, str] = {}
     fed: set[str] = set()
@@ -93,7 +93,7 @@ def resolve_feeds(
 
 
 def _pairs(output: str, target: str, outputs: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield output, input and the text that `*` stands for."""
+    """Yield output, input and the text that `*` matches."""
     if "*" not in output:
         if output in outputs:
             yield output, target, output

@@ -239,7 +239,7 @@ def _literals(field: FieldInfo | None) -> list[object]:
 
 
 def _model_for(text: str) -> str:
-    """Return the mapping that a model's name or file probably stands for."""
+    """Return the mapping that a model's name or file probably means."""
     for ending, key in (ARCHIVES | {".onnx": "onnx"}).items():
         if text.endswith(ending):
             return f"{{{key}: {text}}}"

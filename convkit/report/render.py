@@ -128,8 +128,8 @@ def _policy(style: str) -> str:
 
 
 def prepare_templates() -> None:
-    """Import the template engine and compile the report's templates, so that writing a report takes
-    less time.
+    """Import the template engine and compile the report's templates ahead, so that reports are
+    written faster.
     """
     environment = _environment()
     for name in environment.list_templates(filter_func=lambda name: name.endswith(_TEMPLATES)):

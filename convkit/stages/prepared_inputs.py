@@ -26,7 +26,7 @@ from convkit.worker.context import StageFailedError, UnfitDataError
 from convkit.worker.protocol import PreparedInput
 from convkit.worker.sessions import RunFailedError
 
-# The rows and columns of drawn images: wider than high, so that exchanged axes show.
+# The rows and columns of drawn images: wider than high, so that swapped axes show.
 _DRAWN_IMAGE = (240, 320, 3)
 _DRAWN_SECONDS = 2
 # Differences are searched on so many files.

@@ -1,4 +1,4 @@
-"""`convkit import`: takes a run out of a file of evidence, after checking everything in it.
+"""`convkit import`: imports a run from an evidence file, after checking everything in it.
 
 The file may come from anybody. Nothing is written outside a staging folder of the home until every
 name, size and digest has been checked and the run passes its audit.

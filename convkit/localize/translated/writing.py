@@ -120,7 +120,7 @@ class Operation:
         return name
 
     def whole(self, suffix: str, numbers: "list[int] | tuple[int, ...]") -> str:
-        """Add integers as a constant, as ONNX takes shapes and axes."""
+        """Add integers as a constant, the form of ONNX's shapes and axes."""
         return self.constant(suffix, np.asarray(numbers, np.int64))
 
     def inner(self, suffix: str) -> str:

@@ -1,4 +1,4 @@
-"""Tries the exporters in turn, and takes the first whose graph is seen to match the original."""
+"""Tries the exporters in turn, and uses the first whose graph matches the original."""
 
 import dataclasses
 from collections.abc import Mapping

@@ -13,7 +13,7 @@ from convkit.worker.mapped_pages import PageBudget
 if TYPE_CHECKING:
     import torch
 
-# Below this, looking for a twin costs more than it saves.
+# Below this, looking for an equal weight costs more than it saves.
 _SMALL_BYTES = 256
 
 

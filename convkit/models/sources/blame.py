@@ -1,5 +1,5 @@
-"""Asks the original itself why it cannot be converted: whether it is the same twice, whether values
-decide what it computes, and which of its own lines fixes a size.
+"""Asks the original itself why it cannot be converted: whether it is deterministic, whether it
+branches on values, and which of its own lines fixes a size.
 """
 
 import warnings

@@ -65,9 +65,8 @@ def run_in_float64(
 ) -> dict[str, np.ndarray]:
     """Return a module's outputs by name, computed in float64 from its float32 inputs and weights.
 
-    The module takes the inputs in order and returns the outputs in order; it is unchanged
-    afterwards. Raises NotInFloat64Error, and whatever the module raises if it does not accept
-    float64.
+    The module accepts the inputs and returns the outputs in order; it is unchanged afterwards.
+    Raises NotInFloat64Error, and the module's own errors if it does not accept float64.
     """
     try:
         return _run(module, inputs, outputs)

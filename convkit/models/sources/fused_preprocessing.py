@@ -11,8 +11,8 @@ from convkit.tensors import TensorSpec
 def prepared(
     tensors: Sequence[torch.Tensor], specs: Sequence[TensorSpec]
 ) -> tuple[torch.Tensor, ...]:
-    """Return one tensor per input as the original takes it: images of fused inputs, uint8 [batch,
-    rows, columns, 3], as the constants say; others as they are.
+    """Return the original's inputs, one tensor each: images of fused inputs, uint8 [batch, rows,
+    columns, 3], prepared with the constants; others unchanged.
     """
     return tuple(
         _normalized(tensor, spec.preprocess.image)

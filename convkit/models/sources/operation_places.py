@@ -50,7 +50,7 @@ def operator_name(function: object) -> str:
 
 
 def leaves_memory(operator: str) -> bool:
-    """Return True for operators whose result holds whatever its memory did."""
+    """Return True for operators whose result is uninitialized memory."""
     return operator.startswith(("empty", "new_empty"))
 
 

@@ -2,7 +2,7 @@
 into memory.
 
 transformers maps weights that have the model's element type, and converts others in memory: a
-float32 model from bfloat16 weights takes three times the checkpoint's bytes while it loads.
+float32 model from bfloat16 weights needs three times the checkpoint's bytes while it loads.
 """
 
 import json
@@ -30,7 +30,7 @@ _BYTES = {"F64": 8, "I64": 8, "U64": 8, "BF16": 4, "F16": 4, "F32": 4, "I32": 4,
 
 
 class ShardWriter:
-    """Writes a checkpoint in shards of bounded size: no more than one is in memory."""
+    """Writes a checkpoint in shards of bounded size: at most one is in memory."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -106,7 +106,7 @@ class _Step:
     numbers: tuple[object, ...]
     draws: bool
     computed: tuple[int, ...]
-    # An operation may read an empty tensor, which holds whatever its memory did.
+    # An operation may read an empty tensor, which is uninitialized memory.
     read: tuple[int, ...] = dataclasses.field(compare=False)
 
 

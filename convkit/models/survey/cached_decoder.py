@@ -1,5 +1,5 @@
-"""The contract of a decoder with its cache: a call without one shows what the model keeps, and
-calls with one show what it takes.
+"""The contract of a decoder with its cache: a call without one shows what the model returns, and
+calls with one show what it accepts.
 """
 
 import dataclasses
@@ -225,7 +225,7 @@ class _Calls:
         return None
 
     def run(self, contract: Contract, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """Return the contract's outputs; raises whatever the model raises."""
+        """Return the contract's outputs; raises the model's errors."""
         with torch.no_grad():
             found: tuple[torch.Tensor, ...] = ContractModule(self._loaded, contract)(*tensors)
         return found

@@ -1,4 +1,4 @@
-"""A configuration of a decoder that is quick to convert, whatever its architecture calls its
+"""A configuration of a decoder that is quick to convert, whatever names its architecture has for
 sizes.
 """
 

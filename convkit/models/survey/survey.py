@@ -31,7 +31,7 @@ def survey(
     model: ir.Model, path: Path, seconds: float, progress: Callable[[str], None] = lambda _: None
 ) -> SurveyResult:
     """Return a file's inputs and outputs. `seconds` limits the time spent running it; 0: it is not
-    run. `progress` is told what is tried.
+    run. `progress` receives what is tried.
     """
     stated = graph_contract(model)
     graph = inlined(model).graph

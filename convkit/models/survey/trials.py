@@ -59,7 +59,7 @@ class Trials(abc.ABC):
         clock: Callable[[], float] = time.monotonic,
         progress: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`progress` is told every few seconds what is tried."""
+        """`progress` receives what is tried every few seconds."""
         self._progress = progress
         self._said = time.monotonic()
         # Runs that were left out because the time was up.

@@ -84,7 +84,7 @@ class PrecisionDiagnosis:
         self._scans = scan_constants(self._model, precision.default, self._assignment)
 
     def _open_branches(self, feeds: Feeds) -> None:
-        """Make the branches that a case takes part of the main graph."""
+        """Move the branches that a case takes into the main graph."""
         opened = open_taken_branches(self._model, feeds, _threads())
         if opened is self._model:
             return

@@ -31,8 +31,8 @@ _Kind = tuple[str | int, ...]
 
 @dataclasses.dataclass(frozen=True)
 class RoundingCause:
-    """The values whose rounding matters most, the first of them by itself. Each stands for its
-    reshaped copies and for its counterparts in other layers, of which there are `counterparts`.
+    """The values whose rounding matters most, the first of them by itself. Each represents its
+    reshaped copies and its counterparts in other layers, of which there are `counterparts`.
 
     `kept` are the modules that make or read them, with their counterparts in other layers.
     Overshoots are of the worst output: `before` as the target is, `after` with these values in
@@ -53,7 +53,7 @@ def rounding_cause(
     """Find the cause in a prepared float32 model that meets its limits; None if it does with
     rounding as well, or if no few values stand out.
 
-    `touched` are the modules that make or read each value that is rounded. Takes one run per kind
+    `touched` are the modules that make or read each value that is rounded. Needs one run per kind
     of module, and for each value that it names one run per kind of value in the costliest modules.
     """
     before = share(touched)

@@ -65,7 +65,7 @@ class Sensitivity:
 def sensitivity(source: Path, quantized: Path, cases: Iterable[Feeds]) -> Sensitivity:
     """Measure the cost of quantizing each module on some cases.
 
-    Takes one run per module and case on the joined float32 and quantized graphs (see `switched`),
+    Needs one run per module and case on the joined float32 and quantized graphs (see `switched`),
     and the memory of both; tensors stay inside the graph.
     """
     with SwitchedModel(source, quantized) as model:

@@ -55,7 +55,7 @@ class JoinError:
 
 
 class TooLargeError(StageFailedError):
-    """The joined model does not fit; the message gives both numbers of bytes."""
+    """The joined model does not fit; the message has both numbers of bytes."""
 
 
 class SwitchedModel(TemporarySession):

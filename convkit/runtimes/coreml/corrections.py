@@ -1,7 +1,6 @@
-"""Translations that coremltools 9.0 gets wrong without a word, each with the one that is right.
-
-A correction receives coremltools' own translation and passes to it whatever that gets right, so the
-programs of other models stay as they are.
+"""Translations that coremltools 9.0 silently gets wrong, each with a correct one. A correction
+receives coremltools' own translation and passes to it all calls that it gets right, so the programs
+of other models stay as they are.
 """
 
 from collections.abc import Callable

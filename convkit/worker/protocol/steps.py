@@ -74,7 +74,7 @@ class GreedyRow:
         return "nothing" if self.found is None else f"token {self.found}"
 
 
-# layers, parts: the tensors of two layers, or two of one layer, were exchanged · positions: they
+# layers, parts: the tensors of two layers, or two of one layer, were swapped · positions: they
 # are off by one from the second call on · stale: an output lacks what the call added · updated: an
 # output is wrong in another way · reset: every call starts from the first state
 TrialKind = Literal["layers", "parts", "positions", "stale", "updated", "reset"]

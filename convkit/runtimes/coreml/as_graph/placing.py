@@ -64,7 +64,7 @@ def _scatter_nd(op: Operation) -> None:
 
 
 def _wide(op: Operation) -> str:
-    """Return the indices in the type that every ONNX operator takes."""
+    """Return the indices in the type that every ONNX operator accepts."""
     keys = {"to": TensorProto.INT64}
     return op.write("Cast", op.tensor("indices"), to=op.inner("indices"), attributes=keys)
 

@@ -29,7 +29,7 @@ TRANSLATIONS: dict[str, Translation] = {**ARITHMETIC, **ARRANGING, **LAYERS, **P
 def as_graph(program: Program, feeds: Mapping[str, np.ndarray]) -> TranslatedGraph | None:
     """Translate a program for one case; None if the graph does not compute what the program does.
 
-    `feeds` are as the program takes them. Raises what the evaluator raises.
+    `feeds` have the program's names and types. Raises the evaluator's errors.
     """
     evaluator = Evaluator(program)
     names = _contract_names(program, evaluator.plan)

@@ -23,7 +23,7 @@ _GATES, _ORDER = 4, (0, 1, 3, 2)
 def other_weights(
     step: SourceStep, values: Mapping[str, np.ndarray], region: Region
 ) -> Iterator[Alternative]:
-    """Yield an operation with the original's weights in the place of its own, or of none."""
+    """Yield an operation with the original's weights instead of its own, or in addition."""
     from convkit.runtimes.coreml.as_graph.alternatives import is_constant, with_constant
 
     for name, given in step.arguments.items():
