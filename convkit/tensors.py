@@ -194,7 +194,9 @@ class TensorSpec:
         )
 
     def fits(self, shape: tuple[int, ...], sizes: Mapping[str, int]) -> bool:
-        """Say whether a tensor of this shape is right at these sizes, whatever its data axes."""
+        """Say whether a tensor of this shape is right at these sizes, for any size of its data
+        axes.
+        """
         declared = self.shape_at(sizes)
         return len(shape) == len(declared) and all(
             isinstance(wanted, str) or wanted == found

@@ -1,6 +1,6 @@
 """Signatures of a run, and their verification.
 
-They lie beside the run's folder, because the provenance inside covers every file there:
+They are beside the run's folder, because the provenance inside covers every file there:
 
     <home>/<recipe>/<id>.signatures/<key>.pub                        the public key
                                     <key>.provenance.dsse.json       DSSE over provenance.json

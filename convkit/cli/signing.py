@@ -61,11 +61,8 @@ def sign(
     ] = None,
     home: HomeFolder = None,
 ) -> None:
-    """Sign a run's provenance, models and what happened since.
-
-    Acceptances and reproductions are signed, too.
-
-    The signatures lie beside the run. Only an intact run is signed.
+    """Sign a run's provenance and models. Acceptances and reproductions are signed, too. The
+    signatures are beside the run. Only an intact run is signed.
     """
     from convkit.audit.keyless import read_token
     from convkit.audit.signing import Keyless, sign_run

@@ -124,7 +124,7 @@ def _write(
 
 
 def _tell(viewed: "ViewResult", case: str, folder: Path) -> None:
-    """Print what stands out, so that the command answers without Model Explorer."""
+    """Print the highlights, so that the command is useful without Model Explorer."""
     from convkit.report.explorer import basis_text, outstanding
 
     typer.echo(f"{len(viewed.nodes)} nodes, case {case}. {basis_text(viewed)}")

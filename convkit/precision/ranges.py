@@ -6,7 +6,7 @@ second pass counts the non-finite elements and measures the finite ones. Tensors
 another's values (Reshape, Transpose) inherit its range without being measured.
 
 The smallest nonzero magnitude takes four more operations, so it is measured only where a vanishing
-value does harm: divisors, and arguments of a logarithm, root, reciprocal or power. Elsewhere it is
+value is harmful: divisors, and arguments of a logarithm, root, reciprocal or power. Elsewhere it is
 known for tensors of one sign, and None for others.
 """
 

@@ -59,7 +59,7 @@ def _pipeline(folder: Path, index: Mapping[str, Json]) -> str:
 
 
 def _modules(folder: Path) -> str:
-    """Return the advice for a sentence-transformers model whose encoder has a folder of its own."""
+    """Return the advice for a sentence-transformers model whose encoder has its own folder."""
     encoders = sorted(path.parent for path in folder.glob("*/config.json"))
     encoders = [each for each in encoders if "model_type" in read_settings(each / "config.json")]
     if encoders:

@@ -89,7 +89,7 @@ def limits_for(
     """Return the limits that an output is judged by.
 
     There are none if the task metric alone decides. Of a tolerance that is not its own, whole
-    numbers take `agreement` only (all elements equal where it is not given), and fractions
+    numbers take `agreement` only (all elements equal if it is not given), and fractions
     everything else, with `ulps` for float32 only.
     """
     if override is None and decided_by(recipe, target) == "task metric":

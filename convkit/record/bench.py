@@ -1,9 +1,9 @@
 """A benchmark's record (docs/bench.md): what was measured, and how steady the machine was.
 
-It belongs to a run, but lies beside the run's folder: figures of time depend on the machine's mood,
-so no stage's key and no verdict on the conversion may rest on them.
+It belongs to a run, but is kept beside the run's folder: timings depend on the machine's load, so
+no stage's key and no verdict on the conversion may rest on them.
 
-    <home>/runs/<recipe>/<id>.bench/<time>-<random>.json   one per benchmark
+<home>/runs/<recipe>/<id>.bench/<time>-<random>.json   one per benchmark
 """
 
 import dataclasses

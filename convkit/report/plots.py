@@ -235,8 +235,8 @@ class Bar:
 
 
 def bar_plot(bars: Sequence[Bar], title: str, *, full: float | None = None) -> Figure:
-    """Return horizontal bars; `full` is the value of a full track (default: the largest). Where it
-    is given, the bars say by themselves what they show, and need no caption.
+    """Return horizontal bars; `full` is the value of a full track (default: the largest). With it,
+    the bars need no caption.
     """
     finite = [bar.value for bar in bars if math.isfinite(bar.value)]
     whole = max([*finite, full or 0.0], default=0.0)

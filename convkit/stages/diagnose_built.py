@@ -37,8 +37,8 @@ class Release:
 def diagnose_built(
     request: DiagnoseRequest, model: ExposedModel, release: Release, context: Context
 ) -> tuple[DiagnoseResult, list[Finding]]:
-    """Say what a runtime makes of a graph that agrees with the original: N401, N408, or N402 where
-    no place is proven; nothing where the built model agrees with its graph.
+    """Say what a runtime makes of a graph that agrees with the original: N401, N408, or N402 if no
+    place is proven; nothing if the built model agrees with its graph.
     """
     assert request.exported is not None
     context.progress("comparing the built model with the exported graph", done=0.1)

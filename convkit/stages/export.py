@@ -126,7 +126,7 @@ def _export(request: ExportRequest, context: Context) -> tuple[ExportResult, lis
 
 
 def _trace(job: Job, request: ExportRequest) -> tuple[onnx_ir.Model, Exporter, list[Finding]]:
-    """Return the graph, the exporter that it is from, and what is to be said of the choice."""
+    """Return the graph, its exporter, and the findings about the choice."""
     from convkit.models.exporters.auto import choose
     from convkit.models.exporters.registry import REGISTRY
 

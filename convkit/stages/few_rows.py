@@ -118,7 +118,7 @@ def few_rows(made_from: CaseInputs, case: Case, decisions: Decisions) -> FewRows
     """Return how to run the original on few rows of a case; None if it has few anyway, or if they
     cannot be told apart.
 
-    `decisions`: the original must decide alike for few rows and for all.
+    `decisions`: the original must take the same branches for few rows and for all.
     """
     contract = made_from.contract
     axis = row_axis(contract)

@@ -78,7 +78,7 @@ class _Replacement:
         self._known: dict[frozenset[str], Sequence[TensorMetrics]] = {}
 
     def mends(self, parts: set[str]) -> bool:
-        """Say whether every output is within its limits if the original stands in for `parts`."""
+        """Say whether every output is within its limits if the original replaces `parts`."""
         measured = self._measured(frozenset(parts))
         return bool(measured) and _is_right(measured, self._limits)
 

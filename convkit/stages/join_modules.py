@@ -187,8 +187,8 @@ def aligned(
 
 
 def _orders(own: int, other: int) -> list[list[list[int]]]:
-    """Return which calls of the parts each call of the whole may stand for: those that follow each
-    other, or, if every pass of a loop has all of them, every so many.
+    """Return which calls of the parts each call of the whole may correspond to: those that follow
+    each other, or, if every pass of a loop has all of them, every so many.
     """
     orders = [[list(range(own))]]
     if own > other > 1 and own % other == 0:

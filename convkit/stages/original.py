@@ -124,7 +124,7 @@ class TorchOriginal:
 
     def other_sides(self, inputs: Iterable[Feeds]) -> dict[str, int]:
         """Return the lines that branch on values, each with the place in `inputs` of the first for
-        which the branch turns out otherwise than for the first of all.
+        which the branch takes another side than for the very first.
         """
         from convkit.models.sources.branches import flipping_inputs
 

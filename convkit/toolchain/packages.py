@@ -37,9 +37,9 @@ class PackagePin:
 
 
 def pinned_package(name: str, version: str, home: Path, locked: tuple[str, ...] = ()) -> str | None:
-    """Return the digest of a package's files as they were fetched. None where it was never fetched,
-    where its files have changed since, or where it was not fetched by the `locked` hashes:
-    `fetch_package` mends all three.
+    """Return the digest of a package's files as they were fetched. None if it was never fetched, if
+    its files have changed since, or if it was not fetched by the `locked` hashes: `fetch_package`
+    mends all three.
     """
     folder = _folder(name, version, home)
     pin = _read_pin(folder)
@@ -54,7 +54,7 @@ def fetch_package(name: str, version: str, home: Path, locked: tuple[str, ...] =
     """Return a folder with a package's files, without its dependencies, byte for byte as they were
     first fetched.
 
-    They are fetched once, and again where they have changed since; then the index must still have
+    They are fetched once, and again if they have changed since; then the index must still have
     the same release. `locked` are the hashes that a recipe's lock has for the release: no other
     files are used then, whatever was fetched before. Raises ToolchainError where there is no such
     release or it cannot be fetched.
@@ -79,7 +79,7 @@ def _is_locked(pin: PackagePin, locked: tuple[str, ...]) -> bool:
 
 def _settle(name: str, version: str, folder: Path, home: Path, locked: tuple[str, ...]) -> None:
     """Make a package's folder and its pin agree: by the lock, by the pin, by the package's own
-    RECORD where there is neither (earlier releases wrote no pin), or by fetching it.
+    RECORD if there is neither (earlier releases wrote no pin), or by fetching it.
     """
     pin = _read_pin(folder)
     if pin is not None and not _is_locked(pin, locked):

@@ -1,4 +1,4 @@
-"""Makes a run's models in MLflow loadable by MLflow, and finds the one that an alias stands for."""
+"""Makes a run's models in MLflow loadable by MLflow, and finds the one that an alias refers to."""
 
 from pathlib import PurePosixPath
 from typing import Any

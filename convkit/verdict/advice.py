@@ -24,7 +24,7 @@ _NAMED_LIKE_MASKS = ("mask", "attention_mask", "padding_mask", "input_mask")
 
 
 def advice(recipe: Recipe, target: Target, override: Tolerance | None = None) -> list[Finding]:
-    """Return what is to be said about a target: N502 to N504 and N507 on its tolerances, C401 and
+    """Return the advice about a target: N502 to N504 and N507 on its tolerances, C401 and
     C402 on the samples that all targets share.
     """
     return [*sample_advice(recipe), *_tolerance_advice(recipe, target, override)]

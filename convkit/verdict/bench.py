@@ -27,7 +27,7 @@ from convkit.worker.protocol import BenchResult, BenchSize, Hello
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What a worker said first and last."""
+    """A worker's first and last messages."""
 
     hello: Hello
     result: BenchResult

@@ -138,8 +138,8 @@ def _placed(finding: Finding, findings: Sequence[Finding]) -> Finding:
 
 
 def proofs_first(findings: Sequence[Finding]) -> list[Finding]:
-    """Return findings, causes first, with those that a search has proven before other errors. What
-    differs without an explanation of its own follows from the first of them.
+    """Return findings, causes first, with those that a search has proven before other errors.
+    Unexplained differences follow from the first of them.
     """
     ranked = sorted(
         findings,

@@ -123,10 +123,9 @@ def _remedy(trial: StepTrial) -> Remedy:
 def _tie(
     recipe: Recipe, target: Target, cases: Sequence[CaseVerdict], override: Tolerance | None
 ) -> float:
-    """Return by how much two candidates' scores may differ and still change places.
-
-    A score may be off by the tolerance, so two may change places within twice as much; without an
-    absolute limit, twice the error of the scores in the loop.
+    """Return by how much two candidates' scores may differ and still change order. A score may be
+    off by the tolerance, so two may change order within twice as much; without an absolute limit,
+    twice the error of the scores in the loop.
     """
     output = recipe.steps.greedy if recipe.steps is not None else None
     if output is None:

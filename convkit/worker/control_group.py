@@ -41,7 +41,7 @@ def control_files(
 def memory_limit(membership: Path = MEMBERSHIP, root: Path = ROOT) -> int | None:
     """Return the memory in bytes that the strictest group around us allows; None if unlimited.
 
-    From `memory.max` (cgroup v2) or `memory.limit_in_bytes` (v1), where a huge number stands for no
+    From `memory.max` (cgroup v2) or `memory.limit_in_bytes` (v1), where a huge number means no
     limit; the caller compares it with the machine's memory.
     """
     files = control_files("memory", "memory.max", "memory.limit_in_bytes", membership, root)

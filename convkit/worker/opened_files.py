@@ -140,7 +140,7 @@ class OpenedFiles:
 
 
 class _Folders:
-    """Folders in which files may lie; `~` is the user's home."""
+    """Folders that may contain files; `~` is the user's home."""
 
     def __init__(self, folders: Iterable[str]) -> None:
         tops = [os.path.expanduser(folder) for folder in folders]  # noqa: PTH111 - works without a home

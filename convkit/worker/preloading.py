@@ -30,8 +30,8 @@ def preloaded_tools(envelope: Envelope) -> tuple[str, ...]:
 
 
 def tools_of_job(job: JobKind, runtime: Runtime | None) -> frozenset[tuple[str, ...]]:
-    """Return what `preloaded_tools` may return for a job, whatever its request; nothing if that is
-    always empty.
+    """Return what `preloaded_tools` may return for any request of a job; nothing if that is always
+    empty.
     """
     if runtime is None:
         return frozenset((_TORCH, _TRANSFORMERS) if job in _LOADING else ())

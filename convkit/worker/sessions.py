@@ -109,6 +109,6 @@ class GraphRuntime(Protocol[OptionsT]):
     def plain(self, options: OptionsT) -> tuple[tuple[str, OptionsT], ...]:
         """Return named variants of the options with fewer optimizations, least optimized first.
 
-        If a variant is correct where the target's own options fail, an optimization is the cause.
+        If a variant is correct and the target's own options fail, an optimization is the cause.
         """
         ...

@@ -39,7 +39,7 @@ def open_inferred_sizes(first: onnx_ir.Model, second: onnx_ir.Model) -> None:
     """Leave open each size in the first graph's shapes that the second, traced at other sizes,
     states differently.
 
-    The exporter infers shapes from its example, and states the example's sizes where it knows no
+    The exporter infers shapes from its example, and states the example's sizes if it knows no
     better: after `Tensor.unflatten`, for one. Equal graphs compute the same at both sizes, so such
     a size is not the graph's. One that both state is kept. The graphs must be equal (see
     `first_difference`).

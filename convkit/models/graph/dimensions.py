@@ -15,12 +15,12 @@ _IDENTIFIER = re.compile(r"[^\W\d][\w.]*")
 def name_dimensions(model: onnx_ir.Model, contract: Contract) -> None:
     """Rewrite every symbolic dimension (`s77`, `batch_size`) in the contract's words.
 
-    The inputs say which symbol is which axis; expressions are rewritten, and spelt as the contract
-    spells them where they are equal (`sequence + past` becomes `past + sequence`). A nameless
-    dimension of an input or output takes the declared name: only sizes in numbers and names that
-    contradict the contract are evidence against it. A declared size in numbers stays out of a graph
-    with branches: one of an If may be made for another size, and a runtime that infers shapes
-    refuses the graph then.
+    The inputs say which symbol is which axis; expressions are rewritten, and spelled as in the
+    contract if they are equal (`sequence + past` becomes `past + sequence`). A nameless dimension
+    of an input or output takes the declared name: only sizes in numbers and names that contradict
+    the contract are evidence against it. A declared size in numbers stays out of a graph with
+    branches: one of an If may be made for another size, and a runtime that infers shapes refuses
+    the graph then.
     """
     open_negative_sizes(model)
     fixed = not any(node.op_type == "If" for node in model.graph.all_nodes())

@@ -91,7 +91,7 @@ def _digest(array: np.ndarray) -> bytes:
 
 
 def _ways(array: np.ndarray) -> list[np.ndarray]:
-    """Return an array in the ways that stand for it and its transpose: both, if it is square."""
+    """Return an array in the forms that identify it and its transpose: both, if it is square."""
     if array.ndim != 2 or array.shape[0] < array.shape[1]:
         return [array]
     return [array.T] if array.shape[0] > array.shape[1] else [array, array.T]

@@ -107,7 +107,7 @@ def flipping_inputs(
     root: str | None,
 ) -> dict[str, int]:
     """Return the lines that branch on values, each with the place in `others` of the first inputs
-    for which it turns out otherwise than for `first`.
+    for which it takes another side than for `first`.
 
     `others` are not drawn if there is no such line. Inputs that the model refuses are left out.
     """
@@ -124,7 +124,7 @@ def flipping_inputs(
 
 
 def _turned(known: Mapping[str, bool], outcomes: Mapping[str, bool]) -> list[str]:
-    """Return the lines that turned out otherwise than they are known to."""
+    """Return the lines that took another side than the known one."""
     return [line for line, outcome in outcomes.items() if outcome != known.get(line, outcome)]
 
 

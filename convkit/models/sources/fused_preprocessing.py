@@ -1,4 +1,4 @@
-"""What a built model does with images by itself: a contract's constants as plain operators."""
+"""A built model's own preprocessing of images: a contract's constants as plain operators."""
 
 from collections.abc import Sequence
 

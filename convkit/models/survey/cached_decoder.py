@@ -110,7 +110,7 @@ def _kept(
     loaded: LoadedModel, start: Start
 ) -> tuple[dict[str, tuple[Dimension, ...]], dict[str, Any]]:
     """Return the shapes of what each layer keeps, by `0.key`, and their element types; `past` is
-    the axis of what was said before.
+    the axis of the earlier tokens.
     """
     found = []
     for sizes in _CALLS:

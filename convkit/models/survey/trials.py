@@ -94,8 +94,8 @@ class Trials(abc.ABC):
 
     @contextlib.contextmanager
     def exactly(self) -> Iterator[None]:
-        """Inside the block, run whatever the time, and on values even if a slow model is otherwise
-        run on shapes alone.
+        """Inside the block, run regardless of the time left, and on values even if a slow model
+        otherwise runs only on shapes.
         """
         self._exactly = True
         try:

@@ -53,8 +53,8 @@ class Converted:
     """A package in memory: coremltools' MLModel, not loaded, and its program.
 
     `modules` gives module paths by tensor name, `constants` what the low precision cannot hold;
-    `source` is what was converted. `names` are the model's own, by the contract's, where they
-    differ; the program's inputs and outputs go by the contract's.
+    `source` is what was converted. `names` are the model's own, by the contract's, if they differ;
+    the program's inputs and outputs go by the contract's.
     """
 
     model: Any

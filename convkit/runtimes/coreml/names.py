@@ -35,7 +35,7 @@ def program_names(contract: Contract) -> dict[str, str]:
 
 
 def with_program_names(contract: Contract, names: Mapping[str, str]) -> Contract:
-    """Return a contract with the program's names in place of its own."""
+    """Return a contract with the program's names instead of its own."""
 
     def renamed(specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
         return tuple(

@@ -25,8 +25,8 @@ STATES_KEY = "convkit.states"
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """A state of a program: its name there, and the input and output of the contract that it stands
-    for, with their places in the contract's order and their element type.
+    """A state of a program: its name there, and the input and output of the contract that it
+    replaces, with their places in the contract's order and their element type.
     """
 
     name: str
@@ -115,12 +115,13 @@ def state_types(module: torch.nn.Module, states: Sequence[State]) -> list[Any]:
 
 
 def write_states(model: Any, states: Sequence[State]) -> None:  # noqa: ANN401 - an MLModel
-    """Add what the states stand for to a model's metadata."""
+    """Add the states' inputs and outputs to a model's metadata."""
     model.user_defined_metadata[STATES_KEY] = json.dumps(encode(tuple(states)), sort_keys=True)
 
 
 def read_states(texts: Mapping[str, str]) -> tuple[State, ...]:
-    """Return what a package's states stand for; nothing for a package that convkit did not make.
+    """Return the inputs and outputs of a package's states; nothing for a package that convkit did
+    not make.
 
     Raises ValueError and CodecError for damaged metadata.
     """

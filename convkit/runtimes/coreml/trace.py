@@ -35,9 +35,9 @@ _DECIDES_BY_DATA = "E305"
 
 @dataclasses.dataclass(frozen=True)
 class Traced:
-    """What coremltools converts. `refusal` is why torch.export could not trace the module, where it
-    had to be followed on an example instead: then whatever Python decided by values, and by sizes,
-    is as it was there. `origins` says where in the model each of torch.export's nodes lies, by its
+    """What coremltools converts. `refusal` is why torch.export could not trace the module, if it
+    was traced on an example instead: then every branch in Python, on values and on sizes, is fixed
+    to the example's. `origins` says where in the model each of torch.export's nodes lies, by its
     number.
     """
 
@@ -61,7 +61,7 @@ def traced(
 ) -> Traced:
     """Trace a module with torch.export, or else with torch.jit.trace.
 
-    `wrapper` is the attribute under which the model lies in the module, left out of paths; `root`
+    `wrapper` is the module's attribute that holds the model, left out of paths; `root`
     is the folder of its own source files. Raises
     UnexportableError for axes that the model fixes or restricts, StageFailedError for what neither
     can trace.

@@ -41,7 +41,7 @@ def open_given(path: Path, options: GivenOptions, declared: Contract) -> "GivenS
 @dataclasses.dataclass(frozen=True)
 class _Unnamed:
     """The tensors of one side that the file does not have under their names: by the recipe's name,
-    the file's tensors of the same type and shape that no other name stands for.
+    the file's tensors of the same type and shape that no other name claims.
     """
 
     side: str

@@ -8,7 +8,7 @@ class OperatorLibrary:
     """A shared library that a runtime loads before it builds or opens a model.
 
     `path` is a file; with `package`, the name of a file in that installed package, in which *
-    stands for any text. `runtime` is the name of the runtime that it is made for.
+    matches any text. `runtime` is the name of the runtime that it is made for.
     """
 
     path: str

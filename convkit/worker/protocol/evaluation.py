@@ -30,7 +30,7 @@ class Evaluation:
 
 @dataclasses.dataclass(frozen=True)
 class Disagreement:
-    """A row, from 0, on which the built model decides otherwise than the original."""
+    """A row, from 0, on which the built model's decision differs from the original's."""
 
     row: int
     label: str

@@ -15,7 +15,7 @@ from convkit.worker.protocol.measurements import CaseMetrics
 class Feed:
     """An output that becomes an input of the next call.
 
-    `layer` and `part` are the number and the rest of what a pattern's `*` stands for (`0.key`);
+    `layer` and `part` are the number and the rest of what a pattern's `*` matches (`0.key`);
     None and the whole name without a number.
     """
 
