@@ -26,7 +26,7 @@ from small_fleet import SmallFleet, stub_targets, write_stub  # noqa: E402
 from test_fleet import settle, write_recipe  # noqa: E402
 
 from convkit.execute import stage_runner  # noqa: E402
-from convkit.execute.events import Silence  # noqa: E402
+from convkit.execute.events import SilentListener  # noqa: E402
 from convkit.execute.executor import execute  # noqa: E402
 from convkit.execute.facts import gather  # noqa: E402
 from convkit.execute.run import RunOptions, run_recipe  # noqa: E402
@@ -50,9 +50,9 @@ def settle_here(recipe: Path, home: Path, stub: Path) -> int:
     WORKERS["host"] = FreshProcesses(stub)
     try:
         runner = stage_runner.StageRunner(
-            loaded, surroundings, Home(home), Store(home / "store"), Silence(), cancelled
+            loaded, surroundings, Home(home), Store(home / "store"), SilentListener(), cancelled
         )
-        settled = execute(stages, runner, Silence(), cancelled, jobs=JOBS)
+        settled = execute(stages, runner, SilentListener(), cancelled, jobs=JOBS)
     finally:
         WORKERS["host"] = before
     assert {each.report.status for each in settled.values()} == {"done"}

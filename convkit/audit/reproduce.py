@@ -20,7 +20,7 @@ from convkit.audit.reproductions import CLASSES, Reproduction, ReproductionClass
 from convkit.errors import ConvkitError, Interrupted, RecipeError
 from convkit.execute.absence import absent_parts
 from convkit.execute.comparison import compare_artifacts, worst_likeness
-from convkit.execute.events import Listener, Silence
+from convkit.execute.events import Listener, SilentListener
 from convkit.execute.facts import gather
 from convkit.execute.run import RunOptions, RunOutcome, run_loaded
 from convkit.execute.run_folder import read_record
@@ -92,7 +92,7 @@ def reproduce(
         loaded = recorded_recipe(record, files)
         with _scratch(home) as scratch:
             artifacts = _make_again(
-                folder, record, loaded, scratch, home, varied, listener or Silence(), jobs
+                folder, record, loaded, scratch, home, varied, listener or SilentListener(), jobs
             )
     except RecipeError as error:
         artifacts = _all(

@@ -134,7 +134,7 @@ def _view(diagnosis: "Diagnosis") -> "RenderableType":
     if diagnosis.cause is None:
         lines.append(Text("  no problems found"))
     else:
-        lines += _story(diagnosis.cause)
+        lines += _full_finding(diagnosis.cause)
     shown = [finding for finding in diagnosis.others if finding.severity != "note"]
     if shown:
         lines.append(Text("  also", style="bold"))
@@ -142,7 +142,7 @@ def _view(diagnosis: "Diagnosis") -> "RenderableType":
     return Group(*lines, "")
 
 
-def _story(finding: "Finding") -> "list[RenderableType]":
+def _full_finding(finding: "Finding") -> "list[RenderableType]":
     """Return a finding in full: message, place, chain from cause to symptom, fix."""
     from rich.padding import Padding
     from rich.text import Text

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from convkit.audit.difference import Change, Difference, Figure, FindingEntry
 from convkit.cli.plain import Encodable
 from convkit.metrics.registry import METRICS
-from convkit.metrics.text import told_apart
+from convkit.metrics.text import distinct_texts
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -93,7 +93,9 @@ def _figures(figures: Sequence[Figure]) -> Iterator[str]:
 
 
 def _numbers(before: float | None, after: float | None) -> str:
-    present = iter(told_apart(*(each for each in (before, after) if each is not None), digits=4))
+    present = iter(
+        distinct_texts(*(each for each in (before, after) if each is not None), digits=4)
+    )
     return " -> ".join("(absent)" if each is None else next(present) for each in (before, after))
 
 

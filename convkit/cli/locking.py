@@ -81,7 +81,7 @@ def lock(
 
 def _fits(loaded: "LoadedRecipe", file: Path) -> bool:
     """Check a lock against its recipe; print the problems, and what the lock leaves open."""
-    from convkit.execute.locking import check_lock, made_with_others
+    from convkit.execute.locking import check_lock, tool_mismatches
     from convkit.toolchain.lockfile import read_lock
 
     lock = read_lock(file)
@@ -91,7 +91,7 @@ def _fits(loaded: "LoadedRecipe", file: Path) -> bool:
     for each in lock.left_out if lock is not None else ():
         stages = ", ".join(each.stages)
         typer.echo(f"note: not locked: {stages} (no package index has the packages)", err=True)
-    for line in made_with_others(lock) if lock is not None else ():
+    for line in tool_mismatches(lock) if lock is not None else ():
         typer.echo(f"note: {line}", err=True)
     if not problems:
         typer.echo(f"{file} fits {loaded.path}")

@@ -39,7 +39,7 @@ from convkit.toolchain.environments import ensure_environment
 from convkit.toolchain.host import host_python
 from convkit.toolchain.requirements import diagnosis_spec, environment_spec
 from convkit.toolchain.resolution import resolve
-from convkit.verdict.failing_cases import telling_case, unusual_cases, worst_case
+from convkit.verdict.failing_cases import most_informative_case, unusual_cases, worst_case
 from convkit.verdict.proof import without_guesses
 from convkit.verdict.resolution import RESOLVED, explains
 from convkit.worker.protocol import (
@@ -150,7 +150,7 @@ class Causes:
             for case in off
             if case.error is None and not any(o.metrics.nan_reference for o in case.outputs)
         ]
-        return telling_case(compared) or next((case.case for case in off), None)
+        return most_informative_case(compared) or next((case.case for case in off), None)
 
     def _converts_itself(self, target: str) -> bool:
         """Say whether a target's runtime converts the model, and can search its own program."""

@@ -24,7 +24,7 @@ class Listener(Protocol):
         """A stage has ended; `seconds` is the duration of its work (0 for a hit)."""
 
 
-class Silence:
+class SilentListener:
     """A listener that ignores everything."""
 
     def stage_waiting(self, stage: str, expected: float | None = None) -> None:

@@ -46,26 +46,26 @@ def close_unneeded(workers: WorkerStrategy | None, left: Collection[Stage]) -> N
     forked from.
     """
     if isinstance(workers, ForkServers):
-        workers.keep([_due(stage) for stage in left])
+        workers.keep([_planned_job(stage) for stage in left])
 
 
 def expect_stages(workers: WorkerStrategy | None, stages: Collection[Stage]) -> None:
     """Tell a run's own strategy which stages will start."""
     if isinstance(workers, ForkServers):
-        workers.expect([_due(stage) for stage in stages])
+        workers.expect([_planned_job(stage) for stage in stages])
 
 
 @dataclasses.dataclass(frozen=True)
-class Due:
+class PlannedJob:
     """A job that is to run, and the sets of tools that its server may have."""
 
     job: str
     tools: frozenset[tuple[str, ...]]
 
 
-def _due(stage: Stage) -> Due:
+def _planned_job(stage: Stage) -> PlannedJob:
     runtime = runtimes()[stage.runtime] if stage.runtime else None
-    return Due(stage.kind, tools_of_job(stage.kind, runtime))
+    return PlannedJob(stage.kind, tools_of_job(stage.kind, runtime))
 
 
 class ForkServers:
@@ -85,7 +85,7 @@ class ForkServers:
         self._most, self._tools = most, tools
         self._fresh = FreshProcesses()
         self._slots: dict[_Key, _Slot] = {}  # most recently used last
-        self._due: list[Due] | None = None  # None: not known
+        self._due: list[PlannedJob] | None = None  # None: not known
         self._lock = threading.Lock()  # never held while a server imports or ends
         self._closed = threading.Event()
 
@@ -100,7 +100,7 @@ class ForkServers:
                 slot.rest()
         return worker or self._fresh.start(launch)
 
-    def expect(self, due: Collection[Due]) -> None:
+    def expect(self, due: Collection[PlannedJob]) -> None:
         """Note which jobs will be started, so that servers free their memory after the last."""
         with self._lock:
             self._due = [*due]
@@ -115,7 +115,7 @@ class ForkServers:
                 self._due.remove(started)
             return not any(tools in each.tools for each in self._due)
 
-    def keep(self, left: Collection[Due]) -> None:
+    def keep(self, left: Collection[PlannedJob]) -> None:
         """Close the idle servers that none of the jobs that are left (unstarted or running) can be
         forked from: each holds what it imported, 0.25 GB with torch.
         """

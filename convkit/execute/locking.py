@@ -110,7 +110,7 @@ def own_versions() -> dict[str, str]:
     return {"convkit": full_version(), "uv": importlib.metadata.version("uv")}
 
 
-def made_with_others(lock: Lock) -> list[str]:
+def tool_mismatches(lock: Lock) -> list[str]:
     """Return where convkit or uv differ from those that a lock was made with, one line each."""
     own = own_versions()
     return [

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from convkit.errors import RecipeError
-from convkit.execute.events import Listener, Silence
+from convkit.execute.events import Listener, SilentListener
 from convkit.execute.remedies import Proposal, Withheld, found_patterns, meaning, narrowed, propose
 from convkit.execute.run import Lineage, RunOptions, RunOutcome, outcome_text, run_loaded
 from convkit.recipe.changes import Content
@@ -80,7 +80,7 @@ def repair_recipe(
 
 
 def _silence() -> AbstractContextManager[Listener]:
-    return contextlib.nullcontext(Silence())
+    return contextlib.nullcontext(SilentListener())
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from convkit.errors import TrackingError
 from convkit.execute.absence import absent_parts
-from convkit.execute.events import Listener, Silence
+from convkit.execute.events import Listener, SilentListener
 from convkit.execute.facts import ToolchainKind, gather
 from convkit.execute.own_code import own_code_digest
 from convkit.execute.run_folder import is_intact, read_record
@@ -130,7 +130,7 @@ def run_loaded(
             stages,
             Store(options.home.store),
             absent,
-            listener or Silence(),
+            listener or SilentListener(),
             lineage,
             fleet,
         )
@@ -178,7 +178,7 @@ def _run_tracked(work: Work, tools: Resolver | None) -> RunOutcome:
         settled = find_settled(work.loaded, work.stages, known.facts, work.store)
         if settled is not None:
             outcome = RunOutcome(read_record(settled), settled, up_to_date=True)
-            owed = options.track and work.store.owes_logging(settled)
+            owed = options.track and work.store.is_unlogged(settled)
             return _log(outcome, _prepare_in_background(options), work) if owed else outcome
     # Importing and opening MLflow takes seconds, or half a minute on a busy machine. This happens
     # while the stages run, in a thread that need not be awaited after Ctrl-C.

@@ -34,7 +34,7 @@ from convkit.plan.tensor_requests import contract_of
 from convkit.recipe.models import Recipe
 from convkit.record.model import FORMAT, RunRecord, StageReport, TargetReport, worst_status
 from convkit.store.store import Store
-from convkit.verdict.original_contract import with_original_in_mind
+from convkit.verdict.original_contract import with_feasible_remedies
 from convkit.verdict.skipped_cases import with_all_skips
 from convkit.verdict.targets import Finished, exit_code, judge_targets, own_findings
 from convkit.verdict.waivers import day_of
@@ -143,7 +143,7 @@ def _reported(settled: Mapping[str, Settled], stage: str, recipe: Recipe) -> Sta
     findings = list(own_findings(finished[stage], export))
     if not slash:  # targets of parts have findings of their own
         original = settled[reference_id(recipe)].report
-        findings = with_all_skips(with_original_in_mind(findings, recipe, original), recipe)
+        findings = with_all_skips(with_feasible_remedies(findings, recipe, original), recipe)
     log = f"logs/{stage_file(stage)}.log"
     return dataclasses.replace(settled[stage].report, findings=tuple(findings), log=log)
 
@@ -173,7 +173,7 @@ def _finish(
         work.store.record(report.key) is not None for report in reports
     ):
         if options.track:
-            work.store.owe_logging(folder)
+            work.store.mark_unlogged(folder)
         work.store.settle_run(record.key, folder, own_code_digest())
     return RunOutcome(record, folder)
 

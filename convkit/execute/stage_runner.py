@@ -53,7 +53,7 @@ from convkit.worker.protocol import (
 )
 
 
-class Elsewhere(Protocol):
+class RemoteStages(Protocol):
     """Runs stages on other machines."""
 
     def lock_name(self, key: str) -> str:
@@ -81,7 +81,7 @@ class StageRunner:
     absent: Mapping[str, str] = dataclasses.field(default_factory=dict)
     variation: Variation | None = None
     rerun: tuple[StageKind, ...] = ()
-    elsewhere: Elsewhere | None = None
+    elsewhere: RemoteStages | None = None
     machine: Machine = dataclasses.field(default_factory=lambda: MACHINE)
     workers: WorkerStrategy | None = None
 
@@ -234,8 +234,8 @@ class StageRunner:
         """Record a stage whose output the store has. Failures get no record: they run again."""
         stage, parts, known = work.stage, work.parts, work.known
         findings = list(report.findings)
-        if (standing_in := self._simulated_instead(stage)) is not None:
-            findings.append(standing_in)
+        if (with_part_replaced := self._simulated_instead(stage)) is not None:
+            findings.append(with_part_replaced)
         result = _result_of(stage, answer)
         facts = facts_after(
             stage, answer, self.loaded, self.surroundings.facts, self.home, outcome.started

@@ -124,11 +124,11 @@ def run_worker(
             )
     finally:
         os.close(reading)
-    started = _by_the_clock_of_now(started, began)
+    started = _on_current_clock(started, began)
     return _outcome(process.wait(), stopped, result, log, started, kills_before)
 
 
-def _by_the_clock_of_now(started: float, began: float) -> float:
+def _on_current_clock(started: float, began: float) -> float:
     """Return a start, in seconds since 1970, as today's clock has it where that was set back.
 
     A file's change time shows whether it changed since: with the old start, a change under the

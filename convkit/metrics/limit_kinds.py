@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
-from convkit.metrics.text import told_apart
+from convkit.metrics.text import distinct_texts
 from convkit.worker.protocol import TensorMetrics
 
 # The keys set in a recipe's tolerance, with their values.
@@ -201,7 +201,7 @@ class MetricLimit:
         # `best` must be distinguishable too: a cosine of 0.9999998 must not read as 1, unless only
         # float64's own rounding is between them.
         best = (self.metric.best,) if abs(found - self.metric.best) > _FLOAT64_NOISE else ()
-        texts = told_apart(found, allowed, *best, digits=self.metric.digits)
+        texts = distinct_texts(found, allowed, *best, digits=self.metric.digits)
         holds, fails = (">=", "<") if self.metric.larger_is_better else ("<=", ">")
         return f"{self.name} {texts[0]} {holds if passed else fails} {texts[1]}"
 
@@ -274,7 +274,7 @@ class AllcloseLimit:
         return distance
 
     def comparison(self, found: float, allowed: float, *, passed: bool) -> str:
-        texts = told_apart(found, allowed, 0.0)
+        texts = distinct_texts(found, allowed, 0.0)
         beside = f" with rtol {self.rtol:.3g}" if self.rtol else ""
         return f"{self.name} {texts[0]} {'<=' if passed else '>'} {texts[1]}{beside}"
 

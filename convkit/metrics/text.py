@@ -4,7 +4,7 @@
 _ALL_DIGITS = 17
 
 
-def told_apart(*numbers: float, digits: int = 3) -> tuple[str, ...]:
+def distinct_texts(*numbers: float, digits: int = 3) -> tuple[str, ...]:
     """Format numbers with `digits` significant digits, plus as few more as needed to make different
     numbers look different.
 

@@ -79,10 +79,10 @@ def missing_recipes(folders: Iterable[Path], home: Home) -> list[Path]:
         recipe = _accepted_file(acceptance, name, home)
         if recipe is not None and not acceptance.retired and recipe.parent.resolve() in wanted:
             missing.append(recipe)
-    return [file for file in dict.fromkeys(missing) if not _is_there(file)]
+    return [file for file in dict.fromkeys(missing) if not _recipe_exists(file)]
 
 
-def _is_there(recipe: Path) -> bool:
+def _recipe_exists(recipe: Path) -> bool:
     return any(recipe.with_suffix(ending).is_file() for ending in (".yaml", ".yml"))
 
 

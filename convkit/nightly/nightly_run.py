@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from convkit.errors import ConvkitError, UsageError
-from convkit.execute.events import Listener, Silence
+from convkit.execute.events import Listener, SilentListener
 from convkit.execute.tools import recipe_tools
 from convkit.home import Home
 from convkit.nightly.acceptances import missing_recipes
@@ -62,7 +62,7 @@ def run_nightly(
     _save(run, options.home)
     for file in files[len(run.recipes) :]:
         tell(f"{file}")
-        result = check_recipe(file, options, listener or Silence())
+        result = check_recipe(file, options, listener or SilentListener())
         run = dataclasses.replace(run, recipes=(*run.recipes, result))
         _save(run, options.home)
     for file in files if options.canary else ():

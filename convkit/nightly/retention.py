@@ -20,7 +20,7 @@ from convkit.execute.run_folder import read_record
 from convkit.home import Home
 from convkit.nightly.baseline import baseline_file, read_baseline
 from convkit.record.model import RunRecord
-from convkit.store.garbage import Freed, Needed, collect, nobody_else
+from convkit.store.garbage import Freed, Needed, collect, exclusive_use
 
 _DAY_SECONDS = 86400.0
 
@@ -47,7 +47,7 @@ def collect_garbage(
     """
     if not home.store.is_dir():
         return Collected((), 0, (), {})
-    with nobody_else(home.store):
+    with exclusive_use(home.store):
         records = {folder: _record(folder) for folder in home.run_folders()}
         newest = {record.recipe: folder for folder, record in reversed(records.items())}
         limit = None if older_than is None else time.time() - older_than * _DAY_SECONDS

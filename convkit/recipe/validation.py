@@ -37,7 +37,7 @@ def validation_problems(
     mistaken = {detail["loc"] for detail in details if detail["type"] == "extra_forbidden"}
     problems = []
     for detail in details:
-        if detail["type"] == "missing" and _meant_by_a_neighbor(detail["loc"], mistaken):
+        if detail["type"] == "missing" and _is_misspelled(detail["loc"], mistaken):
             continue
         if detail["type"] == "too_short" and len(detail["input"]) >= detail["ctx"]["min_length"]:
             continue  # pydantic does not count items that are invalid themselves
@@ -118,7 +118,7 @@ def _values(model: type[BaseModel], key: str | None) -> tuple[object, ...]:
     return get_args(field.annotation) if field is not None else ()
 
 
-def _meant_by_a_neighbor(missing: Location, mistaken: Iterable[Location]) -> bool:
+def _is_misspelled(missing: Location, mistaken: Iterable[Location]) -> bool:
     """Return whether a key is missing only because it is misspelled, which is already reported."""
     parent, name = missing[:-1], missing[-1]
     return isinstance(name, str) and any(

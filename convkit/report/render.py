@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from convkit.errors import storage_error
 from convkit.findings.catalog import CATALOG
 from convkit.metrics.registry import METRICS
-from convkit.metrics.text import told_apart
+from convkit.metrics.text import distinct_texts
 from convkit.record.bench import BenchRecord
 from convkit.record.figures import non_finite, worst_comparison, worst_of_output
 from convkit.record.model import RunRecord
@@ -177,7 +177,7 @@ def _environment() -> "Environment":
         waiver_text=waiver_text,
         metric_rows=tuple(METRICS.values()),
         units=_UNITS,
-        told_apart=told_apart,
+        distinct_texts=distinct_texts,
         difference=difference_text,
         score_text=evaluation_text,
     )

@@ -58,7 +58,7 @@ class BuiltGraph(Generic[OptionsT]):
         precision = request.precision
         asked = precision if isinstance(precision, LowPrecision) else None
         self._quantized = precision if isinstance(precision, Quantization) else None
-        self._low = asked or _as_it_came(self._operators, request)
+        self._low = asked or _native_precision(self._operators, request)
         self._is_simulated = self._low is not None and (request.stand_in or request.device == "cpu")
         simulated = self._is_simulated or request.stand_in
         self.evidence: Literal["device", "simulated"] = "simulated" if simulated else "device"
@@ -196,7 +196,7 @@ class BuiltGraph(Generic[OptionsT]):
         return [finding] if finding is not None else []
 
 
-def _as_it_came(
+def _native_precision(
     operators: Operators | None, request: VerifyRequest[OptionsT]
 ) -> LowPrecision | None:
     """Return the low precision of a graph that convkit did not lower: a third-party file, or a

@@ -198,7 +198,7 @@ def _other_file(
     for file in file_weights(joined.files, whole.module):
 
         def error(differences: "Sequence[WeightDifference]", file: "FileWeights" = file) -> float:
-            with joined.standing_in(file.part, file.corrected(tuple(differences))):
+            with joined.with_part_replaced(file.part, file.corrected(tuple(differences))):
                 return max(_error(joined, _nothing(joined.wiring), case) for case in cases)
 
         found = file.differences

@@ -33,7 +33,7 @@ def parts_at_fault(
 ) -> Finding | None:
     """Return what makes the first wrong case wrong; None if no case is.
 
-    C514 names the part whose replacement by the original mends it, or, if none alone does, the
+    C514 names the part whose replacement by the original fixes it, or, if none alone does, the
     parts that do together. C510: even the originals of all parts miss the limits, though not by as
     much as a join that is wrong.
     """
@@ -45,16 +45,16 @@ def parts_at_fault(
     trial = _Replacement(session, limits, reference, off.case, verification)
     names = list(dict.fromkeys(call.part for call in calls_of(session.wiring.flow)))
     for name in names:
-        if trial.mends({name}):
-            alone = not trial.mends(set(names) - {name})
+        if trial.is_fixed_by_originals({name}):
+            alone = not trial.is_fixed_by_originals(set(names) - {name})
             return _one_part(name, off.case, is_wrong_alone=alone)
-    if not trial.mends(set(names)):
+    if not trial.is_fixed_by_originals(set(names)):
         # A join that is far off is reported, with its cause, where the originals are joined.
         return None if trial.is_far_off(set(names)) else _no_part(off.case)
     left = {name: trial.overshoot({name}) for name in names}
     together = set(names)
     for name in sorted(names, key=lambda name: left[name], reverse=True):
-        if trial.mends(together - {name}):  # what helps least is left out first
+        if trial.is_fixed_by_originals(together - {name}):  # what helps least is left out first
             together.remove(name)
     return _several_parts(sorted(together, key=lambda name: left[name]), left, off.case)
 
@@ -77,7 +77,7 @@ class _Replacement:
         self._verification = verification
         self._known: dict[frozenset[str], Sequence[TensorMetrics]] = {}
 
-    def mends(self, parts: set[str]) -> bool:
+    def is_fixed_by_originals(self, parts: set[str]) -> bool:
         """Say whether every output is within its limits if the original replaces `parts`."""
         measured = self._measured(frozenset(parts))
         return bool(measured) and _is_right(measured, self._limits)

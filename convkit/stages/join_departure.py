@@ -76,7 +76,7 @@ class Departure:
 
 
 @dataclasses.dataclass(frozen=True)
-class Behind:
+class AfterModules:
     """No module differs: what makes the difference comes after `last`, a module of `part`, or in
     the parts `without` such modules. `how` says how the outputs differ.
     """
@@ -93,7 +93,7 @@ def first_departure(
     cases: Sequence[Case],
     limit: float,
     allowed: float,
-) -> Departure | Behind | None:
+) -> Departure | AfterModules | None:
     """Return where the parts depart from the whole. With the original's values there, the outputs
     are within `allowed` in every case. None if the modules do not show it.
     """
@@ -105,7 +105,9 @@ def first_departure(
         return None  # too large to record, or the original's values fit nowhere
 
 
-def _search(runs: "Sequence[_Compared]", limit: float, allowed: float) -> Departure | Behind | None:
+def _search(
+    runs: "Sequence[_Compared]", limit: float, allowed: float
+) -> Departure | AfterModules | None:
     first = runs[0]
     places: list[_Place] = []
     _, record = first.run(())
@@ -196,7 +198,7 @@ class _Compared:
         elsewhere = (_same_elsewhere(to_array(each), key, self) for each in tensors)
         return [each.tensors for each in other] if all(elsewhere) else None
 
-    def behind(self, record: Record) -> Behind | None:
+    def behind(self, record: Record) -> AfterModules | None:
         """Return what the last run says if no module in it differs."""
         last = max(
             (each for calls in record.values() for each in calls),
@@ -210,7 +212,7 @@ class _Compared:
             found = self._outputs[name]
             if found.shape == expected.shape and (text := _likeness(found, expected)):
                 texts.append(f"{name!r}: {text}")
-        return Behind(last.member.part, last.member.path, self.unseen(), "; ".join(texts))
+        return AfterModules(last.member.part, last.member.path, self.unseen(), "; ".join(texts))
 
     def unseen(self, before: str | None = None) -> tuple[str, ...]:
         """Return the parts that share no module with the whole, of those called before a part."""
@@ -273,7 +275,7 @@ def departure_finding(
     )
 
 
-def behind_text(found: Behind) -> str:
+def behind_text(found: AfterModules) -> str:
     """Say where the difference must come from if no module shows it."""
     how = f" ({found.how})" if found.how else ""
     where = f"after {found.last!r} of part {found.part!r}"

@@ -70,7 +70,7 @@ class JoinedOriginal:
         }
 
     @contextlib.contextmanager
-    def standing_in(self, part: str, other: Runnable) -> Iterator[None]:
+    def with_part_replaced(self, part: str, other: Runnable) -> Iterator[None]:
         """Run another model in the place of a part."""
         self._replaced[part] = other
         try:

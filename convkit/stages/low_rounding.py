@@ -14,7 +14,7 @@ from convkit.cases.files import read_tensors
 from convkit.cases.judged import JudgedCase
 from convkit.cases.padding import padding_positions
 from convkit.findings.model import Finding, Place
-from convkit.metrics.text import told_apart
+from convkit.metrics.text import distinct_texts
 from convkit.models.graph.exchange import run_outputs
 from convkit.models.graph.modules import nodes_with_modules
 from convkit.models.graph.preparation import UntypedValueError
@@ -93,7 +93,7 @@ def _finding(
         for name, count in zip(named, cause.counterparts, strict=True)
     ]
     these = "these values" if len(named) > 1 or any(cause.counterparts) else "this value"
-    before, after = told_apart(cause.before, cause.after)
+    before, after = distinct_texts(cause.before, cause.after)
     message = (
         f"rounding {_listed(named)} to {dtype} causes most of the error in case {request.case!r}:"
         f" it is {before} times the limit, and {after} times with {these} in float32"

@@ -40,7 +40,9 @@ def _value_branches(original: TorchOriginal, made_from: CaseInputs) -> tuple[Val
     return tuple(ValueBranch(line, sizes, inputs[place]) for line, place in chosen)
 
 
-def parting_branches(decisions: Decisions, records: Sequence[CaseRecord]) -> tuple[SizeBranch, ...]:
+def diverging_branches(
+    decisions: Decisions, records: Sequence[CaseRecord]
+) -> tuple[SizeBranch, ...]:
     """Return the decisions that do not fall out alike in all cases."""
     cases = [(record.name, record.sizes) for record in records if record.kind == "ladder"]
     branches = []

@@ -25,7 +25,7 @@ from convkit.stages.generation import write_generation
 from convkit.stages.join_agreement import agreement
 from convkit.stages.join_original import JoinedOriginal
 from convkit.stages.original import Original, TorchOriginal, open_original
-from convkit.stages.original_decisions import known_decisions, parting_branches
+from convkit.stages.original_decisions import diverging_branches, known_decisions
 from convkit.stages.original_invariance import run_original
 from convkit.stages.original_outputs import (
     count_nan,
@@ -97,7 +97,7 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
         looped = stage.steps(request.steps, omitted, budget, half=half)
     cases_run = (*records, *invariance.cases, *looped)
     left_out = (*omitted, *invariance.omitted)
-    branches = parting_branches(decisions, records)
+    branches = diverging_branches(decisions, records)
     result = ReferenceResult(cases_run, left_out, invariance.layout, branches)
     write_cases(context.output, result)
     _evaluate(request, original, made_from, context)

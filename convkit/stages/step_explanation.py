@@ -50,7 +50,7 @@ class StepExplanation:
 
         `reset` are the outputs of the original if every call starts from the first state.
         """
-        step = first_off(measured)
+        step = first_divergent_call(measured)
         if step is None:
             return []
         self._step = step
@@ -67,7 +67,7 @@ class StepExplanation:
     def _trials(self, reset: Sequence[Feeds] | None) -> Iterator[StepTrial]:
         """Yield corrections, the more specific cause first."""
         yield from self._positions()
-        wrong = self._wrong_even_if_fed_right()
+        wrong = self._errors_on_original_inputs()
         likely = (each for each in self._exchanges() if self._are_crossed(each, wrong))
         for exchange in itertools.islice(likely, MOST_EXCHANGES):
             cases = self._run(outward=_always(exchange.on_outputs))
@@ -116,16 +116,16 @@ class StepExplanation:
 
             yield StepTrial("positions", names, self._step, self._run(shifted), shift)
 
-    def _wrong_even_if_fed_right(self) -> dict[Feed, np.ndarray]:
+    def _errors_on_original_inputs(self) -> dict[Feed, np.ndarray]:
         """Return the outputs that are off although the call got the original's tensors."""
-        outputs = self._outputs_if_fed_right(self._step)
+        outputs = self._outputs_on_original_inputs(self._step)
         if outputs is None:
             return {}
         measured = self._built.compared(self._loop, self._step, outputs)
         off = {each.output for each in measured if not self._is_small(share(each))}
         return {feed: outputs[feed.output] for feed in self._steps.feeds if feed.output in off}
 
-    def _outputs_if_fed_right(self, number: int) -> Feeds | None:
+    def _outputs_on_original_inputs(self, number: int) -> Feeds | None:
         """Return a call's outputs on the original's tensors; None if the call fails."""
         feeds = {**self._loop.inputs[number], **self._loop.first}
         try:
@@ -155,7 +155,7 @@ class StepExplanation:
         """
         number = max(self._step, 1)
         given = self._originals([feed])(number, {})[feed.input]
-        outputs = self._outputs_if_fed_right(number)
+        outputs = self._outputs_on_original_inputs(number)
         if outputs is None:
             return False
         found = outputs[feed.output]
@@ -217,7 +217,7 @@ def _may_be_read_wrong(exchange: Exchange, wrong: Collection[Feed]) -> bool:
     return first is None or bool({feed.layer for feed in exchange.feeds} & {first - 1, first})
 
 
-def first_off(measured: Sequence[CaseMetrics]) -> int | None:
+def first_divergent_call(measured: Sequence[CaseMetrics]) -> int | None:
     """Return the first call whose error is more than the first call's rounding explains."""
     if not measured[0].error and _worst(measured[0]) > _CEILING:
         return 0

@@ -44,7 +44,7 @@ class Freed:
 
 
 @contextlib.contextmanager
-def nobody_else(root: Path) -> Iterator[None]:
+def exclusive_use(root: Path) -> Iterator[None]:
     """Keep everybody else from using the store. Raises StoreError if a process uses it, or if its
     filesystem has no locks, so that nobody can know.
     """
@@ -89,7 +89,7 @@ def collect(root: Path, needed: Needed, *, dry_run: bool = False) -> tuple[Freed
     """Remove what is not needed from a store, and return what was freed, by kind.
 
     Also keeps the last record of each recipe's stages, which explains later changes. The caller
-    holds `nobody_else`.
+    holds `exclusive_use`.
     """
     garbage, digests = _garbage(root, needed), DigestCache(root / "digests")
     freed = []

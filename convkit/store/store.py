@@ -240,7 +240,7 @@ class Store:
         )
         write_sealed(self._settled(run_key), SettledRun(run_key, place, code), durable=False)
 
-    def owe_logging(self, folder: Path) -> None:
+    def mark_unlogged(self, folder: Path) -> None:
         """Remember that a finished run must still be logged to MLflow."""
         place = self._unlogged(folder)
         try:
@@ -249,7 +249,7 @@ class Store:
         except OSError as error:
             raise storage_error(error, place) from error
 
-    def owes_logging(self, folder: Path) -> bool:
+    def is_unlogged(self, folder: Path) -> bool:
         """Return True if logging a finished run was interrupted, or failed."""
         return self._unlogged(folder).exists()
 

@@ -39,7 +39,7 @@ class PackagePin:
 def pinned_package(name: str, version: str, home: Path, locked: tuple[str, ...] = ()) -> str | None:
     """Return the digest of a package's files as they were fetched. None if it was never fetched, if
     its files have changed since, or if it was not fetched by the `locked` hashes: `fetch_package`
-    mends all three.
+    fixes all three.
     """
     folder = _folder(name, version, home)
     pin = _read_pin(folder)

@@ -102,7 +102,7 @@ def leftovers(home: Path) -> tuple[Path, ...]:
     return tuple(
         folder
         for folder in folders
-        if folder not in standing and folder.name != SHARED and _nobody_builds(folder)
+        if folder not in standing and folder.name != SHARED and _is_idle(folder)
     )
 
 
@@ -273,7 +273,7 @@ def _lock_of(folder: Path) -> Path:
     return lock_file(folder.with_name(folder.name.partition(".")[0]))
 
 
-def _nobody_builds(folder: Path) -> bool:
+def _is_idle(folder: Path) -> bool:
     try:
         with file_lock(_lock_of(folder), timeout=0):
             return True

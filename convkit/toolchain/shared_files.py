@@ -164,11 +164,11 @@ def _link(shared: str, file: str) -> None:
 def _remember(place: str, before: str) -> None:
     """Remember a file that was whole with other numbers, unless more than its ctime has changed."""
     now = numbers_of(place)
-    if _but_ctime(now) == _but_ctime(before):
+    if _without_ctime(now) == _without_ctime(before):
         _WHOLE[place] = now
 
 
-def _but_ctime(numbers: str) -> list[str]:
+def _without_ctime(numbers: str) -> list[str]:
     size, modified, _, inode = numbers.split()
     return [size, modified, inode]
 

@@ -169,7 +169,7 @@ def uv_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str
     links = links or (pip_setting("find-links", environment) or "").split()
     if links:
         child["UV_FIND_LINKS"] = ",".join(_absolute(link.strip()) for link in links)
-    if not _knows_its_index(child) and (index := pip_setting("index-url", environment)):
+    if not _has_index(child) and (index := pip_setting("index-url", environment)):
         child["UV_DEFAULT_INDEX"] = index
     # users who want uv to fetch Pythons can set this
     child.setdefault("UV_PYTHON_DOWNLOADS", "never")
@@ -181,7 +181,7 @@ def _absolute(link: str) -> str:
     return link if "://" in link else str(Path(link).expanduser().absolute())
 
 
-def _knows_its_index(environment: Mapping[str, str]) -> bool:
+def _has_index(environment: Mapping[str, str]) -> bool:
     """Return True if uv has an index configured, so that pip's is ignored."""
     user = Path(
         environment.get("XDG_CONFIG_HOME")
@@ -198,7 +198,7 @@ def index_options(environment: Mapping[str, str] = os.environ) -> list[str]:
     no variable for it.
     """
     forbidden = (pip_setting("no-index", environment) or "").lower() in ("1", "true", "yes", "on")
-    return ["--no-index"] if forbidden and not _knows_its_index(environment) else []
+    return ["--no-index"] if forbidden and not _has_index(environment) else []
 
 
 @dataclasses.dataclass(frozen=True)

@@ -133,7 +133,7 @@ class _Search:
         """Say whether a search for exceptions is worth its minutes; note why if it is not."""
         if self._space.refusal(name, target):
             return False
-        why = self._space.hopeless(name, target)
+        why = self._space.unreachable_limit(name, target)
         if why is not None:
             self._note(Candidate(name, target, "left-out", why))
         return why is None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from convkit.execute.bench import run_bench
 from convkit.execute.bench_requests import sizes_of
-from convkit.execute.events import Listener, Silence
+from convkit.execute.events import Listener, SilentListener
 from convkit.execute.facts import ToolchainKind, describe_host
 from convkit.execute.run import RunOptions, run_loaded
 from convkit.execute.tools import Resolver, recipe_tools, recorded_tools
@@ -78,7 +78,7 @@ class Sessions:
         threads: Mapping[str, int],
         listener: Listener,
     ) -> BenchRecord:
-        _, folder = self.run(targets, Silence())  # its stages are all cached
+        _, folder = self.run(targets, SilentListener())  # its stages are all cached
         loaded = self._space.recipe(targets)
         known = None if self._options.fresh else self._known(folder, loaded, settings)
         if known is not None:

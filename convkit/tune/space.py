@@ -92,7 +92,7 @@ class Space:
             return error.problems[0].message
         return None
 
-    def hopeless(self, name: str, target: Target) -> str | None:
+    def unreachable_limit(self, name: str, target: Target) -> str | None:
         """Return why a search for what must stay in float32 would end with nothing in low
         precision: the limit is far below its resolution. None if it may succeed.
         """

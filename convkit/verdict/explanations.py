@@ -11,7 +11,7 @@ _NO_PART_IS_WRONG = "C510"
 _OPTIMIZATION = "N401"
 
 
-def that_matter(
+def relevant_findings(
     stage_findings: Sequence[Finding],
     cases: Sequence[CaseVerdict],
     reference_findings: Sequence[Finding],

@@ -33,7 +33,7 @@ def _may_be_rounding(case: CaseVerdict) -> bool:
     )
 
 
-def telling_case(cases: Sequence[CaseVerdict]) -> str | None:
+def most_informative_case(cases: Sequence[CaseVerdict]) -> str | None:
     """Return the first case whose failing outputs have enough values each to tell explanations
     apart, otherwise the usual one with the most; None if there is no case.
 

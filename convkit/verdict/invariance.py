@@ -9,7 +9,7 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.limit_kinds import Limit
 from convkit.metrics.limits import is_same
 from convkit.metrics.registry import limits_set
-from convkit.metrics.text import told_apart
+from convkit.metrics.text import distinct_texts
 from convkit.recipe.models import Recipe, Target, Tolerance
 from convkit.recipe.tolerances import limits_for
 from convkit.record.model import CaseVerdict
@@ -64,7 +64,7 @@ def invariance_findings(
     return list(findings.values())
 
 
-def not_its_own(findings: Sequence[Finding]) -> list[Finding]:
+def weaken_explained_nan(findings: Sequence[Finding]) -> list[Finding]:
     """Reduce N301 and N302 to warnings if NaN or infinity is all they report, and a proven cause
     explains it: a program may return NaN in some cases only, such as those with fully masked rows.
     """
@@ -84,7 +84,7 @@ def not_its_own(findings: Sequence[Finding]) -> list[Finding]:
     ]
 
 
-def not_the_batch(
+def weaken_batch_findings(
     findings: Sequence[Finding], rows: str | None, cases: Sequence[CaseVerdict]
 ) -> list[Finding]:
     """Reduce N302 to a warning if a single row is wrong as well: the cause is then another.
@@ -237,7 +237,7 @@ def _invariance(
             what = f"values at masked positions change {candidate.output!r} at real positions"
         case _:
             what = f"a row of {candidate.output!r} depends on the other rows of its batch"
-    moved = told_apart(candidate.max_abs, original.max_abs)
+    moved = distinct_texts(candidate.max_abs, original.max_abs)
     return Finding(
         _CODES[check.check],
         f"{what}: by {moved[0]}, the original's by {moved[1]} ({'; '.join(broken)})",
@@ -279,7 +279,7 @@ def _determinism(
         if sound
         else ["NaN or infinity in one run only"]
     )
-    moved = told_apart(candidate.max_abs, original.max_abs)
+    moved = distinct_texts(candidate.max_abs, original.max_abs)
     message = f"{candidate.output!r} differs between two runs of the same inputs by {moved[0]}"
     if not is_same(original):
         message += f" (the original's by {moved[1]})"

@@ -7,22 +7,22 @@ from convkit.findings.catalog import causes_first
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.limits import problems
 from convkit.metrics.registry import absolute_limit
-from convkit.metrics.text import told_apart
+from convkit.metrics.text import distinct_texts
 from convkit.recipe.models import Recipe, Target, Tolerance
 from convkit.recipe.tolerances import decided_by, limits_of, tolerance_for
 from convkit.record.model import CaseVerdict, OutputVerdict, TargetStatus, Verification
 from convkit.tensors import Dimension, dimension_axes, dimension_size
 from convkit.verdict.branches import branch_findings
 from convkit.verdict.evaluation import UNDECIDED, evaluation_findings, evaluation_text
-from convkit.verdict.explanations import that_matter
+from convkit.verdict.explanations import relevant_findings
 from convkit.verdict.fixed_axes import fixed_axis_findings
 from convkit.verdict.invariance import (
     blame_original,
     invariance_findings,
-    not_its_own,
-    not_the_batch,
+    weaken_batch_findings,
+    weaken_explained_nan,
 )
-from convkit.verdict.limits_met import limits_met
+from convkit.verdict.limit_findings import limit_findings
 from convkit.verdict.near_zero import largest_values
 from convkit.verdict.padding import padding_findings
 from convkit.verdict.precision_remedy import (
@@ -124,10 +124,12 @@ def _findings(
     example_sizes: Mapping[str, int],
 ) -> list[Finding]:
     """Return every check's findings, causes before symptoms."""
-    hopeless = out_of_reach(recipe, target, override, largest_values(measured.cases)) is not None
-    own = without_exceptions(stage_findings) if hopeless else stage_findings
+    unreachable_limit = (
+        out_of_reach(recipe, target, override, largest_values(measured.cases)) is not None
+    )
+    own = without_exceptions(stage_findings) if unreachable_limit else stage_findings
     findings = [
-        *that_matter(own, cases, reference_findings),
+        *relevant_findings(own, cases, reference_findings),
         *_ladder_findings(recipe, target, reference, measured, cases, override, example_sizes),
         *_completeness_findings(cases, recipe, stage_findings),
         *simulation_findings(recipe, target, measured, override),
@@ -135,9 +137,9 @@ def _findings(
         *results_findings(recipe, target, measured, override),
         *evaluation_findings(recipe, target, measured.evaluation),
         *branch_findings(reference, cases),
-        *limits_met(recipe, target, cases),
+        *limit_findings(recipe, target, cases),
     ]
-    findings = not_its_own(without_guesses(findings, recipe))
+    findings = weaken_explained_nan(without_guesses(findings, recipe))
     findings = blame_original(findings, measured, reference_findings)
     return with_all_skips(proofs_first(causes_first(findings)), recipe)
 
@@ -160,7 +162,7 @@ def _ladder_findings(
         ),
         *padding_findings(recipe, cases),
         *fixed_axis_findings(cases, recipe, example_sizes),
-        *not_the_batch(
+        *weaken_batch_findings(
             invariance_findings(recipe, target, measured, override), reference.layout.rows, cases
         ),
         *_case_findings(
@@ -330,7 +332,7 @@ def _output_failure(case: CaseVerdict, output: OutputVerdict, search: Remedy | N
         if search is not None and search.change:  # no tolerance accepts NaN
             remedy = Remedy(FIND_MODULES, search.change)
         return Finding("N102", what, place, evidence, remedy)
-    values = told_apart(metrics.worst_candidate, metrics.worst_reference, digits=6)
+    values = distinct_texts(metrics.worst_candidate, metrics.worst_reference, digits=6)
     worst = f", worst at {list(metrics.worst_index)}: {values[0]}, original {values[1]}"
     remedy = search or FIND_THE_CAUSE
     return Finding("N101", what + worst, place, evidence | {"max_abs": metrics.max_abs}, remedy)

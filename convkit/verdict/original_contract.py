@@ -16,7 +16,7 @@ from convkit.record.model import StageReport
 _CORRECT = "Correct the file at its source: the original follows the recipe."
 
 
-def with_original_in_mind(
+def with_feasible_remedies(
     findings: Iterable[Finding], recipe: Recipe, reference: StageReport
 ) -> list[Finding]:
     """Return the findings, with remedies that the original could follow as well.

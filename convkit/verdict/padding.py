@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.limits import is_within
-from convkit.metrics.text import told_apart
+from convkit.metrics.text import distinct_texts
 from convkit.recipe.models import Recipe
 from convkit.record.model import CaseVerdict, OutputVerdict
 
@@ -37,7 +37,7 @@ def _finding(place: int, failed: Sequence[tuple[CaseVerdict, OutputVerdict]]) ->
     assert output.unpadded is not None
     mask = output.unpadded.mask
     there, elsewhere = output.metrics.max_abs, output.unpadded.metrics.max_abs
-    shown = told_apart(there, elsewhere)
+    shown = distinct_texts(there, elsewhere)
     return Finding(
         "N506",
         f"{output.output!r} differs only at positions that {mask!r} marks as padding: by {shown[0]}"

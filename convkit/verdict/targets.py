@@ -14,7 +14,7 @@ from convkit.record.model import StageReport, TargetReport, TargetStatus, Verifi
 from convkit.verdict.advice import advice
 from convkit.verdict.invariance import blame_random
 from convkit.verdict.judge import judge
-from convkit.verdict.original_contract import with_original_in_mind
+from convkit.verdict.original_contract import with_feasible_remedies
 from convkit.verdict.skipped_cases import with_all_skips
 from convkit.verdict.waivers import with_waivers
 from convkit.verdict.without_device import without_device
@@ -135,7 +135,7 @@ def _judge_target(
     upstream = [stage for stage in (export, reference, planned, build) if stage is not None]
     own = [finding for stage in upstream for finding in own_findings(stage, export)]
     found = blame_random(_unique([*own, *advice(recipe, target, override)]))
-    corrected = with_original_in_mind(found, recipe, reference.report)
+    corrected = with_feasible_remedies(found, recipe, reference.report)
     findings = tuple(with_all_skips(corrected, recipe))
     status = _status(findings, verifications)
     built = build.result if isinstance(build.result, BuildResult) else None

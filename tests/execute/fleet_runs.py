@@ -8,7 +8,7 @@ import yaml
 from small_fleet import SmallFleet
 from small_runs import MODEL, RECIPE
 
-from convkit.execute.events import Silence
+from convkit.execute.events import SilentListener
 from convkit.execute.executor import execute
 from convkit.execute.facts import gather
 from convkit.execute.fleet.fleet import fleet_of
@@ -51,9 +51,9 @@ def settle(
     stages = plan_stages(loaded.recipe)
     surroundings = gather(loaded, stages, Home(home), "host", recorded_tools({}))
     runner = StageRunner(
-        loaded, surroundings, Home(home), Store(home / "store"), Silence(), cancelled
+        loaded, surroundings, Home(home), Store(home / "store"), SilentListener(), cancelled
     )
     with fleet_of(fleet.address, (fleet.folder / "shared").as_uri(), Home(home)) as opened:
         assert opened is not None
-        settler = opened.settler(runner, Silence())
-        return execute(stages, settler, Silence(), cancelled, jobs=opened.jobs(2))
+        settler = opened.settler(runner, SilentListener())
+        return execute(stages, settler, SilentListener(), cancelled, jobs=opened.jobs(2))

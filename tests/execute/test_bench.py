@@ -17,7 +17,7 @@ from convkit.audit.recorded import recorded_resolutions
 from convkit.cli.main import app
 from convkit.errors import ConvkitError, UsageError
 from convkit.execute.bench import BenchOutcome, run_bench
-from convkit.execute.events import Listener, Silence
+from convkit.execute.events import Listener, SilentListener
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
 from convkit.execute.tools import recorded_tools
 from convkit.home import Home
@@ -62,7 +62,7 @@ class Finished:
             self.home,
             lambda stages: recorded_tools(recorded_resolutions(self.run.folder, stages)),
             loaded.recipe.bench.model_copy(update=settings),
-            listener or Silence(),
+            listener or SilentListener(),
             only,
         )
 
@@ -167,7 +167,7 @@ def test_sizes_of_axes_are_measured_once_each(finished: Finished) -> None:
     assert outcome.record.original.sizes[0].sizes == {"batch": 2}
 
 
-class Killer(Silence):
+class Killer(SilentListener):
     """Kills a target's worker in the second round, as a memory guard would."""
 
     def stage_progress(self, stage: str, message: str, done: float | None) -> None:

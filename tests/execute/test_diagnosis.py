@@ -22,7 +22,7 @@ from convkit.execute.diagnosis import (
     exit_code_of_file,
     preview_remark,
 )
-from convkit.execute.events import Silence
+from convkit.execute.events import SilentListener
 from convkit.execute.run import RunOptions
 from convkit.home import Home
 
@@ -143,7 +143,7 @@ def test_a_bare_file_is_looked_at_in_its_own_precision_and_in_float16(
     record = diagnose_model(
         model,
         options,
-        lambda: contextlib.nullcontext(Silence()),
+        lambda: contextlib.nullcontext(SilentListener()),
         lambda: contextlib.nullcontext(print),
     )
     diagnoses = {diagnosis.target: diagnosis for diagnosis in diagnose_record(record)}

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from convkit.execute.events import Listener, Silence, StageEnd
+from convkit.execute.events import Listener, SilentListener, StageEnd
 from convkit.execute.rejudge import rejudge
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
 from convkit.home import Home
@@ -99,7 +99,7 @@ def codes(outcome: RunOutcome) -> list[str]:
     return [finding.code for finding in outcome.record.targets[0].verifications[0].findings]
 
 
-class Ends(Silence):
+class Ends(SilentListener):
     def __init__(self) -> None:
         self.ends: dict[str, StageEnd] = {}
 

@@ -7,7 +7,7 @@ import pytest
 
 from convkit.errors import StoreError
 from convkit.execute import executor
-from convkit.execute.events import Silence
+from convkit.execute.events import SilentListener
 from convkit.execute.executor import execute
 from convkit.execute.settled import Settled
 from convkit.plan.stages import Stage
@@ -77,7 +77,7 @@ def test_the_stages_left_are_told_as_they_become_fewer() -> None:
     execute(
         DIAMOND,
         Recorder(),
-        Silence(),
+        SilentListener(),
         threading.Event(),
         jobs=1,
         left=lambda stages: told.append({stage.id for stage in stages}),
@@ -89,7 +89,7 @@ def test_the_stages_left_are_told_as_they_become_fewer() -> None:
 
 def test_a_stage_runs_after_what_it_needs_and_gets_its_artifacts() -> None:
     recorder = Recorder()
-    settled = execute(DIAMOND, recorder, Silence(), threading.Event(), jobs=2)
+    settled = execute(DIAMOND, recorder, SilentListener(), threading.Event(), jobs=2)
     assert set(settled) == {"a", "b", "c", "d"}
     assert recorder.order[0] == "a"
     assert recorder.order[-1] == "d"
@@ -100,35 +100,45 @@ def test_a_stage_runs_after_what_it_needs_and_gets_its_artifacts() -> None:
 def test_independent_stages_run_at_once_up_to_the_limit(jobs: int, most: int) -> None:
     recorder = Recorder(seconds=0.05, together=most)
     execute(
-        tuple(stage(name) for name in "abcd"), recorder, Silence(), threading.Event(), jobs=jobs
+        tuple(stage(name) for name in "abcd"),
+        recorder,
+        SilentListener(),
+        threading.Event(),
+        jobs=jobs,
     )
     assert recorder.most_at_once == most
 
 
 def test_stages_that_begin_together_are_announced_before_the_first_of_them_runs() -> None:
     recorder = Recorder()
-    execute(DIAMOND, recorder, Silence(), threading.Event(), jobs=2)
+    execute(DIAMOND, recorder, SilentListener(), threading.Event(), jobs=2)
     assert recorder.announced_before["a"] == ["a"]
     first = recorder.order[1]
     assert set(recorder.announced_before[first]) == {"a", "b", "c"}
     recorder = Recorder()
-    execute((stage("a"), stage("b")), recorder, Silence(), threading.Event(), jobs=1)
+    execute((stage("a"), stage("b")), recorder, SilentListener(), threading.Event(), jobs=1)
     assert recorder.announced_before["a"] == ["a"], "there is no room for the other yet"
 
 
 def test_the_stage_that_most_work_waits_for_begins() -> None:
     stages = (stage("short"), stage("first"), stage("then", "first"), stage("last", "then"))
     recorder = Recorder()
-    execute(stages, recorder, Silence(), threading.Event(), jobs=1)
+    execute(stages, recorder, SilentListener(), threading.Event(), jobs=1)
     assert recorder.order == ["first", "then", "short", "last"]
     recorder = Recorder()
-    execute(stages, recorder, Silence(), threading.Event(), jobs=1, seconds={"short": 1000.0})
+    execute(
+        stages, recorder, SilentListener(), threading.Event(), jobs=1, seconds={"short": 1000.0}
+    )
     assert recorder.order == ["short", "first", "then", "last"]
 
 
 def test_an_error_breaks_its_stage_and_blocks_what_needs_it_and_nothing_else() -> None:
     settled = execute(
-        (*DIAMOND, stage("e")), Recorder(failing=("b",)), Silence(), threading.Event(), jobs=2
+        (*DIAMOND, stage("e")),
+        Recorder(failing=("b",)),
+        SilentListener(),
+        threading.Event(),
+        jobs=2,
     )
     statuses = {name: outcome.report.status for name, outcome in settled.items()}
     assert statuses == {"a": "done", "b": "broken", "c": "done", "d": "blocked", "e": "done"}
@@ -138,7 +148,7 @@ def test_an_error_breaks_its_stage_and_blocks_what_needs_it_and_nothing_else() -
 
 def test_blocking_goes_through_a_chain_to_its_origin() -> None:
     chain = (stage("a"), stage("b", "a"), stage("c", "b"))
-    settled = execute(chain, Recorder(failing=("a",)), Silence(), threading.Event(), jobs=1)
+    settled = execute(chain, Recorder(failing=("a",)), SilentListener(), threading.Event(), jobs=1)
     assert settled["c"].report.status == "blocked"
     assert settled["c"].report.error == "a"
 
@@ -146,7 +156,7 @@ def test_blocking_goes_through_a_chain_to_its_origin() -> None:
 def test_a_bug_in_a_stage_cancels_the_run_and_is_not_hidden() -> None:
     cancelled = threading.Event()
     with pytest.raises(ZeroDivisionError):
-        execute((stage("a"),), Announcing(), Silence(), cancelled, jobs=1)
+        execute((stage("a"),), Announcing(), SilentListener(), cancelled, jobs=1)
     assert cancelled.is_set()
 
 
@@ -164,5 +174,7 @@ def test_stages_that_never_started_are_not_waited_for(monkeypatch: pytest.Monkey
 
     started = time.monotonic()
     with pytest.raises(ZeroDivisionError):
-        execute(tuple(stage(name) for name in "abcdef"), Buggy(), Silence(), cancelled, jobs=1)
+        execute(
+            tuple(stage(name) for name in "abcdef"), Buggy(), SilentListener(), cancelled, jobs=1
+        )
     assert time.monotonic() - started < 10

@@ -17,7 +17,7 @@ from test_fleet_placement import PLAIN
 
 from convkit.codec import decode, encode
 from convkit.errors import FleetError, Interrupted, StoreError, StoreUnreachable
-from convkit.execute.events import Silence
+from convkit.execute.events import SilentListener
 from convkit.execute.facts import gather
 from convkit.execute.fleet import cluster as cluster_module
 from convkit.execute.fleet import fleet, remote
@@ -149,7 +149,7 @@ def settler(tmp_path: Path, answer: Any, cancelled: threading.Event | None = Non
         surroundings,
         home,
         Store(home.store),
-        Silence(),
+        SilentListener(),
         cancelled or threading.Event(),
         force=False,
     )
@@ -157,7 +157,7 @@ def settler(tmp_path: Path, answer: Any, cancelled: threading.Event | None = Non
 
 
 def work(order: Order, home: Path) -> Answered:
-    return perform(order, Home(home), Silence(), threading.Event(), home.name)
+    return perform(order, Home(home), SilentListener(), threading.Event(), home.name)
 
 
 def test_of_two_workers_on_one_key_the_first_stands(stubbed: None, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from faults.recipes import write_recipe
 from watched_workers import Watched, running_servers
 
-from convkit.execute.events import Silence
+from convkit.execute.events import SilentListener
 from convkit.execute.run import RunOptions, run_recipe
 from convkit.execute.workers import WORKERS, FreshProcesses
 from convkit.home import Home
@@ -52,7 +52,7 @@ def test_a_run_forks_its_stages_and_ends_its_servers(tmp_path: Path) -> None:
     before = running_servers()
     during: dict[str, set[int]] = {}
 
-    class Watching(Silence):
+    class Watching(SilentListener):
         def stage_finished(self, stage: str, status: str, seconds: float) -> None:
             during[stage] = running_servers() - before
 

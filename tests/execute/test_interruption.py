@@ -79,11 +79,11 @@ def test_a_run_whose_logging_was_interrupted_is_logged_by_the_next(
             run_recipe(options)
     store = Store(options.home.store)
     (folder,) = options.home.run_folders()
-    assert store.owes_logging(folder)
+    assert store.is_unlogged(folder)
     again = run_recipe(options)
     assert (again.up_to_date, again.untracked) == (True, None)
     client = prepare(None, options.home.root).client
     places = [experiment.experiment_id for experiment in client.search_experiments()]
     logged = {run.data.tags.get("convkit.run") for run in client.search_runs(places)}
     assert folder.name in logged
-    assert not store.owes_logging(folder), "once is enough"
+    assert not store.is_unlogged(folder), "once is enough"

@@ -20,9 +20,9 @@ from convkit.execute.locking import (
     Upgrade,
     check_lock,
     lock_recipe,
-    made_with_others,
     own_versions,
     recipe_environments,
+    tool_mismatches,
 )
 from convkit.execute.tools import recipe_tools, recorded_tools
 from convkit.home import Home
@@ -297,9 +297,9 @@ def test_the_lock_names_the_convkit_and_the_uv_that_made_it(
     assert lock.made_with["uv"] in run_uv(["--version"], "asking uv")
     write_lock(tmp_path / "small.lock", lock)
     assert read_lock(tmp_path / "small.lock") == lock
-    assert made_with_others(lock) == []
+    assert tool_mismatches(lock) == []
     other = dataclasses.replace(lock, made_with={"convkit": "0.0.1", "uv": lock.made_with["uv"]})
-    assert [line.partition(";")[0] for line in made_with_others(other)] == [
+    assert [line.partition(";")[0] for line in tool_mismatches(other)] == [
         "locked with convkit 0.0.1"
     ]
 

@@ -13,7 +13,7 @@ import yaml
 
 from convkit.audit.recorded import changed_sources
 from convkit.errors import RecipeError
-from convkit.execute.events import Silence
+from convkit.execute.events import SilentListener
 from convkit.execute.facts import gather
 from convkit.execute.planning import forecast
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
@@ -270,7 +270,9 @@ def test_a_run_that_waited_for_another_uses_what_that_one_found(tmp_path: Path) 
     stages = plan_stages(loaded.recipe)
     before = gather(loaded, stages, home, "host", recorded_tools({}))
     made = run(tmp_path)
-    runner = StageRunner(loaded, before, home, Store(home.store), Silence(), threading.Event())
+    runner = StageRunner(
+        loaded, before, home, Store(home.store), SilentListener(), threading.Event()
+    )
     settled = runner.settle(stages[0], {})
     assert (settled.report.id, settled.report.status) == ("export", "hit")
     assert settled.report.key == made.record.stages[0].key

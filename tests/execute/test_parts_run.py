@@ -16,7 +16,7 @@ from convkit.audit.recorded import recorded_resolutions
 from convkit.cli.printing import built_lines
 from convkit.errors import ModelFileError
 from convkit.execute.bench import run_bench
-from convkit.execute.events import Silence
+from convkit.execute.events import SilentListener
 from convkit.execute.planning import forecast
 from convkit.execute.rejudge import parse_tolerance, rejudge
 from convkit.execute.run import RunOutcome
@@ -139,7 +139,7 @@ class TestASoundModel:
             Home(home),
             lambda stages: recorded_tools(recorded_resolutions(sound.folder, stages)),
             Bench(sizes=("typical",), seconds=0.01),
-            Silence(),
+            SilentListener(),
         ).record
         names = [model.name for model in record.models]
         shares = [f"{model}/{part}" for part in ("encoder", "cell", "head")
@@ -251,7 +251,7 @@ def test_goals_are_judged_on_the_joined_model_alone(
         Home(home),
         lambda stages: recorded_tools(recorded_resolutions(sound.folder, stages)),
         Bench(sizes=("typical",), seconds=0.01),
-        Silence(),
+        SilentListener(),
     ).record
     assert [(goal.target, goal.status) for goal in record.goals] == [("ort", "missed")]
     assert record.exit_code == 1

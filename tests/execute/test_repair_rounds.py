@@ -13,7 +13,7 @@ import yaml
 from records import build_record
 
 from convkit.execute import repair
-from convkit.execute.events import Silence
+from convkit.execute.events import SilentListener
 from convkit.execute.repair import MOST_ROUNDS, RepairOutcome, repair_recipe
 from convkit.execute.run import Lineage, RunOptions, RunOutcome
 from convkit.findings.model import Finding, Remedy
@@ -205,9 +205,9 @@ def test_every_round_is_announced_before_it_runs_with_a_listener_of_its_own(
         return script(*arguments)
 
     @contextlib.contextmanager
-    def listening() -> Iterator[Silence]:
+    def listening() -> Iterator[SilentListener]:
         told.append("listen")
-        yield Silence()
+        yield SilentListener()
 
     def announce(steps: tuple[RepairStep, ...]) -> None:
         told.append(f"round {steps[0].round}")

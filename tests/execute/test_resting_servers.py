@@ -14,7 +14,7 @@ from other_processes import alive, ended_with_the_test, gone_soon, soon
 from test_fork_servers import await_report, run, state
 from watched_workers import REAPER, Watched, running_servers
 
-from convkit.execute.fork_servers import Due, ForkServers
+from convkit.execute.fork_servers import ForkServers, PlannedJob
 from convkit.execute.worker_process import WorkerOutcome
 
 pytestmark = [
@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 _TORCH = frozenset({("torch",)})
-_LAST = [Due("reference", _TORCH)]
+_LAST = [PlannedJob("reference", _TORCH)]
 
 
 def is_resting(pid: int) -> bool:
@@ -63,13 +63,13 @@ def test_after_its_last_worker_a_server_frees_its_memory(tmp_path: Path) -> None
 def test_a_server_with_another_job_to_come_does_not_rest(tmp_path: Path) -> None:
     with contextlib.closing(ForkServers()) as servers:
         before = running_servers()
-        servers.expect([*_LAST, Due("export", _TORCH), Due("reference", frozenset())])
+        servers.expect([*_LAST, PlannedJob("export", _TORCH), PlannedJob("reference", frozenset())])
         state(tmp_path, servers, "probe")
         (server,) = running_servers() - before
         time.sleep(0.3)
         assert not is_resting(server)
         # A stage whose result is known starts no worker.
-        servers.keep([Due("reference", _TORCH)])
+        servers.keep([PlannedJob("reference", _TORCH)])
         state(tmp_path, servers, "probe")
         assert running_servers() - before == {server}
         assert soon(lambda: is_resting(server))
@@ -119,7 +119,7 @@ def test_a_server_that_must_remove_a_folder_in_the_end_does_not_rest(
     tools = ("with_a_folder",)
     with contextlib.closing(ForkServers(tools=lambda _: tools)) as servers:
         before = running_servers()
-        servers.expect([Due("reference", frozenset({tools}))])
+        servers.expect([PlannedJob("reference", frozenset({tools}))])
         state(tmp_path, servers, "probe")
         (server,) = running_servers() - before
         time.sleep(0.3)

@@ -136,9 +136,9 @@ def test_superglue_in_float16_is_foreseen_to_overflow_and_repaired_before_any_en
 
 class _Silent:
     def __enter__(self) -> Any:
-        from convkit.execute.events import Silence
+        from convkit.execute.events import SilentListener
 
-        return Silence()
+        return SilentListener()
 
     def __exit__(self, *_: object) -> None: ...
 

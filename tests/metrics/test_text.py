@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from convkit.metrics.text import told_apart
+from convkit.metrics.text import distinct_texts
 
 ANY = st.floats(allow_nan=True, allow_infinity=True)
 # Neighbors, which few digits cannot tell apart, are drawn too rarely from all numbers.
@@ -30,13 +30,13 @@ def same(one: float, other: float) -> bool:
 def test_the_texts_differ_exactly_where_the_numbers_do(
     pair: tuple[float, float], digits: int
 ) -> None:
-    one, other = told_apart(*pair, digits=digits)
+    one, other = distinct_texts(*pair, digits=digits)
     assert (one == other) == same(*pair)
 
 
 @given(PAIRS, DIGITS)
 def test_the_texts_are_in_the_order_of_the_numbers(pair: tuple[float, float], digits: int) -> None:
-    one, other = map(float, told_apart(*pair, digits=digits))
+    one, other = map(float, distinct_texts(*pair, digits=digits))
     if pair[0] < pair[1]:
         assert one < other
     elif pair[0] > pair[1]:
@@ -45,7 +45,7 @@ def test_the_texts_are_in_the_order_of_the_numbers(pair: tuple[float, float], di
 
 @given(PAIRS, DIGITS)
 def test_no_digit_too_many(pair: tuple[float, float], digits: int) -> None:
-    texts = told_apart(*pair, digits=digits)
+    texts = distinct_texts(*pair, digits=digits)
     fewest = [f"{number + 0.0:.{digits}g}" for number in pair]
     if fewest[0] != fewest[1] or same(*pair):
         assert list(texts) == fewest
@@ -65,4 +65,4 @@ def test_no_digit_too_many(pair: tuple[float, float], digits: int) -> None:
     ],
 )
 def test_examples(numbers: tuple[float, ...], digits: int, texts: tuple[str, ...]) -> None:
-    assert told_apart(*numbers, digits=digits) == texts
+    assert distinct_texts(*numbers, digits=digits) == texts

@@ -165,7 +165,7 @@ def damage(path: Path, harm: str, chance: random.Random) -> None:
 
 
 def _drop_damaged_runs(home: Path) -> None:
-    """Remove runs that stay damaged: no later run mends an earlier one's folder."""
+    """Remove runs that stay damaged: no later run repairs an earlier one's folder."""
     for run in Home(home).run_folders():
         if answer_for(run, home).exit_code != 0:
             shutil.rmtree(run)

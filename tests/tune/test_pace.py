@@ -1,10 +1,10 @@
 """How long a search still takes: unknown at first, then by its pace, always said first."""
 
-from convkit.execute.events import Silence
+from convkit.execute.events import SilentListener
 from convkit.tune.pace import Pace, further
 
 
-class Heard(Silence):
+class Heard(SilentListener):
     def __init__(self) -> None:
         self.messages: list[str] = []
 

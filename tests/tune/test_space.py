@@ -67,13 +67,13 @@ def test_no_exceptions_are_searched_for_below_the_resolution_of_the_type(tmp_pat
     content["verify"] = {"tolerance": {"max_abs": 1e-5}}
     space = Space(parse_recipe(yaml.safe_dump(content), tmp_path / "recipe.yaml"))
     target = {"runtime": "onnxruntime", "precision": {"quantize": "dynamic-int8"}}
-    why = space.hopeless("int8", target)
+    why = space.unreachable_limit("int8", target)
     assert why is not None
     assert "1e-05" in why
     assert "far below the resolution of int8" in why
-    assert space.hopeless("int8", target | {"tolerance": {"max_abs": 0.001}}) is None
-    assert space.hopeless("int8", target | {"tolerance": {"cosine": 0.97}}) is None
-    assert space.hopeless("ort", {"runtime": "onnxruntime"}) is None
+    assert space.unreachable_limit("int8", target | {"tolerance": {"max_abs": 0.001}}) is None
+    assert space.unreachable_limit("int8", target | {"tolerance": {"cosine": 0.97}}) is None
+    assert space.unreachable_limit("ort", {"runtime": "onnxruntime"}) is None
 
 
 def test_optimization_goes_down_a_level_at_a_time(loaded):

@@ -10,7 +10,7 @@ from two_layers import write_recipe
 from typer.testing import CliRunner
 
 from convkit.cli.main import app
-from convkit.execute.events import Silence
+from convkit.execute.events import SilentListener
 from convkit.home import Home
 from convkit.recipe.loading import load_recipe
 from convkit.record.tune import TuneRecord, read_tune
@@ -28,7 +28,7 @@ KEYS: dict[str, Any] = {
 }
 
 
-class Heard(Silence):
+class Heard(SilentListener):
     """Counts benchmarks and verifications that ran; may interrupt at a stage, as Ctrl-C would."""
 
     def __init__(self, interrupt_at: str | None = None) -> None:

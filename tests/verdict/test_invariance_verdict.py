@@ -11,8 +11,8 @@ from convkit.verdict.invariance import (
     blame_original,
     blame_random,
     invariance_findings,
-    not_its_own,
-    not_the_batch,
+    weaken_batch_findings,
+    weaken_explained_nan,
 )
 from convkit.worker.protocol import CaseMetrics, InvarianceMetrics, TensorMetrics, VerifyResult
 
@@ -205,7 +205,7 @@ def test_a_row_does_not_depend_on_its_batch_if_it_fails_alone(rows, passed, seve
     given = findings("batch", metrics(1e-7), metrics(0.5))
     output = OutputVerdict("y", passed, (), {}, metrics(0.5))
     case = CaseVerdict("smallest", "", {"batch": rows}, passed, 0.1, (output,))
-    (finding,) = not_the_batch(given, "batch", [case])
+    (finding,) = weaken_batch_findings(given, "batch", [case])
     assert (finding.code, finding.severity) == ("N302", severity)
     # The remedy is about the batch, which is not the cause of a warning.
     assert (finding.remedy is None) == (severity == "warning")
@@ -226,7 +226,7 @@ def test_a_row_does_not_depend_on_its_batch_if_it_fails_alone(rows, passed, seve
 def test_nan_that_a_proven_cause_explains_is_no_lost_mask(code, cause, severity, broken, expected):
     given = [Finding(code, "changes", Place(), {"failures": [broken]})]
     given.append(Finding(cause, "a constant", severity=severity))
-    finding, other = not_its_own(given)
+    finding, other = weaken_explained_nan(given)
     assert (finding.code, finding.severity, other) == (code, expected, given[1])
     assert (f"{cause} explains it" in finding.message) is (expected == "warning")
 

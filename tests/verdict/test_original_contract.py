@@ -12,7 +12,7 @@ from convkit.models.contract_check import check_contract
 from convkit.plan.tensor_requests import contract_of
 from convkit.record.model import StageReport
 from convkit.tensors import Contract
-from convkit.verdict.original_contract import with_original_in_mind
+from convkit.verdict.original_contract import with_feasible_remedies
 
 ORIGINAL: dict[str, Any] = {"factory": {"call": "model.py:build"}}
 AUDITED = recipe(model={"onnx": "model.onnx"}, original=ORIGINAL)
@@ -31,7 +31,7 @@ def found(given: Any = AUDITED, reference: StageReport = FINE, **sides: Any) -> 
     file = dataclasses.replace(declared, **sides)
     findings = check_contract(declared, file, "exported graph")
     assert findings
-    return with_original_in_mind(findings, given, reference)
+    return with_feasible_remedies(findings, given, reference)
 
 
 def side(given: Any, which: str, index: int, **changes: Any) -> Any:
@@ -77,7 +77,7 @@ def test_what_the_original_would_not_follow_is_for_the_file_to_correct(
 
 def test_what_is_corrected_stays_as_it_is() -> None:
     once = found(inputs=side(AUDITED, "inputs", 0, name="tokens"))
-    assert with_original_in_mind(once, AUDITED, FINE) == once
+    assert with_feasible_remedies(once, AUDITED, FINE) == once
 
 
 def test_another_order_of_outputs_is_tried_and_a_tuple_s_told() -> None:
@@ -88,7 +88,7 @@ def test_another_order_of_outputs_is_tried_and_a_tuple_s_told() -> None:
         {"outputs": [{"name": "z"}, {"name": "y"}]},
         "try",
     )
-    assert with_original_in_mind([finding], TWO, FINE) == [finding]
+    assert with_feasible_remedies([finding], TWO, FINE) == [finding]
     named = [item | {"from": item["name"]} for item in BOTH]
     given = recipe(model={"onnx": "model.onnx"}, original=ORIGINAL, outputs=named)
     (finding,) = found(given, outputs=contract_of(given).outputs[::-1])
@@ -115,4 +115,4 @@ def test_without_an_original_that_follows_the_recipe_nothing_changes(
     declared: Contract = contract_of(given)
     file = dataclasses.replace(declared, outputs=side(given, "outputs", 0, dtype="float16"))
     findings = check_contract(declared, file, "exported graph")
-    assert with_original_in_mind(findings, given, reference) == findings
+    assert with_feasible_remedies(findings, given, reference) == findings

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from records import case_verdict, output_verdict
 
-from convkit.verdict.failing_cases import telling_case, worst_case
+from convkit.verdict.failing_cases import most_informative_case, worst_case
 
 
 def case(name: str, values: int):
@@ -26,7 +26,7 @@ def case(name: str, values: int):
     ],
 )
 def test_the_first_with_enough_values_or_the_usual_one_with_the_most(cases, expected) -> None:
-    assert telling_case([case(*each) for each in cases]) == expected
+    assert most_informative_case([case(*each) for each in cases]) == expected
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_the_first_with_enough_values_or_the_usual_one_with_the_most(cases, expe
 )
 def test_a_small_case_of_several_rows_is_preferred(batch: int, values: int, expected: str) -> None:
     several = dataclasses.replace(case("typical", values), sizes={"batch": batch})
-    assert telling_case([case("smallest", 64), several]) == expected
+    assert most_informative_case([case("smallest", 64), several]) == expected
 
 
 def test_rounding_is_searched_on_the_case_furthest_beyond_its_limits() -> None:

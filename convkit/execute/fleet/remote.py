@@ -14,7 +14,7 @@ from typing import Any
 
 from convkit.codec import CodecError, decode, encode
 from convkit.errors import ConvkitError, FleetError, Interrupted, StoreUnreachable
-from convkit.execute.events import Silence
+from convkit.execute.events import SilentListener
 from convkit.execute.facts import ResolvedFacts, gather
 from convkit.execute.fleet.orders import Answered, Order
 from convkit.execute.fleet.warm import WarmWorkers
@@ -82,7 +82,7 @@ def run_stage(text: str) -> str:
 
 
 def perform(
-    order: Order, home: Home, listener: Silence, cancelled: threading.Event, name: str
+    order: Order, home: Home, listener: SilentListener, cancelled: threading.Event, name: str
 ) -> Answered:
     """Settle an order's stage with this machine's store and environments; push the result to the
     shared store.
@@ -96,7 +96,12 @@ def perform(
 
 
 def _perform(
-    order: Order, home: Home, store: Store, listener: Silence, cancelled: threading.Event, name: str
+    order: Order,
+    home: Home,
+    store: Store,
+    listener: SilentListener,
+    cancelled: threading.Event,
+    name: str,
 ) -> Answered:
     shared = SharedStore(order.store)
     shared.pull(order.files, store)
@@ -159,7 +164,7 @@ def _push(settled: Settled, store: Store, shared: SharedStore, name: str) -> Ans
     return Answered(name, report, kept=True, second=record.artifact)
 
 
-class _Reporter(Silence):
+class _Reporter(SilentListener):
     """Forwards a stage's progress to the run, at most a few times per second."""
 
     def __init__(self, worker: Any, topic: str) -> None:  # noqa: ANN401 - Dask's

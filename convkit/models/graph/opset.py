@@ -72,11 +72,11 @@ def _changed_in_bodies(model: ir.Model, before: int, after: int) -> list[str]:
     early, late = sorted((before, after))
     bodies = [graph for graph in model.graphs() if graph is not model.graph]
     return sorted(
-        {node.op_type for graph in bodies for node in graph if means_otherwise(node, early, late)}
+        {node.op_type for graph in bodies for node in graph if changes_meaning(node, early, late)}
     )
 
 
-def means_otherwise(node: ir.Node, before: int, after: int) -> bool:
+def changes_meaning(node: ir.Node, before: int, after: int) -> bool:
     """Return True if a node of the earlier opset may mean something else in the later one.
 
     A schema that only accepts more types, or has additional optional inputs and attributes, means

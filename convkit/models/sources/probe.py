@@ -94,7 +94,7 @@ def probe(module: ContractModule, examples: Examples) -> Probe:
     sizes = next(example_sizes(examples.contract))
     inputs = examples.draw(sizes)
     assert refusal is not None
-    if unknown := _swallowed_inputs(examples):
+    if unknown := _ignored_inputs(examples):
         return Probe(sizes, inputs, None, tuple(unknown))
     if finding := _dtype_finding(module, inputs, refusal):
         return Probe(sizes, inputs, None, (finding,))
@@ -109,7 +109,7 @@ def probe(module: ContractModule, examples: Examples) -> Probe:
     return Probe(sizes, inputs, None, (finding,))
 
 
-def _swallowed_inputs(examples: Examples) -> list[Finding]:
+def _ignored_inputs(examples: Examples) -> list[Finding]:
     """Return a finding for each input that forward has no parameter for: its **kwargs accepted it,
     but the call failed.
     """
@@ -264,7 +264,7 @@ def _orders(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Elsewhere:
+class _OtherSizes:
     """The original's outputs at other sizes."""
 
     sizes: dict[str, int]
@@ -273,12 +273,12 @@ class _Elsewhere:
 
 def _run_elsewhere(
     module: ContractModule, examples: Examples, sizes: dict[str, int]
-) -> _Elsewhere | None:
+) -> _OtherSizes | None:
     other = other_sizes(examples.contract, sizes)
     if other is None:
         return None
     try:
-        return _Elsewhere(other, run(module, examples.draw(other)))
+        return _OtherSizes(other, run(module, examples.draw(other)))
     except Exception:  # noqa: BLE001 - without a second run, the shape is judged by the first alone
         return None
 
@@ -288,7 +288,7 @@ def _shape_finding(
     spec: TensorSpec,
     output: torch.Tensor,
     sizes: Mapping[str, int],
-    elsewhere: _Elsewhere | None,
+    elsewhere: _OtherSizes | None,
 ) -> Finding:
     shape, declared = tuple(output.shape), spec.shape_at(sizes)
     code, change = "C207", {}

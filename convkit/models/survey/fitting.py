@@ -114,7 +114,7 @@ def _with_step(
         least, most = max(bounds), min(bounds) + step - 1
         if least > most:
             continue
-        offset = _plainest(least, most, step)
+        offset = _simplest(least, most, step)
         text = axis if times == 1 else f"{times}*{axis}"
         if offset:
             text = f"({text} {'+' if offset > 0 else '-'} {abs(offset)})"
@@ -123,7 +123,7 @@ def _with_step(
         yield text if rest == 0 else f"{text} + {rest}"
 
 
-def _plainest(least: int, most: int, step: int) -> int:
+def _simplest(least: int, most: int, step: int) -> int:
     """Return the offset that people would write: none, a whole step, or the usual rounding up."""
     for offset in (0, step - 1, step, -step, step // 2):
         if least <= offset <= most:

@@ -35,7 +35,7 @@ def lower_file(source: Path, destination: Path, precision: LowPrecision) -> list
     return _plan_findings(converted.assignment, precision, is_low=is_low)
 
 
-def _spelt(assignment: Assignment, precision: LowPrecision) -> dict[str, Json]:
+def _corrected_patterns(assignment: Assignment, precision: LowPrecision) -> dict[str, Json]:
     """Return the change that replaces patterns that name no module by the nearest names."""
     nearest = {each.pattern: each.nearest for each in assignment.unmatched if each.nearest}
     if not nearest:
@@ -48,7 +48,7 @@ def _spelt(assignment: Assignment, precision: LowPrecision) -> dict[str, Json]:
 def _plan_findings(
     assignment: Assignment, precision: LowPrecision, *, is_low: bool
 ) -> list[Finding]:
-    change = _spelt(assignment, precision)
+    change = _corrected_patterns(assignment, precision)
     findings = unmatched_findings(assignment.unmatched, change=change)
     if not is_low and all(choice.dtype == "float32" for choice in assignment.choices.values()):
         reasons = sorted({choice.reason for choice in assignment.choices.values()})

@@ -2,7 +2,7 @@
 
 import onnx_ir as ir
 
-from convkit.models.graph.opset import means_otherwise
+from convkit.models.graph.opset import changes_meaning
 from convkit.worker.context import StageFailedError
 
 
@@ -16,7 +16,7 @@ def raise_opset(model: ir.Model, opset: int) -> int | None:
     if before >= opset:
         return None
     changed = sorted(
-        {node.op_type for node in model.graph.all_nodes() if means_otherwise(node, before, opset)}
+        {node.op_type for node in model.graph.all_nodes() if changes_meaning(node, before, opset)}
     )
     if changed:
         raise StageFailedError(

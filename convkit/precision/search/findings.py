@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from convkit.codec import Json, encode
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.float_limits import LIMITS
-from convkit.metrics.text import told_apart
+from convkit.metrics.text import distinct_texts
 from convkit.precision.naming import in_words
 from convkit.worker.protocol import LowPrecision, ModulePrecision, PlanRound
 
@@ -22,7 +22,7 @@ def headroom_findings(modules: Sequence[ModulePrecision], precision: LowPrecisio
     beyond.sort(key=lambda row: row.headroom or 0.0)
     worst = beyond[0]
     others = f" (and {len(beyond) - 1} more modules)" if len(beyond) > 1 else ""
-    largest, limit = told_apart(worst.largest, LIMITS[precision.default].largest, digits=6)
+    largest, limit = distinct_texts(worst.largest, LIMITS[precision.default].largest, digits=6)
     return [
         Finding(
             "N210",

@@ -21,7 +21,13 @@ from convkit.models.sources.torch_dtypes import to_tensor
 from convkit.runtimes.coreml.conversion import Conversion, Converted, convert
 from convkit.runtimes.coreml.divergence import Divergence, served
 from convkit.runtimes.coreml.options import ProgramOptions
-from convkit.runtimes.coreml.parity import FOLLOWED, OTHERWISE, explain_float32, first_off, unplaced
+from convkit.runtimes.coreml.parity import (
+    FOLLOWED,
+    OTHERWISE,
+    explain_float32,
+    first_divergent_in_float32,
+    unplaced,
+)
 from convkit.worker.context import Context, StageSkippedError
 from convkit.worker.protocol import DiagnoseRequest, DiagnoseResult
 
@@ -51,7 +57,7 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
     reference = Path(request.reference)
     if request.limits:  # a lower precision: it is to blame if float32 is right
         cases = {request.case: ladder_cases(reference, contract)[request.case]}
-        if first_off(converted, cases, request.limits) is None:
+        if first_divergent_in_float32(converted, cases, request.limits) is None:
             return DiagnoseResult(None, None, 0), []
     if converted.source.exported is None:
         result, findings = _followed(converted, prepared, request)

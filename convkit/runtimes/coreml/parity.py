@@ -28,7 +28,7 @@ _MOST_LISTED = 20
 FOLLOWED = "torch.jit.trace followed the model on one example, which keeps no places"
 
 
-def first_off(
+def first_divergent_in_float32(
     converted: Converted, cases: Mapping[str, JudgedCase], limits: Mapping[str, Limits]
 ) -> str | None:
     """Return the first case in which a float32 program is not within the limits, by output; None

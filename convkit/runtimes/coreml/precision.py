@@ -10,7 +10,7 @@ from convkit.models.sources.prepared import Unfit, prepare
 from convkit.precision.decision import write_decision
 from convkit.runtimes.coreml.conversion import Conversion, convert
 from convkit.runtimes.coreml.options import ProgramOptions
-from convkit.runtimes.coreml.parity import explain_float32, first_off
+from convkit.runtimes.coreml.parity import explain_float32, first_divergent_in_float32
 from convkit.runtimes.coreml.plan import decide
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.protocol import LowPrecision, PrecisionRequest, PrecisionResult
@@ -46,7 +46,7 @@ def run(
     is_auto = precision.keep_float32 == "auto"
     if is_auto:
         context.progress("comparing it with the original in float32", done=0.4)
-        off = first_off(converted, cases, request.limits)
+        off = first_divergent_in_float32(converted, cases, request.limits)
         if off is not None:
             case = cases[off]
             _, why = explain_float32(converted, request.contract, off, case.feeds, case.expected)

@@ -141,7 +141,7 @@ class CoreMLTarget(BaseTarget):
     def faults(
         cls, name: str, target: Mapping[str, object], recipe: Mapping[str, object]
     ) -> Iterator[Fault]:
-        """Return requests that Core ML cannot fulfil: a graph, empty tensors, too many shapes."""
+        """Return requests that Core ML cannot fulfill: a graph, empty tensors, too many shapes."""
         place = ("targets", name)
         if mapping(recipe.get("model")).get("onnx") is not None:
             message = (

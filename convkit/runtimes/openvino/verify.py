@@ -154,11 +154,11 @@ class SimulatedIR:
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the simulation's outputs; raises RunFailedError if either fails or they differ."""
         simulated, built = self._simulation.run(feeds), self._built.run(feeds)
-        if _estranged_outputs(simulated, built):
+        if _diverged_outputs(simulated, built):
             exact = self._unrounded().run(feeds)
             far = [
                 name
-                for name in _estranged_outputs(exact, built)
+                for name in _diverged_outputs(exact, built)
                 if not _may_be_rounding(simulated.get(name), exact[name], built.get(name))
             ]
             if far:
@@ -169,14 +169,14 @@ class SimulatedIR:
         return simulated
 
 
-def _estranged_outputs(
+def _diverged_outputs(
     expected: Mapping[str, np.ndarray], built: Mapping[str, np.ndarray]
 ) -> list[str]:
     """Return the outputs that the IR lacks, or that diverge."""
     return [
         name
         for name, values in expected.items()
-        if name not in built or _estranged(name, values, built[name])
+        if name not in built or _has_diverged(name, values, built[name])
     ]
 
 
@@ -192,7 +192,7 @@ def _may_be_rounding(
     return bool(np.abs(as_float64(built) - as_float64(exact)).max() <= _TIMES * moved)
 
 
-def _estranged(name: str, simulated: np.ndarray, built: np.ndarray) -> bool:
+def _has_diverged(name: str, simulated: np.ndarray, built: np.ndarray) -> bool:
     """Return True if an output diverges from the expected one; overflow there does not count."""
     found = compare(name, simulated, built)
     if found.mismatch is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from convkit.findings.model import Finding, Place, Remedy
-from convkit.runtimes.tensorrt.library import Sayings, make_logger
+from convkit.runtimes.tensorrt.library import MessageLog, make_logger
 from convkit.runtimes.tensorrt.options import EngineOptions
 from convkit.runtimes.tensorrt.parser_support import PLUGIN, SUPPORTED
 from convkit.runtimes.tensorrt.plugins import load_plugins
@@ -55,10 +55,10 @@ def build_engine(
     """
     import tensorrt as trt
 
-    sayings = Sayings()
-    logger = make_logger(sayings)
+    messages = MessageLog()
+    logger = make_logger(messages)
     builder = trt.Builder(logger)
-    load_plugins(sayings)
+    load_plugins(messages)
     network = builder.create_network(_network_flags())
     parser = trt.OnnxParser(network, logger)
     if not parser.parse_from_file(str(graph)):
@@ -75,7 +75,7 @@ def build_engine(
     if serialized is None:
         raise ModelRefusedError(
             f"TensorRT {trt.__version__} built no engine:"
-            f" {sayings.last_error() or 'it gave no reason'}"
+            f" {messages.last_error() or 'it gave no reason'}"
         )
     if timing is not None:
         timing.keep_from(config)
@@ -87,25 +87,25 @@ def layer_table(plan: bytes, options: EngineOptions) -> str:
     """Return an engine's layers as the inspector's JSON."""
     import tensorrt as trt
 
-    engine = load_engine(plan, options, Sayings())
+    engine = load_engine(plan, options, MessageLog())
     inspector = engine.create_engine_inspector()
     return str(inspector.get_engine_information(trt.LayerInformationFormat.JSON))
 
 
-def load_engine(plan: bytes, options: EngineOptions, sayings: Sayings) -> "trt.ICudaEngine":
+def load_engine(plan: bytes, options: EngineOptions, messages: MessageLog) -> "trt.ICudaEngine":
     """Return an engine from its serialized form; raises ModelRefusedError, or StageFailedError with
     E322 for a plugin library.
     """
     import tensorrt as trt
 
-    runtime = trt.Runtime(make_logger(sayings))
-    load_plugins(sayings)
+    runtime = trt.Runtime(make_logger(messages))
+    load_plugins(messages)
     # A version-compatible plan contains host code, which is trusted in convkit's own builds.
     runtime.engine_host_code_allowed = options.version_compatible
     engine = runtime.deserialize_cuda_engine(plan)
     if engine is None:
         raise ModelRefusedError(
-            f"TensorRT {trt.__version__} does not load the engine: {sayings.last_error()}"
+            f"TensorRT {trt.__version__} does not load the engine: {messages.last_error()}"
         )
     return engine
 

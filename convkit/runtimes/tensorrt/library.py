@@ -13,7 +13,7 @@ ELSEWHERE = (
 )
 
 
-class Sayings:
+class MessageLog:
     """TensorRT's errors and warnings, in order."""
 
     def __init__(self) -> None:
@@ -36,8 +36,8 @@ def check_library() -> str:
     return str(trt.__version__)
 
 
-def make_logger(sayings: Sayings) -> "trt.ILogger":
-    """Return a logger that records errors and warnings in `sayings` and prints nothing."""
+def make_logger(messages: MessageLog) -> "trt.ILogger":
+    """Return a logger that records errors and warnings in `messages` and prints nothing."""
     import tensorrt as trt
 
     class Keeping(trt.ILogger):
@@ -46,8 +46,8 @@ def make_logger(sayings: Sayings) -> "trt.ILogger":
 
         def log(self, severity: trt.ILogger.Severity, msg: str) -> None:
             if severity in (trt.ILogger.Severity.INTERNAL_ERROR, trt.ILogger.Severity.ERROR):
-                sayings.errors.append(msg)
+                messages.errors.append(msg)
             elif severity == trt.ILogger.Severity.WARNING:
-                sayings.warnings.append(msg)
+                messages.warnings.append(msg)
 
     return Keeping()

@@ -2,15 +2,15 @@
 
 from typing import cast
 
-from convkit.runtimes.tensorrt.library import Sayings
+from convkit.runtimes.tensorrt.library import MessageLog
 from convkit.worker.custom_ops import library_files, unusable
 
 # A plugin cannot be registered twice, and the registry belongs to the process.
 _LOADED: set[str] = set()
 
 
-def load_plugins(sayings: Sayings) -> None:
-    """Load this stage's plugin libraries into TensorRT's registry, once per process; `sayings` are
+def load_plugins(messages: MessageLog) -> None:
+    """Load this stage's plugin libraries into TensorRT's registry, once per process; `messages` are
     those of a logger in use. Raises StageFailedError with E322.
     """
     import tensorrt as trt
@@ -26,7 +26,7 @@ def load_plugins(sayings: Sayings) -> None:
             raise unusable(library.path, f"TensorRT cannot load it: {error}") from error
         if handle is None:
             why = (
-                sayings.last_error()
+                messages.last_error()
                 or "it is not a plugin library, or its plugins are known already"
             )
             raise unusable(library.path, f"TensorRT cannot load it: {why}")

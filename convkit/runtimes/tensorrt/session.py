@@ -9,7 +9,7 @@ import numpy as np
 
 from convkit.models.contract_check import UNKNOWN_DIMENSION
 from convkit.runtimes.tensorrt.engine import load_engine
-from convkit.runtimes.tensorrt.library import Sayings, make_logger
+from convkit.runtimes.tensorrt.library import MessageLog, make_logger
 from convkit.runtimes.tensorrt.memory import DeviceMemory, open_memory
 from convkit.runtimes.tensorrt.options import EngineOptions
 from convkit.runtimes.tensorrt.outputs import Growing, make_growing
@@ -39,14 +39,14 @@ class EngineSession:
     """
 
     def __init__(self, file: Path, options: EngineOptions, weights: Path | None = None) -> None:
-        self._sayings = Sayings()
-        self._engine = load_engine(file.read_bytes(), options, self._sayings)
+        self._messages = MessageLog()
+        self._engine = load_engine(file.read_bytes(), options, self._messages)
         if options.weights == "strip":
-            _refit(self._engine, weights or file.with_name("model.onnx"), self._sayings)
+            _refit(self._engine, weights or file.with_name("model.onnx"), self._messages)
         self._context = self._engine.create_execution_context()
         if self._context is None:
             raise ModelRefusedError(
-                f"TensorRT creates no context for the engine: {self._sayings.last_error()}"
+                f"TensorRT creates no context for the engine: {self._messages.last_error()}"
             )
         self._names = [
             self._engine.get_tensor_name(number) for number in range(self._engine.num_io_tensors)
@@ -89,7 +89,7 @@ class EngineSession:
                 spec.name: self._bind_output(spec, memory) for spec in self._specs(takes=False)
             }
             if not self._context.execute_async_v3(memory.stream):
-                raise RunFailedError(f"TensorRT: {self._sayings.last_error() or 'the run failed'}")
+                raise RunFailedError(f"TensorRT: {self._messages.last_error() or 'the run failed'}")
             memory.wait()
             outputs = {name: _fetch(result, memory) for name, result in results.items()}
             memory.wait()
@@ -138,13 +138,13 @@ class EngineSession:
         if not self._context.set_input_shape(name, held.shape):
             raise RunFailedError(
                 f"TensorRT refuses the shape {list(held.shape)} of {name!r}:"
-                f" {self._sayings.last_error()}"
+                f" {self._messages.last_error()}"
             )
         on_host = self._engine.is_shape_inference_io(name)
         address = int(held.ctypes.data) if on_host else memory.upload(held)
         if not self._context.set_tensor_address(name, address):
             raise RunFailedError(
-                f"TensorRT refuses the address of {name!r}: {self._sayings.last_error()}"
+                f"TensorRT refuses the address of {name!r}: {self._messages.last_error()}"
             )
         return held
 
@@ -160,7 +160,7 @@ class EngineSession:
         address = memory.allocate(array.nbytes)
         if not self._context.set_tensor_address(spec.name, address):
             raise RunFailedError(
-                f"TensorRT refuses the address of {spec.name!r}: {self._sayings.last_error()}"
+                f"TensorRT refuses the address of {spec.name!r}: {self._messages.last_error()}"
             )
         return _Fixed(address, array)
 
@@ -183,17 +183,17 @@ def _fetch(result: "Growing | _Fixed", memory: DeviceMemory) -> np.ndarray:
     return array
 
 
-def _refit(engine: "trt.ICudaEngine", weights: Path, sayings: Sayings) -> None:
+def _refit(engine: "trt.ICudaEngine", weights: Path, messages: MessageLog) -> None:
     """Give a stripped engine the weights of the graph it was built from."""
     import tensorrt as trt
 
-    logger = make_logger(sayings)
+    logger = make_logger(messages)
     refitter = trt.Refitter(engine, logger)
     parser = trt.OnnxParserRefitter(refitter, logger)
     if not parser.refit_from_file(str(weights)) or not refitter.refit_cuda_engine():
         raise ModelRefusedError(
             f"the stripped engine cannot load its weights from {weights.name}:"
-            f" {sayings.last_error()}"
+            f" {messages.last_error()}"
         )
 
 

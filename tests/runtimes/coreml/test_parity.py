@@ -14,7 +14,7 @@ from convkit.mil.program import computes_in
 from convkit.models.sources.contract_module import ContractModule
 from convkit.runtimes.coreml import operators
 from convkit.runtimes.coreml.conversion import Converted
-from convkit.runtimes.coreml.parity import explain_float32, first_off
+from convkit.runtimes.coreml.parity import explain_float32, first_divergent_in_float32
 from convkit.worker.protocol import LowPrecision
 
 LIMITS = {"y": {"max_abs": 1e-5}}
@@ -77,7 +77,7 @@ X = torch.randn(2, 8, generator=torch.Generator().manual_seed(1))
 def test_a_healthy_program_is_within_the_limits() -> None:
     module = behind_contract(Net(), {"x": X}, ["y"])
     conversion = converted(module, {"x": X})
-    assert first_off(conversion, {"typical": case_of(module, X)}, LIMITS) is None
+    assert first_divergent_in_float32(conversion, {"typical": case_of(module, X)}, LIMITS) is None
 
 
 def test_a_wrong_translation_is_traced_to_its_module_and_line(
@@ -88,7 +88,7 @@ def test_a_wrong_translation_is_traced_to_its_module_and_line(
 
     monkeypatch.setattr(operators, "gelu", ops.gelu)
     conversion, case, (finding,) = explained(Net(), X)
-    assert first_off(conversion, {"off": case}, LIMITS) == "off"
+    assert first_divergent_in_float32(conversion, {"off": case}, LIMITS) == "off"
     assert (finding.code, finding.place.module) == ("N408", "blocks.0")
     line = 1 + Path(__file__).read_text().splitlines().index(GELU_LINE)
     assert finding.place.source == f"{Path(__file__).name}:{line}"
@@ -109,7 +109,7 @@ def test_what_was_followed_on_an_example_has_no_places() -> None:
     module = behind_contract(Branching(), {"x": X.abs()}, ["y"])
     conversion = converted(module, {"x": X.abs()})
     case = case_of(module, -X.abs())
-    assert first_off(conversion, {"other": case}, LIMITS) == "other"
+    assert first_divergent_in_float32(conversion, {"other": case}, LIMITS) == "other"
     _, (finding,) = explain_float32(conversion, module.contract, "other", case.feeds, case.expected)
     assert finding.code == "N402"
     assert "followed" in finding.message
@@ -128,4 +128,4 @@ def test_cases_whose_original_is_not_finite_are_passed_over() -> None:
     conversion = converted(module, {"x": X})
     case = case_of(module, X)
     broken = JudgedCase(case.feeds, {"y": np.full((2, 8), np.nan, np.float32)}, {})
-    assert first_off(conversion, {"nan": broken}, LIMITS) is None
+    assert first_divergent_in_float32(conversion, {"nan": broken}, LIMITS) is None

@@ -291,9 +291,9 @@ def test_a_release_that_computes_in_another_type_is_refused_mocked_property(
 
 def test_estranged_compares_what_is_finite():
     one = np.linspace(-1, 1, 50, dtype=np.float32)
-    assert not verify._estranged("y", one, one + np.float32(1e-3))
-    assert verify._estranged("y", one, one[::-1].copy())
-    assert verify._estranged("y", one, np.full_like(one, np.nan))
-    assert verify._estranged("y", one, one[:-1])
-    assert not verify._estranged("y", np.full_like(one, np.inf), one)
-    assert not verify._estranged("y", np.zeros(0, np.float32), np.zeros(0, np.float32))
+    assert not verify._has_diverged("y", one, one + np.float32(1e-3))
+    assert verify._has_diverged("y", one, one[::-1].copy())
+    assert verify._has_diverged("y", one, np.full_like(one, np.nan))
+    assert verify._has_diverged("y", one, one[:-1])
+    assert not verify._has_diverged("y", np.full_like(one, np.inf), one)
+    assert not verify._has_diverged("y", np.zeros(0, np.float32), np.zeros(0, np.float32))

@@ -25,7 +25,7 @@ _PARTS = ("nrmse", "max_rel", "rtol")
 _AVERAGES = ("rms", "mean_abs", "nrmse")
 
 
-def limits_met(recipe: Recipe, target: Target, cases: Sequence[CaseVerdict]) -> list[Finding]:
+def limit_findings(recipe: Recipe, target: Target, cases: Sequence[CaseVerdict]) -> list[Finding]:
     """Return N501 and N502 for limits that the values of the original's outputs make no sense of.
 
     The largest case counts: the largest rms, the largest magnitude.

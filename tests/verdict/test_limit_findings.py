@@ -11,7 +11,7 @@ from small_recipe import recipe
 from convkit.record.model import CaseVerdict, OutputVerdict
 from convkit.verdict.branches import branch_findings
 from convkit.verdict.judge import judge
-from convkit.verdict.limits_met import limits_met
+from convkit.verdict.limit_findings import limit_findings
 from convkit.worker.protocol import (
     CaseMetrics,
     CaseRecord,
@@ -31,7 +31,7 @@ def case(limits: dict[str, float], rms: float, largest: float, name: str = "typi
 
 def codes(*cases: CaseVerdict, **target: Any) -> list[str]:
     chosen = recipe(targets={"t": {"runtime": "onnxruntime", **target}})
-    return [finding.code for finding in limits_met(chosen, chosen.targets["t"], cases)]
+    return [finding.code for finding in limit_findings(chosen, chosen.targets["t"], cases)]
 
 
 @pytest.mark.parametrize(
