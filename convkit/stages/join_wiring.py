@@ -56,13 +56,18 @@ def _exchanged_inputs(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
             first, second = call.inputs[one], call.inputs[other]
             if first == second or kinds.get(first) != kinds.get(second):
                 continue
-            wired = {**call.inputs, one: second, other: first}
-            yield Change(
-                "C511",
-                _with_call(wiring.flow, dataclasses.replace(call, inputs=wired)),
-                f"inputs {one!r} and {other!r} of {call.name!r} have each other's values",
-                f"In the call of {call.name}, write {one}: {second} and {other}: {first}.",
-            )
+            yield _exchange(wiring, call, one, other)
+
+
+def _exchange(wiring: Wiring, call: Call, one: str, other: str) -> Change:
+    first, second = call.inputs[one], call.inputs[other]
+    wired = {**call.inputs, one: second, other: first}
+    return Change(
+        "C511",
+        _with_call(wiring.flow, dataclasses.replace(call, inputs=wired)),
+        f"inputs {one!r} and {other!r} of {call.name!r} have each other's values",
+        f"In the call of {call.name}, write {one}: {second} and {other}: {first}.",
+    )
 
 
 def _exchanged_feeds(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
@@ -136,7 +141,10 @@ def _own_layers(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
     """Yield for each call, and each loop's feeds, that every layer gets its own values."""
     for call in calls_of(wiring.flow):
         moved = {name: _of_layer(value, name, kinds) for name, value in call.inputs.items()}
-        if moved != call.inputs:
+        wrong = [name for name, value in moved.items() if value != call.inputs[name]]
+        if len(wrong) == 2 and moved[wrong[0]] == call.inputs[wrong[1]]:
+            yield _exchange(wiring, call, *wrong)
+        elif wrong:
             yield Change(
                 "C511",
                 _with_call(wiring.flow, dataclasses.replace(call, inputs=moved)),

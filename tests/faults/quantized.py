@@ -74,7 +74,7 @@ OUTLIER = "self.layers[1].dense.weight.data[3] *= 300"
 @fault(
     code="N101",
     place="y",
-    remedy="must stay in float32",
+    remedy="in float32",
     change=search(PER_TENSOR),
     repaired=True,
     source="ORT#9599",
@@ -87,7 +87,7 @@ def outlier_channel(folder: Path) -> Path:
 @fault(
     code="N101",
     place="y",
-    remedy="must stay in float32",
+    remedy="in float32",
     change=search(PER_TENSOR),
     repaired=True,
     source="ORT#9599",
@@ -103,7 +103,7 @@ STATIC = {"quantize": "static-int8", "calibration": {"file": "calibration.npz"}}
 @fault(
     code="N101",
     place="y",
-    remedy="must stay in float32",
+    remedy="in float32",
     repaired="only better samples can fix it",
     source="TRT#4730",
 )
@@ -131,7 +131,7 @@ def samples_of_zeros(folder: Path) -> Path:
     return quantized(folder, "pass", STATIC)
 
 
-@fault(code="N101", place="y", remedy="must stay in float32", repaired=True, source="ORT#9599")
+@fault(code="N101", place="y", remedy="in float32", repaired=True, source="ORT#9599")
 def sensitive_head(folder: Path) -> Path:
     """everything is quantized, even a head with one activation a thousand times the others"""
     change = (
@@ -145,7 +145,7 @@ def sensitive_head(folder: Path) -> Path:
 FOUR = {"quantize": "int4-weights", "block_size": 32}
 
 
-@fault(code="N101", place="y", remedy="must stay in float32", repaired=True, source="ORT#9599")
+@fault(code="N101", place="y", remedy="in float32", repaired=True, source="ORT#9599")
 def four_bits_for_a_small_layer(folder: Path) -> Path:
     """weights of a small layer spread over five powers of ten within a block: four bits keep the
     largest

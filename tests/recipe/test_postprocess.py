@@ -128,4 +128,4 @@ def test_boxes_need_scores_of_their_rows(boxes: dict[str, Any], says: str, tmp_p
 
 def test_whole_numbers_have_no_scores(tmp_path: Path) -> None:
     made = SCORES | {"dtype": "int64", "postprocess": {"labels": {}}}
-    assert "labels are made of floats" in problems(tmp_path, [made])
+    assert "labels are computed from floats" in problems(tmp_path, [made])

@@ -6,7 +6,7 @@ import pytest
 
 from convkit.findings.model import Finding, Place
 from convkit.record.model import CaseVerdict
-from convkit.verdict.explanations import that_matter
+from convkit.verdict.explanations import relevant_findings
 
 FAILED = CaseVerdict("largest", "", {}, passed=False, seconds=0.1, outputs=())
 PASSED = dataclasses.replace(FAILED, case="smallest", passed=True)
@@ -15,8 +15,8 @@ PASSED = dataclasses.replace(FAILED, case="smallest", passed=True)
 @pytest.mark.parametrize(("case", "kept"), [("largest", True), ("smallest", False)])
 def test_an_optimization_matters_only_in_a_case_that_fails(case: str, kept: bool) -> None:
     finding = Finding("N401", "optimized", Place(case=case))
-    assert that_matter([finding], [PASSED, FAILED], []) == [finding] * kept
+    assert relevant_findings([finding], [PASSED, FAILED], []) == [finding] * kept
 
 
 def test_nothing_is_explained_if_every_case_passes() -> None:
-    assert that_matter([Finding("N402", "wrong", Place(case="smallest"))], [PASSED], []) == []
+    assert relevant_findings([Finding("N402", "wrong", Place(case="smallest"))], [PASSED], []) == []

@@ -85,7 +85,7 @@ def _of_reader(
         *(ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL),
     )
     if node.op_type in _STEPS or to_integers:
-        return f"{name} branches on it, so one rounding can make a whole step"
+        return f"{name} computes in steps, so one rounding can change its result by a whole step"
     if node.op_type in _STEEP and rounding > _COARSE:
         return (
             f"it reaches {largest:.3g}, where {dtype} rounds by up to {rounding:.2g}, and {name}"

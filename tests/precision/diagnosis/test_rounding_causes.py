@@ -123,7 +123,7 @@ READERS = {
     ("reader", "values", "made", "text"),
     [
         ("Tanh", np.arange(4000.0), None, "whole numbers up to 3999, and float16 holds every"),
-        ("Floor", np.array([1.5, 2.5]), None, "decides by it"),
+        ("Floor", np.array([1.5, 2.5]), None, "computes in steps"),
         ("Sin", np.array([50.1, -300.7]), None, "reaches 301, where float16 rounds by up to 0.15"),
         ("Sub", np.array([999.5, 1000.5]), np.array([0.5, -0.5]), "a difference of about 0.5 of"),
         ("Sin", np.array([0.1, -0.7]), None, ""),
