@@ -1,7 +1,7 @@
 """Names the line of the model's own code that fixes or restricts an axis. Needs torch only."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from convkit.cases.decisions import Decisions, Turn, turns
@@ -34,20 +34,26 @@ def at_lines(
     contract: Contract,
     probe: "Probe",
     decisions: Decisions,
-    numbers: Sequence[str],
+    numbers: Mapping[str, Collection[str]],
 ) -> list[Finding]:
     """Return torch.export's findings on axes, with a line where one of the decisions explains it;
-    `numbers` are the lines that turn a size into a plain number.
+    `numbers` are the lines that turn a size into a plain number, with its axes.
     """
     deciding = [
         turn for decision in decisions.sizes for turn in turns(decision, contract, probe.sizes)
     ]
     return [
-        _fixed(finding, numbers)
+        _fixed(finding, _of_axis(finding, numbers))
         if finding.code == "C106"
-        else _restricted(finding, deciding, numbers)
+        else _restricted(finding, deciding, _of_axis(finding, numbers))
         for finding in findings
     ]
+
+
+def _of_axis(finding: Finding, numbers: Mapping[str, Collection[str]]) -> list[str]:
+    """Return the lines that turn a size of a finding's axis into a number; all if it has none."""
+    axis = finding.evidence.get("axis")
+    return [place for place, axes in numbers.items() if axis is None or axis in axes]
 
 
 def _fixed(finding: Finding, numbers: Sequence[str]) -> Finding:

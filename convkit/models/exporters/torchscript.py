@@ -241,7 +241,8 @@ def _fixing_line(job: Job, axes: list[str]) -> str | None:
     except StageFailedError:
         pass
     _, numbers = find_decisions(job.module, job.examples.draw, job.contract, job.probe.sizes, root)
-    return numbers[0] if numbers else None
+    fitting = (line for line, own in numbers.items() if not axes or own.intersection(axes))
+    return next(fitting, None)
 
 
 def _text(sizes: dict[str, int]) -> str:

@@ -74,7 +74,7 @@ class _Log:
         self._inverted = inverted
         self._times = 0
         self.sizes: dict[tuple[str, str], SizeDecision] = {}
-        self.fixed: dict[str, None] = {}
+        self.fixed: dict[str, list[Formula]] = {}
         self.thresholds: dict[Threshold, None] = {}
 
     def place(self) -> str | None:
@@ -101,9 +101,9 @@ class _Log:
             raise RecursionError(f"{place} is compared without an end")
         return not outcome
 
-    def became_number(self) -> None:
+    def became_number(self, formula: Formula) -> None:
         if (place := self.place()) is not None:
-            self.fixed[place] = None
+            self.fixed.setdefault(place, []).append(formula)
 
 
 class _Size(int):
@@ -118,11 +118,11 @@ class _Size(int):
         return self.log.compared("ne", self.formula, lambda _: 0, outcome=int.__bool__(self))
 
     def __int__(self) -> int:
-        self.log.became_number()
+        self.log.became_number(self.formula)
         return int.__int__(self)
 
     def __float__(self) -> float:
-        self.log.became_number()
+        self.log.became_number(self.formula)
         return int.__float__(self)
 
 
@@ -161,7 +161,7 @@ def _computing(name: str, *, reflected: bool) -> Callable[[_Size, object], Any]:
         value, mine, theirs = plain(self, other), self.formula, _formula(other)
         if theirs is None or value is NotImplemented:
             if isinstance(other, float):
-                self.log.became_number()
+                self.log.became_number(self.formula)
             return value
         first, second = (theirs, mine) if reflected else (mine, theirs)
         return _size(value, lambda sizes: compute(first(sizes), second(sizes)), self.log)
@@ -173,7 +173,7 @@ def _dividing(name: str) -> Callable[[_Size, object], Any]:
     plain = getattr(int, name)
 
     def divide(self: _Size, other: object) -> Any:  # noqa: ANN401 - NotImplemented, too
-        self.log.became_number()
+        self.log.became_number(self.formula)
         return plain(self, other)
 
     return divide
@@ -293,9 +293,10 @@ def find_decisions(
     contract: Contract,
     sizes: Sizes,
     root: str | None = None,
-) -> tuple[Decisions, tuple[str, ...]]:
+) -> tuple[Decisions, dict[str, frozenset[str]]]:
     """Run a model that accepts the contract's inputs; return its decisions on their sizes and
-    values, and the lines where its Python converts a size to a plain number.
+    values, and the lines where its Python converts a size to a plain number, each with the axes
+    that the number depends on.
 
     `draw` samples its inputs at axis sizes, starting with `sizes`. Both sides of each decision are
     run, up to a few runs in total. `root` is the folder of the model's own source files. A model
@@ -321,7 +322,28 @@ def find_decisions(
                     for side in (turn.below, turn.above)
                     if _is_new(side, decision, [*seen, *pending])
                 ]
-    return Decisions(tuple(log.sizes.values()), tuple(log.thresholds)), tuple(log.fixed)
+    numbers = {place: _axes_of(formulas, sizes) for place, formulas in log.fixed.items()}
+    return Decisions(tuple(log.sizes.values()), tuple(log.thresholds)), numbers
+
+
+def _axes_of(formulas: Sequence[Formula], sizes: Sizes) -> frozenset[str]:
+    """Return the axes on which sizes depend: those of which some other size changes one."""
+
+    def values(changed: Sizes) -> list[int | None]:
+        found: list[int | None] = []
+        for formula in formulas:
+            try:
+                found.append(int(formula(changed)))
+            except ArithmeticError:
+                found.append(None)
+        return found
+
+    here = values(sizes)
+    return frozenset(
+        axis
+        for axis, size in sizes.items()
+        if any(values({**sizes, axis: other}) != here for other in (size + 1, 2 * size + 1))
+    )
 
 
 def run_inverted(

@@ -99,6 +99,7 @@ def test_sizes_that_become_numbers_are_told_with_their_line():
     (line,) = lines
     assert line.rpartition(":")[0].endswith("test_torch_decisions.py")
     assert line.endswith(f":{forward.__code__.co_firstlineno + 1}")
+    assert lines[line] == {"sequence"}
 
 
 def test_a_model_that_raises_tells_what_it_came_to():
