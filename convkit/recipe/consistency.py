@@ -53,6 +53,9 @@ _SYNONYMS = {
     "int": "int32",
     "long": "int64",
     "ort": "onnxruntime",
+    "trt": "tensorrt",
+    "dynamo": "torch",
+    "jit": "torchscript",
 }
 
 

@@ -170,21 +170,36 @@ def _message(detail: ErrorDetails, path: KeyPath, document: Document, root: type
         case "too_long":
             return f"found {found}; write {_described(detail['loc'], root)}"
         case "dict_type" | "model_type" | "model_attributes_type":
-            return f"found {found}; write a mapping of keys{_mapping_hint(detail, path, root)}"
+            return (
+                f"found {found}; write a mapping of keys{_mapping_hint(detail, path, root, found)}"
+            )
         case _:
             return f"found {found}; {_limit(kind, context) or detail['msg'].lower()}"
 
 
-def _mapping_hint(detail: ErrorDetails, path: KeyPath, root: type[BaseModel]) -> str:
+def _mapping_hint(detail: ErrorDetails, path: KeyPath, root: type[BaseModel], found: str) -> str:
     """Return the keys that a mapping may have, and what else the author may have meant."""
     field, given = field_at(detail["loc"], root), detail["input"]
     optional = given is None and field and not field.is_required()
     meant = path == ("model",) and isinstance(given, str)
     return (
         _listing(keys_at(detail["loc"], root))
+        + _as_mapping(detail, root, found)
         + (", or remove the key" if optional else "")
         + (f"; perhaps you meant {_model_for(given)}" if meant else "")
     )
+
+
+def _as_mapping(detail: ErrorDetails, root: type[BaseModel], found: str) -> str:
+    """Return a number as the first key of the mapping that is expected, if that suffices."""
+    models = list(models_among(kinds_at(detail["loc"], root)))
+    number = isinstance(detail["input"], int | float) and not isinstance(detail["input"], bool)
+    if not number or len(models) != 1:
+        return ""
+    fields = models[0].model_fields
+    if any(field.is_required() for field in fields.values()):
+        return ""
+    return f"; for example {{{next(iter(fields))}: {found}}}"
 
 
 def _limit(kind: str, context: dict[str, Any]) -> str | None:

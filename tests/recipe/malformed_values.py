@@ -188,7 +188,7 @@ WRONG_VALUES = (
         "1e-4",
         "1e-4",
         "verify.tolerance",
-        "write a mapping of keys: max_abs, ulps, max_rel",
+        "atol, rtol; for example {max_abs: 1e-4}",
     ),
     M(
         "  config:",
