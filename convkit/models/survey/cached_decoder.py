@@ -118,17 +118,30 @@ def _kept(
         cache = getattr(returned, _CACHE, None)
         layers = getattr(cache, "layers", None)
         if not layers:
-            raise NotCachedError(
-                "the model returns none"
-                if cache is None
-                else f"it is a {type(cache).__name__}, not a key and a value for each layer"
-            )
+            raise NotCachedError(_no_cache(returned, cache))
         found.append(_tensors(layers, type(cache).__name__))
     first, second = found
     shapes: dict[str, tuple[Dimension, ...]] = {}
     for place, tensor in first.items():
         shapes[place] = _shape(place, tensor.shape, second[place].shape)
     return shapes, {place: contract_dtype(tensor.dtype) for place, tensor in first.items()}
+
+
+def _no_cache(returned: object, cache: object) -> str:
+    """Return why there is no cache of layers: there is none, or the model keeps a state."""
+    if cache is not None:
+        return f"it is a {type(cache).__name__}, not a key and a value for each layer"
+    kept = [
+        name
+        for name, value in vars(returned).items()
+        if value is not None and not isinstance(value, torch.Tensor)
+    ]
+    if not kept:
+        return "the model returns none"
+    return (
+        f"the model keeps a state in {' and '.join(kept)}, not a key and a value for each layer. To"
+        " convert it with its state, write a module for one token (docs/steps.md)"
+    )
 
 
 def _tensors(layers: Sequence[object], kind: str) -> dict[str, torch.Tensor]:

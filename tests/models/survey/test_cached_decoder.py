@@ -103,6 +103,7 @@ class Scored:
 
     logits: torch.Tensor
     past_key_values: Any
+    state: Any = None
 
 
 class Decoder(torch.nn.Module):
@@ -133,6 +134,8 @@ class Decoder(torch.nn.Module):
         match self.fault:
             case "keeps nothing":
                 return Scored(scores, None)
+            case "keeps a state elsewhere":
+                return Scored(scores, None, [new])
             case "keeps a state":
                 return Scored(scores, SimpleNamespace(layers=[SimpleNamespace(state=new)]))
             case "keeps a sum":
@@ -184,6 +187,7 @@ def test_the_longest_past_is_what_the_model_has_positions_for():
     ("fault", "says"),
     [
         ("keeps nothing", "the model returns none"),
+        ("keeps a state elsewhere", "the model keeps a state in state, not a key and a value"),
         ("keeps a state", "which has no key"),
         ("keeps a sum", "does not grow"),
         ("scores the last token", "no logits for every token"),
