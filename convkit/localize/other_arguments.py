@@ -1,5 +1,6 @@
 """What an operation of the original computes with other arguments, if the graph computes that."""
 
+import time
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -12,6 +13,8 @@ from convkit.localize.region import Region
 
 # More operations are a part of the model.
 _MOST = 16
+# Seconds of processor time for all calls.
+_SECONDS = 10.0
 
 
 def other_arguments(region: Region) -> Iterator[Rewrite]:
@@ -22,9 +25,12 @@ def other_arguments(region: Region) -> Iterator[Rewrite]:
     found = region.found("fiub") if 0 < len(region.operations) <= _MOST else None
     if found is None or is_flat(found):
         return
+    end = time.process_time() + _SECONDS
     for place, operation in enumerate(region.operations):
         replay = operation.replay
         for text, changed in replay.others() if replay is not None else ():
+            if time.process_time() > end:
+                return
             result = _result(region, place, changed)
             if result is None or result.size != found.size:
                 continue

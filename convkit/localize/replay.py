@@ -96,8 +96,10 @@ class TorchReplay:
             yield from self._several_axes()
         elif name in _AXIS and isinstance(now, int):
             yield from range(self._rank())
-        elif isinstance(now, float | int) and not isinstance(default, bool):
-            yield from (default, 1) if isinstance(default, float | int) else (1,)
+        elif name == "correction":
+            yield from (0, 1)
+        elif isinstance(now, float | int) and isinstance(default, float | int):
+            yield default
         elif now is not None and default is None and "Optional" in kind:
             yield None
 
