@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from convkit.localize.edits import Rewrite, holding, inserted, pinned
-from convkit.localize.graph import Graph
+from convkit.localize.graph import VALUELESS, Graph, reads
 from convkit.localize.kinds import kinds_of
 from convkit.localize.matching import is_flat, layout_of, likeliest_layout, relative_error
 from convkit.localize.original import VIEWS, Operation
@@ -35,6 +35,36 @@ def misread(region: Region) -> Iterator[Rewrite]:
         if made_by.kind not in VIEWS and not _leads(region, number, index):
             text = f"it reads {edge.value} and should read the result of {_listed([made_by])}"
             yield Rewrite("wiring", edge.reader, text, graph)
+    yield from _sizes(region)
+
+
+def _sizes(region: Region) -> Iterator[Rewrite]:
+    """Take the original's value for a size: a mean over all positions, the padding among them,
+    divides by one.
+    """
+    for edge in reversed(list(region.edges())):  # the nearest to the size first
+        dtype = region.dtypes.get(edge.value)
+        of = _whose_size(region, edge.value)
+        if of is None or dtype is None:
+            continue
+        for index, array in region.inner.items():
+            # The result itself would always be right.
+            if array.dtype.kind == dtype.kind and index not in region.operations[-1].outputs:
+                made_by = next(each for each in region.operations if index in each.outputs)
+                graph = inserted(region.graph, edge, holding(array.astype(dtype)))
+                what = f"the result of {_listed([made_by])}"
+                text = f"it reads a size of {of} and should read {what}"
+                yield Rewrite("wiring", edge.reader, text, graph)
+
+
+def _whose_size(region: Region, value: str) -> str | None:
+    """Return the tensor of whose sizes alone a value is computed, if there is one."""
+    nodes = [region.graph.nodes[index] for index in region.graph.closure([value], region.feeds)]
+    sized = [node.input[0] for node in nodes if node.op_type in VALUELESS]
+    made = {name for node in nodes for name in node.output}
+    others = {name for node in nodes if node.op_type not in VALUELESS for name in reads(node)}
+    given = others - made - region.graph.constants.keys()
+    return str(sized[0]) if sized and not given else None
 
 
 def _with_inner(region: Region) -> Iterator[tuple[Edge, int, int, Graph]]:

@@ -189,13 +189,15 @@ def _read_otherwise(
 ) -> str | None:
     """Describe other numbers with which the integers are made floats again."""
     read, base = _numbers(graph, reader)
+    # What stands for an operator's own reading of its input has no name.
+    name = reader.name or reader.output[0].partition("//")[0]
     if read is None or base is None or read.size != 1 or base.size != 1:
         return None
     if read != scale:
         own, other = f"{scale.flat[0]:.6g}", f"{read.flat[0]:.6g}"
-        return f"its scale is {own}, and {label(reader)} reads it with {other}"
+        return f"its scale is {own}, and {name} reads it with {other}"
     if base != zero:
-        return f"its zero point is {zero.flat[0]}, and {label(reader)} reads it with {base.flat[0]}"
+        return f"its zero point is {zero.flat[0]}, and {name} reads it with {base.flat[0]}"
     return None
 
 
