@@ -35,9 +35,7 @@ class Recipe:
 
     @classmethod
     def load(cls, path: str | Path) -> "Recipe":
-        """Load a recipe from its file. Raises RecipeError, which lists every problem with its
-        place.
-        """
+        """Load a recipe from its file. Raises RecipeError, which lists every problem."""
         return cls(load_recipe(Path(path)))
 
     @classmethod
@@ -87,9 +85,7 @@ class Recipe:
         return tuple(self.loaded.recipe.targets)
 
     def save(self, path: str | Path | None = None) -> Path:
-        """Write the recipe's text to its file, or another one; return the file. Raises
-        StoreError.
-        """
+        """Write the recipe to its file, or another one; return it. Raises StoreError."""
         file = self.path if path is None else Path(path)
         try:
             file.write_text(self.text, encoding="utf-8")

@@ -16,17 +16,13 @@ EXIT_BUG = 70
 
 
 class ConvkitError(Exception):
-    """A user-facing error: states the place, the value found and the fix. Shown without a
-    traceback.
-    """
+    """A user-facing error with place, value and fix. Shown without a traceback."""
 
     exit_code = 3
 
 
 class UsageError(ConvkitError):
-    """The command line refers to something that does not exist, or combines incompatible
-    options.
-    """
+    """The command line refers to something missing, or combines incompatible options."""
 
     exit_code = 2
 
@@ -76,9 +72,7 @@ class StoreUnreachable(StoreError):  # noqa: N818 - a possibly temporary state o
 
 
 class FleetError(ConvkitError):
-    """The fleet's scheduler cannot be reached, its workers do not fit the run, or its extra is not
-    installed.
-    """
+    """The fleet cannot be reached, does not fit the run, or its extra is not installed."""
 
 
 class WorkerError(ConvkitError):
@@ -96,15 +90,11 @@ class UnknownBytesError(ConvkitError):
 
 
 class TrackingError(ConvkitError):
-    """MLflow could not be reached or rejected the run. The conversion's own result is still on
-    disk.
-    """
+    """MLflow could not be reached or rejected the run. The result is still on disk."""
 
 
 class ModelFileError(ConvkitError):
-    """A model file passed to `convkit.load` or `convkit inspect` cannot be read or has no
-    contract.
-    """
+    """A model file for `convkit.load` or `convkit inspect` is unreadable or has no contract."""
 
     exit_code = 2
 

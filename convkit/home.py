@@ -37,9 +37,7 @@ class Home:
 
     @classmethod
     def find(cls, given: Path | None) -> "Home":
-        """Return the home named on the command line, by CONVKIT_HOME, or `runs/` in the current
-        folder.
-        """
+        """Return the home: as named on the command line, CONVKIT_HOME, or `runs/`."""
         chosen = given or Path(os.environ.get("CONVKIT_HOME") or "runs")
         return cls(chosen.expanduser().absolute())
 
@@ -89,9 +87,7 @@ def is_run(folder: Path) -> bool:
 
 
 def _is_nightly(folder: Path) -> bool:
-    """Return True if a folder is a nightly run's, not that of a run whose recipe has such a
-    name.
-    """
+    """Return True if a folder is a nightly run's, not a recipe's of such a name."""
     return folder.parent.name == _NIGHTLY and folder.parent.parent.name != _RUNS
 
 

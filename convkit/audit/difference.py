@@ -47,9 +47,7 @@ class ToolChange:
 
 @dataclasses.dataclass(frozen=True)
 class FileChange:
-    """A built file whose content differs: its digests (None if a run lacks it) and a
-    description.
-    """
+    """A built file that differs: its digests (None if missing) and a description."""
 
     path: str
     before: str | None

@@ -1,6 +1,4 @@
-"""`convkit runs`: the past runs of a home, filtered. Unreadable runs are listed as damaged, not
-hidden.
-"""
+"""`convkit runs`: the past runs of a home, filtered. Unreadable runs are listed as damaged."""
 
 import dataclasses
 import datetime as dt
@@ -72,9 +70,7 @@ class Filter:
 
 
 def list_runs(home: Home, wanted: Filter) -> list[RunEntry]:
-    """Return the matching runs, newest first. A damaged run is included unless its recipe or date
-    rules it out.
-    """
+    """Return the matching runs, newest first, with damaged ones that may match."""
     entries = []
     for folder in run_folders(home):
         summary = readable_summary(folder)
@@ -90,9 +86,7 @@ def list_runs(home: Home, wanted: Filter) -> list[RunEntry]:
 
 
 def parse_model(text: str | None) -> tuple[str, ...]:
-    """Return the digests of a file or a folder of built files, or the digits of a digest; raises
-    UsageError.
-    """
+    """Return the digests of built files, or the digits of a digest; raises UsageError."""
     if text is None:
         return ()
     if Path(text).exists():

@@ -30,9 +30,7 @@ from convkit.verdict.waivers import day_of, with_waivers, without_waivers
 
 @dataclasses.dataclass(frozen=True)
 class JudgedAgain:
-    """What judging a run again has shown. `notes` are differences that a newer release of convkit
-    may explain.
-    """
+    """The result of judging a run again. `notes` may be explained by a newer convkit."""
 
     contradictions: tuple[Contradiction, ...]
     notes: tuple[str, ...] = ()

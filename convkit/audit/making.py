@@ -31,9 +31,7 @@ class LockFile:
 
 @dataclasses.dataclass(frozen=True)
 class BuildInputs:
-    """How a run was built. Formatted times are in UTC; `sources` and `seeds` are None without a
-    provenance.
-    """
+    """How a run was built. `sources` and `seeds` are None without a provenance."""
 
     recipe: str
     recipe_text: str
@@ -52,9 +50,7 @@ class BuildInputs:
 def build_inputs_of(
     folder: Path, record: RunRecord | None, provenance: Provenance | None
 ) -> BuildInputs | None:
-    """Return how a run was built, from its provenance or, if that cannot be read, from its
-    record.
-    """
+    """Return how a run was built, from its provenance or, without one, its record."""
     if provenance is not None:
         found = provenance.dependencies
         return BuildInputs(

@@ -71,9 +71,7 @@ class Requirements(_Model):
 
 
 class PolicyFile(_Model):
-    """The content of a policy file. `sigstore`: the file of a private Sigstore's trust
-    configuration.
-    """
+    """The content of a policy file. `sigstore`: a private Sigstore's trust configuration."""
 
     trust: tuple[TrustedSigner, ...] = Field(min_length=1)
     sigstore: str | None = None

@@ -34,9 +34,7 @@ class VerificationProof:
 
 @dataclasses.dataclass(frozen=True)
 class TargetProof:
-    """A target: its configuration, its verdict, its files by path in the run's folder, its
-    waivers.
-    """
+    """A target: configuration, verdict, files by path in the run's folder, waivers."""
 
     target: str
     runtime: str

@@ -1,6 +1,4 @@
-"""`convkit reproduce`: rebuilds a past run from its record, and classifies how close each artifact
-came.
-"""
+"""`convkit reproduce`: rebuilds a past run from its record, and classifies each artifact."""
 
 import dataclasses
 import secrets
@@ -222,9 +220,7 @@ def _all(record: RunRecord, likeness: ReproductionClass, why: str) -> tuple[Arti
 
 @contextmanager
 def _scratch(home: Home) -> Iterator[Home]:
-    """Create an empty home that shares another home's environments and packages; removed
-    afterwards.
-    """
+    """Create a temporary home that shares another home's environments and packages."""
     root = home.root / "scratch" / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     root.mkdir(parents=True)
     for name in _SHARED:

@@ -149,8 +149,6 @@ def _read(path: Path, kind: type[T]) -> T:
 
 
 def is_plain(path: Path) -> bool:
-    """Return True if a file holds no digest of itself; raises OSError or ValueError if it cannot be
-    read.
-    """
+    """Return True if a file holds no digest of itself; raises OSError or ValueError."""
     value = json.loads(path.read_bytes())
     return not (isinstance(value, dict) and {"digest", "content"} & set(value))

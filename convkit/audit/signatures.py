@@ -82,9 +82,7 @@ class SignatureCheck:
 
 @dataclasses.dataclass(frozen=True)
 class _Subject:
-    """Something to sign: a file, or a folder of models. `name` is that of its signature without
-    its end.
-    """
+    """Something to sign: a file, or a folder of models. `name` names its signature."""
 
     what: Signed
     path: Path

@@ -166,9 +166,7 @@ def _side(side: str, specs: tuple[TensorSpec, ...]) -> str:
 
 
 def _dimensions(place: int, shape: tuple[Dimension, ...]) -> str:
-    """Return a shape's two arrays. C++ has no empty arrays, so a scalar's contain one unused
-    element.
-    """
+    """Return a shape's two arrays. C++ has no empty arrays: a scalar's have an unused element."""
     sizes = ", ".join(str(size) if isinstance(size, int) else "-1" for size in shape) or "0"
     words = ", ".join(_quoted(str(size)) for size in shape) or '""'
     return (
@@ -178,7 +176,5 @@ def _dimensions(place: int, shape: tuple[Dimension, ...]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a C++ string literal. JSON's escapes are valid in C++, except for characters beyond
-    ASCII.
-    """
+    """Return a C++ string literal. JSON's escapes are valid in C++, except beyond ASCII."""
     return json.dumps(text, ensure_ascii=False)

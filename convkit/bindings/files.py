@@ -11,8 +11,6 @@ PYTHON_FILE = "bindings.py"
 
 
 def write_bindings(folder: Path, contract: Contract) -> None:
-    """Write `bindings.hpp` and `bindings.py`: a contract's names, order, element types and
-    shapes.
-    """
+    """Write `bindings.hpp` and `bindings.py`: a contract's names, order, types and shapes."""
     (folder / CPP_FILE).write_text(cpp_bindings(contract), encoding="utf-8")
     (folder / PYTHON_FILE).write_text(python_bindings(contract), encoding="utf-8")

@@ -17,9 +17,7 @@ _RESERVED = frozenset(_CPP.split())
 
 
 def identifiers(names: Iterable[str]) -> dict[str, str]:
-    """Return a distinct identifier for each name, valid in C++ and Python: `input.1` becomes
-    `input_1`.
-    """
+    """Return a distinct C++ and Python identifier for each name: `input.1` becomes `input_1`."""
     found: dict[str, str] = {}
     for name in names:
         word = re.sub(r"_+", "_", re.sub(r"[^A-Za-z0-9]", "_", name)).strip("_") or "tensor"

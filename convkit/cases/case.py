@@ -1,6 +1,4 @@
-"""A case: one named set of inputs, created on demand, so that only one case is in memory at a
-time.
-"""
+"""A case: one named set of inputs, created on demand, so that only one is in memory."""
 
 import dataclasses
 import math

@@ -1,6 +1,4 @@
-"""The ladder of cases, from simple to hard: the first failing case is the simplest way to see the
-problem.
-"""
+"""The ladder of cases, from simple to hard: the first failing case is the simplest."""
 
 from collections.abc import Sequence
 from typing import get_args

@@ -98,9 +98,7 @@ def _probe(base: Case, change: ProbeChange, description: str, inputs: Callable[[
 
 
 def other_values(made_from: CaseInputs, spec: TensorSpec, values: np.ndarray) -> np.ndarray:
-    """Return different legal values of the same kind; the same values if the sample allows no
-    others.
-    """
+    """Return different legal values of the same kind; the same if there are no others."""
     sample = sample_for(spec, made_from.samples)
     random = generator(made_from.seed, "perturbed", spec.name)
     if values.size == 0:

@@ -123,9 +123,7 @@ def _case(
 
 
 def extent(contract: Contract, dimension: Dimension) -> Axis:
-    """Return the sizes a dimension can have: an axis as declared, anything else only its typical
-    size.
-    """
+    """Return the sizes a dimension can have: an axis's, or else only its typical size."""
     for axis in contract.axes:
         if axis.name == dimension:
             return axis

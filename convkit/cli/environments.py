@@ -72,9 +72,7 @@ def prune(
     ] = False,
     home: HomeFolder = None,
 ) -> None:
-    """Remove environments unused for a long time and leftovers of killed builds, but nothing in
-    use.
-    """
+    """Remove leftovers and long-unused environments; those in use are kept."""
     from convkit.cli.waiting import waiting
     from convkit.home import Home
     from convkit.toolchain import pruning

@@ -56,9 +56,7 @@ def worker(
 
 @app.command("certificate")
 def certificate() -> None:
-    """Create the certificate by which a fleet's machines recognize each other, and print
-    instructions.
-    """
+    """Create the certificate that a fleet's machines share, and print instructions."""
     from convkit.execute.fleet.cluster import import_distributed
     from convkit.execute.fleet.security import make_certificate, tls_folder
 

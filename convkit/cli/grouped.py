@@ -1,6 +1,4 @@
-"""The command line's own parts of typer: commands under headings, and wrong options in plain
-words.
-"""
+"""The command line's additions to typer: headings, and wrong options in plain words."""
 
 from typing import Any
 

@@ -259,9 +259,7 @@ def _whole_text(lines: list[_Line], *, ascii_only: bool) -> "Text | None":
 
 
 def _fitting(lines: list[_Line], height: int) -> tuple[list[_Line], str]:
-    """Return the lines that fit the screen, running and broken stages first, and a summary
-    of the rest.
-    """
+    """Return the lines that fit the screen, running and broken stages first."""
     if len(lines) <= height:
         return lines, ""
     urgency: dict[_State, int] = {

@@ -97,9 +97,7 @@ def print_accepted(accepted: Accepted) -> None:
 
 
 def plain(text: str) -> str:
-    """Return text without control characters, which a terminal would interpret; line breaks
-    stay.
-    """
+    """Return text without control characters, except for line breaks."""
     return "".join(
         character if character.isprintable() or character == "\n" else "\ufffd"
         for character in text

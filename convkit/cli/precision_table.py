@@ -125,9 +125,7 @@ def _counts(each: Iterable[dict[str, int]]) -> str:
 
 
 def _alike(modules: Sequence[_Row]) -> list[tuple[str, list[_Row]]]:
-    """Return modules by their general path, in the graph's order, with their number if there are
-    several.
-    """
+    """Return modules by their general path, in the graph's order, with their number."""
     groups: dict[str, list[_Row]] = {}
     for row in modules:
         groups.setdefault(general_path(row.module) or _ROOT, []).append(row)

@@ -101,9 +101,7 @@ def explain(
         typer.Argument(metavar="[CODE]", help="A finding's code, such as C110. Omit to list all."),
     ] = None,
 ) -> None:
-    """Explain a finding, why other tools miss it, and how to fix it. Without a code, list all
-    codes.
-    """
+    """Explain a finding and why other tools miss it. Without a code, list all codes."""
     from convkit.findings.catalog import CATALOG, FAMILIES, severity_text
 
     if code is None:

@@ -37,9 +37,7 @@ class Reader:
 def compare_artifacts(
     request: CompareRequest, reader: Reader, progress: Callable[[str], None]
 ) -> CompareResult:
-    """Compare two artifacts; raises StageFailedError if one is missing, or only one of them is a
-    folder.
-    """
+    """Compare two artifacts; raises StageFailedError if one is missing or they differ in kind."""
     first, second = Path(request.first), Path(request.second)
     own, other = _units(first, reader), _units(second, reader)
     if set(own) != set(other) and ("" in own) != ("" in other):
@@ -108,9 +106,7 @@ class _Job:
         self.found[name] = FileComparison(name, listing.likeness, listing.differences)
 
     def settle(self, name: str) -> None:
-        """Rate the remaining files: those missing on one side, and weight files, by their
-        models.
-        """
+        """Rate the remaining files: missing ones, and weight files, by their models."""
         if name in self.found:
             return
         first, second = (side.get(name) for side in self._sides)

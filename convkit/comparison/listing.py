@@ -16,9 +16,7 @@ _LONGEST_TEXT = 200
 
 @dataclasses.dataclass
 class Listing:
-    """The differences found so far. `mild` are weights within epsilon, the rest is `severe`; all
-    are counted.
-    """
+    """The differences found so far: `mild` are weights within epsilon, others `severe`."""
 
     severe: list[Difference] = dataclasses.field(default_factory=list)
     mild: list[Difference] = dataclasses.field(default_factory=list)
@@ -54,9 +52,7 @@ class Listing:
     def compare_texts(
         self, place: str, first: Mapping[str, str], second: Mapping[str, str], detail: str = ""
     ) -> None:
-        """Compare two metadata maps that should be equal. For JSON texts, report the first key that
-        differs.
-        """
+        """Compare two metadata maps. For JSON texts, report the first key that differs."""
         for key in dict.fromkeys([*first, *second]):
             if first.get(key) == second.get(key):
                 continue
@@ -106,9 +102,7 @@ class Listing:
 
 
 def message_text(message: object) -> str:
-    """Format a protocol buffer as one line. Distinct contents produce distinct lines (line breaks
-    are escaped).
-    """
+    """Format a protocol buffer as one line; distinct contents have distinct lines."""
     return " ".join(line.strip() for line in str(message).split("\n")).strip()
 
 

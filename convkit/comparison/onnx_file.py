@@ -1,6 +1,4 @@
-"""An ONNX file opened for comparison: the graph in memory, weights memory-mapped from their
-files.
-"""
+"""An ONNX file opened for comparison: the graph in memory, weights mapped from files."""
 
 import dataclasses
 import math

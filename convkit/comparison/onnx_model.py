@@ -56,9 +56,7 @@ _VALUE = frozenset({"name", "type", "doc_string", "metadata_props"})
 
 
 def compare_onnx(first: Path, second: Path, epsilon: float) -> Listing:
-    """Compare two ONNX files. If one cannot be read or lacks weights, the difference has kind
-    `file`.
-    """
+    """Compare two ONNX files. If one cannot be read, the difference has kind `file`."""
     listing = Listing()
     try:
         _Models(open_onnx(first), open_onnx(second), epsilon, listing).compare()

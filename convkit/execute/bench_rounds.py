@@ -26,9 +26,7 @@ def measure(
     seconds: float,
     progress: Callable[[str, float | None], None],
 ) -> Timings:
-    """Time every model at every size, for about `seconds` per size; raises NotMeasuredError if a
-    worker dies.
-    """
+    """Time every model for about `seconds` per size; raises NotMeasuredError."""
     return {size.name: _measure_size(members, size.name, seconds, progress) for size in sizes}
 
 

@@ -81,9 +81,7 @@ def _runtime_among(paths: Iterable[Path]) -> Runtime | None:
 
 
 def worst_likeness(result: CompareResult) -> ArtifactLikeness:
-    """Return the likeness of two whole artifacts: DIFFERENT if either lacks a file or both are
-    empty.
-    """
+    """Return the likeness of two artifacts: DIFFERENT if one lacks a file or both are empty."""
     order = get_args(ArtifactLikeness)
     likenesses = [_of_artifact(file.likeness) for file in result.files]
     return max(likenesses, key=order.index, default="DIFFERENT")

@@ -10,9 +10,7 @@ from convkit.store.locks import file_lock
 
 
 class KeyLock:
-    """Holds a stage key's lock file, so that two runs never work on the same key. Waiting can be
-    canceled.
-    """
+    """Holds a stage key's lock file: two runs never share a key. Waiting can be canceled."""
 
     def __init__(self, path: Path, cancelled: threading.Event) -> None:
         self._cancelled = cancelled

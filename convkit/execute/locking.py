@@ -19,9 +19,7 @@ from convkit.toolchain.resolution import Resolution, resolve_anew
 
 @dataclasses.dataclass(frozen=True)
 class Locked:
-    """A new lock, and the environments missing from it because they could not be resolved, with
-    the reason.
-    """
+    """A new lock, and why environments that could not be resolved are missing from it."""
 
     lock: Lock
     failed: Mapping[str, str]

@@ -31,9 +31,7 @@ _GONE = "not there"
 def remembered_files(
     stage: Stage, loaded: LoadedRecipe, facts: Facts, store: Path
 ) -> dict[str, str]:
-    """Return the files that a stage read when it last ran with this model, with current digests, by
-    name.
-    """
+    """Return the files that a stage last read with this model, with current digests."""
     place = _memory(stage, loaded, facts, store)
     if place is None:
         return {}
@@ -170,9 +168,7 @@ def _declared(stage: Stage, loaded: LoadedRecipe) -> tuple[str, ...]:
 
 
 def _loads_model(stage: Stage, loaded: LoadedRecipe) -> bool:
-    """Return True if a stage's worker loads the model itself, not just artifacts derived from
-    it.
-    """
+    """Return True if a stage loads the model itself, not just derived artifacts."""
     if stage.kind in ("precision", "build") and stage.target is not None:
         return _recipe_of(stage, loaded).targets[stage.target].builds_from == "model"
     return stage.kind in ("export", "reference")

@@ -74,9 +74,7 @@ class Withheld:
 
 @dataclasses.dataclass(frozen=True)
 class Proposal:
-    """The next round: `offers` in order, merged into one `change`; `content` is the changed
-    recipe.
-    """
+    """The next round: `offers`, merged into one `change`; `content` is the changed recipe."""
 
     offers: tuple[Offer, ...]
     change: Change
@@ -304,9 +302,7 @@ def _merged(offers: list[Offer], content: Content, withheld: list[Withheld]) -> 
 
 
 def merge_values(first: Json, second: Json) -> Json:
-    """Merge two new values of one key: unite the exceptions of two precisions, else keep the
-    first.
-    """
+    """Merge two values of a key: unite two precisions' exceptions, else keep the first."""
     if not (isinstance(first, Mapping) and isinstance(second, Mapping)) or _kind(first) != _kind(
         second
     ):

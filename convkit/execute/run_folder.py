@@ -114,9 +114,7 @@ def _previous(folder: Path) -> PreviousRun | None:
 
 
 def is_intact(folder: Path, digests: DigestCache) -> bool:
-    """Return True if a run's files match its provenance byte for byte, with nothing added to its
-    models.
-    """
+    """Return True if a run's files match its provenance, with nothing added to its models."""
     try:
         provenance = read_provenance(folder)
         expected = provenance.files | origin_digests(folder, provenance)

@@ -218,9 +218,7 @@ def _recorded(
 
 
 def _opened_files(reports: Sequence[StageReport], store: Store) -> dict[str, str]:
-    """Return the files that a run's models were loaded from, with the digests in the stages'
-    keys.
-    """
+    """Return the files that a run's models were loaded from, with digests."""
     records = (store.record(report.key) for report in reports)
     found: dict[str, str] = {}
     for record in records:

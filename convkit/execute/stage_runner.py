@@ -1,6 +1,4 @@
-"""Settles one stage: reuses it from the store, or runs a worker in its environment and stores the
-result.
-"""
+"""Settles one stage: reuses it from the store, or runs a worker and stores the result."""
 
 import dataclasses
 import os

@@ -54,9 +54,7 @@ def recipe_tools(
 
 
 def recorded_tools(recorded: Mapping[EnvironmentSpec, Resolution]) -> Resolver:
-    """Return a resolver limited to what a past run recorded; it raises ToolchainError for anything
-    else.
-    """
+    """Return a resolver for a past run's versions; it raises ToolchainError for others."""
 
     def choose(spec: EnvironmentSpec) -> Resolution:
         if spec not in recorded:

@@ -104,9 +104,7 @@ def _plain(printed: bytes) -> str:
 
 
 def findings_of(outcome: WorkerOutcome, stage: JobKind, target: str | None) -> tuple[Finding, ...]:
-    """Return the findings about a failed worker; none if it finished, was skipped or was
-    canceled.
-    """
+    """Return the findings about a failed worker; none if it finished or was canceled."""
     answer = outcome.answer
     match outcome.ending:
         case "answered":

@@ -236,9 +236,7 @@ def _attend(
     deadline: float,
     cancelled: threading.Event,
 ) -> Literal["timed_out", "cancelled"] | None:
-    """Forward events until the worker has ended; return why it was stopped, or None if it was
-    done.
-    """
+    """Forward events until the worker ends; return why it was stopped, or None."""
     done_since: float | None = None
     try:
         while True:

@@ -12,9 +12,7 @@ _FROM_CODE = typing.cast("Severity", "from code")
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """The location of a finding: a tensor, a node, a module path, a source line, a case, as far as
-    known.
-    """
+    """The location of a finding: tensor, node, module path, source line, case, as far as known."""
 
     tensor: str | None = None
     node: str | None = None

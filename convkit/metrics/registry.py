@@ -12,9 +12,7 @@ from convkit.worker.protocol import TensorMetrics
 
 
 def _angle(cosine: float) -> float:
-    """Return the angle between two vectors, in radians. Unlike the cosine, it obeys the triangle
-    inequality.
-    """
+    """Return the angle between two vectors in radians; it obeys the triangle inequality."""
     return cosine if math.isnan(cosine) else math.acos(max(-1.0, min(1.0, cosine)))
 
 

@@ -1,6 +1,4 @@
-"""Measures how one tensor differs from another, in chunks, so that memory-mapped tensors stay on
-disk.
-"""
+"""Measures how two tensors differ, in chunks: memory-mapped tensors stay on disk."""
 
 import hashlib
 import math
@@ -313,9 +311,7 @@ def _relative(error: float, magnitude: float) -> float:
 
 
 def _flat(array: np.ndarray) -> np.ndarray:
-    """Return the elements in row-major order, without copying contiguous arrays such as memory
-    maps.
-    """
+    """Return the elements in row-major order, without copying contiguous arrays."""
     return np.asarray(array).reshape(-1)
 
 

@@ -1,6 +1,4 @@
-"""Compares the contract a recipe declares with the one found at a boundary. Pure; standard library
-only.
-"""
+"""Compares a recipe's contract with the one found at a boundary. Pure."""
 
 import itertools
 from collections.abc import Sequence

@@ -54,9 +54,7 @@ def runtimes() -> Mapping[str, Runtime]:
 
 
 def package_folder(runtime: Runtime) -> Path | None:
-    """Return the folder from which a worker imports a runtime's top-level package; None for
-    convkit's.
-    """
+    """Return the folder of a runtime's top-level package; None for convkit's."""
     top = runtime.package.partition(".")[0]
     file = importlib.import_module(top).__file__
     return None if top == "convkit" or file is None else Path(file).parent

@@ -60,9 +60,7 @@ class BuiltModel:
         self.results: list[ResultMetrics] = []
 
     def ladder(self, cases: Sequence[CaseRecord]) -> tuple[list[CaseMetrics], list[OmittedCase]]:
-        """Run the ladder within the budget; return metrics in the ladder's order, and the omitted
-        cases.
-        """
+        """Run the ladder within the budget; return metrics in its order, and omitted cases."""
         limited = self._budget.seconds is not None
         order = running_order([case.name for case in cases]) if limited else range(len(cases))
         measured: dict[int, CaseMetrics] = {}

@@ -195,9 +195,7 @@ def _at_line(finding: Finding, job: Job) -> Finding:
 def _tidy(
     model: onnx_ir.Model, exporter: Exporter, request: ExportRequest, loaded: "LoadedModel"
 ) -> None:
-    """Remove what depends on the exporter and this machine; apply the contract's names and
-    order.
-    """
+    """Remove what depends on exporter and machine; apply the contract's names and order."""
     from convkit.models.sources.script_archive import ScriptArchive
 
     unwrapped = exporter == "optimum" or isinstance(loaded.module, ScriptArchive)

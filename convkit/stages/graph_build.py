@@ -113,9 +113,7 @@ def rewritten_graph(
 
 
 def _calibration_feeds(request: BuildRequest[OptionsT]) -> Iterator[Feeds] | None:
-    """Return the inputs of the ladder's cases, memory-mapped; None if the build has no
-    reference.
-    """
+    """Return the inputs of the ladder's cases, mapped; None without a reference."""
     if request.reference is None:
         return None
     return calibration_feeds(Path(request.reference), request.contract)

@@ -1,6 +1,4 @@
-"""Inspects an ONNX file: contract, opset, element types, operators, metadata. Does not read
-weights.
-"""
+"""Inspects an ONNX file without weights: contract, opset, types, operators, metadata."""
 
 from collections import Counter
 from pathlib import Path

@@ -107,9 +107,7 @@ class TorchOriginal:
         return sum({each.data_ptr(): int(each.nbytes()) for each in storages}.values())
 
     def run(self, feeds: Feeds) -> Feeds:
-        """Run the module on copies of the inputs; raises RunFailedError with the module's
-        exception.
-        """
+        """Run the module on copies of the inputs; raises RunFailedError."""
         return self._run(feeds, {})
 
     def decisions(self, draw: Callable[[Sizes], Feeds], sizes: Sizes) -> Decisions:
@@ -257,9 +255,7 @@ class OnnxOriginal:
 
 
 def _to_numpy(tensor: "torch.Tensor") -> np.ndarray:
-    """Return a tensor's values in its own element type; bfloat16 as bits, since numpy has no such
-    type.
-    """
+    """Return a tensor's values in its own element type; bfloat16 as bits, for numpy."""
     import torch
 
     tensor = tensor.detach().cpu().contiguous()

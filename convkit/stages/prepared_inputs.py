@@ -60,9 +60,7 @@ class _Prepared:
 
 
 class PreparedInputs:
-    """The prepared inputs of a recipe. Raises UnfitDataError if a processor or file cannot be
-    used.
-    """
+    """The prepared inputs of a recipe. Raises UnfitDataError for an unusable file."""
 
     def __init__(
         self, asked: Mapping[str, PreparedInput], contract: Contract, original: Original

@@ -243,9 +243,7 @@ class _Reference:
         return True
 
     def probes(self, made_from: CaseInputs, omitted: list[OmittedCase]) -> list[CaseRecord]:
-        """Run the base case and its probes; an input that moves no output of the original yields
-        C112.
-        """
+        """Run the base case and its probes; an input that moves no output yields C112."""
         base = self._base(made_from)
         if isinstance(base, str):
             omitted.append(OmittedCase(BASE, base))

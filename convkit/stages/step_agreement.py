@@ -40,9 +40,7 @@ def against_one_pass(loop: Loop, found: Sequence[Feeds], whole: Feeds) -> tuple[
 
 
 def share(metrics: TensorMetrics) -> float:
-    """Return an output's error relative to the reference, RMS over RMS; infinity if it cannot be
-    compared.
-    """
+    """Return an output's error relative to the reference, RMS over RMS, or infinity."""
     if metrics.mismatch is not None or metrics.nan_candidate or metrics.inf_mismatched:
         return float("inf")
     if not metrics.rms:

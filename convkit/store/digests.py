@@ -38,9 +38,7 @@ def digest_file(path: Path) -> str:
 
 
 def digest_tree(folder: Path, digest: Callable[[Path], str] = digest_file) -> str:
-    """Return a folder's digest, over relative paths and contents only. Caches inside it are
-    excluded.
-    """
+    """Return a folder's digest, over relative paths and contents, without caches."""
     entries = {}
     for parent, folders, files in os.walk(folder, followlinks=True):
         folders[:] = sorted(name for name in folders if name not in ("__pycache__", ".git"))

@@ -1,6 +1,4 @@
-"""Finds the files that store an ONNX file's weights, by scanning its bytes: the host has no
-onnx.
-"""
+"""Finds the files with an ONNX file's weights in its bytes: the host has no onnx."""
 
 import mmap
 import os

@@ -64,9 +64,7 @@ class SharedStore:
         self._push_manifest(artifact, entries)
 
     def push_files(self, files: Mapping[str, Path], digests: DigestCache) -> str:
-        """Push files from anywhere under the given names; return the digest of the resulting
-        artifact.
-        """
+        """Push files from anywhere under the given names; return the artifact's digest."""
         try:
             entries = {
                 name: FileEntry(digests.file(path), path.stat().st_size)
@@ -205,9 +203,7 @@ class SharedStore:
         self._there.add(artifact)
 
     def _create(self, place: str, content: bytes) -> bool:
-        """Write a small file completely; return False, and keep the existing file, if there is
-        one.
-        """
+        """Write a small file completely; return False, and keep the file, if there is one."""
         with self._reaching():
             try:
                 if not self._is_folder:

@@ -18,9 +18,7 @@ _UNLOCKED_SECONDS = 24 * 3600.0
 
 @contextlib.contextmanager
 def staging_folder(root: Path) -> Iterator[Path]:
-    """Create an empty folder below `root`, protected by a lock file next to it; removed
-    afterwards.
-    """
+    """Create a temporary folder below `root`, protected by a lock file next to it."""
     try:
         root.mkdir(parents=True, exist_ok=True)
         held = None

@@ -179,16 +179,12 @@ class Store:
     # Stage records
 
     def record(self, key: str) -> StageRecord | None:
-        """Return the record under a key; None if it is missing or damaged, or its artifact is
-        incomplete.
-        """
+        """Return the record under a key; None if it or its artifact is missing or damaged."""
         kept = self._kept(key)
         return kept.record if kept is not None and self.holds(kept.record.artifact) else None
 
     def put_record(self, record: StageRecord, log: str) -> None:
-        """Write a record and its stage's log. Call this last: a record implies that its artifact is
-        complete.
-        """
+        """Write a record and its stage's log. Call this last: it implies a whole artifact."""
         try:
             write_sealed(self.root / "stages" / f"{record.key}.json", KeptRecord(record, log))
         except OSError as error:

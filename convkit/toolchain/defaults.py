@@ -36,9 +36,7 @@ _SHARED: dict[str, ToolDefault] = {
 
 
 def tool_defaults() -> dict[str, ToolDefault]:
-    """Return the default releases of every tool that convkit knows, including the runtimes'
-    tools.
-    """
+    """Return the default releases of every tool, including the runtimes' tools."""
     return _SHARED | {
         name: default for row in runtimes().values() for name, default in row.defaults.items()
     }

@@ -93,9 +93,7 @@ class Lock:
         return any((each.python, each.requirements) == asked for each in self.left_out)
 
     def find(self, spec: EnvironmentSpec) -> LockedEnvironment | None:
-        """Return the locked environment for a specification; None if the specification has changed
-        since.
-        """
+        """Return the locked environment for a specification; None if that has changed."""
         asked = (spec.python, spec.requirements)
         return next(
             (each for each in self.environments if (each.python, each.requirements) == asked), None
@@ -120,9 +118,7 @@ def lock_file(recipe: Path) -> Path:
 
 
 def this_platform() -> str:
-    """Return this machine's platform as named in locks; platforms unknown to locks keep their own
-    name.
-    """
+    """Return this machine's platform as named in locks; unknown ones keep their own name."""
     own = platform_name()
     system = "macos" if own.startswith("macosx") else own.partition("-")[0]
     for machine in ("x86_64", "aarch64", "arm64"):
@@ -132,9 +128,7 @@ def this_platform() -> str:
 
 
 def read_lock(file: Path) -> Lock | None:
-    """Return a recipe's lock, or None if there is none; raises ToolchainError if it cannot be
-    read.
-    """
+    """Return a recipe's lock, or None if there is none; raises ToolchainError."""
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:

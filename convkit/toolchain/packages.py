@@ -217,9 +217,7 @@ def _explain(failure: Failure, name: str, version: str) -> str:
 
 
 def folder_inside(package: Path, path: str) -> Path:
-    """Return a folder inside a fetched package; raises ToolchainError that lists what exists
-    instead.
-    """
+    """Return a folder inside a fetched package; raises ToolchainError with those that exist."""
     folder = package / path
     if folder.is_dir() and folder.resolve().is_relative_to(package.resolve()):
         return folder

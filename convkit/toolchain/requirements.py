@@ -195,9 +195,7 @@ def diagnosis_spec(
 
 @functools.cache
 def default_python() -> str:
-    """Return the Python release for recipes that name none: 3.11 if available, otherwise our
-    own.
-    """
+    """Return the Python release for recipes without one: 3.11 if available, else our own."""
     own = f"{sys.version_info.major}.{sys.version_info.minor}"
     found = shutil.which(f"python{DEFAULT_PYTHON}")
     # pyenv adds a shim to PATH for every release it knows, including those it will not start.

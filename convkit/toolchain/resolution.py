@@ -1,6 +1,4 @@
-"""Resolves specifiers to exact versions and hashes: once with uv, then from a cache without network
-or uv.
-"""
+"""Resolves specifiers to exact versions and hashes: once with uv, then from a cache."""
 
 import dataclasses
 import os
@@ -49,9 +47,7 @@ class Resolution:
 
     @property
     def text(self) -> str:
-        """The versions as a requirements file: one pin per line with hashes, without an index
-        URL.
-        """
+        """The versions as a requirements file: one pin per line with hashes, no index URL."""
         return "".join(
             " ".join(
                 [f"{name}=={version}", *(f"--hash={value}" for value in self.hashes.get(name, ()))]

@@ -1,6 +1,4 @@
-"""Runs uv independently of the current folder, with pip's find-links and index unless uv has its
-own.
-"""
+"""Runs uv independently of the current folder, with pip's settings unless uv has its own."""
 
 import dataclasses
 import functools

@@ -36,9 +36,7 @@ _import_lock = threading.Lock()
 
 
 def import_mlflow(*, database: bool) -> None:
-    """Import MLflow (over a second), with or without its database layer. Thread-safe, and cheap to
-    call again.
-    """
+    """Import MLflow (over a second), with or without its database layer. Thread-safe."""
     with _import_lock:
         _prepare_settings()
         with warnings.catch_warnings():

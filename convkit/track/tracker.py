@@ -334,9 +334,7 @@ class Tracker:
 
 @contextlib.contextmanager
 def _reported(location: Location) -> Iterator[None]:
-    """Convert exceptions of MLflow and its libraries into a TrackingError that names the
-    location.
-    """
+    """Convert exceptions of MLflow and its libraries into a TrackingError."""
     try:
         yield
     except TrackingError:

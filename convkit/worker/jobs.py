@@ -40,9 +40,7 @@ class Job:
         return self.request[runtime.load(runtime.options)]  # type: ignore[index]
 
     def function(self, runtime: Runtime | None = None) -> JobFunction:
-        """Return the function that performs the job, importing only that job's module; raises
-        KeyError.
-        """
+        """Return a job's function, importing only that job's module; raises KeyError."""
         module = self.module_for(runtime)
         if module is None:
             raise KeyError(f"{runtime.name if runtime else 'convkit'} does no {self.kind}")

@@ -141,9 +141,7 @@ def _run(envelope: Envelope) -> Answer:
 
 
 def _runtime(envelope: Envelope) -> Runtime | None:
-    """Return the row of the target's runtime, after exposing its package if it is not part of
-    convkit.
-    """
+    """Return the row of the target's runtime, after exposing a third-party package."""
     if envelope.runtime is None:
         return None
     if envelope.runtime_folder is not None:

@@ -91,15 +91,11 @@ class GraphRuntime(Protocol[OptionsT]):
         ...
 
     def open(self, path: Path, device: Device, options: OptionsT) -> RuntimeSession:
-        """Load a built model. Raises ModelRefusedError, or StageSkippedError if the device is
-        absent.
-        """
+        """Load a built model. Raises ModelRefusedError, or StageSkippedError without a device."""
         ...
 
     def refusals(self, operators: Operators, device: Device) -> list[Finding]:
-        """Return the operators that the runtime has no kernels for, without loading the whole
-        model.
-        """
+        """Return the operators without kernels in the runtime, without loading the model."""
         ...
 
     def keeps_operators(self, options: OptionsT) -> bool:

@@ -55,9 +55,7 @@ def main(arguments: list[str]) -> int:
 
 
 def check(archive: zipfile.ZipFile) -> tuple[list[str], set[str]]:
-    """Return what is wrong with an archive, and the digests of the keys that signed its
-    provenance.
-    """
+    """Return what is wrong with an archive, and the digests of the keys that signed it."""
     listed = json.loads(archive.read("evidence.json"))
     names = [info.filename for info in archive.infolist()]
     problems = [f"{name}: listed twice" for name in {n for n in names if names.count(n) > 1}]

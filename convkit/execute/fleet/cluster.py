@@ -74,9 +74,7 @@ class Cluster:
         self._lock = threading.Lock()
 
     def workers(self, *, fresh: bool = False) -> dict[str, Any]:
-        """Return the scheduler's information on each worker, by address; at most two seconds
-        old.
-        """
+        """Return the scheduler's information on each worker, at most two seconds old."""
         with self._lock:
             if fresh or time.monotonic() > self._known_at + _FRESH_SECONDS:
                 try:

@@ -53,9 +53,7 @@ class Fleet:
 
 @contextlib.contextmanager
 def fleet_of(scheduler: str | None, store: str | None, home: Home) -> Iterator[Fleet | None]:
-    """Connect to a run's fleet; None without a scheduler, in which case its stages run on this
-    machine.
-    """
+    """Connect to a run's fleet; None without a scheduler: stages then run here."""
     if scheduler is None:
         if store is not None:
             raise UsageError(
@@ -68,7 +66,5 @@ def fleet_of(scheduler: str | None, store: str | None, home: Home) -> Iterator[F
 
 
 def _url(store: str) -> str:
-    """Return a store's URL; a plain path becomes absolute, because each worker would resolve it
-    differently.
-    """
+    """Return a store's URL; a plain path becomes absolute, the same for each worker."""
     return store if "://" in store else Path(store).expanduser().absolute().as_uri()

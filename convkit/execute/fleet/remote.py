@@ -84,9 +84,7 @@ def run_stage(text: str) -> str:
 def perform(
     order: Order, home: Home, listener: SilentListener, cancelled: threading.Event, name: str
 ) -> Answered:
-    """Settle an order's stage with this machine's store and environments; push the result to the
-    shared store.
-    """
+    """Settle an order's stage on this machine; push the result to the shared store."""
     store = Store(home.store)
     with in_use(home.store):
         try:
@@ -125,9 +123,7 @@ def _perform(
 
 
 def _surroundings(order: Order, loaded: LoadedRecipe, home: Home, name: str) -> ResolvedFacts:
-    """Return this machine's facts; raises FleetError if they would yield a different stage than the
-    run's.
-    """
+    """Return this machine's facts; raises FleetError if they would change the stage."""
     known = {order.stage.environment: order.resolution} if order.resolution is not None else {}
     found = gather(loaded, (order.stage,), home, order.toolchain, recorded_tools(known), fetch=True)
     # This machine may not know the files that the model is loaded from; the order's key includes
@@ -180,9 +176,7 @@ class _Reporter(SilentListener):
 
 @contextlib.contextmanager
 def _watching(worker: Any) -> Iterator[threading.Event]:  # noqa: ANN401 - Dask's
-    """Yield an event that is set when the task is no longer wanted: Dask never stops a running
-    task.
-    """
+    """Yield an event that is set when the task is unwanted: Dask never stops a running one."""
     key, cancelled, ended = worker.get_current_task(), threading.Event(), threading.Event()
 
     def watch() -> None:

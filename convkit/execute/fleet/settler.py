@@ -1,6 +1,4 @@
-"""Settles stages by sending them to a fleet; the executor and the store work as on a single
-machine.
-"""
+"""Settles stages by sending them to a fleet; all else works as on a single machine."""
 
 import dataclasses
 import functools
@@ -149,9 +147,7 @@ class _OnFleet:
     def _take(
         self, report: StageReport, answer: Answered, runner: StageRunner, work: Work
     ) -> Settled:
-        """Fetch a worker's result, and return the settled stage; of two results, the first is
-        kept.
-        """
+        """Fetch a worker's result and return the settled stage; the first of two is kept."""
         assert answer.report is not None
         ended = dataclasses.replace(
             answer.report,

@@ -31,9 +31,7 @@ def traceable_experts(module: torch.nn.Module) -> Iterator[None]:
 
 
 def _outermost(module: torch.nn.Module) -> list[torch.nn.Module]:
-    """Return transformers' models that are not parts of another one; releases before 5 have no
-    such setting.
-    """
+    """Return transformers' models that are not parts of another; releases before 5 have none."""
     if hasattr(module, "set_experts_implementation") and hasattr(
         module, "get_experts_implementation"
     ):

@@ -100,7 +100,5 @@ class OpenVINOTarget(GraphTarget):
 
     @property
     def can_stand_in(self) -> bool:
-        """False: a simulation of the graph would prove nothing about the IR, which was never
-        built.
-        """
+        """False: a simulation of the graph proves nothing about an IR that was never built."""
         return False

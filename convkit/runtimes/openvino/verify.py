@@ -42,9 +42,7 @@ _TIMES = 2
 def run(
     request: VerifyRequest[OpenVINOOptions], context: Context
 ) -> tuple[VerifyResult, list[Finding]]:
-    """Verify the built IR (see `verification.verify`). Raises StageSkippedError if OpenVINO is
-    absent.
-    """
+    """Verify the built IR (see `verification.verify`). Raises StageSkippedError."""
     request = with_decision(request)
     with contextlib.ExitStack() as held:
         subject = BuiltIR(request, held)

@@ -26,9 +26,7 @@ class MessageLog:
 
 
 def check_library() -> str:
-    """Return TensorRT's release; raises StageSkippedError if it is not installed or lacks its
-    libraries.
-    """
+    """Return TensorRT's release; raises StageSkippedError if it is not usable."""
     try:
         import tensorrt as trt
     except ImportError as error:  # the package, or libnvinfer, which it loads

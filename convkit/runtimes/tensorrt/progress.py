@@ -9,9 +9,7 @@ if TYPE_CHECKING:
 
 
 def make_progress_monitor(context: Context) -> "trt.IProgressMonitor":
-    """Return a monitor that reports the outermost phase, and the completed fraction of its
-    steps.
-    """
+    """Return a monitor that reports the outermost phase and its progress."""
     import tensorrt as trt
 
     class Monitor(trt.IProgressMonitor):

@@ -34,9 +34,7 @@ _DTYPES: dict[str, DType] = {
 
 
 class EngineSession:
-    """One loaded engine. `weights` is the ONNX file that provides the weights of a stripped
-    engine.
-    """
+    """One loaded engine. `weights` is the ONNX file with a stripped engine's weights."""
 
     def __init__(self, file: Path, options: EngineOptions, weights: Path | None = None) -> None:
         self._messages = MessageLog()
@@ -65,9 +63,7 @@ class EngineSession:
         return ()
 
     def metadata(self) -> Mapping[str, str]:
-        """Return an empty mapping: an engine has no metadata, so its contract is stored next to
-        it.
-        """
+        """Return an empty mapping: an engine has no metadata; its contract is stored beside it."""
         return {}
 
     def contract(self) -> Contract:
@@ -174,9 +170,7 @@ class _Fixed:
 
 
 def _fetch(result: "Growing | _Fixed", memory: DeviceMemory) -> np.ndarray:
-    """Enqueue the copy of a result to the host; its values are valid once `memory` has been
-    awaited.
-    """
+    """Enqueue the copy of a result to the host; it is valid once `memory` was awaited."""
     array = result.array if isinstance(result, _Fixed) else np.empty(result.shape, result.dtype)
     if array.nbytes:
         memory.download(result.address, array)

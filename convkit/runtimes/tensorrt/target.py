@@ -141,9 +141,7 @@ class TensorRTTarget(GraphTarget):
         )
 
     def worker_precision(self, place: Places) -> WorkerPrecision:
-        """Return the precision; quantization is symmetric, because TensorRT supports no other zero
-        points.
-        """
+        """Return the precision; quantization is symmetric: TensorRT has no other zero points."""
         precision = super().worker_precision(place)
         if not isinstance(precision, Quantization):
             return precision

@@ -24,9 +24,7 @@ class TimingCache:
         self.file = folder / f"tensorrt-{trt.__version__}-{device_label()}.cache"
 
     def load_into(self, config: "trt.IBuilderConfig") -> None:
-        """Let a build use the cache. A damaged cache, or one of another GPU, is discarded and
-        started over.
-        """
+        """Let a build use the cache. A damaged or foreign cache is discarded."""
         import tensorrt as trt
 
         config.set_flag(trt.BuilderFlag.EDITABLE_TIMING_CACHE)

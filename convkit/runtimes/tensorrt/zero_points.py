@@ -1,6 +1,4 @@
-"""Checks the zero points of quantizations already in a graph: TensorRT only supports zero. Needs
-onnx-ir.
-"""
+"""Checks the zero points of a graph's quantizations: TensorRT only supports zero."""
 
 from pathlib import Path
 

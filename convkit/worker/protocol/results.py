@@ -98,9 +98,7 @@ class Layout:
 
 @dataclasses.dataclass(frozen=True)
 class SizeBranch:
-    """A comparison of sizes in the model, and its outcome by case. `place`: `file:line`, or a
-    node.
-    """
+    """A comparison of sizes in the model, by case. `place`: `file:line`, or a node."""
 
     place: str
     outcomes: dict[str, bool]
