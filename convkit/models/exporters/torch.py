@@ -5,7 +5,6 @@ import warnings
 import onnx_ir
 import torch
 
-from convkit.models.exporters.composite_operators import looked_up_once
 from convkit.models.exporters.dynamic_trace import innermost, trace
 from convkit.models.exporters.job import Job
 from convkit.models.exporters.known_types import reading_known_types
@@ -29,7 +28,6 @@ def export(job: Job) -> onnx_ir.Model:
     try:
         with (
             warnings.catch_warnings(),
-            looked_up_once(),
             decomposing_locally(),
             reading_known_types(),
             without_parsing(),

@@ -9,7 +9,6 @@ import torch
 from torch.export.exported_program import default_decompositions
 
 from convkit.mil.modules import ModuleOf, module_path
-from convkit.models.exporters.composite_operators import looked_up_once
 from convkit.models.exporters.deferred_guards import drop_assertions
 from convkit.models.exporters.dynamic_trace import innermost, trace
 from convkit.models.exporters.job import UnexportableError
@@ -156,7 +155,7 @@ def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
     Operators that it supports stay whole (a layer norm, an attention), which yields the better
     program.
     """
-    with warnings.catch_warnings(), looked_up_once():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's remarks on its own parts
         with_correction(program)
         program = run_decompositions(program, {})

@@ -12,7 +12,6 @@ from onnx_ir.passes.common import IdentityEliminationPass
 from torch.nn import functional
 from torch.onnx._internal.exporter import _fx_passes
 
-from convkit.models.exporters.composite_operators import looked_up_once
 from convkit.models.exporters.local_decompositions import decomposing_locally
 from convkit.models.exporters.translation_signatures import without_parsing
 
@@ -72,7 +71,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], bool]] = {
 
 def exported(module: torch.nn.Module) -> onnx_ir.Model:
     rows = torch.export.Dim("rows", min=1, max=8)
-    with warnings.catch_warnings(), torch.no_grad(), without_parsing(), looked_up_once():
+    with warnings.catch_warnings(), torch.no_grad(), without_parsing():
         warnings.simplefilter("ignore")
         program = torch.export.export(
             module.eval(), (torch.rand(3, 4, 6),), dynamic_shapes=({0: rows},), strict=False
