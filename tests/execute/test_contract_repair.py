@@ -63,7 +63,7 @@ def contract_recipe(
 # What the recipe declares, and which remedies make it the model's: every fault at least once,
 # several at a time.
 CONTRACTS: dict[str, tuple[str, list[Any], list[Any], dict[str, list[str]]]] = {
-    "a misspelt input, inputs in another order, an output of another type": (
+    "a misspelled input, inputs in another order, an output of another type": (
         NAMED,
         [MASK | {"name": "masks"}, IDS],
         [POOLED | {"dtype": "float64"}],
@@ -75,7 +75,7 @@ CONTRACTS: dict[str, tuple[str, list[Any], list[Any], dict[str, list[str]]]] = {
         [POOLED | {"name": "y"}],
         {"C101": ["inputs.1.from"], "C204": ["outputs.0.from"]},
     ),
-    "a misspelt output with an axis that it does not have": (
+    "a misspelled output with an axis that it does not have": (
         NAMED,
         [IDS, MASK],
         [POOLED | {"name": "pool", "shape": ["batch", "length", 4]}],

@@ -63,7 +63,7 @@ def test_convkit_uses_what_the_release_has(release: Release) -> None:
 
 def test_no_use_in_convkit_is_lost_to_any() -> None:
     found = unchecked(MODULES)
-    assert not found, f"misspelt here, no check would tell; annotate the value:\n{told(found)}"
+    assert not found, f"misspelled here, no check would tell; annotate the value:\n{told(found)}"
 
 
 def test_sample_uses_what_the_release_has(release: Release) -> None:
@@ -105,20 +105,20 @@ class Mutation:
 PARSE = "parser.parse_from_file(str(model))"
 BOTH = {10, 11}
 MUTATIONS = {
-    "misspelt-method": Mutation(
+    "misspelled-method": Mutation(
         "builder.build_serialized", "builder.build_serialised", BOTH, "build_serialised_network"
     ),
-    "misspelt-property": Mutation(
+    "misspelled-property": Mutation(
         "engine.num_io_tensors", "engine.num_io_tensor", BOTH, '"num_io_tensor"'
     ),
-    "misspelt-class": Mutation("trt.Runtime(", "trt.RunTime(", BOTH, "RunTime"),
-    "misspelt-member": Mutation(
+    "misspelled-class": Mutation("trt.Runtime(", "trt.RunTime(", BOTH, "RunTime"),
+    "misspelled-member": Mutation(
         "MemoryPoolType.WORKSPACE", "MemoryPoolType.WORK_SPACE", BOTH, "WORK_SPACE"
     ),
-    "misspelt-setting": Mutation(
+    "misspelled-setting": Mutation(
         "config.profiling_verbosity =", "config.profile_verbosity =", BOTH, "profile_verbosity"
     ),
-    "misspelt-constant": Mutation("trt.float16", "trt.fp16", BOTH, "fp16"),
+    "misspelled-constant": Mutation("trt.float16", "trt.fp16", BOTH, "fp16"),
     "wrong-keyword": Mutation("ignore_mismatch=", "ignore_mismatches=", BOTH, "ignore_mismatches"),
     "wrong-keyword-of-a-run": Mutation(
         "execute_async_v3(stream_handle", "execute_async_v3(stream", BOTH, '"stream"'

@@ -86,7 +86,7 @@ def unchecked(sources: Sequence[Path]) -> list[Finding]:
     """Return the uses of TensorRT's names whose misspelling no release's check would notice, as on
     a value typed Any.
 
-    Each use is misspelt in a copy, together with one use of each other function at most: what a
+    Each use is misspelled in a copy, together with one use of each other function at most: what a
     misspelling makes Any would hide the next one. All copies are checked at once. Names are
     TensorRT's where they have an underscore or a capital: `shape`, `name` and the like are arrays'
     too.
@@ -104,19 +104,19 @@ def unchecked(sources: Sequence[Path]) -> list[Finding]:
             for together in _apart(_uses(source, telling)):
                 marks = {}
                 for node in together:
-                    mark = f"_misspelt{len(uses)}"
+                    mark = f"_misspelled{len(uses)}"
                     marks[mark] = node
                     uses[mark] = Finding(
                         source, node.end_lineno or 0, "unchecked", f"{node.attr} may be anything"
                     )
-                copies.append(Path(folder) / f"misspelt_{len(copies)}.py")
-                copies[-1].write_text(_misspelt(source.read_text(), marks))
+                copies.append(Path(folder) / f"misspelled_{len(copies)}.py")
+                copies[-1].write_text(_misspelled(source.read_text(), marks))
         if not copies:
             return []
         told = " ".join(
             finding.message for release in RELEASES.values() for finding in _mypy(release, copies)
         )
-        noticed = set(re.findall(r"_misspelt\d+", told))
+        noticed = set(re.findall(r"_misspelled\d+", told))
     return [use for mark, use in uses.items() if mark not in noticed]
 
 
@@ -230,7 +230,7 @@ def _apart(uses: Iterable[tuple[ast.Attribute, str | None]]) -> list[list[ast.At
     return [*alone, *([node for node in group if node is not None] for group in together)]
 
 
-def _misspelt(text: str, marks: Mapping[str, ast.Attribute]) -> str:
+def _misspelled(text: str, marks: Mapping[str, ast.Attribute]) -> str:
     """Return a source with a mark behind each of these uses."""
     lines = [line.encode() for line in text.splitlines(keepends=True)]
     for mark, node in sorted(marks.items(), key=lambda each: -(each[1].end_col_offset or 0)):
