@@ -145,6 +145,11 @@ def main() -> None:
     except (KeyboardInterrupt, Interrupted) as error:
         _say(f"error: {error}" if isinstance(error, Interrupted) else "interrupted")
         _end_now(Interrupted.exit_code)
+    except SystemExit as error:
+        if error.code != Interrupted.exit_code:
+            raise
+        _say("interrupted")  # typer has made an exit of a KeyboardInterrupt
+        _end_now(Interrupted.exit_code)
     except ConvkitError as error:
         _say(f"error: {error}")
         sys.exit(error.exit_code)

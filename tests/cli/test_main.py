@@ -315,3 +315,25 @@ def test_a_full_disk_without_a_files_name_is_the_fullest_folder(
     assert main._fullest() == home
     free[home], free[Path(tempfile.gettempdir())] = 1 << 40, 5
     assert main._fullest() == Path(tempfile.gettempdir())
+
+
+def test_ctrl_c_in_any_command_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """typer turns a KeyboardInterrupt into an exit."""
+    import typer
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    app = typer.Typer()
+    app.command()(interrupted)
+    monkeypatch.setattr(main, "app", app)
+    monkeypatch.setattr(main.os, "_exit", sys.exit)  # if a thread of another test is left
+    monkeypatch.setattr(sys, "argv", ["convkit"])
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    monkeypatch.setattr(sys, "stderr", sys.stderr)
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err.split() == ["interrupted"]

@@ -33,6 +33,14 @@ def test_what_takes_long_is_told_as_one_line(capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_elsewhere_it_is_said_again(monkeypatch):
+    monkeypatch.setattr(module, "REPEAT_SECONDS", 0.6)
+    with standard_error() as shown, waiting("checking files") as say:
+        assert soon(lambda: "checking files (1 s)" in shown())
+        say("comparing")
+        assert soon(lambda: re.search(r"comparing\ncomparing \([2-9] s\)", shown()))
+
+
 def test_a_terminal_gets_a_clock(monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
