@@ -182,6 +182,7 @@ def test_explain_suggests_the_nearest_code() -> None:
     done = convkit("explain", "c1100")
     assert done.returncode == 2
     assert "did you mean C110 or " in done.stderr
+    assert "did you mean N101 or N102 or " in convkit("explain", "n10").stderr
 
 
 def test_the_schema_is_json() -> None:
