@@ -14,8 +14,16 @@ from convkit.record.figures import non_finite
 from convkit.worker.protocol import TensorMetrics
 
 _YAML_WIDTH = 100
-# What a search for causes measures, in words.
+# What a search for causes, and a task's score, measure, in words.
 _EVIDENCE_NAMES = {
+    "op": "operator",
+    "drop": "how much worse",
+    "max_drop": "drop allowed",
+    "max_rise": "rise allowed",
+    "low": "95 % interval from",
+    "high": "95 % interval to",
+    "disagreed": "rows that differ",
+    "disagreements": "some of them",
     "before": "error of the outputs",
     "after": "error with this corrected",
     "remaining": "error with everything corrected",
