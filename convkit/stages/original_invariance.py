@@ -228,8 +228,9 @@ def _depends_on_padding(
             Place(tensor=worst.output, case=name),
             {"max_abs": worst.max_abs, "share_of_rms": share},
             Remedy(
-                "Check that the model applies its mask everywhere. If it is meant to see padding,"
-                " pad inputs the way it was trained."
+                "Check that 1 in the mask means a real position (if it means padding, write another"
+                " sample), and that the model applies its mask everywhere. If it is meant to see"
+                " padding, pad inputs the way it was trained."
             ),
         )
     ]
