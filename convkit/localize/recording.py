@@ -146,7 +146,7 @@ class _Recorder(OperationMode):
             for each in tree_leaves((args, kwargs))
             if isinstance(each, torch.Tensor)
         )
-        replay = replay_of(function, args, kwargs, self._number_and_array)
+        replay = replay_of(function, args, kwargs, self.value, self._values)
         found = function(*args, **kwargs)
         index = len(self._operations)
         results = [each for each in tree_leaves(found) if isinstance(each, torch.Tensor)]
@@ -205,10 +205,6 @@ class _Recorder(OperationMode):
         if writer is None:  # made before the recording began
             return self._add(tensor, producer=None, kind="constant")
         return self._rewritten(tensor, writer)
-
-    def _number_and_array(self, tensor: torch.Tensor) -> tuple[int, np.ndarray]:
-        number = self.value(tensor)
-        return number, self._values[number].array
 
     def _rewritten(self, tensor: torch.Tensor, writer: int) -> int:
         """Record a tensor that was written to through another view of the same memory."""

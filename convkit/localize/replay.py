@@ -9,6 +9,7 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves, tree_map
 
+from convkit.localize.original import Value
 from convkit.models.sources.torch_dtypes import to_array
 
 # Words that an argument may have.
@@ -34,17 +35,15 @@ class TorchReplay:
         self,
         function: OpOverload,
         bound: Mapping[str, Any],
-        value_of: Callable[[torch.Tensor], tuple[int, np.ndarray]],
+        number_of: Callable[[torch.Tensor], int],
+        recorded: Sequence[Value],
     ) -> None:
         self._function = function
-        self._arrays: dict[int, np.ndarray] = {}
+        # The list that the recording goes on filling: this value may not be in it yet.
+        self._recorded = recorded
 
         def slot(leaf: object) -> object:
-            if not isinstance(leaf, torch.Tensor):
-                return leaf
-            number, array = value_of(leaf)
-            self._arrays[number] = array
-            return _Slot(number, leaf.dtype)
+            return _Slot(number_of(leaf), leaf.dtype) if isinstance(leaf, torch.Tensor) else leaf
 
         self._bound = {name: tree_map(slot, value) for name, value in bound.items()}
 
@@ -56,7 +55,7 @@ class TorchReplay:
         def tensor(leaf: object) -> object:
             if not isinstance(leaf, _Slot):
                 return leaf
-            array = values.get(leaf.value, self._arrays[leaf.value])
+            array = values.get(leaf.value, self._recorded[leaf.value].array)
             return torch.from_numpy(np.array(array)).to(leaf.dtype)
 
         given = {name: tree_map(tensor, each) for name, each in {**self._bound, **changed}.items()}
@@ -113,14 +112,15 @@ class TorchReplay:
 
     def _rank(self) -> int:
         slot = next((each for each in self._bound.values() if isinstance(each, _Slot)), None)
-        return self._arrays[slot.value].ndim if slot is not None else 0
+        return self._recorded[slot.value].array.ndim if slot is not None else 0
 
 
 def replay_of(
     function: OpOverload,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
-    value_of: Callable[[torch.Tensor], tuple[int, np.ndarray]],
+    number_of: Callable[[torch.Tensor], int],
+    recorded: Sequence[Value],
 ) -> TorchReplay | None:
     """Return how to call an operation again; None if it draws random values or is one that writes
     to its inputs and has no other form.
@@ -139,7 +139,7 @@ def replay_of(
             args[place] if place < len(args) else kwargs.get(argument.name, argument.default_value)
         )
         bound[argument.name] = given
-    return TorchReplay(function, bound, value_of)
+    return TorchReplay(function, bound, number_of, recorded)
 
 
 def _shown(value: object) -> str:
