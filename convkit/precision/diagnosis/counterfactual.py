@@ -32,7 +32,9 @@ def proven(causes: RootCauses, count: Callable[[Collection[Origin]], int]) -> Ro
     any, if that cannot be shown.
     """
     constants = [Origin(scan.constant, is_constant=True) for scan in causes.constants]
-    tensors = [Origin(bad.begins, is_constant=False) for bad in causes.tensors]
+    tensors = [
+        Origin(bad.begins, is_constant=False, together=bad.together) for bad in causes.tensors
+    ]
     found = guilty([*constants, *tensors], count)
     if not found:
         return causes
@@ -47,8 +49,18 @@ def proven(causes: RootCauses, count: Callable[[Collection[Origin]], int]) -> Ro
 def keeping(model: ir.Model, assignment: Assignment, modules: Collection[str]) -> Assignment:
     """Return an assignment in which the nodes of these modules compute in float32."""
     paths = dict(nodes_with_modules(model))
+    made = (node for node in assignment.choices if paths.get(node) in modules)
+    return _in_float32(assignment, {value.name or "" for node in made for value in node.outputs})
+
+
+def _in_float32(assignment: Assignment, results: Collection[str]) -> Assignment:
+    """Return an assignment in which the nodes with these results compute in float32."""
     choices = {
-        node: Choice("float32", "kept") if paths.get(node) in modules else choice
+        node: (
+            Choice("float32", "kept")
+            if any(value.name in results for value in node.outputs)
+            else choice
+        )
         for node, choice in assignment.choices.items()
     }
     return dataclasses.replace(assignment, choices=choices)
@@ -88,9 +100,11 @@ class Interventions:
     def count(self, corrected: Collection[Origin]) -> int:
         """Return how many elements of the outputs are not finite with these origins put right."""
         constants = [each.name for each in corrected if each.is_constant]
-        results = [each.name for each in corrected if not each.is_constant]
+        results = [each.name for each in corrected if not (each.is_constant or each.together)]
         saturate: bool | Collection[str] = True if self._saturate else constants
-        simulated = simulate(convert(self._model, self._assignment, saturate=saturate).model)
+        together = {name for each in corrected for name in each.together}
+        assignment = _in_float32(self._assignment, together)
+        simulated = simulate(convert(self._model, assignment, saturate=saturate).model)
         values = {value.name or "": value for node in simulated.graph for value in node.outputs}
         taken = all_names(simulated)
         for name in results:

@@ -18,10 +18,14 @@ _MOST = 0.5
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """Where bad values begin: a constant beyond the type's range, or else the result of a node."""
+    """Where bad values begin: a constant beyond the type's range, or else the result of a node.
+    `together` are results that are put right by computing them in float32, instead of replacing
+    what is not finite: those beyond the type's range, and what reads them.
+    """
 
     name: str
     is_constant: bool
+    together: tuple[str, ...] = ()
 
 
 def guilty(
@@ -33,14 +37,14 @@ def guilty(
     `count` returns that number with some origins put right. Of an output that two origins spoil,
     both are guilty.
     """
-    tried = list(dict.fromkeys(origins))[:_TRIED]
+    every = list(dict.fromkeys(origins))
     before = count(())
-    if len(tried) < len(set(origins)) or not before:
+    if not before:
         return {}
-    unspoiled = count(tried)
+    unspoiled = count(every)
     found = {}
-    for origin in tried:
-        others = [each for each in tried if each != origin]
+    for origin in every[:_TRIED]:
+        others = [each for each in every if each != origin]
         alone = count(others) if others else before
         if alone > unspoiled:
             found[origin.name] = before, count([origin]) if others else unspoiled

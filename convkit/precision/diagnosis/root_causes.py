@@ -38,14 +38,15 @@ class BadTensor:
     `overflows`: it is beyond the type's range even in float32 (at the border of a module kept in
     float32, the tensor that crosses it). `begins` is the result in which it first shows. `flushed`
     is a constant above it that the type rounds to zero. `modules` are those whose nodes produce or
-    consume an out-of-range value, from this tensor on: they must stay in float32 together. `chain`
-    leads from its node to an output, one operator per line.
+    consume an out-of-range value, from this tensor on: they must stay in float32 together;
+    `together` are their results. `chain` leads from its node to an output, one operator per line.
     """
 
     error: TensorError
     flushed: ConstantScan | None
     modules: tuple[str, ...]
     overflows: bool
+    together: tuple[str, ...] = ()
     begins: str = ""
     chain: tuple[str, ...] = ()
 
@@ -253,14 +254,20 @@ class _Walk:
             if found is not None and self.is_beyond(found):
                 maker = moved_from(operand).producer() if operand is not None else None
                 assert maker is not None  # only results of nodes were measured
-                return BadTensor(found, None, self.beyond_range(maker), overflows=True)
+                return self.overflow(found, maker)
         if self.is_beyond(error):
-            return BadTensor(error, None, self.beyond_range(node), overflows=True)
+            return self.overflow(error, node)
         flushed = self.flushed_above(node)
         users = [consumer.module for consumer in flushed.consumers] if flushed is not None else []
         return BadTensor(
             error, flushed, tuple(dict.fromkeys([error.module, *users])), overflows=False
         )
+
+    def overflow(self, error: TensorError, maker: ir.Node) -> BadTensor:
+        nodes = self.beyond_range(maker)
+        modules = tuple(dict.fromkeys(self.modules[node] for node in nodes))
+        results = tuple(value.name or "" for node in nodes for value in node.outputs)
+        return BadTensor(error, None, modules, overflows=True, together=results)
 
     def is_beyond(self, error: TensorError) -> bool:
         return error.reference >= self.overflows_from
@@ -283,22 +290,22 @@ class _Walk:
             reached = [maker for operand in operands if (maker := operand.producer()) is not None]
         return None
 
-    def beyond_range(self, node: ir.Node) -> tuple[str, ...]:
-        """Walk forward over tensors that are out of range in float32; return the modules that
-        produce or consume them.
+    def beyond_range(self, node: ir.Node) -> list[ir.Node]:
+        """Walk forward over tensors that are out of range in float32; return the nodes that produce
+        or consume them.
         """
-        modules: dict[str, None] = {}
+        found = []
         pending, seen = [node], {node}
         while pending:
             maker = pending.pop(0)
-            modules[self.modules[maker]] = None
+            found.append(maker)
             for value in maker.outputs:
                 error = self.errors.get(moved_from(value).name or "")
                 if error is not None and self.is_beyond(error):
                     users = dict.fromkeys(user for user, _ in value.uses() if user not in seen)
                     seen |= users.keys()
                     pending += users
-        return tuple(modules)
+        return found
 
 
 def _way(node: ir.Node, before: Mapping[ir.Node, ir.Node | None]) -> list[ir.Node]:

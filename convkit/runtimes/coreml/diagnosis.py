@@ -282,7 +282,8 @@ class _Root:
     def origins(self) -> list[Origin]:
         """What to put right to see whether the outputs are then finite."""
         if not self.constants:
-            return [Origin(self.made.name, is_constant=False)]
+            beyond = (self.made.name,) if self.made.overflowed else ()
+            return [Origin(self.made.name, is_constant=False, together=beyond)]
         return [Origin(taken.name, is_constant=True) for taken in self.constants]
 
 

@@ -49,16 +49,21 @@ def _apart(wanted: Feeds, found: Feeds) -> float:
 
 
 class _PutRight:
-    """Limits infinite constants to the type's range, and replaces what is not finite in results by
-    what was computed before rounding, scaled down.
+    """Limits infinite constants to the type's range, leaves overflows unrounded up to where values
+    are in range again, and replaces what else is not finite by what was computed before rounding,
+    scaled down.
     """
 
     def __init__(self, corrected: Collection[Origin]) -> None:
         self._constants = {each.name for each in corrected if each.is_constant}
         self._steps = {each.name for each in corrected if not each.is_constant}
+        self._overflowing = {name for each in corrected for name in each.together}
+        self._beyond: set[str] = set()
 
     def taken(self, step: Step, name: str, variable: Variable, value: torch.Tensor) -> torch.Tensor:
-        del step, name
+        del name
+        if variable.name in self._beyond:
+            self._overflowing.add(step.name)
         if variable.name not in self._constants:
             return value
         return torch.nan_to_num(value, posinf=FLOAT16_LARGEST, neginf=-FLOAT16_LARGEST)
@@ -66,8 +71,12 @@ class _PutRight:
     def given(
         self, step: Step, result: Result, computed: torch.Tensor, stored: torch.Tensor
     ) -> torch.Tensor:
-        del result
-        if step.name not in self._steps or not stored.is_floating_point() or not stored.numel():
+        if not stored.is_floating_point() or not stored.numel():
+            return stored
+        if step.name in self._overflowing and not computed.abs().max() <= FLOAT16_LARGEST:
+            self._beyond.add(result.name)
+            return computed
+        if step.name not in self._steps:
             return stored
         finite = torch.nan_to_num(computed.float(), posinf=0.0, neginf=0.0)
         scale = _HARMLESS / max(float(finite.abs().max()), _HARMLESS)

@@ -68,6 +68,12 @@ def beside_overflow(x, weight):
     return torch.where(x > -1e4, dividing(x, weight), overflowing(x, weight))
 
 
+def growing(x, weight):
+    """Values that stay beyond the range for a while, and differ by no more than others."""
+    large = x * 300 @ (weight * 300)
+    return ((large + x) * 2 - large) / (large.abs().mean() + 1)
+
+
 def absorbed(x, weight):
     large = x * 300 @ weight
     return large / torch.sqrt((large * large).mean(-1, keepdim=True) + 1)
@@ -176,6 +182,15 @@ def test_a_division_by_what_was_rounded_to_zero(tmp_path: Path) -> None:
     assert not np.isfinite(ran["y"]).all()
     finding = only(diagnosis.diagnose("typical", ran["feeds"]), "N203")
     assert finding.evidence["op"] in ("real_div", "rsqrt", "inverse")
+
+
+def test_an_overflow_that_goes_on_is_one_cause(tmp_path: Path) -> None:
+    rows = torch.tensor([[1.0, 2, 3, 4], [1, 1, 1, 1]])
+    diagnosis, ran = looked_at(growing, rows, tmp_path)
+    assert not np.isfinite(ran["y"]).all()
+    first, *_ = diagnosis.diagnose("typical", ran["feeds"])
+    assert (first.code, first.evidence["proven"]) == ("N202", True)
+    assert first.evidence["after"] == 0
 
 
 def test_an_overflow_that_is_selected_away_is_not_to_blame(tmp_path: Path) -> None:
