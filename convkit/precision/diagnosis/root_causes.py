@@ -291,8 +291,8 @@ class _Walk:
         return None
 
     def beyond_range(self, node: ir.Node) -> list[ir.Node]:
-        """Walk forward over tensors that are out of range in float32; return the nodes that produce
-        or consume them.
+        """Walk forward over tensors that are out of range in float32, also as whole numbers; return
+        the nodes that produce or consume them.
         """
         found = []
         pending, seen = [node], {node}
@@ -301,7 +301,8 @@ class _Walk:
             found.append(maker)
             for value in maker.outputs:
                 error = self.errors.get(moved_from(value).name or "")
-                if error is not None and self.is_beyond(error):
+                is_whole = error is None and maker.op_type == "Cast"
+                if is_whole or (error is not None and self.is_beyond(error)):
                     users = dict.fromkeys(user for user, _ in value.uses() if user not in seen)
                     seen |= users.keys()
                     pending += users
