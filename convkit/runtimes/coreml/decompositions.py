@@ -18,7 +18,6 @@ def own_decompositions() -> dict[Any, Callable[..., object]]:
         aten.unfold.default: _unfold,
         aten.im2col.default: _im2col,
         aten.col2im.default: _col2im,
-        aten.index_add.default: _index_add,
     }
     return found | {each.correction: partial(_both, whole) for each, whole in _STATISTICS.items()}
 
@@ -107,15 +106,6 @@ def _col2im(
     for axis in (0, 1):
         total = _every(total, axis - 2, padding[axis], output_size[axis], 1)
     return total
-
-
-def _index_add(
-    x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *, alpha: float = 1
-) -> torch.Tensor:
-    """`x.index_add`, which torch writes in place, too, with an index for each element."""
-    shape = [-1 if axis == dim % source.ndim else 1 for axis in range(source.ndim)]
-    indices = index.reshape(shape).expand(source.shape)
-    return torch.scatter_add(x, dim, indices, source if alpha == 1 else source * alpha)
 
 
 def _places(kernel_size: Sequence[int]) -> list[tuple[int, int]]:

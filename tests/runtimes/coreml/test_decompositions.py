@@ -46,9 +46,6 @@ class Windows(nn.Module):
         return self.windows(x)
 
 
-TWICE = torch.tensor([1, 0, 1])
-
-
 def refolded(x: torch.Tensor, **options: int) -> torch.Tensor:
     return F.fold(F.unfold(x, (3, 2), **options).square(), (8, 8), (3, 2), **options)
 
@@ -63,7 +60,6 @@ def refolded(x: torch.Tensor, **options: int) -> torch.Tensor:
         refolded,
         lambda x: refolded(x, padding=1, stride=2),
         lambda x: refolded(x, dilation=2, stride=3),
-        lambda x: torch.ones_like(x).index_add(1, TWICE, x, alpha=2),
     ],
 )
 def test_sliding_windows_are_converted(windows: Callable) -> None:
