@@ -3,7 +3,7 @@
 import dataclasses
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
@@ -93,10 +93,10 @@ def by_layers(parameter: inspect.Parameter, loaded: LoadedModel) -> list[Candida
             Candidate("float32", ("batch", "samples"), sound),
             Candidate("float32", ("batch", 1, "samples"), sound),
         ]
-    if _IMAGE_NAME.search(parameter.name):
-        shape = ("batch", 3, "side", "side")
-        found.append(Candidate("float32", shape, Sample("image", (0.0, 1.0))))
     layers = list(layers_of(loaded.module))
+    if _IMAGE_NAME.search(parameter.name):
+        shape = ("batch", _channels(layers), "side", "side")
+        found.append(Candidate("float32", shape, Sample("image", (0.0, 1.0))))
     attends = any(layer.kind is torch.nn.MultiheadAttention for layer in layers)
     embedded = sum(layer.columns for layer in layers)
     # An argument `country` is read by `self.country` or `self.country_embedding`, if there is one.
@@ -104,6 +104,12 @@ def by_layers(parameter: inspect.Parameter, loaded: LoadedModel) -> list[Candida
     for layer in own or layers:
         found += _of_layer(layer, attends=attends, embedded=embedded)
     return list(dict.fromkeys(found))
+
+
+def _channels(layers: Sequence[Layer]) -> int:
+    """Return the channels of images that the first convolution reads; three if it reads none."""
+    first = next((each.width for each in layers if each.kind is torch.nn.Conv2d), 0)
+    return first if first in _IMAGE_CHANNELS else 3
 
 
 def _is_named_after(layer: Layer, parameter: str) -> bool:

@@ -10,6 +10,7 @@ from convkit.models.sources.signature import forward_parameters
 from convkit.models.sources.torch_dtypes import contract_dtype
 from convkit.models.survey.candidates import ROLES, SIZES, Candidate, by_layers, by_name
 from convkit.models.survey.module_trials import ModuleTrials
+from convkit.models.survey.solved_sizes import SolvedSizes
 from convkit.models.survey.start import Start
 from convkit.models.survey.wording import example_wanted
 from convkit.tensors import Dimension, TensorSpec
@@ -32,13 +33,31 @@ def first_run(loaded: LoadedModel, trials: ModuleTrials) -> Start:
     for names in _input_sets(loaded):
         for candidates in itertools.islice(_combinations(names, loaded), _MOST_COMBINATIONS):
             start = _start(names, candidates)
-            for sizes in itertools.islice(_sizes(start.inputs), _MOST_SIZES):
-                trial = trials.run(start.inputs, start.samples, sizes)
-                if trial.worked:
-                    return _settled(start, sizes)
-                reason = reason or trial.reason
+            sizes, why = _fitting_sizes(start, trials)
+            if sizes is not None:
+                return _settled(start, sizes)
+            reason = reason or why
     reason = reason or "neither its layers nor its inputs' names say what they are"
     raise StageFailedError(example_wanted(list(forward_parameters(loaded)), reason))
+
+
+def _fitting_sizes(start: Start, trials: ModuleTrials) -> tuple[dict[str, int] | None, str]:
+    """Return the first sizes with which the model runs; None, and why the first did not, if there
+    are none.
+    """
+    reason = ""
+    axes = {size for spec in start.inputs for size in spec.shape if isinstance(size, str)}
+    free = axes - {"batch"}
+    solved = SolvedSizes(start.inputs, free.pop()) if len(free) == 1 else None
+    for usual in itertools.islice(_sizes(start.inputs), _MOST_SIZES):
+        sizes: dict[str, int] | None = usual
+        while sizes is not None:
+            trial = trials.run(start.inputs, start.samples, sizes)
+            if trial.worked:
+                return sizes, ""
+            reason = reason or trial.reason
+            sizes = solved.next_sizes(sizes, trial.reason) if solved is not None else None
+    return None, reason
 
 
 def example_run(loaded: LoadedModel, example: object, trials: ModuleTrials) -> Start:

@@ -133,6 +133,41 @@ class Head(torch.nn.Linear):
         super().__init__(width, 5)
 
 
+UNUSUAL = {
+    # 20 -> 16 -> 8 -> 4 -> 2: without padding, sides and features are not in proportion.
+    "image": (
+        (
+            "torch.nn.Conv2d(1, 6, 5), torch.nn.MaxPool2d(2), torch.nn.Conv2d(6, 16, 5),"
+            " torch.nn.MaxPool2d(2), torch.nn.Flatten(), torch.nn.Linear(64, 10)"
+        ),
+        ("batch", 1, 20, 20),
+    ),
+    "signal": (
+        "torch.nn.Conv1d(2, 4, 3), torch.nn.Flatten(), torch.nn.Linear(4 * 75, 3)",
+        ("batch", 2, 77),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_an_unusual_size_is_solved_for(tmp_path, name):
+    layers, shape = UNUSUAL[name]
+    code = f"def build():\n    return torch.nn.Sequential({layers})\n"
+    result = surveyed(factory_source(tmp_path, code), tmp_path)
+    (found,) = result.contract.inputs
+    sizes = {axis.name: axis.typical for axis in result.contract.axes}
+    assert tuple(sizes.get(size, size) if size != "batch" else size for size in found.shape) == (
+        shape
+    )
+
+
+def test_sizes_that_cannot_fit_are_not_tried_forever(tmp_path):
+    code = "def build():\n    return torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), FLAT)\n"
+    code = code.replace("FLAT", "torch.nn.Flatten(), torch.nn.Linear(7, 3)")
+    with pytest.raises(StageFailedError, match="cannot be multiplied"):
+        surveyed(factory_source(tmp_path, code), tmp_path)
+
+
 @pytest.mark.parametrize("how", ["scripted", "traced"])
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 def test_an_archives_layers_say_what_it_reads(tmp_path, how):
