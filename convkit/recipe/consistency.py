@@ -9,6 +9,7 @@ import dataclasses
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from convkit.runtimes.registry import runtimes
 from convkit.tensors import DimensionError, dimension_axes, dimension_size
 
 KeyPath = tuple[str | int, ...]
@@ -52,8 +53,6 @@ _SYNONYMS = {
     "short": "int16",
     "int": "int32",
     "long": "int64",
-    "ort": "onnxruntime",
-    "trt": "tensorrt",
     "dynamo": "torch",
     "jit": "torchscript",
 }
@@ -62,7 +61,8 @@ _SYNONYMS = {
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """Return the known word that `word` probably meant."""
     words = {name.lower(): name for name in known}
-    if (meant := _SYNONYMS.get(word.lower())) in words:
+    nicknames = {each: row.name for row in runtimes().values() for each in row.nicknames}
+    if (meant := (_SYNONYMS | nicknames).get(word.lower())) in words:
         return words[meant]
     found = difflib.get_close_matches(word.lower(), words, n=1, cutoff=0.6)
     return words[found[0]] if found else None

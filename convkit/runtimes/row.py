@@ -44,7 +44,7 @@ class Runtime:
     are the packages that its `inspect` and `compare` jobs import. `is_folder`: a built model is a
     folder that counts as one file. `preload` lists what every worker with a job imports, regardless
     of its request (see `worker.preloading`). `loads_custom_ops`: it can load libraries of
-    custom operators.
+    custom operators. `nicknames`: short names that people write, which a recipe's error explains.
     """
 
     name: str
@@ -61,6 +61,7 @@ class Runtime:
     is_folder: bool = False
     preload: Mapping[JobKind, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     loads_custom_ops: bool = False
+    nicknames: tuple[str, ...] = ()
 
     def module_of(self, job: JobKind) -> str | None:
         """Return the full name of the module that performs a job; None if convkit's own does."""

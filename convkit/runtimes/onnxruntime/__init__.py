@@ -4,6 +4,7 @@ from convkit.runtimes.row import Runtime, ToolDefault
 
 RUNTIME = Runtime(
     name="onnxruntime",
+    nicknames=("ort",),
     package="convkit.runtimes.onnxruntime",
     target="target:OnnxRuntimeTarget",
     options="options:OnnxRuntimeOptions",

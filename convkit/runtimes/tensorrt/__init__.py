@@ -4,6 +4,7 @@ from convkit.runtimes.row import Runtime, ToolDefault
 
 RUNTIME = Runtime(
     name="tensorrt",
+    nicknames=("trt",),
     package="convkit.runtimes.tensorrt",
     target="target:TensorRTTarget",
     options="options:EngineOptions",
