@@ -286,9 +286,14 @@ def _zero_point(weight: QuantizedWeight, integers: np.ndarray, original: np.ndar
 def _scale(weight: QuantizedWeight, integers: np.ndarray, original: np.ndarray) -> str | None:
     """Fit a scale for each channel, or one for all."""
     others = tuple(axis for axis in range(integers.ndim) if weight.scale.shape[axis] == 1)
-    fit = _by_channel(_within(integers, weight.scale, original), weight.scale) >= _IN_EACH
-    right = np.where(fit, weight.scale, _fitted(integers, original, others))
-    if not right.all() or not _fits(integers, right, original):
+    share = _by_channel(_within(integers, weight.scale, original), weight.scale)
+    fitted = _fitted(integers, original, others)
+    # A scale that is slightly wrong still suits most small numbers.
+    candidates = (np.where(share >= least, weight.scale, fitted) for least in (_IN_EACH, _MOST))
+    right = next(
+        (each for each in candidates if each.all() and _fits(integers, each, original)), None
+    )
+    if right is None:
         return None
     ratio = (weight.scale / right).ravel()
     wrong = np.flatnonzero(np.abs(ratio - 1) > _SAME_SCALE)

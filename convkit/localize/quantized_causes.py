@@ -40,13 +40,7 @@ def quantized_causes(
         # What an integer kernel itself does wrong is not the weight's fault.
         error = error_of(floating)
     floats = with_floats(floating, matches)
-    causes = []
-    for match in matches:
-        if match.problem is None:
-            continue
-        after = error_of(with_floats(floating, [match]))
-        if after < error * _CHANGES:
-            causes.append(_cause(match, match.problem, error, after))
+    causes = _wrong_weights(floating, matches, error, error_of)
     after = error_of(floats)
     if rounded and after > error * (1 - _MOST):
         causes += wrong_ranges(floats, rounded, feeds, after, error_of)
@@ -58,6 +52,22 @@ def quantized_causes(
     elif not causes and matches and rest < error * (1 - _MOST):
         causes.append(_rounding(matches, len(rounded), error, rest))
     return (causes, free, rest) if rest <= after else (causes, floats, after)
+
+
+def _wrong_weights(
+    floating: Graph, matches: list[QuantizedMatch], error: float, error_of: Callable[[Graph], float]
+) -> list[Cause]:
+    """Return the weights that were quantized wrongly, and whose correction lessens the error. If
+    none does so alone, all are corrected at once: scales of two layers that were swapped cancel
+    out, and one of them put right makes the outputs worse.
+    """
+    wrong = [match for match in matches if match.problem is not None]
+    alone = [(each, error_of(with_floats(floating, [each]))) for each in wrong]
+    found = [(each, after) for each, after in alone if after < error * _CHANGES]
+    if not found and len(wrong) > 1:
+        together = error_of(with_floats(floating, wrong))
+        found = [(each, together) for each in wrong if together < error * _CHANGES]
+    return [_cause(each, each.problem or "", error, after) for each, after in found]
 
 
 def _cause(match: QuantizedMatch, problem: str, before: float, after: float) -> Cause:

@@ -71,6 +71,11 @@ def one_scale(parts: dict[str, np.ndarray]) -> None:
     parts["scale"][3] *= 2
 
 
+def scales_slightly_off(parts: dict[str, np.ndarray]) -> None:
+    """Most small numbers are within half a step all the same."""
+    parts["scale"] *= np.where(np.arange(SIZE) % 2, 1.05, 1.08).astype(np.float32)
+
+
 def every_scale(parts: dict[str, np.ndarray]) -> None:
     parts["scale"] *= np.float32(1.5)
 
@@ -108,6 +113,7 @@ FAULTS: dict[Change, str] = {
     zero_point: "the zero point of all 12 channels is wrong (channel 0: 17 instead of 0",
     one_zero_point: "the zero point of one channel is wrong (channel 4: 9 instead of 0)",
     one_scale: "the scale of one channel along axis 1 is wrong (channel 3: ",
+    scales_slightly_off: "the scale of all 12 channels along axis 1 is wrong (channel 0: 1.0",
     every_scale: "the scale of all 12 channels along axis 1 is wrong (channel 0: 1.",
     wrong_axis: "its scales apply along axis 0 and belong to axis 1",
     read_as_unsigned: "it is uint8 and its numbers are those of int8",
@@ -165,6 +171,52 @@ def test_the_cause_is_proven_at_the_outputs(fault: Change | None, code: str) -> 
     assert (finding.code, finding.place.tensor, finding.place.module) == (code, "q", "layer")
     assert finding.evidence["proven"] is True
     assert diagnosis.causes[0].after < diagnosis.causes[0].before / 10
+
+
+def test_swapped_scales_of_two_layers_are_named_though_they_cancel_out() -> None:
+    """Behind a rectifier, what one layer makes larger the next makes smaller."""
+    weights = [WEIGHT, np.cos(WEIGHT * 3).astype(np.float32)]
+    parts: dict[str, np.ndarray] = {}
+    for name, values in zip("ab", weights, strict=True):
+        parts[f"{name}.s"] = np.asarray(np.abs(values).max() / 127, np.float32)
+        parts[f"{name}.q"] = np.round(values / parts[f"{name}.s"]).astype(np.int8)
+    parts["a.s"], parts["b.s"] = parts["b.s"], parts["a.s"]
+    parts["bias"] = np.full(SIZE, 0.2, np.float32)
+    x, y = (helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, ["n", SIZE]) for n in "xy")
+    nodes = [
+        *(helper.make_node("DequantizeLinear", [f"{n}.q", f"{n}.s"], [n]) for n in "ab"),
+        helper.make_node("MatMul", ["x", "a"], ["product"]),
+        helper.make_node("Add", ["product", "bias"], ["first"]),
+        helper.make_node("Relu", ["first"], ["positive"]),
+        helper.make_node("MatMul", ["positive", "b"], ["y"]),
+    ]
+    initializers = [numpy_helper.from_array(values, name) for name, values in parts.items()]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", [x], [y], initializers),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    graph = make_graph(onnx_ir.from_proto(model))
+
+    class Two(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for name, values in zip("ab", weights, strict=True):
+                layer = torch.nn.Linear(SIZE, SIZE, bias=name == "a")
+                layer.weight.data = torch.from_numpy(values.T.copy())
+                self.add_module(name, layer)
+            torch.nn.init.constant_(self.a.bias, 0.2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.b(torch.relu(self.a(x)))
+
+    inputs = torch.randn(5, SIZE, generator=torch.Generator().manual_seed(0))
+    module = Two().eval()
+    recording = record(module, {"x": inputs}, ("y",))
+    state = {name: each.detach().numpy() for name, each in module.state_dict().items()}
+    diagnosis = localize(recording, graph, {"x": inputs.numpy()}, state)
+    assert {cause.tensor for cause in diagnosis.causes} == {"a.q", "b.q"}
+    assert all("its scale is" in cause.text for cause in diagnosis.causes)
 
 
 @pytest.mark.parametrize(
