@@ -9,7 +9,7 @@ import ast
 import dataclasses
 import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, get_args
 
 from convkit.postprocessing import Postprocessing
@@ -71,6 +71,15 @@ def dimension_axes(dimension: Dimension) -> tuple[str, ...]:
         return ()
     names = [node for node in ast.walk(_parse(dimension)) if isinstance(node, ast.Name)]
     return tuple(dict.fromkeys(node.id for node in sorted(names, key=lambda node: node.col_offset)))
+
+
+def names_with_axis(tensors: Iterable[tuple[str, Iterable[Dimension]]], axis: str) -> list[str]:
+    """Return the names of the tensors, given with their shapes, that depend on an axis."""
+    return [
+        name
+        for name, shape in tensors
+        if any(axis in dimension_axes(dimension) for dimension in shape)
+    ]
 
 
 def dimension_size(dimension: Dimension, sizes: Mapping[str, int]) -> int:

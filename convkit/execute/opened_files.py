@@ -110,8 +110,8 @@ def _read_by(
             continue
         if Path(path).stat().st_ctime > started:
             raise WorkerError(
-                f"{path}: changed while the stage was reading it. Run again once it no longer "
-                f"changes."
+                f"{path}: changed while the stage was reading it. Run again once it no longer"
+                " changes."
             )
         found[_name(path, loaded.dirname)] = digests.file(Path(path))
     return digests_of(_declared(stage, loaded), loaded.dirname, digests) | found

@@ -25,8 +25,9 @@ _WIDE = 4.0
 # How many times larger than the others' a channel is that takes the range for itself.
 _OUTLIER = 8.0
 _TRIED = 48
-_LEVELS = {np.dtype(np.uint8): (0, 255), np.dtype(np.int8): (-128, 127)} | {
-    np.dtype(kind): (np.iinfo(kind).min, np.iinfo(kind).max) for kind in (np.uint16, np.int16)
+_LEVELS = {
+    np.dtype(kind): (np.iinfo(kind).min, np.iinfo(kind).max)
+    for kind in (np.uint8, np.int8, np.uint16, np.int16)
 }
 
 
@@ -70,7 +71,7 @@ def quantizers(graph: Graph) -> list[Quantizer]:
 def unrounded(graph: Graph, which: Sequence[Quantizer]) -> Graph:
     """Return the graph in which these activations are neither rounded nor clipped.
 
-    A range that begins at zero may stand for a ReLU, which quantizers leave out there.
+    A range that begins at zero may replace a ReLU, which quantizers then leave out.
     """
     nodes: dict[int, list[onnx.NodeProto]] = {}
     for quantizer in which:
@@ -189,7 +190,7 @@ def _read_otherwise(
 ) -> str | None:
     """Describe other numbers with which the integers are made floats again."""
     read, base = _numbers(graph, reader)
-    # What stands for an operator's own reading of its input has no name.
+    # The node that an operator's own reading was lowered to has no name.
     name = reader.name or reader.output[0].partition("//")[0]
     if read is None or base is None or read.size != 1 or base.size != 1:
         return None

@@ -93,8 +93,7 @@ def _rounding(
     return Cause(
         "rounding",
         f"{_counted(len(matches), activations)} rounded to {' and '.join(map(str, bits))} bits,"
-        f" {how};"
-        f" {worst.weight.name} has the coarsest step for its values",
+        f" {how}; {worst.weight.name} has the coarsest step for its values",
         node=node_name(worst),
         tensor=worst.weight.name,
         module=worst.original.rpartition(".")[0],

@@ -108,8 +108,8 @@ def _files(package: Package, item: Item) -> Iterator[Path]:
     for file in files:
         if file.is_symlink():
             raise StageFailedError(
-                f"{file}: a link inside a package; its content is another file's. Replace it with "
-                f"a copy."
+                f"{file}: a link inside a package; its content is another file's. Replace it with a"
+                " copy."
             )
         yield file
 

@@ -110,10 +110,9 @@ def built_file_fault(path: Path) -> str | None:
         if (damage := target.damage(path)) is not None:
             return f"{path}: this file is damaged: {damage}. Copy it, or convert it, again"
         return (
-            f"{path}: a converter built this file, but a recipe begins with the model that it was "
-            f"built from. Draft a recipe for that model (convkit init ORIGINAL -o recipe.yaml), "
-            f"and add"
-            f" this file under targets:\n  theirs: {{runtime: {name}, file: {path.as_posix()}}}"
+            f"{path}: a converter built this file, but a recipe begins with the model that it was"
+            " built from. Draft a recipe for that model (convkit init ORIGINAL -o recipe.yaml), and"
+            f" add this file under targets:\n  theirs: {{runtime: {name}, file: {path.as_posix()}}}"
         )
     return None
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from convkit.findings.model import Finding, Place, Remedy
-from convkit.tensors import Contract, dimension_axes, dimension_size
+from convkit.tensors import Contract, dimension_size, names_with_axis
 from convkit.worker.protocol import CaseMetrics
 from convkit.worker.sessions import RunFailedError
 
@@ -60,11 +60,7 @@ def _resized(contract: Contract, feeds: Feeds, sizes: Sizes) -> dict[str, np.nda
 
 
 def _fixed(contract: Contract, axis: str, size: int, refused: int, case: str) -> Finding:
-    inputs = [
-        spec.name
-        for spec in contract.inputs
-        if any(axis in dimension_axes(dimension) for dimension in spec.shape)
-    ]
+    inputs = names_with_axis(((spec.name, spec.shape) for spec in contract.inputs), axis)
     return Finding(
         "C106",
         f"axis {axis!r} is fixed at {size} inside the graph: the model refuses {refused} with all"

@@ -55,8 +55,8 @@ def exclusive_use(root: Path) -> Iterator[None]:
         raise storage_error(error, root) from error
     if alone is None:
         raise StoreError(
-            f"{root}: another process uses the store (or its filesystem has no locks, so convkit "
-            f"cannot tell). Wait until it has finished, and try again"
+            f"{root}: another process uses the store (or its filesystem has no locks, so convkit"
+            " cannot tell). Wait until it has finished, and try again"
         )
     with alone:
         yield

@@ -92,8 +92,8 @@ class HeldLock:
 
 def file_lock(path: Path, timeout: float = -1) -> "BaseFileLock":
     """Return a lock that one process holds at a time, in a folder that exists; acquiring it raises
-    filelock.Timeout after `timeout` seconds. On a filesystem without locks, a file that is there
-    while the lock is held stands for it: one that a killed process left is noticed on the same host
+    filelock.Timeout after `timeout` seconds. On a filesystem without locks, a file that exists
+    while the lock is held replaces it: one that a killed process left is noticed on the same host
     only.
     """
     from filelock import FileLock, SoftFileLock  # noqa: PLC0415 - most commands lock nothing

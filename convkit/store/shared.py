@@ -280,8 +280,8 @@ class SharedStore:
         self._there.clear()
         removed = " and ".join(map(self._named, (place, *with_it)))
         return StoreError(
-            f"{self._named(place)}: damaged: {problem}. Remove {removed} and run again: missing "
-            f"parts are made again."
+            f"{self._named(place)}: damaged: {problem}. Remove {removed} and run again: missing"
+            " parts are made again."
         )
 
     def _named(self, place: str) -> str:

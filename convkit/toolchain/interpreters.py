@@ -53,8 +53,8 @@ def find_interpreter(release: str, origin: str) -> Path:
         there = ", ".join(installed_pythons()) or "none"
         raise ToolchainError(
             f"{origin}: Python {release} is not on this machine (found: {there}). Install it, for"
-            f" example with `uv python install {release}`, or name an installed one under "
-            f"tools.python."
+            f" example with `uv python install {release}`, or name an installed one under"
+            " tools.python."
         )
     return Path(found.strip())
 

@@ -136,8 +136,8 @@ def _fetch(
         tree = _tree(package, home)
         if pin is not None and tree != pin.tree:
             raise ToolchainError(
-                f"model.package: {name}=={version} is not the release that was fetched before: the "
-                f"index now has different files under this version. If that is right, remove"
+                f"model.package: {name}=={version} is not the release that was fetched before: the"
+                " index now has different files under this version. If that is right, remove"
                 f" {_pin_file(folder)}"
             )
         sync_tree(package)

@@ -32,10 +32,9 @@ def _constant_branch(place: str, failing: Sequence[CaseVerdict], total: int) -> 
     is_line = not place.startswith("node ")
     return Finding(
         "E302",
-        f"the comparison of sizes at {place} has a different result in exactly the {len(failing)} "
-        f"of"
-        f" {total} cases that fail, the first of which is {first.case!r} ({sizes}): the converted "
-        f"model computes the other side",
+        f"the comparison of sizes at {place} has a different result in exactly the {len(failing)}"
+        f" of {total} cases that fail, the first of which is {first.case!r} ({sizes}): the"
+        " converted model computes the other side",
         Place(
             source=place if is_line else None,
             node=None if is_line else place.split()[1],

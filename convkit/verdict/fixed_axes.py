@@ -5,15 +5,21 @@ from collections.abc import Mapping, Sequence
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.recipe.models import Recipe
 from convkit.record.model import CaseVerdict
-from convkit.tensors import dimension_axes
+from convkit.tensors import names_with_axis
 
 
 def fixed_axis_findings(
-    cases: Sequence[CaseVerdict], recipe: Recipe, example: Mapping[str, int]
+    cases: Sequence[CaseVerdict],
+    recipe: Recipe,
+    example: Mapping[str, int],
+    stage_findings: Sequence[Finding] = (),
 ) -> list[Finding]:
     """Detect an axis that is fixed inside the graph: the runtime fails at every other size. It is
     proven by a case that fails and one that runs, of which all other sizes are the same.
+
+    Axes that `stage_findings` name were tried by themselves: nothing is added to that.
     """
+    named = {each.evidence.get("axis") for each in stage_findings if each.code == "C106"}
     failed = [case for case in cases if case.error is not None]
     ran = [case for case in cases if case.error is None]
     if not failed:
@@ -25,13 +31,9 @@ def fixed_axis_findings(
         fixed = (
             next(iter(sizes_ran)) if len(sizes_ran) == 1 else example.get(axis) if not ran else None
         )
-        if fixed is None or fixed in sizes_failed:
+        if fixed is None or fixed in sizes_failed or axis in named:
             continue
-        inputs = [
-            t.name
-            for t in recipe.inputs
-            if any(axis in dimension_axes(dimension) for dimension in t.shape)
-        ]
+        inputs = names_with_axis(((each.name, each.shape) for each in recipe.inputs), axis)
         findings.append(
             Finding(
                 "C106",

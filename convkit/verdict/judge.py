@@ -130,7 +130,9 @@ def _findings(
     own = without_exceptions(stage_findings) if unreachable_limit else stage_findings
     findings = [
         *relevant_findings(own, cases, reference_findings),
-        *_ladder_findings(recipe, target, reference, measured, cases, override, example_sizes),
+        *_ladder_findings(
+            recipe, target, reference, measured, cases, override, example_sizes, stage_findings
+        ),
         *_completeness_findings(cases, recipe, stage_findings),
         *simulation_findings(recipe, target, measured, override),
         *step_findings(recipe, target, measured, cases, override),
@@ -152,6 +154,7 @@ def _ladder_findings(
     cases: Sequence[CaseVerdict],
     override: Tolerance | None,
     example_sizes: Mapping[str, int],
+    stage_findings: Sequence[Finding],
 ) -> list[Finding]:
     """Return what the probes, the ladder's cases and the invariance checks find."""
     return [
@@ -161,7 +164,7 @@ def _ladder_findings(
             [tensor.name for tensor in recipe.inputs],
         ),
         *padding_findings(recipe, cases),
-        *fixed_axis_findings(cases, recipe, example_sizes),
+        *fixed_axis_findings(cases, recipe, example_sizes, stage_findings),
         *weaken_batch_findings(
             invariance_findings(recipe, target, measured, override), reference.layout.rows, cases
         ),

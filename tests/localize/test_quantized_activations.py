@@ -35,7 +35,7 @@ def made(activation: torch.nn.Module) -> Net:
 def quantized(net: Net, operator: str, low: float, high: float, **reads: float) -> onnx.ModelProto:
     """Write the net with its hidden activation rounded to 8 bits from `low` to `high`; `reads` are
     numbers with which it is made floats again, in place of its own. `operator` is the activation,
-    "" if the range stands for it.
+    "" if the range replaces it.
     """
     scale = np.float32((high - low) / 255)
     zero = np.uint8(round(-low / float(scale)))

@@ -6,6 +6,7 @@ import pytest
 from records import contract
 from small_recipe import recipe
 
+from convkit.findings.model import Finding
 from convkit.record.model import Verification
 from convkit.verdict.judge import judge
 from convkit.verdict.probes import with_changes
@@ -196,6 +197,14 @@ def test_an_axis_leads_if_nothing_else_differs_between_a_case_that_fails_and_one
     result = verdict(errors=dict.fromkeys(("smallest", "largest", "wide"), "bad reshape"))
     assert result.headline.startswith("C106 axis 'batch'")
     assert [f.evidence["proven"] for f in result.findings if f.code == "C106"] == [True]
+
+
+def test_an_axis_that_the_stage_has_tried_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SIZES, "wide", {"batch": 4, "sequence": 8})
+    tried = Finding("C106", "it refuses 1", evidence={"axis": "batch", "proven": True})
+    errors = dict.fromkeys(("smallest", "largest", "wide"), "bad reshape")
+    result = verdict(errors=errors, stage_findings=(tried,))
+    assert [f for f in result.findings if f.code == "C106"] == [tried]
 
 
 def test_an_axis_is_baked_in_at_the_size_it_was_traced_at_when_no_case_ran() -> None:

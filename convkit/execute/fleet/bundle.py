@@ -95,7 +95,7 @@ def _tree(folder: Path, suffix: str) -> Iterator[Path]:
 def _place(key: str, name: str, dirname: Path) -> Path:
     if Path(name).is_absolute():
         raise FleetError(
-            f"{key}: {name} is an absolute path, which may be missing, or a different file, on the "
-            f"fleet's workers; write it relative to the recipe's folder"
+            f"{key}: {name} is an absolute path, which may be missing, or a different file, on the"
+            " fleet's workers; write it relative to the recipe's folder"
         )
     return dirname / name

@@ -167,8 +167,8 @@ def _explain(error: Exception, address: str) -> str:
             )
         case "FutureCancelledError" | "CancelledError":
             return (
-                f"the task was lost: the scheduler at {address} was stopped or restarted; run "
-                f"again to continue"
+                f"the task was lost: the scheduler at {address} was stopped or restarted; run again"
+                " to continue"
             )
         case _:
             return f"{type(error).__name__}: {error}"

@@ -97,9 +97,9 @@ def listening_address(scheduler: str, given: str | None, *, insecure: bool) -> s
     if parts.scheme == "tls" or insecure or _is_loopback(host):
         return host
     raise UsageError(
-        f"{scheduler}: anyone who can reach a worker at {host} could run any code on it, because "
-        f"tcp:// authenticates nobody. Use tls:// (convkit fleet certificate creates the "
-        f"certificate), or pass --insecure on a network that only you can reach."
+        f"{scheduler}: anyone who can reach a worker at {host} could run any code on it, because"
+        " tcp:// authenticates nobody. Use tls:// (convkit fleet certificate creates the"
+        " certificate), or pass --insecure on a network that only you can reach."
     )
 
 

@@ -140,8 +140,8 @@ class _OnFleet:
             if runner.cancelled.is_set():
                 raise Interrupted("interrupted")
         raise FleetError(
-            f"{order.stage.id}: {_ATTEMPTS} workers were stopped while they ran it; run again to "
-            f"continue"
+            f"{order.stage.id}: {_ATTEMPTS} workers were stopped while they ran it; run again to"
+            " continue"
         )
 
     def _take(

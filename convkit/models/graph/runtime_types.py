@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from convkit.models.graph.dtypes import onnx_dtype
 from convkit.models.graph.one_node import one_node
-from convkit.models.graph.session import ELEMENT_TYPES, open_model
+from convkit.models.graph.session import element_type, open_model
 from convkit.models.graph.traversal import attribute_graphs
 from convkit.worker.sessions import ModelRefusedError
 
@@ -49,5 +49,5 @@ def _returned(model: ir.Model) -> list[ir.DataType | None]:
         session = open_model(ir.to_proto(model).SerializeToString())
     except ModelRefusedError:
         return []
-    names = [each.type.removeprefix("tensor(").removesuffix(")") for each in session.get_outputs()]
-    return [onnx_dtype(ELEMENT_TYPES[name]) if name in ELEMENT_TYPES else None for name in names]
+    types = [element_type(each) for each in session.get_outputs()]
+    return [None if each is None else onnx_dtype(each) for each in types]

@@ -145,16 +145,21 @@ def as_array(value: object) -> np.ndarray:
     raise RunFailedError(f"an output is a {type(value).__name__}, not a tensor")
 
 
+def element_type(argument: "onnxruntime.NodeArg") -> DType | None:
+    """Return the element type of an input or output; None if it is not a tensor."""
+    kind, _, rest = argument.type.partition("(")
+    return ELEMENT_TYPES.get(rest.removesuffix(")")) if kind == "tensor" else None
+
+
 def _spec(argument: "onnxruntime.NodeArg") -> TensorSpec:
     if _MAPS.fullmatch(argument.type):
         return TensorSpec(argument.name, "float32", (UNKNOWN_DIMENSION, UNKNOWN_DIMENSION))
-    kind, _, rest = argument.type.partition("(")
-    element = rest.removesuffix(")")
-    if kind != "tensor" or element not in ELEMENT_TYPES:
+    dtype = element_type(argument)
+    if dtype is None:
         raise ModelRefusedError(
             f"{argument.name!r} is a {argument.type}; a contract holds tensors only"
         )
-    return TensorSpec(argument.name, ELEMENT_TYPES[element], _shape(argument.shape))
+    return TensorSpec(argument.name, dtype, _shape(argument.shape))
 
 
 def _shape(shape: list[Any]) -> tuple[Dimension, ...]:

@@ -49,9 +49,8 @@ def read_file(path: Path) -> tuple[onnx.ModelProto | None, list[Finding]]:
         return None, [
             _unreadable(
                 path,
-                f"has {size} bytes that are not a complete ONNX model: it is truncated, damaged or "
-                f"of"
-                " another format",
+                f"has {size} bytes that are not a complete ONNX model: it is truncated, damaged or"
+                " of another format",
                 "Copy or export the file again.",
                 size,
             )

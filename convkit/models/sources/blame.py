@@ -102,8 +102,8 @@ def _values_decide(lines: tuple[str, ...]) -> Finding:
     others = f" (or at {', '.join(lines[1:])})" if len(lines) > 1 else ""
     return Finding(
         "E305",
-        f"the model turns a tensor's values into Python's at {lines[0]}{others}: traced with other "
-        f"values of the same sizes, it returns different results for the same inputs",
+        f"the model turns a tensor's values into Python's at {lines[0]}{others}: traced with other"
+        " values of the same sizes, it returns different results for the same inputs",
         Place(source=lines[0]),
         {"lines": list(lines), "proven": True},
         Remedy(

@@ -28,9 +28,8 @@ _HOW: dict[Change, str] = {
     "state": "reads or writes what earlier calls left behind",
 }
 _FIX: dict[Change, str] = {
-    "random": "Put that layer into eval mode (pass training=self.training to functional.dropout), "
-    "or"
-    " make the noise an input of the model.",
+    "random": "Put that layer into eval mode (pass training=self.training to functional.dropout),"
+    " or make the noise an input of the model.",
     "number": "Make that number a constant or an input of the model: a graph keeps the one that it"
     " was exported with.",
     "state": "Return the state as an output and accept it as an input: a graph keeps nothing"
@@ -53,7 +52,7 @@ class Unsteady:
         where = f"{module}, at {self.source}" if self.source else module
         return Finding(
             "N303",
-            f"the original returns different outputs when it runs again on the same inputs:"
+            "the original returns different outputs when it runs again on the same inputs:"
             f" {self.operator} ({where}) {_HOW[self.change]}. No conversion can match it",
             Place(module=self.module or None, source=self.source),
             {"change": self.change, "operator": self.operator},

@@ -13,7 +13,7 @@ from convkit.models.graph.exchange import run_outputs
 from convkit.models.graph.modules import nodes_with_modules
 from convkit.models.graph.traversal import all_names, free_name
 from convkit.precision.diagnosis.error_growth import TensorError
-from convkit.precision.diagnosis.guilt import Origin, guilty, lessening
+from convkit.precision.diagnosis.guilt import HARMLESS, Origin, guilty, lessening
 from convkit.precision.diagnosis.root_causes import RootCauses, moved_from
 from convkit.precision.lowering.conversion import convert
 from convkit.precision.lowering.plan import Assignment, Choice
@@ -22,8 +22,6 @@ from convkit.precision.simulation.graph import simulate
 
 Feeds = Mapping[str, np.ndarray]
 
-# Elements that are put right reach this: far from any limit, also once squared.
-_HARMLESS = 16.0
 _NOT_FINITE = ("IsNaN", "IsInf")
 
 
@@ -123,7 +121,7 @@ class Interventions:
             (found,) = self._run(model, [name])
             finite = np.nan_to_num(np.asarray(found, np.float32), posinf=0.0, neginf=0.0)
             largest = float(np.abs(finite).max(initial=0.0))
-            self._float32[name] = finite * np.float32(min(1.0, _HARMLESS / max(largest, 1e-30)))
+            self._float32[name] = finite * np.float32(min(1.0, HARMLESS / max(largest, 1e-30)))
         return self._float32[name]
 
     def _run(self, model: ir.Model, names: Sequence[str]) -> list[np.ndarray]:

@@ -12,6 +12,8 @@ from convkit.codec import Json
 
 # Origins that are tried: each costs two simulations. Later ones are often consequences.
 _TRIED = 6
+# Elements that are put right reach this: far from any limit, also once squared.
+HARMLESS = 16.0
 # A change explains an error of which it leaves at most this share.
 _MOST = 0.5
 

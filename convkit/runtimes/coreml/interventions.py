@@ -12,12 +12,9 @@ from convkit.codec import Json
 from convkit.mil.evaluator import Evaluator
 from convkit.mil.plan import Result, Step, Variable
 from convkit.mil.saturate import FLOAT16_LARGEST
-from convkit.precision.diagnosis.guilt import Origin, lessening
+from convkit.precision.diagnosis.guilt import HARMLESS, Origin, lessening
 
 Feeds = Mapping[str, np.ndarray]
-
-# Elements that are put right reach this: far from any limit, also once squared.
-_HARMLESS = 16.0
 
 
 def bad_elements(evaluator: Evaluator, feeds: Feeds, corrected: Collection[Origin]) -> int:
@@ -79,7 +76,7 @@ class _PutRight:
         if step.name not in self._steps:
             return stored
         finite = torch.nan_to_num(computed.float(), posinf=0.0, neginf=0.0)
-        scale = _HARMLESS / max(float(finite.abs().max()), _HARMLESS)
+        scale = HARMLESS / max(float(finite.abs().max()), HARMLESS)
         return torch.where(torch.isfinite(stored), stored, (finite * scale).to(stored.dtype))
 
 

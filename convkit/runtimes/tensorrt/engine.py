@@ -169,8 +169,8 @@ def _add_profiles(
     for tensor in given:
         if tensor.is_shape_tensor:
             raise ModelRefusedError(
-                f"input {tensor.name!r} decides a shape by its values, whose range TensorRT must "
-                f"know in advance; make that size an axis of the recipe instead"
+                f"input {tensor.name!r} decides a shape by its values, whose range TensorRT must"
+                " know in advance; make that size an axis of the recipe instead"
             )
     if not any(size < 0 for tensor in given for size in tensor.shape):
         return  # all sizes are fixed: a profile would be redundant
