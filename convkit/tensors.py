@@ -9,7 +9,7 @@ import ast
 import dataclasses
 import operator
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, get_args
 
 from convkit.postprocessing import Postprocessing
@@ -192,6 +192,16 @@ class TensorSpec:
     def concrete_shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """Return the shape for given axis sizes."""
         return tuple(dimension_size(dimension, sizes) for dimension in self.shape)
+
+    def sizes_from(self, shape: Sequence[int]) -> dict[str, int]:
+        """Return the axis sizes that a tensor of this shape determines: those of its dimensions
+        that are an axis by themselves. Raises ValueError for another number of dimensions.
+        """
+        return {
+            dimension: size
+            for dimension, size in zip(self.shape, shape, strict=True)
+            if isinstance(dimension, str) and dimension.isidentifier()
+        }
 
     def shape_at(self, sizes: Mapping[str, int]) -> tuple[Dimension, ...]:
         """Return the shape for given axis sizes; axes without a size, those of data, stay names."""

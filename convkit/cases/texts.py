@@ -142,16 +142,6 @@ def _batches(texts: Sequence[str], rows: Axis) -> Iterator[list[str]]:
         yield batch
 
 
-def _sizes(spec: TensorSpec, shape: tuple[int, ...]) -> dict[str, int]:
-    """Return the axes' sizes determined by an encoded batch."""
-    pairs = zip(spec.shape, shape, strict=True)
-    return {
-        dimension: size
-        for dimension, size in pairs
-        if isinstance(dimension, str) and dimension.isidentifier()
-    }
-
-
 def _fitted(
     contract: Contract, specs: Sequence[TensorSpec], tokens: Feeds
 ) -> tuple[dict[str, int], Feeds]:
@@ -161,7 +151,7 @@ def _fitted(
     possible: texts start without a past.
     """
     first, *others = specs
-    sizes = contract.typical_sizes() | _sizes(first, tokens[first.name].shape)
+    sizes = contract.typical_sizes() | first.sizes_from(tokens[first.name].shape)
     for spec in others:
         if spec.concrete_shape(sizes) == tokens[spec.name].shape:
             continue

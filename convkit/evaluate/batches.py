@@ -72,7 +72,8 @@ def _of_arrays(rows: Rows, evaluation: Evaluation, made_from: CaseInputs) -> Ite
         chosen += [chosen[-1]] * (extent.min - len(chosen))
         feeds = {name: _values(specs[name], column, chosen) for name, column in given.items()}
         sizes = made_from.contract.typical_sizes() | _empty(evaluation, made_from)
-        sizes |= _sizes(specs, feeds)
+        for fed, values in feeds.items():
+            sizes |= specs[fed].sizes_from(values.shape)
         name = f"evaluate:{number}"
         yield Batch(name, start, stop, _drawn(sizes, feeds, name, evaluation, made_from))
 
@@ -158,13 +159,3 @@ def _extent(spec: TensorSpec, made_from: CaseInputs) -> Axis:
     if isinstance(size, int):
         return Axis("rows", size, size, size)
     return made_from.contract.axis(str(size))
-
-
-def _sizes(specs: dict[str, TensorSpec], feeds: Feeds) -> dict[str, int]:
-    """Return the axes' sizes that the given inputs determine."""
-    return {
-        dimension: size
-        for name, values in feeds.items()
-        for dimension, size in zip(specs[name].shape, values.shape, strict=True)
-        if isinstance(dimension, str) and dimension.isidentifier()
-    }

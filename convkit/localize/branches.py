@@ -68,12 +68,9 @@ def other_size_side(
     """
     contract = module.contract
     outputs = tuple(spec.name for spec in contract.outputs)
-    sizes = {
-        dimension: size
-        for spec in contract.inputs
-        for dimension, size in zip(spec.shape, inputs[spec.name].shape, strict=True)
-        if isinstance(dimension, str) and dimension.isidentifier()
-    }
+    sizes: dict[str, int] = {}
+    for spec in contract.inputs:
+        sizes |= spec.sizes_from(inputs[spec.name].shape)
     computed, lines = run_inverted(module, inputs, sizes, root)
     before = largest_error(to_arrays(outputs, computed), found)
     for line in lines[:_TRIED]:

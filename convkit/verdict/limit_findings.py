@@ -73,7 +73,7 @@ def _all_of_it(output: str, name: str, limit: float) -> Finding:
     return Finding(
         "N501",
         f"the limit {name} {limit:g} on {output!r} allows errors as large as the output itself: an"
-        " output of nothing but zeros passes",
+        " output of all zeros passes",
         Place(tensor=output),
         {"limit": limit},
         Remedy(f"Set {name} to a small part, such as 0.01."),
