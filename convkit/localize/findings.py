@@ -90,7 +90,7 @@ def _code(cause: Cause) -> str:
             return "N405"
         case "extra" | "missing":
             return "N406"
-        case "wiring" | "operands" | "order":
+        case "wiring" | "stand-in" | "operands" | "order":
             return "N407"
         case "inputs":
             return "C110"

@@ -13,6 +13,8 @@ from convkit.localize.region import Region
 
 # More operations are a part of the model.
 _MOST = 16
+# Operations that read elements at computed places.
+_INDEXING = ("index", "gather", "index_select", "embedding")
 # Seconds of processor time for all calls.
 _SECONDS = 10.0
 
@@ -27,11 +29,10 @@ def other_arguments(region: Region) -> Iterator[Rewrite]:
         return
     end = time.process_time() + _SECONDS
     for place, operation in enumerate(region.operations):
-        replay = operation.replay
-        for text, changed in replay.others() if replay is not None else ():
+        for text, values, changed in _others(region, operation):
             if time.process_time() > end:
                 return
-            result = _result(region, place, changed)
+            result = _result(region, place, values, changed)
             if result is None or result.size != found.size:
                 continue
             if layout_of(result, found, EQUAL) is None or _is_right(region, result):
@@ -39,7 +40,38 @@ def other_arguments(region: Region) -> Iterator[Rewrite]:
             elsewhere = operation.source != region.operations[-1].source and operation.source
             where = f" (at {operation.source})" if elsewhere else ""
             graph = pinned(region.graph, region.target, region.expected)
-            yield Rewrite("attribute", region.target, f"it computes {text}{where}", graph)
+            yield Rewrite("attribute", region.target, f"it {text}{where}", graph)
+
+
+def _others(
+    region: Region, operation: Operation
+) -> Iterator[tuple[str, dict[int, np.ndarray], dict[str, object]]]:
+    """Yield arguments that an operation might have had: in words, tensors by number, and others."""
+    if operation.replay is None:
+        return
+    for text, changed in operation.replay.others():
+        yield f"computes {text}", {}, changed
+    for text, values in _other_indices(region, operation):
+        yield text, values, {}
+
+
+def _other_indices(
+    region: Region, operation: Operation
+) -> Iterator[tuple[str, dict[int, np.ndarray]]]:
+    """Yield the same index for all instead of computed ones: the last token for the marked one."""
+    if operation.kind not in _INDEXING:
+        return
+    known = {number: region.own[name] for name, number in region.numbers.items()}
+    known |= region.inner
+    computed = {number: each.kind for each in region.operations for number in each.outputs}
+    read = known.get(operation.inputs[0])
+    for number in operation.inputs[1:] if read is not None else ():
+        given = known.get(number)
+        if number not in computed or given is None or given.dtype.kind != "i" or not given.size:
+            continue
+        for index in dict.fromkeys((0, *(size - 1 for size in read.shape))):
+            text = f"reads index {index} everywhere and should read what {computed[number]} finds"
+            yield text, {number: np.full_like(given, index)}
 
 
 def _is_right(region: Region, result: np.ndarray) -> bool:
@@ -51,9 +83,11 @@ def _is_right(region: Region, result: np.ndarray) -> bool:
     return relative_error(result, expected) <= EQUAL
 
 
-def _result(region: Region, place: int, changed: Mapping[str, object]) -> np.ndarray | None:
+def _result(
+    region: Region, place: int, given: Mapping[int, np.ndarray], changed: Mapping[str, object]
+) -> np.ndarray | None:
     """Return the last operation's result if one has other arguments; None if there is none."""
-    values = dict[int, np.ndarray]()
+    values = dict(given)
     for operation in region.operations[place:]:
         own = changed if operation is region.operations[place] else {}
         if not own and not values.keys() & set(operation.inputs):

@@ -19,6 +19,7 @@ from convkit.localize.isolation import spent
 from convkit.localize.likeness import how_different
 from convkit.localize.matching import relative_error
 from convkit.localize.original import Recording
+from convkit.localize.overridden import overridden_input
 from convkit.localize.parting import FLOOR, REMAINS, Parting
 from convkit.localize.quantized_causes import quantized_causes
 from convkit.localize.region import region_of
@@ -68,6 +69,8 @@ def localize(
     edge, off, weights = Edge(recording, graph, feeds), remaining, len(causes)
     if off > SAME and (at_boundary := exchanged(edge, off)):
         return Diagnosis(error, at_boundary.after, (at_boundary, *causes))
+    if off > SAME and (stands_in := overridden_input(edge, off)):
+        return Diagnosis(error, stands_in.after, (stands_in, *causes))
     placed, remaining = _place_after_place(recording, graph, feeds, state, deadline, remaining)
     causes += placed
     if off > SAME and (at_edge := with_change_at_edge(tuple(causes[weights:]), edge, off)):

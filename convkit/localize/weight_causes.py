@@ -13,7 +13,8 @@ from convkit.localize.graph import Graph, Values, label
 from convkit.localize.matching import relative_error, worst_values
 from convkit.localize.original import Recording
 from convkit.localize.parting import FLOOR
-from convkit.localize.weights import WeightDifference, compare_weights
+from convkit.localize.precomputed import precomputed
+from convkit.localize.weights import WeightDifference, WeightReport, compare_weights
 
 # Outputs this near, in parts of their rms, are the same.
 SAME = 10 * FLOOR
@@ -32,7 +33,7 @@ def weight_causes(
 
     `error` is that of the graph as given.
     """
-    report = compare_weights(graph, state, _epsilons(recording))
+    report = _compared(recording, graph, state)
     differences = report.differences
     for paired in paired_by_use(recording, graph, state, report) if report.unknown else ():
         rest = (each for each in report.differences if each.weight not in paired)
@@ -69,7 +70,7 @@ def bias_causes(
     if error <= SAME:
         return causes, graph, error
     for _ in range(PLACES):
-        report = compare_weights(graph, state, _epsilons(recording))
+        report = _compared(recording, graph, state)
         best: tuple[float, AbsentBias] | None = None
         for each in absent_biases(graph, state, report):
             after = outputs_error(recording, each.graph, feeds)
@@ -95,6 +96,12 @@ def bias_causes(
         if error <= SAME:
             break
     return causes, graph, error
+
+
+def _compared(
+    recording: Recording, graph: Graph, state: Mapping[str, np.ndarray]
+) -> WeightReport:
+    return compare_weights(graph, state, _epsilons(recording), precomputed(recording))
 
 
 def _epsilons(recording: Recording) -> dict[str, float]:

@@ -2,7 +2,8 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -62,23 +63,31 @@ class WeightReport:
 
 
 def compare_weights(
-    graph: Graph, state: State, epsilons: Mapping[str, float] | None = None
+    graph: Graph,
+    state: State,
+    epsilons: Mapping[str, float] | None = None,
+    computed: Iterable[Derived] = (),
 ) -> WeightReport:
     """Match every weight of a graph with the original's, by name and content.
 
     A weight is compared with its namesake; without a name, with weights of equal values in any
     order of axes, or from which they can be derived (see `fused`); otherwise, with an unmatched
     weight that it resembles. `epsilons` are those of the original's batch norms by module path, if
-    known.
+    known; `computed` is what the original is known to compute from its weights alone.
     """
-    return _Matching(graph, state, epsilons).report()
+    return _Matching(graph, state, epsilons, computed).report()
 
 
 class _Matching:
     def __init__(
-        self, graph: Graph, state: State, epsilons: Mapping[str, float] | None = None
+        self,
+        graph: Graph,
+        state: State,
+        epsilons: Mapping[str, float] | None,
+        computed: Iterable[Derived],
     ) -> None:
         self._graph = graph
+        self._computed = tuple(computed)
         self._epsilons = epsilons
         self._state = {name: array for name, array in state.items() if array.dtype.kind == "f"}
         read = {name for node in graph.nodes for name in reads(node)} | set(graph.outputs)
@@ -111,9 +120,9 @@ class _Matching:
                 self._differ(name, owned, found[0])
             elif found and original is None and not self._outside_norm(name, found[0]):
                 self._matches[name] = _match(name, found[0])
-            elif original is not None:
+            elif original is not None and not self._match_computed(name, original):
                 self._differ(name, original, found[0] if found else None)
-            else:
+            elif original is None:
                 rest.append(name)
                 by_chance |= {name: found[0]} if found else {}
         rest = self._match_derived(rest)
@@ -260,12 +269,25 @@ class _Matching:
             votes += 1 if not np.array_equal(array, original) else -1
         return votes > 0
 
+    def _match_computed(self, name: str, original: str) -> bool:
+        """Match a weight that holds what the original computes from its namesake alone."""
+        values = self._weights[name]
+        for computed in self._computed:
+            if computed.sources != (original,):
+                continue
+            for each in _laid_out(computed, {values.shape}):
+                if how_different(values, each.values) is None:
+                    self._matches[name] = WeightMatch(name, each.original, each.sources)
+                    return True
+        return False
+
     def _match_derived(self, weights: list[str]) -> list[str]:
         """Match values that an exporter computed from several weights: folded norms, joined
         layers.
         """
         wanted = {self._weights[name].shape for name in weights}
         derived = list(derived_tensors(self._state, wanted, self._epsilons)) if wanted else []
+        derived += [laid for each in self._computed for laid in _laid_out(each, wanted)]
         rest = []
         for name in weights:
             values = self._weights[name]
@@ -370,6 +392,14 @@ def _nearest(values: np.ndarray, derived: Sequence[Derived]) -> Derived | None:
     sources = {each.sources for each in derived}
     plain = not given.any() or not np.isfinite(values).all()
     return derived[0] if len(sources) == 1 and plain else None
+
+
+def _laid_out(derived: Derived, wanted: Collection[tuple[int, ...]]) -> Iterator[Derived]:
+    """Yield a derived tensor in each order of axes that has a wanted shape."""
+    values = derived.values
+    for shape in wanted:
+        for moved in layouts_of(values, shape) if values.size >= _SMALLEST else ():
+            yield dataclasses.replace(derived, shape=shape, build=partial(np.asarray, moved))
 
 
 def _match(weight: str, original: str) -> WeightMatch:

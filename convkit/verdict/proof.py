@@ -21,7 +21,7 @@ _KNOWN_BETTER = ("E208", "E302", "N303", "N510", *_EXCHANGES)
 _DEAD_INPUT = "C108"
 _SAYS_WHERE = (
     *("weight", "exchanged", "checkpoint", "quantized"),
-    *("missing", "extra", "operator", "attribute", "operands", "order"),
+    *("missing", "extra", "operator", "attribute", "operands", "order", "stand-in"),
 )
 # Dependence on padding or the batch: more informative than a place without a known cause.
 _DEPENDS = ("N301", "N302")

@@ -270,7 +270,7 @@ def test_a_worker_that_hangs_is_stopped_at_the_limit(tmp_path: Path) -> None:
 def test_a_run_killed_at_any_moment_goes_on_where_it_was_cut(tmp_path: Path) -> None:
     recipe, home = write_recipe(tmp_path), tmp_path / "home"
     moments = random.Random(7)
-    for _ in range(10):
+    for _ in range(6):
         process = convkit("run", recipe, "--toolchain", "host", "--home", home, "--no-track")
         with ended_with_the_test(process):
             time.sleep(moments.uniform(0.2, 3.5))

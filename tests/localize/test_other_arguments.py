@@ -90,3 +90,38 @@ def test_a_recorded_operation_is_called_again_with_other_values_and_arguments() 
     assert np.array_equal(again, recording.output("y"))
     (other,) = clamp.replay({number: half}, {"min": None})
     assert np.array_equal(other, half.clip(max=0.5))
+
+
+class Pooled(torch.nn.Module):
+    """A text model that returns the state at a marked token, or at a fixed one."""
+
+    def __init__(self, fixed: int | None = None) -> None:
+        super().__init__()
+        self.words, self.last, self.fixed = torch.nn.Embedding(20, 6), torch.nn.Linear(6, 3), fixed
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        states = torch.tanh(self.words(ids))
+        states = states + states.cumsum(1)
+        place = ids.argmax(-1)
+        if self.fixed is not None:
+            place = torch.full_like(place, self.fixed)
+        return self.last(states[torch.arange(len(ids)), place])
+
+
+@pytest.mark.parametrize("fixed", [0, 6])
+def test_one_index_for_all_in_place_of_a_computed_one_is_named(fixed: int) -> None:
+    torch.manual_seed(0)
+    right, wrong, buffer = Pooled().eval(), Pooled(fixed).eval(), io.BytesIO()
+    wrong.load_state_dict(right.state_dict())
+    ids = torch.randint(0, 19, (3, 7), generator=torch.Generator().manual_seed(1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own deprecations
+        torch.onnx.export(
+            *(wrong, (ids,), buffer), dynamo=False, input_names=["ids"], output_names=["y"]
+        )
+    graph = make_graph(onnx_ir.from_proto(onnx.load_from_string(buffer.getvalue())))
+    state = {name: tensor.numpy() for name, tensor in right.state_dict().items()}
+    found = localize(record(right, {"ids": ids}, ("y",)), graph, {"ids": ids.numpy()}, state)
+    (cause,) = found.causes
+    assert f"reads index {fixed} everywhere and should read what argmax finds" in cause.text
+    assert cause.after < 1e-5 < cause.before

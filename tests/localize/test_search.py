@@ -154,9 +154,9 @@ def test_healthy_exports_have_no_cause(name: str) -> None:
 @pytest.mark.slow
 def test_most_mutants_are_placed_and_named() -> None:
     # A sample; `python -m faults.mutants` scores as many as asked for.
-    scores = [each for seed in range(20_000, 20_016) if (each := score(seed)) is not None]
+    scores = [each for seed in range(20_000, 20_011) if (each := score(seed)) is not None]
     judged = [each for each in scores if not each.equivalent]
-    assert len(judged) >= 10
+    assert len(judged) >= 7
     assert all(each.cause is not None for each in judged)
     assert sum(each.named for each in judged) >= 0.8 * len(judged)
 

@@ -289,14 +289,14 @@ def documents(draw: Any) -> tuple[str, Any]:
 
 class TestAnyDocument:
     @given(documents(), DOCUMENTS)
-    @settings(max_examples=300)
+    @settings(max_examples=100)
     def test_any_edit_gives_what_is_wanted(self, document: tuple[str, Any], wanted: Any) -> None:
         text, value = document
         assert content(text) == value
         assert content(edited(text, wanted)) == wanted
 
     @given(documents(), st.data())
-    @settings(max_examples=300)
+    @settings(max_examples=100)
     def test_a_scalar_that_changes_leaves_every_other_character(
         self, document: tuple[str, Any], data: Any
     ) -> None:
@@ -312,7 +312,7 @@ class TestAnyDocument:
         assert text.endswith(after)
 
     @given(documents(), st.data())
-    @settings(max_examples=300)
+    @settings(max_examples=100)
     def test_a_key_that_comes_and_items_that_move_cost_no_comment(
         self, document: tuple[str, Any], data: Any
     ) -> None:

@@ -334,7 +334,7 @@ def mutated_recipes(draw: st.DrawFn) -> str:
 
 
 class TestWhateverTheTextHolds:
-    @settings(max_examples=400)
+    @settings(max_examples=150)
     @given(mutated_recipes(), st.sampled_from([document._LOADER, yaml.SafeLoader]))
     @example('a: "\\UFFFFFFFF"', yaml.SafeLoader)
     @example("? ? ? a", document._LOADER)
@@ -348,7 +348,7 @@ class TestWhateverTheTextHolds:
             else:
                 assert loaded.recipe.targets
 
-    @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(
         st.binary(max_size=200)
         | st.text(max_size=200).map(str.encode)

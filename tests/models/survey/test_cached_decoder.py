@@ -38,7 +38,7 @@ ARCHITECTURES = {
     "mixtral": ("input_ids", "attention_mask", "position_ids", "past"),
     "gpt_bigcode": ("input_ids", "past", "attention_mask", "position_ids"),
 }
-_MORE = ("xglm", "mixtral")  # further samples of what the others show
+_MORE = ("xglm", "mixtral", "gpt_bigcode")  # further samples of what the others show
 HEADS = {"gpt_bigcode": 1, "gemma2": 2, "mixtral": 2}
 
 
@@ -46,7 +46,7 @@ HEADS = {"gpt_bigcode": 1, "gemma2": 2, "mixtral": 2}
 @pytest.mark.parametrize(
     "architecture",
     [
-        pytest.param(a, marks=pytest.mark.thorough) if a in ("xglm", "mixtral") else a
+        pytest.param(a, marks=pytest.mark.thorough) if a in _MORE else a
         for a in ARCHITECTURES
     ],
 )

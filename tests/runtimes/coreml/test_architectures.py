@@ -18,7 +18,7 @@ TOLERANCE = 1e-4
 # Models that ran at one batch size only when they were traced at it.
 FIXED_BATCH = {"superglue-matcher"}
 # One of each kind: an image, a text, points.
-SAMPLE = {"mobilenet", "gpt2", "superglue-matcher"}
+SAMPLE = {"gpt2", "superglue-matcher"}
 
 
 def example(name: str) -> dict[str, torch.Tensor]:
