@@ -7,8 +7,16 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from convkit.localize.edits import Build, Rewrite, inserted, replaced, rewired, with_attribute
-from convkit.localize.graph import Graph, label
+from convkit.localize.edits import (
+    Build,
+    Rewrite,
+    inserted,
+    replaced,
+    rewired,
+    with_attribute,
+    with_constants,
+)
+from convkit.localize.graph import Graph, label, renamed_inputs
 from convkit.localize.region import Edge, Region
 from convkit.localize.rewrites import shown
 
@@ -45,6 +53,8 @@ def padding(region: Region) -> Iterator[Rewrite]:
     for index in reversed(region.nodes):
         node = region.graph.nodes[index]
         rank = len(region.shapes.get(node.input[0], ())) - 2 if node.input else 0
+        if node.op_type == "Pad":
+            yield from _own_amounts(region, index)
         if node.op_type not in _WINDOWS or rank < 1:
             continue
         for source in _sources(region, node):
@@ -95,6 +105,28 @@ def _sources(region: Region, node: onnx.NodeProto) -> list[str]:
         and _is_smaller(region.shapes[name], shape)
     ]
     return [own, *known[:_SOURCES]]
+
+
+def _own_amounts(region: Region, index: int) -> Iterator[Rewrite]:
+    """Let a Pad pad by as much as the original does on each side."""
+    node = region.graph.nodes[index]
+    name = node.input[1] if len(node.input) > 1 else ""
+    now = region.graph.constants.get(name)
+    if now is None or now.ndim != 1:  # computed, or an attribute, which is tried as such
+        return
+    for operation in region.operations:
+        for key, pairs in operation.scalars:
+            if key not in _PAIRS or not isinstance(pairs, tuple) or len(pairs) % 2:
+                continue
+            outer = (0,) * (now.size // 2 - len(pairs) // 2)
+            before, after = np.split(np.array(_turned(pairs), now.dtype), 2)
+            wanted = np.concatenate([outer, before, outer, after]).astype(now.dtype)
+            if wanted.shape == now.shape and not np.array_equal(wanted, now):
+                text = f"pads is {now.tolist()} and should be {wanted.tolist()}"
+                own = f"{node.output[0]}//pads"
+                changed = renamed_inputs(node, {name: own})
+                graph = with_constants(replaced(region.graph, index, changed), {own: wanted})
+                yield Rewrite("attribute", node.output[0], text, graph)
 
 
 def _is_smaller(shape: tuple[int, ...], padded: tuple[int, ...]) -> bool:

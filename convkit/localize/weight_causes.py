@@ -98,9 +98,7 @@ def bias_causes(
     return causes, graph, error
 
 
-def _compared(
-    recording: Recording, graph: Graph, state: Mapping[str, np.ndarray]
-) -> WeightReport:
+def _compared(recording: Recording, graph: Graph, state: Mapping[str, np.ndarray]) -> WeightReport:
     return compare_weights(graph, state, _epsilons(recording), precomputed(recording))
 
 

@@ -63,9 +63,7 @@ def run(tmp_path: Path, dtype: str) -> RunOutcome:
     return run_recipe(RunOptions(path, Home(tmp_path / "home"), toolchain="host", track=False))
 
 
-@pytest.mark.parametrize(
-    "dtype", ["bfloat16", pytest.param("float16", marks=pytest.mark.thorough)]
-)
+@pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("float16", marks=pytest.mark.thorough)])
 def test_it_is_verified_in_every_precision_masked_rows_included(tmp_path: Path, dtype: str) -> None:
     outcome = run(tmp_path, dtype)
     targets = {target.name: target for target in outcome.record.targets}

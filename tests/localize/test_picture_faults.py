@@ -132,3 +132,28 @@ def test_no_mistake_is_no_cause() -> None:
     diagnosis = diagnosed("")
     assert diagnosis.error < 2e-5
     assert not diagnosis.causes
+
+
+def test_a_padding_at_the_other_side_is_named_by_its_amounts() -> None:
+    """Zeros at the other side are also a shift by one: that is how it shows, not what is wrong."""
+    torch.manual_seed(0)
+    right = torch.nn.Sequential(torch.nn.ZeroPad2d((0, 1, 0, 1)), torch.nn.Conv2d(2, 3, 3, 2))
+    weight, bias = (each.detach().numpy() for each in right[1].parameters())
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        agraph (float[2, 2, 8, 8] x) => (float[2, 3, 4, 4] y) {
+            wider = Pad(x, amounts)
+            y = Conv<kernel_shape = [3, 3], strides = [2, 2]>(wider, weight, bias)
+        }
+    """)
+    amounts = np.array([0, 0, 1, 1, 0, 0, 0, 0])
+    for name, values in (("amounts", amounts), ("weight", weight), ("bias", bias)):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    x = torch.randn(2, 2, 8, 8)
+    graph = make_graph(onnx_ir.from_proto(model))
+    state = {"1.weight": weight, "1.bias": bias}
+    found = localize(record(right, {"x": x}, ("y",)), graph, {"x": x.numpy()}, state)
+    (cause,) = found.causes
+    wanted = "pads is [0, 0, 1, 1, 0, 0, 0, 0] and should be [0, 0, 0, 0, 0, 0, 1, 1]"
+    assert (cause.kind, cause.node) == ("attribute", "wider")
+    assert wanted in cause.text

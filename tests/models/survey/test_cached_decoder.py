@@ -45,10 +45,7 @@ HEADS = {"gpt_bigcode": 1, "gemma2": 2, "mixtral": 2}
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "architecture",
-    [
-        pytest.param(a, marks=pytest.mark.thorough) if a in _MORE else a
-        for a in ARCHITECTURES
-    ],
+    [pytest.param(a, marks=pytest.mark.thorough) if a in _MORE else a for a in ARCHITECTURES],
 )
 def test_an_unlisted_decoder_has_its_cache(architecture, tmp_path):
     found = surveyed(architecture, tmp_path)
