@@ -65,7 +65,9 @@ def _other_indices(
     known |= region.inner
     computed = {number: each.kind for each in region.operations for number in each.outputs}
     read = known.get(operation.inputs[0])
-    for number in operation.inputs[1:] if read is not None else ():
+    if read is None:
+        return
+    for number in operation.inputs[1:]:
         given = known.get(number)
         if number not in computed or given is None or given.dtype.kind != "i" or not given.size:
             continue

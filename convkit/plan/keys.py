@@ -149,9 +149,9 @@ def explain_change(
     for name in names:
         lists.setdefault(_LIST_ENTRY.sub("", name), []).append(name)
     reasons = [
-        _explain_one(found[0], before.get(found[0]), parts.get(found[0]))
+        _explain_one(_by_names(found[0], parts), before.get(found[0]), parts.get(found[0]))
         if len(found) == 1
-        else f"{name} changed"
+        else f"{_by_names(name, parts)} changed"
         for name, found in lists.items()
     ]
     if len(reasons) > 3:
@@ -170,6 +170,17 @@ def same_but_inputs(parts: Mapping[str, str], before: Mapping[str, str]) -> bool
         parts.get(name) == before.get(name) or _is_artifact(parts.get(name))
         for name in (*parts, *before)
     )
+
+
+def _by_names(path: str, parts: Mapping[str, str]) -> str:
+    """Return a path with the names of list entries instead of their numbers, if they have names:
+    `axes.batch.max` for `axes.0.max`.
+    """
+    steps = path.split(".")
+    for place, step in enumerate(steps):
+        if step.isdigit():
+            steps[place] = parts.get(".".join([*path.split(".")[: place + 1], "name"]), step)
+    return ".".join(steps)
 
 
 def _explain_one(name: str, before: str | None, now: str | None) -> str:

@@ -60,20 +60,21 @@ def allowed_loss(recipe: Recipe, target: Target) -> float:
     return float(getattr(recipe.evaluate, key) if own is None else own)
 
 
-def evaluation_text(scored: EvaluationMetrics) -> str:
-    """Return a score in words: 'accuracy 0.91, original 0.93 (drop 0.02, 95 % between 0.01 and
-    0.03, 400 rows)'.
+def evaluation_text(scored: EvaluationMetrics, allowed: float | None = None) -> str:
+    """Return a score in words: 'accuracy 0.91, original 0.93 (drop 0.02 of 0.05 allowed, 95 %
+    between 0.01 and 0.03, 400 rows)'.
     """
-    if scored.rises and scored.relative:
-        return (
-            f"{scored.metric} {scored.candidate:.4g}, original {scored.original:.4g} (rises by"
-            f" {_percent(scored.drop)}, 95 % between {_percent(scored.low)} and"
-            f" {_percent(scored.high)}, {scored.rows} rows)"
-        )
+    share = scored.rises and scored.relative
+    what = "rises by" if share else "rise" if scored.rises else "drop"
+
+    def figure(value: float) -> str:
+        return _percent(value) if share else f"{value:.2g}"
+
+    limit = "" if allowed is None else f" of {figure(allowed)} allowed"
     return (
-        f"{scored.metric} {scored.candidate:.4g}, original {scored.original:.4g} ("
-        f"{'rise' if scored.rises else 'drop'} {scored.drop:.2g}, 95 % between {scored.low:.2g} and"
-        f" {scored.high:.2g}, {scored.rows} rows)"
+        f"{scored.metric} {scored.candidate:.4g}, original {scored.original:.4g} ({what}"
+        f" {figure(scored.drop)}{limit}, 95 % between {figure(scored.low)} and"
+        f" {figure(scored.high)}, {scored.rows} rows)"
     )
 
 

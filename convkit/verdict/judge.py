@@ -13,7 +13,7 @@ from convkit.recipe.tolerances import decided_by, limits_of, tolerance_for
 from convkit.record.model import CaseVerdict, OutputVerdict, TargetStatus, Verification
 from convkit.tensors import Dimension, dimension_axes, dimension_size
 from convkit.verdict.branches import branch_findings
-from convkit.verdict.evaluation import UNDECIDED, evaluation_findings, evaluation_text
+from convkit.verdict.evaluation import UNDECIDED, allowed_loss, evaluation_findings, evaluation_text
 from convkit.verdict.explanations import relevant_findings
 from convkit.verdict.fixed_axes import fixed_axis_findings
 from convkit.verdict.invariance import (
@@ -91,7 +91,11 @@ def judge(
         version=version,
         status=status,
         evidence=measured.evidence,
-        headline=_headline(leading, cases, measured.evaluation),
+        headline=(
+            f"{leading.code} {leading.message}"
+            if leading is not None
+            else _passed(recipe, target, cases, measured.evaluation)
+        ),
         cases=tuple(cases),
         omitted=(*reference.omitted, *measured.omitted),
         probes=measured.probes,
@@ -383,13 +387,12 @@ def _has_evidence(output: OutputVerdict) -> bool:
     return bool(output.metrics.elements or output.problems or (rows is not None and rows.reference))
 
 
-def _headline(
-    leading: Finding | None, cases: Sequence[CaseVerdict], scored: EvaluationMetrics | None
+def _passed(
+    recipe: Recipe, target: Target, cases: Sequence[CaseVerdict], scored: EvaluationMetrics | None
 ) -> str:
-    if leading is not None:
-        return f"{leading.code} {leading.message}"
+    """Return the headline of a verification without errors."""
     if scored is not None:
-        return evaluation_text(scored)
+        return evaluation_text(scored, allowed_loss(recipe, target))
     worst = max((output.metrics.max_abs for case in cases for output in case.outputs), default=0.0)
     return f"{len(cases)} cases, largest absolute error {worst:.2g}"
 

@@ -16,6 +16,13 @@ OTHER = "artifact 5678"
         ({}, {}, {"opset": "17"}, {}, "opset is gone"),
         ({"keep.0": "a", "keep.1": "b"}, {}, {"keep": "[]"}, {}, "keep changed"),
         ({"keep.0": "a"}, {}, {"keep.0": "b"}, {}, "keep.0 changed: b -> a"),
+        (
+            {"axes.0.name": "batch", "axes.0.max": "8"},
+            {},
+            {"axes.0.name": "batch", "axes.0.max": "4"},
+            {},
+            "axes.batch.max changed: 4 -> 8",
+        ),
         ({"convkit.code": "a"}, {}, {"convkit.code": "b"}, {}, "convkit's own code changed"),
         ({"file": "a" * 40}, {}, {"file": "b"}, {}, f"file changed: b -> {'a' * 40}"),
         ({"file": "a" * 41}, {}, {"file": "b"}, {}, "file changed"),

@@ -6,7 +6,7 @@ from small_recipe import recipe
 
 from convkit.recipe.tolerances import decided_by, limits_for
 from convkit.verdict.advice import advice, sample_advice
-from convkit.verdict.evaluation import evaluation_findings
+from convkit.verdict.evaluation import evaluation_findings, evaluation_text
 from convkit.worker.protocol import EvaluationMetrics
 
 ASKED = {
@@ -105,3 +105,12 @@ def test_a_tolerance_that_does_not_decide_needs_no_advice():
     plain = recipe(verify={}, targets=int8)
     codes = {finding.code for finding in advice(plain, plain.targets["ort"])}
     assert "N507" in codes
+
+
+def test_a_score_that_passes_is_shown_with_what_it_was_allowed():
+    drop = EvaluationMetrics("accuracy", 400, 0.93, 0.91, 0.02, 0.01, 0.03)
+    text = "accuracy 0.91, original 0.93 (drop 0.02{}, 95 % between 0.01 and 0.03, 400 rows)"
+    assert evaluation_text(drop) == text.format("")
+    assert evaluation_text(drop, 0.05) == text.format(" of 0.05 allowed")
+    rise = EvaluationMetrics("perplexity", 40, 20.0, 20.4, 0.02, 0.01, 0.03, rises=True)
+    assert "(rises by 2 % of 5 % allowed, 95 % between 1 % and 3 %" in evaluation_text(rise, 0.05)
