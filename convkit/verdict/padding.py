@@ -49,6 +49,7 @@ def _finding(place: int, failed: Sequence[tuple[CaseVerdict, OutputVerdict]]) ->
             "mask": mask,
             "at_padding": there,
             "elsewhere": elsewhere,
+            "nrmse": output.metrics.nrmse,
             "cases": [each.case for each, _ in failed],
         },
         Remedy(

@@ -23,6 +23,8 @@ _SAYS_WHERE = (
     *("weight", "exchanged", "checkpoint", "quantized"),
     *("missing", "extra", "operator", "attribute", "operands", "order", "stand-in"),
 )
+# An error at padding alone: what causes it says more, and the place alone does not.
+_AT_PADDING = "N506"
 # Dependence on padding or the batch: more informative than a place without a known cause.
 _DEPENDS = ("N301", "N302")
 _PLACE_ONLY = "N408"
@@ -71,6 +73,9 @@ def _beside_proof(finding: Finding, findings: Sequence[Finding]) -> int:
     # Inputs without an effect are a symptom where the outputs are constant.
     if finding.code in _KNOWN_BETTER and not finding.evidence.get("constant_outputs"):
         return -4
+    if finding.code == _AT_PADDING:
+        others = [each for each in proven if each.code != _AT_PADDING]
+        return -2 if any(each.code != _PLACE_ONLY for each in others) else -4
     if finding.code in _DEPENDS and all(each.code == _PLACE_ONLY for each in proven):
         return -2
     return 0 if not _is_proven(finding) else -1 if finding.code == _PLACE_ONLY else -3

@@ -89,3 +89,16 @@ def test_a_guess_is_left_out_beside_it():
     assert "N402" in {finding.code for finding in guessed.findings}
     proven = verdict(case("padded", OFF, WITHIN), stage_findings=[guess])
     assert "N402" not in {finding.code for finding in proven.findings}
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "leading"), [("N407", "wiring", "N407"), ("N408", "place", "N506")]
+)
+def test_a_proven_cause_says_more_than_that_it_is_at_padding(code, kind, leading):
+    """A place alone says less: two right kernels may differ there."""
+    found = Finding(code, "found by a search", Place(), {"kind": kind, "proven": True})
+    cases = case("typical", WITHIN), case("padded", OFF, WITHIN)
+    result = verdict(*cases, stage_findings=(found,))
+    assert result.leading is not None
+    assert result.leading.code == leading
+    assert {finding.code for finding in result.findings} >= {"N506", code}
