@@ -36,7 +36,8 @@ class Cause:
     outputs. `values` are the graph's and the original's value of the worst element. `growth` leads
     from the place to the outputs. If `restored` is above 0, this is one of several faults: its
     correction restores that many later values to the original's. Of several wrong outputs,
-    `output` is the one whose errors `before` and `after` are. `added` is a value and what it lacks.
+    `output` is the one whose errors `before` and `after` are. `added` is a value and what it lacks,
+    `stands_for` the input in whose place a constant is read.
     """
 
     kind: Kind
@@ -57,6 +58,7 @@ class Cause:
     explains: float | None = None
     output: str | None = None
     added: tuple[str, str] | None = None
+    stands_for: str | None = None
 
     @property
     def share(self) -> float:

@@ -63,6 +63,8 @@ def _finding(cause: Cause, diagnosis: Diagnosis, case: str) -> Finding:
     }
     if cause.operation is not None:
         evidence["operation"] = cause.operation
+    if cause.stands_for is not None:
+        evidence["stands_for"] = cause.stands_for
     if cause.error is not None:
         evidence["error_here"] = _figure(cause.error)
     if cause.corrected is not None:

@@ -36,6 +36,7 @@ def overridden_input(edge: Edge, error: float) -> Cause | None:
                     tensor=name,
                     before=error,
                     after=after,
+                    stands_for=other,
                 )
     return None
 

@@ -21,7 +21,7 @@ _KNOWN_BETTER = ("E208", "E302", "N303", "N510", *_EXCHANGES)
 _DEAD_INPUT = "C108"
 _SAYS_WHERE = (
     *("weight", "exchanged", "checkpoint", "quantized"),
-    *("missing", "extra", "operator", "attribute", "operands", "order", "stand-in"),
+    *("missing", "extra", "operator", "attribute", "operands", "order"),
 )
 # An error at padding alone: what causes it says more, and the place alone does not.
 _AT_PADDING = "N506"
@@ -129,13 +129,18 @@ def _lower(text: str) -> str:
 
 
 def _placed(finding: Finding, findings: Sequence[Finding]) -> Finding:
-    """Add the place where a search found the outputs to become wrong, of which it does not know the
-    cause.
+    """Add the place that a search found: where the outputs become wrong, if the cause is not known,
+    or what the graph reads in place of an input without an effect.
     """
-    place = next((each for each in findings if each.code == _PLACE_ONLY and _is_proven(each)), None)
+    if finding.code in _DEPENDS:
+        places, link = (each for each in findings if each.code == _PLACE_ONLY), "it begins where "
+    else:
+        name, link = finding.place.tensor, ""
+        places = (each for each in findings if name and each.evidence.get("stands_for") == name)
+    place = next((each for each in places if _is_proven(each)), None)
     if place is None or finding.place.node is not None or place.place.node is None:
         return finding
-    message = f"{finding.message}; it begins where {place.message}"
+    message = f"{finding.message}; {link}{place.message}"
     at = dataclasses.replace(
         finding.place, node=place.place.node, module=place.place.module, source=place.place.source
     )
@@ -154,7 +159,7 @@ def proofs_first(findings: Sequence[Finding]) -> list[Finding]:
             _beside_proof(finding, findings),
         ),
     )
-    if ranked and ranked[0].code in _DEPENDS:
+    if ranked and ranked[0].code in (*_DEPENDS, _DEAD_INPUT):
         ranked[0] = _placed(ranked[0], ranked)
     proven = [each for each in ranked if _is_proven(each) and each.code != _PLACE_ONLY]
     if not proven:

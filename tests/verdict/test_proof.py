@@ -35,6 +35,18 @@ def test_an_input_that_does_not_enter_leads(code, kind):
     assert order(proven(code, kind), DEAD) == ["C108", code]
 
 
+def test_an_input_without_effect_comes_with_what_is_read_in_its_place():
+    found = proven("N407", "stand-in")
+    evidence = found.evidence | {"stands_for": "time"}
+    found = dataclasses.replace(found, message="Add is 1", evidence=evidence)
+    first, second = proofs_first([found, DEAD])
+    assert (first.code, first.message) == ("C108", "'time' has no effect; Add is 1")
+    assert first.place == Place(tensor="time", node="n")
+    assert second == found
+    other = dataclasses.replace(found, evidence=evidence | {"stands_for": "mask"})
+    assert proofs_first([other, DEAD])[0] == DEAD
+
+
 def test_an_input_without_effect_leads_where_only_the_place_is_known():
     assert order(PLACE, DEAD) == ["C108", "N408"]
     assert order(Finding("N101", "off"), DEAD) == ["N101", "C108"]  # nothing is proven
