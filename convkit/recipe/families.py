@@ -130,6 +130,10 @@ _ROBERTA = Family("text encoder", {**_SMALL_TEXT, "max_position_embeddings": 130
 _MPNET = _ROBERTA
 _LLAMA = Family("decoder", _SMALL_LLAMA)
 _VIT = Family("vision transformer", _SMALL_VISION)
+_DINOV2 = Family(
+    "vision transformer",
+    {key: value for key, value in _SMALL_VISION.items() if key != "intermediate_size"},
+)
 _DEIT = Family("vision transformer", _SMALL_VISION, extra_tokens=2)
 _PYRAMID = Family(
     "vision pyramid", {"hidden_sizes": [16, 32, 48, 64], "depths": [1, 1, 1, 1], "num_channels": 3}
@@ -165,7 +169,7 @@ FAMILIES: dict[str, Family] = {
     "qwen3": Family("decoder", _SMALL_QWEN3),
     "beit": _VIT,
     "deit": _DEIT,
-    "dinov2": _VIT,
+    "dinov2": _DINOV2,
     "vit": _VIT,
     "convnext": _PYRAMID,
     "resnet": _RESNET,

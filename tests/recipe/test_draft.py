@@ -55,6 +55,9 @@ def test_the_model_itself_takes_and_gives_what_the_draft_says(architecture, tmp_
     from convkit.models.sources.tasks import auto_class
 
     recipe = drafted(architecture, tmp_path / "recipe.yaml").recipe
+    usual = transformers.AutoConfig.for_model(architecture)
+    # Transformers accepts any key; convkit refuses one that has no effect.
+    assert [key for key in recipe.model.config.overrides if not hasattr(usual, key)] == []
     config = transformers.AutoConfig.for_model(architecture, **recipe.model.config.overrides)
     model = auto_class(recipe.model.task, architecture).from_config(config).eval()
     contract = contract_of(recipe)

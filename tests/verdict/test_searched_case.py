@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 from records import case_verdict, output_verdict
 
-from convkit.verdict.failing_cases import most_informative_case, worst_case
+from convkit.record.model import Verification
+from convkit.verdict.failing_cases import most_informative_case, unusual_cases, worst_case
 
 
 def case(name: str, values: int):
@@ -51,3 +52,21 @@ def test_rounding_is_searched_on_the_case_furthest_beyond_its_limits() -> None:
     assert worst_case([off("typical", 0.05)], limits) is None
     assert worst_case([off("extreme", 5.0)], limits) == "extreme"
     assert worst_case([], limits) is None
+
+
+@pytest.mark.parametrize(
+    ("failing", "expected"),
+    [
+        (("extreme", "values:2", "masked-row"), ("extreme", "values:2", "masked-row")),
+        (("masked-row", "typical"), ()),
+        (("padded",), ()),
+    ],
+)
+def test_rounding_is_looked_for_if_only_unusual_cases_fail(failing, expected) -> None:
+    passing = case_verdict("largest", 1, 1, output_verdict(1e-7))
+    verification = verified(*(case(name, 64) for name in failing), passing)
+    assert unusual_cases(verification) == expected
+
+
+def verified(*cases) -> Verification:
+    return Verification("verify:ort", None, "failed", "device", "", cases)

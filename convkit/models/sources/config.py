@@ -37,6 +37,8 @@ def load(source: Source) -> LoadedModel:
     model_class = auto_class(source.task, architecture)
     try:
         config = AutoConfig.for_model(architecture, **source.overrides)
+        # Of an architecture with several classes, transformers looks for the one named here.
+        config.architectures = config.architectures or []
         for name, value in arguments.items():
             if value == "auto":
                 import torch

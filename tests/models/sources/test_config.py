@@ -109,3 +109,10 @@ def test_stored_means_float32_where_there_is_no_checkpoint():
 def test_errors_name_the_key_and_the_fix(changes, message):
     with pytest.raises(StageFailedError, match=message):
         load_model(bert_source(**changes))
+
+
+def test_an_architecture_of_several_classes_is_built():
+    """transformers asks the configuration which one, and fails if it names none."""
+    sizes = {"d_model": 8, "n_head": 1, "d_head": 8, "d_inner": 8, "block_sizes": [1, 1]}
+    source = Source(kind="config", identifier="funnel", overrides=sizes, seed=1)
+    assert type(load_model(source).module).__name__ == "FunnelModel"
