@@ -37,7 +37,7 @@ class Cause:
     from the place to the outputs. If `restored` is above 0, this is one of several faults: its
     correction restores that many later values to the original's. Of several wrong outputs,
     `output` is the one whose errors `before` and `after` are. `added` is a value and what it lacks,
-    `stands_for` the input in whose place a constant is read.
+    `stands_for` the input in whose place a constant is read. `of_kernels`: the graph is right.
     """
 
     kind: Kind
@@ -59,6 +59,7 @@ class Cause:
     output: str | None = None
     added: tuple[str, str] | None = None
     stands_for: str | None = None
+    of_kernels: bool = False
 
     @property
     def share(self) -> float:

@@ -36,6 +36,10 @@ _REMEDIES: dict[str, str] = {
     ),
     "C209": "Correct the graph's last nodes, or undo the change in the caller if possible.",
 }
+_OF_KERNELS = (
+    "Allow for this error in the tolerance, use a different release of the runtime, or write this"
+    " part of the model with other operations."
+)
 
 
 def findings_of(diagnosis: Diagnosis, case: str) -> list[Finding]:
@@ -75,7 +79,8 @@ def _finding(cause: Cause, diagnosis: Diagnosis, case: str) -> Finding:
     if cause.growth:  # `chain` as numbers, for the report's plot
         evidence["growth"] = [[title, _figure(error)] for title, error in cause.growth]
     message = f"{cause.text}{_where(cause)}{_proof(cause)}"
-    return Finding(code, message, place, evidence, Remedy(_REMEDIES[code]), chain=_chain(cause))
+    remedy = _OF_KERNELS if cause.of_kernels else _REMEDIES[code]
+    return Finding(code, message, place, evidence, Remedy(remedy), chain=_chain(cause))
 
 
 def _code(cause: Cause) -> str:

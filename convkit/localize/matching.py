@@ -116,6 +116,8 @@ def layout_of(expected: np.ndarray, found: np.ndarray, within: float = CLOSE) ->
     """Return the layout that turns the original's values into the graph's; None if there is
     none.
     """
+    if "c" in (expected.dtype.kind, found.dtype.kind):
+        return None  # ONNX's operators compute with pairs of real numbers
     largest = _largest_number(expected)
     best, least = None, math.inf
     for layout in layouts(expected.shape, found.shape):

@@ -16,6 +16,7 @@ from convkit.localize.edits import pinned
 from convkit.localize.explanation import WITHIN, explain
 from convkit.localize.graph import Graph, PieceFailedError, Values, label
 from convkit.localize.isolation import spent
+from convkit.localize.kernels import blamed_on_kernels
 from convkit.localize.likeness import how_different
 from convkit.localize.matching import relative_error
 from convkit.localize.original import Recording
@@ -300,7 +301,7 @@ def _at_place(
     cause = place_cause(recording, graph, divergence, parting, region)
     on = pinned(graph, parting.name, region.expected) if parting.restored else None
     if explanation is None:
-        return cause, on, False
+        return blamed_on_kernels(cause, region), on, False
     feeds = _inputs(graph, divergence)
     after = outputs_error(recording, explanation.rewrite.graph, feeds)
     alone = for_these_readers(graph, region, explanation.rewrite)

@@ -24,7 +24,7 @@ def unusual_cases(verification: Verification) -> tuple[str, ...]:
 
 
 def _may_be_rounding(case: CaseVerdict) -> bool:
-    """Say whether a case may fail by rounding alone: its values or masks are far from the usual ones."""
+    """Say whether a case may fail by rounding alone: its values or masks are unusual."""
     outputs = [output.metrics for output in case.outputs]
     return (
         case.error is None
