@@ -182,7 +182,9 @@ def _sound(config: Config) -> Iterator[Candidate]:
             yield Candidate("float32", ("batch", frames, bins))
         yield Candidate("float32", ("batch", "length", bins))
         yield Candidate("float32", ("batch", bins, "length"))
-    yield Candidate("float32", ("batch", "samples"), Sample("audio", (-1.0, 1.0)))
+    sound = Sample("audio", (-1.0, 1.0))
+    yield Candidate("float32", ("batch", "samples"), sound)
+    yield Candidate("float32", ("batch", _number(config, "audio_channels") or 1, "samples"), sound)
 
 
 def _setting(config: Config, name: str) -> object:
