@@ -189,6 +189,10 @@ class Session:
         """Return an empty tuple: the CPU is the only device."""
         return ()
 
+    def names_of_outputs(self) -> list[set[str]]:
+        """Return all names of each output: values that compile to the same one share it."""
+        return [set(port.get_names()) for port in self._compiled.outputs]
+
     @property
     def computes(self) -> DType | None:
         """The type for which low-precision operators were compiled, as OpenVINO reports it; None

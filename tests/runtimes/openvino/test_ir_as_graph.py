@@ -304,3 +304,30 @@ def test_an_ir_that_does_not_run_in_the_case_is_not_searched(tmp_path: Path) -> 
     path = save(tmp_path, {"y": ov.relu}, X.shape)
     assert FORMATS[".xml"].read(path, {"x": X}, ["y"]) is not None
     assert FORMATS[".xml"].read(path, {"x": X[:, :1]}, ["y"]) is None
+
+
+def partial_rotary(x):
+    """Turn half of the last axis: OpenVINO compiles this to one operation."""
+    sizes = {"start": [[0], [4], [8]], "stop": [[4], [8], [16]]}
+    first, second, rest = (
+        ov.slice(x, stored(start), stored(stop), stored([1]), stored([3]))
+        for start, stop in zip(sizes["start"], sizes["stop"], strict=True)
+    )
+    turned = ov.concat([ov.multiply(second, number(-1.0)), first], -1)
+    own = ov.slice(x, stored([0]), stored([8]), stored([1]), stored([3]))
+    cosines, sines = weight(1, 1, 7, 8), weight(1, 1, 7, 8)
+    both = ov.add(ov.multiply(own, cosines), ov.multiply(turned, sines), name="both")
+    return ov.concat([both, rest], -1)
+
+
+def test_values_within_what_openvino_compiles_to_one_operation_are_their_own(
+    tmp_path: Path,
+) -> None:
+    """It returns the whole result, of another shape, for the sum within."""
+    x = RANDOM.standard_normal((2, 3, 7, 16)).astype(np.float32)
+    translated = as_graph(save(tmp_path, {"y": partial_rotary}, x.shape), {"x": x}, ["y"])
+    assert translated is not None
+    found = translated.graph.run(["both", "y"], {"x": x})
+    assert found["both"].shape == (2, 3, 7, 8)
+    assert np.array_equal(found["y"][..., :8], found["both"])
+    assert np.array_equal(found["y"][..., 8:], x[..., 8:])

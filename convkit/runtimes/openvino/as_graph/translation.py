@@ -103,8 +103,42 @@ class _Reading:
                 model.add_outputs([port])
         session = Session(model, OpenVINOOptions(), known=[*wanted, *self.inputs])
         found = session.run(feeds)
-        self.values |= {wanted[name]: _plain(found[name]) for name in wanted if name in found}
+        for names in session.names_of_outputs():
+            array = next(_plain(found[name]) for name in names if name in found)
+            self.values |= {wanted[name]: array for name in names if name in wanted}
         self.values |= {name: _plain(array) for name, array in feeds.items()}
+        for port in self._computed():
+            if not self._fits(port):
+                self._evaluate(port)
+
+    def _fits(self, port: "openvino.Output") -> bool:
+        """Say whether a value is known, and of a shape that it can have: where OpenVINO compiles
+        several nodes to one (a partial rotary embedding and its concatenation), it returns the
+        last one's value for each of them.
+        """
+        import openvino
+
+        array = self.values.get(self._names[_key(port)])
+        shape = port.get_partial_shape()
+        return array is not None and shape.compatible(openvino.PartialShape(list(array.shape)))
+
+    def _evaluate(self, port: "openvino.Output") -> None:
+        """Compute a node's only value from what it reads, by OpenVINO's reference for it."""
+        import openvino
+
+        node, name = port.get_node(), self._names[_key(port)]
+        self.values.pop(name, None)
+        read = [self._value(each) for each in node.input_values()]
+        result = openvino.Tensor(port.get_element_type(), openvino.Shape([]))
+        known = [openvino.Tensor(np.ascontiguousarray(each)) for each in read if each is not None]
+        if len(known) == len(read) and len(node.outputs()) == 1 and node.evaluate([result], known):
+            self.values[name] = _plain(np.array(result.data))
+
+    def _value(self, port: "openvino.Output") -> np.ndarray | None:
+        node = port.get_node()
+        if node.get_type_name() == "Constant":
+            return np.array(node.data)
+        return self.values.get(self._names[_key(port)])
 
     def _computed(self) -> Iterator["openvino.Output"]:
         for node in self._nodes:
