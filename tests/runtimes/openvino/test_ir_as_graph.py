@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx.parser
 import openvino
 import pytest
 from openvino import opset13 as ov
@@ -306,28 +308,46 @@ def test_an_ir_that_does_not_run_in_the_case_is_not_searched(tmp_path: Path) -> 
     assert FORMATS[".xml"].read(path, {"x": X[:, :1]}, ["y"]) is None
 
 
-def partial_rotary(x):
-    """Turn half of the last axis: OpenVINO compiles this to one operation."""
-    sizes = {"start": [[0], [4], [8]], "stop": [[4], [8], [16]]}
-    first, second, rest = (
-        ov.slice(x, stored(start), stored(stop), stored([1]), stored([3]))
-        for start, stop in zip(sizes["start"], sizes["stop"], strict=True)
-    )
-    turned = ov.concat([ov.multiply(second, number(-1.0)), first], -1)
-    own = ov.slice(x, stored([0]), stored([8]), stored([1]), stored([3]))
-    cosines, sines = weight(1, 1, 7, 8), weight(1, 1, 7, 8)
-    both = ov.add(ov.multiply(own, cosines), ov.multiply(turned, sines), name="both")
-    return ov.concat([both, rest], -1)
+# Half of the last axis is turned, which OpenVINO compiles to one operation.
+PARTIAL_ROTARY = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    agraph (float[2, 3, 7, 16] x, float[1, 1, 7, 8] cosines, float[1, 1, 7, 8] sines)
+        => (float[2, 3, 7, 16] y)
+        <int64[1] none = {0}, int64[1] four = {4}, int64[1] eight = {8}, int64[1] end = {9223372036854775807},
+         int64[1] last = {3}, int64[1] step = {1}>
+    {
+        own = Slice(x, none, eight, last, step)
+        rest = Slice(x, eight, end, last, step)
+        first = Slice(own, none, four, last, step)
+        second = Slice(own, four, end, last, step)
+        negative = Neg(second)
+        turned = Concat<axis = -1>(negative, first)
+        along = Mul(own, cosines)
+        across = Mul(turned, sines)
+        both = Add(along, across)
+        y = Concat<axis = -1>(both, rest)
+    }
+"""
 
 
 def test_values_within_what_openvino_compiles_to_one_operation_are_their_own(
     tmp_path: Path,
 ) -> None:
     """It returns the whole result, of another shape, for the sum within."""
-    x = RANDOM.standard_normal((2, 3, 7, 16)).astype(np.float32)
-    translated = as_graph(save(tmp_path, {"y": partial_rotary}, x.shape), {"x": x}, ["y"])
+    onnx.save(onnx.parser.parse_model(PARTIAL_ROTARY), tmp_path / "model.onnx")
+    openvino.save_model(openvino.convert_model(tmp_path / "model.onnx"), tmp_path / "model.xml")
+    feeds = {
+        name: RANDOM.standard_normal(shape).astype(np.float32)
+        for name, shape in (
+            ("x", (2, 3, 7, 16)),
+            ("cosines", (1, 1, 7, 8)),
+            ("sines", (1, 1, 7, 8)),
+        )
+    }
+    translated = as_graph(tmp_path / "model.xml", feeds, ["y"])
     assert translated is not None
-    found = translated.graph.run(["both", "y"], {"x": x})
-    assert found["both"].shape == (2, 3, 7, 8)
-    assert np.array_equal(found["y"][..., :8], found["both"])
-    assert np.array_equal(found["y"][..., 8:], x[..., 8:])
+    sum_within = next(name for name, kind in translated.kinds.items() if kind == "Add")
+    found = translated.graph.run([sum_within, "y"], feeds)
+    assert found[sum_within].shape == (2, 3, 7, 8)
+    assert np.array_equal(found["y"][..., :8], found[sum_within])
+    assert np.array_equal(found["y"][..., 8:], feeds["x"][..., 8:])
