@@ -313,8 +313,8 @@ PARTIAL_ROTARY = """
     <ir_version: 8, opset_import: ["" : 17]>
     agraph (float[2, 3, 7, 16] x, float[1, 1, 7, 8] cosines, float[1, 1, 7, 8] sines)
         => (float[2, 3, 7, 16] y)
-        <int64[1] none = {0}, int64[1] four = {4}, int64[1] eight = {8}, int64[1] end = {9223372036854775807},
-         int64[1] last = {3}, int64[1] step = {1}>
+        <int64[1] none = {0}, int64[1] four = {4}, int64[1] eight = {8},
+         int64[1] end = {9223372036854775807}, int64[1] last = {3}, int64[1] step = {1}>
     {
         own = Slice(x, none, eight, last, step)
         rest = Slice(x, eight, end, last, step)
