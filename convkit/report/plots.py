@@ -186,14 +186,14 @@ def _worst_label(point: Point, x: float, y: float, limit: float | None, axis: Ax
     more room, and off the limit's line.
     """
     left = x > (WIDTH + _LEFT) / 2
-    near = limit is not None and y - 16 < limit < y
-    below = axis.bad_side == "below" or near or y < _TOP + 8
+    near = limit is not None and y - 20 < limit < y
+    below = axis.bad_side == "below" or near or y < _TOP + 14
     return element(
         "text",
         shortened(point.label, 30),
         class_="worst end" if left else "worst",
         x=x - 10 if left else x + 10,
-        y=y + 14 if below else y - 6,
+        y=y + 17 if below else y - 11,
     )
 
 
