@@ -1,7 +1,9 @@
 """Normalizations, recognized by what they compute: which statistics, and over which axes."""
 
+import dataclasses
 import itertools
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from onnx import helper
@@ -16,6 +18,11 @@ _EPSILONS = (0.0, 1e-5, 1e-6, 1e-12, 1e-3, 1e-8)
 # With fewer for each number that is fitted, anything fits.
 _VALUES_PER_NUMBER = 4
 _GROUPS_PER_NUMBER = 2
+# Elements that rule out most normalizations, and how many times as much they may be off.
+_FEW, _LOOSELY = 256, 10
+
+# Takes a part of a value, or of the statistics that are broadcast to it.
+Part = Callable[[np.ndarray], np.ndarray]
 
 
 def normalizations(region: Region) -> Iterator[Rewrite]:
@@ -76,33 +83,54 @@ def _way(given: np.ndarray, made: np.ndarray, region: Region) -> str | None:
     """Return the normalization that leads from one value to another: as it is, or with a gain and
     a shift for each feature.
     """
-    epsilons = dict.fromkeys([*(e for e in region.scalars() if 0 < e < 1), *_EPSILONS])
-    ways = [
-        (f"{text} over {_shown(axes)}", values, axes)
-        for axes, epsilon in itertools.product(_axes(given.ndim), epsilons)
-        for text, values in _ways(given.astype(np.float64), axes, epsilon)
-        if np.isfinite(values).all()
-    ]
-    wide = made.astype(np.float64)
-    exact = itertools.chain(((text, values) for text, values, _ in ways), _grouped(given, region))
-    scaled = (text for text, values, axes in ways if _is_scaled(values, wide, axes))
-    same = (text for text, values in exact if relative_error(values, wide) <= EQUAL)
-    return next(itertools.chain(same, scaled), None)
+    epsilons = list(dict.fromkeys([*(e for e in region.scalars() if 0 < e < 1), *_EPSILONS]))
+    wide, goal = given.astype(np.float64), made.astype(np.float64)
+    with np.errstate(all="ignore"):
+        ways = [way for axes in _axes(given.ndim) for way in _ways(wide, axes, epsilons)]
+        for way in (*ways, *_grouped(wide, region)):
+            if _makes(way, goal):
+                return way.text
+        return next((way.text for way in ways if _makes_scaled(way, goal)), None)
 
 
-def _grouped(given: np.ndarray, region: Region) -> Iterator[tuple[str, np.ndarray]]:
+@dataclasses.dataclass(frozen=True)
+class _Way:
+    """A normalization over `axes`. It computes a part of its result from that part of what it
+    reads: most are ruled out by a few elements.
+    """
+
+    text: str
+    axes: tuple[int, ...]
+    compute: Callable[[Part], np.ndarray]
+
+
+def _makes(way: _Way, goal: np.ndarray) -> bool:
+    """Say whether a way's result is the goal."""
+    places = np.linspace(0, goal.size - 1, min(goal.size, _FEW)).astype(np.int64)
+    index = np.unravel_index(np.unique(places), goal.shape)
+    found = way.compute(lambda each: np.broadcast_to(each, goal.shape)[index])
+    if not relative_error(found, goal[index]) <= _LOOSELY * EQUAL:
+        return False
+    return relative_error(way.compute(_whole), goal) <= EQUAL
+
+
+def _whole(values: np.ndarray) -> np.ndarray:
+    return values
+
+
+def _grouped(wide: np.ndarray, region: Region) -> Iterator[_Way]:
     """Yield group norms of a value with the original's gains and shifts, one for each channel.
 
     In one picture, a gain and a shift for each channel could make any number of groups any other.
     """
-    if given.ndim < 3:
+    if wide.ndim < 3:
         return
-    count, channels = given.shape[:2]
+    count, channels = wide.shape[:2]
     factors = [each for each in region.weights.values() if each.shape == (channels,)]
     epsilons = dict.fromkeys([*(each for each in region.scalars() if 0 < each < 1), 1e-5])
-    wide, along = given.astype(np.float64), (1, channels, *(1,) * (given.ndim - 2))
+    along = (1, channels, *(1,) * (wide.ndim - 2))
     for groups, epsilon in itertools.product(range(1, channels + 1), epsilons):
-        if channels % groups:
+        if channels % groups or len(factors) < 2:
             continue
         parts = wide.reshape(count, groups, -1)
         centered = parts - parts.mean(-1, keepdims=True)
@@ -110,7 +138,13 @@ def _grouped(given: np.ndarray, region: Region) -> Iterator[tuple[str, np.ndarra
         values = (centered / deviation).reshape(wide.shape)
         for gain, shift in itertools.permutations(factors, 2):
             text = f"a group norm of {groups} group{'s' if groups > 1 else ''}"
-            yield text, values * gain.reshape(along) + shift.reshape(along)
+            yield _Way(text, (), _scaled(values, gain.reshape(along), shift.reshape(along)))
+
+
+def _scaled(
+    values: np.ndarray, gain: np.ndarray, shift: np.ndarray
+) -> Callable[[Part], np.ndarray]:
+    return lambda part: part(values) * part(gain) + part(shift)
 
 
 def _axes(rank: int) -> Iterator[tuple[int, ...]]:
@@ -122,48 +156,71 @@ def _axes(rank: int) -> Iterator[tuple[int, ...]]:
         yield (0, *range(2, rank))
 
 
-def _ways(
-    wide: np.ndarray, axes: tuple[int, ...], epsilon: float
-) -> Iterator[tuple[str, np.ndarray]]:
-    centered = wide - wide.mean(axes, keepdims=True)
+def _ways(wide: np.ndarray, axes: tuple[int, ...], epsilons: Sequence[float]) -> Iterator[_Way]:
     count = int(np.prod([wide.shape[axis] for axis in axes]))
     if count < 2:
         return
+    mean = wide.mean(axes, keepdims=True)
     square = (wide * wide).sum(axes, keepdims=True)
-    spread = (centered * centered).sum(axes, keepdims=True)
-    with np.errstate(all="ignore"):
-        yield "a layer norm", centered / np.sqrt(spread / count + epsilon)
-        yield "an RMS norm", wide / np.sqrt(square / count + epsilon)
+    spread = ((wide - mean) ** 2).sum(axes, keepdims=True)
+    total = np.abs(wide).sum(axes, keepdims=True)
+
+    def divided(text: str, divisor: np.ndarray, *, centered: bool) -> _Way:
+        middle = mean if centered else np.zeros_like(mean)
+        return _Way(
+            f"{text} over {_shown(axes)}",
+            axes,
+            lambda part: (part(wide) - part(middle)) / part(divisor),
+        )
+
+    for epsilon in epsilons:
+        variance, mean_square = spread / count, square / count
+        yield divided("a layer norm", np.sqrt(variance + epsilon), centered=True)
+        yield divided("an RMS norm", np.sqrt(mean_square + epsilon), centered=False)
         if epsilon:
             outside = "an RMS norm with its epsilon outside the square root"
-            yield outside, wide / (np.sqrt(square / count) + epsilon)
+            yield divided(outside, np.sqrt(mean_square) + epsilon, centered=False)
         if not epsilon:
-            yield "an L2 normalization", wide / np.sqrt(square)
-            yield "an L1 normalization", wide / np.abs(wide).sum(axes, keepdims=True)
-            yield "values without their mean", centered
-        deviation = np.sqrt(spread / (count - 1))
-        yield "standard scores (with n - 1)", centered / (deviation + epsilon)
-        yield "standard scores (with n)", centered / (np.sqrt(spread / count) + epsilon)
+            yield divided("an L2 normalization", np.sqrt(square), centered=False)
+            yield divided("an L1 normalization", total, centered=False)
+            yield divided("values without their mean", np.ones_like(mean), centered=True)
+        unbiased = np.sqrt(spread / (count - 1)) + epsilon
+        yield divided("standard scores (with n - 1)", unbiased, centered=True)
+        biased = np.sqrt(variance) + epsilon
+        yield divided("standard scores (with n)", biased, centered=True)
 
 
-def _is_scaled(values: np.ndarray, made: np.ndarray, axes: tuple[int, ...]) -> bool:
-    """Say whether values normalized over `axes`, with a gain and a shift for each feature, are
-    those made.
-    """
-    for axis in {1, values.ndim - 1}:
-        groups = np.prod([values.shape[each] for each in range(values.ndim) if each not in axes])
-        if axis not in axes and groups < _GROUPS_PER_NUMBER * values.shape[axis]:
+def _makes_scaled(way: _Way, goal: np.ndarray) -> bool:
+    """Say whether a way's result, with a gain and a shift for each feature, is the goal."""
+    for axis in {1, goal.ndim - 1}:
+        others = [each for each in range(goal.ndim) if each not in way.axes]
+        groups = np.prod([goal.shape[each] for each in others])
+        if axis not in way.axes and groups < _GROUPS_PER_NUMBER * goal.shape[axis]:
             continue  # a gain for each group makes any normalization any other
-        others = tuple(each for each in range(values.ndim) if each != axis)
-        if values.size < _VALUES_PER_NUMBER * values.shape[axis]:
+        if goal.size < _VALUES_PER_NUMBER * goal.shape[axis]:
             continue
-        middle, mean = (each.mean(others, keepdims=True) for each in (values, made))
-        centered = values - middle
-        power = (centered * centered).sum(others, keepdims=True)
-        gain = (centered * made).sum(others, keepdims=True) / np.where(power > 0, power, 1)
-        if relative_error(centered * gain + mean, made) <= EQUAL:
+        few = sorted({0, goal.shape[axis] // 2, goal.shape[axis] - 1})
+
+        def part(each: np.ndarray, axis: int = axis, few: list[int] = few) -> np.ndarray:
+            return np.take(np.broadcast_to(each, goal.shape), few, axis)
+
+        if not _scaled_error(way.compute(part), part(goal), axis) <= _LOOSELY * EQUAL:
+            continue
+        if _scaled_error(way.compute(_whole), goal, axis) <= EQUAL:
             return True
     return False
+
+
+def _scaled_error(values: np.ndarray, goal: np.ndarray, axis: int) -> float:
+    """Return the error that the best gain and shift for each feature along an axis leave."""
+    if not np.isfinite(values).all():
+        return math.inf
+    others = tuple(each for each in range(values.ndim) if each != axis)
+    middle, mean = (each.mean(others, keepdims=True) for each in (values, goal))
+    centered = values - middle
+    power = (centered * centered).sum(others, keepdims=True)
+    gain = (centered * goal).sum(others, keepdims=True) / np.where(power > 0, power, 1)
+    return relative_error(centered * gain + mean, goal)
 
 
 def _shown(axes: tuple[int, ...]) -> str:
