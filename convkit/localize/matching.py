@@ -19,6 +19,8 @@ _HUGE = 1e18
 _FILL, _APART = 1e3, 100.0
 _TINY = 1e-30
 _EARLY = 64
+# What several operations in float32 may differ by, in parts of the rms.
+_LAST_BITS = 8e-6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,23 +230,34 @@ def match_values(
 ) -> dict[str, Match]:
     """Return the graph's values that are the original's, by name; the nearest original for each.
 
-    Weights and constants of the original are not matched: many values equal them by chance.
+    Weights and constants of the original are not matched: many values equal them by chance. Values
+    that hardly vary, such as a softmax of few and similar scores, are nearly the same whatever they
+    were computed from: they match by what varies, or up to the last bits.
     """
     sketches = Sketches(found)
     matches: dict[str, Match] = {}
     for value in recording.values:
         if not _matchable(value, recording):
             continue
+        limit = max(within * _variation(value.array), min(within, _LAST_BITS))
         for name in sketches.near(sketch(value.array), value.array.size, 10 * within):
             if name in matches and matches[name].error == 0:
                 continue
-            layout = layout_of(value.array, found[name], within)
+            layout = layout_of(value.array, found[name], limit)
             if layout is None:
                 continue
             error = relative_error(found[name], layout.apply(value.array))
             if name not in matches or error < matches[name].error:
                 matches[name] = Match(name, value.index, layout, error)
     return matches
+
+
+def _variation(array: np.ndarray) -> float:
+    """Return the standard deviation of the elements that are not zero, in parts of their rms."""
+    values = _unfilled(np.nan_to_num(_numbers(array).ravel(), nan=0.0))
+    values = values[values != 0]
+    power = float((values * values).mean()) if values.size else 0.0
+    return float(values.std()) / math.sqrt(power) if power > 0 else 1.0
 
 
 def _matchable(value: Value, recording: Recording) -> bool:
