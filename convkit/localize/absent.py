@@ -9,7 +9,8 @@ import onnx
 from convkit.localize.edits import copied, replaced
 from convkit.localize.fused import derived_tensors
 from convkit.localize.graph import Graph, label
-from convkit.localize.weights import State, WeightReport
+from convkit.localize.weight_layouts import State
+from convkit.localize.weights import WeightReport
 
 # Operators with an optional bias: the inputs that hold the weight and the bias.
 _PLACES = {

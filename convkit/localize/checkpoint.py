@@ -10,7 +10,8 @@ from convkit.localize.fused import Derived, derived_tensors
 from convkit.localize.graph import Graph
 from convkit.localize.likeness import how_different
 from convkit.localize.original import Recording
-from convkit.localize.weights import VAGUE, State, WeightDifference, WeightReport, layouts_of
+from convkit.localize.weight_layouts import State, layouts_of
+from convkit.localize.weights import VAGUE, WeightDifference, WeightReport
 
 # Fewer weights than these, or a smaller share of all, are single faults.
 _FEWEST, _MOST = 3, 0.5

@@ -29,7 +29,7 @@ from convkit.localize.shared import OWN, for_these_readers
 from convkit.localize.taken import with_taken_branches
 from convkit.localize.turned import may_begin_earlier, places_turned
 from convkit.localize.weight_causes import PLACES, SAME, bias_causes, weight_causes
-from convkit.localize.weights import held_by
+from convkit.localize.weight_layouts import held_by
 from convkit.localize.within import within
 
 # Places that are proven, of which the first that can be explained is taken.

@@ -2,19 +2,15 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from convkit.localize.fused import Derived, derived_tensors
 from convkit.localize.graph import Graph, module_of, reads
-from convkit.localize.likeness import Likeness, how_different, permutations_of, resembles
+from convkit.localize.likeness import Likeness, how_different, resembles
+from convkit.localize.weight_layouts import SMALLEST, State, laid_out, layouts_of
 
-State = Mapping[str, np.ndarray]
-
-# Elements. Scalars and tiny vectors are equal to something by chance.
-_SMALLEST = 4
 # Kinds of similarity that say no more than that values differ.
 VAGUE = ("other", "noise", "not-finite")
 
@@ -96,7 +92,7 @@ class _Matching:
             for name, array in graph.constants.items()
             if array.dtype.kind == "f"
             and name in read
-            and (array.size >= _SMALLEST or name in self._state)
+            and (array.size >= SMALLEST or name in self._state)
         }
         self._named = {name: found for name in self._weights if (found := self._original(name))}
         self._matches: dict[str, WeightMatch] = {}
@@ -135,7 +131,7 @@ class _Matching:
         missing = [
             name
             for name, array in self._state.items()
-            if name not in held | twins and array.size >= _SMALLEST and self._is_read(name)
+            if name not in held | twins and array.size >= SMALLEST and self._is_read(name)
         ]
         return WeightReport(
             tuple(self._matches.values()), tuple(self._differences), tuple(rest), tuple(missing)
@@ -211,7 +207,7 @@ class _Matching:
         found: dict[bytes, list[str]] = {}
         for name, array in self._state.items():
             for shape in shapes:
-                for moved in layouts_of(array, shape) if array.size >= _SMALLEST else ():
+                for moved in layouts_of(array, shape) if array.size >= SMALLEST else ():
                     found.setdefault(_digest(moved), []).append(name)
         return found
 
@@ -275,7 +271,7 @@ class _Matching:
         for computed in self._computed:
             if computed.sources != (original,):
                 continue
-            for each in _laid_out(computed, {values.shape}):
+            for each in laid_out(computed, {values.shape}):
                 if how_different(values, each.values) is None:
                     self._matches[name] = WeightMatch(name, each.original, each.sources)
                     return True
@@ -287,7 +283,7 @@ class _Matching:
         """
         wanted = {self._weights[name].shape for name in weights}
         derived = list(derived_tensors(self._state, wanted, self._epsilons)) if wanted else []
-        derived += [laid for each in self._computed for laid in _laid_out(each, wanted)]
+        derived += [laid for each in self._computed for laid in laid_out(each, wanted)]
         rest = []
         for name in weights:
             values = self._weights[name]
@@ -363,17 +359,6 @@ class _Matching:
         return bool(array.size and not (array == array.flat[0]).all())
 
 
-def held_by(values: np.ndarray, state: State) -> str | None:
-    """Return the entry of a state dict that has exactly these values, in any order of axes."""
-    for name, array in state.items():
-        alike = array.size == values.size and array.dtype == values.dtype
-        if alike and any(
-            np.array_equal(moved, values) for moved in layouts_of(array, values.shape)
-        ):
-            return name
-    return None
-
-
 def _nearest(values: np.ndarray, derived: Sequence[Derived]) -> Derived | None:
     """Return the expected value of a derived weight: the most similar one, or the only possible
     one.
@@ -394,29 +379,8 @@ def _nearest(values: np.ndarray, derived: Sequence[Derived]) -> Derived | None:
     return derived[0] if len(sources) == 1 and plain else None
 
 
-def _laid_out(derived: Derived, wanted: Collection[tuple[int, ...]]) -> Iterator[Derived]:
-    """Yield a derived tensor in each order of axes that has a wanted shape."""
-    values = derived.values
-    for shape in wanted:
-        for moved in layouts_of(values, shape) if values.size >= _SMALLEST else ():
-            yield dataclasses.replace(derived, shape=shape, build=partial(np.asarray, moved))
-
-
 def _match(weight: str, original: str) -> WeightMatch:
     return WeightMatch(weight, original, (original,))
-
-
-def layouts_of(array: np.ndarray, wanted: tuple[int, ...]) -> Iterator[np.ndarray]:
-    """Yield views of an array in each order of axes that yields a shape, ignoring axes of size
-    one.
-    """
-    sizes = tuple(size for size in wanted if size != 1)
-    plain = array if array.shape == sizes else array.squeeze()
-    if sorted(plain.shape) != sorted(sizes) or len(sizes) > 5:
-        return
-    for axes in permutations_of(plain.ndim):
-        if tuple(plain.shape[axis] for axis in axes) == sizes:
-            yield plain.transpose(axes).reshape(wanted)
 
 
 def _digest(array: np.ndarray) -> bytes:

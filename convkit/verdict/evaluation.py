@@ -60,6 +60,11 @@ def allowed_loss(recipe: Recipe, target: Target) -> float:
     return float(getattr(recipe.evaluate, key) if own is None else own)
 
 
+def passing_text(recipe: Recipe, target: Target, scored: EvaluationMetrics | None) -> str | None:
+    """Return a target's score in words, with what it was allowed to lose; None if it has none."""
+    return None if scored is None else evaluation_text(scored, allowed_loss(recipe, target))
+
+
 def evaluation_text(scored: EvaluationMetrics, allowed: float | None = None) -> str:
     """Return a score in words: 'accuracy 0.91, original 0.93 (drop 0.02 of 0.05 allowed, 95 %
     between 0.01 and 0.03, 400 rows)'.

@@ -13,7 +13,7 @@ from convkit.recipe.tolerances import decided_by, limits_of, tolerance_for
 from convkit.record.model import CaseVerdict, OutputVerdict, TargetStatus, Verification
 from convkit.tensors import Dimension, dimension_axes, dimension_size
 from convkit.verdict.branches import branch_findings
-from convkit.verdict.evaluation import UNDECIDED, allowed_loss, evaluation_findings, evaluation_text
+from convkit.verdict.evaluation import UNDECIDED, evaluation_findings, passing_text
 from convkit.verdict.explanations import relevant_findings
 from convkit.verdict.fixed_axes import fixed_axis_findings
 from convkit.verdict.invariance import (
@@ -41,7 +41,6 @@ from convkit.verdict.steps import step_findings
 from convkit.worker.protocol import (
     CaseMetrics,
     CaseRecord,
-    EvaluationMetrics,
     ReferenceResult,
     TensorMetrics,
     UnpaddedMetrics,
@@ -91,11 +90,7 @@ def judge(
         version=version,
         status=status,
         evidence=measured.evidence,
-        headline=(
-            f"{leading.code} {leading.message}"
-            if leading is not None
-            else _passed(recipe, target, cases, measured.evaluation)
-        ),
+        headline=_headline(leading, cases, passing_text(recipe, target, measured.evaluation)),
         cases=tuple(cases),
         omitted=(*reference.omitted, *measured.omitted),
         probes=measured.probes,
@@ -387,12 +382,11 @@ def _has_evidence(output: OutputVerdict) -> bool:
     return bool(output.metrics.elements or output.problems or (rows is not None and rows.reference))
 
 
-def _passed(
-    recipe: Recipe, target: Target, cases: Sequence[CaseVerdict], scored: EvaluationMetrics | None
-) -> str:
-    """Return the headline of a verification without errors."""
+def _headline(leading: Finding | None, cases: Sequence[CaseVerdict], scored: str | None) -> str:
+    if leading is not None:
+        return f"{leading.code} {leading.message}"
     if scored is not None:
-        return evaluation_text(scored, allowed_loss(recipe, target))
+        return scored
     worst = max((output.metrics.max_abs for case in cases for output in case.outputs), default=0.0)
     return f"{len(cases)} cases, largest absolute error {worst:.2g}"
 

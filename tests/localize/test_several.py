@@ -18,7 +18,8 @@ from convkit.localize.graph import make_graph
 from convkit.localize.recording import record
 from convkit.localize.search import localize
 from convkit.localize.series import around, ranked
-from convkit.localize.weights import compare_weights, held_by
+from convkit.localize.weight_layouts import held_by
+from convkit.localize.weights import compare_weights
 
 ENCODER = next(each for each in ARCHITECTURES if each.name == "encoder")
 
