@@ -7,7 +7,7 @@ import functools
 import itertools
 import math
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from convkit.localize import constants, insertions, numbers, rewrites
 from convkit.localize.activations import activations
@@ -97,6 +97,8 @@ _REMAINS = 0.01
 _CLEARLY = 4
 # Nodes. A larger region is a part of the model, not a place.
 _LARGEST = 60
+# Numbers the trials of several kinds.
+_MOST_OF_A_KIND = 1 << 24
 # Seconds on the clock for each of processor time, on a machine that does other things as well.
 _PATIENCE = 10
 
@@ -108,6 +110,13 @@ class Explanation:
     rewrite: Rewrite
     before: float
     after: float
+
+    @property
+    def is_exact(self) -> bool:
+        """Say whether it leaves no more than the last bits: what leaves more may only be close to
+        the fault.
+        """
+        return self.after <= FLOOR / 2
 
     def is_clearly_better_than(self, other: "Explanation") -> bool:
         """Say whether this leaves so much less error that it is worth the numbers it fits."""
@@ -131,14 +140,14 @@ def explain(
     clock = time.monotonic() + _PATIENCE * seconds
     end = spent() + seconds
     found: Explanation | None = None
-    for kind in (each for each in CANDIDATES if each in kinds):
-        limits = _Limits(before, enough, clock, end - spent())
-        candidates = _made_here(region) if kind in _HERE else CANDIDATES[kind]
-        best = _best_of(candidates, region, limits)
-        if best is not None and (found is None or best.is_clearly_better_than(found)):
-            found = best
-        # An explanation that is off by more than the last bits may only be close to the fault.
-        if found is not None and found.after <= FLOOR / 2:
+    for together in _groups([each for each in CANDIDATES if each in kinds]):
+        sources = {
+            kind: _made_here(region) if kind in _HERE else CANDIDATES[kind] for kind in together
+        }
+        found = _best_of_kinds(
+            sources, region, _Limits(before, enough, clock, end - spent()), found
+        )
+        if found is not None and found.is_exact:
             break
     limits = _Limits(before, enough, clock, end - spent())
     if found is not None and found.rewrite.kind in ("extra", "operator"):
@@ -146,6 +155,12 @@ def explain(
     if found is not None and found.rewrite.kind in ("attribute", "constant"):
         return _superfluous(found, region, limits)
     return found
+
+
+def _groups(kinds: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield the kinds that are tried in one process: forking a large one takes half a second."""
+    for _, group in itertools.groupby(kinds, lambda kind: kind in _HERE):
+        yield tuple(group)
 
 
 def _made_here(region: Region) -> Candidates:
@@ -204,32 +219,60 @@ class _Limits:
 
 def _best_of(candidates: Candidates, region: Region, limits: _Limits) -> Explanation | None:
     """Return the best rewrite of a kind, or None; one that ends the process is left out."""
+    return _best_of_kinds({"": candidates}, region, limits, None)
+
+
+def _best_of_kinds(
+    sources: Mapping[str, Candidates], region: Region, limits: _Limits, found: Explanation | None
+) -> Explanation | None:
+    """Return the best rewrite of the first kind that explains the difference, unless what was found
+    before is as good; rewrites that end the process are left out.
+    """
     if limits.seconds <= 0 or time.monotonic() > limits.deadline:
-        return None
-    found = survived(lambda report, deadly: _tried(candidates, region, limits, report, deadly))
-    if found is None:
-        return None
-    number, after = found
-    rewrite = next(itertools.islice(candidates(region), number, None))
+        return found
+    chosen = survived(lambda report, deadly: _tried(sources, region, limits, found, report, deadly))
+    if chosen is None:
+        if len(sources) > 1:  # too many of some kind end the process: each by itself
+            for kind, candidates in sources.items():
+                found = _best_of_kinds({kind: candidates}, region, limits, found)
+        return found
+    kind, number, after = chosen
+    if number < 0:
+        return found
+    rewrite = next(itertools.islice(sources[kind](region), number, None))
     return Explanation(rewrite, limits.before, after)
 
 
 def _tried(
-    candidates: Candidates, region: Region, limits: _Limits, report: Report, deadly: frozenset[int]
-) -> tuple[int, float] | None:
-    """Return the number and the remaining error of a kind's best rewrite that is good enough."""
+    sources: Mapping[str, Candidates],
+    region: Region,
+    limits: _Limits,
+    found: Explanation | None,
+    report: Report,
+    deadly: frozenset[int],
+) -> tuple[str, int, float]:
+    """Return the kind, number and remaining error of the best rewrite that is good enough and
+    better than what was found; -1 for its number if there is none.
+    """
     end = time.process_time() + limits.seconds
-    best: tuple[int, float] | None = None
-    for number, rewrite in enumerate(candidates(region)):
-        if time.process_time() > end or time.monotonic() > limits.deadline:
-            break
-        if number in deadly:
-            continue
-        report(number)
-        after = region.error(rewrite.graph)
-        good = after <= limits.enough and after < limits.before / 2
-        if good and (best is None or after < best[1] / _CLEARLY):
-            best = number, after
-            if after <= FLOOR / 4:
+    chosen = "", -1, math.inf
+    for place, (kind, candidates) in enumerate(sources.items()):
+        best: tuple[int, Explanation] | None = None
+        for number, rewrite in enumerate(candidates(region)):
+            if time.process_time() > end or time.monotonic() > limits.deadline:
                 break
-    return best
+            trial = place * _MOST_OF_A_KIND + number
+            if trial in deadly:
+                continue
+            report(trial)
+            after = region.error(rewrite.graph)
+            good = after <= limits.enough and after < limits.before / 2
+            if good and (best is None or after < best[1].after / _CLEARLY):
+                best = number, Explanation(rewrite, limits.before, after)
+                if after <= FLOOR / 4:
+                    break
+        if best is not None and (found is None or best[1].is_clearly_better_than(found)):
+            found, chosen = best[1], (kind, best[0], best[1].after)
+        if found is not None and found.is_exact:
+            break
+    return chosen
