@@ -14,7 +14,7 @@ _NODES = 8
 
 def overridden_input(edge: Edge, error: float) -> Cause | None:
     """Return the value that stands in for an input, if the outputs are right with the input in its
-    place for all its readers.
+    place for all its readers. A single reader is a place, which the search knows more about.
     """
     given = {
         name: values
@@ -22,7 +22,8 @@ def overridden_input(edge: Edge, error: float) -> Cause | None:
         if (values := edge.feeds.get(name)) is not None and values.ndim > 1 and not is_flat(values)
     }
     for name, values in _first_values(edge).items():
-        for other, expected in given.items() if is_flat(values) else ():
+        several = len(edge.graph.readers.get(name, ())) > 1
+        for other, expected in given.items() if several and is_flat(values) else ():
             if values.shape != expected.shape or values.dtype.kind not in "fiub":
                 continue
             after = edge.error({**edge.feeds, name: expected.astype(values.dtype)})
