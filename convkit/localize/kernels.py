@@ -16,7 +16,7 @@ _REMAINS = 0.1
 
 def blamed_on_kernels(cause: Cause, region: Region) -> Cause:
     """Return an unexplained place's cause, and say so if the graph is right there: in float64, by
-    onnx's own evaluator, its nodes give what the original gives.
+    onnx's own evaluator, its nodes agree with the original.
     """
     if len(region.nodes) > _MOST:
         return cause
@@ -33,7 +33,7 @@ def blamed_on_kernels(cause: Cause, region: Region) -> Cause:
     count, where = len(region.nodes), f"{node.op_type} {label(node)}"
     off = f"kernels are off in the {count} nodes that end at" if count > 1 else "kernel is off in"
     text = (
-        f"onnxruntime's {off} {where}, and the graph is right: computed in float64, it gives what"
-        " the original gives"
+        f"onnxruntime's {off} {where}, and the graph is right: computed in float64, it agrees"
+        " with the original"
     )
     return dataclasses.replace(cause, text=text, of_kernels=True)

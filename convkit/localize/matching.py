@@ -239,8 +239,11 @@ def match_values(
     for value in recording.values:
         if not _matchable(value, recording):
             continue
+        near = sketches.near(sketch(value.array), value.array.size, 10 * within)
+        if not near:
+            continue
         limit = max(within * _variation(value.array), min(within, _LAST_BITS))
-        for name in sketches.near(sketch(value.array), value.array.size, 10 * within):
+        for name in near:
             if name in matches and matches[name].error == 0:
                 continue
             layout = layout_of(value.array, found[name], limit)
