@@ -13,7 +13,6 @@ Kind = Literal[
     "extra",  # the graph computes something that the original does not
     "missing",  # the original computes something that the graph does not
     "wiring",  # a node reads a different value
-    "stand-in",  # nodes read a constant in the place of an input
     "operands",  # a node reads its values in a different order
     "order",  # elements are in a different order
     "inputs",  # inputs are swapped

@@ -97,7 +97,7 @@ def _code(cause: Cause) -> str:
             return "N405"
         case "extra" | "missing":
             return "N406"
-        case "wiring" | "stand-in" | "operands" | "order":
+        case "wiring" | "operands" | "order":
             return "N407"
         case "inputs":
             return "C110"

@@ -30,7 +30,7 @@ def overridden_input(edge: Edge, error: float) -> Cause | None:
             if explains(error, after):
                 node = edge.graph.nodes[edge.graph.producers[name]]
                 return Cause(
-                    "stand-in",
+                    "wiring",
                     f"{node.op_type} {label(node)}: it is {values.flat[0]} everywhere, and what"
                     f" reads it should read {other!r}",
                     node=label(node),

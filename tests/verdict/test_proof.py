@@ -36,7 +36,7 @@ def test_an_input_that_does_not_enter_leads(code, kind):
 
 
 def test_an_input_without_effect_comes_with_what_is_read_in_its_place():
-    found = proven("N407", "stand-in")
+    found = proven("N407", "wiring")
     evidence = found.evidence | {"stands_for": "time"}
     found = dataclasses.replace(found, message="Add is 1", evidence=evidence)
     first, second = proofs_first([found, DEAD])
