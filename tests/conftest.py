@@ -19,6 +19,10 @@ from xdist.scheduler import LoadScopeScheduling
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # For all tests alike, and before any fixture: a fork server serves one environment only.
 os.environ |= {"HF_HUB_OFFLINE": "1", "NO_COLOR": "1"}
+# As in convkit's workers, no tool reports its use: onnxruntime's reporting thread may hold a lock
+# when a test forks.
+os.environ |= {"ORT_DISABLE_TELEMETRY": "1"}
+sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
 os.environ.pop("MLFLOW_TRACKING_URI", None)  # the runs of a module's fixtures are logged, too
 # As convkit's workers do: with torch and the converters imported, a full collection takes half a
 # second.

@@ -50,7 +50,7 @@ HOST = {
         *("plan", "recipe", "record", "findings", "store", "toolchain", "track", "report"),
         *("verdict", "worker.protocol", "worker.jobs", *ROWS),
         *("worker.preloading", "worker.fork_server"),
-        *("worker.seal", "worker.control_group"),
+        *("worker.seal", "worker.silence", "worker.control_group"),
     },
     "tune": {"execute", "recipe", "record", "verdict", *ROWS},
     "audit": {

@@ -19,8 +19,10 @@ from convkit.execute.memory_killer import memory_kills
 from convkit.execute.worker_outcome import Ending, WorkerOutcome, findings_of, read_log
 from convkit.execute.workers import Launch, WorkerProcess, WorkerStrategy
 from convkit.redaction import redacted
+from convkit.runtimes.registry import runtimes
 from convkit.worker.protocol import PROTOCOL, Answer, Envelope
 from convkit.worker.seal import FILE_NAME as SEAL
+from convkit.worker.silence import SILENCED
 
 __all__ = ["Ending", "WorkerOutcome", "findings_of", "run_worker", "worker_environment"]
 
@@ -162,6 +164,8 @@ def worker_environment(
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "DO_NOT_TRACK": "1",
+        **{name: value for row in runtimes().values() for name, value in row.variables.items()},
+        SILENCED: ",".join(module for row in runtimes().values() for module in row.silenced),
     }
 
 

@@ -8,11 +8,12 @@ import onnx
 from onnx import helper
 
 from convkit.localize.diagnosis import Kind
+from convkit.localize.differences import relative_error
 from convkit.localize.edits import BEFORE, Rewrite
 from convkit.localize.graph import Graph, PieceFailedError, label
-from convkit.localize.matching import is_flat, relative_error
 from convkit.localize.parting import EQUAL
 from convkit.localize.region import Region
+from convkit.localize.sketches import is_flat
 
 # Takes a value's name, the name to compute and a prefix for intermediate names.
 Build = Callable[[str, str, str], tuple[list[onnx.NodeProto], dict[str, np.ndarray]]]

@@ -10,8 +10,8 @@ import numpy as np
 
 from convkit.localize.changes import explains
 from convkit.localize.diagnosis import Cause
+from convkit.localize.differences import relative_error
 from convkit.localize.graph import Values
-from convkit.localize.matching import relative_error
 from convkit.localize.parting import FLOOR
 
 if TYPE_CHECKING:

@@ -6,10 +6,12 @@ value next, the two match one step apart, and the graph's own halving looks like
 
 from collections.abc import Iterator, Mapping
 
+from convkit.localize.differences import relative_error
 from convkit.localize.divergence import Divergence
 from convkit.localize.graph import Graph
 from convkit.localize.kinds import kinds_of
-from convkit.localize.matching import Match, likeliest_layout, relative_error
+from convkit.localize.layouts import likeliest_layout
+from convkit.localize.matching import Match
 from convkit.localize.original import VIEWS, Recording
 from convkit.localize.parting import Parting
 

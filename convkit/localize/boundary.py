@@ -14,13 +14,15 @@ import numpy as np
 from convkit.localize.assignment import exchanged_inputs, exchanged_outputs
 from convkit.localize.changes import explains
 from convkit.localize.diagnosis import Cause
+from convkit.localize.differences import relative_error
 from convkit.localize.fitting import fitted_input
 from convkit.localize.graph import VALUELESS, Graph, PieceFailedError, Values, label
 from convkit.localize.input_changes import INPUT_CHANGES
-from convkit.localize.matching import is_flat, relative_error, worst_output_error
+from convkit.localize.matching import worst_output_error
 from convkit.localize.original import Recording
 from convkit.localize.output_changes import FITTED, OUTPUT_CHANGES
 from convkit.localize.parting import FLOOR
+from convkit.localize.sketches import is_flat
 
 _SAME = 10 * FLOOR
 # These results of a search over places are more specific than a change of the whole tensor: they

@@ -12,7 +12,7 @@ import torch
 
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.localize.changes import explains
-from convkit.localize.matching import largest_error
+from convkit.localize.differences import largest_error
 from convkit.models.sources.branches import BranchLines
 from convkit.models.sources.decisions import run_inverted
 from convkit.models.sources.torch_dtypes import to_arrays

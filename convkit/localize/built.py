@@ -11,8 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
+from convkit.localize.differences import relative_error
 from convkit.localize.graph import Graph, PieceFailedError, Values
-from convkit.localize.matching import relative_error
 
 # In parts of a tensor's rms. Kernels of any kind agree to a few digits less than float32 has.
 _SAME = 1e-4

@@ -7,11 +7,11 @@ import onnx
 
 from convkit.localize.counterpart import counterpart
 from convkit.localize.diagnosis import Cause
+from convkit.localize.differences import worst_values
 from convkit.localize.divergence import Divergence
 from convkit.localize.edits import Rewrite
 from convkit.localize.explanation import Explanation
 from convkit.localize.graph import VALUELESS, Graph, label, module_of
-from convkit.localize.matching import worst_values
 from convkit.localize.original import VIEWS, Recording
 from convkit.localize.parting import Parting
 from convkit.localize.region import Region

@@ -8,7 +8,7 @@ import numpy as np
 from convkit.localize.edits import Rewrite, copied, replaced, with_constants
 from convkit.localize.fused import derived_tensors
 from convkit.localize.graph import reads
-from convkit.localize.matching import layouts
+from convkit.localize.layouts import layouts
 from convkit.localize.region import Region
 
 # Elements. Smaller constants are arguments, which are tried by other rewrites.

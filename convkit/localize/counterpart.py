@@ -4,10 +4,11 @@ import numpy as np
 
 from convkit.localize.edits import INSERTED, Rewrite
 from convkit.localize.graph import PieceFailedError
-from convkit.localize.matching import is_flat, layout_of
+from convkit.localize.layouts import layout_of
 from convkit.localize.original import Operation, Recording
 from convkit.localize.parting import EQUAL
 from convkit.localize.region import Region
+from convkit.localize.sketches import is_flat
 
 
 def counterpart(recording: Recording, region: Region, rewrite: Rewrite) -> Operation | None:

@@ -10,21 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from convkit.localize.bridges import bridges, nearest_known
+from convkit.localize.differences import CLOSE, relative_error
 from convkit.localize.edits import BEFORE
-from convkit.localize.graph import VALUELESS, Graph, PieceFailedError, Values, module_of, reads
+from convkit.localize.graph import Graph, PieceFailedError, Values, module_of, reads
 from convkit.localize.growth import error_growth
 from convkit.localize.isolation import spent
-from convkit.localize.matching import (
-    CLOSE,
-    Layout,
-    Match,
-    correlation,
-    likeliest_layout,
-    match_values,
-    relative_error,
-    sketch,
-    worst_output_error,
-)
+from convkit.localize.layouts import Layout, correlation, likeliest_layout
+from convkit.localize.matching import Match, match_values, worst_output_error
 from convkit.localize.original import VIEWS, Recording
 from convkit.localize.parting import FLOOR, REMAINS, Parting
 from convkit.localize.trusted import trusted_names, trusted_values
@@ -38,6 +30,8 @@ _ALIGNED = 1e-2
 # How many values of the original, and of the graph for each, are tried as the place.
 _ORIGINALS, _CANDIDATES = 32, 6
 _PROVEN = 2
+# What another order of the same elements changes in a sketch.
+_REORDERED = 1e-9
 # Correlated more than this, the graph's value may be the original's, changed.
 _ALIKE = 0.9
 # Among several faults: values tried as the first; how many must match again below, and surely do.
@@ -62,7 +56,8 @@ class Divergence:
         self._deadline = spent() + seconds
         names = [name for node in graph.nodes for name in node.output]
         self._names = [name for name in names if name and not name.endswith(BEFORE)]
-        self.found = self._run_all({})
+        self.found: dict[str, np.ndarray] = {}
+        self.found = self._run_all(self._feeds)
         self.error = worst_output_error(self._recording, self.found)
 
     def partings(self) -> Iterator[Parting]:
@@ -102,8 +97,8 @@ class Divergence:
 
     def _run_all(self, replaced: Values) -> dict[str, np.ndarray]:
         """Return all values of the graph, or those before the first node that fails."""
-        names = [name for name in self._names if name not in replaced]
-        given = {**self._feeds, **replaced}
+        given = {**self._unchanged(replaced), **replaced}
+        names = [name for name in self._names if name not in given]
         try:
             return {**self._graph.run(names, given), **given}
         except PieceFailedError:
@@ -118,6 +113,16 @@ class Divergence:
             except PieceFailedError:
                 fails = middle
         return {**values, **given}
+
+    def _unchanged(self, replaced: Values) -> dict[str, np.ndarray]:
+        """Return the graph's values that replacing some, whatever their shapes, does not change."""
+        changed = self._graph.below(replaced)
+        return {name: values for name, values in self.found.items() if name not in changed}
+
+    def _changed(self, replaced: Values) -> dict[str, np.ndarray]:
+        """Return the graph's values with some replaced, those alone that this may change."""
+        same = self._unchanged(replaced)
+        return {name: v for name, v in self._run_all(replaced).items() if name not in same}
 
     def _known(self, values: Values, within: float) -> dict[str, Match]:
         """Return the values that match, with the inputs, which are the same by definition."""
@@ -182,7 +187,7 @@ class Divergence:
         """Return the outputs' error with the original's values in some places."""
         outputs = [name for name in self._recording.outputs if name not in replaced]
         try:
-            values = self._graph.run(outputs, {**self._feeds, **replaced})
+            values = self._graph.run(outputs, {**self._unchanged(replaced), **replaced})
         except PieceFailedError:
             return math.inf
         return worst_output_error(self._recording, {**values, **replaced})
@@ -235,7 +240,7 @@ class Divergence:
                 if spent() > self._deadline or name not in self.found:
                     break
                 wanted = layout.apply(expected).astype(self.found[name].dtype)
-                right = self._known(self._run_all({name: wanted}), CLOSE)
+                right = match_values(self._recording, self._changed({name: wanted}))
                 restored = len({match.value for match in right.values()} & below - matched)
                 if restored >= _RESTORED and (best is None or restored > best.restored):
                     error = relative_error(self.found[name], wanted)
@@ -252,15 +257,16 @@ class Divergence:
     def _computed_from(self, value: int) -> set[int]:
         """Return the original's values that depend on one, its own elements elsewhere left out."""
         values = self._recording.values
-        found, own = {value}, sketch(values[value].array)
+        found, own = {value}, values[value].sketch
         for operation in self._recording.operations:
             if found.intersection(operation.inputs):
                 found.update(operation.outputs)
-        arrays = {each: values[each].array for each in found - {value}}
         return {
             each
-            for each, array in arrays.items()
-            if array.dtype.kind in "fiub" and array.size > 1 and (sketch(array) != own).any()
+            for each in found - {value}
+            if values[each].array.dtype.kind in "fiub"
+            and values[each].array.size > 1
+            and not np.allclose(values[each].sketch, own, rtol=0, atol=_REORDERED * own[0])
         }
 
     def _lost(self, known: Mapping[str, Match], *, views: bool = True) -> list[int]:
@@ -302,7 +308,7 @@ class Divergence:
             owner = module_of(self._graph.nodes[self._graph.producers[name]])
             foreign = bool(owner) and owner != module
             # A scale, another activation or a small change preserve most of a value.
-            unlike = not correlation(layout.apply(expected), found) > _ALIKE
+            unlike = not correlation(layout, expected, found) > _ALIKE
             ranked.append(
                 (
                     *(name not in final, foreign, unlike, found.shape != expected.shape, place),
@@ -357,10 +363,7 @@ class Divergence:
 
     def upstream(self, name: str, known: Mapping[str, Match]) -> dict[str, Match]:
         """Return the known values without those that depend on a value."""
-        below = {name}
-        for node in self._graph.nodes[self._graph.producers.get(name, 0) :]:
-            if below.intersection(node.input) and node.op_type not in VALUELESS:
-                below.update(node.output)
+        below = self._graph.below([name], by_shape=False)
         return {each: match for each, match in known.items() if each not in below}
 
     def _at_output(self, known: Mapping[str, Match]) -> Parting | None:
@@ -384,7 +387,7 @@ class Divergence:
         if parting.name in self.found:
             wanted = wanted.astype(self.found[parting.name].dtype)
         below = self._names[self._names.index(parting.name) :]
-        right = self._run_all({parting.name: wanted})
+        right = self._changed({parting.name: wanted})
         growth = error_growth(self._recording, below, self.found, right)
         return dataclasses.replace(parting, growth=growth)
 

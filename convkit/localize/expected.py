@@ -7,9 +7,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from convkit.localize.differences import CLOSE
 from convkit.localize.divergence import Divergence
 from convkit.localize.graph import Graph, PieceFailedError, Values
-from convkit.localize.matching import CLOSE, match_values, worst_output_error
+from convkit.localize.matching import match_values, worst_output_error
 from convkit.localize.original import Recording
 from convkit.localize.parting import REMAINS
 from convkit.worker.protocol import ViewBasis

@@ -78,6 +78,18 @@ class Graph:
             pending += [name for name in reads(self.nodes[index]) if name not in stops]
         return sorted(needed)
 
+    def below(self, names: Collection[str], *, by_shape: bool = True) -> set[str]:
+        """Return values and all that is computed from them, from their shapes alone if so asked."""
+        found, pending = set(names), list(names)
+        while pending:
+            for index in self.readers.get(pending.pop(), ()):
+                node = self.nodes[index]
+                if by_shape or node.op_type not in VALUELESS:
+                    added = {name for name in node.output if name} - found
+                    found |= added
+                    pending += added
+        return found
+
     def with_nodes(
         self, nodes: Sequence[onnx.NodeProto], constants: Mapping[str, np.ndarray] | None = None
     ) -> "Graph":

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
+from convkit.localize.differences import relative_error
 from convkit.localize.graph import Values
-from convkit.localize.matching import match_values, relative_error
+from convkit.localize.matching import match_values
 from convkit.localize.original import Recording
 
 # The number of steps shown, and the error below which values are considered equal.

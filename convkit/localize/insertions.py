@@ -13,8 +13,8 @@ from onnx import helper
 from convkit.localize.diagnosis import Kind
 from convkit.localize.edits import Build, Rewrite, appended, inserted
 from convkit.localize.graph import Graph
-from convkit.localize.matching import is_flat
 from convkit.localize.region import Edge, Region
+from convkit.localize.sketches import is_flat
 
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 # Axes up to this size are tried in the orders of channel shuffles and repeated heads.

@@ -2,12 +2,17 @@
 
 import faulthandler
 import gc
+import math
 import os
 import pickle
+import select
+import signal
 import struct
 import sys
+import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
@@ -17,6 +22,9 @@ Task = Callable[[Report, frozenset[int]], T]
 _NUMBER = struct.Struct("<q")
 # How many trials may kill the process before a task is abandoned.
 _DEATHS = 5
+_BLOCK = 1 << 16
+# How often a child is looked at, and for how long it may use no processor at all.
+_LOOK_SECONDS, _STUCK_SECONDS = 2.0, 60.0
 
 
 class TaskFailedError(Exception):
@@ -60,8 +68,7 @@ def _forked(task: Task[T], deadly: frozenset[int]) -> tuple[int | None, bytes | 
         os.close(reading)
         _answer(task, deadly, writing)
     os.close(writing)
-    with os.fdopen(reading, "rb") as stream:
-        data = stream.read()
+    data = _read_to_end(reading, child)
     os.waitpid(child, 0)
     last: int | None = None
     for place in range(0, len(data) - _NUMBER.size + 1, _NUMBER.size):
@@ -70,6 +77,42 @@ def _forked(task: Task[T], deadly: frozenset[int]) -> tuple[int | None, bytes | 
             return last, data[place + _NUMBER.size :]
         last = number
     return last, None
+
+
+def _read_to_end(reading: int, child: int) -> bytes:
+    """Return all that a child writes before it ends; one that is stuck is killed.
+
+    A library's thread of which the parent had one, and that held a lock when it was forked, will
+    never release it in the child.
+    """
+    data, worked, last = b"", 0.0, time.monotonic()
+    with os.fdopen(reading, "rb", buffering=0) as stream:
+        while True:
+            ready, _, _ = select.select([stream], [], [], _LOOK_SECONDS)
+            if ready:
+                block = stream.read(_BLOCK)
+                if not block:
+                    return data
+                data += block
+            now, before = time.monotonic(), worked
+            worked = _processor_time(child)
+            if ready or worked != before:
+                last = now
+            elif now - last > _STUCK_SECONDS:
+                os.kill(child, signal.SIGKILL)
+
+
+def _processor_time(process: int) -> float:
+    """Return the ticks that a process and its children have used; NaN, which equals nothing, while
+    it waits for children of its own, or if it has ended.
+    """
+    try:
+        if Path(f"/proc/{process}/task/{process}/children").read_text():
+            return math.nan
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return math.nan
+    return sum(map(float, fields[11:15]))  # utime to cstime, as proc(5) numbers them
 
 
 def _answer(task: Task[T], deadly: frozenset[int], writing: int) -> NoReturn:

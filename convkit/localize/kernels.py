@@ -3,9 +3,9 @@
 import dataclasses
 
 from convkit.localize.diagnosis import Cause
+from convkit.localize.differences import relative_error
 from convkit.localize.float64 import run_in_float64
 from convkit.localize.graph import PieceFailedError, label
-from convkit.localize.matching import relative_error
 from convkit.localize.region import Region
 
 # Nodes. The evaluator is slow, and a larger place is a part of the model.

@@ -4,13 +4,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from convkit.localize.differences import relative_error
 from convkit.localize.edits import Rewrite, holding, inserted, pinned
 from convkit.localize.graph import VALUELESS, Graph, reads
 from convkit.localize.kinds import kinds_of
-from convkit.localize.matching import is_flat, layout_of, likeliest_layout, relative_error
+from convkit.localize.layouts import layout_of, likeliest_layout
 from convkit.localize.original import VIEWS, Operation
 from convkit.localize.parting import EQUAL
 from convkit.localize.region import Edge, Region
+from convkit.localize.sketches import is_flat
 
 # More steps are a part of the model, which its modules describe: up to so many.
 _MOST, _SHOWN, _MODULES = 12, 5, 8

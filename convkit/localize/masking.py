@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from convkit.localize.diagnosis import Kind
+from convkit.localize.differences import relative_error
 from convkit.localize.edits import Rewrite, pinned
-from convkit.localize.matching import relative_error
 from convkit.localize.parting import EQUAL
 from convkit.localize.region import Region
 

@@ -9,10 +9,11 @@ import numpy as np
 from onnx import helper
 
 from convkit.localize.diagnosis import Kind
+from convkit.localize.differences import relative_error
 from convkit.localize.edits import Build, Rewrite, inserted, pinned, with_constants
-from convkit.localize.matching import is_flat, relative_error
 from convkit.localize.parting import EQUAL
 from convkit.localize.region import Edge, Region
+from convkit.localize.sketches import is_flat
 
 _EPSILONS = (0.0, 1e-5, 1e-6, 1e-12, 1e-3, 1e-8)
 # With fewer for each number that is fitted, anything fits.

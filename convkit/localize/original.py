@@ -7,6 +7,8 @@ from typing import Protocol
 
 import numpy as np
 
+from convkit.localize.sketches import sketch, variation
+
 # Operations that only rearrange or copy elements.
 VIEWS = (
     *("view", "_unsafe_view", "reshape", "clone", "expand", "transpose", "permute", "t", "alias"),
@@ -25,6 +27,16 @@ class Value:
     producer: int | None
     name: str = ""
     kind: str = ""
+
+    @cached_property
+    def sketch(self) -> np.ndarray:
+        """The figures by which the graph's values that may equal it are found."""
+        return sketch(self.array)
+
+    @cached_property
+    def variation(self) -> float:
+        """How much its elements vary, in parts of their rms."""
+        return variation(self.array)
 
 
 class Replay(Protocol):

@@ -5,11 +5,13 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from convkit.localize.differences import relative_error
 from convkit.localize.edits import Rewrite, pinned
-from convkit.localize.matching import is_flat, layout_of, relative_error
+from convkit.localize.layouts import layout_of
 from convkit.localize.original import Operation
 from convkit.localize.parting import EQUAL
 from convkit.localize.region import Region
+from convkit.localize.sketches import is_flat
 
 # More operations are a part of the model.
 _MOST = 16

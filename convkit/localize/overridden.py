@@ -6,7 +6,7 @@ from convkit.localize.boundary import Edge
 from convkit.localize.changes import explains
 from convkit.localize.diagnosis import Cause
 from convkit.localize.graph import Graph, PieceFailedError, label, reads
-from convkit.localize.matching import is_flat
+from convkit.localize.sketches import is_flat
 
 # Nodes that such values may be computed by: from the input's sizes, or from the input times zero.
 _NODES = 8

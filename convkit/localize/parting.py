@@ -3,7 +3,8 @@
 import dataclasses
 from collections.abc import Mapping
 
-from convkit.localize.matching import Layout, Match
+from convkit.localize.layouts import Layout
+from convkit.localize.matching import Match
 
 # Errors up to this, relative to a tensor's RMS, can always be due to float32 arithmetic.
 FLOOR = 2e-6

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from convkit.localize.differences import relative_error
 from convkit.localize.edits import Rewrite, pinned
-from convkit.localize.matching import is_flat, relative_error
 from convkit.localize.parting import EQUAL
 from convkit.localize.region import Region
+from convkit.localize.sketches import is_flat
 
 
 def reductions(region: Region) -> Iterator[Rewrite]:

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from convkit.localize.differences import relative_error
 from convkit.localize.graph import Graph, PieceFailedError, reads
-from convkit.localize.matching import Layout, relative_error
+from convkit.localize.layouts import Layout
 from convkit.localize.original import Operation, Recording
 from convkit.localize.parting import Parting
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from convkit.localize.edits import Rewrite, holding, inserted
-from convkit.localize.matching import Layout, layout_of, layouts
+from convkit.localize.layouts import Layout, layout_of, layouts
 from convkit.localize.parting import EQUAL
 from convkit.localize.region import Edge, Region
 

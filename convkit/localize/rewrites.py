@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import numpy as np
 import onnx
 
+from convkit.localize.differences import relative_error
 from convkit.localize.edits import Rewrite, copied, replaced, rewired, with_attribute
 from convkit.localize.graph import Graph, label
-from convkit.localize.matching import relative_error
 from convkit.localize.numbers import fit
 from convkit.localize.parting import EQUAL
 from convkit.localize.region import Edge, Region

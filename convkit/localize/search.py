@@ -11,6 +11,7 @@ from convkit.localize.belongs import places_of_belonging
 from convkit.localize.boundary import Edge, exchanged, outputs_error, with_change_at_edge
 from convkit.localize.causes import explained_cause, place_cause
 from convkit.localize.diagnosis import Cause, Diagnosis
+from convkit.localize.differences import relative_error
 from convkit.localize.divergence import Divergence
 from convkit.localize.edits import pinned
 from convkit.localize.explanation import WITHIN, explain
@@ -18,7 +19,6 @@ from convkit.localize.graph import Graph, PieceFailedError, Values, label
 from convkit.localize.isolation import spent
 from convkit.localize.kernels import blamed_on_kernels
 from convkit.localize.likeness import how_different
-from convkit.localize.matching import relative_error
 from convkit.localize.original import Recording
 from convkit.localize.overridden import overridden_input
 from convkit.localize.parting import FLOOR, REMAINS, Parting

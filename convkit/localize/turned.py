@@ -10,9 +10,11 @@ from collections.abc import Iterator
 import onnx
 
 from convkit.localize.diagnosis import Cause
+from convkit.localize.differences import relative_error
 from convkit.localize.divergence import Divergence
 from convkit.localize.graph import Graph
-from convkit.localize.matching import Layout, Match, relative_error
+from convkit.localize.layouts import Layout
+from convkit.localize.matching import Match
 from convkit.localize.original import Operation, Recording
 from convkit.localize.parting import Parting
 

@@ -9,8 +9,8 @@ from convkit.localize.absent import AbsentBias, absent_biases
 from convkit.localize.boundary import outputs_error
 from convkit.localize.checkpoint import checkpoint_cause, is_another_checkpoint, paired_by_use
 from convkit.localize.diagnosis import Cause
+from convkit.localize.differences import relative_error, worst_values
 from convkit.localize.graph import Graph, Values, label
-from convkit.localize.matching import relative_error, worst_values
 from convkit.localize.original import Recording
 from convkit.localize.parting import FLOOR
 from convkit.localize.precomputed import precomputed

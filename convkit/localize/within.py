@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from convkit.localize.differences import relative_error
 from convkit.localize.divergence import Divergence
 from convkit.localize.graph import Graph
-from convkit.localize.matching import relative_error
 from convkit.localize.original import VIEWS, Recording
 from convkit.localize.parting import Parting
 

@@ -45,6 +45,9 @@ class Runtime:
     folder that counts as one file. `preload` lists what every worker with a job imports, regardless
     of its request (see `worker.preloading`). `loads_custom_ops`: it can load libraries of
     custom operators. `nicknames`: short names that people write, which a recipe's error explains.
+    Tools that report their use to their makers stay silent in convkit's processes: `variables` are
+    environment variables that ask them to, `silenced` the modules that report, for tools that ask
+    nobody and do without them.
     """
 
     name: str
@@ -62,6 +65,8 @@ class Runtime:
     preload: Mapping[JobKind, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     loads_custom_ops: bool = False
     nicknames: tuple[str, ...] = ()
+    variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    silenced: tuple[str, ...] = ()
 
     def module_of(self, job: JobKind) -> str | None:
         """Return the full name of the module that performs a job; None if convkit's own does."""

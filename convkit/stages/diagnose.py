@@ -11,10 +11,10 @@ import numpy as np
 from convkit.cases.files import read_tensors
 from convkit.findings.model import Finding
 from convkit.localize.branches import other_side, other_size_side
+from convkit.localize.differences import largest_error
 from convkit.localize.findings import findings_of
 from convkit.localize.frozen import kept_values
 from convkit.localize.graph import Graph, PieceFailedError, read_graph
-from convkit.localize.matching import largest_error
 from convkit.localize.search import localize
 from convkit.models.exporters.custom_translations import load_translations
 from convkit.models.exporters.job import Job

@@ -12,8 +12,8 @@ import onnx_ir
 from convkit.codec import encode
 from convkit.findings.model import Finding, Remedy
 from convkit.localize.changes import explains
+from convkit.localize.differences import largest_error
 from convkit.localize.graph import PieceFailedError, read_graph
-from convkit.localize.matching import largest_error
 from convkit.models.exporters.job import Job
 from convkit.models.exporters.proof import Proof, prove
 from convkit.models.exporters.registry import REGISTRY

@@ -29,8 +29,10 @@ def main(arguments: list[str]) -> int:
     """Run one stage, or fork workers until the client disconnects; return the exit code."""
     expose("convkit", Path(__file__).resolve().parent.parent)
     from convkit.worker.sealed_imports import guard_imports
+    from convkit.worker.silence import silence
 
     guard_imports()
+    silence()
     from convkit.worker.fork_server import await_order
     from convkit.worker.process import serve
 

@@ -18,7 +18,7 @@ def imported_versions() -> dict[str, str]:
     relies on each distribution's list of files. It reads only the headers of the metadata, and only
     for imported distributions, because every stage pays for this.
     """
-    imported = {name.partition(".")[0] for name in sys.modules}
+    imported = {name.partition(".")[0] for name, module in sys.modules.items() if module}
     versions: dict[str, str] = {}
     for distribution, modules in _distributions():
         if not imported.isdisjoint(modules):

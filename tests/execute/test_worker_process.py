@@ -332,6 +332,29 @@ def test_a_worker_sees_little_of_the_users_environment() -> None:
     assert "OMP_NUM_THREADS" not in worker_environment({}, Path("/env/bin/python"), None)
 
 
+def test_no_tool_reports_its_use_from_a_worker(tmp_path: Path) -> None:
+    # Reports are left out in CI as well, which would hide that they were not asked to be.
+    home = {"HOME": str(tmp_path), "PATH": os.defpath}
+    seen = worker_environment(home, Path(sys.executable), 1)
+    code = """if True:
+        from convkit.worker.silence import silence
+        silence()
+        import os, onnx, onnxruntime, openvino
+        node = onnx.parser.parse_model('<ir_version: 10, opset_import: ["": 17]>'
+                                       'g (float[2] x) => (float[2] y) {y = Relu(x)}')
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        session = onnxruntime.InferenceSession(node.SerializeToString(), options)
+        session.run(None, {"x": openvino.Tensor(openvino.Type.f32, [2]).data})
+        print(len(os.listdir("/proc/self/task")))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=seen, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["1"]  # no thread that waits to send something
+    assert list(tmp_path.iterdir()) == []  # and no identifier of this machine
+
+
 def test_our_own_environment_stays_as_it_was_with_a_stand_in_worker(stand_in: Run) -> None:
     before = dict(os.environ)
     stand_in("answer()")

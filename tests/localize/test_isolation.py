@@ -2,9 +2,13 @@
 
 import os
 import signal
+import subprocess
+import threading
+import time
 
 import pytest
 
+from convkit.localize import isolation
 from convkit.localize.isolation import Report, TaskFailedError, spent, survived
 
 
@@ -29,6 +33,41 @@ def test_a_trial_that_ends_the_process_is_left_out_the_next_time() -> None:
 
 def test_a_task_that_ends_without_a_trial_is_given_up() -> None:
     assert survived(lambda report, deadly: os._exit(1)) is None  # noqa: ARG005
+
+
+def test_a_trial_that_waits_for_ever_is_left_out_the_next_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(isolation, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(isolation, "_STUCK_SECONDS", 0.5)
+    held = threading.Lock()
+
+    def task(report: Report, deadly: frozenset[int]) -> list[int]:
+        tried = []
+        for number in range(4):
+            if number not in deadly:
+                report(number)
+                if number == 1:
+                    held.acquire()
+                if number == 2:  # works for longer than a stuck process may rest
+                    end = time.process_time() + 1
+                    while time.process_time() < end:
+                        pass
+                tried.append(number)
+        return tried
+
+    with held:  # by this process, and so never released in the child
+        assert survived(task) == [0, 2, 3]
+
+
+def test_a_task_may_wait_for_children_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolation, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(isolation, "_STUCK_SECONDS", 0.3)
+
+    def task(report: Report, deadly: frozenset[int]) -> int:
+        return subprocess.run(["sleep", "1"], check=False).returncode
+
+    assert survived(task) == 0
 
 
 def test_an_exception_is_raised_with_its_traceback() -> None:

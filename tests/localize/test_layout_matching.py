@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from convkit.localize.matching import CLOSE, Layout, layout_of, layouts, relative_error
+from convkit.localize.differences import CLOSE, relative_error
+from convkit.localize.layouts import Layout, layout_of, layouts
 
 
 def by_all_elements(expected: np.ndarray, found: np.ndarray) -> Layout | None:

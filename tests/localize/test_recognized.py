@@ -9,13 +9,14 @@ import onnx_ir
 import pytest
 import torch
 
+from convkit.localize.differences import relative_error
 from convkit.localize.divisions import divisions
 from convkit.localize.edits import Rewrite
 from convkit.localize.graph import make_graph
 from convkit.localize.insertions import at_end
+from convkit.localize.layouts import Layout
 from convkit.localize.left_out import left_out, misread
 from convkit.localize.masking import masks
-from convkit.localize.matching import Layout, relative_error, sketch
 from convkit.localize.normalizing import normalizations
 from convkit.localize.original import Operation
 from convkit.localize.own_arguments import own_arguments
@@ -23,6 +24,7 @@ from convkit.localize.reductions import reductions
 from convkit.localize.region import Region
 from convkit.localize.reordered import other_values, reordered
 from convkit.localize.rotary import rotary
+from convkit.localize.sketches import sketch
 
 RANDOM = np.random.default_rng(7)
 X = RANDOM.normal(size=(2, 3, 5, 8)).astype(np.float32)

@@ -20,7 +20,7 @@ def test_they_are_those_of_the_modules_that_were_imported() -> None:
     assert found["numpy"] == np.__version__
     assert found["onnx"] == onnx.__version__
     distributions = importlib.metadata.packages_distributions()
-    imported = {name.partition(".")[0] for name in sys.modules}
+    imported = {name.partition(".")[0] for name, module in sys.modules.items() if module}
     names = {name for module in imported for name in distributions.get(module, ())}
     expected = {str(canonicalize_name(name)): importlib.metadata.version(name) for name in names}
     assert found == {"python": found["python"]} | expected

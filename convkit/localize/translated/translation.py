@@ -9,8 +9,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from convkit.localize.differences import CLOSE, relative_error
 from convkit.localize.graph import Graph, PieceFailedError, Values
-from convkit.localize.matching import CLOSE, relative_error
 from convkit.localize.translated.own_operations import UNFIT, Alternatives, OwnOperations
 from convkit.localize.translated.writing import INSIDE, NotTranslatedError, Operation, Writer
 

@@ -17,9 +17,9 @@ from convkit.findings.model import Finding, Remedy
 from convkit.localize.assignment import exchanged_inputs
 from convkit.localize.boundary import Edge, exchanged, with_change_at_edge
 from convkit.localize.diagnosis import Diagnosis
+from convkit.localize.differences import CLOSE, relative_error
 from convkit.localize.findings import findings_of
 from convkit.localize.graph import Graph, PieceFailedError, Values
-from convkit.localize.matching import CLOSE, relative_error
 from convkit.localize.search import localize
 from convkit.localize.translated.translation import TranslatedGraph
 from convkit.localize.translated.wording import in_own_words

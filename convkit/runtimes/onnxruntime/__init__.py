@@ -18,6 +18,7 @@ RUNTIME = Runtime(
     session="session:open_built",
     suffix=".onnx",
     loads_custom_ops=True,
+    variables={"ORT_DISABLE_TELEMETRY": "1"},  # on by default since 1.29
     preload={"precision": ("onnx_ir",)},
     tools=("onnxruntime", "onnxruntime-gpu"),
     defaults={

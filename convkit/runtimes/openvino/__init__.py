@@ -17,5 +17,6 @@ RUNTIME = Runtime(
     session="session:open_built",
     suffix=".xml",
     tools=("openvino",),
+    silenced=("openvino_telemetry",),
     defaults={"openvino": ToolDefault("==2026.4.*", "the release that the tests run")},
 )

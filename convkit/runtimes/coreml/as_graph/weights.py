@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from convkit.localize.matching import layouts
+from convkit.localize.layouts import layouts
 from convkit.localize.region import Region
 from convkit.localize.translated.own_operations import Alternative
 from convkit.localize.translated.translation import SourceStep
