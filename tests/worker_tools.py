@@ -1,6 +1,6 @@
 """What the workers of the tests' fork servers have imported before they start.
 
-More than what a stage always imports, so four servers do for all jobs: importing onnx_ir costs a
+More than what a stage always imports, so five servers do for all jobs: importing onnx_ir costs a
 worker half a second, the exporter and transformers four seconds, coremltools three. Stages
 therefore report versions of packages that they did not use; tests of these reports use fork servers
 of their own, which import what convkit's own do.
@@ -16,9 +16,10 @@ _STAGES = tuple(
         *("runtimes.onnxruntime.build", "runtimes.onnxruntime.verify"),
     )
 )
-_GRAPH = ("onnx_ir", *_STAGES)
+_GRAPH = ("onnx_ir", "onnxruntime", *_STAGES)
 _TORCH = (
     "torch",
+    "onnxruntime",
     "onnx_ir",
     "torch._dynamo",
     "torch.onnx._internal.exporter._core",
@@ -45,4 +46,4 @@ def usual_tools(envelope: Envelope) -> tuple[str, ...]:
         return (*_TORCH, _COREML) if loads_transformers else ("torch", "torch._dynamo", _COREML)
     if envelope.runtime is None and kind not in (None, "onnx"):
         return _TORCH
-    return _GRAPH
+    return (*_GRAPH, "openvino") if envelope.runtime == "convkit.runtimes.openvino" else _GRAPH

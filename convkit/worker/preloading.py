@@ -14,8 +14,7 @@ from convkit.worker.imported_versions import read_distributions
 from convkit.worker.protocol import CustomOps, Envelope, JobKind
 
 # The jobs that load the original model. The jobs of a target list what they import in the
-# runtime's row. onnxruntime is excluded on purpose: it starts a thread on import, which rules out
-# forking, and costs only 0.1 s.
+# runtime's row. onnxruntime is excluded on purpose: it costs only 0.1 s.
 _LOADING: tuple[JobKind, ...] = ("export", "reference", "bench-original")
 # Factories and archives may do without transformers, which costs as much as torch.
 _TORCH = ("torch",)

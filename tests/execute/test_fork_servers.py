@@ -317,11 +317,11 @@ def test_closing_ends_the_servers(tmp_path: Path) -> None:
     assert gone_soon(server)
 
 
-@pytest.mark.parametrize("tools", [("onnxruntime",), ("no_such_module",)], ids=lambda each: each[0])
+@pytest.mark.parametrize("tools", [("pyarrow",), ("no_such_module",)], ids=lambda each: each[0])
 def test_a_server_that_must_not_fork_leaves_it_to_fresh_processes(
     tmp_path: Path, tools: tuple[str, ...]
 ) -> None:
-    """onnxruntime starts a thread when it is imported: its locks could be held at a fork."""
+    """pyarrow starts a thread when it is imported: its locks could be held at a fork."""
     with contextlib.closing(ForkServers(tools=lambda _: tools)) as servers:
         workers = Watched(servers)
         for _ in range(2):

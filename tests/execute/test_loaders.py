@@ -163,10 +163,10 @@ def test_a_loader_with_threads_does_not_fork(
 ) -> None:
     """Their locks could be held at a fork. The stage is forked from the server instead."""
     state(tmp_path, forked, "probe")
-    _loading(monkeypatch, "importlib:import_module", "onnxruntime")
+    _loading(monkeypatch, "importlib:import_module", "pyarrow")
     seen = state(tmp_path, forked, "probe")
     assert not forked.last_is_fresh
-    assert "onnxruntime" not in seen["modules"]
+    assert "pyarrow" not in seen["modules"]
 
 
 def test_a_stage_s_log_has_what_was_printed_while_its_model_was_loaded(
