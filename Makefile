@@ -25,9 +25,6 @@ test: $(VENV)/.test lint
 test-all: $(VENV)/.test lint types
 	$(BIN)/python -m pytest -m "" -n $(TEST_WORKERS) --dist loadscope --no-loadscope-reorder --durations 20
 
-# The search for causes forks hundreds of times: memory in huge pages is forked in a fraction of the time.
-unit: export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
-unit: export PYTHONMALLOC := malloc
 unit: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadscope --no-loadscope-reorder --durations 20
 
