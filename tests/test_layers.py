@@ -45,7 +45,7 @@ HOST = {
     # the verdict means.
     "verdict": {"plan", "recipe", "findings", "record", "worker.protocol", *METRICS},
     "track": {"findings", "store", "recipe", "record", "worker.protocol", *ROWS, *METRICS},
-    "report": {"findings", "recipe", "record", "worker.protocol", "verdict", *METRICS},
+    "report": {"findings", "recipe", "record", "store", "worker.protocol", "verdict", *METRICS},
     "execute": {
         *("plan", "recipe", "record", "findings", "store", "toolchain", "track", "report"),
         *("verdict", "worker.protocol", "worker.jobs", *ROWS),

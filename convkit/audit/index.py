@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-import os
 from pathlib import Path
 
 from convkit.audit.reproductions import beside
@@ -17,6 +16,7 @@ from convkit.codec import Json
 from convkit.errors import ConvkitError
 from convkit.record.model import TargetStatus
 from convkit.record.provenance import FILE_NAME
+from convkit.store.files import write_whole
 
 _ENDING = ".summary.json"
 _FORMAT = 1
@@ -119,10 +119,8 @@ def _remember(path: Path, stamp: list[int], summary: RunSummary) -> None:
     for name in ("packages", "materials"):
         content[name] = [dataclasses.astuple(each) for each in content[name]]
     text = json.dumps({"stamp": stamp, "summary": content}).encode()
-    staging = path.with_name(f".{path.name}.{os.getpid()}.part")
     with contextlib.suppress(OSError):  # somebody else's folder, or a full disk
-        staging.write_bytes(hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
-        staging.replace(path)
+        write_whole(path, hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
 
 
 def readable_summary(folder: Path) -> RunSummary | ConvkitError:

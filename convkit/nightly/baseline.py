@@ -11,6 +11,7 @@ from convkit.errors import ConvkitError, UsageError, storage_error
 from convkit.execute.run_folder import read_record
 from convkit.nightly.snapshot import Snapshot
 from convkit.store.digests import digest_json
+from convkit.store.files import write_whole
 
 FORMAT = 1
 SUFFIX = ".baseline.json"
@@ -71,14 +72,10 @@ _RESTORE = "Restore it from version control, or accept a run: convkit accept RUN
 def write_baseline(file: Path, baseline: Baseline) -> None:
     """Write a baseline with its digest, atomically; raises a ConvkitError."""
     text = json.dumps(encode(sealed(baseline)), indent=1, sort_keys=True, ensure_ascii=False)
-    staging = file.with_name(f".{file.name}.part")
     try:
-        staging.write_text(text + "\n", encoding="utf-8")
-        staging.replace(file)
+        write_whole(file, text + "\n")
     except OSError as error:
         raise storage_error(error, file) from error
-    finally:
-        staging.unlink(missing_ok=True)
 
 
 def sealed(baseline: Baseline) -> Baseline:

@@ -38,6 +38,7 @@ from convkit.report.text import (
     yaml_text,
 )
 from convkit.report.view import run_view
+from convkit.store.files import write_whole
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -78,12 +79,10 @@ def write_page(page: str, path: Path, *, makes_folder: bool = False) -> Path:
     """Write a page to a file, whole or not at all, and return its path. With `makes_folder`, its
     folder need not exist. Raises StoreError if it cannot be written.
     """
-    staging = path.with_name(f"{path.name}.part")
     try:
         if makes_folder:
             path.parent.mkdir(parents=True, exist_ok=True)
-        staging.write_text(page, encoding="utf-8")
-        staging.replace(path)
+        write_whole(path, page)
     except OSError as error:
         raise storage_error(error, path) from error
     return path

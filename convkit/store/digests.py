@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from convkit.codec import CodecError, Json, decode, encode
-from convkit.store.files import replace_durably
+from convkit.store.files import write_whole
 
 T = TypeVar("T")
 
@@ -53,18 +53,8 @@ def write_json(path: Path, value: object, *, durable: bool = True) -> None:
     With `durable`, this also holds after a power cut.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    staging = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}.part")
-    try:
-        staging.write_text(
-            json.dumps(encode(value), indent=1, sort_keys=True, ensure_ascii=False),
-            encoding="utf-8",
-        )
-        if durable:
-            replace_durably(staging, path)
-        else:
-            staging.replace(path)
-    finally:
-        staging.unlink(missing_ok=True)
+    text = json.dumps(encode(value), indent=1, sort_keys=True, ensure_ascii=False)
+    write_whole(path, text, durable=durable)
 
 
 class SealBroken(ValueError):  # noqa: N818 - a state of a file

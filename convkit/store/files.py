@@ -5,6 +5,7 @@ import errno
 import fcntl
 import os
 import shutil
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -91,6 +92,21 @@ def replace_durably(source: Path, place: Path) -> None:
         sync_file(source)
     source.replace(place)
     sync_folder(place.parent)
+
+
+def write_whole(file: Path, content: str | bytes, *, durable: bool = False) -> None:
+    """Write a file atomically: other processes see either the old content or all of the new. With
+    `durable`, this also holds after a power cut. Raises OSError, and then leaves nothing behind.
+    """
+    staging = file.with_name(f".{file.name}.{os.getpid()}.{time.monotonic_ns()}.part")
+    try:
+        staging.write_bytes(content if isinstance(content, bytes) else content.encode())
+        if durable:
+            replace_durably(staging, file)
+        else:
+            staging.replace(file)
+    finally:
+        staging.unlink(missing_ok=True)
 
 
 def sync_files(files: Iterable[Path]) -> None:

@@ -30,6 +30,7 @@ from typing import Any
 import yaml
 
 from convkit.errors import ToolchainError, storage_error
+from convkit.store.files import write_whole
 from convkit.toolchain.interpreters import platform_name
 from convkit.toolchain.requirements import EnvironmentSpec
 from convkit.toolchain.resolution import Resolution
@@ -229,14 +230,10 @@ def _decode(content: Any) -> Lock:  # noqa: ANN401 - arbitrary YAML
 
 def write_lock(file: Path, lock: Lock) -> None:
     """Write a lock atomically; raises a ConvkitError on failure."""
-    staging = file.with_name(f".{file.name}.part")
     try:
-        staging.write_text(lock_text(lock), encoding="utf-8")
-        staging.replace(file)
+        write_whole(file, lock_text(lock))
     except OSError as error:
         raise storage_error(error, file) from error
-    finally:
-        staging.unlink(missing_ok=True)
 
 
 def lock_text(lock: Lock) -> str:

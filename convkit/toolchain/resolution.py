@@ -12,6 +12,7 @@ from packaging.utils import canonicalize_name
 
 from convkit.errors import ToolchainError, storage_error
 from convkit.store.digests import digest_json
+from convkit.store.files import write_whole
 from convkit.store.locks import file_lock
 from convkit.toolchain.interpreters import find_interpreter, platform_name
 from convkit.toolchain.known_pairs import KNOWN_PAIRS, KnownPair, broken_pairs
@@ -96,12 +97,8 @@ def resolve(spec: EnvironmentSpec, home: Path) -> Resolution:
             if known is not None:
                 return known
             resolution = resolve_anew(spec)
-            staging = file.with_suffix(f".{os.getpid()}.part")
-            staging.write_text(
-                resolution.text + yanked_lines(resolution.packages, resolution.yanked),
-                encoding="utf-8",
-            )
-            staging.replace(file)
+            yanked = yanked_lines(resolution.packages, resolution.yanked)
+            write_whole(file, resolution.text + yanked)
     except OSError as error:
         raise storage_error(error, file) from error
     return resolution

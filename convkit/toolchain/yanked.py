@@ -5,12 +5,13 @@ it resolves or installs. Nothing here queries an index: if everything is cached,
 warnings are known.
 """
 
-import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
+
+from convkit.store.files import write_whole
 
 # As uv 0.8 to 0.13 print it: `alpha==1.1` is yanked (reason: "broken build")
 _WARNING = re.compile(r'`([A-Za-z0-9._-]+)==([^`\s]+)` is yanked(?: \(reason: "?(.*?)"?\))?$')
@@ -55,9 +56,7 @@ def remember_yanked(
         known = read_yanked(text, packages)
         if without != pins or known.keys() >= yanked.keys():
             continue
-        staging = file.with_suffix(f".{os.getpid()}.part")
-        staging.write_text(without + yanked_lines(packages, {**known, **yanked}), encoding="utf-8")
-        staging.replace(file)
+        write_whole(file, without + yanked_lines(packages, {**known, **yanked}))
 
 
 def _one_line(reason: str | None) -> str:
