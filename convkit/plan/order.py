@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from convkit.plan.stages import Stage
+from convkit.runtimes.registry import runtimes
 from convkit.worker.protocol import StageKind
 
 # Seconds of stages that never ran: MiniLM's on two cores, of which only the ratios matter.
@@ -35,7 +36,8 @@ def seconds_to_end(stages: Sequence[Stage], known: Mapping[str, float]) -> dict[
 
 
 def _estimate(stage: Stage, needed: set[StageKind]) -> float:
-    seconds = _TYPICAL_SECONDS[stage.kind]
+    pace = runtimes()[stage.runtime].pace if stage.runtime is not None else 1.0
+    seconds = pace * _TYPICAL_SECONDS[stage.kind]
     if stage.kind in ("precision", "build") and "export" not in needed:
         seconds += _TYPICAL_SECONDS["export"]  # its runtime converts the model itself
     return seconds

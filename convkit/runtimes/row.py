@@ -47,7 +47,8 @@ class Runtime:
     custom operators. `nicknames`: short names that people write, which a recipe's error explains.
     Tools that report their use to their makers stay silent in convkit's processes: `variables` are
     environment variables that ask them to, `silenced` the modules that report, for tools that ask
-    nobody and do without them.
+    nobody and do without them. `pace`: how long its stages take, in times of onnxruntime's, to
+    begin the longest ones first.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Runtime:
     nicknames: tuple[str, ...] = ()
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
     silenced: tuple[str, ...] = ()
+    pace: float = 1.0
 
     def module_of(self, job: JobKind) -> str | None:
         """Return the full name of the module that performs a job; None if convkit's own does."""

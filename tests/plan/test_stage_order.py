@@ -1,7 +1,10 @@
 """Which stages begin first."""
 
+import dataclasses
+
 from convkit.plan.order import seconds_to_end
 from convkit.plan.stages import Stage
+from convkit.runtimes.registry import runtimes
 from convkit.toolchain.requirements import EnvironmentSpec
 from convkit.worker.protocol import StageKind
 
@@ -38,3 +41,15 @@ def test_what_is_known_of_the_last_run_replaces_the_estimate() -> None:
 def test_needs_outside_the_plan_are_left_out() -> None:
     alone = (stage("verify", "verify:graph", "build:graph"),)
     assert seconds_to_end(alone, {"verify:graph": 4.0}) == {"verify:graph": 4.0}
+
+
+def test_the_verification_of_a_slower_runtime_begins_first() -> None:
+    paces = {name: row.pace for name, row in runtimes().items()}
+    slow, quick = max(paces, key=paces.__getitem__), min(paces, key=paces.__getitem__)
+    assert paces[slow] > paces[quick]
+    both = [
+        dataclasses.replace(stage("verify", f"verify:{name}"), runtime=name)
+        for name in (quick, slow)
+    ]
+    found = seconds_to_end(both, {})
+    assert found[f"verify:{slow}"] / found[f"verify:{quick}"] == paces[slow] / paces[quick]

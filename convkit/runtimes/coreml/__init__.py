@@ -21,6 +21,7 @@ RUNTIME = Runtime(
     session="session:open_built",
     checks="machine:checks",
     suffix=".mlpackage",
+    pace=2.0,  # programs are evaluated by torch
     is_folder=True,
     # What the other stages make of coremltools depends on what the model has imported before.
     preload={
