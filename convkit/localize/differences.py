@@ -48,7 +48,7 @@ def _plain_error(found: np.ndarray, expected: np.ndarray) -> float:
     single = found.dtype == expected.dtype == np.float32
     with np.errstate(all="ignore"):
         off = np.subtract(found, expected, dtype=np.float32 if single else np.float64)
-    largest = max(-float(off.min()), float(off.max()))  # NaN if any element is
+    largest = float(max(abs(off.min()), abs(off.max())))  # NaN if any element is
     if not largest <= HUGE:
         return math.inf
     return largest / max(math.sqrt(power(expected)), TINY)

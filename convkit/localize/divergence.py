@@ -19,6 +19,7 @@ from convkit.localize.layouts import Layout, correlation, likeliest_layout
 from convkit.localize.matching import Match, match_values, worst_output_error
 from convkit.localize.original import VIEWS, Recording
 from convkit.localize.parting import FLOOR, REMAINS, Parting
+from convkit.localize.sketches import Sketches
 from convkit.localize.trusted import trusted_names, trusted_values
 
 # An error up to this multiple of the effect of changing the inputs' last bit is attributed to
@@ -68,8 +69,9 @@ class Divergence:
         if self.error <= 10 * FLOOR:
             return
         # A fault must not pass for a match: the smaller the error, the closer values must be.
-        known = self._known(self.found, min(max(self.error / 10, 4 * FLOOR), CLOSE))
-        small = self._recomputed(self._known(self.found, _ALIGNED), known)
+        own = Sketches(self.found)
+        known = self._known(own, min(max(self.error / 10, 4 * FLOOR), CLOSE))
+        small = self._recomputed(self._known(own, _ALIGNED), known)
         proven = False
         # An output that is put right explains itself, whatever else is wrong above it.
         alone = len(small) == 1
@@ -124,7 +126,7 @@ class Divergence:
         same = self._unchanged(replaced)
         return {name: v for name, v in self._run_all(replaced).items() if name not in same}
 
-    def _known(self, values: Values, within: float) -> dict[str, Match]:
+    def _known(self, values: Sketches, within: float) -> dict[str, Match]:
         """Return the values that match, with the inputs, which are the same by definition."""
         known = match_values(self._recording, values, within)
         for value in self._recording.values:

@@ -53,6 +53,16 @@ def layout_of(expected: np.ndarray, found: np.ndarray, within: float = CLOSE) ->
     """Return the layout that turns the original's values into the graph's; None if there is
     none.
     """
+    found_with = nearest_layout(expected, found, within)
+    return None if found_with is None else found_with[0]
+
+
+def nearest_layout(
+    expected: np.ndarray, found: np.ndarray, within: float
+) -> tuple[Layout, float] | None:
+    """Return the layout that turns the original's values into the graph's, and the error it leaves;
+    None if there is none.
+    """
     if "c" in (expected.dtype.kind, found.dtype.kind):
         return None  # ONNX's operators compute with pairs of real numbers
     best, least = None, math.inf
@@ -62,7 +72,7 @@ def layout_of(expected: np.ndarray, found: np.ndarray, within: float = CLOSE) ->
             best, least = layout, error
             if error == 0:
                 break
-    return best
+    return None if best is None else (best, least)
 
 
 def _possible(expected: np.ndarray, found: np.ndarray, within: float) -> list[Layout]:

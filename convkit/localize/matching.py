@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from convkit.localize.differences import CLOSE, relative_error
-from convkit.localize.layouts import Layout, layout_of
+from convkit.localize.layouts import Layout, nearest_layout
 from convkit.localize.original import Recording, Value
 from convkit.localize.sketches import Sketches, is_flat
 
@@ -46,12 +46,9 @@ def match_values(
         for name in near:
             if name in matches and matches[name].error == 0:
                 continue
-            layout = layout_of(value.array, sketches.arrays[name], limit)
-            if layout is None:
-                continue
-            error = relative_error(sketches.arrays[name], layout.apply(value.array))
-            if name not in matches or error < matches[name].error:
-                matches[name] = Match(name, value.index, layout, error)
+            nearest = nearest_layout(value.array, sketches.arrays[name], limit)
+            if nearest is not None and (name not in matches or nearest[1] < matches[name].error):
+                matches[name] = Match(name, value.index, *nearest)
     return matches
 
 

@@ -21,6 +21,8 @@ _VALUES_PER_NUMBER = 4
 _GROUPS_PER_NUMBER = 2
 # Elements that rule out most normalizations, and how many times as much they may be off.
 _FEW, _LOOSELY = 256, 10
+# Indices of each axis that is not normalized over: their groups rule out most normalizations.
+_SOME_GROUPS = 3
 
 # Takes a part of a value, or of the statistics that are broadcast to it.
 Part = Callable[[np.ndarray], np.ndarray]
@@ -87,7 +89,7 @@ def _way(given: np.ndarray, made: np.ndarray, region: Region) -> str | None:
     epsilons = list(dict.fromkeys([*(e for e in region.scalars() if 0 < e < 1), *_EPSILONS]))
     wide, goal = given.astype(np.float64), made.astype(np.float64)
     with np.errstate(all="ignore"):
-        ways = [way for axes in _axes(given.ndim) for way in _ways(wide, axes, epsilons)]
+        ways = [way for axes in _axes(given.ndim) for way in _likely(wide, goal, axes, epsilons)]
         for way in (*ways, *_grouped(wide, region)):
             if _makes(way, goal):
                 return way.text
@@ -103,6 +105,35 @@ class _Way:
     text: str
     axes: tuple[int, ...]
     compute: Callable[[Part], np.ndarray]
+
+
+def _likely(
+    wide: np.ndarray, goal: np.ndarray, axes: tuple[int, ...], epsilons: Sequence[float]
+) -> Iterator[_Way]:
+    """Yield the normalizations over some axes that a few of their groups do not rule out.
+
+    What makes every element of the goal makes those of any groups.
+    """
+    some = tuple(
+        slice(None) if axis in axes else slice(0, size, max(1, size // _SOME_GROUPS))
+        for axis, size in enumerate(goal.shape)
+    )
+    should, limit = goal[some], _LOOSELY * EQUAL * float(np.abs(goal).max(initial=0))
+    possible = [
+        number
+        for number, way in enumerate(_ways(wide[some], axes, epsilons))
+        if not limit < _least_off(way.compute(_whole), should)
+    ]
+    ways = list(_ways(wide, axes, epsilons)) if possible else []
+    yield from (ways[number] for number in possible)
+
+
+def _least_off(values: np.ndarray, goal: np.ndarray) -> float:
+    """Return by how much values are off as they are, or with the best gain and shift for each
+    feature, whichever is less.
+    """
+    made = [values, *(_rescaled(values, goal, axis) for axis in {1, goal.ndim - 1})]
+    return min(float(np.abs(each - goal).max()) for each in made)
 
 
 def _makes(way: _Way, goal: np.ndarray) -> bool:
@@ -216,12 +247,17 @@ def _scaled_error(values: np.ndarray, goal: np.ndarray, axis: int) -> float:
     """Return the error that the best gain and shift for each feature along an axis leave."""
     if not np.isfinite(values).all():
         return math.inf
+    return relative_error(_rescaled(values, goal, axis), goal)
+
+
+def _rescaled(values: np.ndarray, goal: np.ndarray, axis: int) -> np.ndarray:
+    """Return values with the gain and the shift for each feature that come nearest to the goal."""
     others = tuple(each for each in range(values.ndim) if each != axis)
     middle, mean = (each.mean(others, keepdims=True) for each in (values, goal))
     centered = values - middle
     power = (centered * centered).sum(others, keepdims=True)
     gain = (centered * goal).sum(others, keepdims=True) / np.where(power > 0, power, 1)
-    return relative_error(centered * gain + mean, goal)
+    return centered * gain + mean
 
 
 def _shown(axes: tuple[int, ...]) -> str:

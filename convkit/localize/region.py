@@ -11,7 +11,7 @@ import numpy as np
 from convkit.localize.differences import relative_error
 from convkit.localize.graph import Graph, PieceFailedError, reads
 from convkit.localize.layouts import Layout
-from convkit.localize.original import Operation, Recording
+from convkit.localize.original import VIEWS, Operation, Recording
 from convkit.localize.parting import Parting
 
 
@@ -170,8 +170,13 @@ def _name(recording: Recording, index: int) -> str:
 
 
 def _step(recording: Recording, index: int) -> str:
-    """Return the operation that computes a constant, with its line, and the weights it is of."""
+    """Return the operation that computes a constant, with its line, and the weights it is of. What
+    only rearranges it has nothing to say.
+    """
     producer = recording.values[index].producer
+    while producer is not None and recording.operations[producer].kind in VIEWS:
+        index = recording.operations[producer].inputs[0]
+        producer = recording.values[index].producer
     if producer is None:
         return f"constant {index}"
     operation = recording.operations[producer]
