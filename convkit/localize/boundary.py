@@ -5,6 +5,7 @@ change that makes all outputs match the original's is the cause.
 """
 
 import dataclasses
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -12,12 +13,13 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from convkit.localize.assignment import exchanged_inputs, exchanged_outputs
-from convkit.localize.changes import explains
+from convkit.localize.changes import Change, explains
 from convkit.localize.diagnosis import Cause
 from convkit.localize.differences import relative_error
 from convkit.localize.fitting import fitted_input
 from convkit.localize.graph import VALUELESS, Graph, PieceFailedError, Values, label
 from convkit.localize.input_changes import INPUT_CHANGES
+from convkit.localize.isolation import Report, survived
 from convkit.localize.matching import worst_output_error
 from convkit.localize.original import Recording
 from convkit.localize.output_changes import FITTED, OUTPUT_CHANGES
@@ -163,20 +165,41 @@ def changed_input(
     and last, unless `fitted` is False, with a fitted scale and offset.
     """
     deadline = time.monotonic() + seconds
-    for names in _groups(edge):
-        for row in INPUT_CHANGES.values():
-            for change in row(edge.feeds[names[0]]):
-                if time.monotonic() > deadline:
-                    return None
-                fed = _changed(edge.feeds, names, change.apply)
-                if fed is not None and explains(error, after := edge.error(fed)):
-                    return _input_cause(edge, names, change.text, error, after)
+    # In a process of its own: with its axes permuted, a long signal is a batch of thousands.
+    tried = survived(lambda report, deadly: _first_change(edge, error, deadline, report, deadly))
+    if tried is not None:
+        names, change = next(itertools.islice(_changes(edge), tried[0], None))
+        return _input_cause(edge, names, change.text, error, tried[1])
     for names in _groups(edge) if fitted else ():
         if len(names) == 1 and (fit := fitted_input(edge, names[0], deadline)) is not None:
             text, after = fit
             if not explains(error, after):
                 continue
             return _input_cause(edge, names, text, error, after)
+    return None
+
+
+def _changes(edge: Edge) -> Iterator[tuple[tuple[str, ...], Change]]:
+    """Yield the changes of inputs to try: of one alone, then of all of one rank and type."""
+    for names in _groups(edge):
+        for row in INPUT_CHANGES.values():
+            for change in row(edge.feeds[names[0]]):
+                yield names, change
+
+
+def _first_change(
+    edge: Edge, error: float, deadline: float, report: Report, deadly: frozenset[int]
+) -> tuple[int, float] | None:
+    """Return the number of the first change that explains the error, and what it leaves of it."""
+    for number, (names, change) in enumerate(_changes(edge)):
+        if number in deadly:
+            continue
+        if time.monotonic() > deadline:
+            break
+        report(number)
+        fed = _changed(edge.feeds, names, change.apply)
+        if fed is not None and explains(error, after := edge.error(fed)):
+            return number, after
     return None
 
 

@@ -19,13 +19,10 @@ from convkit.localize.layouts import Layout, correlation, likeliest_layout
 from convkit.localize.matching import Match, match_values, worst_output_error
 from convkit.localize.original import VIEWS, Recording
 from convkit.localize.parting import FLOOR, REMAINS, Parting
+from convkit.localize.recomputing import wrong_values
 from convkit.localize.sketches import Sketches
 from convkit.localize.trusted import trusted_names, trusted_values
 
-# An error up to this multiple of the effect of changing the inputs' last bit is attributed to
-# arithmetic.
-_NOISE = 30.0
-_LAST_BIT = 2.0**-24
 # Within this, a value is taken for the original's, to be computed anew from the original's own.
 _ALIGNED = 1e-2
 # How many values of the original, and of the graph for each, are tried as the place.
@@ -158,25 +155,10 @@ class Divergence:
         }
         if not own:
             return []
-        random = np.random.default_rng(0)
-        nudged = {
-            name: values
-            * (1 + _LAST_BIT * random.choice([-1, 1], values.shape)).astype(values.dtype)
-            if values.dtype.kind == "f"
-            else values
-            for name, values in own.items()
-        }
         try:
-            first = self._graph.run_replaced(list(own), self._feeds, own)
-            second = self._graph.run_replaced(list(own), self._feeds, nudged)
+            wrong = wrong_values(self._graph, self._feeds, own)
         except PieceFailedError:
             return []
-        wrong = []
-        for name in sorted(own, key=lambda each: self._graph.producers[each]):
-            error = relative_error(first[name], own[name])
-            noise = relative_error(second[name], first[name])
-            if error > max(FLOOR, _NOISE * noise):
-                wrong.append((name, error))
         found = []
         for name, error in wrong[:8]:
             after = self.after({name: own[name]})

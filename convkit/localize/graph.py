@@ -117,7 +117,7 @@ class Graph:
         """Compute targets with all readers of `replaced` reading the given values instead.
 
         Unlike fed values, replaced ones can also be targets: these are the graph's own results,
-        from replaced inputs.
+        from replaced inputs. Only the values that the targets need are asked for.
         """
         suffix = "//replaced"
         nodes = []
@@ -125,8 +125,11 @@ class Graph:
             if replaced.keys() & set(reads(node)):
                 node = renamed_inputs(node, {name: name + suffix for name in replaced})  # noqa: PLW2901
             nodes.append(node)
-        others = {name + suffix: values for name, values in replaced.items()}
-        return self.with_nodes(nodes).run(targets, {**feeds, **others})
+        graph, others = self.with_nodes(nodes), {name + suffix: name for name in replaced}
+        indices = graph.closure(targets, {*feeds, *others})
+        read = {name for index in indices for name in reads(nodes[index])}
+        needed = {each: replaced[name] for each, name in others.items() if each in read}
+        return graph.run(targets, {**feeds, **needed})
 
     def _run_nodes(
         self, nodes: Sequence[onnx.NodeProto], targets: Sequence[str], feeds: Values

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+from convkit.worker.memory import available_memory, data_size
+
 T = TypeVar("T")
 # Reports the next trial; a task calls it before each one.
 Report = Callable[[int], None]
@@ -41,8 +43,9 @@ def survived(task: Task[T]) -> T | None:
     """Return the result of a task run in a forked process; None if it cannot be completed.
 
     The task reports the number of each trial before making it, and skips those in the given set,
-    which killed the process before. On systems other than Linux, a process with loaded frameworks
-    cannot be forked safely, so the task runs in this one. Raises TaskFailedError.
+    which killed the process before, or needed more than half of the memory that was left. On
+    systems other than Linux, a process with loaded frameworks cannot be forked safely, so the task
+    runs in this one. Raises TaskFailedError.
     """
     if not sys.platform.startswith("linux"):
         return task(lambda number: None, frozenset())  # noqa: ARG005
@@ -122,9 +125,13 @@ def _answer(task: Task[T], deadly: frozenset[int], writing: int) -> NoReturn:
     import resource  # not on Windows
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (data_size() + available_memory() // 2, hard))
     answer: tuple[bool, Any]
     try:
         answer = True, task(lambda number: _write(writing, _NUMBER.pack(number)), deadly)
+    except MemoryError:
+        os._exit(1)  # as what ends the process in another way: the trial is left out
     except BaseException:  # noqa: BLE001 - the parent raises it
         answer = False, traceback.format_exc()
     _write(writing, _NUMBER.pack(-1) + pickle.dumps(answer))

@@ -98,8 +98,9 @@ def _place_after_place(
         if remaining <= SAME or left <= 0:
             break
         part, several = _first_wrong(recording, graph, feeds)
-        divergence = Divergence(part, graph, feeds, seconds=left / 2)
-        found = _first_explained(part, graph, divergence, state, left / 2, several=several)
+        search = Divergence(part, graph, feeds, seconds=left / 2)
+        found = _first_explained(part, graph, search, state, left / 2, several=several)
+        del search  # with all values of the graph
         if found is None:
             break
         cause, corrected, place = found

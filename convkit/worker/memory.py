@@ -22,6 +22,14 @@ def peak_memory() -> int:
     return usage if sys.platform == "darwin" else usage * 1024  # bytes on macOS only (getrusage(2))
 
 
+def data_size() -> int:
+    """Return the bytes of this process's memory that RLIMIT_DATA counts (see getrlimit(2)). Linux
+    only.
+    """
+    text = Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(text.partition("VmData:")[2].split()[0]) * 1024
+
+
 def available_memory() -> int:
     """Return the bytes available without swapping, within what our control group allows (all memory
     if the system does not report it).

@@ -2,6 +2,7 @@
 
 import io
 import random
+import resource
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from convkit.findings.model import Finding
+from convkit.localize import isolation
 from convkit.localize.assignment import by_words
 from convkit.localize.boundary import Edge, changed_input
 from convkit.localize.changes import explains
@@ -375,3 +377,24 @@ def test_two_numbers_are_no_clip_of_two_others() -> None:
     told = [change.text for change in OUTPUT_CHANGES["digits"](found, expected)]
     assert told
     assert not any("clipped" in text for text in told)
+
+
+def test_axes_whose_exchange_would_fill_the_memory_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Placed(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.tanh(x + torch.arange(9000.0)[None, :, None] / 9000).sum(1)
+
+    feeds = {"x": torch.randn(1, 9000, 1, generator=torch.Generator().manual_seed(0))}
+    model = exported(Placed(), feeds)
+    recording = record(Placed(), feeds, ("y",))
+    arrays = {name: -values.numpy() for name, values in feeds.items()}
+    edge = Edge(recording, make_graph(onnx_ir.from_proto(model)), arrays)
+    monkeypatch.setattr(isolation, "available_memory", lambda: 100 << 20)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    cause = changed_input(edge, edge.error(arrays))
+    # In a batch of 9,000, every element meets every place: 0.3 GB.
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes
+    assert cause is not None  # what comes after it in the table is tried as well
+    assert "sign reversed" in cause.text

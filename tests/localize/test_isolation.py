@@ -60,6 +60,22 @@ def test_a_trial_that_waits_for_ever_is_left_out_the_next_time(
         assert survived(task) == [0, 2, 3]
 
 
+def test_a_trial_that_needs_too_much_memory_is_left_out_the_next_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(isolation, "available_memory", lambda: 1 << 30)
+
+    def task(report: Report, deadly: frozenset[int]) -> list[int]:
+        tried = []
+        for number, megabytes in enumerate((16, 2048, 64)):
+            if number not in deadly:
+                report(number)
+                tried.append(len(bytes(megabytes << 20)) >> 20)
+        return tried
+
+    assert survived(task) == [16, 64]
+
+
 def test_a_task_may_wait_for_children_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolation, "_LOOK_SECONDS", 0.05)
     monkeypatch.setattr(isolation, "_STUCK_SECONDS", 0.3)
