@@ -43,7 +43,7 @@ def measure(command: list[str], environment: dict[str, str] | None = None) -> Co
         process = subprocess.Popen(
             command,
             cwd=ROOT,
-            env=_with_bytecode() | (environment or {}),
+            env=_surroundings() | (environment or {}),
             stdout=output,
             stderr=subprocess.STDOUT,
         )
@@ -57,11 +57,13 @@ def measure(command: list[str], environment: dict[str, str] | None = None) -> Co
     return seconds, children_seconds() - before, megabytes
 
 
-def _with_bytecode() -> dict[str, str]:
+def _surroundings() -> dict[str, str]:
     """Return the environment of measured commands: compiling a tool's modules at each start costs
-    it up to 5 s, and is no conversion.
+    it up to 5 s, and is no conversion. Nor is what onnxruntime reports of its use, which convkit
+    turns off by itself.
     """
-    return {n: value for n, value in os.environ.items() if n != "PYTHONDONTWRITEBYTECODE"}
+    kept = {n: value for n, value in os.environ.items() if n != "PYTHONDONTWRITEBYTECODE"}
+    return kept | {"ORT_DISABLE_TELEMETRY": "1"}
 
 
 def children_seconds() -> float:
