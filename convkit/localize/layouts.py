@@ -29,6 +29,8 @@ class Layout:
     def some(self, values: np.ndarray, places: np.ndarray) -> np.ndarray:
         """Return the elements that `apply` would put in some places of the flattened result."""
         moved = values.transpose(self.axes)
+        if moved.ndim == 0:  # which numpy does not unravel
+            return np.broadcast_to(moved, places.shape)
         return moved[np.unravel_index(places, moved.shape)]
 
 
@@ -124,6 +126,8 @@ def correlation(layout: Layout, expected: np.ndarray, found: np.ndarray) -> floa
     """Return how alike two tensors are under a layout, 0 to 1, without regard to signs; large ones
     by some of their elements.
     """
+    if not expected.size:
+        return 0.0
     places = _places(expected.size, _RANKED)
     one = unfilled(numbers(layout.some(expected, places)))
     two = unfilled(numbers(found.ravel()[places]))

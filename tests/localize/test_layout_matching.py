@@ -1,10 +1,16 @@
 """The layout of a value is the one that comparing all elements under each would find."""
 
 import numpy as np
+import onnx
+import onnx_ir
 import pytest
+import torch
 
 from convkit.localize.differences import CLOSE, relative_error
-from convkit.localize.layouts import Layout, layout_of, layouts
+from convkit.localize.graph import make_graph
+from convkit.localize.layouts import Layout, correlation, layout_of, layouts, likeliest_layout
+from convkit.localize.recording import record
+from convkit.localize.search import localize
 
 
 def by_all_elements(expected: np.ndarray, found: np.ndarray) -> Layout | None:
@@ -59,3 +65,31 @@ def test_other_values_have_no_layout() -> None:
     last = expected.copy()
     last[-1, -1, -1, -1] += 1  # only the element compared last is wrong
     assert layout_of(expected, last) is None
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_single_elements_have_a_layout(shape: tuple[int, ...]) -> None:
+    for wanted in ((), (1,), (1, 1)):
+        expected, found = np.full(shape, 2.5), np.full(wanted, 2.5)
+        assert layout_of(expected, found) == likeliest_layout(expected, found)
+        assert layout_of(expected, found + 1) is None
+        assert correlation(likeliest_layout(expected, found), expected, found) == 0  # no variation
+
+
+def test_an_output_without_axes_is_compared() -> None:
+    """A loss, or a temperature."""
+
+    class Mean(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (torch.tanh(x) * 3).mean()
+
+    x = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
+    recording = record(Mean(), {"x": x}, ("y",))
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 18]> g (float[4, 5] x) => (float y) '
+        "{ t = Tanh(x) k = Constant<value_float = 2.0>() m = Mul(t, k) "
+        "  y = ReduceMean<keepdims = 0>(m) }"
+    )
+    graph = make_graph(onnx_ir.from_proto(model))
+    (cause,) = localize(recording, graph, {"x": x.numpy()}, {}).causes
+    assert "is 2 and should be 3" in cause.text
