@@ -6,12 +6,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from convkit.localize.fills import HUGE, filled, has_no_fills, numbers
-from convkit.localize.sketches import power
+from convkit.localize.sketches import TINY, power
 
 # Parts of a tensor's rms. Two correct computations of one value stay well within it, after dozens
 # of layers as well; smaller faults are found by computing each value anew from the original's own.
 CLOSE = 1e-4
-TINY = 1e-30
 
 
 def relative_error(found: np.ndarray, expected: np.ndarray) -> float:

@@ -8,9 +8,8 @@ import numpy as np
 from convkit.localize.differences import CLOSE, relative_error
 from convkit.localize.fills import HUGE, numbers, unfilled
 from convkit.localize.likeness import permutations_of
-from convkit.localize.sketches import is_flat
+from convkit.localize.sketches import TINY, is_flat
 
-_TINY = 1e-30
 # Elements by which most wrong layouts are ruled out, and by which those of large values are ranked.
 _EARLY, _RANKED = 128, 1 << 14
 
@@ -109,9 +108,9 @@ def _largest_number(values: np.ndarray) -> float:
     """Return the largest magnitude, which bounds what `relative_error` divides by."""
     least, largest = float(values.min()), float(values.max())
     if least >= -HUGE and largest <= HUGE:
-        return max(-least, largest, _TINY)
+        return max(-least, largest, TINY)
     sizes = np.abs(numbers(values))
-    return float(sizes[sizes <= HUGE].max(initial=_TINY))
+    return float(sizes[sizes <= HUGE].max(initial=TINY))
 
 
 def likeliest_layout(expected: np.ndarray, found: np.ndarray) -> Layout:
@@ -133,4 +132,4 @@ def correlation(layout: Layout, expected: np.ndarray, found: np.ndarray) -> floa
     two = unfilled(numbers(found.ravel()[places]))
     with np.errstate(all="ignore"):
         one, two = np.nan_to_num(one - one.mean()), np.nan_to_num(two - two.mean())
-        return float(abs(one @ two) / max(np.linalg.norm(one) * np.linalg.norm(two), _TINY))
+        return float(abs(one @ two) / max(np.linalg.norm(one) * np.linalg.norm(two), TINY))

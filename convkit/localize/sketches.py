@@ -7,7 +7,8 @@ import numpy as np
 
 from convkit.localize.fills import has_no_fills, numbers, unfilled
 
-_TINY = 1e-30
+# Divides where values have no size.
+TINY = 1e-30
 # Elements that are converted to float64 at a time, which the processor's cache holds.
 _BLOCK = 1 << 14
 _LARGEST, _PIECE = 10, 1 << 10
@@ -32,7 +33,7 @@ class Sketches:
         if rows is None:
             return ()
         with np.errstate(all="ignore"):
-            off = np.abs(rows - figures) <= within * (figures[0] + _TINY)
+            off = np.abs(rows - figures) <= within * (figures[0] + TINY)
         return [self._names[size][place] for place in np.flatnonzero(off.all(axis=1))]
 
 
