@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from convkit.localize.differences import CLOSE, relative_error
+from convkit.localize.differences import CLOSE, largest_error
 from convkit.localize.layouts import Layout, nearest_layout
 from convkit.localize.original import Recording, Value
 from convkit.localize.sketches import Sketches, is_flat
@@ -69,7 +69,4 @@ def worst_output_error(recording: Recording, found: Mapping[str, np.ndarray]) ->
     """
     if not any(recording.output(name).size for name in recording.outputs):
         return math.inf
-    return max(
-        relative_error(found[name], recording.output(name)) if name in found else math.inf
-        for name in recording.outputs
-    )
+    return largest_error({name: recording.output(name) for name in recording.outputs}, found)
