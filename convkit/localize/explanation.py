@@ -7,6 +7,7 @@ import functools
 import itertools
 import math
 import time
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from convkit.localize import constants, insertions, numbers, rewrites
@@ -165,8 +166,21 @@ def _groups(kinds: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 def _made_here(region: Region) -> Candidates:
     """Return candidates that are made in this process, however often they are asked for."""
-    made = [rewrite for kind in _HERE for rewrite in CANDIDATES[kind](region)]
+    made = [rewrite for kind in _HERE for rewrite in _offered(kind, CANDIDATES[kind], region)]
     return lambda _: iter(made)
+
+
+class SkippedKindWarning(RuntimeWarning):
+    """A kind of candidates could not be made: a mistake in convkit, which costs this kind only."""
+
+
+def _offered(kind: str, candidates: Candidates, region: Region) -> Iterator[Rewrite]:
+    """Yield a kind's candidates; a mistake in making them ends the kind, not the search."""
+    try:
+        yield from candidates(region)
+    except Exception as error:  # noqa: BLE001 - what other kinds explain must not be lost
+        message = f"candidates of the kind {kind!r} are left out: {type(error).__name__}: {error}"
+        warnings.warn(message, SkippedKindWarning, stacklevel=2)
 
 
 def _with_its_own_number(extra: Explanation, region: Region, limits: "_Limits") -> Explanation:
@@ -258,7 +272,7 @@ def _tried(
     chosen = "", -1, math.inf
     for place, (kind, candidates) in enumerate(sources.items()):
         best: tuple[int, Explanation] | None = None
-        for number, rewrite in enumerate(candidates(region)):
+        for number, rewrite in enumerate(_offered(kind, candidates, region)):
             if time.process_time() > end or time.monotonic() > limits.deadline:
                 break
             trial = place * _MOST_OF_A_KIND + number

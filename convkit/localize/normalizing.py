@@ -132,7 +132,7 @@ def _least_off(values: np.ndarray, goal: np.ndarray) -> float:
     """Return by how much values are off as they are, or with the best gain and shift for each
     feature, whichever is less.
     """
-    made = [values, *(_rescaled(values, goal, axis) for axis in {1, goal.ndim - 1})]
+    made = [values, *(_rescaled(values, goal, axis) for axis in _feature_axes(goal.ndim))]
     return min(float(np.abs(each - goal).max()) for each in made)
 
 
@@ -224,7 +224,7 @@ def _ways(wide: np.ndarray, axes: tuple[int, ...], epsilons: Sequence[float]) ->
 
 def _makes_scaled(way: _Way, goal: np.ndarray) -> bool:
     """Say whether a way's result, with a gain and a shift for each feature, is the goal."""
-    for axis in {1, goal.ndim - 1}:
+    for axis in _feature_axes(goal.ndim):
         others = [each for each in range(goal.ndim) if each not in way.axes]
         groups = np.prod([goal.shape[each] for each in others])
         if axis not in way.axes and groups < _GROUPS_PER_NUMBER * goal.shape[axis]:
@@ -241,6 +241,11 @@ def _makes_scaled(way: _Way, goal: np.ndarray) -> bool:
         if _scaled_error(way.compute(_whole), goal, axis) <= EQUAL:
             return True
     return False
+
+
+def _feature_axes(rank: int) -> tuple[int, ...]:
+    """Return the axes along which features may lie: the second and the last, where there are."""
+    return tuple({min(1, rank - 1), rank - 1}) if rank else ()
 
 
 def _scaled_error(values: np.ndarray, goal: np.ndarray, axis: int) -> float:

@@ -5,7 +5,9 @@ Tune on seeds below 1000; report on seeds from 1000 on.
 
 import argparse
 import collections
+import warnings
 
+from convkit.localize.explanation import SkippedKindWarning
 from faults.mutants.scoring import Score, score
 
 
@@ -14,6 +16,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="seed of the first mutant")
     parser.add_argument("--count", type=int, default=100, help="mutants to score")
     arguments = parser.parse_args()
+    warnings.simplefilter("error", SkippedKindWarning)  # a mistake in convkit is not just a miss
     scores: list[Score] = []
     refused = equivalent = dead = 0
     seed = arguments.seed
