@@ -18,6 +18,10 @@ T = TypeVar("T")
 # A JSON value: None, bool, int, float, str, or a list or string-keyed dict of them.
 Json = Any
 _PLAIN = frozenset({str, int, bool, type(None)})
+# The metadata of a field that is only written with another value than its default, a small whole
+# number or None: what was written before there was such a field stays the same to the byte.
+SPARSE = {"sparse": True}
+_NEVER = object()
 
 
 class CodecError(ValueError):
@@ -31,8 +35,12 @@ def encode(value: object) -> Json:
     kind: Any = type(value)
     if kind in _PLAIN:  # most values; a record has thousands
         return value
-    if (names := _field_names(kind)) is not None:
-        return {name: encode(getattr(value, name)) for name in names}
+    if (fields := _written_fields(kind)) is not None:
+        return {
+            name: encode(item)
+            for name, usual in fields
+            if (item := getattr(value, name)) is not usual
+        }
     if isinstance(value, dict):
         return {str(key): encode(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -45,11 +53,16 @@ def encode(value: object) -> Json:
 
 
 @functools.cache
-def _field_names(kind: type) -> tuple[str, ...] | None:
-    """Return the names of a dataclass's fields; None for any other type."""
+def _written_fields(kind: type) -> tuple[tuple[str, object], ...] | None:
+    """Return the names of a dataclass's fields, each with the value that is left out; None for any
+    other type.
+    """
     if not dataclasses.is_dataclass(kind):
         return None
-    return tuple(field.name for field in dataclasses.fields(kind))
+    return tuple(
+        (field.name, field.default if field.metadata == SPARSE else _NEVER)
+        for field in dataclasses.fields(kind)
+    )
 
 
 def decode(kind: type[T], value: Json, place: str = "$") -> T:

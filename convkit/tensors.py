@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, get_args
 
+from convkit.codec import SPARSE
 from convkit.postprocessing import Postprocessing
 from convkit.preprocessing import Preprocessing
 
@@ -176,7 +177,8 @@ class TensorSpec:
     """One input or output: its name in the converted model, element type and shape.
 
     `origin` is the model's own name (a forward argument, an output field), if different. `mask`
-    names an input whose zeros mark padding; an output's values there are meaningless.
+    names an input that marks padding; an output's values there are meaningless. `padding` is the
+    value with which an input that is a mask marks it: 0, or 1 as `nn.MultiheadAttention` expects.
     `preprocess` says how an image, sound or text becomes an input, `postprocess` what is made of an
     output.
     """
@@ -188,6 +190,7 @@ class TensorSpec:
     mask: str | None = None
     preprocess: Preprocessing | None = None
     postprocess: Postprocessing | None = None
+    padding: int = dataclasses.field(default=0, metadata=SPARSE)
 
     def concrete_shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """Return the shape for given axis sizes."""
@@ -246,6 +249,10 @@ class Contract:
     def axis(self, name: str) -> Axis:
         """Return an axis by name; raises KeyError."""
         return {axis.name: axis for axis in self.axes}[name]
+
+    def mask_of(self, output: TensorSpec) -> TensorSpec | None:
+        """Return the input that marks an output's padding, if there is one."""
+        return next((spec for spec in self.inputs if spec.name == output.mask), None)
 
     def data_axis_of(self, spec: TensorSpec) -> DataAxis | None:
         """Return the data axis of an output; None if its size depends on the inputs' alone."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from convkit.codec import CodecError, decode, encode
 from convkit.record.model import RunRecord
 from convkit.runtimes.registry import runtimes
+from convkit.tensors import TensorSpec
 from convkit.worker.jobs import JOBS
 from convkit.worker.protocol import Answer, CaseMetrics, Envelope, Sample, TensorMetrics
 
@@ -181,6 +182,14 @@ def test_a_literal_is_held_to_its_type(value):
     with pytest.raises(CodecError, match="is none of 1, 'one'"):
         decode(Versioned, {"version": value})
     assert decode(Versioned, {"version": "one"}).version == "one"
+
+
+def test_a_later_field_is_only_written_with_another_value_than_its_default():
+    spec = TensorSpec("mask", "bool", ("batch", 4))
+    assert "padding" not in encode(spec)
+    marked = dataclasses.replace(spec, padding=1)
+    assert encode(marked) == encode(spec) | {"padding": 1}
+    assert [decode(TensorSpec, encode(each)) for each in (spec, marked)] == [spec, marked]
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, b"bytes", Versioned])

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from convkit.cases.case import Case, CaseInputs, Feeds, sizes_text
+from convkit.cases.padding import real_positions
 from convkit.cases.probes import other_values
 from convkit.cases.samples import Draw, Padding, sample_for
 from convkit.tensors import Axis, Contract, Dimension, TensorSpec, dimension_axes
@@ -202,7 +203,7 @@ def _padded(made_from: CaseInputs, layout: Layout, base: Case, axes: Sequence[Ax
         for spec in made_from.contract.inputs:
             values = feeds[spec.name]
             if spec.name in layout.masks:
-                longer[spec.name] = _more_padding(values, longer[spec.name].shape)
+                longer[spec.name] = _more_padding(spec, values, longer[spec.name].shape)
             else:
                 extended = longer[spec.name].copy()
                 extended[tuple(map(slice, values.shape))] = values
@@ -216,7 +217,7 @@ def _padded(made_from: CaseInputs, layout: Layout, base: Case, axes: Sequence[Ax
     return Case(PADDED, description, sizes, inputs, kind="invariance", base=base.name)
 
 
-def _more_padding(mask: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def _more_padding(spec: TensorSpec, mask: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Return a mask that marks all new positions as padding.
 
     If the mask has an axis of queries, new queries see what the last one sees: a query that sees
@@ -224,7 +225,7 @@ def _more_padding(mask: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """
     widths = [(0, new - old) for new, old in zip(shape, mask.shape, strict=True)]
     longer = np.pad(mask, widths, mode="edge")
-    longer[..., mask.shape[-1] :] = 0
+    longer[..., mask.shape[-1] :] = spec.padding
     return longer
 
 
@@ -329,14 +330,14 @@ def real_elements(
     real = np.ones(shape, dtype=bool)
     for name, place in position_dimensions(spec, contract, layout):
         mask = contract_input(contract, name)
-        live = np.asarray(feeds[name]) != 0
+        live = real_positions(feeds[name], mask.padding)
         if live.ndim > 1:
-            live = live.reshape(live.shape[0], -1, live.shape[-1]).any(axis=1)
+            live = np.asarray(live.reshape(live.shape[0], -1, live.shape[-1]).any(axis=1))
         view = [1] * len(shape)
         view[place] = live.shape[-1]
         rows = _rows_before(spec, mask.shape[0], place) if len(mask.shape) > 1 else None
         if rows is None:
-            live = live.reshape(-1, live.shape[-1]).all(axis=0)
+            live = np.asarray(live.reshape(-1, live.shape[-1]).all(axis=0))
         else:
             view[rows] = live.shape[0]
         real &= live.reshape(view)

@@ -8,7 +8,7 @@ import numpy as np
 
 from convkit.cases.files import read_cases, read_tensors
 from convkit.cases.invariance import row_axis, take_rows
-from convkit.cases.padding import padding_positions
+from convkit.cases.padding import output_padding
 from convkit.tensors import Contract
 
 
@@ -43,7 +43,7 @@ def ladder_cases(
             different = range(max(case.row_order) + 1)
             feeds = take_rows(contract.inputs, rows.name, feeds, different)
             expected = take_rows(contract.outputs, rows.name, expected, different)
-        padding = {spec.name: padding_positions(feeds, spec.mask) for spec in contract.outputs}
+        padding = {spec.name: output_padding(feeds, contract, spec) for spec in contract.outputs}
         known = {name: positions for name, positions in padding.items() if positions is not None}
         cases[case.name] = JudgedCase(feeds, expected, known, contract)
     return cases

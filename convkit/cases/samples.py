@@ -11,6 +11,7 @@ import numpy as np
 
 from convkit.cases.encoded_images import draw_encoded, read_encoded
 from convkit.cases.facts import ModelFacts
+from convkit.cases.padding import mask_values, real_positions
 from convkit.cases.signals import draw_audio, draw_image
 from convkit.dtypes import DTypeUnavailableError, is_float, numpy_dtype
 from convkit.findings.model import Finding, Place, Remedy
@@ -122,7 +123,7 @@ def draw_values(
     dtype = _numpy_dtype(spec)
     match sample.kind:
         case "padding_mask":
-            return padding_mask(shape, draw.padding).astype(dtype)
+            return mask_values(padding_mask(shape, draw.padding), spec.padding).astype(dtype)
         case "positions":
             return np.broadcast_to(np.arange(shape[-1] if shape else 1), shape or ()).astype(dtype)
         case "token_ids" | "integers":
@@ -304,7 +305,7 @@ def _from_file(
 
 
 def padding_mask(shape: tuple[int, ...], padding: Padding) -> np.ndarray:
-    """Return a mask, 1 for real positions: rows along the first axis, positions along the last."""
+    """Return which positions are real: rows along the first axis, positions along the last."""
     rows, positions = mask_shape_rows(shape)
     if padding == "patterns":
         mask = _patterns(rows, positions)
@@ -358,13 +359,13 @@ def _fill_padding(
     if facts.pad_token is None:
         return
     kinds = {spec.name: sample_for(spec, samples).kind for spec in contract.inputs}
-    masks = {
-        spec.shape: inputs[spec.name]
+    real = {
+        spec.shape: real_positions(inputs[spec.name], spec.padding)
         for spec in contract.inputs
         if kinds[spec.name] == "padding_mask"
     }
     for spec in contract.inputs:
-        if kinds[spec.name] == "token_ids" and spec.shape in masks:
+        if kinds[spec.name] == "token_ids" and spec.shape in real:
             inputs[spec.name] = np.where(
-                masks[spec.shape] != 0, inputs[spec.name], facts.pad_token
+                real[spec.shape], inputs[spec.name], facts.pad_token
             ).astype(inputs[spec.name].dtype)

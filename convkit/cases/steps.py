@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from convkit.cases.case import CaseInputs, Feeds
+from convkit.cases.padding import mask_values, real_positions
 from convkit.cases.samples import Draw, sample_for
 from convkit.tensors import Contract, TensorSpec, dimension_axes, dimension_size
 from convkit.worker.protocol import Steps, call_name
@@ -181,7 +182,11 @@ def _place(made_from: CaseInputs, steps: Steps, whole: Feeds, pads: np.ndarray |
     for spec in own_inputs(made_from.contract, steps):
         kind, values = sample_for(spec, made_from.samples).kind, whole[spec.name]
         if live is not None and live.shape == values.shape:
-            placed = _padded(kind, values, live, made_from.facts.pad_token)
+            placed = (
+                mask_values(live, spec.padding)
+                if kind == "padding_mask"
+                else _padded(kind, values, live, made_from.facts.pad_token)
+            )
         else:
             placed = values + past if kind == "positions" else values
         whole[spec.name] = placed.astype(values.dtype)
@@ -189,8 +194,6 @@ def _place(made_from: CaseInputs, steps: Steps, whole: Feeds, pads: np.ndarray |
 
 def _padded(kind: str, values: np.ndarray, live: np.ndarray, pad: int | None) -> np.ndarray:
     """Return values of an input whose first positions are padding where `live` is False."""
-    if kind == "padding_mask":
-        return live
     if kind == "positions":
         return np.maximum(np.cumsum(live, axis=-1) - 1, 0)
     return np.where(live, values, pad) if kind == "token_ids" and pad is not None else values
@@ -224,7 +227,7 @@ def padding_of(
     mask = mask_of(contract, steps)
     if mask is None or mask.shape[0] not in spec.shape:
         return None
-    padded = np.asarray(feeds[mask.name]) == 0
+    padded = ~real_positions(feeds[mask.name], mask.padding)
     for place, dimension in enumerate(spec.shape):
         size = dimension_size(dimension, sizes)
         if steps.axis in dimension_axes(dimension) and 0 < size <= padded.shape[1]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from convkit.cases.case import Feeds
+from convkit.cases.padding import real_positions
 from convkit.cases.texts import Tokenizer
 from convkit.evaluate.data import Predictions
 from convkit.tensors import Contract, TensorSpec, dimension_axes
@@ -103,7 +104,7 @@ def _padded(values: np.ndarray, spec: TensorSpec, axis: str, room: int) -> np.nd
         (0, room if isinstance(size, str) and axis in dimension_axes(size) else 0)
         for size in spec.shape
     ]
-    return np.pad(np.asarray(values), widths)
+    return np.pad(np.asarray(values), widths, constant_values=spec.padding)
 
 
 def prompts(feeds: Feeds, given: Feeds, evaluation: Evaluation) -> Feeds:
@@ -112,8 +113,8 @@ def prompts(feeds: Feeds, given: Feeds, evaluation: Evaluation) -> Feeds:
     if mask is None or mask in given:
         return feeds
     assert evaluation.generate is not None
-    seen = np.ones_like(feeds[mask])
-    seen[:, seen.shape[1] - evaluation.generate :] = 0
+    seen = np.full_like(feeds[mask], 1 - evaluation.padding)
+    seen[:, seen.shape[1] - evaluation.generate :] = evaluation.padding
     return {**feeds, mask: seen}
 
 
@@ -135,7 +136,7 @@ def generate_tokens(
     lengths = (
         np.full(len(tokens), tokens.shape[1] - evaluation.generate)
         if mask is None
-        else (mask != 0).sum(axis=1)
+        else real_positions(mask, evaluation.padding).sum(axis=1)
     )
     made = np.full((len(tokens), evaluation.generate), NOTHING, np.int64)
     going = np.ones(len(tokens), dtype=bool)
@@ -150,7 +151,7 @@ def generate_tokens(
         made[going, step] = best[going]
         tokens[rows, lengths] = best
         if mask is not None:
-            mask[rows, lengths] = 1
+            mask[rows, lengths] = 1 - evaluation.padding
         lengths = lengths + 1
         going &= ~np.isin(best, ends)
         if not going.any():

@@ -25,7 +25,7 @@ def row_likelihoods(outputs: Feeds, feeds: Feeds, evaluation: Evaluation) -> np.
             f"the rows have tokens from {tokens.min()} to {tokens.max()}, but there are scores for"
             f" {scores.shape[2]}"
         )
-    padding = padding_positions(feeds, evaluation.mask)
+    padding = padding_positions(feeds, evaluation.mask, evaluation.padding)
     real = np.ones(tokens.shape, dtype=bool) if padding is None else ~padding
     counted = real[:, :-1] & real[:, 1:]
     losses = np.zeros((len(tokens), 2))

@@ -120,7 +120,11 @@ def score_built(
             where = f"rows {batch.start} to {batch.stop - 1}"
             return _no_score(evaluation, rows.count, f"it returns NaN in {where}")
         for outputs, predictions in ((expected, original), (found, candidate)):
-            mask = padding_positions(feeds, evaluation.mask) if batch.column else None
+            mask = (
+                padding_positions(feeds, evaluation.mask, evaluation.padding)
+                if batch.column
+                else None
+            )
             pooled = _per_row(outputs[evaluation.output], mask, pooled=bool(batch.column))
             predictions.setdefault(batch.column, []).extend(pooled[:count])
     decided = scorer.decide(original), scorer.decide(candidate)

@@ -9,6 +9,7 @@ from convkit.plan.steps import steps_of
 from convkit.plan.tensor_requests import contract_of, prepared_inputs, processed_outputs, samples_of
 from convkit.recipe import models
 from convkit.recipe.models import Model, Recipe, Target
+from convkit.recipe.padding_masks import marks_padding, padding_value
 from convkit.recipe.perplexity import predicted_tokens
 from convkit.recipe.sources import FILE_KINDS
 from convkit.recipe.steps import mask_name, tensors_by_name
@@ -220,9 +221,10 @@ def _evaluation(recipe: Recipe, places: Places) -> Evaluation | None:
     plain = recipe.model_dump()
     tokens = predicted_tokens(plain, asked.output) if asked.predicts else None
     inputs = tensors_by_name(plain, "inputs")
-    masks = [each.name for each in recipe.inputs if each.sample == "padding_mask"]
+    masks = [each.name for each in recipe.inputs if marks_padding(each.sample)]
     if tokens is not None:  # an encoder's mask says nothing about a decoder's tokens
         masks = list(filter(None, [mask_name(inputs, output.shape[1])]))
+    mask = output.mask or next(iter(masks), None)
     return Evaluation(
         data=places.file(asked.data),
         metric=asked.metric.rpartition(":")[2],
@@ -230,7 +232,8 @@ def _evaluation(recipe: Recipe, places: Places) -> Evaluation | None:
         inputs=dict(asked.inputs),
         texts=asked.texts,
         labels=asked.labels,
-        mask=output.mask or next(iter(masks), None),
+        mask=mask,
+        padding=padding_value(inputs[mask].get("sample")) if mask in inputs else 0,
         code=places.file(asked.code) if asked.code is not None else None,
         most_rows=asked.rows,
         tokens=tokens,

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from convkit import tensors
 from convkit.recipe import models
 from convkit.recipe.models import Recipe
+from convkit.recipe.padding_masks import padding_value
 from convkit.tensors import Contract, TensorSpec
 from convkit.worker.protocol import PreparedInput, Processor, Sample
 
@@ -37,6 +38,7 @@ def _spec(tensor: models.Tensor) -> TensorSpec:
         mask,
         given.constants() if given is not None else None,
         made.constants() if made is not None else None,
+        padding_value(tensor.sample) if isinstance(tensor, models.Input) else 0,
     )
 
 
@@ -49,6 +51,8 @@ def _sample(sample: models.Sample | None, place: Callable[[str], str]) -> Sample
     match sample:
         case None:
             return Sample("normal", (0.0, 1.0))
+        case "padding_mask" | "key_padding_mask":
+            return Sample("padding_mask")
         case str():
             return Sample(sample)
         case models.Integers():

@@ -9,6 +9,7 @@ import dataclasses
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from convkit.recipe.padding_masks import PADDING_VALUES
 from convkit.runtimes.registry import runtimes
 from convkit.tensors import DimensionError, dimension_axes, dimension_size
 
@@ -227,7 +228,7 @@ def _texts_have_a_tokenizer(recipe: Mapping[str, object]) -> Iterator[Fault]:
             return
     inputs = [tensor.get("sample") for _, tensor in _tensors(recipe, ("inputs",))]
     if inputs and not any(
-        isinstance(sample, str) and sample not in ("padding_mask", "positions", "encoded_image")
+        isinstance(sample, str) and sample not in (*PADDING_VALUES, "positions", "encoded_image")
         for sample in inputs
     ):
         yield Fault(

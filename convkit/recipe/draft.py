@@ -1,7 +1,7 @@
 """Drafts a recipe for a model: complete, commented and valid, as a starting point to edit."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from convkit.codec import Json
@@ -156,7 +156,7 @@ def _render(
     yield from _render_libraries(signature.libraries)
     yield ""
     yield from _render_signature(signature, origin)
-    yield from _render_rest(origin, tolerances)
+    yield from _render_rest(origin, signature.skip, tolerances)
 
 
 def _render_libraries(libraries: tuple[OperatorLibrary, ...]) -> Iterator[str]:
@@ -205,10 +205,14 @@ def _render_signature(signature: DraftSignature, origin: Origin) -> Iterator[str
         yield ""
 
 
-def _render_rest(origin: Origin, tolerances: Mapping[str, Mapping[str, Json]]) -> Iterator[str]:
+def _render_rest(
+    origin: Origin, skip: Sequence[str], tolerances: Mapping[str, Mapping[str, Json]]
+) -> Iterator[str]:
     yield "verify:"
     if origin.has_tokenizer and (origin.family is None or "vision" not in origin.family.kind):
         yield "  # texts: texts.txt   # real texts, one per line, through the model's own tokenizer"
+    if skip:
+        yield f"  skip: [{', '.join(skip)}] # the original returns NaN there"
     yield from tolerance_lines(tolerances)
     yield ""
     yield "targets:"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from convkit.codec import Json
 from convkit.recipe.decoder_draft import STEPS
 from convkit.recipe.families import DraftInput, DraftOutput, DraftSample, DraftSignature, Drawn
-from convkit.tensors import Contract, DataAxis, Dimension
+from convkit.tensors import Contract, DataAxis, Dimension, TensorSpec
 from convkit.worker.protocol import Sample, SurveyResult
 
 # Of an output's largest magnitude, as the default limit is of values around 1.
@@ -43,7 +43,7 @@ def signature_of_survey(survey: SurveyResult) -> DraftSignature:
             spec.name,
             spec.dtype,
             _named(spec.shape, names),
-            _sample(survey.samples.get(spec.name), spec.dtype),
+            _sample(survey.samples.get(spec.name), spec),
             spec.origin,
         )
         for spec in contract.inputs
@@ -69,6 +69,7 @@ def signature_of_survey(survey: SurveyResult) -> DraftSignature:
         data_axes,
         survey.libraries,
         {called[name]: labels for name, labels in survey.labels.items() if name in called},
+        survey.skip,
     )
 
 
@@ -156,14 +157,16 @@ def _named(shape: tuple[Dimension, ...], names: Mapping[str, str]) -> tuple[Dime
     return tuple(names.get(size, size) if isinstance(size, str) else size for size in shape)
 
 
-def _sample(sample: Sample | None, dtype: str) -> DraftSample | None:
+def _sample(sample: Sample | None, spec: TensorSpec) -> DraftSample | None:
     if sample is None:
         return None
     match sample.kind:
-        case "normal" if tuple(sample.numbers) == (0.0, 1.0) and dtype.startswith(
+        case "normal" if tuple(sample.numbers) == (0.0, 1.0) and spec.dtype.startswith(
             ("float", "bfloat")
         ):
             return None  # what a float input gets anyway
+        case "padding_mask" if spec.padding:
+            return "key_padding_mask"
         case "padding_mask" | "positions" | "token_ids" | "encoded_image":
             return sample.kind
         case "constant":

@@ -53,7 +53,8 @@ class DraftOutput:
 class DraftSignature:
     """Inputs, outputs, task and the sizes of the axes (min, typical, max). `steps` are the lines of
     a recipe that say how a model is called in a loop, `data_axes` as in a recipe. `libraries`
-    implement its custom operators, `labels` are those that the model names, by output.
+    implement its custom operators, `labels` are those that the model names, by output. `skip` are
+    cases to leave out.
     """
 
     task: str
@@ -64,6 +65,7 @@ class DraftSignature:
     data_axes: Mapping[str, Mapping[str, Json]] = dataclasses.field(default_factory=dict)
     libraries: tuple[OperatorLibrary, ...] = ()
     labels: Mapping[str, LabelConstants] = dataclasses.field(default_factory=dict)
+    skip: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -150,7 +150,7 @@ class File(RecipeModel):
     )
 
 
-SampleName = Literal["token_ids", "padding_mask", "positions", "encoded_image"]
+SampleName = Literal["token_ids", "padding_mask", "key_padding_mask", "positions", "encoded_image"]
 _SAMPLE_MODELS: tuple[type[RecipeModel], ...] = (
     Integers,
     Normal,
@@ -192,7 +192,8 @@ Sample = Annotated[
         _sample_kind,
         custom_error_type="alternatives",
         custom_error_message=(
-            "write token_ids, padding_mask, positions, encoded_image, {integers: [low, high]},"
+            "write token_ids, padding_mask, key_padding_mask, positions, encoded_image, {integers:"
+            " [low, high]},"
             " {normal: [mean, deviation]}, {uniform: [low, high]}, {image: [low, high]},"
             " {audio: [low, high]}, {one_of: [values]}, {constant: value}, {strings:"
             " [texts]}, {lengths: axis} or {file: path.npy}"
@@ -277,8 +278,7 @@ class Output(Tensor):
     mask: TensorName | None = Field(
         None,
         description=(
-            "an input whose zeros mark padding; output values there are meaningless and not"
-            " compared"
+            "an input that marks padding; output values there are meaningless and not compared"
         ),
         examples=["attention_mask"],
     )

@@ -2,13 +2,14 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from convkit.recipe.consistency import Fault, mapping, perhaps
 from convkit.recipe.fields import AxisName, RecipeModel, Switch, TensorName
+from convkit.recipe.padding_masks import PADDING_VALUES
 from convkit.tensors import DimensionError, dimension_axes, dimension_size
 from convkit.worker.protocol import Feed
 
@@ -268,20 +269,23 @@ def _greedy_faults(
 
 def tokens_of(inputs: Mapping[str, Mapping[str, Any]], axis: object) -> str | None:
     """Return the input of token ids that advances along an axis."""
-    return _sampled(inputs, "token_ids", lambda last: last == axis)
+    return _sampled(inputs, ("token_ids",), lambda last: last == axis)
 
 
 def mask_name(inputs: Mapping[str, Mapping[str, Any]], axis: object) -> str | None:
     """Return the padding mask that covers the positions along an axis."""
-    return _sampled(inputs, "padding_mask", lambda last: axis in _axes(last))
+    return _sampled(inputs, PADDING_VALUES, lambda last: axis in _axes(last))
 
 
 def _sampled(
-    inputs: Mapping[str, Mapping[str, Any]], sample: str, fits: Callable[[int | str], bool]
+    inputs: Mapping[str, Mapping[str, Any]],
+    samples: Collection[str],
+    fits: Callable[[int | str], bool],
 ) -> str | None:
     for name, tensor in inputs.items():
         shape = tensor["shape"]
-        if tensor.get("sample") == sample and len(shape) == 2 and fits(shape[1]):
+        sample = tensor.get("sample")
+        if isinstance(sample, str) and sample in samples and len(shape) == 2 and fits(shape[1]):
             return name
     return None
 

@@ -11,7 +11,7 @@ from convkit.cases.budget import Budget, running_order
 from convkit.cases.case import Feeds, case_cost
 from convkit.cases.files import read_tensors
 from convkit.cases.invariance import BASE, CHECKS
-from convkit.cases.padding import padding_positions
+from convkit.cases.padding import output_padding, padding_positions
 from convkit.metrics.collapse import Spread, measure_spread
 from convkit.metrics.invariance import compare_cases
 from convkit.metrics.row_sets import compare_outputs, largest_output_difference
@@ -94,7 +94,7 @@ class BuiltModel:
         # the case.
         specs = {spec.name: spec for spec in self._contract.outputs}
         expected = self.expected(case.name)
-        padding = {name: padding_positions(feeds, specs[name].mask) for name in expected}
+        padding = {name: self.padding(feeds, name) for name in expected}
         metrics = compare_outputs(self._contract, expected, outputs, padding.get)
         self.results += result_metrics(self._contract, case.name, expected, outputs)
         unpadded: list[UnpaddedMetrics] = []
@@ -115,8 +115,9 @@ class BuiltModel:
         self, metrics: TensorMetrics, feeds: Feeds, expected: np.ndarray, found: np.ndarray
     ) -> Iterator[UnpaddedMetrics]:
         """Measure an output without padding if its worst element is at padding."""
+        masks = {spec.name: spec.padding for spec in self._contract.inputs}
         for mask in self._layout.masks:
-            padding = padding_positions(feeds, mask)
+            padding = padding_positions(feeds, mask, masks[mask])
             if (
                 padding is not None
                 and len(metrics.worst_index) >= padding.ndim
@@ -213,7 +214,6 @@ class BuiltModel:
         """Run the cases that ran on the device in the simulation as well."""
         from convkit.metrics.device_comparison import compare_with_simulation
 
-        masks = {spec.name: spec.mask for spec in self._contract.outputs}
         return compare_with_simulation(
             self._contract,
             self._session,
@@ -221,13 +221,13 @@ class BuiltModel:
             [case.case for case in cases if case.error is None],
             self.feeds,
             self.expected,
-            lambda feeds, output: padding_positions(feeds, masks[output]),
+            self.padding,
         )
 
     def padding(self, feeds: Mapping[str, np.ndarray], output: str) -> np.ndarray | None:
         """Return the positions at which an output is meaningless, given a case's inputs."""
-        masks = {spec.name: spec.mask for spec in self._contract.outputs}
-        return padding_positions(feeds, masks[output])
+        spec = next(spec for spec in self._contract.outputs if spec.name == output)
+        return output_padding(feeds, self._contract, spec)
 
     def expected(self, case: str) -> Feeds:
         """Return the original's outputs in a case."""

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from convkit.cases.files import read_tensors
 from convkit.cases.judged import JudgedCase
-from convkit.cases.padding import padding_positions
+from convkit.cases.padding import output_padding
 from convkit.findings.model import Finding, Place
 from convkit.metrics.text import distinct_texts
 from convkit.models.graph.exchange import run_outputs
@@ -66,7 +66,7 @@ def _case(request: RoundingRequest) -> JudgedCase:
     reference, contract = Path(request.reference), request.contract
     feeds = read_tensors(reference, request.case, "inputs", contract.inputs)
     expected = read_tensors(reference, request.case, "outputs", contract.outputs)
-    padding = {spec.name: padding_positions(feeds, spec.mask) for spec in contract.outputs}
+    padding = {spec.name: output_padding(feeds, contract, spec) for spec in contract.outputs}
     known = {name: positions for name, positions in padding.items() if positions is not None}
     return JudgedCase(feeds, expected, known, contract)
 

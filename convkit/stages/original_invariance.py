@@ -88,9 +88,16 @@ class _Run:
     """Runs cases and keeps their tensors, which are small, in memory."""
 
     def __init__(
-        self, original: Original, contract: Contract, context: Context, budget: Budget
+        self,
+        original: Original,
+        contract: Contract,
+        context: Context,
+        budget: Budget,
+        *,
+        writes: bool = True,
     ) -> None:
-        self._original = original
+        self.original = original
+        self._writes = writes
         self._contract = contract
         self._context = context
         self._budget = budget
@@ -103,23 +110,30 @@ class _Run:
         return self._budget.refusal(BASE, (len(CHECKS) + 1) * case_cost(self._contract, sizes))
 
     def case(self, case: Case) -> str | None:
-        """Run one case and write it; return the reason if the original rejects it."""
+        """Run one case, and write it unless this is only a question; return the reason if the
+        original rejects it.
+        """
         self._context.progress(f"original model: {case.name}")
         feeds = case.inputs()
         started = time.perf_counter()
         try:
-            outputs = self._original.run(feeds)
+            outputs = self.original.run(feeds)
         except RunFailedError as error:
             return f"the original refuses {sizes_text(case.sizes)}: {error}"
         seconds = time.perf_counter() - started
         self._budget.record(case_cost(self._contract, case.sizes), seconds)
-        write_tensors(self._context.output, case.name, "inputs", feeds)
-        write_tensors(self._context.output, case.name, "outputs", outputs)
+        if self._writes:
+            write_tensors(self._context.output, case.name, "inputs", feeds)
+            write_tensors(self._context.output, case.name, "outputs", outputs)
         self._feeds[case.name], self._outputs[case.name] = feeds, outputs
         self.records[case.name] = CaseRecord(
             case.name, case.kind, case.description, case.sizes, seconds, case.base
         )
         return None
+
+    def inverted(self, contract: Contract) -> "_Run":
+        """Return what runs the same original with another meaning of its masks, for a question."""
+        return _Run(self.original, contract, self._context, self._budget, writes=False)
 
     def compare(self, name: str, layout: Layout) -> tuple[TensorMetrics, ...]:
         """Return how a variant's outputs differ from its base's; empty if it did not run."""
@@ -140,9 +154,9 @@ class _Run:
         """Return N303 for the operation that differs between two runs of the base case, where the
         original's operations can be seen.
         """
-        if not isinstance(self._original, TorchOriginal):
+        if not isinstance(self.original, TorchOriginal):
             return None
-        return self._original.first_change(self._feeds[BASE])
+        return self.original.first_change(self._feeds[BASE])
 
     def rms(self, case: str, output: str) -> float:
         """Return the RMS of an output's finite values in a case."""
@@ -204,6 +218,33 @@ def _depends_on_padding(
     """Return N305 for the output that padding moves most at real positions, if any moves by more
     than noise.
     """
+    share, name, worst = _moved_most(run, layout, made_from)
+    if worst is None or not share > noise:
+        return []
+    remedy = _other_meaning(run, layout, made_from, noise=noise) or Remedy(
+        "Check that the mask marks padding as its sample says (padding_mask: by 0,"
+        " key_padding_mask: by 1), and that the model applies it everywhere. If the model is meant"
+        " to see padding, pad inputs the way it was trained."
+    )
+    what = "more padding" if name == PADDED else "changing masked positions"
+    return [
+        Finding(
+            "N305",
+            f"the original model itself depends on padding: {what} changes {worst.output!r} at"
+            f" real positions by up to {worst.max_abs:.3g} ({share:.1%} of its rms overall)",
+            Place(tensor=worst.output, case=name),
+            {"max_abs": worst.max_abs, "share_of_rms": share},
+            remedy,
+        )
+    ]
+
+
+def _moved_most(
+    run: _Run, layout: Layout, made_from: CaseInputs
+) -> tuple[float, str, TensorMetrics | None]:
+    """Return by which share of its rms padding moves an output at real positions, in which case,
+    and which; the one that it moves most.
+    """
     names = [PADDED]
     # A model with a pad token may look for it: it need not tolerate other ids at padding. If a mask
     # has a fixed length, the positions in the outputs are ambiguous.
@@ -216,24 +257,39 @@ def _depends_on_padding(
         for output in run.compare(name, layout)
         if is_float(specs[output.output].dtype) and (rms := run.rms(BASE, output.output)) > 0.0
     ]
-    share, name, worst = max(shares, key=lambda entry: entry[0], default=(0.0, "", None))
-    if worst is None or not share > noise:
-        return []
-    what = "more padding" if name == PADDED else "changing masked positions"
-    return [
-        Finding(
-            "N305",
-            f"the original model itself depends on padding: {what} changes {worst.output!r} at"
-            f" real positions by up to {worst.max_abs:.3g} ({share:.1%} of its rms overall)",
-            Place(tensor=worst.output, case=name),
-            {"max_abs": worst.max_abs, "share_of_rms": share},
-            Remedy(
-                "Check that 1 in the mask means a real position (if it means padding, write another"
-                " sample), and that the model applies its mask everywhere. If it is meant to see"
-                " padding, pad inputs the way it was trained."
-            ),
-        )
-    ]
+    return max(shares, key=lambda entry: entry[0], default=(0.0, "", None))
+
+
+def _other_meaning(
+    run: _Run, layout: Layout, made_from: CaseInputs, *, noise: float
+) -> Remedy | None:
+    """Return what to write if padding moves nothing once the masks mark it by the other value."""
+    contract = made_from.contract
+    inputs = tuple(
+        dataclasses.replace(spec, padding=1 - spec.padding) if spec.name in layout.masks else spec
+        for spec in contract.inputs
+    )
+    other = dataclasses.replace(made_from, contract=dataclasses.replace(contract, inputs=inputs))
+    again = run.inverted(other.contract)
+    base = _base(again, other, layout)
+    if isinstance(base, str):
+        return None
+    variants, _ = build_variants(other, layout, base)
+    if any(again.case(variant) is not None for variant in variants):
+        return None
+    share, _, moved = _moved_most(again, layout, other)
+    if moved is None or not share <= noise:
+        return None
+    changed = [(place, spec) for place, spec in enumerate(inputs) if spec.name in layout.masks]
+    names = ", ".join(repr(spec.name) for _, spec in changed)
+    mark = changed[0][1].padding
+    sample = "key_padding_mask" if mark else "padding_mask"
+    return Remedy(
+        f"{mark} marks padding in {names}: drawn that way, padding changes nothing. Write sample:"
+        f" {sample}.",
+        {f"inputs.{place}.sample": sample for place, _ in changed},
+        proven=True,
+    )
 
 
 def _symbolic(contract: Contract, layout: Layout) -> bool:

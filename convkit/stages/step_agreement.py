@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from convkit.cases.case import Feeds
+from convkit.cases.padding import real_positions
 from convkit.cases.steps import Loop, mask_of, padding_of
 from convkit.metrics.tensors import compare
 from convkit.tensors import TensorSpec, dimension_axes
@@ -60,7 +61,7 @@ def row_alone(loop: Loop) -> tuple[int, int, Feeds] | None:
     mask = mask_of(loop.contract, loop.steps)
     if mask is None or loop.name != "steps-padded":
         return None
-    pads = (loop.whole[mask.name] == 0).sum(axis=-1)
+    pads = (~real_positions(loop.whole[mask.name], mask.padding)).sum(axis=-1)
     row, pad = int(pads.argmax()), int(pads.max())
     tensors = {**loop.whole, **loop.first}
     alone = {

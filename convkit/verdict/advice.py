@@ -8,6 +8,7 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.registry import absolute_limit
 from convkit.recipe.low_types import compared_type
 from convkit.recipe.models import Integers, Recipe, Target, Tolerance
+from convkit.recipe.padding_masks import marks_padding
 from convkit.recipe.tolerances import (
     FROM_PRECISION,
     TooFine,
@@ -43,7 +44,7 @@ def sample_advice(recipe: Recipe) -> list[Finding]:
     masked = {tensor.name: tensor for tensor in recipe.inputs}
     for output in recipe.outputs:
         mask = masked.get(output.mask or "")
-        if mask is None or mask.sample == "padding_mask":
+        if mask is None or marks_padding(mask.sample):
             continue
         if any(finding.place.tensor == mask.name for finding in findings):
             continue
@@ -51,10 +52,14 @@ def sample_advice(recipe: Recipe) -> list[Finding]:
             Finding(
                 "C402",
                 f"output {output.name!r} is compared only where {mask.name!r} is not 0, and"
-                f" {mask.name!r} is not drawn as a padding_mask: elements are left out at random",
+                f" {mask.name!r} is not drawn as a padding_mask or key_padding_mask: elements are"
+                " left out at random",
                 Place(tensor=output.name),
                 {"mask": mask.name},
-                Remedy(f"Give {mask.name!r} sample: padding_mask, or remove the output's mask."),
+                Remedy(
+                    f"Give {mask.name!r} sample: padding_mask (key_padding_mask if 1 marks"
+                    " padding), or remove the output's mask."
+                ),
             )
         )
     return findings
@@ -67,6 +72,8 @@ def _is_named_like_a_mask(*names: str | None) -> bool:
 
 
 def _plain_mask(name: str, place: int, masks: list[str]) -> Finding:
+    # torch.nn.MultiheadAttention's argument of this name is 1 at padding.
+    sample = "key_padding_mask" if "key_padding" in name else "padding_mask"
     used = f" and masks {', '.join(map(repr, masks))}" if masks else ""
     return Finding(
         "C401",
@@ -74,9 +81,7 @@ def _plain_mask(name: str, place: int, masks: list[str]) -> Finding:
         " has padding, so no case shows the effect of padding",
         Place(tensor=name),
         {"sample": [0, 2]},
-        Remedy(
-            f"Set sample: padding_mask for {name!r}.", {f"inputs.{place}.sample": "padding_mask"}
-        ),
+        Remedy(f"Set sample: {sample} for {name!r}.", {f"inputs.{place}.sample": sample}),
     )
 
 

@@ -8,7 +8,7 @@ from word_tokenizers import word_tokenizer
 
 from convkit.cases.case import CaseInputs
 from convkit.cases.facts import ModelFacts
-from convkit.evaluate.generation import NOTHING, generate_tokens
+from convkit.evaluate.generation import NOTHING, generate_tokens, prompts
 from convkit.evaluate.running import run_rows, score_built
 from convkit.tensors import Axis, Contract, TensorSpec
 from convkit.worker.context import UnfitDataError
@@ -77,6 +77,30 @@ def test_texts_of_different_lengths_are_continued_and_read_by_the_tokenizer(tmp_
     worse = score(tmp_path, ASKED, counting(by=2), TEXTS)
     assert worse.candidate == pytest.approx(8 / 9)  # "c e g" has one word of "c d x"
     assert (worse.disagreed, worse.disagreements[0].candidate) == (3, "c e g")
+
+
+def test_a_mask_with_1_at_padding_says_the_same_of_rows_to_be_continued():
+    asked = dataclasses.replace(ASKED, generate=2)
+    feeds = {"input_ids": np.array([[3, 0, 0, 0], [5, 6, 0, 0]]), "past": np.zeros((2, 0, 2))}
+    real = feeds["input_ids"] != 0
+    found = []
+    for padding, mask in ((0, real), (1, ~real)):
+        seen = []
+
+        def run(given, seen=seen, padding=padding):
+            seen.append((given["attention_mask"] != padding).sum())
+            return counting()({**given, "attention_mask": given["attention_mask"] != padding})
+
+        tried = dataclasses.replace(asked, padding=padding)
+        tokens = generate_tokens(run, {**feeds, "attention_mask": mask.astype(int)}, tried, [])
+        found.append((tokens.tolist(), seen))
+    assert found[0] == found[1] == ([[4, 5], [7, 8]], [3, 5])
+    kept = [
+        prompts(feeds | {"attention_mask": np.full((2, 4), 7)}, {}, tried)
+        for tried in (asked, dataclasses.replace(asked, padding=1))
+    ]
+    np.testing.assert_array_equal(kept[0]["attention_mask"], [[1, 1, 0, 0]] * 2)
+    np.testing.assert_array_equal(kept[1]["attention_mask"], [[0, 0, 1, 1]] * 2)
 
 
 def test_without_a_tokenizer_tokens_are_words(tmp_path):

@@ -156,6 +156,38 @@ def test_an_original_that_does_not_mask_its_attention_is_a_warning(tmp_path: Pat
     assert codes(outcome) == {"N305"}
 
 
+# The same with 1 at padding.
+INVERTED, UNMASKED_INVERTED = (
+    code.replace("        x = self.table(ids)\n", "        x, mask = self.table(ids), ~mask\n")
+    for code in (MASKED, UNMASKED)
+)
+KEY_PADDING = {"inputs": [INPUTS[0], {**INPUTS[1], "dtype": "bool", "sample": "key_padding_mask"}]}
+
+
+def test_a_mask_with_1_at_padding_is_checked_as_any_other(tmp_path: Path) -> None:
+    outcome = run(tmp_path, INVERTED, **KEY_PADDING)
+    assert outcome.record.status == "verified"
+    assert codes(outcome) == set()
+    assert checks(outcome) == ALL
+    (verification,) = outcome.record.targets[0].verifications
+    padded = {case.case for case in verification.cases if case.outputs[0].metrics.padding_elements}
+    assert {"padded", "ragged", "mask-patterns"} <= padded
+
+
+def test_an_original_that_ignores_a_mask_with_1_at_padding_is_a_warning(tmp_path: Path) -> None:
+    outcome = run(tmp_path, UNMASKED_INVERTED, **KEY_PADDING)
+    assert codes(outcome) == {"N305"}
+
+
+def test_a_mask_that_means_the_opposite_is_a_warning(tmp_path: Path) -> None:
+    inputs = [INPUTS[0], {**INPUTS[1], "dtype": "bool"}]
+    outcome = run(tmp_path, INVERTED, inputs=inputs)
+    (finding,) = [each for each in outcome.record.findings if each.code == "N305"]
+    assert finding.remedy is not None
+    assert "key_padding_mask" in finding.remedy.text
+    assert finding.remedy.change == {"inputs.1.sample": "key_padding_mask"}
+
+
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
 ROWS = {
     "axes": {"batch": {"min": 1, "typical": 3, "max": 4}},

@@ -5,9 +5,11 @@ from pydantic import ValidationError
 from small_recipe import recipe
 
 from convkit.plan.steps import steps_of
+from convkit.plan.tensor_requests import contract_of, samples_of
 from convkit.recipe.models import Recipe
 from convkit.recipe.steps import lengths_of, resolve_feeds
 from convkit.recipe.target_consistency import faults_between_parts
+from convkit.worker.protocol import Sample
 
 AXES = {
     "batch": {"min": 1, "typical": 2, "max": 4},
@@ -55,6 +57,19 @@ def test_a_decoder_s_steps_follow_from_its_contract() -> None:
     assert (steps.prefill, steps.count) == (16, 5)  # past reaches its max of 20 before the last
     assert (steps.mask, steps.positions) == ("mask", ("positions",))
     assert (steps.tokens, steps.scores) == ("ids", "logits")
+
+
+def test_a_mask_with_1_at_padding_covers_the_steps_too() -> None:
+    inputs = [
+        each | ({"sample": "key_padding_mask"} if each["name"] == "mask" else {}) for each in INPUTS
+    ]
+    given = decoder(STEPS, inputs=inputs)
+    steps = steps_of(given)
+    assert steps is not None
+    assert steps.mask == "mask"
+    specs = {spec.name: spec.padding for spec in contract_of(given).inputs}
+    assert specs == {spec["name"]: int(spec["name"] == "mask") for spec in inputs}
+    assert samples_of(given, str)["mask"] == Sample("padding_mask")
 
 
 def test_a_recipe_without_steps_is_called_once() -> None:
@@ -191,6 +206,15 @@ def test_a_package_makes_the_original_generate_as_many_tokens_as_the_cache_holds
                 ]
             },
             "'types' is none of them",
+        ),
+        (
+            {
+                "inputs": [
+                    each | ({"sample": "key_padding_mask"} if each["name"] == "mask" else {})
+                    for each in PACKAGED_INPUTS
+                ]
+            },
+            "marks padding by 0; 'mask' marks it by 1",
         ),
     ],
 )

@@ -143,6 +143,7 @@ def test_pixels_may_be_judged_by_distance() -> None:
         ("attention_mask", {"integers": [0, 2]}, ["C401"]),
         ("key_padding_mask", {"integers": [0, 2]}, ["C401"]),
         ("attention_mask", "padding_mask", []),
+        ("key_padding_mask", "key_padding_mask", []),
         ("attention_mask", {"integers": [0, 9]}, []),
         ("token_type_ids", {"integers": [0, 2]}, []),
     ],
@@ -152,12 +153,18 @@ def test_a_mask_drawn_as_plain_integers(name: str, sample: Any, expected: list[s
     assert [finding.code for finding in findings] == expected
     for finding in findings:
         assert finding.remedy is not None
-        assert finding.remedy.change == {"inputs.1.sample": "padding_mask"}
+        marked = "key_padding_mask" if name == "key_padding_mask" else "padding_mask"
+        assert finding.remedy.change == {"inputs.1.sample": marked}
 
 
 @pytest.mark.parametrize(
     ("sample", "expected"),
-    [("padding_mask", []), ({"integers": [0, 2]}, ["C401"]), ("token_ids", ["C402"])],
+    [
+        ("padding_mask", []),
+        ("key_padding_mask", []),
+        ({"integers": [0, 2]}, ["C401"]),
+        ("token_ids", ["C402"]),
+    ],
 )
 def test_an_output_masked_by_what_is_no_mask(sample: Any, expected: list[str]) -> None:
     inputs = [mask("ids", "token_ids"), mask("valid", sample)]

@@ -39,11 +39,14 @@ _IMAGE_CHANNELS = (1, 3, 4)
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """A shape in terms of `ROLES`, an element type, and how values are drawn."""
+    """A shape in terms of `ROLES`, an element type, and how values are drawn. `padding` is the
+    value by which a mask marks padding.
+    """
 
     dtype: DType
     shape: tuple[Dimension, ...]
     sample: Sample = _NORMAL
+    padding: int = 0
 
 
 def by_name(name: str, config: Config) -> list[Candidate]:
@@ -83,9 +86,9 @@ def by_layers(parameter: inspect.Parameter, loaded: LoadedModel) -> list[Candida
     if _MASK_NAME.search(parameter.name):
         shape: tuple[Dimension, ...] = ("batch", "sequence")
         found += [
-            Candidate("bool", shape, Sample("padding_mask")),
-            Candidate("int64", shape, Sample("padding_mask")),
-            Candidate("float32", shape, Sample("padding_mask")),
+            Candidate(dtype, shape, Sample("padding_mask"), padding)
+            for dtype in ("bool", "int64", "float32")
+            for padding in (0, 1)
         ]
     if _AUDIO_NAME.search(parameter.name):
         sound = Sample("audio", (-1.0, 1.0))

@@ -1,5 +1,6 @@
 """Finds inputs with which a torch module runs: from one example call, or by trying."""
 
+import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -11,7 +12,7 @@ from convkit.models.sources.torch_dtypes import contract_dtype
 from convkit.models.survey.candidates import ROLES, SIZES, Candidate, by_layers, by_name
 from convkit.models.survey.module_trials import ModuleTrials
 from convkit.models.survey.solved_sizes import SolvedSizes
-from convkit.models.survey.start import Start
+from convkit.models.survey.start import Start, inverted_masks
 from convkit.models.survey.wording import example_wanted
 from convkit.tensors import Dimension, TensorSpec
 from convkit.worker.context import StageFailedError
@@ -91,7 +92,9 @@ def example_run(loaded: LoadedModel, example: object, trials: ModuleTrials) -> S
     samples = {name: _sample_like(name, value, loaded) for name, value in ordered.items()}
     trial = trials.run(inputs, samples, sizes)
     if not trial.worked:
-        raise StageFailedError(f"--example: the model does not run with it: {trial.reason}")
+        inputs = inverted_masks(inputs, samples)
+        if not trials.run(inputs, samples, sizes).worked:
+            raise StageFailedError(f"--example: the model does not run with it: {trial.reason}")
     return Start(inputs, sizes, samples)
 
 
@@ -189,7 +192,7 @@ def _combinations(names: Sequence[str], loaded: LoadedModel) -> Iterator[tuple[C
 
 def _start(names: Sequence[str], candidates: Sequence[Candidate]) -> Start:
     inputs = tuple(
-        TensorSpec(name, candidate.dtype, candidate.shape)
+        TensorSpec(name, candidate.dtype, candidate.shape, padding=candidate.padding)
         for name, candidate in zip(names, candidates, strict=True)
     )
     samples = {name: candidate.sample for name, candidate in zip(names, candidates, strict=True)}
@@ -209,10 +212,8 @@ def _sizes(inputs: Sequence[TensorSpec]) -> Iterator[dict[str, int]]:
 def _settled(start: Start, sizes: Mapping[str, int]) -> Start:
     """Fix the sides of images: few models are exported for images of several sizes."""
     inputs = tuple(
-        TensorSpec(
-            spec.name,
-            spec.dtype,
-            tuple(sizes["side"] if size == "side" else size for size in spec.shape),
+        dataclasses.replace(
+            spec, shape=tuple(sizes["side"] if size == "side" else size for size in spec.shape)
         )
         for spec in start.inputs
     )

@@ -16,6 +16,7 @@ from convkit.models.sources.script_archive import ScriptArchive
 from convkit.models.survey.cached_decoder import NotCachedError, survey_cached
 from convkit.models.survey.candidates import ROLES
 from convkit.models.survey.first_run import example_run, first_run
+from convkit.models.survey.mask_meaning import skipping_nan, with_meanings
 from convkit.models.survey.module_trials import ModuleTrials
 from convkit.models.survey.sizing import Sizing
 from convkit.models.survey.wording import cache_left_out, exported_fixed, not_exportable, tried_out
@@ -41,6 +42,8 @@ def survey_module(
     trials = ModuleTrials(loaded, seconds, progress)
     progress("looking for inputs that the model runs with")
     start = first_run(loaded, trials) if example is None else example_run(loaded, example, trials)
+    if loaded.config is None:  # what the masks of transformers' models mean is known
+        start = with_meanings(start, trials)
     guessed = example is None and loaded.config is None
     notes = [tried_out([spec.name for spec in start.inputs])] if guessed else []
     if with_cache:
@@ -53,7 +56,7 @@ def survey_module(
     roles = {axis: ROLES.get(re.sub(r"_\d+$", "", axis), "") for axis in start.sizes}
     progress("trying other sizes")
     sizing = Sizing(trials.outputs, roles, start, trials, notes, expects_fixed=True)
-    found = sizing.run()
+    found = skipping_nan(sizing.run(), start, trials)
     if isinstance(loaded.module, ScriptArchive):
         return found  # its exporter reads the code and traces nothing
     return _exportable(loaded, found, progress)

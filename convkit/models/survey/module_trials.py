@@ -47,13 +47,24 @@ class ModuleTrials(Trials):
             self._shapes_only = ShapesOnly(self._module)
         return trial
 
+    def values(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | None:
+        """Return the outputs' values, regardless of the time; None if the model does not run."""
+        try:
+            returned = self._call(feeds)
+        except Exception:  # noqa: BLE001 - a model may raise anything
+            return None
+        return {name: to_array(value) for name, value in named_tensors(returned).items()}
+
+    def _call(self, feeds: Mapping[str, np.ndarray]) -> object:
+        given = {name: torch.from_numpy(value.copy()) for name, value in feeds.items()}
+        with torch.no_grad():
+            returned: object = self._module(**given)
+        return returned
+
     def _run_exactly(self, feeds: Mapping[str, np.ndarray]) -> Trial:
         started = time.process_time()
         try:
-            with torch.no_grad():
-                returned = self._module(
-                    **{name: torch.from_numpy(value.copy()) for name, value in feeds.items()}
-                )
+            returned = self._call(feeds)
         except Exception as error:  # noqa: BLE001 - a model may raise anything
             return Trial(None, f"{type(error).__name__}: {error}", time.process_time() - started)
         seconds = time.process_time() - started
@@ -74,7 +85,7 @@ class ModuleTrials(Trials):
             if dtype is None:
                 return Trial(None, f"output {name!r} has the element type {value.dtype}", seconds)
             if value.is_floating_point() and bool(value.isnan().any()):
-                return Trial(None, f"output {name!r} has NaN", seconds)
+                return Trial(None, f"output {name!r} has NaN", seconds, is_nan=True)
             specs.append(TensorSpec(name, dtype, ()))
         if self.outputs and {*self.outputs} != {*specs}:
             return Trial(None, "other outputs than in the first run", seconds)

@@ -15,6 +15,8 @@ _LONG_RUN = 0.7  # seconds
 _FIRST_TRIES, _LATER_TRIES = 400, 40
 # Sizes with which an output has no elements, after which other samples are tried.
 _EMPTY_TRIES = 4
+# Sizes with which a result has NaN, after which other samples are tried.
+_NAN_TRIES = 8
 
 
 # The sizes and samples of a run, and the run.
@@ -31,27 +33,28 @@ class Start:
     reason: str = ""
 
 
-def find_start(opened: OpenInputs, guesses: Mapping[str, Guess], trials: Trials) -> Start:
+def find_start(first: OpenInputs, guesses: Mapping[str, Guess], trials: Trials) -> Start:
     """Return the first sizes and samples with which the file runs and returns no NaN, preferably
     with elements in every output.
     """
     reason, fallback = "", None
-    for number, samples in enumerate(_samples(guesses)):
+    for number, (opened, samples) in enumerate(_ways(first, guesses)):
         tries = _FIRST_TRIES if number == 0 else _LATER_TRIES
-        empty = 0
+        empty = undefined = 0
         for sizes in itertools.islice(start_sizes(opened), tries):
             trial = trials.run(opened.inputs, at_full_length(opened.inputs, samples, sizes), sizes)
             if trial.worked and not trial.is_empty:
                 return _settled(opened, (sizes, samples, trial), trials)
             if trial.worked:
-                fallback = fallback or (sizes, samples, trial)
+                fallback = fallback or (opened, (sizes, samples, trial))
                 empty += 1
             reason = reason or trial.reason
-            if trials.is_over or empty == _EMPTY_TRIES:
+            undefined += trial.is_nan
+            if trials.is_over or empty == _EMPTY_TRIES or undefined == _NAN_TRIES:
                 break
     if fallback is not None:
-        return _settled(opened, fallback, trials)
-    return Start(opened.inputs, next(start_sizes(opened)), next(_samples(guesses)), reason)
+        return _settled(*fallback, trials)
+    return Start(first.inputs, next(start_sizes(first)), next(_samples(guesses)), reason)
 
 
 def _settled(opened: OpenInputs, worked: _Worked, trials: Trials) -> Start:
@@ -136,6 +139,35 @@ def _places(lengths: list[int], total: int) -> Iterator[tuple[int, ...]]:
     for first in range(min(total, lengths[0] - 1) + 1):
         for rest in _places(lengths[1:], total - first):
             yield (first, *rest)
+
+
+def _ways(
+    opened: OpenInputs, guesses: Mapping[str, Guess]
+) -> Iterator[tuple[OpenInputs, dict[str, Sample]]]:
+    """Yield the inputs and their samples, likeliest first: next after that, masks may mean the
+    opposite.
+    """
+    likeliest, *others = _samples(guesses)
+    yield opened, likeliest
+    inverted = inverted_masks(opened.inputs, likeliest)
+    if inverted != opened.inputs:
+        yield dataclasses.replace(opened, inputs=inverted), likeliest
+    yield from ((opened, samples) for samples in others)
+
+
+def inverted_masks(
+    inputs: tuple[TensorSpec, ...], samples: Mapping[str, Sample]
+) -> tuple[TensorSpec, ...]:
+    """Return the inputs with the other meaning of each padding mask."""
+    return tuple(
+        dataclasses.replace(spec, padding=1 - spec.padding) if is_mask(spec, samples) else spec
+        for spec in inputs
+    )
+
+
+def is_mask(spec: TensorSpec, samples: Mapping[str, Sample]) -> bool:
+    """Return True if an input marks padding along an axis."""
+    return bool(spec.shape) and spec.name in samples and samples[spec.name].kind == "padding_mask"
 
 
 def _samples(guesses: Mapping[str, Guess]) -> Iterator[dict[str, Sample]]:

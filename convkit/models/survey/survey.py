@@ -13,6 +13,7 @@ from convkit.models.graph.contract import graph_contract
 from convkit.models.graph.preparation import inlined
 from convkit.models.survey.axes import OpenInputs, name_axes
 from convkit.models.survey.inputs import Guess, guess_sample
+from convkit.models.survey.mask_meaning import skipping_nan, with_meanings
 from convkit.models.survey.rounding import rounding_errors
 from convkit.models.survey.sizing import Sizing
 from convkit.models.survey.start import Start, find_start, start_sizes
@@ -60,9 +61,10 @@ def survey(
         opened, start = _first_start(variants, guesses, trials)
     if start.reason:
         return _unrun(stated, opened, guesses, [*notes, no_start(start.reason)])
+    start = with_meanings(start, trials)
     follow = may_follow_values(graph)
     sizing = Sizing(stated.outputs, opened.roles, start, trials, notes, may_follow_values=follow)
-    found = sizing.run()
+    found = skipping_nan(sizing.run(), start, trials)
     trials.say("measuring how much rounding alone changes the outputs", now=True)
     rounding = rounding_errors(found.contract, found.samples, trials)
     return dataclasses.replace(

@@ -19,6 +19,7 @@ from convkit.metrics.tensors import as_float64
 from convkit.tensors import Contract, DimensionError, TensorSpec
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import Sample
+from convkit.worker.sessions import RunFailedError
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -33,11 +34,14 @@ _EXAMPLE = Draw("example")
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """One run: the outputs' shapes, or why there are none. `seconds` is how long it took."""
+    """One run: the outputs' shapes, or why there are none. `seconds` is how long it took. `is_nan`:
+    it ended with NaN.
+    """
 
     shapes: Mapping[str, tuple[int, ...]] | None
     reason: str = ""
     seconds: float = 0.0
+    is_nan: bool = False
 
     @property
     def worked(self) -> bool:
@@ -116,7 +120,8 @@ class Trials(abc.ABC):
         except DimensionError as error:
             return Trial(None, str(error))
         kinds = tuple((name, sample) for name, sample in samples.items())
-        key = (shapes, kinds, draw.case, draw.padding, draw.extreme, self._on_values)
+        padding = tuple(spec.padding for spec in inputs)
+        key = (shapes, kinds, padding, draw.case, draw.padding, draw.extreme, self._on_values)
         if key not in self._known:
             if self.is_over and not self._exactly:
                 self.left_out += 1
@@ -146,17 +151,31 @@ class Trials(abc.ABC):
         if max(int(np.prod(shape, dtype=np.float64)) for shape in shapes) > _MOST_ELEMENTS:
             return Trial(None, "an input would be too large to try")
         try:
-            feeds = draw_inputs(
-                Contract(inputs, (), ()), samples, sizes, 0, facts=self._facts, draw=draw
-            )
+            feeds = self.drawn(inputs, samples, sizes, draw)
         except StageFailedError as error:
             return Trial(None, str(error))
         return self._feed(feeds)
+
+    def drawn(
+        self,
+        inputs: tuple[TensorSpec, ...],
+        samples: Mapping[str, Sample],
+        sizes: Mapping[str, int],
+        draw: Draw,
+    ) -> dict[str, np.ndarray]:
+        """Return the inputs of a run; raises StageFailedError for a sample that cannot be drawn."""
+        return draw_inputs(
+            Contract(inputs, (), ()), samples, sizes, 0, facts=self._facts, draw=draw
+        )
 
     def accept_nan(self) -> None:
         """From now on, count results with NaN: no sample that was tried avoids them."""
         self._accepts_nan = True
         self._known.clear()
+
+    @abc.abstractmethod
+    def values(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | None:
+        """Return the outputs' values, regardless of the time; None if the model does not run."""
 
     @abc.abstractmethod
     def _feed(self, feeds: Mapping[str, np.ndarray]) -> Trial:
@@ -193,6 +212,13 @@ class FileTrials(Trials):
             self._note_magnitude(name, value)
         return found
 
+    def values(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | None:
+        """Return the outputs' values, regardless of the time; None if the file does not run."""
+        try:
+            return self._opened.run(feeds)
+        except RunFailedError:
+            return None
+
     def _feed(self, feeds: Mapping[str, np.ndarray]) -> Trial:
         import onnxruntime
 
@@ -218,7 +244,7 @@ class FileTrials(Trials):
         for name, value in zip(self._outputs, values, strict=True):
             if value.dtype.kind == "f" and np.isnan(value).any() and not self._accepts_nan:
                 self.saw_nan = True
-                return Trial(None, f"output {name!r} has NaN", seconds)
+                return Trial(None, f"output {name!r} has NaN", seconds, is_nan=True)
             shapes[name] = value.shape
         for name, value in zip(self._outputs, values, strict=True):
             self._note_magnitude(name, value)

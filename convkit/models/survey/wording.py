@@ -130,6 +130,13 @@ def no_small_decoder(architecture: str) -> str:
     )
 
 
+def masked_row_nan() -> str:
+    return (
+        "the model returns NaN for a row that is masked whole, so verify.skip leaves out that case;"
+        " never give it such a row"
+    )
+
+
 def tried_out(names: Sequence[str]) -> str:
     return (
         f"the shapes and values of {', '.join(names)} were found by trying what the model runs"

@@ -2,6 +2,7 @@
 enumerated sizes.
 """
 
+import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -45,8 +46,8 @@ def served_contract(contract: Contract) -> Contract:
 
 
 def _served(spec: TensorSpec) -> TensorSpec:
-    return TensorSpec(
-        spec.name, _SERVED.get(spec.dtype, spec.dtype), spec.shape, spec.origin, spec.mask
+    return dataclasses.replace(
+        spec, dtype=_SERVED.get(spec.dtype, spec.dtype), preprocess=None, postprocess=None
     )
 
 

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from convkit.codec import Json
 from convkit.recipe.consistency import Fault, FaultsError, mapping
 from convkit.recipe.fields import OPTION_PATTERN, ProviderOption, Switch
+from convkit.recipe.padding_masks import padding_value
 from convkit.recipe.steps import growing_axes, mask_name, resolve_feeds, tensors_by_name, tokens_of
 from convkit.recipe.targets import GraphTarget, Releases
 from convkit.runtimes.onnxruntime.genai_layout import cache_layout, unknown_inputs
@@ -204,7 +205,10 @@ def _no_package(recipe: Mapping[str, object]) -> str | None:
     if not growing_axes(feeds, shapes, axis if isinstance(axis, str) else None)[0]:
         return "needs caches that grow: past in the input, past + sequence in the output"
     positions = [each for each, tensor in inputs.items() if tensor.get("sample") == "positions"]
-    known = [tokens_of(inputs, axis), mask_name(inputs, axis), *positions[:1]]
+    mask = mask_name(inputs, axis)
+    if mask is not None and padding_value(inputs[mask].get("sample")):
+        return f"marks padding by 0; {mask!r} marks it by 1 (sample: key_padding_mask)"
+    known = [tokens_of(inputs, axis), mask, *positions[:1]]
     return unknown_inputs(list(inputs), [*known, *(feed.input for feed in feeds)])
 
 

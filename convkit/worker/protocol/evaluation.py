@@ -9,7 +9,8 @@ class Evaluation:
 
     `metric` is the name of one of convkit's or the name of a function in the file `code`. `inputs`
     maps inputs to columns; `texts` are the columns that the tokenizer turns into inputs, one call
-    of the model per column. `mask` is the input that marks padding, `tokens` the one whose tokens a
+    of the model per column. `mask` is the input that marks padding by the value `padding` (0 or 1),
+    `tokens` the one whose tokens a
     perplexity predicts, or that grows by the `generate` tokens that the model adds to each row. The
     axes in `empty`, such as a cache's length, are as small as possible.
     """
@@ -21,6 +22,7 @@ class Evaluation:
     texts: tuple[str, ...]
     labels: str | None
     mask: str | None = None
+    padding: int = 0
     code: str | None = None
     most_rows: int | None = None
     tokens: str | None = None

@@ -17,7 +17,7 @@ from convkit.worker.protocol.measurements import (
     ResultMetrics,
     SimulatedCase,
 )
-from convkit.worker.protocol.model import Precision, Sample
+from convkit.worker.protocol.model import CaseName, Precision, Sample
 from convkit.worker.protocol.steps import GreedyRow, StepTrial
 
 
@@ -245,7 +245,8 @@ class SurveyResult:
     each input moves to the next number. `task` is the head that transformers loads, `overrides` are
     those of an architecture's configuration. `libraries` implement the file's custom operators.
     `loops`: the model is called in a loop, in which `present.*` become `past.*`. `labels` are those
-    that the file names, by the output that scores them.
+    that the file names, by the output that scores them. `skip` are the cases that the model returns
+    NaN for.
     """
 
     contract: Contract
@@ -261,6 +262,7 @@ class SurveyResult:
     faintest: dict[str, float] = dataclasses.field(default_factory=dict)
     loops: bool = False
     labels: dict[str, LabelConstants] = dataclasses.field(default_factory=dict)
+    skip: tuple[CaseName, ...] = ()
 
 
 # Best first. The last two mean that only the first or only the second artifact has the file.

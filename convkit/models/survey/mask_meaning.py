@@ -1,0 +1,129 @@
+"""Finds out what marks padding in a mask, 0 or 1: what is marked must not affect the rest."""
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from convkit.cases.samples import Draw
+from convkit.models.survey.start import Start, at_full_length, is_mask
+from convkit.models.survey.trials import Trials
+from convkit.models.survey.wording import masked_row_nan
+from convkit.tensors import TensorSpec, dimension_size
+from convkit.worker.protocol import SurveyResult
+
+Values = Mapping[str, np.ndarray]
+
+# Of an output's largest magnitude: rounding in another order of sums. Another token changes more.
+_ROUNDING = 1e-4
+# A mask needs so many positions that something is left when one of them is padding.
+_FEWEST = 3
+
+
+def with_meanings(start: Start, trials: Trials) -> Start:
+    """Return a start in which each mask marks padding by the value that hides it from the model.
+
+    One position is marked, and other inputs get other values there: if nothing else changes, the
+    mark means padding. That decides only if it holds for one of both values, and if unmarked, the
+    position matters to others. A causal model does not look ahead, so the first position is tried
+    after the last.
+    """
+    for mask in start.inputs:
+        if not is_mask(mask, start.samples):
+            continue
+        for place in (-1, 0):
+            hidden = [value for value in (0, 1) if _hides(value, mask, place, start, trials)]
+            if len(hidden) == 1:
+                chosen = dataclasses.replace(mask, padding=hidden[0])
+                inputs = tuple(chosen if spec is mask else spec for spec in start.inputs)
+                start = dataclasses.replace(start, inputs=inputs)
+                break
+    return start
+
+
+def skipping_nan(found: SurveyResult, start: Start, trials: Trials) -> SurveyResult:
+    """Return a result that leaves out the row without a real position if the model is NaN there."""
+    if not _is_nan_if_masked(start, trials):
+        return found
+    return dataclasses.replace(found, skip=("masked-row",), notes=(*found.notes, masked_row_nan()))
+
+
+def _is_nan_if_masked(start: Start, trials: Trials) -> bool:
+    """Return True if the model returns NaN for a row without a real position, and only then.
+
+    Attention that leaves out everything divides zero by zero, as in `nn.MultiheadAttention`.
+    """
+    if not any(is_mask(spec, start.samples) for spec in start.inputs) or trials.is_over:
+        return False
+    samples = at_full_length(start.inputs, start.samples, start.sizes)
+    usual, masked = (
+        trials.values(trials.drawn(start.inputs, samples, start.sizes, draw))
+        for draw in (Draw("masked-row"), Draw("masked-row", "masked-row"))
+    )
+    return usual is not None and masked is not None and not _has_nan(usual) and _has_nan(masked)
+
+
+def _has_nan(outputs: Values) -> bool:
+    return any(each.dtype.kind == "f" and np.isnan(each).any() for each in outputs.values())
+
+
+def _hides(value: int, mask: TensorSpec, place: int, start: Start, trials: Trials) -> bool:
+    """Return True if a mask hides a position that it marks by a value, and only then."""
+    positions = dimension_size(mask.shape[-1], start.sizes)
+    if positions < _FEWEST or trials.is_over:
+        return False
+    samples = at_full_length(start.inputs, start.samples, start.sizes)
+    inputs = tuple(
+        dataclasses.replace(spec, padding=value) if spec is mask else spec for spec in start.inputs
+    )
+    base = trials.drawn(inputs, samples, start.sizes, Draw("mask"))
+    other = trials.drawn(inputs, samples, start.sizes, Draw("another"))
+    seen = np.array(base[mask.name])
+    marked = np.array(seen)
+    marked[..., place] = value
+    changed = {
+        spec.name: _at_place(base[spec.name], other[spec.name], axis, place)
+        for spec in inputs
+        if spec is not mask and (axis := _position_axis(spec, mask)) is not None
+    }
+    if not changed:
+        return False
+    before = trials.values({**base, mask.name: marked})
+    after = trials.values({**base, **changed, mask.name: marked})
+    if before is None or after is None or not _agree(before, after, positions, place):
+        return False
+    before, after = trials.values(base), trials.values({**base, **changed})
+    return before is not None and after is not None and not _agree(before, after, positions, place)
+
+
+def _position_axis(spec: TensorSpec, mask: TensorSpec) -> int | None:
+    """Return the axis of an input along which a mask marks padding; None if there is none."""
+    size = mask.shape[-1]
+    if isinstance(size, str):
+        return spec.shape.index(size) if size in spec.shape else None
+    return len(mask.shape) - 1 if spec.shape[: len(mask.shape)] == mask.shape else None
+
+
+def _at_place(values: np.ndarray, others: np.ndarray, axis: int, place: int) -> np.ndarray:
+    """Return values with those of others at one position."""
+    mixed = np.array(np.moveaxis(values, axis, -1))
+    mixed[..., place] = np.moveaxis(others, axis, -1)[..., place]
+    return np.moveaxis(mixed, -1, axis)
+
+
+def _agree(one: Values, two: Values, positions: int, place: int) -> bool:
+    """Return True if outputs agree everywhere but at one position: along each axis of that size."""
+    for name, values in one.items():
+        left, right = np.asarray(values), np.asarray(two[name])
+        if left.shape != right.shape:
+            return False
+        for axis, size in enumerate(left.shape):
+            if size == positions:
+                left, right = (np.delete(each, place, axis) for each in (left, right))
+        if left.dtype.kind not in "fiub" or not left.size:
+            continue
+        wide, other = left.astype(np.float64), right.astype(np.float64)
+        scale = float(np.abs(wide).max())
+        if not float(np.abs(wide - other).max()) <= _ROUNDING * scale:
+            return False
+    return True
