@@ -14,6 +14,7 @@ from convkit.runtimes.coreml.normalization import (
     native_group_norm,
     rms_norm,
 )
+from convkit.runtimes.coreml.size_arithmetic import size_operators
 
 # torch's numbers of element types (c10/core/ScalarType.h), which is how coremltools hands a dtype
 # on.
@@ -56,6 +57,8 @@ def register_missing_operators() -> None:
     for name, other in _SYNONYMS.items():
         if name not in known:
             known[name] = known[other]
+    for name, translation in size_operators().items():
+        known.setdefault(name, translation)
 
 
 def is_known(node: Any) -> bool:  # noqa: ANN401 - a torch.fx Node
