@@ -155,6 +155,8 @@ def _render(
             yield f'  # {package}: "==?" # TODO: the model\'s code imports it; pin its version'
     yield from _render_libraries(signature.libraries)
     yield ""
+    if signature.exporter is not None:
+        yield from ("export:", f"  exporter: {signature.exporter}", "")
     yield from _render_signature(signature, origin)
     yield from _render_rest(origin, signature.skip, tolerances)
 

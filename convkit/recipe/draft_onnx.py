@@ -70,6 +70,7 @@ def signature_of_survey(survey: SurveyResult) -> DraftSignature:
         survey.libraries,
         {called[name]: labels for name, labels in survey.labels.items() if name in called},
         survey.skip,
+        survey.exporter,
     )
 
 

@@ -54,7 +54,7 @@ class DraftSignature:
     """Inputs, outputs, task and the sizes of the axes (min, typical, max). `steps` are the lines of
     a recipe that say how a model is called in a loop, `data_axes` as in a recipe. `libraries`
     implement its custom operators, `labels` are those that the model names, by output. `skip` are
-    cases to leave out.
+    cases to leave out, `exporter` is the exporter to use if it is not torch's.
     """
 
     task: str
@@ -66,6 +66,7 @@ class DraftSignature:
     libraries: tuple[OperatorLibrary, ...] = ()
     labels: Mapping[str, LabelConstants] = dataclasses.field(default_factory=dict)
     skip: tuple[str, ...] = ()
+    exporter: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

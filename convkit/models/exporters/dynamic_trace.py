@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from convkit.findings.model import Finding, Place, Remedy
+from convkit.models.exporters.causal_hints import without_causal_detection
 from convkit.models.exporters.data_guards import data_guard
 from convkit.models.exporters.deferred_guards import without_guards
 from convkit.models.exporters.experts import traceable_experts
@@ -74,7 +75,12 @@ def _exported(
 ) -> torch.export.ExportedProgram:
     """Export; `deferred`: conditions on sizes become assertions."""
     more = {"prefer_deferred_runtime_asserts_over_guards": True} if deferred else {}
-    with warnings.catch_warnings(), torch.no_grad(), traceable_experts(module):
+    with (
+        warnings.catch_warnings(),
+        torch.no_grad(),
+        traceable_experts(module),
+        without_causal_detection(),
+    ):
         warnings.simplefilter("ignore")  # torch's own deprecations
         return torch.export.export(
             module, tuple(inputs), dynamic_shapes=_dynamic_shapes(contract), strict=False, **more

@@ -12,6 +12,7 @@ from convkit.models.exporters.local_decompositions import decomposing_locally
 from convkit.models.exporters.rule_matching import operators_first
 from convkit.models.exporters.small_constants import optimize_keeping_constants
 from convkit.models.exporters.translation_signatures import without_parsing
+from convkit.models.graph.guarded_attention import guard_attention
 from convkit.worker.context import StageFailedError
 
 
@@ -45,6 +46,7 @@ def export(job: Job) -> onnx_ir.Model:
                 verbose=False,
             )
             assert exported is not None
+            guard_attention(exported.model)
             optimize_keeping_constants(exported.model, lambda: _optimized(exported))
             # The optimizer renames an input that is an output too.
             for value, name in zip(exported.model.graph.inputs, names, strict=True):

@@ -24,14 +24,14 @@ def mask_with_infinity(model: onnx_ir.Model) -> int:
     """
     changed: set[int] = set()
     for node in list(model.graph.all_nodes()):
-        if node.op_type == "Softmax" and node.domain == "" and _is_guarded(node):
+        if node.op_type == "Softmax" and node.domain == "" and is_guarded(node):
             for mask in _masks_in_front(node):
                 if id(mask) not in changed and _replace_constant(mask):
                     changed.add(id(mask))
     return len(changed)
 
 
-def _is_guarded(softmax: onnx_ir.Node) -> bool:
+def is_guarded(softmax: onnx_ir.Node) -> bool:
     """Return True if NaN in a softmax's output is replaced: Where(IsNaN(softmax), constant,
     softmax).
     """

@@ -132,12 +132,15 @@ def _of_layer(layer: Layer, *, attends: bool, embedded: int) -> Iterator[Candida
         yield Candidate("int64", ("batch",), ids)
     elif kind is torch.nn.Conv1d:
         yield Candidate("float32", ("batch", width, "length"))
+        yield Candidate("float32", ("batch", "length", width))
         if width == 1:
             yield Candidate("float32", ("batch", "samples"), Sample("audio", (-1.0, 1.0)))
     elif kind is torch.nn.Conv2d:
         shape = ("batch", width, "side", "side")
         is_picture = width in _IMAGE_CHANNELS
-        yield Candidate("float32", shape, Sample("image", (0.0, 1.0)) if is_picture else _NORMAL)
+        picture = Sample("image", (0.0, 1.0)) if is_picture else _NORMAL
+        yield Candidate("float32", shape, picture)
+        yield Candidate("float32", ("batch", "side", "side", width), picture)
     elif kind is torch.nn.Conv3d:
         yield Candidate("float32", ("batch", width, 8, "side", "side"))
     elif kind in (torch.nn.RNNBase, torch.nn.MultiheadAttention):

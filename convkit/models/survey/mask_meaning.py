@@ -1,7 +1,8 @@
 """Finds out what marks padding in a mask, 0 or 1: what is marked must not affect the rest."""
 
 import dataclasses
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -26,13 +27,14 @@ def with_meanings(start: Start, trials: Trials) -> Start:
     One position is marked, and other inputs get other values there: if nothing else changes, the
     mark means padding. That decides only if it holds for one of both values, and if unmarked, the
     position matters to others. A causal model does not look ahead, so the first position is tried
-    after the last.
+    after the last. Of several inputs along its positions, a mask may cover one.
     """
     for mask in start.inputs:
         if not is_mask(mask, start.samples):
             continue
-        for place in (-1, 0):
-            hidden = [value for value in (0, 1) if _hides(value, mask, place, start, trials)]
+        for covered, place in itertools.product(_covered(mask, start), (-1, 0)):
+            trial = _Trial(mask, covered, place)
+            hidden = [value for value in (0, 1) if _hides(value, trial, start, trials)]
             if len(hidden) == 1:
                 chosen = dataclasses.replace(mask, padding=hidden[0])
                 inputs = tuple(chosen if spec is mask else spec for spec in start.inputs)
@@ -67,8 +69,31 @@ def _has_nan(outputs: Values) -> bool:
     return any(each.dtype.kind == "f" and np.isnan(each).any() for each in outputs.values())
 
 
-def _hides(value: int, mask: TensorSpec, place: int, start: Start, trials: Trials) -> bool:
+@dataclasses.dataclass(frozen=True)
+class _Trial:
+    """A mask, the inputs that it may cover, and the position to mark."""
+
+    mask: TensorSpec
+    covered: tuple[TensorSpec, ...]
+    place: int
+
+
+def _covered(mask: TensorSpec, start: Start) -> Iterator[tuple[TensorSpec, ...]]:
+    """Yield what a mask may cover: all inputs along its positions, then each."""
+    along = tuple(
+        spec
+        for spec in start.inputs
+        if not is_mask(spec, start.samples) and _position_axis(spec, mask) is not None
+    )
+    if along:
+        yield along
+    if len(along) > 1:
+        yield from ((spec,) for spec in along)
+
+
+def _hides(value: int, trial: _Trial, start: Start, trials: Trials) -> bool:
     """Return True if a mask hides a position that it marks by a value, and only then."""
+    mask, place = trial.mask, trial.place
     positions = dimension_size(mask.shape[-1], start.sizes)
     if positions < _FEWEST or trials.is_over:
         return False
@@ -83,11 +108,9 @@ def _hides(value: int, mask: TensorSpec, place: int, start: Start, trials: Trial
     marked[..., place] = value
     changed = {
         spec.name: _at_place(base[spec.name], other[spec.name], axis, place)
-        for spec in inputs
-        if spec is not mask and (axis := _position_axis(spec, mask)) is not None
+        for spec in trial.covered
+        if (axis := _position_axis(spec, mask)) is not None
     }
-    if not changed:
-        return False
     before = trials.values({**base, mask.name: marked})
     after = trials.values({**base, **changed, mask.name: marked})
     if before is None or after is None or not _agree(before, after, positions, place):

@@ -115,6 +115,13 @@ def exported_fixed(axis: str, size: int, reason: str) -> str:
     )
 
 
+def torchscript_instead(reason: str) -> str:
+    return (
+        f"torch's exporter cannot keep this contract ({_one_line(reason)}). TorchScript's can: its"
+        " graph matches the original"
+    )
+
+
 def not_exportable(reason: str) -> str:
     return f"torch.export could not trace the model: {_one_line(reason)}"
 

@@ -17,7 +17,7 @@ from convkit.worker.protocol.measurements import (
     ResultMetrics,
     SimulatedCase,
 )
-from convkit.worker.protocol.model import CaseName, Precision, Sample
+from convkit.worker.protocol.model import CaseName, Exporter, Precision, Sample
 from convkit.worker.protocol.steps import GreedyRow, StepTrial
 
 
@@ -246,7 +246,7 @@ class SurveyResult:
     those of an architecture's configuration. `libraries` implement the file's custom operators.
     `loops`: the model is called in a loop, in which `present.*` become `past.*`. `labels` are those
     that the file names, by the output that scores them. `skip` are the cases that the model returns
-    NaN for.
+    NaN for, `exporter` the one that keeps the contract if it is not torch's.
     """
 
     contract: Contract
@@ -263,6 +263,7 @@ class SurveyResult:
     loops: bool = False
     labels: dict[str, LabelConstants] = dataclasses.field(default_factory=dict)
     skip: tuple[CaseName, ...] = ()
+    exporter: Exporter | None = None
 
 
 # Best first. The last two mean that only the first or only the second artifact has the file.

@@ -1,0 +1,163 @@
+"""Which exporter keeps a surveyed contract, and what has to be given up if none does."""
+
+import dataclasses
+import re
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from convkit.models.exporters import torch as torch_exporter
+from convkit.models.exporters.alternative import prove_torchscript
+from convkit.models.exporters.dynamic_trace import trace
+from convkit.models.exporters.job import Job, UnexportableError
+from convkit.models.sources.branches import value_dependent_lines
+from convkit.models.sources.contract_module import ContractModule
+from convkit.models.sources.decisions import find_decisions
+from convkit.models.sources.loaded import LoadedModel
+from convkit.models.sources.probe import Examples, probe
+from convkit.models.survey.wording import exported_fixed, not_exportable, torchscript_instead
+from convkit.tensors import Axis, Contract, TensorSpec, dimension_axes, dimension_size
+from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import Sample, SurveyResult
+
+# A recipe's default. Which operators can be translated hardly depends on it.
+_OPSET = 18
+# Weights of a model that is exported whole for a draft; of a larger one, only the trace is tried.
+_MOST_WEIGHTS = 50_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Obstacle:
+    """Why torch's exporter cannot keep a contract, and the axis to fix for it, if that may help."""
+
+    reason: str
+    axis: Axis | None
+
+
+def exportable(
+    loaded: LoadedModel, survey: SurveyResult, progress: Callable[[str], None]
+) -> SurveyResult:
+    """Return a survey that an exporter keeps: torch's if it can, else TorchScript's if its graph
+    matches the original, else torch's with fewer open axes, which are given up one at a time.
+    """
+    open_survey = survey  # with the axes that TorchScript's exporter may keep
+    while (obstacle := obstacle_of(loaded, survey, progress)) is not None:
+        axis = obstacle.axis
+        if axis is not None and 2 * axis.min < axis.typical:
+            # Small sizes leave a single element somewhere inside, which torch.export fixes.
+            survey = dataclasses.replace(
+                survey, contract=_from(survey.contract, axis, axis.typical // 2)
+            )
+            continue
+        if _torchscript_keeps(loaded, open_survey, progress):
+            notes = (*open_survey.notes, torchscript_instead(obstacle.reason))
+            return dataclasses.replace(open_survey, exporter="torchscript", notes=notes)
+        if axis is None:
+            notes = (*survey.notes, not_exportable(obstacle.reason))
+            return dataclasses.replace(survey, notes=notes)
+        notes = (*survey.notes, exported_fixed(axis.name, axis.typical, obstacle.reason))
+        survey = dataclasses.replace(_fixed(survey, axis), notes=notes)
+        open_survey = _fixed(open_survey, axis)
+    return survey
+
+
+def obstacle_of(
+    loaded: LoadedModel, survey: SurveyResult, progress: Callable[[str], None]
+) -> Obstacle | None:
+    """Return what keeps torch's exporter from a surveyed contract; None if nothing does."""
+    progress("tracing the model as the export will")
+    contract = survey.contract
+    named: set[str] = set()
+    try:
+        module = ContractModule(loaded, contract)
+        examples = Examples(contract, survey.samples, 0, loaded)
+        found = probe(module, examples)
+        if found.outputs is None or found.findings:
+            return Obstacle(" ".join(finding.message for finding in found.findings), None)
+        if sum(each.numel() for each in module.parameters()) > _MOST_WEIGHTS:
+            trace(module, found.inputs, contract, loaded.source_root)
+            return None
+        with tempfile.TemporaryDirectory(prefix="convkit-draft-") as scratch:
+            torch_exporter.export(Job(loaded, module, examples, found, _OPSET, None, Path(scratch)))
+    except UnexportableError as error:
+        named = {finding.place.tensor for finding in error.findings if finding.place.tensor}
+        reason = str(error)
+    except StageFailedError as error:
+        reason = str(error)
+    else:
+        return None
+    # The axes of time and space come last; the batch goes only if it is named or alone.
+    blamed = [axis for axis in contract.axes if axis.name in named]
+    return Obstacle(reason, next(reversed(blamed or contract.axes), None))
+
+
+def _torchscript_keeps(
+    loaded: LoadedModel, survey: SurveyResult, progress: Callable[[str], None]
+) -> bool:
+    """Return True if TorchScript's exporter keeps a contract, and its graph matches the original.
+
+    A trace follows one side of a branch on values, so a model that has one is left out.
+    """
+    progress("trying TorchScript's exporter")
+    root = loaded.source_root
+    try:
+        module = ContractModule(loaded, survey.contract)
+        examples = Examples(survey.contract, survey.samples, 0, loaded)
+        found = probe(module, examples)
+        if found.outputs is None or value_dependent_lines(module, found.inputs, root):
+            return False
+        decisions, _ = find_decisions(module, examples.draw, survey.contract, found.sizes, root)
+        with tempfile.TemporaryDirectory(prefix="convkit-draft-") as scratch:
+            job = Job(loaded, module, examples, found, _OPSET, None, Path(scratch))
+            return prove_torchscript(job, decisions) is not None
+    except StageFailedError:
+        return False
+
+
+def _from(contract: Contract, axis: Axis, low: int) -> Contract:
+    """Return a contract in which an axis begins at a larger size."""
+    axes = tuple(
+        dataclasses.replace(each, min=low) if each.name == axis.name else each
+        for each in contract.axes
+    )
+    return dataclasses.replace(contract, axes=axes)
+
+
+def _fixed(survey: SurveyResult, axis: Axis) -> SurveyResult:
+    """Return a survey in which an axis has its typical size."""
+
+    def fixed(spec: TensorSpec) -> TensorSpec:
+        shape = tuple(
+            _with_size(size, axis.name, axis.typical) if isinstance(size, str) else size
+            for size in spec.shape
+        )
+        return dataclasses.replace(spec, shape=shape)
+
+    contract = survey.contract
+    narrowed = dataclasses.replace(
+        contract,
+        inputs=tuple(map(fixed, contract.inputs)),
+        outputs=tuple(map(fixed, contract.outputs)),
+        axes=tuple(each for each in contract.axes if each.name != axis.name),
+    )
+    samples = _samples_at(survey.samples, axis)
+    return dataclasses.replace(survey, contract=narrowed, samples=samples)
+
+
+def _samples_at(samples: Mapping[str, Sample], axis: Axis) -> dict[str, Sample]:
+    """Return samples whose lengths are those of an axis at its typical size."""
+    return {
+        name: dataclasses.replace(sample, along=_with_size(sample.along, axis.name, axis.typical))
+        if isinstance(sample.along, str)
+        else sample
+        for name, sample in samples.items()
+    }
+
+
+def _with_size(text: str, axis: str, size: int) -> int | str:
+    used = dimension_axes(text)
+    if axis not in used:
+        return text
+    if set(used) == {axis}:
+        return dimension_size(text, {axis: size})
+    return re.sub(rf"\b{axis}\b", str(size), text)

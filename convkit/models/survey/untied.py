@@ -1,0 +1,51 @@
+"""Finds inputs of a module whose lengths differ, such as the two texts of a translation model."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator
+
+from convkit.models.survey.start import Start, is_mask
+from convkit.models.survey.trials import Trials
+from convkit.tensors import TensorSpec
+
+# Inputs of one length, at most, among which groups are looked for.
+_MOST_INPUTS = 6
+
+
+def untied(start: Start, trials: Trials) -> Start:
+    """Return a start in which inputs that may differ in length have axes of their own.
+
+    The smallest groups with which the model still runs are split off; a mask goes with what it
+    masks. The batch stays one axis.
+    """
+    for axis in [name for name in start.sizes if name != "batch"]:
+        split: Start | None = start
+        while split is not None:
+            start = split
+            split = next(_splits(start, axis, trials), None)
+    return start
+
+
+def _splits(start: Start, axis: str, trials: Trials) -> Iterator[Start]:
+    """Yield starts in which some of the inputs along an axis, without the first, have another."""
+    first, *others = [spec.name for spec in start.inputs if axis in spec.shape] or [""]
+    if not others or len(others) >= _MOST_INPUTS or start.sizes[axis] < 2:
+        return
+    number = next(n for n in itertools.count(2) if f"{axis}_{n}" not in start.sizes)
+    name, masks = f"{axis}_{number}", {s.name for s in start.inputs if is_mask(s, start.samples)}
+    sizes = {**start.sizes, name: start.sizes[axis] // 2}
+    for count in range(1, len(others) + 1):
+        for group in itertools.combinations(others, count):
+            if masks.issuperset(group) or masks.issuperset({first, *others}.difference(group)):
+                continue
+            inputs = tuple(
+                _renamed(spec, axis, name) if spec.name in group else spec for spec in start.inputs
+            )
+            if trials.run(inputs, start.samples, sizes).worked:
+                yield Start(inputs, sizes, start.samples)
+
+
+def _renamed(spec: TensorSpec, axis: str, name: str) -> TensorSpec:
+    return dataclasses.replace(
+        spec, shape=tuple(name if size == axis else size for size in spec.shape)
+    )
