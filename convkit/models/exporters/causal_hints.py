@@ -30,8 +30,8 @@ def without_causal_detection() -> Iterator[None]:
 
 def _as_given(
     mask: torch.Tensor | None,
-    is_causal: bool | None = None,
-    size: int | None = None,  # noqa: FBT001 - torch's
+    is_causal: bool | None = None,  # noqa: FBT001 - torch's
+    size: int | None = None,
 ) -> bool:
     del mask, size
     return is_causal is True

@@ -5,6 +5,7 @@ Core ML's converter.
 import contextlib
 import dataclasses
 import functools
+import inspect
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -55,7 +56,8 @@ def trace(
         if findings := _constraint_findings(str(error), contract, recurrent_modules(module)):
             if all(finding.code == "C113" for finding in findings):
                 deferred = functools.partial(_exported, module, inputs, contract, deferred=True)
-                if (program := without_guards(deferred, contract)) is not None:
+                matches = functools.partial(_matches, module, inputs, contract)
+                if (program := without_guards(deferred, contract, matches)) is not None:
                     return program
             findings = _with_lines(findings, module, inputs, contract, root)
             raise UnexportableError(findings) from error
@@ -85,6 +87,50 @@ def _exported(
         return torch.export.export(
             module, tuple(inputs), dynamic_shapes=_dynamic_shapes(contract), strict=False, **more
         )
+
+
+def _matches(
+    module: torch.nn.Module,
+    inputs: Sequence[torch.Tensor],
+    contract: Contract,
+    program: torch.export.ExportedProgram,
+    sizes: Mapping[str, int],
+) -> bool:
+    """Say whether a program computes what its module does at some sizes, on inputs cut or repeated
+    to fit.
+    """
+    given = [
+        _resized(tensor, spec.concrete_shape(sizes))
+        for tensor, spec in zip(inputs, contract.inputs, strict=True)
+    ]
+    try:
+        with torch.no_grad():
+            expected = module(*(each.clone() for each in given))
+            found = _runnable(program)(*(each.clone() for each in given))
+    except Exception:  # noqa: BLE001 - either may raise anything
+        return False
+    return all(
+        one.shape == other.shape
+        and torch.allclose(one.double(), other.double(), rtol=1e-4, atol=1e-5, equal_nan=True)
+        for one, other in zip(_listed(expected), _listed(found), strict=True)
+    )
+
+
+def _runnable(program: torch.export.ExportedProgram) -> torch.nn.Module:
+    """Return a program as a module that does not check sizes; older releases of torch never do."""
+    if "check_guards" in inspect.signature(program.module).parameters:
+        return program.module(check_guards=False)
+    return program.module()
+
+
+def _listed(outputs: torch.Tensor | Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    return (outputs,) if isinstance(outputs, torch.Tensor) else outputs
+
+
+def _resized(tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    for axis, size in enumerate(shape):
+        tensor = tensor.index_select(axis, torch.arange(size) % tensor.shape[axis])
+    return tensor
 
 
 def _with_lines(

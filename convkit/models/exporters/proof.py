@@ -24,6 +24,8 @@ _SAME = 1e-3
 # How many sizes on either side of the model's size decisions are compared, in addition to those
 # always compared.
 _MOST_COMPARED = 8
+# Sizes of each axis that are compared from its smallest on: as many as the ladder's batches.
+_FIRST_SIZES = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +62,10 @@ def prove(job: Job, graph: Path, decisions: Decisions) -> Proof | str:
 
 
 def _sizes(job: Job, decisions: Decisions) -> Iterator[dict[str, int]]:
-    """Yield different sizes, small ones first: the traced ones, others, each axis alone at its
-    maximum, and both sides of the model's size decisions.
+    """Yield different sizes, small ones first: the traced ones, others, the typical ones, each axis
+    alone at its maximum and at its first few sizes, and both sides of the model's size decisions.
+
+    A decision about `int(x.shape[0])` is not found; that it concerns a small size is likely.
     """
     contract, example = job.contract, job.probe.sizes
     sides = [
@@ -71,7 +75,13 @@ def _sizes(job: Job, decisions: Decisions) -> Iterator[dict[str, int]]:
         for side in (turn.below, turn.above)
     ]
     choices = [example, other_sizes(contract, example), smallest_sizes(contract)]
+    choices.append(contract.typical_sizes())
     choices += [{**example, axis.name: axis.max} for axis in contract.axes]
+    choices += [
+        {**example, axis.name: size}
+        for axis in contract.axes
+        for size in range(axis.min, min(axis.min + _FIRST_SIZES, axis.max + 1))
+    ]
     choices += sides[:_MOST_COMPARED]
     distinct = {tuple(sizes.items()): sizes for sizes in choices if sizes is not None}
     yield from distinct.values()

@@ -113,8 +113,8 @@ def select_outputs(found: object, wanted: Sequence[TensorSpec]) -> tuple[torch.T
 
 
 def flattened(found: object) -> tuple[torch.Tensor, ...] | None:
-    """Return a tensor, or those of a plain tuple or list and of the tuples in it, in order; None if
-    anything else is among them.
+    """Return a tensor, or those of a plain tuple or list and of the tuples in it, in order, without
+    what is None (a loss, where there are no labels); None if anything else is among them.
     """
     if isinstance(found, torch.Tensor):
         return (found,)
@@ -122,6 +122,8 @@ def flattened(found: object) -> tuple[torch.Tensor, ...] | None:
         return None
     tensors: list[torch.Tensor] = []
     for value in found:
+        if value is None:
+            continue
         inner = flattened(value)
         if inner is None:
             return None

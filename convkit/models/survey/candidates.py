@@ -20,6 +20,7 @@ SIZES: dict[str, tuple[int, ...]] = {
     "side": (224, 32, 28, 64, 256, 128, 96, 384, 512, 112, 48, 299, 16),
     "samples": (16000, 4000, 1024, 48000),
     "length": (128, 32, 256, 1024, 100, 16, 64, 512),
+    "frames": (8, 4, 16, 2, 32),
 }
 ROLES: dict[str, str] = {
     "batch": "batch",
@@ -29,11 +30,16 @@ ROLES: dict[str, str] = {
     "side": "side",
     "samples": "samples",
     "length": "length",
+    "frames": "frames",
 }
 _NORMAL = Sample("normal", (0.0, 1.0))
 _MASK_NAME = re.compile(r"mask", re.IGNORECASE)
 _AUDIO_NAME = re.compile(r"audio|wave|wav\b|speech|pcm|sound", re.IGNORECASE)
 _IMAGE_NAME = re.compile(r"image|img|pixel|picture|photo", re.IGNORECASE)
+_VIDEO_NAME = re.compile(r"video|clip|frames", re.IGNORECASE)
+# The step, or the amount of noise, that a diffusion model is called for.
+_STEP_NAME = re.compile(r"^t$|^ts$|time|sigma|noise_level|^steps?$", re.IGNORECASE)
+_DIFFUSION_STEPS = 1000
 _IMAGE_CHANNELS = (1, 3, 4)
 
 
@@ -100,13 +106,34 @@ def by_layers(parameter: inspect.Parameter, loaded: LoadedModel) -> list[Candida
     if _IMAGE_NAME.search(parameter.name):
         shape = ("batch", _channels(layers), "side", "side")
         found.append(Candidate("float32", shape, Sample("image", (0.0, 1.0))))
+    if _VIDEO_NAME.search(parameter.name):
+        found += _videos(_channels(layers))
+    if _STEP_NAME.search(parameter.name):
+        found += [
+            Candidate("int64", ("batch",), Sample("integers", (0.0, float(_DIFFUSION_STEPS)))),
+            Candidate("float32", ("batch",), Sample("uniform", (0.0, 1.0))),
+        ]
     attends = any(layer.kind is torch.nn.MultiheadAttention for layer in layers)
     embedded = sum(layer.columns for layer in layers)
     # An argument `country` is read by `self.country` or `self.country_embedding`, if there is one.
     own = [layer for layer in layers if _is_named_after(layer, parameter.name)]
     for layer in own or layers:
         found += _of_layer(layer, attends=attends, embedded=embedded)
+    # Less likely: a picture for each point in time, and a number for each row.
+    if any(layer.kind in (torch.nn.Conv2d, torch.nn.Conv3d) for layer in layers):
+        found += _videos(_channels(layers))
+    if found:
+        found.append(Candidate("float32", ("batch",)))
     return list(dict.fromkeys(found))
+
+
+def _videos(channels: int) -> list[Candidate]:
+    """Return pictures in a row, each with its channels first, then with the channels before all."""
+    pictures = Sample("image", (0.0, 1.0))
+    return [
+        Candidate("float32", ("batch", "frames", channels, "side", "side"), pictures),
+        Candidate("float32", ("batch", channels, "frames", "side", "side"), pictures),
+    ]
 
 
 def _channels(layers: Sequence[Layer]) -> int:

@@ -28,10 +28,13 @@ _MOST_WEIGHTS = 50_000_000
 
 @dataclasses.dataclass(frozen=True)
 class Obstacle:
-    """Why torch's exporter cannot keep a contract, and the axis to fix for it, if that may help."""
+    """Why torch's exporter cannot keep a contract, and the axis to fix for it, if that may help.
+    `codes` are those of its findings.
+    """
 
     reason: str
     axis: Axis | None
+    codes: frozenset[str] = frozenset()
 
 
 def exportable(
@@ -49,7 +52,7 @@ def exportable(
                 survey, contract=_from(survey.contract, axis, axis.typical // 2)
             )
             continue
-        if _torchscript_keeps(loaded, open_survey, progress):
+        if _torchscript_keeps(loaded, open_survey, obstacle, progress):
             notes = (*open_survey.notes, torchscript_instead(obstacle.reason))
             return dataclasses.replace(open_survey, exporter="torchscript", notes=notes)
         if axis is None:
@@ -68,6 +71,7 @@ def obstacle_of(
     progress("tracing the model as the export will")
     contract = survey.contract
     named: set[str] = set()
+    codes: set[str] = set()
     try:
         module = ContractModule(loaded, contract)
         examples = Examples(contract, survey.samples, 0, loaded)
@@ -81,6 +85,7 @@ def obstacle_of(
             torch_exporter.export(Job(loaded, module, examples, found, _OPSET, None, Path(scratch)))
     except UnexportableError as error:
         named = {finding.place.tensor for finding in error.findings if finding.place.tensor}
+        codes = {finding.code for finding in error.findings}
         reason = str(error)
     except StageFailedError as error:
         reason = str(error)
@@ -88,23 +93,27 @@ def obstacle_of(
         return None
     # The axes of time and space come last; the batch goes only if it is named or alone.
     blamed = [axis for axis in contract.axes if axis.name in named]
-    return Obstacle(reason, next(reversed(blamed or contract.axes), None))
+    return Obstacle(reason, next(reversed(blamed or contract.axes), None), frozenset(codes))
 
 
 def _torchscript_keeps(
-    loaded: LoadedModel, survey: SurveyResult, progress: Callable[[str], None]
+    loaded: LoadedModel, survey: SurveyResult, obstacle: Obstacle, progress: Callable[[str], None]
 ) -> bool:
     """Return True if TorchScript's exporter keeps a contract, and its graph matches the original.
 
-    A trace follows one side of a branch on values, so a model that has one is left out.
+    A trace follows one side of a branch on values, so a model that has one is left out; what
+    torch.export says of sizes is no such branch.
     """
+    about_sizes = bool(obstacle.codes) and "E305" not in obstacle.codes
     progress("trying TorchScript's exporter")
     root = loaded.source_root
     try:
         module = ContractModule(loaded, survey.contract)
         examples = Examples(survey.contract, survey.samples, 0, loaded)
         found = probe(module, examples)
-        if found.outputs is None or value_dependent_lines(module, found.inputs, root):
+        if found.outputs is None:
+            return False
+        if not about_sizes and value_dependent_lines(module, found.inputs, root):
             return False
         decisions, _ = find_decisions(module, examples.draw, survey.contract, found.sizes, root)
         with tempfile.TemporaryDirectory(prefix="convkit-draft-") as scratch:

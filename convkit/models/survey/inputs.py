@@ -30,7 +30,7 @@ _SETTINGS = (
     (frozenset({"threshold", "thresh", "score", "iou", "conf", "confidence"}), 0.5),
     (frozenset({"scale", "speed", "temperature"}), 1.0),
 )
-_UNKNOWN_INTEGERS = Sample("integers", (0, 100))
+UNKNOWN_INTEGERS = Sample("integers", (0, 100))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _guess_integer(spec: TensorSpec, usage: Usage) -> Guess:
     doubt = f"{which_values(spec.name)}: those in its sample were assumed"
     if spec.dtype in ("int4", "uint4"):
         return Guess(Sample("integers", (0, 8)), tries, doubt)
-    return Guess(_UNKNOWN_INTEGERS, tries, doubt)
+    return Guess(UNKNOWN_INTEGERS, tries, doubt)
 
 
 def _guess_setting(name: str) -> Guess:

@@ -12,6 +12,8 @@ from convkit.models.survey.cached_decoder import NotCachedError, survey_cached
 from convkit.models.survey.candidates import ROLES
 from convkit.models.survey.exporting import exportable, obstacle_of
 from convkit.models.survey.first_run import example_run, first_run
+from convkit.models.survey.index_ranges import within_tables
+from convkit.models.survey.layers import layers_of
 from convkit.models.survey.mask_meaning import skipping_nan, with_meanings
 from convkit.models.survey.module_trials import ModuleTrials
 from convkit.models.survey.sizing import Sizing
@@ -38,6 +40,8 @@ def survey_module(
     progress("looking for inputs that the model runs with")
     start = first_run(loaded, trials) if example is None else example_run(loaded, example, trials)
     if loaded.config is None:  # what transformers' models expect is known
+        tables = [each.width for each in layers_of(loaded.module) if each.columns]
+        start = within_tables(start, tables, trials)
         start = with_meanings(untied(start, trials), trials)
     guessed = example is None and loaded.config is None
     notes = [tried_out([spec.name for spec in start.inputs])] if guessed else []

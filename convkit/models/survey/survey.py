@@ -12,7 +12,8 @@ from convkit.models.graph.class_maps import columns_of
 from convkit.models.graph.contract import graph_contract
 from convkit.models.graph.preparation import inlined
 from convkit.models.survey.axes import OpenInputs, name_axes
-from convkit.models.survey.inputs import Guess, guess_sample
+from convkit.models.survey.index_ranges import within_sizes
+from convkit.models.survey.inputs import UNKNOWN_INTEGERS, Guess, guess_sample
 from convkit.models.survey.mask_meaning import skipping_nan, with_meanings
 from convkit.models.survey.rounding import rounding_errors
 from convkit.models.survey.sizing import Sizing
@@ -61,7 +62,8 @@ def survey(
         opened, start = _first_start(variants, guesses, trials)
     if start.reason:
         return _unrun(stated, opened, guesses, [*notes, no_start(start.reason)])
-    start = with_meanings(start, trials)
+    unknown = [name for name, each in start.samples.items() if each == UNKNOWN_INTEGERS]
+    start = with_meanings(within_sizes(start, unknown, trials), trials)
     follow = may_follow_values(graph)
     sizing = Sizing(stated.outputs, opened.roles, start, trials, notes, may_follow_values=follow)
     found = skipping_nan(sizing.run(), start, trials)

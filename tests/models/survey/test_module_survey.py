@@ -77,7 +77,7 @@ SIX_ROWS = """
 
     def forward(self, features):
         rows = int(features.shape[0])
-        weight = torch.eye(rows)
+        weight = torch.tensor([[float(i == j) for j in range(rows)] for i in range(rows)])
         return weight @ self.linear(features) if rows == 2 else self.linear(features) + 1
 """
 

@@ -46,6 +46,18 @@ def test_ids_stay_below_the_rows_of_the_table_they_index(tmp_path):
     assert shapes(result) == {"tokens": ("batch", "sequence"), "y": ("batch", "sequence", 4)}
 
 
+def test_numbers_of_nodes_stay_below_the_smallest_graph(tmp_path):
+    """What `node` of `slots` each value belongs to: with up to 100, only 100 slots would do."""
+    text = """g (float[edges] values, int64[edges] node, float[slots] slots) => (float[slots] y) {
+        y = ScatterElements<axis=0, reduction="add">(slots, node, values)
+    }"""
+    result = surveyed(saved(tmp_path, text))
+    assert result.ran
+    assert result.samples["node"].numbers == (0, 2)
+    (slots,) = [axis for axis in result.contract.axes if axis.name == "slots"]
+    assert slots.min == 2
+
+
 @pytest.mark.parametrize(
     ("domain", "operator", "kind"),
     [

@@ -71,6 +71,88 @@ def test_what_is_added_and_its_mask_keep_one_length(tmp_path: Path) -> None:
     }
 
 
+VIDEO = """
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = torch.nn.Conv2d(3, 4, 3, 8)
+        self.rnn, self.head = torch.nn.Linear(4, 6), torch.nn.Linear(6, 2)
+
+    def forward(self, clip):
+        rows, frames = clip.shape[:2]
+        seen = self.conv(clip.flatten(0, 1)).mean((-1, -2)).view(rows, frames, 4)
+        return self.head(self.rnn(seen).mean(1))
+"""
+POINTS = """
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = torch.nn.Conv1d(3, 16, 1)
+
+    def forward(self, points):
+        return self.conv(points.transpose(1, 2)).max(-1).values
+"""
+DENOISING = """
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.time = torch.nn.Conv2d(3, 3, 3, padding=1), torch.nn.Linear(16, 3)
+
+    def forward(self, sample, timestep):
+        angles = timestep[:, None].float() / torch.arange(1.0, 9.0)
+        time = self.time(torch.cat([angles.sin(), angles.cos()], -1))
+        return self.conv(sample) + time[:, :, None, None]
+"""
+# nanoGPT's way: a loss that is None without targets.
+WITH_A_LOSS = """
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.head = torch.nn.Embedding(40, 8), torch.nn.Linear(8, 40)
+
+    def forward(self, idx, targets=None):
+        logits = self.head(self.table(idx))
+        loss = None
+        if targets is not None:
+            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        return logits, loss
+"""
+# Each column of a table is a category with a table of its own, the last the smallest.
+CATEGORIES = """
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.tables = torch.nn.ModuleList([torch.nn.Embedding(n, 4) for n in (50, 90, 3)])
+        self.head = torch.nn.Linear(12, 1)
+
+    def forward(self, categories):
+        return self.head(torch.cat([t(categories[:, n]) for n, t in enumerate(self.tables)], -1))
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (VIDEO, {"clip": ("batch", "frames", 3, 224, 224)}),
+        (POINTS, {"points": ("batch", "length", 3)}),
+        (DENOISING, {"sample": ("batch", 3, 224, 224), "timestep": ("batch",)}),
+        (WITH_A_LOSS, {"idx": ("batch", "sequence"), "output_0": ("batch", "sequence", 40)}),
+    ],
+    ids=["video", "points", "denoising", "with a loss"],
+)
+def test_usual_inputs_are_found(
+    tmp_path: Path, body: str, expected: dict[str, tuple[int | str, ...]]
+) -> None:
+    result = own(tmp_path, body)
+    found = shapes(result)
+    assert {name: found[name] for name in expected} == expected
+    assert "output_1" not in found
+
+
+def test_categories_stay_below_the_smallest_table(tmp_path: Path) -> None:
+    assert own(tmp_path, CATEGORIES).samples["categories"].numbers == (0, 3)
+
+
 # What torch's exporter cannot keep, and TorchScript's can.
 RECURRENT = """
     def __init__(self):
