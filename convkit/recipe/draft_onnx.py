@@ -27,6 +27,8 @@ _STEPS = 2
 _MOST_SHARE = 0.1
 _FAINT_SHARE = 0.1  # of the largest value: a limit that other cases can still exceed
 _NEAR_ZERO = 1e-6
+# Times the share of labels that rounding alone changes, and the least that must agree.
+_FLIPS, _LEAST_AGREEMENT = 4, 0.5
 _WIDTH = 98  # of a comment, without its `# `
 
 
@@ -116,10 +118,15 @@ def tolerances_of(survey: SurveyResult) -> dict[str, dict[str, Json]]:
     multiplies the rounding of its inputs has a larger one. Where a file rounds activations to whole
     numbers, they are steps. A cosine over a single number, or noise around zero, says nothing; nor
     does one of a case whose largest value is an error that the limit allows, if others are above.
+    Labels may differ where rounding alone decides between two.
     """
     found: dict[str, dict[str, Json]] = {}
     called = _output_names(survey.contract)
     for spec in survey.contract.outputs:
+        if (flips := survey.flips.get(spec.name, 0.0)) > 0:
+            agreement = math.floor(100 * (1 - _FLIPS * flips)) / 100
+            found[called[spec.name]] = {"agreement": max(_LEAST_AGREEMENT, agreement)}
+            continue
         largest = survey.magnitudes.get(spec.name)
         if largest is None:
             continue

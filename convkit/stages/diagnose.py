@@ -24,6 +24,7 @@ from convkit.models.sources.probe import Examples, probe
 from convkit.stages.other_exporter import FailingCase, opset_of, with_other_exporter
 from convkit.stages.recorded_original import TorchCase
 from convkit.stages.rounding import rounding_finding
+from convkit.stages.undecided import undecided_finding
 from convkit.worker.context import Context, StageSkippedError
 from convkit.worker.protocol import DiagnoseRequest, DiagnoseResult
 
@@ -45,6 +46,8 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
     graph = read_graph(Path(request.exported) / MODEL_FILE)
     if request.unusual and (rounded := _rounded(request, case, graph, context)):
         return DiagnoseResult(None, None, 0), rounded
+    if (undecided := _undecided(request, case, graph, context)) is not None:
+        return DiagnoseResult(None, None, 0), [undecided]
     context.progress(f"recording the original: {request.case}", done=0.1)
     original = case.recorded()
     context.progress("looking for the first difference", done=0.3)
@@ -102,6 +105,21 @@ def _with_traced(
         load_translations(),
     )
     return with_other_exporter(found, request.exporter, job, failing)
+
+
+def _undecided(
+    request: DiagnoseRequest, case: TorchCase, graph: Graph, context: Context
+) -> Finding | None:
+    """Return N509 if the original is as far from itself as the graph is from it."""
+    context.progress(f"moving inputs by units in the last place: {request.case}", done=0.1)
+    specs = request.contract.outputs
+    feeds = {name: tensor.numpy() for name, tensor in case.inputs.items()}
+    expected = read_tensors(Path(request.reference), request.case, "outputs", specs)
+    try:
+        computed = graph.run([spec.name for spec in specs], feeds)
+    except PieceFailedError:
+        return None
+    return undecided_finding(case, request.case, expected, computed)
 
 
 def _rounded(

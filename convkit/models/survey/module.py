@@ -2,6 +2,7 @@
 tracing it as the export will.
 """
 
+import dataclasses
 import re
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ from convkit.models.survey.index_ranges import within_tables
 from convkit.models.survey.layers import layers_of
 from convkit.models.survey.mask_meaning import skipping_nan, with_meanings
 from convkit.models.survey.module_trials import ModuleTrials
+from convkit.models.survey.rounding import flip_shares
 from convkit.models.survey.sizing import Sizing
 from convkit.models.survey.untied import untied
 from convkit.models.survey.wording import cache_left_out, tried_out
@@ -56,6 +58,8 @@ def survey_module(
     progress("trying other sizes")
     sizing = Sizing(trials.outputs, roles, start, trials, notes, expects_fixed=True)
     found = skipping_nan(sizing.run(), start, trials)
+    flips = flip_shares(found.contract, found.samples, trials)
+    found = dataclasses.replace(found, flips=flips)
     if isinstance(loaded.module, ScriptArchive):
         return found  # its exporter reads the code and traces nothing
     return exportable(loaded, found, progress)

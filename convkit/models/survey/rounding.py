@@ -10,8 +10,8 @@ from convkit.cases.facts import ModelFacts
 from convkit.cases.samples import Draw, draw_inputs, generator
 from convkit.cases.sizes import largest_sizes
 from convkit.models.survey.start import at_full_length
-from convkit.models.survey.trials import FileTrials
-from convkit.tensors import Contract
+from convkit.models.survey.trials import FileTrials, Trials
+from convkit.tensors import Contract, is_whole
 from convkit.worker.protocol import Sample
 from convkit.worker.sessions import RunFailedError
 
@@ -19,6 +19,8 @@ _CASES = ("example", "other", "third", "fourth")
 # Samples of whole numbers, which are exact in every type: an index does not round to another.
 _WHOLE = frozenset({"integers", "one_of", "token_ids", "positions", "padding_mask"})
 _SECONDS = 5.0  # after which no further run is begun
+# By how much two correct kernels that add in another order may differ, in units in the last place.
+_UNITS = 8
 
 
 def rounding_errors(
@@ -76,3 +78,44 @@ def _neighbors(name: str, values: np.ndarray, case: str) -> np.ndarray:
     above = generator(0, case, name, "rounding").integers(0, 2, size=values.shape).astype(bool)
     toward = np.where(above, np.inf, -np.inf).astype(values.dtype)
     return np.asarray(np.nextafter(values, toward))
+
+
+def flip_shares(
+    contract: Contract,
+    samples: Mapping[str, Sample],
+    trials: Trials,
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[str, float]:
+    """Return the share of each output of whole numbers that changes, at most, when every input of
+    fractions is moved by a few units in the last place: the ties that rounding decides. Empty if
+    there are no such outputs or inputs.
+    """
+    labels = [spec.name for spec in contract.outputs if is_whole(spec.dtype)]
+    found: dict[str, float] = {}
+    end = clock() + _SECONDS
+    sizes = contract.typical_sizes()
+    given = at_full_length(contract.inputs, samples, sizes)
+    for case in _CASES if labels else ():
+        feeds = trials.drawn(contract.inputs, given, sizes, Draw(case))
+        if clock() > end or all(values.dtype.kind != "f" for values in feeds.values()):
+            break
+        moved = {
+            name: values if samples[name].kind in _WHOLE else _moved(name, values, case)
+            for name, values in feeds.items()
+        }
+        one, other = trials.values(feeds), trials.values(moved)
+        if one is None or other is None:  # in this case: the others tell
+            continue
+        for name in labels:
+            if name in one and one[name].shape == other[name].shape and one[name].size:
+                share = float((one[name] != other[name]).mean())
+                found[name] = max(share, found.get(name, 0.0))
+    return found
+
+
+def _moved(name: str, values: np.ndarray, case: str) -> np.ndarray:
+    """Return numbers moved by up to a few units in the last place, up or down at random."""
+    if values.dtype.kind != "f":
+        return values
+    units = generator(0, case, name, "moved").integers(-_UNITS, _UNITS + 1, size=values.shape)
+    return np.asarray(values * (1 + units * np.finfo(values.dtype).eps), dtype=values.dtype)

@@ -15,7 +15,7 @@ from convkit.models.survey.axes import OpenInputs, name_axes
 from convkit.models.survey.index_ranges import within_sizes
 from convkit.models.survey.inputs import UNKNOWN_INTEGERS, Guess, guess_sample
 from convkit.models.survey.mask_meaning import skipping_nan, with_meanings
-from convkit.models.survey.rounding import rounding_errors
+from convkit.models.survey.rounding import flip_shares, rounding_errors
 from convkit.models.survey.sizing import Sizing
 from convkit.models.survey.start import Start, find_start, start_sizes
 from convkit.models.survey.trials import FileTrials
@@ -73,6 +73,7 @@ def survey(
         found,
         quantized=rounds_activations(graph),
         rounding=rounding,
+        flips=flip_shares(found.contract, found.samples, trials),
         # The runs for the rounding errors count, too.
         magnitudes=trials.magnitudes,
         faintest=trials.faintest,

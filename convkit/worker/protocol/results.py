@@ -246,7 +246,8 @@ class SurveyResult:
     those of an architecture's configuration. `libraries` implement the file's custom operators.
     `loops`: the model is called in a loop, in which `present.*` become `past.*`. `labels` are those
     that the file names, by the output that scores them. `skip` are the cases that the model returns
-    NaN for, `exporter` the one that keeps the contract if it is not torch's.
+    NaN for, `exporter` the one that keeps the contract if it is not torch's. `flips` is the share
+    of each output of whole numbers that rounding decides.
     """
 
     contract: Contract
@@ -264,6 +265,7 @@ class SurveyResult:
     labels: dict[str, LabelConstants] = dataclasses.field(default_factory=dict)
     skip: tuple[CaseName, ...] = ()
     exporter: Exporter | None = None
+    flips: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
 # Best first. The last two mean that only the first or only the second artifact has the file.
