@@ -23,6 +23,7 @@ from convkit.cases.invariance import (
     contract_input,
     find_layout,
 )
+from convkit.cases.probes import other_values
 from convkit.cases.sizes import probe_sizes
 from convkit.dtypes import is_float
 from convkit.findings.model import Finding, Place, Remedy
@@ -135,6 +136,32 @@ class _Run:
         """Return what runs the same original with another meaning of its masks, for a question."""
         return _Run(self.original, contract, self._context, self._budget, writes=False)
 
+    def responds(self, base: Case, made_from: CaseInputs, layout: Layout, *, noise: float) -> bool:
+        """Say whether every output of floats moves at real positions if all inputs but masks get
+        other values.
+        """
+        feeds, contract = self._feeds[base.name], self._contract
+        others = {
+            spec.name: values
+            if spec.name in layout.masks
+            else other_values(made_from, spec, values)
+            for spec in contract.inputs
+            for values in (feeds[spec.name],)
+        }
+        try:
+            outputs = self.original.run(others)
+        except RunFailedError:
+            return False
+        specs = {spec.name: spec for spec in contract.outputs}
+        metrics = compare_cases(
+            CHECKS[MASKED], contract, layout, feeds, self._outputs[base.name], outputs
+        )
+        return all(
+            each.rms > noise * self.rms(base.name, each.output)
+            for each in metrics
+            if is_float(specs[each.output].dtype)
+        )
+
     def compare(self, name: str, layout: Layout) -> tuple[TensorMetrics, ...]:
         """Return how a variant's outputs differ from its base's; empty if it did not run."""
         record = self.records.get(name)
@@ -223,7 +250,7 @@ def _depends_on_padding(
         return []
     remedy = _other_meaning(run, layout, made_from, noise=noise) or Remedy(
         "Check that the mask marks padding as its sample says (padding_mask: by 0,"
-        " key_padding_mask: by 1), and that the model applies it everywhere. If the model is meant"
+        " key_padding_mask: by 1), and that the model applies its mask everywhere. If it is meant"
         " to see padding, pad inputs the way it was trained."
     )
     what = "more padding" if name == PADDED else "changing masked positions"
@@ -263,7 +290,9 @@ def _moved_most(
 def _other_meaning(
     run: _Run, layout: Layout, made_from: CaseInputs, *, noise: float
 ) -> Remedy | None:
-    """Return what to write if padding moves nothing once the masks mark it by the other value."""
+    """Return what to write if padding moves nothing once the masks mark it by the other value, and
+    what is real then moves all outputs: zeros at what was padding move by nothing.
+    """
     contract = made_from.contract
     inputs = tuple(
         dataclasses.replace(spec, padding=1 - spec.padding) if spec.name in layout.masks else spec
@@ -278,7 +307,7 @@ def _other_meaning(
     if any(again.case(variant) is not None for variant in variants):
         return None
     share, _, moved = _moved_most(again, layout, other)
-    if moved is None or not share <= noise:
+    if moved is None or not share <= noise or not again.responds(base, other, layout, noise=noise):
         return None
     changed = [(place, spec) for place, spec in enumerate(inputs) if spec.name in layout.masks]
     names = ", ".join(repr(spec.name) for _, spec in changed)

@@ -9,6 +9,7 @@ from typing import Any
 
 import onnx
 import onnx.parser
+import pytest
 import torch
 import yaml
 
@@ -177,6 +178,24 @@ def test_a_mask_with_1_at_padding_is_checked_as_any_other(tmp_path: Path) -> Non
 def test_an_original_that_ignores_a_mask_with_1_at_padding_is_a_warning(tmp_path: Path) -> None:
     outcome = run(tmp_path, UNMASKED_INVERTED, **KEY_PADDING)
     assert codes(outcome) == {"N305"}
+
+
+# Zeros at padding, of a mean over all positions: with the mask read the other way, nothing moves.
+ZEROED = UNMASKED.replace("weights = mask[:, :, None].float()", "weights = torch.ones_like(x)")
+ZEROED = ZEROED.replace(
+    'return {"hidden": x, ', 'x = x * mask[:, :, None]\n        return {"hidden": x, '
+)
+
+
+@pytest.mark.parametrize("code", [UNMASKED, ZEROED], ids=["unmasked", "zeroed"])
+def test_a_mask_that_is_not_applied_is_not_taken_for_the_opposite(
+    tmp_path: Path, code: str
+) -> None:
+    outcome = run(tmp_path, code)
+    (finding,) = [each for each in outcome.record.findings if each.code == "N305"]
+    assert finding.remedy is not None
+    assert "applies its mask everywhere" in finding.remedy.text
+    assert finding.remedy.change == {}
 
 
 def test_a_mask_that_means_the_opposite_is_a_warning(tmp_path: Path) -> None:

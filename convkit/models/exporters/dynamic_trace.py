@@ -35,6 +35,7 @@ _MOST_LINES = 3
 _SUGGESTION = re.compile(r"Suggested fixes:\n(?P<fixes>(?:  .+\n?)+)")
 
 # A Python loop over numbers or over a tensor's rows, or a comprehension.
+_LENGTH = re.compile(r"\blen\(([\w.]+)\)")
 _LOOP = re.compile(r"\bfor\b.+\bin\b")
 
 
@@ -162,8 +163,16 @@ def _with_line(finding: Finding, lines: SizeLines) -> Finding:
         message=f"{finding.message[:-1]}, at {source}: {text}{where}",
         place=dataclasses.replace(finding.place, source=source),
         evidence={**finding.evidence, "line": text},
-        remedy=_unrolled(finding) if _LOOP.search(text) else finding.remedy,
+        remedy=_unrolled(finding) if _LOOP.search(text) else _by_length(finding, text),
     )
+
+
+def _by_length(finding: Finding, text: str) -> Remedy | None:
+    """Return what to do about `len(x)`, which Python makes a plain number."""
+    match = _LENGTH.search(text)
+    if finding.code != "C106" or match is None:
+        return finding.remedy
+    return Remedy(f"Write {match[1]}.shape[0] in place of len({match[1]}), which fixes the size.")
 
 
 def _unrolled(finding: Finding) -> Remedy | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 
 from convkit.models.sources.loaded import Config, LoadedModel
+from convkit.models.survey.inputs import is_length_name
 from convkit.models.survey.layers import Layer, layers_of
 from convkit.tensors import Dimension, DType
 from convkit.worker.protocol import Sample
@@ -21,6 +22,8 @@ SIZES: dict[str, tuple[int, ...]] = {
     "samples": (16000, 4000, 1024, 48000),
     "length": (128, 32, 256, 1024, 100, 16, 64, 512),
     "frames": (8, 4, 16, 2, 32),
+    "letters": (12, 5),
+    "edges": (8, 3),
 }
 ROLES: dict[str, str] = {
     "batch": "batch",
@@ -31,6 +34,8 @@ ROLES: dict[str, str] = {
     "samples": "samples",
     "length": "length",
     "frames": "frames",
+    "letters": "letters",
+    "edges": "edges",
 }
 _NORMAL = Sample("normal", (0.0, 1.0))
 _MASK_NAME = re.compile(r"mask", re.IGNORECASE)
@@ -40,6 +45,13 @@ _VIDEO_NAME = re.compile(r"video|clip|frames", re.IGNORECASE)
 # The step, or the amount of noise, that a diffusion model is called for.
 _STEP_NAME = re.compile(r"^t$|^ts$|time|sigma|noise_level|^steps?$", re.IGNORECASE)
 _DIFFUSION_STEPS = 1000
+# A number for each row: whose row it is, or how much of something.
+_ROW_ID_NAME = re.compile(
+    r"_(id|index|idx|label|class|kind|type|category)$|^(label|class|category)$", re.IGNORECASE
+)
+_ROW_AMOUNT_NAME = re.compile(r"speed|scale|temperature|rate$|ratio|alpha|strength|^dt$|factor")
+# Pairs of nodes, as in PyTorch Geometric.
+_EDGES_NAME = re.compile(r"edge_index|edges$|adj_t$", re.IGNORECASE)
 _IMAGE_CHANNELS = (1, 3, 4)
 
 
@@ -113,10 +125,23 @@ def by_layers(parameter: inspect.Parameter, loaded: LoadedModel) -> list[Candida
             Candidate("int64", ("batch",), Sample("integers", (0.0, float(_DIFFUSION_STEPS)))),
             Candidate("float32", ("batch",), Sample("uniform", (0.0, 1.0))),
         ]
+    if _EDGES_NAME.search(parameter.name):
+        found.append(Candidate("int64", (2, "edges"), Sample("integers", (0.0, 2.0))))
+    if is_length_name(parameter.name):
+        found.append(Candidate("int64", ("batch",), Sample("lengths", along="sequence")))
+    if _ROW_AMOUNT_NAME.search(parameter.name):
+        amount = Sample("uniform", (0.5, 2.0))
+        found += [Candidate("float32", shape, amount) for shape in (("batch",), ("batch", 1))]
     attends = any(layer.kind is torch.nn.MultiheadAttention for layer in layers)
     embedded = sum(layer.columns for layer in layers)
     # An argument `country` is read by `self.country` or `self.country_embedding`, if there is one.
     own = [layer for layer in layers if _is_named_after(layer, parameter.name)]
+    if not own and _ROW_ID_NAME.search(parameter.name):
+        tables = sorted(layer.width for layer in layers if layer.columns)
+        found += [
+            Candidate("int64", ("batch",), Sample("integers", (0.0, float(rows))))
+            for rows in tables
+        ]
     for layer in own or layers:
         found += _of_layer(layer, attends=attends, embedded=embedded)
     # Less likely: a picture for each point in time, and a number for each row.
@@ -157,6 +182,7 @@ def _of_layer(layer: Layer, *, attends: bool, embedded: int) -> Iterator[Candida
         ids = Sample("integers", (0.0, float(width)))
         yield Candidate("int64", ("batch", "sequence"), ids)
         yield Candidate("int64", ("batch",), ids)
+        yield Candidate("int64", ("batch", "sequence", "letters"), ids)
     elif kind is torch.nn.Conv1d:
         yield Candidate("float32", ("batch", width, "length"))
         yield Candidate("float32", ("batch", "length", width))

@@ -3,7 +3,7 @@
 import dataclasses
 import re
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from convkit.models.exporters import torch as torch_exporter
@@ -15,7 +15,12 @@ from convkit.models.sources.contract_module import ContractModule
 from convkit.models.sources.decisions import find_decisions
 from convkit.models.sources.loaded import LoadedModel
 from convkit.models.sources.probe import Examples, probe
-from convkit.models.survey.wording import exported_fixed, not_exportable, torchscript_instead
+from convkit.models.survey.wording import (
+    exported_fixed,
+    fixed_for_all,
+    not_exportable,
+    torchscript_instead,
+)
 from convkit.tensors import Axis, Contract, TensorSpec, dimension_axes, dimension_size
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import Sample, SurveyResult
@@ -29,32 +34,35 @@ _MOST_WEIGHTS = 50_000_000
 @dataclasses.dataclass(frozen=True)
 class Obstacle:
     """Why torch's exporter cannot keep a contract, and the axis to fix for it, if that may help.
-    `codes` are those of its findings.
+    `codes` are those of its findings. `is_recurrent`: it unrolls recurrent layers.
     """
 
     reason: str
     axis: Axis | None
     codes: frozenset[str] = frozenset()
+    is_recurrent: bool = False
 
 
 def exportable(
     loaded: LoadedModel, survey: SurveyResult, progress: Callable[[str], None]
 ) -> SurveyResult:
     """Return a survey that an exporter keeps: torch's if it can, else TorchScript's if its graph
-    matches the original, else torch's with fewer open axes, which are given up one at a time.
+    matches the original, else torch's with fewer open axes, which are given up one at a time. Of
+    recurrent layers, which torch unrolls over every axis, TorchScript's may keep all axes but one.
     """
     open_survey = survey  # with the axes that TorchScript's exporter may keep
     while (obstacle := obstacle_of(loaded, survey, progress)) is not None:
         axis = obstacle.axis
-        if axis is not None and 2 * axis.min < axis.typical:
+        narrowed = axis is not None and 2 * axis.min < axis.typical
+        if axis is not None and narrowed and not obstacle.is_recurrent:
             # Small sizes leave a single element somewhere inside, which torch.export fixes.
             survey = dataclasses.replace(
                 survey, contract=_from(survey.contract, axis, axis.typical // 2)
             )
             continue
-        if _torchscript_keeps(loaded, open_survey, obstacle, progress):
-            notes = (*open_survey.notes, torchscript_instead(obstacle.reason))
-            return dataclasses.replace(open_survey, exporter="torchscript", notes=notes)
+        for kept in _for_torchscript(open_survey, obstacle):
+            if _torchscript_keeps(loaded, kept, obstacle, progress):
+                return kept
         if axis is None:
             notes = (*survey.notes, not_exportable(obstacle.reason))
             return dataclasses.replace(survey, notes=notes)
@@ -62,6 +70,15 @@ def exportable(
         survey = dataclasses.replace(_fixed(survey, axis), notes=notes)
         open_survey = _fixed(open_survey, axis)
     return survey
+
+
+def _for_torchscript(survey: SurveyResult, obstacle: Obstacle) -> Iterator[SurveyResult]:
+    """Yield what TorchScript's exporter may keep: everything, then all axes but one."""
+    notes = (*survey.notes, torchscript_instead(obstacle.reason))
+    yield dataclasses.replace(survey, exporter="torchscript", notes=notes)
+    for axis in survey.contract.axes if obstacle.is_recurrent else ():
+        left = (*notes, fixed_for_all(axis.name, axis.typical))
+        yield dataclasses.replace(_fixed(survey, axis), exporter="torchscript", notes=left)
 
 
 def obstacle_of(
@@ -72,6 +89,7 @@ def obstacle_of(
     contract = survey.contract
     named: set[str] = set()
     codes: set[str] = set()
+    is_recurrent = False
     try:
         module = ContractModule(loaded, contract)
         examples = Examples(contract, survey.samples, 0, loaded)
@@ -86,6 +104,7 @@ def obstacle_of(
     except UnexportableError as error:
         named = {finding.place.tensor for finding in error.findings if finding.place.tensor}
         codes = {finding.code for finding in error.findings}
+        is_recurrent = any(finding.evidence.get("recurrent") for finding in error.findings)
         reason = str(error)
     except StageFailedError as error:
         reason = str(error)
@@ -93,7 +112,8 @@ def obstacle_of(
         return None
     # The axes of time and space come last; the batch goes only if it is named or alone.
     blamed = [axis for axis in contract.axes if axis.name in named]
-    return Obstacle(reason, next(reversed(blamed or contract.axes), None), frozenset(codes))
+    axis = next(reversed(blamed or contract.axes), None)
+    return Obstacle(reason, axis, frozenset(codes), is_recurrent)
 
 
 def _torchscript_keeps(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch
@@ -19,7 +20,12 @@ from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import Sample
 
 # Combinations of what the inputs may be, and of sizes for each.
-_MOST_COMBINATIONS, _MOST_SIZES = 200, 60
+_MOST_COMBINATIONS, _MOST_SIZES = 600, 60
+# What other sizes do not mend: elements of the wrong type, too few axes, numbers beyond a table.
+_OF_VALUES = re.compile(
+    r"index out of range|must be long|scalar type|same dtype|not implemented for"
+    r"|tensors used as indices|values to unpack|too many indices|must be a tensor"
+)
 # A text model runs without these, and its results mean less.
 _COMPANIONS = ("attention_mask", "token_type_ids")
 # Inputs that a model of several kinds of data refuses to go without.
@@ -57,6 +63,8 @@ def _fitting_sizes(start: Start, trials: ModuleTrials) -> tuple[dict[str, int] |
             if trial.worked:
                 return sizes, ""
             reason = reason or trial.reason
+            if _OF_VALUES.search(trial.reason):
+                return None, reason
             sizes = solved.next_sizes(sizes, trial.reason) if solved is not None else None
     return None, reason
 

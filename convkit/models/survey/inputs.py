@@ -190,7 +190,12 @@ def is_audio(spec: TensorSpec, usage: Usage) -> bool:
 
 def is_length(spec: TensorSpec) -> bool:
     """Return True if an input contains the length of each row of another."""
-    return spec.dtype in ("int32", "int64") and bool(_LENGTH_NAME.search(spec.name))
+    return spec.dtype in ("int32", "int64") and is_length_name(spec.name)
+
+
+def is_length_name(name: str) -> bool:
+    """Return True if an input with this name may contain lengths."""
+    return bool(_LENGTH_NAME.search(name))
 
 
 def modes_of(name: str, usage: Usage) -> tuple[float, ...]:

@@ -223,15 +223,19 @@ class Sizing:
 
     def _shapes(self) -> tuple[tuple[TensorSpec, ...], tuple[Axis, ...]]:
         """Return the inputs and axes as the ranges have them."""
-        words = {
-            axis: found.dimension(_axis_name(axis, found)) for axis, found in self._ranges.items()
-        }
+        words = self._words()
         axes = [
             Axis(_axis_name(axis, found), found.low, found.typical, found.high)
             for axis, found in self._ranges.items()
             if not found.is_fixed
         ]
         return tuple(_substituted(spec, words) for spec in self._named), tuple(axes)
+
+    def _words(self) -> dict[str, Dimension]:
+        """Return each axis as the ranges have it: with its step, or its only size."""
+        return {
+            axis: found.dimension(_axis_name(axis, found)) for axis, found in self._ranges.items()
+        }
 
     def _settle_together(self) -> None:
         """Narrow the ranges until the cases' sizes work, all axes at once."""
@@ -309,6 +313,14 @@ class Sizing:
         whole = longest_dimension(contract.inputs)
         if whole is None or not any(map(is_length, contract.inputs)):
             return self._samples
+        if any(sample.along is not None for sample in self._samples.values()):
+            words = self._words()
+            return {
+                name: sample
+                if sample.along is None
+                else dataclasses.replace(sample, along=_in_words(sample.along, words))
+                for name, sample in self._samples.items()
+            }
         lengths = Sample("lengths", along=whole)
         if not self._pads_rows(contract, lengths):
             least = dimension_size(whole, smallest_sizes(contract))

@@ -1,5 +1,6 @@
 """Finds sizes and samples at which a file runs at all."""
 
+import contextlib
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping
@@ -181,17 +182,18 @@ def _samples(guesses: Mapping[str, Guess]) -> Iterator[dict[str, Sample]]:
 def at_full_length(
     inputs: tuple[TensorSpec, ...], samples: Mapping[str, Sample], sizes: Mapping[str, int]
 ) -> dict[str, Sample]:
-    """Return the samples with every length equal to the full size of its axis."""
-    whole = longest_dimension(inputs)
-    if whole is None:
-        return dict(samples)
-    try:
-        length = dimension_size(whole, sizes)
-    except DimensionError:
-        return dict(samples)
-    lengths = {spec.name for spec in inputs if is_length(spec)}
-    full = Sample("constant", (length,))
-    return {name: full if name in lengths else sample for name, sample in samples.items()}
+    """Return the samples with every length equal to the full size of its axis: the one that the
+    sample says, else the longest.
+    """
+    longest = longest_dimension(inputs)
+    full = dict(samples)
+    for spec in inputs:
+        whole = samples[spec.name].along or longest if spec.name in samples else None
+        if whole is None or not is_length(spec):
+            continue
+        with contextlib.suppress(DimensionError):  # of an axis that has got one size since
+            full[spec.name] = Sample("constant", (dimension_size(whole, sizes),))
+    return full
 
 
 def longest_dimension(inputs: tuple[TensorSpec, ...]) -> Dimension | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from convkit.models.survey.start import Start, is_mask
 from convkit.models.survey.trials import Trials
 from convkit.tensors import TensorSpec
+from convkit.worker.protocol import Sample
 
 # Inputs of one length, at most, among which groups are looked for.
 _MOST_INPUTS = 6
@@ -41,8 +42,21 @@ def _splits(start: Start, axis: str, trials: Trials) -> Iterator[Start]:
             inputs = tuple(
                 _renamed(spec, axis, name) if spec.name in group else spec for spec in start.inputs
             )
-            if trials.run(inputs, start.samples, sizes).worked:
-                yield Start(inputs, sizes, start.samples)
+            samples = _lengths_of(start, group, axis, name)
+            if trials.run(inputs, samples, sizes).worked:
+                yield Start(inputs, sizes, samples)
+
+
+def _lengths_of(start: Start, group: tuple[str, ...], axis: str, name: str) -> dict[str, Sample]:
+    """Return samples in which lengths that are named after an input of the group, as query_length
+    after query, are those of the other axis.
+    """
+    return {
+        each: dataclasses.replace(sample, along=name)
+        if sample.along == axis and each.startswith(group)
+        else sample
+        for each, sample in start.samples.items()
+    }
 
 
 def _renamed(spec: TensorSpec, axis: str, name: str) -> TensorSpec:

@@ -122,6 +122,10 @@ def torchscript_instead(reason: str) -> str:
     )
 
 
+def fixed_for_all(axis: str, size: int) -> str:
+    return f"{axis} is fixed at {size}: no exporter keeps it open"
+
+
 def not_exportable(reason: str) -> str:
     return f"torch.export could not trace the model: {_one_line(reason)}"
 

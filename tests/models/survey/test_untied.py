@@ -1,9 +1,12 @@
 """Inputs whose lengths may differ get axes of their own; a mask goes with what it masks."""
 
+import re
 from pathlib import Path
 
 import pytest
 from test_module_survey import own, shapes
+
+from convkit.recipe.draft import draft_recipe
 
 TRANSLATION = """
     def __init__(self):
@@ -130,15 +133,77 @@ CATEGORIES = """
 """
 
 
+# A text read at the position that a length names, twice; the rows are counted by Python.
+TOWERS = """
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.rnn = torch.nn.Embedding(40, 6), torch.nn.GRU(6, 6, batch_first=True)
+
+    def read(self, words, length):
+        return self.rnn(self.table(words))[0][torch.arange(len(words)), length - 1]
+
+    def forward(self, query, query_length, answer, answer_length):
+        return (self.read(query, query_length) * self.read(answer, answer_length)).sum(-1)
+"""
+SPOKEN = """
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.speakers = torch.nn.Embedding(40, 6), torch.nn.Embedding(3, 6)
+
+    def forward(self, phonemes, speaker_id, speed):
+        return self.table(phonemes) / speed.view(-1, 1, 1) + self.speakers(speaker_id)[:, None]
+"""
+EDGES = """
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = torch.nn.Linear(12, 4)
+
+    def forward(self, x, edge_index):
+        source, target = edge_index
+        nodes = self.layer(x)
+        return torch.zeros_like(nodes).index_add(0, target, nodes[source])
+"""
+LETTERS = """
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.letters = torch.nn.Embedding(40, 6), torch.nn.Embedding(30, 6)
+
+    def forward(self, words, chars):
+        rows, count, letters = chars.shape
+        return self.words(words) + self.letters(chars).amax(2)
+"""
+
+
+def test_lengths_belong_to_the_text_that_they_are_named_after(tmp_path: Path) -> None:
+    result = own(tmp_path, TOWERS)
+    along = {name: sample.along for name, sample in result.samples.items()}
+    assert along["query_length"] == "sequence"
+    assert along["answer_length"] == "sequence_2"
+    # len(words) is a plain number to every exporter, which fixes the batch, and nothing else.
+    assert {axis.name for axis in result.contract.axes} == {"sequence", "sequence_2"}
+    assert result.exporter == "torchscript"
+    assert "batch is fixed at 2: no exporter keeps it open" in result.notes
+
+
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
         (VIDEO, {"clip": ("batch", "frames", 3, 224, 224)}),
         (POINTS, {"points": ("batch", "length", 3)}),
         (DENOISING, {"sample": ("batch", 3, 224, 224), "timestep": ("batch",)}),
+        (
+            SPOKEN,
+            {"phonemes": ("batch", "sequence"), "speaker_id": ("batch",), "speed": ("batch",)},
+        ),
+        (EDGES, {"x": ("batch", 12), "edge_index": (2, "edges")}),
+        (LETTERS, {"chars": ("batch", "sequence", "letters")}),
         (WITH_A_LOSS, {"idx": ("batch", "sequence"), "output_0": ("batch", "sequence", 40)}),
     ],
-    ids=["video", "points", "denoising", "with a loss"],
+    ids=["video", "points", "denoising", "spoken", "edges", "letters", "with a loss"],
 )
 def test_usual_inputs_are_found(
     tmp_path: Path, body: str, expected: dict[str, tuple[int | str, ...]]
@@ -147,6 +212,28 @@ def test_usual_inputs_are_found(
     found = shapes(result)
     assert {name: found[name] for name in expected} == expected
     assert "output_1" not in found
+
+
+RANKING = """
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = torch.nn.Linear(8, 20)
+
+    def forward(self, x):
+        scores = self.layer(x)
+        return torch.cat([scores, scores * 3 / 3 * 7 / 7], -1).softmax(-1).topk(20, -1).indices
+"""
+
+
+def test_labels_that_rounding_decides_may_differ(tmp_path: Path) -> None:
+    result = own(tmp_path, RANKING)
+    assert 0 < result.flips["output"] < 1
+    text = draft_recipe(
+        f"{tmp_path}/factory.py:build", destination=tmp_path / "r.yaml", survey=result
+    )
+    assert re.search(r"output: \{ agreement: 0\.\d+ \}", text)
+    assert own(tmp_path, LETTERS).flips == {}
 
 
 def test_categories_stay_below_the_smallest_table(tmp_path: Path) -> None:
