@@ -1,5 +1,6 @@
-"""Types of values that ONNX cannot infer, because an operator is not ONNX's: onnxruntime knows its
-own operators, and those of the libraries that a recipe declares. Needs onnx-ir.
+"""Types of values that ONNX cannot infer, because it has no rule for an operator or the operator is
+not its own: onnxruntime knows its own, and those of the libraries that a recipe declares. Needs
+onnx-ir.
 """
 
 import importlib.util
@@ -12,7 +13,8 @@ from convkit.models.graph.session import element_type, open_model
 from convkit.models.graph.traversal import attribute_graphs
 from convkit.worker.sessions import ModelRefusedError
 
-_ONNX_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
+# ONNX has rules for the types of its own; of its classical operators (ai.onnx.ml), for a few.
+_ONNX_DOMAINS = ("", "ai.onnx")
 
 
 def known_to_onnxruntime(model: ir.Model) -> bool:

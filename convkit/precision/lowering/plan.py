@@ -10,6 +10,7 @@ import onnx_ir as ir
 from convkit.models.graph.modules import nodes_with_modules
 from convkit.precision.lowering.integer_products import scales_of_integer_products
 from convkit.precision.lowering.rules import operator_rule
+from convkit.precision.lowering.whole_numbers import whole_number_steps
 from convkit.precision.patterns import UnmatchedPattern, matches, unmatched_patterns
 from convkit.precision.rounding import IR_DTYPES
 from convkit.tensors import DType
@@ -73,18 +74,24 @@ def assign(model: ir.Model, plan: PrecisionPlan) -> Assignment:
 
     The model must have been through `prepare`. A node stays in float32 if a pattern of the plan
     matches its module path, if the operator does not support the plan's type at the model's opset,
-    or if it scales an integer product. Raises PatternError.
+    or if it scales an integer product or computes with whole numbers. Raises PatternError.
     """
     scaling = scales_of_integer_products(model)
+    counting = whole_number_steps(model)
     kept: dict[str, str | None] = {}  # the first matching pattern, by module path
     choices = {}
     for node, path in nodes_with_modules(model):
         if path not in kept:
             kept[path] = next((each for each in plan.keep_float32 if matches(each, path)), None)
         if touches_float32(node):
-            choices[node] = _choose(
-                node, plan, kept[path], model.opset_imports, scales=node in scaling
+            exact = (
+                "scales an integer product"
+                if node in scaling
+                else "computes with whole numbers"
+                if node in counting
+                else None
             )
+            choices[node] = _choose(node, plan, kept[path], model.opset_imports, exact)
     return Assignment(plan, choices, unmatched_patterns(plan.keep_float32, kept))
 
 
@@ -117,15 +124,14 @@ def _choose(
     plan: PrecisionPlan,
     pattern: str | None,
     opsets: Mapping[str, int],
-    *,
-    scales: bool,
+    exact: str | None,
 ) -> Choice:
     if pattern is not None:
         return Choice("float32", f"pattern {pattern}")
     if plan.default == "float32":
         return Choice("float32", "default")
-    if scales:
-        return Choice("float32", f"operator {node.op_type} scales an integer product")
+    if exact is not None:
+        return Choice("float32", f"operator {node.op_type} {exact}")
     rule = operator_rule(node, opsets, plan.default)
     if rule.obstacle is not None:
         return Choice("float32", f"operator {rule.obstacle}")
