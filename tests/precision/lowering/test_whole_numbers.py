@@ -90,7 +90,8 @@ def test_the_reason_is_told() -> None:
             BUCKETS,
             {
                 "distance": np.arange(8000),
-                "table": np.linspace(-1, 1, 36000, dtype=np.float32).reshape(9000, 4),
+                # Neighbors differ: another bucket shows.
+                "table": np.tile([[0.9], [-0.9]], (4500, 4)).astype(np.float32),
             },
         ),
     ],
