@@ -49,7 +49,7 @@ def compare(sessions: tuple[RuntimeSession, RuntimeSession], x: list[float]):
         ["case"],
         feeds.__getitem__,
         expected.__getitem__,
-        lambda given, _output: padding_positions(given, None),
+        lambda given, _output: padding_positions(given, None, 0),
     )
     return pair
 

@@ -78,7 +78,7 @@ VIDEO = """
     def __init__(self):
         super().__init__()
         torch.manual_seed(0)
-        self.conv = torch.nn.Conv2d(3, 4, 3, 8)
+        self.conv = torch.nn.Conv2d(3, 4, 16, 16)
         self.rnn, self.head = torch.nn.Linear(4, 6), torch.nn.Linear(6, 2)
 
     def forward(self, clip):
