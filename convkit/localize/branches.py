@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 _TRIED = 4
 
 
+# What always helps against a branch that an export keeps one side of.
+REWRITE = "Write the branch with torch.where or torch.cond"
+
+
 def other_side(
     module: torch.nn.Module,
     inputs: Mapping[str, torch.Tensor],
@@ -134,5 +138,5 @@ def _finding(line: str, outcome: bool, case: str, before: float, after: float) -
             "before": before if np.isfinite(before) else str(before),
             "after": after,
         },
-        Remedy("Write the branch with torch.where or torch.cond, or export with exporter: torch."),
+        Remedy(f"{REWRITE}, or export with exporter: torch."),
     )

@@ -2,6 +2,7 @@
 case.
 """
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from convkit.cases.files import read_tensors
-from convkit.findings.model import Finding
-from convkit.localize.branches import other_side, other_size_side
+from convkit.findings.model import Finding, Remedy
+from convkit.localize.branches import REWRITE, other_side, other_size_side
 from convkit.localize.differences import largest_error
 from convkit.localize.findings import findings_of
 from convkit.localize.frozen import kept_values
@@ -83,6 +84,8 @@ def _with_traced(
         case.module, case.inputs, computed, request.case, root=root
     )
     if branch is not None:
+        if branch.code == "E208" and request.exporter == "torch":  # it has kept one side itself
+            branch = dataclasses.replace(branch, remedy=Remedy(f"{REWRITE}."))
         return [branch, *found]
     if (examples := _examples(request, case.loaded)) is None:
         return found

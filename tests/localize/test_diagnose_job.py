@@ -69,3 +69,32 @@ def test_a_weight_is_the_headline(tmp_path: Path) -> None:
     (target,) = ran(tmp_path, model).targets
     assert target.headline.startswith("N403 the weight last.bias is not the original's last.bias")
     assert "scaled by 2" in target.headline
+
+
+# A fast path that only eager mode takes, by the inputs' values: as nn.TransformerEncoder has one.
+FAST_PATH = """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 3)
+
+    def forward(self, x):
+        y = self.layer(x)
+        if not torch.compiler.is_compiling() and bool((x[:, 0] > -1).all()):
+            y = y * 2
+        return y
+
+def build():
+    return Net()
+"""
+
+
+def test_who_exports_with_torch_is_not_told_to(tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path, code=FAST_PATH, **SIGNATURE, export={"exporter": "torch"})
+    options = RunOptions(recipe, Home(tmp_path / "home"), toolchain="host", track=False)
+    (target,) = run_recipe(options).record.targets
+    leading = target.verifications[0].findings[0]
+    assert leading.code == "E208"
+    assert leading.place.source == "model.py:10"
+    assert leading.remedy is not None
+    assert leading.remedy.text == "Write the branch with torch.where or torch.cond."

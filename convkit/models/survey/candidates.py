@@ -103,9 +103,12 @@ def by_layers(parameter: inspect.Parameter, loaded: LoadedModel) -> list[Candida
     found: list[Candidate] = []
     if _MASK_NAME.search(parameter.name):
         shape: tuple[Dimension, ...] = ("batch", "sequence")
+        # A tokenizer's attention_mask holds integers, and so do those of models written for it.
+        whole = "attention_mask" in parameter.name or "input_mask" in parameter.name
+        types: tuple[DType, ...] = ("int64", "bool") if whole else ("bool", "int64")
         found += [
             Candidate(dtype, shape, Sample("padding_mask"), padding)
-            for dtype in ("bool", "int64", "float32")
+            for dtype in (*types, "float32")
             for padding in (0, 1)
         ]
     if _AUDIO_NAME.search(parameter.name):
