@@ -4,7 +4,7 @@ the exported graph, tensor by tensor.
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.localize.built import BuiltDifference, ExposedModel, compare_built
 from convkit.localize.graph import label, module_of, read_graph, source_of
 from convkit.stages.built_files import EXPORTED_FILE, find_model
+from convkit.stages.earlier_calls import Session, earlier_call_finding
 from convkit.worker.context import Context
 from convkit.worker.protocol import DiagnoseRequest, DiagnoseResult
 
@@ -35,10 +36,15 @@ class Release:
 
 
 def diagnose_built(
-    request: DiagnoseRequest, model: ExposedModel, release: Release, context: Context
+    request: DiagnoseRequest,
+    model: ExposedModel,
+    opened: Callable[[], Session],
+    release: Release,
+    context: Context,
 ) -> tuple[DiagnoseResult, list[Finding]]:
     """Say what a runtime makes of a graph that agrees with the original: N401, N408, or N402 if no
-    place is proven; nothing if the built model agrees with its graph.
+    place is proven; N410 if the built model agrees with its graph in a session that `opened` has
+    just opened, and not after other calls; else nothing.
     """
     assert request.exported is not None
     context.progress("comparing the built model with the exported graph", done=0.1)
@@ -47,7 +53,9 @@ def diagnose_built(
     feeds = read_tensors(Path(request.reference), request.case, "inputs", inputs)
     found = compare_built(graph, model, dict(feeds))
     if found is None:
-        return DiagnoseResult(None, None, 0), []
+        context.progress("looking whether earlier calls matter", done=0.5)
+        earlier = earlier_call_finding(request, opened, release.name, release.advice)
+        return DiagnoseResult(None, None, 0), [] if earlier is None else [earlier]
     nodes = {name: node for node in graph.nodes for name in node.output}
     placed = found.kind != "unplaced"
     result = DiagnoseResult(_finite(found.before), _finite(found.after), int(placed))

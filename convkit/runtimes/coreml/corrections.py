@@ -150,6 +150,28 @@ def _resizing(mode: str, length: int, to: Any, *, is_size: bool, align_corners: 
     return resized[0, 0].numpy()
 
 
+def triangle(own: Translation, context: Any, node: Any, *, upper: bool) -> None:  # noqa: ANN401
+    """`triu` from above the diagonal and `tril` from below it: coremltools subtracts the other
+    part, and a mask of the future, which is minus infinity there, less itself is NaN.
+    """
+    from coremltools.converters.mil.mil import Builder, types
+
+    x, given = arguments(context, node, ("self", "diagonal"))
+    diagonal = 0 if given is None else value(given)
+    if diagonal is None or not types.is_float(x.dtype):
+        own(context, node)
+        return
+    if not (diagonal > 0 if upper else diagonal < 0):
+        own(context, node)
+        return
+    ones = Builder.fill(shape=Builder.shape(x=x), value=1.0)
+    lower, above = (-1, int(diagonal) - 1) if upper else (-int(diagonal) - 1, -1)
+    others = Builder.band_part(x=ones, lower=lower, upper=above)
+    zero = types.nptype_from_builtin(x.dtype)(0)
+    kept = Builder.equal(x=others, y=0.0)
+    context.add(Builder.select(cond=kept, a=x, b=zero, name=node.name))
+
+
 # What coremltools translates wrong, by its name for the operator.
 CORRECTIONS: dict[str, Callable[[Translation, Any, Any], None]] = {
     "add": scaled_operand,
@@ -160,6 +182,8 @@ CORRECTIONS: dict[str, Callable[[Translation, Any, Any], None]] = {
     "log_softmax": log_softmax,
     "_log_softmax": log_softmax,
     "softplus": softplus,
+    "triu": partial(triangle, upper=True),
+    "tril": partial(triangle, upper=False),
     "mean": mean,
     "mean.dim": mean,
     "_upsample_bilinear2d_aa.vec": partial(antialiased, "bilinear"),

@@ -5,6 +5,8 @@ frontend.
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from convkit.runtimes.coreml.arguments import value
 from convkit.runtimes.coreml.attention import scaled_dot_product_attention
 from convkit.runtimes.coreml.corrections import correct
@@ -18,11 +20,17 @@ from convkit.runtimes.coreml.size_arithmetic import size_operators
 
 # torch's numbers of element types (c10/core/ScalarType.h), which is how coremltools hands a dtype
 # on.
-_TORCH_BOOL = 11
+_TORCH_BOOL, _TORCH_HALF = 11, 5
 _TORCH_WHOLE = frozenset({0, 1, 2, 3, 4})
 
 # Python's operators on tensors, and the operators that they are.
-_SYNONYMS = {"__and__": "bitwise_and", "__or__": "logical_or", "bitwise_or": "logical_or"}
+_SYNONYMS = {
+    "__and__": "bitwise_and",
+    "__or__": "logical_or",
+    "__xor__": "logical_xor",
+    "bitwise_or": "logical_or",
+    "bitwise_xor": "logical_xor",
+}
 
 # A pooling's inputs without its stride: the tensor and the window.
 _WINDOW_ONLY = 2
@@ -47,6 +55,9 @@ def register_missing_operators() -> None:
     known["reciprocal"] = exact("inverse")  # its own adds 1e-4 to the divisor
     known["rsqrt"] = exact("rsqrt")  # its own adds 1e-12
     known["_adaptive_avg_pool2d"] = adaptive_avg_pool2d
+    # Its own ignore the element type that is asked for: zeros like a mask were bools.
+    for name, number in (("zeros_like", 0), ("ones_like", 1), ("full_like", None)):
+        known[name] = like(number, known[name])
     for name in _MAX_POOLS:
         if name in known:
             known[name] = with_stride(known[name])
@@ -113,6 +124,43 @@ def new_ones(context: Any, node: Any) -> None:  # noqa: ANN401
         context.add(Builder.const(val=one, name=node.name))
     else:
         context.add(Builder.fill(shape=_shape(sizes), value=one, name=node.name))
+
+
+def like(number: int | None, own: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Translate to a tensor of another's size, filled with a number (None: with that given), by
+    default in the other's element type. A number that is only known at run time is left to
+    coremltools' `own`.
+    """
+    if getattr(own, "has_type", False):
+        return own
+
+    def translated(context: Any, node: Any) -> None:  # noqa: ANN401
+        from coremltools.converters.mil.frontend.torch.ops import _get_inputs, _get_kwinputs
+        from coremltools.converters.mil.mil import Builder, types
+
+        tensor, *positional = _get_inputs(context, node)
+        filled = number if number is not None else value(positional.pop(0))
+        if filled is None:
+            own(context, node)
+            return
+        (kind,) = _get_kwinputs(
+            context, node, "dtype", default=[positional[0] if positional else None]
+        )
+        wanted = None if kind is None else int(value(kind))
+        typed: bool | int | np.floating[Any] = np.float32(filled)
+        if wanted == _TORCH_HALF or (wanted is None and tensor.dtype == types.fp16):
+            typed = np.float16(filled)
+        elif wanted == _TORCH_BOOL or (wanted is None and tensor.dtype == types.bool):
+            typed = bool(filled)
+        elif wanted in _TORCH_WHOLE or (wanted is None and types.is_int(tensor.dtype)):
+            typed = int(filled)
+        if tensor.rank == 0:
+            context.add(Builder.const(val=typed, name=node.name))
+        else:
+            context.add(Builder.fill(shape=Builder.shape(x=tensor), value=typed, name=node.name))
+
+    translated.has_type = True  # type: ignore[attr-defined]  # registering twice changes nothing
+    return translated
 
 
 def with_stride(translate: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:

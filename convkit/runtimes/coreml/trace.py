@@ -1,8 +1,9 @@
 """A torch module as a program that coremltools can convert."""
 
+import contextlib
 import dataclasses
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -65,6 +66,48 @@ def traced(
     UnexportableError for axes that the model fixes or restricts, StageFailedError for what neither
     can trace.
     """
+    with _bools_as_integers(module) as integers:
+        return _traced(module, integers(examples), contract, wrapper, root)
+
+
+@contextlib.contextmanager
+def _bools_as_integers(
+    module: torch.nn.Module,
+) -> Iterator[Callable[[Sequence[torch.Tensor]], tuple[torch.Tensor, ...]]]:
+    """Yield what turns inputs of bools into integers; a module that is called with them meanwhile
+    casts them first.
+
+    A Core ML model has no inputs of bools, and coremltools takes what it is given for what torch
+    was given: `~mask` of 0 and 1 would be -1 and -2, both of them true.
+    """
+    bools: set[int] = set()
+
+    def integers(examples: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        bools.update(n for n, each in enumerate(examples) if each.dtype == torch.bool)
+        return tuple(
+            each.to(torch.int32) if number in bools else each
+            for number, each in enumerate(examples)
+        )
+
+    def cast(_: torch.nn.Module, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        return tuple(
+            each.to(torch.bool) if number in bools else each for number, each in enumerate(given)
+        )
+
+    hook = module.register_forward_pre_hook(cast)
+    try:
+        yield integers
+    finally:
+        hook.remove()
+
+
+def _traced(
+    module: torch.nn.Module,
+    examples: Sequence[torch.Tensor],
+    contract: Contract,
+    wrapper: str,
+    root: str | None,
+) -> Traced:
     try:
         program = decomposed(trace(module, examples, contract))
     except UnexportableError as refused:

@@ -23,4 +23,5 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
     options = decode(OpenVINOOptions, request.options)
     model = ExposedIR(find_model(Path(request.built), MODEL_FILE), options)
     version = str(openvino.__version__).partition("-")[0]
-    return diagnose_built(request, model, Release(f"OpenVINO {version}", "tools.openvino"), context)
+    release = Release(f"OpenVINO {version}", "tools.openvino")
+    return diagnose_built(request, model, model.opened, release, context)

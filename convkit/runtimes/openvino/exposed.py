@@ -27,6 +27,10 @@ class ExposedIR:
         self._path = path
         self._options = options
 
+    def opened(self) -> Session:
+        """Return a fresh session of the IR as it is; raises ModelRefusedError."""
+        return Session(read_graph(self._path), self._options)
+
     def tensors(self) -> Collection[str]:
         """Return the names of all tensors that the exported graph named."""
         return _ports(read_graph(self._path)).keys()

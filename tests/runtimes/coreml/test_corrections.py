@@ -34,6 +34,8 @@ WRONG: dict[str, list[Function]] = {
     "std.correction": [lambda x: x / (1 + x.std()), lambda x: x * torch.std_mean(x)[0]],
     "var.correction": [lambda x: x / (1 + x.var()), lambda x: x * torch.var_mean(x)[0]],
     "log_softmax": [lambda x: log_softmax(60 * x, 1), lambda x: log_softmax(60 * x, -1)],
+    "triu": [lambda x: (x[:, :, :6] + torch.full((6, 6), -torch.inf).triu(1)).softmax(-1)],
+    "tril": [lambda x: (x[:, :, :6] + torch.full((6, 6), -torch.inf).tril(-1)).softmax(-1)],
     "softplus": [lambda x: softplus(10 * x, 3, 5)],
     "mean": [lambda x: (4 * x).int().mean(dtype=torch.float32) + x],
     "mean.dim": [lambda x: (4 * x).int().mean((1, 3), dtype=torch.float32)],
