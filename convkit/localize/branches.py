@@ -4,6 +4,7 @@ The proof is the original itself: if it computes what the graph computes once th
 to its other side, the graph holds that side.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -22,10 +23,8 @@ if TYPE_CHECKING:
 
 # Branches that are tried: each costs a run of the original.
 _TRIED = 4
-
-
-# What always helps against a branch that an export keeps one side of.
-REWRITE = "Write the branch with torch.where or torch.cond"
+# What is left to who exports with torch's exporter already.
+_REWRITE = Remedy("Write the branch with torch.where or torch.cond.")
 
 
 def other_side(
@@ -36,12 +35,13 @@ def other_side(
     case: str,
     *,
     root: str | None = None,
+    exporter: str | None = None,
 ) -> Finding | None:
     """Return E208 for the branch whose other side an export computes, on one case.
 
-    `found` are the export's outputs. `module` accepts the inputs and returns the outputs in order.
-    Raises the module's exceptions in its unchanged run; one that fails on the other side proves
-    nothing.
+    `found` are the export's outputs, `exporter` is what made it, if convkit did. `module` accepts
+    the inputs and returns the outputs in order. Raises the module's exceptions in its unchanged
+    run; one that fails on the other side proves nothing.
     """
     original, lines = _run(module, inputs, outputs, BranchLines(root))
     if not lines:
@@ -54,7 +54,8 @@ def other_side(
             continue
         after = largest_error(inverted, found)
         if explains(before, after):
-            return _finding(line, lines[line], case, before, after)
+            finding = _finding(line, lines[line], case, before, after)
+            return finding if exporter != "torch" else dataclasses.replace(finding, remedy=_REWRITE)
     return None
 
 
@@ -138,5 +139,5 @@ def _finding(line: str, outcome: bool, case: str, before: float, after: float) -
             "before": before if np.isfinite(before) else str(before),
             "after": after,
         },
-        Remedy(f"{REWRITE}, or export with exporter: torch."),
+        Remedy("Write the branch with torch.where or torch.cond, or export with exporter: torch."),
     )

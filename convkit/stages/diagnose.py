@@ -2,16 +2,15 @@
 case.
 """
 
-import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from convkit.cases.files import read_tensors
-from convkit.findings.model import Finding, Remedy
-from convkit.localize.branches import REWRITE, other_side, other_size_side
+from convkit.findings.model import Finding
+from convkit.localize.branches import other_side, other_size_side
 from convkit.localize.differences import largest_error
 from convkit.localize.findings import findings_of
 from convkit.localize.frozen import kept_values
@@ -22,10 +21,12 @@ from convkit.models.exporters.job import Job
 from convkit.models.graph.files import MODEL_FILE
 from convkit.models.sources.loaded import LoadedModel
 from convkit.models.sources.probe import Examples, probe
+from convkit.models.sources.torch_dtypes import to_array
 from convkit.stages.other_exporter import FailingCase, opset_of, with_other_exporter
 from convkit.stages.recorded_original import TorchCase
 from convkit.stages.rounding import rounding_finding
 from convkit.stages.undecided import undecided_finding
+from convkit.tensors import TensorSpec
 from convkit.worker.context import Context, StageSkippedError
 from convkit.worker.protocol import DiagnoseRequest, DiagnoseResult
 
@@ -47,8 +48,14 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
     graph = read_graph(Path(request.exported) / MODEL_FILE)
     if request.unusual and (rounded := _rounded(request, case, graph, context)):
         return DiagnoseResult(None, None, 0), rounded
-    if (undecided := _undecided(request, case, graph, context)) is not None:
-        return DiagnoseResult(None, None, 0), [undecided]
+    specs = request.contract.outputs
+    computed = _computed(graph, case, specs)
+    if computed is not None:
+        context.progress(f"moving inputs by units in the last place: {request.case}", done=0.1)
+        expected = read_tensors(Path(request.reference), request.case, "outputs", specs)
+        undecided = undecided_finding(case, request.case, expected, computed)
+        if undecided is not None:
+            return DiagnoseResult(None, None, 0), [undecided]
     context.progress(f"recording the original: {request.case}", done=0.1)
     original = case.recorded()
     context.progress("looking for the first difference", done=0.3)
@@ -57,14 +64,22 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
         _finite(diagnosis.error), _finite(diagnosis.remaining), len(diagnosis.causes)
     )
     found = findings_of(diagnosis, request.case)
-    names = tuple(spec.name for spec in request.contract.outputs)
-    try:
-        computed = graph.run(list(names), original.feeds)
-    except PieceFailedError:
+    if computed is None:
         return result, found
-    expected = {name: original.recording.output(name) for name in names}
+    expected = {spec.name: original.recording.output(spec.name) for spec in specs}
     failing = FailingCase(request.case, original.feeds, expected, largest_error(expected, computed))
     return result, _with_traced(request, context, case, found, computed, failing)
+
+
+def _computed(
+    graph: Graph, case: TorchCase, outputs: Sequence[TensorSpec]
+) -> dict[str, np.ndarray] | None:
+    """Return the graph's outputs in a case; None if it does not run."""
+    feeds = {name: to_array(tensor) for name, tensor in case.inputs.items()}
+    try:
+        return graph.run([spec.name for spec in outputs], feeds)
+    except PieceFailedError:
+        return None
 
 
 def _with_traced(
@@ -80,12 +95,10 @@ def _with_traced(
     """
     compared = (tuple(computed), computed, request.case)
     root = case.loaded.source_root
-    branch = other_side(case.module, case.inputs, *compared, root=root) or other_size_side(
-        case.module, case.inputs, computed, request.case, root=root
-    )
+    branch = other_side(
+        case.module, case.inputs, *compared, root=root, exporter=request.exporter
+    ) or other_size_side(case.module, case.inputs, computed, request.case, root=root)
     if branch is not None:
-        if branch.code == "E208" and request.exporter == "torch":  # it has kept one side itself
-            branch = dataclasses.replace(branch, remedy=Remedy(f"{REWRITE}."))
         return [branch, *found]
     if (examples := _examples(request, case.loaded)) is None:
         return found
@@ -108,21 +121,6 @@ def _with_traced(
         load_translations(),
     )
     return with_other_exporter(found, request.exporter, job, failing)
-
-
-def _undecided(
-    request: DiagnoseRequest, case: TorchCase, graph: Graph, context: Context
-) -> Finding | None:
-    """Return N509 if the original is as far from itself as the graph is from it."""
-    context.progress(f"moving inputs by units in the last place: {request.case}", done=0.1)
-    specs = request.contract.outputs
-    feeds = {name: tensor.numpy() for name, tensor in case.inputs.items()}
-    expected = read_tensors(Path(request.reference), request.case, "outputs", specs)
-    try:
-        computed = graph.run([spec.name for spec in specs], feeds)
-    except PieceFailedError:
-        return None
-    return undecided_finding(case, request.case, expected, computed)
 
 
 def _rounded(

@@ -14,9 +14,10 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.localize.built import BuiltDifference, ExposedModel, compare_built
 from convkit.localize.graph import label, module_of, read_graph, source_of
 from convkit.stages.built_files import EXPORTED_FILE, find_model
-from convkit.stages.earlier_calls import Session, earlier_call_finding
+from convkit.stages.earlier_calls import earlier_call_finding
 from convkit.worker.context import Context
 from convkit.worker.protocol import DiagnoseRequest, DiagnoseResult
+from convkit.worker.sessions import RuntimeSession
 
 if TYPE_CHECKING:
     import onnx
@@ -38,7 +39,7 @@ class Release:
 def diagnose_built(
     request: DiagnoseRequest,
     model: ExposedModel,
-    opened: Callable[[], Session],
+    opened: Callable[[], RuntimeSession],
     release: Release,
     context: Context,
 ) -> tuple[DiagnoseResult, list[Finding]]:

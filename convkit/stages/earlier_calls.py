@@ -7,7 +7,6 @@ The proof is the failing case in two fresh sessions: alone, and after another ca
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from convkit.cases.files import read_cases, read_tensors
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.localize.differences import largest_error
 from convkit.worker.protocol import CaseRecord, DiagnoseRequest
-from convkit.worker.sessions import ModelRefusedError, RunFailedError
+from convkit.worker.sessions import ModelRefusedError, RunFailedError, RuntimeSession
 
 # Relative errors of outputs: of the same kernels run again, and of other results.
 _SAME, _OTHER = 1e-5, 1e-3
@@ -24,14 +23,6 @@ _SAME, _OTHER = 1e-5, 1e-3
 _MOST_TRIED = 12
 
 Tensors = Mapping[str, np.ndarray]
-
-
-class Session(Protocol):
-    """What a runtime has opened, to be called any number of times."""
-
-    def run(self, feeds: Tensors) -> Tensors:
-        """Return outputs by name; raises RunFailedError."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +35,7 @@ class _Call:
 
 
 def earlier_call_finding(
-    request: DiagnoseRequest, opened: Callable[[], Session], name: str, advice: str
+    request: DiagnoseRequest, opened: Callable[[], RuntimeSession], name: str, advice: str
 ) -> Finding | None:
     """Return N410 if the failing case has other results after another case than alone; None
     otherwise. `opened` opens a fresh session, `name` is the runtime's, `advice` what may help.
@@ -81,7 +72,7 @@ def _others(records: tuple[CaseRecord, ...], failing: CaseRecord) -> Iterator[Ca
             yield each
 
 
-def _after(session: Session, before: Tensors, call: _Call) -> float:
+def _after(session: RuntimeSession, before: Tensors, call: _Call) -> float:
     """Return how far a case's outputs are, after another call, from those that it has alone."""
     session.run(before)
     return largest_error(call.alone, session.run(call.feeds))

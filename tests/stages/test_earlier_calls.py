@@ -2,14 +2,14 @@
 release is known to do so for all times.
 """
 
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from convkit.cases.files import write_cases, write_tensors
-from convkit.stages.earlier_calls import Session, Tensors, earlier_call_finding
+from convkit.stages.earlier_calls import Tensors, earlier_call_finding
 from convkit.tensors import Axis, Contract, TensorSpec
 from convkit.worker.protocol import CaseRecord, DiagnoseRequest, ReferenceResult, Source
 from convkit.worker.sessions import RunFailedError
@@ -78,5 +78,5 @@ def test_the_call_that_matters_is_named(request_: DiagnoseRequest) -> None:
 
 
 @pytest.mark.parametrize("opened", [Steady, Random, Refusing])
-def test_others_are_not_blamed(request_: DiagnoseRequest, opened: Callable[[], Session]) -> None:
+def test_others_are_not_blamed(request_: DiagnoseRequest, opened: Any) -> None:
     assert earlier_call_finding(request_, opened, "Stand-in 1.0", ADVICE) is None

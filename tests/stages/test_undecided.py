@@ -16,65 +16,41 @@ from convkit.stages.recorded_original import TorchCase
 from convkit.stages.undecided import undecided_finding
 from convkit.tensors import Contract, TensorSpec
 
-# Ten scores in pairs that are equal but for rounding: which comes first is open.
-RANKED = """
+
+def net(width: int, *body: str) -> str:
+    """Return the code of a module that makes `h` of its input with a linear layer."""
+    lines = "\n        ".join(body)
+    return f"""
 class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
         torch.manual_seed(0)
-        self.layer = torch.nn.Linear(8, 20)
-
-    def forward(self, x):
-        scores = self.layer(x)
-        doubled = torch.cat([scores, scores * 3 / 3 * 7 / 7], -1).softmax(-1)
-        return doubled.topk(20, -1).indices
-
-def build():
-    return Net()
-"""
-# The sign of a sum that is zero but for rounding.
-SIGNED = """
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.layer = torch.nn.Linear(8, 6)
-
-    def forward(self, x):
-        h = torch.nn.functional.layer_norm(self.layer(x), (6,))
-        return torch.where(h.sum(-1, keepdim=True) > 0, h * 1.5, h)
-
-def build():
-    return Net()
-"""
-# Large values that nearly cancel out: rounding shows, and nothing is decided.
-CANCELLED = """
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.layer = torch.nn.Linear(8, 6)
+        self.layer = torch.nn.Linear(8, {width})
 
     def forward(self, x):
         h = self.layer(x)
-        return (h * 1000 + 30000) - 30000 - h * 999
+        {lines}
 
 def build():
     return Net()
 """
-STEADY = """
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.layer = torch.nn.Linear(8, 6)
 
-    def forward(self, x):
-        return torch.tanh(self.layer(x))
 
-def build():
-    return Net()
-"""
+# Ten scores in pairs that are equal but for rounding: which comes first is open.
+RANKED = net(
+    20,
+    "doubled = torch.cat([h, h * 3 / 3 * 7 / 7], -1).softmax(-1)",
+    "return doubled.topk(20, -1).indices",
+)
+# The sign of a sum that is zero but for rounding.
+SIGNED = net(
+    6,
+    "h = torch.nn.functional.layer_norm(h, (6,))",
+    "return torch.where(h.sum(-1, keepdim=True) > 0, h * 1.5, h)",
+)
+# Large values that nearly cancel out: rounding shows, and nothing is decided.
+CANCELLED = net(6, "return (h * 1000 + 30000) - 30000 - h * 999")
+STEADY = net(6, "return torch.tanh(h)")
 
 
 def case_of(folder: Path, code: str, output: TensorSpec) -> TorchCase:

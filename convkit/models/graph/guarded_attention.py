@@ -1,4 +1,4 @@
-"""Guards attention against rows that are masked whole, as torch does.
+"""Guards attention against fully masked rows, as torch does.
 
 torch's scaled_dot_product_attention returns zeros for a row whose mask is minus infinity everywhere
 (since torch 2.5). Its ONNX translation for masks of floats is a plain softmax, which divides zero
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import onnx_ir
 
 from convkit.models.graph.masked_softmax import is_guarded
+from convkit.models.graph.traversal import constant_tensor
 
 # As torch's exporter records the node of the traced program that an ONNX node comes from.
 _ORIGIN = "pkg.torch.onnx.fx_node"
@@ -72,15 +73,9 @@ def _before(last: onnx_ir.Value | None) -> Iterator[tuple[onnx_ir.Value, onnx_ir
 
 def _is_minus_infinity(value: onnx_ir.Value | None) -> bool:
     while value is not None:
-        node = value.producer()
-        constant = value.const_value
-        if constant is None and node is not None and node.op_type == "Constant":
-            attribute = next(iter(node.attributes.values()))
-            if attribute.name == "value_float":
-                return bool(attribute.as_float() == -math.inf)
-            constant = attribute.as_tensor() if attribute.name == "value" else None
-        if constant is not None:
+        if (constant := constant_tensor(value)) is not None:
             return constant.size == 1 and float(constant.numpy().reshape(())) == -math.inf
+        node = value.producer()
         value = node.inputs[0] if node is not None and node.op_type in _KEEPS_VALUE else None
     return False
 

@@ -1,5 +1,6 @@
 """Which exporter keeps a surveyed contract, and what has to be given up if none does."""
 
+import contextlib
 import dataclasses
 import re
 import tempfile
@@ -91,16 +92,14 @@ def obstacle_of(
     codes: set[str] = set()
     is_recurrent = False
     try:
-        module = ContractModule(loaded, contract)
-        examples = Examples(contract, survey.samples, 0, loaded)
-        found = probe(module, examples)
-        if found.outputs is None or found.findings:
-            return Obstacle(" ".join(finding.message for finding in found.findings), None)
-        if sum(each.numel() for each in module.parameters()) > _MOST_WEIGHTS:
-            trace(module, found.inputs, contract, loaded.source_root)
-            return None
-        with tempfile.TemporaryDirectory(prefix="convkit-draft-") as scratch:
-            torch_exporter.export(Job(loaded, module, examples, found, _OPSET, None, Path(scratch)))
+        with _job(loaded, survey) as job:
+            found = job.probe
+            if found.outputs is None or found.findings:
+                return Obstacle(" ".join(finding.message for finding in found.findings), None)
+            if sum(each.numel() for each in job.module.parameters()) > _MOST_WEIGHTS:
+                trace(job.module, found.inputs, contract, loaded.source_root)
+            else:
+                torch_exporter.export(job)
     except UnexportableError as error:
         named = {finding.place.tensor for finding in error.findings if finding.place.tensor}
         codes = {finding.code for finding in error.findings}
@@ -128,19 +127,28 @@ def _torchscript_keeps(
     progress("trying TorchScript's exporter")
     root = loaded.source_root
     try:
-        module = ContractModule(loaded, survey.contract)
-        examples = Examples(survey.contract, survey.samples, 0, loaded)
-        found = probe(module, examples)
-        if found.outputs is None:
-            return False
-        if not about_sizes and value_dependent_lines(module, found.inputs, root):
-            return False
-        decisions, _ = find_decisions(module, examples.draw, survey.contract, found.sizes, root)
-        with tempfile.TemporaryDirectory(prefix="convkit-draft-") as scratch:
-            job = Job(loaded, module, examples, found, _OPSET, None, Path(scratch))
+        with _job(loaded, survey) as job:
+            if job.probe.outputs is None:
+                return False
+            if not about_sizes and value_dependent_lines(job.module, job.probe.inputs, root):
+                return False
+            drawn, sizes = job.examples.draw, job.probe.sizes
+            decisions, _ = find_decisions(job.module, drawn, job.contract, sizes, root)
             return prove_torchscript(job, decisions) is not None
     except StageFailedError:
         return False
+
+
+@contextlib.contextmanager
+def _job(loaded: LoadedModel, survey: SurveyResult) -> Iterator[Job]:
+    """Yield the export of a surveyed contract; raises StageFailedError if the model does not run
+    with it.
+    """
+    module = ContractModule(loaded, survey.contract)
+    examples = Examples(survey.contract, survey.samples, 0, loaded)
+    found = probe(module, examples)
+    with tempfile.TemporaryDirectory(prefix="convkit-draft-") as scratch:
+        yield Job(loaded, module, examples, found, _OPSET, None, Path(scratch))
 
 
 def _from(contract: Contract, axis: Axis, low: int) -> Contract:

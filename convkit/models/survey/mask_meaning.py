@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from convkit.cases.invariance import position_dimensions
 from convkit.cases.samples import Draw
 from convkit.models.survey.start import Start, at_full_length, is_mask
 from convkit.models.survey.trials import Trials
 from convkit.models.survey.wording import masked_row_nan
-from convkit.tensors import TensorSpec, dimension_size
-from convkit.worker.protocol import SurveyResult
+from convkit.tensors import Contract, TensorSpec, dimension_size
+from convkit.worker.protocol import Layout, SurveyResult
 
 Values = Mapping[str, np.ndarray]
 
@@ -121,10 +122,9 @@ def _hides(value: int, trial: _Trial, start: Start, trials: Trials) -> bool:
 
 def _position_axis(spec: TensorSpec, mask: TensorSpec) -> int | None:
     """Return the axis of an input along which a mask marks padding; None if there is none."""
-    size = mask.shape[-1]
-    if isinstance(size, str):
-        return spec.shape.index(size) if size in spec.shape else None
-    return len(mask.shape) - 1 if spec.shape[: len(mask.shape)] == mask.shape else None
+    layout = Layout(masks=(mask.name,))
+    covered = position_dimensions(spec, Contract((mask,), (), ()), layout)
+    return next((axis for _, axis in covered), None)
 
 
 def _at_place(values: np.ndarray, others: np.ndarray, axis: int, place: int) -> np.ndarray:

@@ -143,7 +143,7 @@ def no_small_decoder(architecture: str) -> str:
 
 def masked_row_nan() -> str:
     return (
-        "the model returns NaN for a row that is masked whole, so verify.skip leaves out that case;"
+        "the model returns NaN for a fully masked row, so verify.skip leaves out that case;"
         " never give it such a row"
     )
 

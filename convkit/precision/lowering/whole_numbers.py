@@ -36,11 +36,16 @@ def whole_number_steps(model: ir.Model) -> set[ir.Node]:
     def is_made_of_whole(value: ir.Value | None) -> bool:
         return value is None or constant_tensor(value) is not None or made.get(value, False)
 
-    # In the order of the graph, so that what a node reads is known before it.
-    steps = {node for node in model.graph.all_nodes() if _is_step(node, made, is_made_of_whole)}
-    while left := {node for node in steps if not all(map(_ends(steps), _uses(node)))}:
-        steps -= left
-    return steps
+    # In the order of the graph, so that what a node reads is known before it; then backwards, so
+    # that what reads it is.
+    steps = [node for node in model.graph.all_nodes() if _is_step(node, made, is_made_of_whole)]
+    kept: set[ir.Node] = set()
+    for node in reversed(steps):
+        (output,) = node.outputs
+        readers = [user for user, _ in output.uses()]
+        if readers and not output.is_graph_output() and all(_ends(r, kept) for r in readers):
+            kept.add(node)
+    return kept
 
 
 def _is_step(
@@ -64,21 +69,8 @@ def _is_step(
     return made[output]
 
 
-def _uses(node: ir.Node) -> list[ir.Node | None]:
-    """Return the nodes that read a node's result; None for the graph itself."""
-    (output,) = node.outputs
-    readers: list[ir.Node | None] = [user for user, _ in output.uses()]
-    return [*readers, None] if output.is_graph_output() or not readers else readers
-
-
-def _ends(steps: set[ir.Node]) -> Callable[[ir.Node | None], bool]:
-    """Return what says whether a node that reads a result is such a step, or makes integers."""
-
-    def ends(node: ir.Node | None) -> bool:
-        if node is None:
-            return False
-        return node in steps or (
-            node.domain == "" and node.op_type == "Cast" and node.outputs[0].dtype in _WHOLE
-        )
-
-    return ends
+def _ends(reader: ir.Node, kept: set[ir.Node]) -> bool:
+    """Say whether a node that reads a whole number is a step that is kept, or makes an integer."""
+    if reader in kept:
+        return True
+    return reader.domain == "" and reader.op_type == "Cast" and reader.outputs[0].dtype in _WHOLE

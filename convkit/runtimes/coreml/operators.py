@@ -110,20 +110,26 @@ def exact(operation: str) -> Callable[[Any, Any], None]:
 def new_ones(context: Any, node: Any) -> None:  # noqa: ANN401
     """Fill a tensor with ones, by default in another one's element type."""
     from coremltools.converters.mil.frontend.torch.ops import _get_inputs, _get_kwinputs
-    from coremltools.converters.mil.mil import Builder, types
+    from coremltools.converters.mil.mil import Builder
 
     like, sizes, *positional = _get_inputs(context, node)
     (kind,) = _get_kwinputs(context, node, "dtype", default=[positional[0] if positional else None])
-    number = None if kind is None else int(value(kind))
-    one: bool | int | float = 1.0
-    if number == _TORCH_BOOL or (number is None and like.dtype == types.bool):
-        one = True
-    elif number in _TORCH_WHOLE or (number is None and types.is_int(like.dtype)):
-        one = 1
+    one = _typed(1.0, None if kind is None else int(value(kind)), like.dtype)
     if _is_empty(sizes):
         context.add(Builder.const(val=one, name=node.name))
     else:
         context.add(Builder.fill(shape=_shape(sizes), value=one, name=node.name))
+
+
+def _typed(number: float, wanted: int | None, usual: Any) -> bool | int | float:  # noqa: ANN401
+    """Return a number of torch's element type `wanted`, or without one of coremltools' `usual`."""
+    from coremltools.converters.mil.mil import types
+
+    if wanted == _TORCH_BOOL or (wanted is None and usual == types.bool):
+        return bool(number)
+    if wanted in _TORCH_WHOLE or (wanted is None and types.is_int(usual)):
+        return int(number)
+    return number
 
 
 def like(number: int | None, own: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
@@ -147,13 +153,9 @@ def like(number: int | None, own: Callable[[Any, Any], None]) -> Callable[[Any, 
             context, node, "dtype", default=[positional[0] if positional else None]
         )
         wanted = None if kind is None else int(value(kind))
-        typed: bool | int | np.floating[Any] = np.float32(filled)
+        typed: Any = _typed(float(filled), wanted, tensor.dtype)
         if wanted == _TORCH_HALF or (wanted is None and tensor.dtype == types.fp16):
             typed = np.float16(filled)
-        elif wanted == _TORCH_BOOL or (wanted is None and tensor.dtype == types.bool):
-            typed = bool(filled)
-        elif wanted in _TORCH_WHOLE or (wanted is None and types.is_int(tensor.dtype)):
-            typed = int(filled)
         if tensor.rank == 0:
             context.add(Builder.const(val=typed, name=node.name))
         else:

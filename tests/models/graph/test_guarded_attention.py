@@ -1,4 +1,4 @@
-"""Attention of torch's own layers, exported by torch: a row that is masked whole is zero, as torch
+"""Attention of torch's own layers, exported by torch: a fully masked row is zero, as torch
 says, and what needs no guard gets none.
 """
 
@@ -45,7 +45,7 @@ class Own(nn.Module):
 
 
 class Causal(nn.Module):
-    """A constant mask, in which no row is masked whole."""
+    """A constant mask, in which no row is fully masked."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         future = torch.ones(5, 5, dtype=torch.bool).triu(1)

@@ -74,7 +74,7 @@ def test_what_a_mark_hides_is_padding(tmp_path: Path, body: str, name: str, padd
 def test_a_row_that_is_masked_whole_is_left_out_if_it_is_nan(tmp_path: Path) -> None:
     result = own(tmp_path, ATTENDING.format(mask="mask", pool=""))
     assert result.skip == ("masked-row",)
-    assert any("NaN for a row that is masked whole" in note for note in result.notes)
+    assert any("NaN for a fully masked row" in note for note in result.notes)
     text = draft_recipe(
         f"{tmp_path}/factory.py:build", destination=tmp_path / "r.yaml", survey=result
     )
