@@ -24,6 +24,7 @@ BOTTOM = {
     "origin",
     "redaction",
     "findings.model",
+    "findings.remedies",
     "findings.severity",
     "__version__",
 }
@@ -31,6 +32,8 @@ BOTTOM = {
 ROWS = {"runtimes.registry", "runtimes.row"}
 # What the host reads of the worker's metrics: the rows, and how they judge. No numpy.
 METRICS = {"metrics.registry", "metrics.limit_kinds", "metrics.limits", "metrics.text"}
+# How files that are not models are compared: bytes and JSON, with the standard library alone.
+PLAIN_FILES = {"comparison.plain"}
 HOST = {
     "findings": set(),
     "recipe": {"findings", "worker.protocol", "processors.image_settings", *ROWS, *METRICS},
@@ -55,7 +58,7 @@ HOST = {
     "tune": {"execute", "recipe", "record", "verdict", *ROWS},
     "audit": {
         *("execute", "recipe", "record", "findings", "store", "plan", "toolchain"),
-        *("report", "verdict", "worker.protocol", *ROWS, *METRICS),
+        *("report", "verdict", "worker.protocol", *ROWS, *METRICS, *PLAIN_FILES),
     },
     "nightly": {
         *("audit", "execute", "recipe", "record", "findings", "store", "toolchain", "track"),

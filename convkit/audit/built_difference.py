@@ -4,14 +4,13 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from convkit.comparison.plain import first_byte
 from convkit.errors import ModelFileError, StoreError, ToolchainError, WorkerError
 from convkit.execute.comparison import compare_artifacts
 from convkit.execute.facts import ToolchainKind
 from convkit.home import Home
 from convkit.record.text import bytes_text
 from convkit.worker.protocol import Difference, FileComparison, Likeness
-
-_CHUNK = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,25 +147,10 @@ def describe_difference(file_a: Path, file_b: Path) -> list[str]:
     lines = [
         f"{bytes_text(sizes[0])} became {bytes_text(sizes[1])} ({sizes[1] - sizes[0]:+d} bytes)"
     ]
-    place = _first_difference(file_a, file_b)
+    place = first_byte(file_a, file_b)
     if place is None:
         return []
     return [
         *(lines if sizes[0] != sizes[1] else []),
         f"the first difference is at byte {place} (from 0)",
     ]
-
-
-def _first_difference(file_a: Path, file_b: Path) -> int | None:
-    start = 0
-    with file_a.open("rb") as stream_a, file_b.open("rb") as stream_b:
-        while True:
-            block_a, block_b = stream_a.read(_CHUNK), stream_b.read(_CHUNK)
-            if block_a != block_b:
-                pairs = enumerate(zip(block_a, block_b, strict=False))
-                return start + next(
-                    (i for i, (a, b) in pairs if a != b), min(len(block_a), len(block_b))
-                )
-            if not block_a:
-                return None
-            start += len(block_a)

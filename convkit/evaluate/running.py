@@ -137,7 +137,7 @@ def score_built(
 
 def _documents(evaluation: Evaluation, rows: Rows) -> list[Any]:
     """Return what each row's first text is to find: its label, or its second text."""
-    if len(evaluation.texts) != 2 or not evaluation.metric.startswith("recall@"):
+    if not evaluation.retrieves:
         return []
     return list(rows.column(evaluation.labels or evaluation.texts[1]))
 

@@ -69,7 +69,7 @@ def scorer_of(
     name, _, count = evaluation.metric.partition("@")
     if name == "recall":
         rank: Callable[[Predictions], Sequence[Any]] = functools.partial(_ranked, int(count))
-        if len(evaluation.texts) == 2:
+        if evaluation.retrieves:
             rank = functools.partial(retrieved, int(count), documents)
         return Scorer(rank, _of_rows(_recall))
     if name == "wer":

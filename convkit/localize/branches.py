@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from convkit.findings.model import Finding, Place, Remedy
+from convkit.findings.remedies import branch_in_the_graph
 from convkit.localize.changes import explains
 from convkit.localize.differences import largest_error
 from convkit.models.sources.branches import BranchLines
@@ -106,10 +107,7 @@ def _size_finding(
             "before": before if np.isfinite(before) else str(before),
             "after": after,
         },
-        Remedy(
-            f"Write the branch at {line} with torch.cond or torch.where, or limit the axis to one"
-            " side of it."
-        ),
+        branch_in_the_graph(line),
     )
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from convkit.findings.model import Finding, Place, Remedy
+from convkit.findings.model import Finding, Place
+from convkit.findings.remedies import symbolic_shapes
 from convkit.tensors import Contract, dimension_size, names_with_axis
 from convkit.worker.protocol import CaseMetrics
 from convkit.worker.sessions import RunFailedError
@@ -67,8 +68,5 @@ def _fixed(contract: Contract, axis: str, size: int, refused: int, case: str) ->
         f" other sizes as they were (inputs {', '.join(map(repr, inputs))})",
         Place(tensor=inputs[0] if inputs else None, case=case),
         {"axis": axis, "fixed": size, "failed_at": [refused], "proven": True},
-        Remedy(
-            f"Compute shapes in the model from tensor.shape, so that {axis!r} stays symbolic, and"
-            " export again."
-        ),
+        symbolic_shapes(axis),
     )

@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 
 from convkit.findings.model import Finding, Place, Remedy
+from convkit.findings.remedies import branch_in_the_graph
 from convkit.record.model import CaseVerdict
 from convkit.worker.protocol import ReferenceResult
+
+_AT_ITS_SOURCE = Remedy("Correct the file at its source: convkit does not edit its nodes.")
 
 
 def branch_findings(reference: ReferenceResult, cases: Sequence[CaseVerdict]) -> list[Finding]:
@@ -41,10 +44,5 @@ def _constant_branch(place: str, failing: Sequence[CaseVerdict], total: int) -> 
             case=first.case,
         ),
         {"failing": [case.case for case in failing], "proven": False},
-        Remedy(
-            f"Write the branch at {place} with torch.cond or torch.where, or limit the axis to one"
-            " side of it."
-            if is_line
-            else "Correct the file at its source: convkit does not edit its nodes."
-        ),
+        branch_in_the_graph(place) if is_line else _AT_ITS_SOURCE,
     )

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from convkit.findings.model import Finding, Place, Remedy
+from convkit.findings.model import Finding, Place
+from convkit.findings.remedies import symbolic_shapes
 from convkit.recipe.models import Recipe
 from convkit.record.model import CaseVerdict
 from convkit.tensors import names_with_axis
@@ -46,10 +47,7 @@ def fixed_axis_findings(
                     "failed_at": sorted(size for size in sizes_failed if size is not None),
                     "proven": any(_differ_in(axis, one, other) for one in failed for other in ran),
                 },
-                Remedy(
-                    f"Compute shapes in the model from tensor.shape, so that {axis!r} stays"
-                    " symbolic, and export again."
-                ),
+                symbolic_shapes(axis),
             )
         )
     return findings

@@ -29,6 +29,11 @@ class Evaluation:
     empty: tuple[str, ...] = ()
     generate: int | None = None
 
+    @property
+    def retrieves(self) -> bool:
+        """True if each row's first text is to find its second one among all."""
+        return self.metric.startswith("recall@") and len(self.texts) == 2
+
 
 @dataclasses.dataclass(frozen=True)
 class Disagreement:
