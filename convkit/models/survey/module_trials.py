@@ -2,19 +2,22 @@
 
 import copy
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
 
+from convkit.cases.samples import Draw
 from convkit.models.sources.contract_module import as_mapping, flattened
 from convkit.models.sources.loaded import LoadedModel
-from convkit.models.sources.torch_dtypes import contract_dtype, to_array
+from convkit.models.sources.torch_dtypes import contract_dtype, to_array, torch_dtype
 from convkit.models.survey.trials import Trial, Trials
 from convkit.tensors import TensorSpec
+from convkit.worker.protocol import Sample
 
-# Seconds of a run after which shapes are worked out without values: dozens of runs follow.
+# Seconds of a run, with the drawing of its inputs, after which shapes are worked out without
+# values: dozens of runs follow.
 _LONG_RUN = 0.05
 
 
@@ -37,13 +40,25 @@ class ModuleTrials(Trials):
     def _on_values(self) -> bool:
         return self._exactly
 
-    def _feed(self, feeds: Mapping[str, np.ndarray]) -> Trial:
-        if self._shapes_only is not None and not self._exactly:
-            shapes = self._shapes_only.run(feeds)
-            if shapes is not None:
-                return Trial(shapes)
-        trial = self._run_exactly(feeds)
-        if trial.worked and trial.seconds > _LONG_RUN and self._shapes_only is None:
+    def _on_shapes(
+        self, inputs: tuple[TensorSpec, ...], shapes: tuple[tuple[int, ...], ...]
+    ) -> Trial | None:
+        if self._shapes_only is None or self._exactly:
+            return None
+        found = self._shapes_only.run(inputs, shapes)
+        return None if found is None else Trial(found)
+
+    def _drawn_and_fed(
+        self,
+        inputs: tuple[TensorSpec, ...],
+        samples: Mapping[str, Sample],
+        sizes: Mapping[str, int],
+        draw: Draw,
+    ) -> Trial:
+        started = time.process_time()
+        trial = super()._drawn_and_fed(inputs, samples, sizes, draw)
+        is_long = time.process_time() - started > _LONG_RUN  # large inputs take long to draw
+        if trial.worked and is_long and self._shapes_only is None:
             self._shapes_only = ShapesOnly(self._module)
         return trial
 
@@ -61,7 +76,7 @@ class ModuleTrials(Trials):
             returned: object = self._module(**given)
         return returned
 
-    def _run_exactly(self, feeds: Mapping[str, np.ndarray]) -> Trial:
+    def _feed(self, feeds: Mapping[str, np.ndarray]) -> Trial:
         started = time.process_time()
         try:
             returned = self._call(feeds)
@@ -110,13 +125,18 @@ class ShapesOnly:
         except Exception:  # noqa: BLE001 - some modules cannot be copied
             self._module = None
 
-    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]] | None:
+    def run(
+        self, inputs: Sequence[TensorSpec], shapes: Sequence[tuple[int, ...]]
+    ) -> dict[str, tuple[int, ...]] | None:
         """Return the outputs' shapes; None if the module must run on values to tell."""
         if self._module is None:
             return None
-        given = {name: self._mode.from_tensor(torch.from_numpy(x)) for name, x in feeds.items()}
         try:
             with torch.no_grad(), self._mode:
+                given = {
+                    spec.name: torch.empty(shape, dtype=torch_dtype(spec.dtype))
+                    for spec, shape in zip(inputs, shapes, strict=True)
+                }
                 returned = self._module(**given)
         except Exception:  # noqa: BLE001 - also for decisions by values; the run on values tells
             return None

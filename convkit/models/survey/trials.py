@@ -150,6 +150,22 @@ class Trials(abc.ABC):
             return Trial(None, "an axis would have a negative size")
         if max(int(np.prod(shape, dtype=np.float64)) for shape in shapes) > _MOST_ELEMENTS:
             return Trial(None, "an input would be too large to try")
+        return self._on_shapes(inputs, shapes) or self._drawn_and_fed(inputs, samples, sizes, draw)
+
+    def _on_shapes(
+        self, inputs: tuple[TensorSpec, ...], shapes: tuple[tuple[int, ...], ...]
+    ) -> Trial | None:
+        """Return what a run on shapes alone shows; None if only one on values can tell."""
+        del inputs, shapes
+        return None
+
+    def _drawn_and_fed(
+        self,
+        inputs: tuple[TensorSpec, ...],
+        samples: Mapping[str, Sample],
+        sizes: Mapping[str, int],
+        draw: Draw,
+    ) -> Trial:
         try:
             feeds = self.drawn(inputs, samples, sizes, draw)
         except StageFailedError as error:
