@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from convkit.cli.plain import Encodable
 from convkit.record.bench import BenchRecord, ModelFigures, SizeFigures
 from convkit.record.text import count_text, first_line, ratio_text, sizes_text
-from convkit.report.bench import footprint_row, latency_text, spread_text
-from convkit.verdict.bench_figures import noise_text, waiting_text
+from convkit.report.bench import footprint_row, how_text, latency_text, spread_text
+from convkit.verdict.bench_figures import waiting_text
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -32,12 +32,7 @@ class _Summary:
         record = self.record
         for figures in record.original.sizes:  # a file has `rounds` sorted by name
             size, sizes = figures.size, figures.sizes
-            rounds = record.rounds[size]
-            yield Text(
-                f"{size} ({sizes_text(sizes)}), {rounds} rounds, {record.threads} threads,"
-                f" {noise_text(record.noise[size])}",
-                style="bold",
-            )
+            yield Text(f"{size} ({sizes_text(sizes)}), {how_text(record, size)}", style="bold")
             if crowded := waiting_text(record.waiting.get(size, 0.0)):
                 yield Text(crowded, style="yellow")
             yield _latencies(record, size)

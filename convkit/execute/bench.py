@@ -10,7 +10,7 @@ from pathlib import Path
 from convkit.errors import ConvkitError, StoreError
 from convkit.execute.absence import absent_parts
 from convkit.execute.bench_requests import original_envelope, sizes_of, target_envelope
-from convkit.execute.bench_rounds import measure
+from convkit.execute.bench_rounds import measure, processes_for
 from convkit.execute.bench_session import BenchSession, Member, NotMeasuredError, bench_session
 from convkit.execute.events import Listener
 from convkit.execute.facts import ResolvedFacts, describe_host, gather
@@ -30,7 +30,8 @@ from convkit.store.store import Store
 from convkit.toolchain.environments import ensure_environment
 from convkit.toolchain.host import host_python
 from convkit.verdict.bench import Measured, Session, bench_record, with_part
-from convkit.worker.protocol import BenchSize
+from convkit.verdict.bench_figures import Timings, merged
+from convkit.worker.protocol import BenchResult, BenchSize, Hello
 
 _STAGE = "bench"
 _GRAPH_FILE = "model.onnx"
@@ -149,10 +150,38 @@ class _Bench:
         sizes = sizes_of(self.loaded.recipe, self.settings)
         reports = self.reports()
         absent = {each.name: why for each in reports if (why := self._absent(each)) is not None}
-        measured: dict[str, Measured] = {}
+        timings: list[Timings] = []
+        hellos: dict[str, list[Hello]] = {}
+        results: dict[str, BenchResult] = {}
+        processes = 1
+        while len(timings) < processes:
+            with self._members(sizes, reports, absent) as (members, loading):
+                if not timings:
+                    processes = processes_for(loading, self.settings.seconds * len(sizes))
+                progress = self._numbered(len(timings) + 1, processes)
+                seconds = self.settings.seconds / processes
+                timings.append(measure(members, sizes, seconds, progress, processes))
+                for member in members:
+                    hellos.setdefault(member.name, []).append(member.hello)
+                if len(timings) == processes:
+                    results = self._results(members)
+        measured = {name: Measured(tuple(hellos[name]), result) for name, result in results.items()}
+        names = tuple(each.name for each in reports)
+        return Session(
+            names, sizes, merged(timings), measured, absent, self.threads, self.settings.seconds
+        )
+
+    @contextlib.contextmanager
+    def _members(
+        self, sizes: tuple[BenchSize, ...], reports: list[TargetReport], absent: dict[str, str]
+    ) -> Iterator[tuple[list[Member], float]]:
+        """Start a process for the original and each target; yield them, with the seconds that it
+        took. A target that cannot be loaded is added to `absent`.
+        """
+        started = time.monotonic()
+        present = [each.name for each in reports if each.name not in absent]
         timeout = self.loaded.recipe.verify.timeout
         with self._scratch() as scratch, bench_session(timeout) as session:
-            present = [each.name for each in reports if each.name not in absent]
             original = self._join_original(session, scratch, sizes, present)
             members = [original]
             for name in present:
@@ -160,15 +189,25 @@ class _Bench:
                     members.append(self._join_target(session, scratch, sizes, name, original))
                 except NotMeasuredError as error:
                     absent[name] = str(error)
-            timings = measure(members, sizes, self.settings.seconds, self._progress)
-            for member in members:  # the original first: it writes what the profiles need
-                self._progress(f"finishing {member.name}")
-                measured[member.name] = Measured(member.hello, member.end())
-        if (result := measured[ORIGINAL].result).size_bytes is None:
-            size = dataclasses.replace(result, size_bytes=self._original_file_size())
-            measured[ORIGINAL] = dataclasses.replace(measured[ORIGINAL], result=size)
-        names = tuple(each.name for each in reports)
-        return Session(names, sizes, timings, measured, absent, self.threads, self.settings.seconds)
+            yield members, time.monotonic() - started
+
+    def _numbered(self, number: int, processes: int) -> Callable[[str, float | None], None]:
+        """Return the listener to the progress of the models' processes with this number."""
+        place = f", process {number} of {processes}" if processes > 1 else ""
+        return lambda message, done: self._progress(
+            message + place, None if done is None else (number - 1 + done) / processes
+        )
+
+    def _results(self, members: list[Member]) -> dict[str, BenchResult]:
+        """End the members, the original first: it writes what the profiles need."""
+        results = {}
+        for member in members:
+            self._progress(f"finishing {member.name}")
+            results[member.name] = member.end()
+        if (original := results[ORIGINAL]).size_bytes is None:
+            size = self._original_file_size()
+            results[ORIGINAL] = dataclasses.replace(original, size_bytes=size)
+        return results
 
     @contextlib.contextmanager
     def _scratch(self) -> Iterator[Path]:

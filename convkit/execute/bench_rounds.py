@@ -2,6 +2,7 @@
 affects all of them alike.
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 
@@ -16,8 +17,19 @@ _TURN_SECONDS = 0.2
 # count: waking up beside the threads of the model before, which still spin, costs about 30 ms.
 _LONG_CALL_SECONDS = 1.0
 _MOST_CALLS = 50
-_FEWEST_ROUNDS, _MOST_ROUNDS = 5, 40
+_FEWEST_ROUNDS, _MOST_ROUNDS = 5, 40  # in all processes of a model together
 _WARM_UP_CALLS = 2
+_MOST_PROCESSES = 3
+
+
+def processes_for(loading: float, measuring: float) -> int:
+    """Return how many processes each model gets, one after another.
+
+    Where a process's memory lies decides up to a quarter of a model's latency, and stays as it is
+    for the process's life. Loading all models again must not take longer than measuring them does:
+    `loading` is the seconds of the first time, `measuring` those of all timings.
+    """
+    return min(_MOST_PROCESSES, 1 + int(measuring / loading)) if loading > 0 else _MOST_PROCESSES
 
 
 def measure(
@@ -25,15 +37,24 @@ def measure(
     sizes: Sequence[BenchSize],
     seconds: float,
     progress: Callable[[str, float | None], None],
+    processes: int = 1,
 ) -> Timings:
-    """Time every model for about `seconds` per size; raises NotMeasuredError."""
-    return {size.name: _measure_size(members, size.name, seconds, progress) for size in sizes}
+    """Time every model for about `seconds` per size, in one of its `processes`; raises
+    NotMeasuredError.
+    """
+    fewest = math.ceil(_FEWEST_ROUNDS / processes)
+    most = math.ceil(_MOST_ROUNDS / processes)
+    return {
+        size.name: _measure_size(members, size.name, seconds, (fewest, most), progress)
+        for size in sizes
+    }
 
 
 def _measure_size(
     members: Sequence[Member],
     size: str,
     seconds: float,
+    limits: tuple[int, int],
     progress: Callable[[str, float | None], None],
 ) -> dict[str, Rounds | str]:
     found: dict[str, Rounds | str] = {}
@@ -49,7 +70,8 @@ def _measure_size(
         calls[member.name] = turn = _calls_per_turn(once)
         cost += (turn + 1 if turn > 1 else turn) * once  # a turn's first call does not count
     running = [member for member in members if member.name in calls]
-    rounds = max(_FEWEST_ROUNDS, min(_MOST_ROUNDS, int(seconds / cost))) if cost else 0
+    fewest, most = limits
+    rounds = max(fewest, min(most, int(seconds / cost))) if cost else 0
     timed: dict[str, list[Timing]] = {member.name: [] for member in running}
     started = time.monotonic()
     for number in range(rounds):

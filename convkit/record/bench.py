@@ -101,8 +101,9 @@ class BenchRecord:
     size, as a share of it. `waiting` is the share of the time in which threads waited for a
     processor, by size; empty in older records.
 
-    `seconds` is the time of measurement per size; None in older records. `summary` names the
-    fastest, the smallest and the most accurate target. `exit_code` is 1 if a goal was missed.
+    `seconds` is the time of measurement per size; None in older records. `processes` is the number
+    of processes that each model had, one after another. `summary` names the fastest, the smallest
+    and the most accurate target. `exit_code` is 1 if a goal was missed.
     """
 
     format: int
@@ -121,6 +122,7 @@ class BenchRecord:
     exit_code: int = 0
     seconds: float | None = None
     waiting: dict[str, float] = dataclasses.field(default_factory=dict)
+    processes: int = 1
 
     @property
     def original(self) -> ModelFigures:

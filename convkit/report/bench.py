@@ -64,11 +64,16 @@ def _size_view(record: BenchRecord, size: str) -> BenchSizeView:
         latencies = (figures.p50, figures.p90, figures.p99)
         rows.append((model.name, *map(latency_text, latencies), against))
     title = f"Median latency at {size}"
-    how = (
-        f"{record.rounds[size]} rounds, {record.threads} threads, {noise_text(record.noise[size])}"
-    )
     crowded = waiting_text(record.waiting.get(size, 0.0)) or ""
-    return BenchSizeView(f"{size} ({axes})", how, crowded, bar_plot(bars, title), tuple(rows))
+    plot = bar_plot(bars, title)
+    return BenchSizeView(f"{size} ({axes})", how_text(record, size), crowded, plot, tuple(rows))
+
+
+def how_text(record: BenchRecord, size: str) -> str:
+    """Return how a size was measured: '21 rounds in 3 processes, 2 threads, steady: 2 %'."""
+    processes = f" in {record.processes} processes" if record.processes > 1 else ""
+    noise = noise_text(record.noise[size])
+    return f"{record.rounds[size]} rounds{processes}, {record.threads} threads, {noise}"
 
 
 def latency_measure(record: BenchRecord | None, target: str) -> Figure | None:

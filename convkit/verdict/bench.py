@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import statistics
 import time
 from collections.abc import Iterator, Mapping
 
@@ -27,9 +28,11 @@ from convkit.worker.protocol import BenchResult, BenchSize, Hello
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """A worker's first and last messages."""
+    """What a model's workers say beside its timings: the first message of each of its processes,
+    and the last message of the last one.
+    """
 
-    hello: Hello
+    hellos: tuple[Hello, ...]
     result: BenchResult
 
 
@@ -91,6 +94,7 @@ def bench_record(
         summary=tuple(_summary(targets)),
         exit_code=EXIT_FAILED if missed else EXIT_VERIFIED,
         seconds=session.seconds,
+        processes=len(session.measured[ORIGINAL].hellos),
     )
 
 
@@ -137,8 +141,8 @@ def _with_figures(blank: ModelFigures, session: Session, recipe: Recipe) -> Mode
     return dataclasses.replace(
         blank,
         size_bytes=blank.size_bytes or result.size_bytes,
-        load_seconds=known.hello.load_seconds,
-        first_call_seconds=known.hello.first_call_seconds,
+        load_seconds=statistics.median(each.load_seconds for each in known.hellos),
+        first_call_seconds=statistics.median(each.first_call_seconds for each in known.hellos),
         peak_memory_bytes=result.peak_memory_bytes,
         sizes=tuple(_at_size(blank.name, size, session.timings, recipe) for size in session.sizes),
         profile=result.profile,

@@ -1,11 +1,13 @@
 """From the timings of a benchmark's rounds to figures with confidence intervals. Pure.
 
-Calls within a round share the machine's state, so whole rounds are drawn for the bootstrap (Efron
-and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 8), and a ratio's two sides are
-drawn from the same rounds.
+Calls within a round share the machine's state, and rounds within a process the place of its memory,
+so the bootstrap draws whole processes, then whole rounds of each (Kalibera and Jones, Rigorous
+Benchmarking in Reasonable Time, 2013; Efron and Tibshirani, An Introduction to the Bootstrap, 1993,
+chapter 8). A ratio's two sides are drawn from the same rounds.
 """
 
 import dataclasses
+import itertools
 import random
 from collections.abc import Callable, Iterable, Sequence
 
@@ -24,16 +26,24 @@ _CONFIDENCE = 0.95
 @dataclasses.dataclass(frozen=True)
 class Rounds:
     """A model's timings at one size: the seconds of each call, by round, and the shares of the
-    time that its threads waited for a processor in each round, if they are known.
+    time that its threads waited for a processor in each round, if they are known. `processes` is
+    the number of rounds in each of its processes, one after another; empty for a single process.
     """
 
     seconds: tuple[tuple[float, ...], ...]
     waited: tuple[float, ...] = ()
+    processes: tuple[int, ...] = ()
 
     @property
     def calls(self) -> int:
         """The number of calls in all rounds."""
         return sum(map(len, self.seconds))
+
+    @property
+    def by_process(self) -> list[range]:
+        """The numbers of each process's rounds."""
+        ends = list(itertools.accumulate(self.processes or (len(self.seconds),)))
+        return [range(start, end) for start, end in zip([0, *ends], ends, strict=False)]
 
 
 # By size and model: its timings, or why it does not run at that size.
@@ -49,15 +59,54 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
 
-def interval(rounds: int, statistic: Callable[[Sequence[int]], float]) -> Interval:
+def interval(
+    processes: Sequence[Sequence[int]], statistic: Callable[[Sequence[int]], float]
+) -> Interval:
     """Return a statistic of all rounds, with its confidence interval. It is given the rounds'
-    numbers, some of which repeat in a resample.
+    numbers, some of which repeat in a resample. `processes` are the numbers of each one's rounds.
     """
-    everything = range(rounds)
     draw = random.Random(0)  # noqa: S311 - a resample, which should repeat
-    found = [statistic(draw.choices(everything, k=rounds)) for _ in range(_RESAMPLES)]
+
+    def resample() -> list[int]:
+        drawn = draw.choices(processes, k=len(processes))
+        return [number for rounds in drawn for number in draw.choices(rounds, k=len(rounds))]
+
+    found = [statistic(resample()) for _ in range(_RESAMPLES)]
     tail = (1 - _CONFIDENCE) / 2
-    return Interval(statistic(everything), percentile(found, tail), percentile(found, 1 - tail))
+    return Interval(
+        statistic([number for rounds in processes for number in rounds]),
+        percentile(found, tail),
+        percentile(found, 1 - tail),
+    )
+
+
+def merged(sessions: Sequence[Timings]) -> Timings:
+    """Return the timings of a benchmark whose models had a process of their own in each session. A
+    model that does not run at a size in one of them has no timings there, and none at all if it
+    could not be loaded again.
+    """
+    loaded = [name for name in next(iter(sessions[0].values())) if _in_all(name, sessions)]
+    return {
+        size: {name: _merged([each[size][name] for each in sessions]) for name in loaded}
+        for size in sessions[0]
+    }
+
+
+def _in_all(name: str, sessions: Sequence[Timings]) -> bool:
+    return all(name in by_model for each in sessions for by_model in each.values())
+
+
+def _merged(found: Sequence[Rounds | str]) -> Rounds | str:
+    rounds = []
+    for each in found:
+        if isinstance(each, str):
+            return each
+        rounds.append(each)
+    return Rounds(
+        tuple(seconds for each in rounds for seconds in each.seconds),
+        tuple(waited for each in rounds for waited in each.waited),
+        tuple(len(each.seconds) for each in rounds),
+    )
 
 
 def size_figures(
@@ -66,16 +115,16 @@ def size_figures(
     """Return a model's figures at one size. `original` is None for the original itself, or if that
     was not measured; `rows` is the number of rows of the inputs.
     """
-    count = len(measured.seconds)
+    processes = measured.by_process
     figures: dict[str, Interval] = {}
     ratios: dict[str, Interval] = {}
     for name, (share, needed) in PERCENTILES.items():
         if measured.calls < needed:
             continue
-        figures[name] = interval(count, lambda drawn, at=share: _pooled(measured, drawn, at))  # type: ignore[misc]
+        figures[name] = interval(processes, lambda drawn, at=share: _pooled(measured, drawn, at))  # type: ignore[misc]
         if original is not None and original.calls >= needed:
             ratios[name] = interval(
-                count,
+                processes,
                 lambda drawn, at=share: (  # type: ignore[misc]
                     _pooled(measured, drawn, at) / _pooled(original, drawn, at)
                 ),

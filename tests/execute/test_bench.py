@@ -16,7 +16,9 @@ from convkit.audit.integrity import Digester, check_folder
 from convkit.audit.recorded import recorded_resolutions
 from convkit.cli.main import app
 from convkit.errors import ConvkitError, UsageError
+from convkit.execute import bench
 from convkit.execute.bench import BenchOutcome, run_bench
+from convkit.execute.bench_session import BenchSession, Member, NotMeasuredError
 from convkit.execute.events import Listener, SilentListener
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
 from convkit.execute.tools import recorded_tools
@@ -24,6 +26,7 @@ from convkit.home import Home
 from convkit.recipe.loading import load_recipe
 from convkit.record.bench import latest_bench, read_bench
 from convkit.record.provenance import read_provenance
+from convkit.report.bench import how_text
 from convkit.report.render import render_report
 from convkit.store.digests import write_json
 from convkit.track.tracker import prepare
@@ -185,6 +188,57 @@ def test_a_worker_that_dies_ends_the_benchmark(finished: Finished) -> None:
     with pytest.raises(ConvkitError, match=r"the benchmark was stopped: .*killed"):
         finished.bench(only=("ort",), listener=Killer())
     assert list(finished.run.folder.parent.glob("*.bench/*")) == before
+
+
+class Processes(SilentListener):
+    """Notes the processes of a target's workers, and how far each says that the whole is."""
+
+    def __init__(self) -> None:
+        self.found: set[int] = set()
+        self.shares: list[float] = []
+
+    def stage_progress(self, stage: str, message: str, done: float | None) -> None:
+        del stage
+        if done is None or "round 1 of" not in message:
+            return
+        self.shares.append(done)
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if Path(process.cwd()).name == "ort":
+                    self.found.add(process.pid)
+
+
+def test_every_model_gets_new_processes(
+    finished: Finished, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "processes_for", lambda *_: 2)
+    listener = Processes()
+    outcome = finished.bench(only=("ort",), listener=listener, sizes=("typical",))
+    assert len(listener.found) == 2
+    assert listener.shares == [0.0, 0.5]
+    assert outcome.record.processes == 2
+    assert outcome.record.rounds["typical"] >= 6
+    assert outcome.record.targets[0].profile is not None
+    assert "in 2 processes" in how_text(outcome.record, "typical")
+
+
+def test_a_target_that_cannot_be_loaded_again_gets_no_figure_and_says_why(
+    finished: Finished, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "processes_for", lambda *_: 2)
+    join, joined = BenchSession.join, []
+
+    def once(self: BenchSession, name: str, *given: Any) -> Member:
+        joined.append(name)
+        if joined.count("ort") > 1 and name == "ort":
+            raise NotMeasuredError("no memory left")
+        return join(self, name, *given)
+
+    monkeypatch.setattr(BenchSession, "join", once)
+    outcome = finished.bench(only=("ort", "slow"), sizes=("typical",))
+    ort, slow = outcome.record.targets
+    assert (ort.absent, ort.sizes) == ("no memory left", ())
+    assert slow.at("typical") is not None
 
 
 def test_a_run_without_built_files_is_refused(finished: Finished, tmp_path: Path) -> None:

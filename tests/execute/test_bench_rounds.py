@@ -4,7 +4,7 @@ from typing import cast
 
 import pytest
 
-from convkit.execute.bench_rounds import measure
+from convkit.execute.bench_rounds import measure, processes_for
 from convkit.execute.bench_session import Member
 from convkit.worker.protocol import BenchSize, Timing
 
@@ -50,3 +50,24 @@ def test_short_calls_fill_a_turn() -> None:
 
 def test_very_short_calls_are_limited() -> None:
     assert _turns(1e-5) == {50}
+
+
+@pytest.mark.parametrize(
+    ("loading", "measuring", "processes"),
+    [(4.0, 40.0, 3), (30.0, 40.0, 2), (60.0, 40.0, 1), (0.0, 0.0, 3), (float("inf"), 40.0, 1)],
+)
+def test_loading_again_never_takes_longer_than_measuring(
+    loading: float, measuring: float, processes: int
+) -> None:
+    assert processes_for(loading, measuring) == processes
+    assert (processes - 1) * loading <= measuring or processes == 1
+
+
+def test_processes_share_the_rounds() -> None:
+    size = BenchSize("typical", {})
+    counts = []
+    for processes in (1, 3):
+        member = _CountingMember("model", 1e-5)
+        timed = measure([cast("Member", member)], [size], 5.0, _silent, processes)["typical"]
+        counts.append(len(timed["model"].seconds))  # type: ignore[union-attr]
+    assert counts == [40, 14]

@@ -7,6 +7,7 @@ from convkit.record.bench import Interval
 from convkit.verdict.bench_figures import (
     Rounds,
     interval,
+    merged,
     noise,
     noise_text,
     percentile,
@@ -31,7 +32,7 @@ def test_an_interval_holds_its_figure_and_widens_with_the_noise():
     quiet = [1.0, 1.01, 0.99, 1.0, 1.0, 1.01]
     loud = [1.0, 2.0, 0.5, 1.0, 3.0, 1.0]
     found = {
-        name: interval(6, lambda drawn, of=values: sum(of[i] for i in drawn) / 6)
+        name: interval([range(6)], lambda drawn, of=values: sum(of[i] for i in drawn) / 6)
         for name, values in (("quiet", quiet), ("loud", loud))
     }
     for each in found.values():
@@ -58,6 +59,44 @@ def test_a_percentile_needs_calls_beyond_it():
     many = size_figures("typical", {}, rounds(1.0, 1.0, calls=100), None, rows=1)
     assert many.p99 is not None
     assert many.ratios == {}
+
+
+def test_an_interval_includes_what_changes_between_processes():
+    """Each process is steady, and they differ: a model with one process looks steadier than it
+    is.
+    """
+    speeds = (0.062, 0.079, 0.062)
+    single = [rounds(*[speed] * 5) for speed in speeds]
+    sessions = [{"typical": {"original": rounds(*[0.1] * 5), "ort": each}} for each in single]
+    together = merged(sessions)["typical"]
+    ratio = size_figures("typical", {}, together["ort"], together["original"], rows=1).ratios["p50"]
+    alone = size_figures("typical", {}, single[0], rounds(*[0.1] * 5), rows=1).ratios["p50"]
+    assert (alone.low, alone.high) == pytest.approx((0.62, 0.62))
+    assert (ratio.low, ratio.value, ratio.high) == pytest.approx((0.62, 0.62, 0.79))
+
+
+def test_rounds_of_sessions_stay_side_by_side():
+    """The second session is twice as slow for every model: the ratio does not notice."""
+    sessions = [
+        {"typical": {"original": rounds(*[speed] * 3), "ort": rounds(*[speed / 2] * 3)}}
+        for speed in (1.0, 2.0)
+    ]
+    together = merged(sessions)["typical"]
+    assert together["ort"].processes == (3, 3)
+    found = size_figures("typical", {}, together["ort"], together["original"], rows=1)
+    assert found.ratios["p50"] == Interval(0.5, 0.5, 0.5)
+
+
+def test_a_model_that_fails_in_one_session_has_no_timings():
+    fine, failed = rounds(1.0), "out of memory"
+    sessions = [
+        {"typical": {"original": fine, "ort": fine, "gone": fine}},
+        {"typical": {"original": fine, "ort": failed}},
+    ]
+    together = merged(sessions)["typical"]
+    assert together["ort"] == failed
+    assert together.keys() == {"original", "ort"}
+    assert together["original"].seconds == fine.seconds * 2
 
 
 def test_noise_is_said_in_words():
