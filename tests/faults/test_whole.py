@@ -101,10 +101,10 @@ def test_every_subject_has_a_name_and_a_source_of_its_own() -> None:
     ("name", "target", "code"),
     [
         ("branch on values", COREML, "E208"),
-        ("a value becomes a number", COREML, "N510"),
+        pytest.param("a value becomes a number", COREML, "N510", marks=pytest.mark.thorough),
         ("branch on a size", ORT, "E302"),
         ("noise", COREML, "N303"),
-        ("computed by numpy", COREML, "E305"),
+        pytest.param("computed by numpy", COREML, "E305", marks=pytest.mark.thorough),
     ],
 )
 def test_a_fault_of_code_is_named_in_a_whole_run(

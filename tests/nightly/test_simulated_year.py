@@ -205,7 +205,7 @@ def test_every_fault_is_red_on_its_first_night_and_stays_red_until_it_is_mended(
                ("targets", "tools", "source", "likeness")}  # fmt: skip
     files = {file: file.read_bytes() for file in simulation.recipe_file.parent.glob("small.*")}
     inject(simulation)
-    for _ in range(12):
+    for _ in range(4):
         assert message in told(simulation.nightly())
     for field, value in healthy.items():
         setattr(simulation, field, value)

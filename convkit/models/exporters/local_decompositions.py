@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch._export.utils as torch_utils
 from torch._dispatch.python import enable_python_dispatcher
 from torch._export.verifier import Verifier
 from torch._ops import OpOverload
@@ -51,9 +52,10 @@ def decomposing_locally() -> Iterator[None]:
     whole = _fx_passes.decompose_with_registry
 
     def decompose(program: torch.export.ExportedProgram, registry: Any) -> Any:  # noqa: ANN401 - torch's
-        translated = set(_decomp.get_onnx_implemented_overloads(registry))
-        table = _decomp.create_onnx_friendly_decomposition_table(translated)
-        return _locally(program, table, program.verifier) or whole(program, registry)
+        with _composites_read_once():
+            translated = set(_decomp.get_onnx_implemented_overloads(registry))
+            table = _decomp.create_onnx_friendly_decomposition_table(translated)
+            return _locally(program, table, program.verifier) or whole(program, registry)
 
     _fx_passes.decompose_with_registry = decompose
     try:
@@ -69,11 +71,27 @@ def run_decompositions(
 
     Nodes keep their names, unlike those of a program that was traced again.
     """
-    found = _locally(program, table, Verifier) if _follows_torch() else None
-    # Traced by itself, a call counts elements where the whole program multiplies sizes.
-    if found is None or _counts_elements(found):
+    if not _follows_torch():
         return program.run_decompositions(dict(table))
-    return found
+    with _composites_read_once():
+        found = _locally(program, table, Verifier)
+        # Traced by itself, a call counts elements where the whole program multiplies sizes.
+        if found is None or _counts_elements(found):
+            return program.run_decompositions(dict(table))
+        return found
+
+
+@contextlib.contextmanager
+def _composites_read_once() -> Iterator[None]:
+    """Inside the block, read torch's composite operators once: torch reads all of them for each of
+    its thirty namespaces, several times per program.
+    """
+    read = torch_utils._materialize_cpp_cia_ops  # noqa: SLF001 - no public name
+    torch_utils._materialize_cpp_cia_ops = functools.cache(read)  # noqa: SLF001
+    try:
+        yield
+    finally:
+        torch_utils._materialize_cpp_cia_ops = read  # noqa: SLF001
 
 
 def _counts_elements(program: torch.export.ExportedProgram) -> bool:

@@ -41,7 +41,11 @@ class Causal(nn.Module):
 
 @pytest.mark.parametrize(
     ("kind", "hint"),
-    [("bool", None), ("float", None), ("window", None), ("bool", True), ("float", True)],
+    [
+        *(("bool", None), ("window", None), ("float", True)),
+        pytest.param("float", None, marks=pytest.mark.thorough),
+        pytest.param("bool", True, marks=pytest.mark.thorough),
+    ],
 )
 def test_the_trace_computes_what_the_module_does_at_other_lengths(
     kind: str, hint: bool | None

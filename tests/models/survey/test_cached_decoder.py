@@ -38,7 +38,7 @@ ARCHITECTURES = {
     "mixtral": ("input_ids", "attention_mask", "position_ids", "past"),
     "gpt_bigcode": ("input_ids", "past", "attention_mask", "position_ids"),
 }
-_MORE = ("xglm", "mixtral", "gpt_bigcode")  # further samples of what the others show
+_MORE = ("xglm", "mixtral", "gpt_bigcode", "bloom")  # further samples of what the others show
 HEADS = {"gpt_bigcode": 1, "gemma2": 2, "mixtral": 2}
 
 

@@ -59,8 +59,15 @@ def padding_of(result: SurveyResult, name: str) -> int:
     [
         (ATTENDING.format(mask="mask", pool=""), "mask", 1),
         (ATTENDING.format(mask="~mask", pool=""), "mask", 0),
-        (ATTENDING.format(mask="mask", pool="[:, 0]"), "mask", 1),
-        (POOLED.format(keep="(1 - padding_mask.long())"), "padding_mask", 1),
+        pytest.param(
+            ATTENDING.format(mask="mask", pool="[:, 0]"), "mask", 1, marks=pytest.mark.thorough
+        ),
+        pytest.param(
+            POOLED.format(keep="(1 - padding_mask.long())"),
+            "padding_mask",
+            1,
+            marks=pytest.mark.thorough,
+        ),
         (POOLED.format(keep="padding_mask"), "padding_mask", 0),
         (CAUSAL.format(keep="mask.logical_not()"), "mask", 1),
         (CAUSAL.format(keep="mask"), "mask", 0),

@@ -79,6 +79,7 @@ def test_it_matches_torch(name: str, place: int) -> None:
     assert not differs(WRONG[name][place])
 
 
+@pytest.mark.thorough  # it changes with coremltools' release only, which is pinned
 @pytest.mark.parametrize(("name", "place"), ROWS)
 def test_coremltools_still_gets_it_wrong(
     name: str, place: int, monkeypatch: pytest.MonkeyPatch
