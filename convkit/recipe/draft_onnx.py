@@ -9,7 +9,7 @@ from convkit.codec import Json
 from convkit.recipe.decoder_draft import STEPS
 from convkit.recipe.families import DraftInput, DraftOutput, DraftSample, DraftSignature, Drawn
 from convkit.tensors import Contract, DataAxis, Dimension, TensorSpec
-from convkit.worker.protocol import Sample, SurveyResult
+from convkit.worker.protocol import Rounding, Sample, SurveyResult
 
 # Of an output's largest magnitude, as the default limit is of values around 1.
 _ERROR_SHARE = 1e-4
@@ -19,6 +19,8 @@ _COSINE = 0.99999
 _ROUNDINGS = 32
 # The same of a file that rounds activations to 8 bits: sums in another order move some by a step.
 _QUANTIZED = (2e-2, 0.999)
+# How many times what rounding was seen to do to such a file may be exceeded on other inputs.
+_QUANTIZED_ROUNDINGS = 3
 # What is stored in a low type may be a few of its units in the last place away, relative to the
 # largest value: correct sums in another order round to either neighbor.
 _STEP = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
@@ -139,6 +141,9 @@ def tolerances_of(survey: SurveyResult) -> dict[str, dict[str, Json]]:
         telling = not single and not faint and largest >= _NEAR_ZERO
         if telling:
             limits["cosine"] = cosine
+        if survey.quantized:
+            far = rounding > _MOST_SHARE * largest
+            limits = _quantized_limits(limits, survey.rounding.get(spec.name), far=far)
         coarse = spec.dtype in _STEP
         if largest > 1.0 or coarse or rounding > usual or not telling or survey.quantized:
             found[called[spec.name]] = limits
@@ -147,12 +152,29 @@ def tolerances_of(survey: SurveyResult) -> dict[str, dict[str, Json]]:
 
 def _rounding_limit(survey: SurveyResult, output: str, largest: float) -> float:
     """Return by how much roundings may change an output. Where activations are rounded to whole
-    numbers, a rounding of the inputs already shows whole steps, which do not add up.
+    numbers, a rounding of the inputs and weights already shows whole steps, which hardly add up.
     """
-    once = survey.rounding.get(output, 0.0)
-    if survey.quantized:
-        return once
-    return max(once, min(_ROUNDINGS * once, _MOST_SHARE * largest))
+    once = survey.rounding[output].largest if output in survey.rounding else 0.0
+    times = _QUANTIZED_ROUNDINGS if survey.quantized else _ROUNDINGS
+    return max(once, min(times * once, _MOST_SHARE * largest))
+
+
+def _quantized_limits(
+    limits: dict[str, Json], found: Rounding | None, *, far: bool
+) -> dict[str, Json]:
+    """Return the limits of a file that rounds activations, with a cosine that roundings keep; none
+    if they alone make another output. If they move some elements `far`, the whole is judged: with
+    lengths alike, the relative error of a cosine c is the root of 2 - 2 c.
+    """
+    if found is None or "cosine" not in limits:
+        return limits
+    if found.decides:
+        return {"max_abs": limits["max_abs"]}
+    lost = _QUANTIZED_ROUNDINGS * (1 - found.cosine)
+    cosine = min(_QUANTIZED[1], math.floor((1 - lost) * 1000) / 1000)
+    if far:
+        return {"nrmse": _one_digit(math.sqrt(2 - 2 * cosine)), "cosine": cosine}
+    return limits | {"cosine": cosine}
 
 
 def _one_digit(number: float) -> float:

@@ -50,9 +50,14 @@ def open_graph(path: Path, *, optimized: bool = False) -> "GraphSession":
     return GraphSession(open_model(str(path), optimized=optimized))
 
 
-def open_model(model: str | bytes, *, optimized: bool = False) -> "onnxruntime.InferenceSession":
+def open_model(
+    model: str | bytes,
+    *,
+    optimized: bool = False,
+    weights: Mapping[str, "onnxruntime.OrtValue"] | None = None,
+) -> "onnxruntime.InferenceSession":
     """Return onnxruntime's session of a file's path, or of a model's bytes, on the CPU; raises
-    ModelRefusedError.
+    ModelRefusedError. `weights` take the place of initializers, and must outlive the session.
     """
     import onnxruntime
 
@@ -62,6 +67,8 @@ def open_model(model: str | bytes, *, optimized: bool = False) -> "onnxruntime.I
     settings.log_severity_level = 3
     limit_threads(settings)
     register_libraries(settings)
+    for name, weight in (weights or {}).items():
+        settings.add_initializer(name, weight)
     try:
         return onnxruntime.InferenceSession(model, settings, providers=["CPUExecutionProvider"])
     except MemoryError:

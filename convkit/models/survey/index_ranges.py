@@ -5,11 +5,14 @@ the rows of the smallest table that an input indexes, the nodes of a small graph
 import dataclasses
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
 from convkit.cases.samples import Draw
 from convkit.models.survey.start import Start, at_full_length
-from convkit.models.survey.trials import Trials
+from convkit.models.survey.trials import Trials, has_nan
+from convkit.models.survey.wording import marker
 from convkit.tensors import TensorSpec
-from convkit.worker.protocol import Sample
+from convkit.worker.protocol import Sample, SurveyResult
 
 _ENDS = Draw("extreme", extreme=True)
 # What is left of a range that no table explains: two numbers, the fewest that still differ.
@@ -55,6 +58,35 @@ def within_sizes(start: Start, unknown: Iterable[str], trials: Trials) -> Start:
                 start = dataclasses.replace(start, samples=narrow)
                 break
     return start
+
+
+def without_markers(found: SurveyResult, trials: Trials) -> SurveyResult:
+    """Return a result whose categories leave out one that marks what does not count: a model that
+    returns NaN for nothing but its lowest number, such as rows of padding alone, and not for
+    nothing but the next, as attention does that has nothing to look at.
+    """
+    contract = found.contract
+    sizes = {axis.name: axis.min for axis in contract.axes}
+    for spec in contract.inputs:
+        sample = found.samples[spec.name]
+        high = _high(sample)
+        low = int(sample.numbers[0]) if high is not None else 0
+        if high is None or high - low <= _FEW or trials.is_over:
+            continue
+        given = at_full_length(contract.inputs, found.samples, sizes)
+        feeds = trials.drawn(contract.inputs, given, sizes, _ENDS)
+        marked, other = (
+            trials.values({**feeds, spec.name: np.full_like(feeds[spec.name], number)})
+            for number in (low, low + 1)
+        )
+        if marked is not None and other is not None and has_nan(marked) and not has_nan(other):
+            narrowed = Sample("integers", (low + 1.0, float(high)))
+            found = dataclasses.replace(
+                found,
+                samples={**found.samples, spec.name: narrowed},
+                notes=(*found.notes, marker(spec.name, low)),
+            )
+    return found
 
 
 def _high(sample: Sample) -> int | None:

@@ -9,7 +9,7 @@ import numpy as np
 from convkit.cases.invariance import position_dimensions
 from convkit.cases.samples import Draw
 from convkit.models.survey.start import Start, at_full_length, is_mask
-from convkit.models.survey.trials import Trials
+from convkit.models.survey.trials import Trials, has_nan
 from convkit.models.survey.wording import masked_row_nan
 from convkit.tensors import Contract, TensorSpec, dimension_size
 from convkit.worker.protocol import Layout, SurveyResult
@@ -63,11 +63,7 @@ def _is_nan_if_masked(start: Start, trials: Trials) -> bool:
         trials.values(trials.drawn(start.inputs, samples, start.sizes, draw))
         for draw in (Draw("masked-row"), Draw("masked-row", "masked-row"))
     )
-    return usual is not None and masked is not None and not _has_nan(usual) and _has_nan(masked)
-
-
-def _has_nan(outputs: Values) -> bool:
-    return any(each.dtype.kind == "f" and np.isnan(each).any() for each in outputs.values())
+    return usual is not None and masked is not None and not has_nan(usual) and has_nan(masked)
 
 
 @dataclasses.dataclass(frozen=True)

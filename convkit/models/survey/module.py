@@ -13,7 +13,7 @@ from convkit.models.survey.cached_decoder import NotCachedError, survey_cached
 from convkit.models.survey.candidates import ROLES
 from convkit.models.survey.exporting import exportable, obstacle_of
 from convkit.models.survey.first_run import example_run, first_run
-from convkit.models.survey.index_ranges import within_tables
+from convkit.models.survey.index_ranges import within_tables, without_markers
 from convkit.models.survey.layers import layers_of
 from convkit.models.survey.mask_meaning import skipping_nan, with_meanings
 from convkit.models.survey.module_trials import ModuleTrials
@@ -57,7 +57,7 @@ def survey_module(
     roles = {axis: ROLES.get(re.sub(r"_\d+$", "", axis), "") for axis in start.sizes}
     progress("trying other sizes")
     sizing = Sizing(trials.outputs, roles, start, trials, notes, expects_fixed=True)
-    found = skipping_nan(sizing.run(), start, trials)
+    found = without_markers(skipping_nan(sizing.run(), start, trials), trials)
     flips = flip_shares(found.contract, found.samples, trials)
     found = dataclasses.replace(found, flips=flips)
     if isinstance(loaded.module, ScriptArchive):

@@ -9,64 +9,73 @@ import numpy as np
 from convkit.cases.facts import ModelFacts
 from convkit.cases.samples import Draw, draw_inputs, generator
 from convkit.cases.sizes import largest_sizes
+from convkit.models.survey.moved_weights import Values, moved
 from convkit.models.survey.start import at_full_length
 from convkit.models.survey.trials import FileTrials, Trials
 from convkit.tensors import Contract, is_whole
-from convkit.worker.protocol import Sample
+from convkit.worker.protocol import Rounding, Sample
 from convkit.worker.sessions import RunFailedError
 
 _CASES = ("example", "other", "third", "fourth")
 # Samples of whole numbers, which are exact in every type: an index does not round to another.
 _WHOLE = frozenset({"integers", "one_of", "token_ids", "positions", "padding_mask"})
-_SECONDS = 5.0  # after which no further run is begun
 # By how much two correct kernels that add in another order may differ, in units in the last place.
 _UNITS = 8
+_SECONDS = 5.0  # after which no further run is begun
 
 
 def rounding_errors(
     contract: Contract,
     samples: Mapping[str, Sample],
     trials: FileTrials,
+    with_moved_weights: Callable[[Values], Values] | None = None,
     clock: Callable[[], float] = time.monotonic,
-) -> dict[str, float]:
+) -> dict[str, Rounding]:
     """Return by how much each output of fractions changes, at most, when every input is moved to
-    the next number of its type: what two correct runtimes may differ by at least. Absolute, at
-    typical and largest sizes; empty if no input has fractions.
+    the next number of its type: what two correct runtimes may differ by at least. At typical and
+    largest sizes; empty if nothing is moved: no input has fractions, and there is no run
+    `with_moved_weights`.
 
     A logarithm of nearly nothing, or a difference of nearly equal numbers, multiplies rounding.
     """
-    found: dict[str, float] = {}
+    found: dict[str, Rounding] = {}
     end = clock() + _SECONDS
     for case, sizes in itertools.product(
         _CASES, (contract.typical_sizes(), largest_sizes(contract))
     ):
         given = at_full_length(contract.inputs, samples, sizes)
         feeds = draw_inputs(contract, given, sizes, 0, facts=ModelFacts(), draw=Draw(case))
-        if clock() > end or all(values.dtype.kind != "f" for values in feeds.values()):
+        steady = all(values.dtype.kind != "f" for values in feeds.values())
+        if clock() > end or (steady and with_moved_weights is None):
             break
-        moved = {
+        near = {
             name: values if samples[name].kind in _WHOLE else _neighbors(name, values, case)
             for name, values in feeds.items()
         }
         try:
-            pair = trials.outputs(feeds), trials.outputs(moved)
+            pair = trials.outputs(feeds), (with_moved_weights or trials.outputs)(near)
         except RunFailedError:  # of this case: the others tell
             continue
         for name, change in _changes(*pair):
-            found[name] = max(change, found.get(name, 0.0))
+            found[name] = change.or_more(found.get(name))
     return found
 
 
-def _changes(
-    one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]
-) -> Iterator[tuple[str, float]]:
-    """Yield the largest finite difference of each output of fractions; none for rows that come and
-    go.
-    """
+def _changes(one: Values, other: Values) -> Iterator[tuple[str, Rounding]]:
+    """Yield how each output of fractions changes; none for rows that come and go."""
     for name, values in one.items():
         if values.dtype.kind == "f" and values.shape == other[name].shape:
-            change = np.abs(values.astype(np.float64) - other[name].astype(np.float64))
-            yield name, float(np.where(np.isfinite(change), change, 0.0).max(initial=0.0))
+            first, second = values.astype(np.float64), other[name].astype(np.float64)
+            finite = np.isfinite(first) & np.isfinite(second)
+            first, second = np.where(finite, first, 0.0), np.where(finite, second, 0.0)
+            lengths = float(np.linalg.norm(first) * np.linalg.norm(second))
+            yield (
+                name,
+                Rounding(
+                    float(np.abs(first - second).max(initial=0.0)),
+                    float(np.vdot(first, second)) / lengths if lengths else 1.0,
+                ),
+            )
 
 
 def _neighbors(name: str, values: np.ndarray, case: str) -> np.ndarray:
@@ -99,11 +108,11 @@ def flip_shares(
         feeds = trials.drawn(contract.inputs, given, sizes, Draw(case))
         if clock() > end or all(values.dtype.kind != "f" for values in feeds.values()):
             break
-        moved = {
-            name: values if samples[name].kind in _WHOLE else _moved(name, values, case)
+        near = {
+            name: values if samples[name].kind in _WHOLE else moved(name, values, case, _UNITS)
             for name, values in feeds.items()
         }
-        one, other = trials.values(feeds), trials.values(moved)
+        one, other = trials.values(feeds), trials.values(near)
         if one is None or other is None:  # in this case: the others tell
             continue
         for name in labels:
@@ -111,11 +120,3 @@ def flip_shares(
                 share = float((one[name] != other[name]).mean())
                 found[name] = max(share, found.get(name, 0.0))
     return found
-
-
-def _moved(name: str, values: np.ndarray, case: str) -> np.ndarray:
-    """Return numbers moved by up to a few units in the last place, up or down at random."""
-    if values.dtype.kind != "f":
-        return values
-    units = generator(0, case, name, "moved").integers(-_UNITS, _UNITS + 1, size=values.shape)
-    return np.asarray(values * (1 + units * np.finfo(values.dtype).eps), dtype=values.dtype)

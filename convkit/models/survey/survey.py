@@ -12,16 +12,17 @@ from convkit.models.graph.class_maps import columns_of
 from convkit.models.graph.contract import graph_contract
 from convkit.models.graph.preparation import inlined
 from convkit.models.survey.axes import OpenInputs, name_axes
-from convkit.models.survey.index_ranges import within_sizes
+from convkit.models.survey.index_ranges import within_sizes, without_markers
 from convkit.models.survey.inputs import UNKNOWN_INTEGERS, Guess, guess_sample
 from convkit.models.survey.mask_meaning import skipping_nan, with_meanings
+from convkit.models.survey.moved_weights import run_with_moved_weights
 from convkit.models.survey.rounding import flip_shares, rounding_errors
 from convkit.models.survey.sizing import Sizing
 from convkit.models.survey.start import Start, find_start, start_sizes
 from convkit.models.survey.trials import FileTrials
 from convkit.models.survey.usage import rounds_activations, usage_of
 from convkit.models.survey.value_sizes import may_follow_values
-from convkit.models.survey.wording import always_nan, map_output, no_start, refused
+from convkit.models.survey.wording import always_nan, chaotic, map_output, no_start, refused
 from convkit.tensors import Axis, Contract, Dimension, dimension_axes
 from convkit.worker.custom_ops import with_remedy
 from convkit.worker.operators import too_old
@@ -66,12 +67,15 @@ def survey(
     start = with_meanings(within_sizes(start, unknown, trials), trials)
     follow = may_follow_values(graph)
     sizing = Sizing(stated.outputs, opened.roles, start, trials, notes, may_follow_values=follow)
-    found = skipping_nan(sizing.run(), start, trials)
+    found = without_markers(skipping_nan(sizing.run(), start, trials), trials)
     trials.say("measuring how much rounding alone changes the outputs", now=True)
-    rounding = rounding_errors(found.contract, found.samples, trials)
+    quantized = rounds_activations(graph)
+    moved = run_with_moved_weights(path, graph) if quantized else None
+    rounding = rounding_errors(found.contract, found.samples, trials, moved)
     return dataclasses.replace(
         found,
-        quantized=rounds_activations(graph),
+        notes=(*found.notes, *(chaotic(name) for name, each in rounding.items() if each.decides)),
+        quantized=quantized,
         rounding=rounding,
         flips=flip_shares(found.contract, found.samples, trials),
         # The runs for the rounding errors count, too.

@@ -59,6 +59,21 @@ def out_of_time(runs: int, axes: Sequence[str]) -> str:
     )
 
 
+def marker(name: str, number: int) -> str:
+    return (
+        f"the model returns NaN if {name!r} is {number} everywhere, so that number seems to mark"
+        " what does not count, and samples leave it out"
+    )
+
+
+def chaotic(output: str) -> str:
+    return (
+        f"rounding alone makes another {output!r} of the drawn inputs, so no comparison of it"
+        " proves much: give the inputs samples that mean something to the model (sample: {file:"
+        " ...})"
+    )
+
+
 def near_zero(output: str) -> str:
     return (
         f"output {output!r} is almost zero for drawn inputs, which proves little: give real ones"

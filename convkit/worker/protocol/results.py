@@ -234,6 +234,31 @@ class InspectResult:
     modules: tuple[ModuleTypes, ...] = ()
 
 
+# What a cosine may lose to rounding; correct low-precision models lose less.
+_DECIDED = 0.03
+
+
+@dataclasses.dataclass(frozen=True)
+class Rounding:
+    """How far rounding alone moves an output, at most: by an absolute difference, and to a cosine
+    with what it was.
+    """
+
+    largest: float
+    cosine: float = 1.0
+
+    @property
+    def decides(self) -> bool:
+        """True if rounding alone makes another output of it: no tolerance could tell a fault."""
+        return not self.cosine >= 1 - _DECIDED
+
+    def or_more(self, other: "Rounding | None") -> "Rounding":
+        """Return the worse of both in either respect."""
+        if other is None:
+            return self
+        return Rounding(max(self.largest, other.largest), min(self.cosine, other.cosine))
+
+
 @dataclasses.dataclass(frozen=True)
 class SurveyResult:
     """A file's contract with the sizes that it accepts, and how values for its inputs are drawn.
@@ -242,12 +267,13 @@ class SurveyResult:
     reads the draft. `magnitudes` are the largest of each output of floats in any run, `faintest`
     the largest of the run in which that is least. `quantized`: the file rounds activations to whole
     numbers, so that a rounding more or less shows. `rounding` is by how much each output changes if
-    each input moves to the next number. `task` is the head that transformers loads, `overrides` are
-    those of an architecture's configuration. `libraries` implement the file's custom operators.
-    `loops`: the model is called in a loop, in which `present.*` become `past.*`. `labels` are those
-    that the file names, by the output that scores them. `skip` are the cases that the model returns
-    NaN for, `exporter` the one that keeps the contract if it is not torch's. `flips` is the share
-    of each output of whole numbers that rounding decides.
+    each input, and if `quantized` each weight, moves to the next number. `task` is the head that
+    transformers loads, `overrides` are those of an architecture's configuration. `libraries`
+    implement the file's custom operators. `loops`: the model is called in a loop, in which
+    `present.*` become `past.*`. `labels` are those that the file names, by the output that scores
+    them. `skip` are the cases that the model returns NaN for, `exporter` the one that keeps the
+    contract if it is not torch's. `flips` is the share of each output of whole numbers that
+    rounding decides.
     """
 
     contract: Contract
@@ -256,7 +282,7 @@ class SurveyResult:
     notes: tuple[str, ...] = ()
     magnitudes: dict[str, float] = dataclasses.field(default_factory=dict)
     quantized: bool = False
-    rounding: dict[str, float] = dataclasses.field(default_factory=dict)
+    rounding: dict[str, Rounding] = dataclasses.field(default_factory=dict)
     task: str | None = None
     overrides: dict[str, Json] = dataclasses.field(default_factory=dict)
     libraries: tuple[OperatorLibrary, ...] = ()

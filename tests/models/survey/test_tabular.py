@@ -12,7 +12,7 @@ from test_survey import saved, shapes, surveyed
 
 from convkit.recipe.draft_onnx import comments_of, signature_of_survey, tolerances_of
 from convkit.tensors import Contract, TensorSpec
-from convkit.worker.protocol import SurveyResult
+from convkit.worker.protocol import Rounding, SurveyResult
 
 
 def test_maps_become_tables_and_the_draft_says_so(tmp_path: Path) -> None:
@@ -75,25 +75,30 @@ def test_an_index_in_floats_does_not_round_to_another(tmp_path):
         y = Gather(table, index)
     }"""
     table = np.arange(9, dtype=np.float32).reshape(9, 1) * 100
-    assert surveyed(saved(tmp_path, lookup, table=table)).rounding["y"] == 0
+    assert surveyed(saved(tmp_path, lookup, table=table)).rounding["y"].largest == 0
     scaled = """g (float[1,n] x) => (float[1,n] y) {
         more = Mul(x, k)
         whole = Cast<to=7>(more)
         y = Cast<to=1>(whole)
     }"""
-    assert surveyed(saved(tmp_path, scaled, k=np.float32(1e7))).rounding["y"] > 0
+    assert surveyed(saved(tmp_path, scaled, k=np.float32(1e7))).rounding["y"].largest > 0
 
 
 def test_rounded_activations_excuse_one_step_and_not_dozens():
     output = TensorSpec("y", "float32", (1, 8))
     contract = Contract((TensorSpec("x", "float32", (1, 8)),), (output,), ())
     survey = SurveyResult(
-        contract, {}, ran=True, magnitudes={"y": 25.0}, rounding={"y": 0.8}, quantized=True
+        contract,
+        {},
+        ran=True,
+        magnitudes={"y": 25.0},
+        rounding={"y": Rounding(0.8)},
+        quantized=True,
     )
-    assert tolerances_of(survey)["y"]["max_abs"] == 0.8
+    assert tolerances_of(survey)["y"]["max_abs"] == 3.0  # three times that, rounded up
     floats = dataclasses.replace(survey, quantized=False)
     assert tolerances_of(floats)["y"]["max_abs"] == 3.0  # a tenth of the values, rounded up
-    small = dataclasses.replace(floats, rounding={"y": 1e-3})
+    small = dataclasses.replace(floats, rounding={"y": Rounding(1e-3)})
     assert tolerances_of(small)["y"]["max_abs"] == 0.04
 
 
