@@ -28,11 +28,11 @@ def within_tables(start: Start, rows: Iterable[int], trials: Trials) -> Start:
     sizes = sorted({*rows, _FEW}, reverse=True)
     for spec in start.inputs:
         high = _high(start.samples[spec.name])
-        if high is None or _accepts(start, start.samples, trials):
+        if high is None or _accepts(start, start.samples, trials, spec.name):
             continue
         for size in (each for each in sizes if each < high):
             samples = _below(start.samples, spec, size)
-            if _accepts(start, samples, trials):
+            if _accepts(start, samples, trials, spec.name):
                 start = dataclasses.replace(start, samples=samples)
                 break
     return start
@@ -98,8 +98,14 @@ def _below(samples: Mapping[str, Sample], spec: TensorSpec, high: int) -> dict[s
     return {**samples, spec.name: Sample("integers", (low, float(high)))}
 
 
-def _accepts(start: Start, samples: Mapping[str, Sample], trials: Trials) -> bool:
-    return _runs(start, samples, start.sizes, trials, _ENDS)
+def _accepts(start: Start, samples: Mapping[str, Sample], trials: Trials, name: str) -> bool:
+    """Return True if the model runs with the ends of the ranges: both, and nothing but the upper
+    one, which an input of a single element may not have drawn.
+    """
+    upper = Sample("one_of", (samples[name].numbers[1] - 1,))
+    return _runs(start, samples, start.sizes, trials, _ENDS) and _runs(
+        start, {**samples, name: upper}, start.sizes, trials, _ENDS
+    )
 
 
 def _runs(

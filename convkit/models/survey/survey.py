@@ -12,7 +12,7 @@ from convkit.models.graph.class_maps import columns_of
 from convkit.models.graph.contract import graph_contract
 from convkit.models.graph.preparation import inlined
 from convkit.models.survey.axes import OpenInputs, name_axes
-from convkit.models.survey.index_ranges import within_sizes, without_markers
+from convkit.models.survey.index_ranges import within_sizes, within_tables, without_markers
 from convkit.models.survey.inputs import UNKNOWN_INTEGERS, Guess, guess_sample
 from convkit.models.survey.mask_meaning import skipping_nan, with_meanings
 from convkit.models.survey.moved_weights import run_with_moved_weights
@@ -20,7 +20,7 @@ from convkit.models.survey.rounding import flip_shares, rounding_errors
 from convkit.models.survey.sizing import Sizing
 from convkit.models.survey.start import Start, find_start, start_sizes
 from convkit.models.survey.trials import FileTrials
-from convkit.models.survey.usage import rounds_activations, usage_of
+from convkit.models.survey.usage import rounds_activations, table_rows, usage_of
 from convkit.models.survey.value_sizes import may_follow_values
 from convkit.models.survey.wording import always_nan, chaotic, map_output, no_start, refused
 from convkit.tensors import Axis, Contract, Dimension, dimension_axes
@@ -64,7 +64,8 @@ def survey(
     if start.reason:
         return _unrun(stated, opened, guesses, [*notes, no_start(start.reason)])
     unknown = [name for name, each in start.samples.items() if each == UNKNOWN_INTEGERS]
-    start = with_meanings(within_sizes(start, unknown, trials), trials)
+    start = within_tables(within_sizes(start, unknown, trials), table_rows(graph), trials)
+    start = with_meanings(start, trials)
     follow = may_follow_values(graph)
     sizing = Sizing(stated.outputs, opened.roles, start, trials, notes, may_follow_values=follow)
     found = without_markers(skipping_nan(sizing.run(), start, trials), trials)

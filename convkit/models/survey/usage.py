@@ -39,6 +39,19 @@ def rounds_activations(graph: ir.Graph) -> bool:
     return any(node.op_type in _ROUNDING for node in graph.all_nodes())
 
 
+def table_rows(graph: ir.Graph) -> set[int]:
+    """Return the rows of each stored table that a graph looks something up in."""
+    found = set()
+    for node in graph.all_nodes():
+        slots = _LOOKUPS.get(node.op_type)
+        table = node.inputs[slots[0]] if slots is not None and node.op_type != "OneHot" else None
+        if table is not None and table.const_value is not None:
+            axis = node.attributes.get("axis")
+            rows = _size(table, axis.as_int() if axis is not None else 0)
+            found |= {rows} if rows is not None else set()
+    return found
+
+
 @dataclasses.dataclass(frozen=True)
 class Usage:
     """What a graph does with an input.

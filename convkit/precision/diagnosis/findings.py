@@ -3,8 +3,6 @@ infinity.
 """
 
 import dataclasses
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -31,6 +29,7 @@ from convkit.precision.diagnosis.root_causes import (
     RootCauses,
     find_root_causes,
 )
+from convkit.precision.diagnosis.simulated_tensor import simulated_tensor
 from convkit.precision.diagnosis.taken_branches import open_taken_branches
 from convkit.precision.diagnosis.wording import (
     ABSORBED,
@@ -43,7 +42,6 @@ from convkit.precision.diagnosis.wording import (
     rounded_to_zero,
 )
 from convkit.precision.float32_graph import in_float32
-from convkit.precision.lowering.conversion import convert
 from convkit.precision.lowering.plan import (
     Assignment,
     Choice,
@@ -51,8 +49,8 @@ from convkit.precision.lowering.plan import (
     assign,
     touches_float32,
 )
-from convkit.precision.reductions import open_session
-from convkit.precision.simulation.graph import low_nodes, simulate, widen
+from convkit.precision.simulation.graph import low_nodes, widen
+from convkit.precision.threads import threads
 from convkit.worker.protocol import LowPrecision
 
 Feeds = Mapping[str, np.ndarray]
@@ -85,7 +83,7 @@ class PrecisionDiagnosis:
 
     def _open_branches(self, feeds: Feeds) -> None:
         """Move the branches that a case takes into the main graph."""
-        opened = open_taken_branches(self._model, feeds, _threads())
+        opened = open_taken_branches(self._model, feeds, threads())
         if opened is self._model:
             return
         low = {
@@ -192,14 +190,12 @@ class PrecisionDiagnosis:
             assignment or self._assignment,
             {case: feeds},
             saturate=self._precision.saturate,
-            threads=_threads(),
+            threads=threads(),
         )
 
     def _interventions(self, feeds: Feeds) -> Interventions:
-        saturate, threads = self._precision.saturate, _threads()
-        return Interventions(
-            self._model, self._assignment, feeds, saturate=saturate, threads=threads
-        )
+        saturate, most = self._precision.saturate, threads()
+        return Interventions(self._model, self._assignment, feeds, saturate=saturate, threads=most)
 
     def _constant(
         self,
@@ -304,13 +300,17 @@ class PrecisionDiagnosis:
         softmax = root_causes.softmax
         if softmax is None or not root_causes.constants:
             return []
-        taken = self._simulated(softmax.input, feeds)
+        given = (self._model, self._assignment, softmax.input, feeds)
+        taken = simulated_tensor(*given, saturate=self._precision.saturate)
+        if taken is None:
+            return []
         masked = np.all(np.isneginf(taken), axis=softmax.axis)
         if masked.any():
             # What is not finite with a finite mask either has overflowed by itself; a masked score
             # far below zero may as well.
-            finite = np.isfinite(self._simulated(softmax.input, feeds, saturate=True))
-            masked &= finite.mean(axis=softmax.axis) > _MASKED
+            saturated = simulated_tensor(*given, saturate=True)
+            assert saturated is not None  # as above
+            masked &= np.isfinite(saturated).mean(axis=softmax.axis) > _MASKED
         if not masked.any():
             return []
         first = [int(index) for index in np.argwhere(masked)[0]]
@@ -338,20 +338,6 @@ class PrecisionDiagnosis:
             self._remedies.keep([error.module]),
             severity=severity,
         )
-
-    def _simulated(self, tensor: str, feeds: Feeds, *, saturate: bool = False) -> np.ndarray:
-        """Return one tensor's values in the simulation, with finite constants if `saturate`."""
-        saturate = saturate or self._precision.saturate
-        lowered = convert(self._model, self._assignment, saturate=saturate).model
-        model = simulate(lowered)
-        values = {value.name: value for node in model.graph for value in node.outputs}
-        model.graph.outputs.clear()
-        model.graph.outputs.append(values[tensor])
-        with tempfile.TemporaryDirectory(prefix="convkit-") as folder:
-            path = Path(folder) / "simulation.onnx"
-            ir.save(model, path, external_data=f"{path.name}.data")
-            found: np.ndarray = open_session(path, None, _threads()).run([tensor], dict(feeds))[0]
-        return found
 
 
 def _in_float32(model: ir.Model, precision: LowPrecision) -> tuple[ir.Model, Assignment]:
@@ -391,8 +377,3 @@ def _proven_mask(scan: ConstantScan, errors: Sequence[TensorError]) -> ConstantS
         result.reference not in sizes or result.spread_reference not in sizes for result in results
     )
     return dataclasses.replace(scan, is_mask=scan.is_mask and not scales)
-
-
-def _threads() -> int | None:
-    count = os.environ.get("OMP_NUM_THREADS", "")
-    return int(count) if count.isdigit() else None

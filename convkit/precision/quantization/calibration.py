@@ -11,8 +11,8 @@ import onnx_ir as ir
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.precision.float32_graph import float32_file
 from convkit.precision.quantization.selection import UNUSABLE_MAGNITUDE, Selection
-from convkit.precision.quantization.threads import threads
 from convkit.precision.ranges import TensorRange, run_ranges
+from convkit.precision.threads import threads
 from convkit.worker.context import UnfitDataError
 from convkit.worker.protocol import Quantization
 

@@ -19,7 +19,7 @@ from convkit.precision.patterns import matches
 from convkit.precision.quantization.quantize import quantize_file
 from convkit.precision.quantization.sensitivity import Sensitivity, measure_sensitivity
 from convkit.precision.quantization.switched import SwitchedModel
-from convkit.precision.quantization.threads import threads
+from convkit.precision.threads import threads
 from convkit.worker.custom_ops import register_libraries
 from convkit.worker.protocol import Quantization
 

@@ -21,9 +21,9 @@ from convkit.models.graph.loading import load_model
 from convkit.models.graph.modules import nodes_with_modules
 from convkit.models.graph.traversal import all_names, attribute_graphs, free_name
 from convkit.precision.float32_graph import load_float32
-from convkit.precision.quantization.threads import threads
 from convkit.precision.reductions import Layout, Reductions
 from convkit.precision.temporary_session import TemporarySession
+from convkit.precision.threads import threads
 from convkit.worker.context import StageFailedError
 from convkit.worker.memory import available_memory
 

@@ -1,6 +1,7 @@
-"""Categories of which one marks what does not count, and files whose rounding shows."""
+"""Numbers that a model does not look up or count, and files whose rounding shows."""
 
 import dataclasses
+import re
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +51,35 @@ def test_a_number_that_counts_is_drawn(tmp_path: Path) -> None:
     found = surveyed(saved(tmp_path, counted, **tables()))
     assert found.samples["kinds"].numbers == (0, 5)
     assert not any("NaN" in each for each in found.notes)
+
+
+# As converters from TensorFlow write it: negative indices count from the end.
+SHIFTED = """g (int32[a,b] x) => (float[a,b,4] y) {
+    rows = Constant<value_int=49>()
+    count = Cast<to=6>(rows)
+    shifted = Add(x, count)
+    zero = Constant<value_int=0>()
+    none = Cast<to=6>(zero)
+    negative = Less(x, none)
+    index = Where(negative, shifted, x)
+    y = Gather(table, index)
+}"""
+
+
+def test_a_table_behind_arithmetic_limits_the_numbers(tmp_path: Path) -> None:
+    table = np.zeros((49, 4), np.float32)
+    found = surveyed(saved(tmp_path, SHIFTED, table=table))
+    assert found.samples["x"].numbers == (0, 49)
+    assert [axis.max > axis.min for axis in found.contract.axes] == [True, True]
+
+
+def test_a_single_number_that_happens_to_be_small_enough_is_tried_at_its_end(
+    tmp_path: Path,
+) -> None:
+    single = SHIFTED.replace("[a,b]", "[1,1]").replace("[a,b,4]", "[1,1,4]")
+    named = re.sub(r"\bx\b", "input_layer", single)  # of which the lower end is drawn
+    found = surveyed(saved(tmp_path, named, table=np.zeros((49, 4), np.float32)))
+    assert found.samples["input_layer"].numbers == (0, 49)
 
 
 # Activations in 8 bits, and weights: sums that are a step further leave other outputs.

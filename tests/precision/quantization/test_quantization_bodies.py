@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from convkit.precision.quantization.quantize import is_quantized_operator, quantize_file
 from convkit.precision.quantization.sensitivity import sensitivity, weight_noise
 from convkit.precision.quantization.switched import SwitchedModel
-from convkit.precision.quantization.threads import threads
+from convkit.precision.threads import threads
 from convkit.worker.protocol import Quantization
 
 WIDTH, HIDDEN = 64, 32
