@@ -16,7 +16,7 @@ from convkit.worker.protocol import Sample, SurveyResult
 
 _ENDS = Draw("extreme", extreme=True)
 # What is left of a range that no table explains: two numbers, the fewest that still differ.
-_FEW = 2
+FEW = 2
 
 
 def within_tables(start: Start, rows: Iterable[int], trials: Trials) -> Start:
@@ -25,7 +25,7 @@ def within_tables(start: Start, rows: Iterable[int], trials: Trials) -> Start:
     `rows` are those of the model's tables, of which the largest that works is taken. Random numbers
     may happen to be small enough where a table has few rows.
     """
-    sizes = sorted({*rows, _FEW}, reverse=True)
+    sizes = sorted({*rows}, reverse=True)
     for spec in start.inputs:
         high = _high(start.samples[spec.name])
         if high is None or _accepts(start, start.samples, trials, spec.name):
@@ -47,9 +47,9 @@ def within_sizes(start: Start, unknown: Iterable[str], trials: Trials) -> Start:
     """
     for name in unknown:
         (spec,) = (each for each in start.inputs if each.name == name)
-        narrow = _below(start.samples, spec, _FEW)
+        narrow = _below(start.samples, spec, FEW)
         for axis, size in start.sizes.items():
-            small = {**start.sizes, axis: min(size, 2 * _FEW)}
+            small = {**start.sizes, axis: min(size, 2 * FEW)}
             if (
                 small != start.sizes
                 and not _runs(start, start.samples, small, trials)
@@ -71,7 +71,7 @@ def without_markers(found: SurveyResult, trials: Trials) -> SurveyResult:
         sample = found.samples[spec.name]
         high = _high(sample)
         low = int(sample.numbers[0]) if high is not None else 0
-        if high is None or high - low <= _FEW or trials.is_over:
+        if high is None or high - low <= FEW or trials.is_over:
             continue
         given = at_full_length(contract.inputs, found.samples, sizes)
         feeds = trials.drawn(contract.inputs, given, sizes, _ENDS)

@@ -13,7 +13,7 @@ from convkit.models.survey.cached_decoder import NotCachedError, survey_cached
 from convkit.models.survey.candidates import ROLES
 from convkit.models.survey.exporting import exportable, obstacle_of
 from convkit.models.survey.first_run import example_run, first_run
-from convkit.models.survey.index_ranges import within_tables, without_markers
+from convkit.models.survey.index_ranges import FEW, within_tables, without_markers
 from convkit.models.survey.layers import layers_of
 from convkit.models.survey.mask_meaning import skipping_nan, with_meanings
 from convkit.models.survey.module_trials import ModuleTrials
@@ -43,7 +43,7 @@ def survey_module(
     start = first_run(loaded, trials) if example is None else example_run(loaded, example, trials)
     if loaded.config is None:  # what transformers' models expect is known
         tables = [each.width for each in layers_of(loaded.module) if each.columns]
-        start = within_tables(start, tables, trials)
+        start = within_tables(start, [*tables, FEW], trials)
         start = with_meanings(untied(start, trials), trials)
     guessed = example is None and loaded.config is None
     notes = [tried_out([spec.name for spec in start.inputs])] if guessed else []

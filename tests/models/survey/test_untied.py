@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from test_module_survey import own, shapes
 
+from convkit.models.survey.module_trials import ModuleTrials, ShapesOnly
 from convkit.recipe.draft import draft_recipe
 
 TRANSLATION = """
@@ -192,7 +193,6 @@ def test_lengths_belong_to_the_text_that_they_are_named_after(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        (VIDEO, {"clip": ("batch", "frames", 3, 224, 224)}),
         (POINTS, {"points": ("batch", "length", 3)}),
         (DENOISING, {"sample": ("batch", 3, 224, 224), "timestep": ("batch",)}),
         (
@@ -203,7 +203,7 @@ def test_lengths_belong_to_the_text_that_they_are_named_after(tmp_path: Path) ->
         (LETTERS, {"chars": ("batch", "sequence", "letters")}),
         (WITH_A_LOSS, {"idx": ("batch", "sequence"), "output_0": ("batch", "sequence", 40)}),
     ],
-    ids=["video", "points", "denoising", "spoken", "edges", "letters", "with a loss"],
+    ids=["points", "denoising", "spoken", "edges", "letters", "with a loss"],
 )
 def test_usual_inputs_are_found(
     tmp_path: Path, body: str, expected: dict[str, tuple[int | str, ...]]
@@ -212,6 +212,23 @@ def test_usual_inputs_are_found(
     found = shapes(result)
     assert {name: found[name] for name in expected} == expected
     assert "output_1" not in found
+
+
+def test_large_inputs_are_drawn_a_few_times_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Drawing a clip takes half a second; dozens of sizes are tried on shapes alone."""
+    drawn, shaped = [], []
+    draw, on_shapes = ModuleTrials.drawn, ShapesOnly.run
+    monkeypatch.setattr(
+        ModuleTrials, "drawn", lambda self, *given: drawn.append(1) or draw(self, *given)
+    )
+    monkeypatch.setattr(
+        ShapesOnly, "run", lambda self, *given: shaped.append(1) or on_shapes(self, *given)
+    )
+    found = own(tmp_path, VIDEO)
+    assert shapes(found)["clip"] == ("batch", "frames", 3, 224, 224)
+    assert len(shaped) > 2 * len(drawn) > 0
 
 
 RANKING = """
