@@ -183,17 +183,20 @@ def _mark(point: Point, x: float, y: float, count: int, *, base: float, marked: 
 
 def _worst_label(point: Point, x: float, y: float, limit: float | None, axis: Axis) -> Svg:
     """Return the worst point's name beside its mark: away from the other points, on the side with
-    more room, and off the limit's line.
+    more room, and off the limit's line. Above that line, if the mark is just below it: where the
+    worst point is met, no other is beyond.
     """
     left = x > (WIDTH + _LEFT) / 2
-    near = limit is not None and y - 20 < limit < y
-    below = axis.bad_side == "below" or near or y < _TOP + 14
+    if axis.bad_side == "above" and limit is not None and y - 20 < limit < y:
+        height = limit - 5
+    else:
+        height = y + 17 if axis.bad_side == "below" or y < _TOP + 14 else y - 11
     return element(
         "text",
         shortened(point.label, 30),
         class_="worst end" if left else "worst",
         x=x - 10 if left else x + 10,
-        y=y + 17 if below else y - 11,
+        y=height,
     )
 
 

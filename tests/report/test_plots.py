@@ -46,6 +46,17 @@ def test_a_failure_differs_by_shape_and_the_worst_is_ringed():
     assert rings == {"b"}
 
 
+def test_the_name_of_a_worst_point_that_passes_narrowly_covers_no_other():
+    points = [Point(name, 0.7, name) for name in "abc"]
+    points[1] = Point("narrow", 0.9, "narrow")
+    svg = plot(*points)
+    texts = parse(svg).iter("text")
+    (name,) = [each for each in texts if "worst" in each.attrib.get("class", "")]
+    assert name.text == "narrow"
+    assert float(name.attrib["y"]) < limit_height(svg)
+    assert all(height_of(mark) > limit_height(svg) for mark in marks(svg).values())
+
+
 def test_a_simulated_point_is_hollow():
     found = marks(plot(Point("a", 0.2, "a", hollow=True), Point("b", 0.2, "b")))
     assert found["a"].attrib["class"] == "good hollow"
