@@ -62,7 +62,9 @@ def _measure_size(
     cost = 0.0
     for member in members:
         progress(f"warming up {member.name} at {size}", None)
-        warm = member.time(size, _WARM_UP_CALLS)
+        warm = member.time(size, 1)
+        if warm.error is None and min(warm.seconds) < _LONG_CALL_SECONDS:
+            warm = member.time(size, _WARM_UP_CALLS)
         if warm.error is not None:
             found[member.name] = warm.error
             continue

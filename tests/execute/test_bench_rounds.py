@@ -31,7 +31,7 @@ def _turns(seconds: float) -> set[int]:
     size = BenchSize("typical", {})
     timed = measure([cast("Member", member)], [size], 5.0, _silent)
     assert timed["typical"].keys() == {"model"}
-    return set(member.orders[1:])  # the first order warms up
+    return set(member.orders[2:])  # the first orders warm up
 
 
 @pytest.mark.parametrize("seconds", [0.99, 0.15, 0.07])
@@ -42,6 +42,17 @@ def test_a_call_under_a_second_is_never_a_turn_by_itself(seconds: float) -> None
 
 def test_a_long_call_is_a_turn_by_itself() -> None:
     assert _turns(1.5) == {1}
+
+
+def test_a_long_call_warms_up_once() -> None:
+    """At the largest size, calls take seconds, and every process warms up again."""
+    calls = {}
+    for seconds in (0.9, 1.5):
+        member = _CountingMember("model", seconds)
+        measure([cast("Member", member)], [BenchSize("largest", {})], 1.0, _silent, processes=3)
+        calls[seconds] = member.orders
+    assert calls[0.9][:2] == [1, 2]
+    assert calls[1.5] == [1, 1, 1]  # two of the six rounds
 
 
 def test_short_calls_fill_a_turn() -> None:
