@@ -10,7 +10,7 @@ from pathlib import Path
 from convkit.errors import ConvkitError, StoreError
 from convkit.execute.absence import absent_parts
 from convkit.execute.bench_requests import original_envelope, sizes_of, target_envelope
-from convkit.execute.bench_rounds import measure, processes_for
+from convkit.execute.bench_rounds import measure, processes_for, processes_left
 from convkit.execute.bench_session import BenchSession, Member, NotMeasuredError, bench_session
 from convkit.execute.events import Listener
 from convkit.execute.facts import ResolvedFacts, describe_host, gather
@@ -154,10 +154,14 @@ class _Bench:
         hellos: dict[str, list[Hello]] = {}
         results: dict[str, BenchResult] = {}
         processes = 1
+        wanted = self.settings.seconds * len(sizes)
+        started = time.monotonic()
         while len(timings) < processes:
+            if len(timings) == 1:
+                processes = processes_left(processes, time.monotonic() - started, wanted)
             with self._members(sizes, reports, absent) as (members, loading):
                 if not timings:
-                    processes = processes_for(loading, self.settings.seconds * len(sizes))
+                    processes = processes_for(loading, wanted)
                 progress = self._numbered(len(timings) + 1, processes)
                 seconds = self.settings.seconds / processes
                 timings.append(measure(members, sizes, seconds, progress, processes))

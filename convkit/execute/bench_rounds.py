@@ -32,6 +32,14 @@ def processes_for(loading: float, measuring: float) -> int:
     return min(_MOST_PROCESSES, 1 + int(measuring / loading)) if loading > 0 else _MOST_PROCESSES
 
 
+def processes_left(processes: int, first: float, measuring: float) -> int:
+    """Return how many of `processes` each model gets in all, after the first of each took `first`
+    seconds together: at least two, unless one was planned, and further ones only if they take no
+    longer than twice the time that was asked for.
+    """
+    return min(processes, max(2, 1 + int(2 * measuring / first))) if first > 0 else processes
+
+
 def measure(
     members: Sequence[Member],
     sizes: Sequence[BenchSize],

@@ -4,7 +4,7 @@ from typing import cast
 
 import pytest
 
-from convkit.execute.bench_rounds import measure, processes_for
+from convkit.execute.bench_rounds import measure, processes_for, processes_left
 from convkit.execute.bench_session import Member
 from convkit.worker.protocol import BenchSize, Timing
 
@@ -72,6 +72,14 @@ def test_loading_again_never_takes_longer_than_measuring(
 ) -> None:
     assert processes_for(loading, measuring) == processes
     assert (processes - 1) * loading <= measuring or processes == 1
+
+
+@pytest.mark.parametrize(
+    ("planned", "first", "left"),
+    [(3, 15.0, 3), (3, 50.0, 2), (3, 500.0, 2), (2, 500.0, 2), (1, 500.0, 1), (3, 0.0, 3)],
+)
+def test_slow_models_get_fewer_processes(planned: int, first: float, left: int) -> None:
+    assert processes_left(planned, first, 40.0) == left
 
 
 def test_processes_share_the_rounds() -> None:
