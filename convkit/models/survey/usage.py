@@ -46,10 +46,14 @@ def table_rows(graph: ir.Graph) -> set[int]:
         slots = _LOOKUPS.get(node.op_type)
         table = node.inputs[slots[0]] if slots is not None and node.op_type != "OneHot" else None
         if table is not None and table.const_value is not None:
-            axis = node.attributes.get("axis")
-            rows = _size(table, axis.as_int() if axis is not None else 0)
-            found |= {rows} if rows is not None else set()
-    return found
+            found |= {_rows_of(node, table)}
+    return {rows for rows in found if rows is not None}
+
+
+def _rows_of(node: ir.Node, table: ir.Value) -> int | None:
+    """Return how many rows a lookup's table has, along the lookup's axis."""
+    axis = node.attributes.get("axis")
+    return _size(table, axis.as_int() if axis is not None else 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,8 +194,7 @@ def _table_rows(node: ir.Node, index: int) -> int | None:
     if node.op_type == "OneHot":
         depth = _small_constant(table)
         return int(depth[0]) if len(depth) == 1 and depth[0] >= 1 else None
-    attribute = node.attributes.get("axis")
-    return _size(table, attribute.as_int() if attribute is not None else 0)
+    return _rows_of(node, table)
 
 
 def _size(value: ir.Value, axis: int) -> int | None:
