@@ -10,6 +10,7 @@ from convkit.cases.files import read_cases, read_tensors
 from convkit.cases.invariance import row_axis, take_rows
 from convkit.cases.padding import output_padding
 from convkit.tensors import Contract
+from convkit.worker.protocol import CaseRecord
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,18 +33,27 @@ def ladder_cases(
     `copies`: with all rows, also those that are copies of others. They show nothing that is not
     known of the others, so a search need not try them; a verification does.
     """
-    cases = {}
-    for case in read_cases(reference).cases:
-        if case.kind != "ladder":
-            continue
-        feeds = read_tensors(reference, case.name, "inputs", contract.inputs)
-        expected = read_tensors(reference, case.name, "outputs", contract.outputs)
-        rows = row_axis(contract)
-        if case.row_order and not copies and not isinstance(rows, str):
-            different = range(max(case.row_order) + 1)
-            feeds = take_rows(contract.inputs, rows.name, feeds, different)
-            expected = take_rows(contract.outputs, rows.name, expected, different)
-        padding = {spec.name: output_padding(feeds, contract, spec) for spec in contract.outputs}
-        known = {name: positions for name, positions in padding.items() if positions is not None}
-        cases[case.name] = JudgedCase(feeds, expected, known, contract)
-    return cases
+    return {
+        case.name: _judged(reference, contract, case, copies=copies)
+        for case in read_cases(reference).cases
+        if case.kind == "ladder"
+    }
+
+
+def single_case(reference: Path, contract: Contract, name: str) -> JudgedCase:
+    """Return one case by its name, memory-mapped, without rows that are copies of others."""
+    case = next(case for case in read_cases(reference).cases if case.name == name)
+    return _judged(reference, contract, case, copies=False)
+
+
+def _judged(reference: Path, contract: Contract, case: CaseRecord, *, copies: bool) -> JudgedCase:
+    feeds = read_tensors(reference, case.name, "inputs", contract.inputs)
+    expected = read_tensors(reference, case.name, "outputs", contract.outputs)
+    rows = row_axis(contract)
+    if case.row_order and not copies and not isinstance(rows, str):
+        different = range(max(case.row_order) + 1)
+        feeds = take_rows(contract.inputs, rows.name, feeds, different)
+        expected = take_rows(contract.outputs, rows.name, expected, different)
+    padding = {spec.name: output_padding(feeds, contract, spec) for spec in contract.outputs}
+    known = {name: positions for name, positions in padding.items() if positions is not None}
+    return JudgedCase(feeds, expected, known, contract)

@@ -38,8 +38,8 @@ _PATIENCE_SECONDS = 1.0
 
 @dataclasses.dataclass(frozen=True)
 class RunOptions:
-    """A run's command-line options. Stages of the kinds in `rerun` always run, even if they are
-    cached.
+    """A run's options. Stages of the kinds in `rerun` always run, even if they are cached. Without
+    `explain`, nothing is searched for why targets failed.
     """
 
     recipe: Path
@@ -52,6 +52,7 @@ class RunOptions:
     command: tuple[str, ...] = ()
     variation: Variation | None = None
     rerun: tuple[StageKind, ...] = ()
+    explain: bool = True
     scheduler: str | None = None  # stages run on the workers of this Dask cluster,
     shared_store: str | None = None  # which read and write the store at this URL
 

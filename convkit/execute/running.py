@@ -59,7 +59,7 @@ def run_stages(work: Work, tools: Resolver) -> RunOutcome:
     try:
         settled = _settled(work, surroundings, seconds, cancelled)
         targets = _judged(work, settled, started)
-        for graph in work.loaded.graphs:
+        for graph in work.loaded.graphs if options.explain else ():
             causes = Causes(graph, surroundings, options.home, work.store, work.listener, cancelled)
             own = tuple(target for target in targets if target.name in graph.recipe.targets)
             settled = causes.added(settled, own)
@@ -169,8 +169,14 @@ def _finish(
         options.home,
         joined_models(loaded.recipe),
     )
-    if all(report.status in ("hit", "done") for report in reports) and all(
-        work.store.record(report.key) is not None for report in reports
+    # A later run of the same recipe would take this one's record as its own.
+    unexplained = not options.explain and any(
+        target.status in ("failed", "waived") for target in record.targets
+    )
+    if (
+        not unexplained
+        and all(report.status in ("hit", "done") for report in reports)
+        and all(work.store.record(report.key) is not None for report in reports)
     ):
         if options.track:
             work.store.mark_unlogged(folder)

@@ -4,14 +4,27 @@ fails. Standard library only.
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from convkit.metrics.limit_kinds import Limits
 from convkit.metrics.registry import absolute_limit, limits_set
 from convkit.worker.protocol import RowMetrics, TensorMetrics, UnmatchedRow
 
-__all__ = ["Limits", "Problem", "breaches", "is_same", "is_within", "overshoot", "problems"]
+__all__ = [
+    "Limits",
+    "Problem",
+    "breaches",
+    "is_same",
+    "is_within",
+    "overshoot",
+    "problems",
+    "smallest_alike",
+]
+
+# A search aims for 0.7 of the limits on the case that it examines (see `precision.search`): what
+# meets that on a case this close to the worst leaves the worst within them, too.
+_ALIKE = 0.8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,3 +145,13 @@ def overshoot(metrics: TensorMetrics, limits: Limits) -> float:
     shares = (limit.overshoot(metrics) for limit in limits_set(limits, metrics))
     largest = max(shares, default=0.0)
     return largest if found else min(largest, 1.0)
+
+
+def smallest_alike(overshoots: Mapping[str, float], elements: Mapping[str, int]) -> str | None:
+    """Return the smallest of the cases that are about as far beyond their limits as the worst one:
+    what is found on it holds for that one, and running it takes a fraction of the time. None if
+    there is no case.
+    """
+    worst = max(overshoots.values(), default=0.0)
+    alike = [name for name, factor in overshoots.items() if not factor < _ALIKE * worst]
+    return min(alike, key=lambda name: elements[name], default=None)

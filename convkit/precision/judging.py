@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from convkit.cases.judged import JudgedCase
-from convkit.metrics.limits import Limits, overshoot
+from convkit.metrics.limits import Limits, overshoot, smallest_alike
 from convkit.metrics.row_sets import compare_outputs
 from convkit.metrics.tensors import as_float64
 from convkit.worker.protocol import PlanRound, TensorMetrics
@@ -21,12 +21,14 @@ class Round:
 
     `overshoot` is the factor by which the worst error exceeds its limit: at most 1 if all limits
     are met, infinite for NaN and if there was no case at all (see `convkit.metrics.limits`).
+    `examined` is the case to look at: the worst, or one that is about as bad and smaller.
     """
 
     patterns: tuple[str, ...]
     metrics: Mapping[str, tuple[TensorMetrics, ...]]
     case: str
     overshoot: float
+    examined: str
 
     @property
     def met(self) -> bool:
@@ -56,13 +58,17 @@ def judge_round(
 ) -> Round:
     """Compare an attempt's outputs for each case, by the case's name, with the original's."""
     metrics: dict[str, tuple[TensorMetrics, ...]] = {}
-    case, largest = "", math.inf
+    shares: dict[str, float] = {}
     for name, outputs in found:
         metrics[name] = compared(cases[name], outputs)
-        share = worst(metrics[name], limits)
-        if not case or not share <= largest:
-            case, largest = name, share
-    return Round(patterns, metrics, case, largest)
+        shares[name] = worst(metrics[name], limits)
+    case = max(shares, key=lambda name: shares[name], default="")
+    examined = smallest_alike(shares, {name: _elements(cases[name]) for name in shares})
+    return Round(patterns, metrics, case, shares.get(case, math.inf), examined or "")
+
+
+def _elements(case: JudgedCase) -> int:
+    return sum(each.size for each in case.feeds.values())
 
 
 def compared(case: JudgedCase, found: Outputs) -> tuple[TensorMetrics, ...]:

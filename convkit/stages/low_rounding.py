@@ -10,9 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from convkit.cases.files import read_tensors
-from convkit.cases.judged import JudgedCase
-from convkit.cases.padding import output_padding
+from convkit.cases.judged import JudgedCase, single_case
 from convkit.findings.model import Finding, Place
 from convkit.metrics.text import distinct_texts
 from convkit.models.graph.exchange import run_outputs
@@ -44,7 +42,7 @@ def run(request: RoundingRequest, context: Context) -> tuple[RoundingResult, lis
         model, _ = load_float32(path, precision.default)
     except UntypedValueError:
         return RoundingResult(None), []
-    case = _case(request)
+    case = single_case(Path(request.reference), request.contract, request.case)
     context.progress(f"switching {precision.default}'s rounding value by value: {request.case}")
     with SwitchedValues(model, precision) as switched:
 
@@ -60,15 +58,6 @@ def run(request: RoundingRequest, context: Context) -> tuple[RoundingResult, lis
     remedies = PrecisionRemedies(precision, modules)
     finding = _finding(request, model, case, cause, remedies)
     return result, [finding]
-
-
-def _case(request: RoundingRequest) -> JudgedCase:
-    reference, contract = Path(request.reference), request.contract
-    feeds = read_tensors(reference, request.case, "inputs", contract.inputs)
-    expected = read_tensors(reference, request.case, "outputs", contract.outputs)
-    padding = {spec.name: output_padding(feeds, contract, spec) for spec in contract.outputs}
-    known = {name: positions for name, positions in padding.items() if positions is not None}
-    return JudgedCase(feeds, expected, known, contract)
 
 
 def _finding(

@@ -113,6 +113,7 @@ class Sessions:
             toolchain=options.toolchain,
             jobs=options.jobs,
             track=False,
+            explain=False,  # most candidates fail, and are only left out for it
             command=options.command,
         )
 

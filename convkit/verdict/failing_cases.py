@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from convkit.metrics.limits import overshoot
+from convkit.metrics.limits import overshoot, smallest_alike
 from convkit.record.model import CaseVerdict, Verification
 from convkit.worker.protocol import is_step, is_usual
 
@@ -63,8 +63,9 @@ def _largest(case: CaseVerdict) -> int:
 def worst_case(
     cases: Sequence[CaseVerdict], limits: Mapping[str, Mapping[str, float]]
 ) -> str | None:
-    """Return the failing case that is furthest beyond its limits while every output is finite, one
-    with extreme values only if no other failed; None if there is none.
+    """Return the failing case that is furthest beyond its limits while every output is finite, or
+    one that is about as far and smaller; one with extreme values only if no other failed. None if
+    there is none.
     """
     factors = {
         case.case: max(
@@ -75,4 +76,5 @@ def worst_case(
     }
     finite = {name: factor for name, factor in factors.items() if 1 < factor < math.inf}
     usual = {n: factor for n, factor in finite.items() if n.partition(":")[0] not in _EXTREME}
-    return max(usual or finite, key=lambda name: finite[name], default=None)
+    elements = {case.case: _largest(case) for case in cases}
+    return smallest_alike(usual or finite, elements)

@@ -2,6 +2,7 @@
 proven.
 """
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from test_low_precision import (
     share_of_float16,
     write_recipe,
 )
+
+from convkit.execute.run import RunOptions, run_recipe
+from convkit.home import Home
 
 AUTO = {"default": "float16", "keep_float32": "auto"}
 
@@ -101,6 +105,16 @@ def test_what_loses_precision_is_found_too_and_the_rest_stays_low(
     assert len(plan.rounds) <= 4
     assert plan.rounds[0].keep_float32 == ()
     assert (plan.rounds[0].overshoot or 0) > 1
+
+
+def test_a_run_that_searched_no_causes_is_not_taken_for_one_that_did(tmp_path: Path) -> None:
+    path = write_recipe(tmp_path, NOISY, "float16", verify={"tolerance": {"max_abs": 0.005}})
+    home = Home(tmp_path / "home")
+    quick = RunOptions(path, home, toolchain="host", track=False, explain=False)
+    assert codes(run_recipe(quick)) == {"N101"}
+    whole = run_recipe(dataclasses.replace(quick, explain=True))
+    assert (whole.up_to_date, codes(whole)) == (False, {"N101", "N214"})
+    assert run_recipe(quick).up_to_date
 
 
 def test_a_tolerance_that_nothing_meets_is_an_error_and_nothing_is_built(

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from convkit.metrics.limit_kinds import allclose_excess
-from convkit.metrics.limits import breaches, is_within, overshoot, problems
+from convkit.metrics.limits import breaches, is_within, overshoot, problems, smallest_alike
 from convkit.metrics.registry import limits_set
 from convkit.worker.protocol import TensorMetrics
 
@@ -106,3 +106,20 @@ def test_what_is_not_comparable_is_not_within_any_limits(changes: dict[str, obje
 def test_what_was_not_compared_says_what_differs(kind: str) -> None:
     found = problems(metrics(mismatch="the text", mismatch_kind=kind), {"max_abs": 1e9})
     assert [(problem.kind, problem.message) for problem in found] == [(kind, "the text")]
+
+
+@pytest.mark.parametrize(
+    ("overshoots", "expected"),
+    [
+        ({"small": 1.9, "large": 2.0}, "small"),
+        ({"small": 1.5, "large": 2.0}, "large"),
+        ({"large": 2.0, "small": math.inf}, "small"),
+        ({"large": math.inf, "small": 99.0}, "large"),
+        ({"large": math.inf, "small": math.inf}, "small"),
+        ({}, None),
+    ],
+)
+def test_the_smallest_case_about_as_far_off_as_the_worst_is_looked_at(
+    overshoots: dict[str, float], expected: str | None
+) -> None:
+    assert smallest_alike(overshoots, {"small": 8, "large": 800}) == expected

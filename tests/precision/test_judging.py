@@ -48,3 +48,14 @@ def test_no_case_and_no_output_are_never_met() -> None:
 
 def test_cases_whose_original_is_not_finite_are_left_out() -> None:
     assert list(sound_cases({**CASES, "nan": case(math.nan, 1.0)})) == ["small", "large"]
+
+
+def test_the_smaller_of_two_cases_as_far_off_is_examined() -> None:
+    cases = {
+        name: JudgedCase({"x": np.zeros(size)}, {"y": np.zeros(2, np.float32)}, {})
+        for name, size in (("large", 800), ("small", 8))
+    }
+    near = judge_round((), cases, [("large", outputs(2, 0)), ("small", outputs(1.8, 0))], LIMITS)
+    assert (near.case, near.examined) == ("large", "small")
+    far = judge_round((), cases, [("large", outputs(2, 0)), ("small", outputs(1.0, 0))], LIMITS)
+    assert (far.case, far.examined) == ("large", "large")

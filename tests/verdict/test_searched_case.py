@@ -54,6 +54,18 @@ def test_rounding_is_searched_on_the_case_furthest_beyond_its_limits() -> None:
     assert worst_case([], limits) is None
 
 
+def test_of_cases_about_as_far_off_the_smallest_is_searched() -> None:
+    def off(name: str, error: float, elements: int):
+        output = output_verdict(error, "max_abs > 0.1")
+        metrics = dataclasses.replace(output.metrics, elements=elements)
+        return case_verdict(name, 1, 1, dataclasses.replace(output, metrics=metrics))
+
+    limits = {output_verdict(1.0, "").output: {"max_abs": 0.1}}
+    largest = off("largest", 1.0, 4096)
+    assert worst_case([off("typical", 0.9, 64), largest], limits) == "typical"
+    assert worst_case([off("typical", 0.5, 64), largest], limits) == "largest"
+
+
 @pytest.mark.parametrize(
     ("failing", "expected"),
     [

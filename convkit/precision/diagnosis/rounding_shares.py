@@ -25,6 +25,8 @@ _LEAVES, _HELPS = 0.6, 0.95
 _ENOUGH = 0.5
 # How many values are named, how many kinds of modules are looked at, and of values in them.
 _MOST_NAMED, _MOST_GROUPS, _MOST_KINDS = 6, 3, 64
+# How many kinds are looked at again once one is in float32: those that helped most so far.
+_MOST_AGAIN = 16
 # What values in different layers have in common.
 _Kind = tuple[str | int, ...]
 
@@ -54,7 +56,8 @@ def rounding_cause(
     rounding as well, or if no few values stand out.
 
     `touched` are the modules that make or read each value that is rounded. Needs one run per kind
-    of module, and for each value that it names one run per kind of value in the costliest modules.
+    of module, one per kind of value in the costliest of them, and a few for each value that it
+    names.
     """
     before = share(touched)
     if not math.isfinite(before) or not before > 1:
@@ -86,7 +89,8 @@ class _Search:
                 if not best or not self._without([*chosen, *best]) <= _HELPS * after:
                     break
             chosen += best
-            suspects = [kind for kind in suspects if kind not in best]
+            again = sorted(set(suspects) - set(best), key=lambda kind: left[kind])[:_MOST_AGAIN]
+            suspects = [kind for kind in suspects if kind in again]
             after = self._without(chosen)
         if not chosen or not after <= _LEAVES * self._before:
             return None

@@ -99,13 +99,16 @@ class _Search:
         if self.cases and not measured.met:
             with self.searched.switched() as switched:
                 for _ in range(MOST_REFINEMENTS):
-                    if measured.case in looked_at:
+                    examined = measured.examined
+                    if examined in looked_at:  # what was planned for it did not suffice elsewhere
+                        examined = measured.case
+                    if examined in looked_at:
                         margin /= (
                             max(measured.overshoot, 1.2)
                             if math.isfinite(measured.overshoot)
                             else 2.0
                         )
-                    looked_at = list(dict.fromkeys([*looked_at, measured.case]))
+                    looked_at = list(dict.fromkeys([*looked_at, examined]))
                     kept = self.refined(switched, looked_at, margin)
                     measured = self.measure(kept)
                     if measured.met:
