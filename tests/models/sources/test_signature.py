@@ -73,6 +73,14 @@ def test_an_input_that_forward_does_not_have():
     assert "keypoints, descriptors, scores, threshold" in finding.message
 
 
+def test_an_unknown_input_may_be_the_only_parameter_without_one():
+    (finding,) = findings("keypoints", "image_size", "scores")
+    assert finding.code == "C101"
+    assert finding.remedy.change == {"inputs.1.from": "descriptors"}
+    assert "add from: descriptors" in finding.remedy.text
+    assert codes("image_size", "mask", "scores") == ["C101", "C101", "C102", "C102"]
+
+
 def test_a_misspelt_input_is_taken_for_the_parameter_it_stands_for():
     (finding,) = findings("keypoints", "descriptor", "scores")
     assert finding.code == "C104"
