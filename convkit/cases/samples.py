@@ -159,17 +159,24 @@ def _fractions(
     `extreme`.
     """
     low, high = sample.numbers
-    if sample.kind == "normal":
-        mean, deviation = sample.numbers
-        if not extreme:
-            return random.normal(mean, deviation, size=shape)
-        low, high = mean - _EXTREME_SIGMA * deviation, mean + _EXTREME_SIGMA * deviation
     if extreme:
-        return _ends(low, high, shape, random)
+        return _ends(*(ends_of(sample) or (low, high)), shape, random)
+    if sample.kind == "normal":
+        return random.normal(low, high, size=shape)
     if sample.kind == "uniform":
         return random.uniform(low, high, size=shape)
     signal = draw_image if sample.kind == "image" else draw_audio
     return low + signal(shape, random) * (high - low)
+
+
+def ends_of(sample: Sample) -> tuple[float, float] | None:
+    """Return the ends of the range that a normal or uniform sample has in the case `extreme`; None
+    for other kinds.
+    """
+    if sample.kind == "normal":
+        mean, deviation = sample.numbers
+        return mean - _EXTREME_SIGMA * deviation, mean + _EXTREME_SIGMA * deviation
+    return (sample.numbers[0], sample.numbers[1]) if sample.kind == "uniform" else None
 
 
 def _row_lengths(longest: int, shape: tuple[int, ...], draw: Draw) -> np.ndarray:

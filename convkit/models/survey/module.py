@@ -20,6 +20,7 @@ from convkit.models.survey.module_trials import ModuleTrials
 from convkit.models.survey.rounding import flip_shares
 from convkit.models.survey.sizing import Sizing
 from convkit.models.survey.untied import untied
+from convkit.models.survey.value_ends import within_domains
 from convkit.models.survey.wording import cache_left_out, tried_out
 from convkit.worker.protocol import SurveyResult
 
@@ -58,6 +59,7 @@ def survey_module(
     progress("trying other sizes")
     sizing = Sizing(trials.outputs, roles, start, trials, notes, expects_fixed=True)
     found = without_markers(skipping_nan(sizing.run(), start, trials), trials)
+    found = within_domains(found, trials)
     flips = flip_shares(found.contract, found.samples, trials)
     found = dataclasses.replace(found, flips=flips)
     if isinstance(loaded.module, ScriptArchive):

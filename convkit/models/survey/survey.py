@@ -21,6 +21,7 @@ from convkit.models.survey.sizing import Sizing
 from convkit.models.survey.start import Start, find_start, start_sizes
 from convkit.models.survey.trials import FileTrials
 from convkit.models.survey.usage import rounds_activations, table_rows, usage_of
+from convkit.models.survey.value_ends import within_domains
 from convkit.models.survey.value_sizes import may_follow_values
 from convkit.models.survey.wording import always_nan, chaotic, map_output, no_start, refused
 from convkit.tensors import Axis, Contract, Dimension, dimension_axes
@@ -69,6 +70,7 @@ def survey(
     follow = may_follow_values(graph)
     sizing = Sizing(stated.outputs, opened.roles, start, trials, notes, may_follow_values=follow)
     found = without_markers(skipping_nan(sizing.run(), start, trials), trials)
+    found = within_domains(found, trials)
     trials.say("measuring how much rounding alone changes the outputs", now=True)
     quantized = rounds_activations(graph)
     moved = run_with_moved_weights(path, graph) if quantized else None

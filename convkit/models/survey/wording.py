@@ -66,6 +66,14 @@ def marker(name: str, number: int) -> str:
     )
 
 
+def undefined_end(name: str, ends: tuple[float, float], kept: tuple[float, float]) -> str:
+    at = " and ".join(f"{end:g}" for end, other in zip(ends, kept, strict=True) if end != other)
+    return (
+        f"the model returns NaN if {name!r} is {at} everywhere, so samples are from {kept[0]:g} to"
+        f" {kept[1]:g}"
+    )
+
+
 def chaotic(output: str) -> str:
     return (
         f"rounding alone makes another {output!r} of the drawn inputs, so no comparison of it"
