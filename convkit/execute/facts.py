@@ -119,29 +119,23 @@ def _gather_graph(
     fetch: bool,
 ) -> ResolvedFacts:
     digests = DigestCache(home.store / "digests")
-
-    def identities() -> list[str]:
-        models = (loaded.recipe.model, loaded.recipe.reference_model)
-        return [_source_identity(each, loaded, digests, home, fetch=fetch) for each in models]
-
     resolutions: dict[EnvironmentSpec, Resolution] = {}
     packages: dict[EnvironmentSpec, Mapping[str, str]] = {}
     specs = list(dict.fromkeys(stage.environment for stage in stages))
-    with concurrent.futures.ThreadPoolExecutor(1) as beside:
-        identified = beside.submit(identities)  # a package may have to be fetched
-        if toolchain == "host":
-            for spec in specs:
-                packages[spec] = host_packages(spec) | {"python": platform.python_version()}
-        else:
-            found = _resolve_together(specs, tools) if fetch else map(tools, specs)
-            known = zip(specs, found, strict=True)
-            resolutions = {spec: resolution for spec, resolution in known if resolution is not None}
-            packages |= {spec: resolution.packages for spec, resolution in resolutions.items()}
-        source, original = identified.result()
+    if toolchain == "host":
+        for spec in specs:
+            packages[spec] = host_packages(spec) | {"python": platform.python_version()}
+    else:
+        found = _resolve_together(specs, tools) if fetch else map(tools, specs)
+        known = zip(specs, found, strict=True)
+        resolutions = {spec: resolution for spec, resolution in known if resolution is not None}
+        packages |= {spec: resolution.packages for spec, resolution in resolutions.items()}
     texts = loaded.recipe.verify.texts
     facts = Facts(
-        source=source,
-        original=original,
+        source=_source_identity(loaded.recipe.model, loaded, digests, home, fetch=fetch),
+        original=_source_identity(
+            loaded.recipe.reference_model, loaded, digests, home, fetch=fetch
+        ),
         files=_file_digests(loaded, digests),
         texts=read_texts(loaded.dirname / texts) if texts else (),
         packages=packages,

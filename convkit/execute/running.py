@@ -17,7 +17,6 @@ from convkit.execute.causes import Causes
 from convkit.execute.executor import execute
 from convkit.execute.facts import ResolvedFacts, describe_host, gather
 from convkit.execute.fork_servers import close_unneeded, expect_stages, forking
-from convkit.execute.head_start import with_head_start
 from convkit.execute.materials import locked_in, materials_of
 from convkit.execute.opened_files import opened_in
 from convkit.execute.own_code import own_code_digest
@@ -49,9 +48,6 @@ def run_stages(work: Work, tools: Resolver) -> RunOutcome:
     for stage in work.stages:
         work.listener.stage_waiting(stage.id, seconds.get(stage.id))
     options = work.options
-    if options.toolchain == "isolated" and work.fleet is None:
-        name = work.loaded.recipe.name
-        tools = with_head_start(tools, work.stages, name, options.home, work.store)
     surroundings = gather(
         work.loaded, work.stages, options.home, options.toolchain, tools, fetch=True
     )
