@@ -182,6 +182,10 @@ def commands(
     }
 
 
+def absolute(path: str) -> str:
+    return str(Path(path).absolute())
+
+
 def report(model: str, costs: dict[str, list[Cost]]) -> None:
     """Print the medians of each command, and their ratios to the first command's."""
     medians = {
@@ -202,8 +206,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--optimum", required=True, help="optimum-cli of an environment of its own")
-    parser.add_argument("--olive", help="olive of an environment of its own")
+    parser.add_argument(
+        "--optimum", required=True, type=absolute, help="optimum-cli of an environment of its own"
+    )
+    parser.add_argument("--olive", type=absolute, help="olive of an environment of its own")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--models", default=",".join(RECIPES))
     options = parser.parse_args()

@@ -6,7 +6,7 @@ Each series runs real commands on things made for it: a model of one operator, i
 new ids, or a chain of nodes. A cost is the processor time of the command's process tree (other work
 on the machine moves it least), the smallest of three; of a command that does new work each time,
 one run. The last column is the growth between the last two sizes as an exponent: 1 is linear.
-`--most` scales the largest sizes down for a quick look.
+`--most` scales the sizes down for a quick look; `--plot FILE` also draws all series.
 """
 
 import argparse
@@ -28,6 +28,7 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
+from growth_plot import draw  # noqa: E402
 from optimum import measure  # noqa: E402
 
 CONVKIT = str(Path(sys.executable).parent / "convkit")
@@ -257,16 +258,21 @@ def main() -> None:
     )
     parser.add_argument("--only", default=",".join(SERIES))
     parser.add_argument("--most", type=float, default=1.0)
+    parser.add_argument("--plot", type=Path)
     chosen = parser.parse_args()
     print(
         f"{os.cpu_count()} cores ({platform.machine()}), load {os.getloadavg()[0]:.1f},"
         f" {platform.system()}, Python {platform.python_version()}; processor seconds"
     )
+    found: dict[str, Series] = {}
     for name in chosen.only.split(","):
         measured, sizes = SERIES[name]
         with tempfile.TemporaryDirectory(prefix="convkit-benchmark-") as folder:
             scaled = tuple(dict.fromkeys(max(1, int(size * chosen.most)) for size in sizes))
-            show(name, measured(Path(folder), scaled))
+            found[name] = measured(Path(folder), scaled)
+        show(name, found[name])
+    if chosen.plot is not None:
+        draw(found, chosen.plot)
 
 
 if __name__ == "__main__":
