@@ -184,10 +184,12 @@ def _mark(point: Point, x: float, y: float, count: int, *, base: float, marked: 
 def _worst_label(point: Point, x: float, y: float, limit: float | None, axis: Axis) -> Svg:
     """Return the worst point's name beside its mark: away from the other points, on the side with
     more room, and off the limit's line. Above that line, if the mark is just below it: where the
-    worst point is met, no other is beyond.
+    worst point is met, no other is beyond. Above all bands, if the mark is in one.
     """
     left = x > (WIDTH + _LEFT) / 2
-    if axis.bad_side == "above" and limit is not None and y - 20 < limit < y:
+    if point.band not in (None, ZERO):
+        height = _TOP - 4
+    elif axis.bad_side == "above" and limit is not None and y - 20 < limit < y:
         height = limit - 5
     else:
         height = y + 17 if axis.bad_side == "below" or y < _TOP + 14 else y - 11

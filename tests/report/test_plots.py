@@ -70,6 +70,8 @@ def test_what_is_not_finite_stands_in_a_band_that_says_so(value):
     assert set(found) == {"a", "b"}
     assert "not finite" in words(svg)
     assert height_of(found["b"]) < limit_height(svg) < height_of(found["a"])
+    (name,) = [each for each in parse(svg).iter("text") if "worst" in each.get("class", "")]
+    assert float(name.attrib["y"]) < height_of(found["b"]) - 8  # above the band
     assert "2 cases, 1 not finite, 1 beyond the limit. Worst: b." in description(svg)
 
 
