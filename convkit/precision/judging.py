@@ -63,11 +63,12 @@ def judge_round(
         metrics[name] = compared(cases[name], outputs)
         shares[name] = worst(metrics[name], limits)
     case = max(shares, key=lambda name: shares[name], default="")
-    examined = smallest_alike(shares, {name: _elements(cases[name]) for name in shares})
+    examined = smallest_alike(shares, {name: elements(cases[name]) for name in shares})
     return Round(patterns, metrics, case, shares.get(case, math.inf), examined or "")
 
 
-def _elements(case: JudgedCase) -> int:
+def elements(case: JudgedCase) -> int:
+    """Return how many elements the inputs have: about how long the case takes."""
     return sum(each.size for each in case.feeds.values())
 
 

@@ -2,10 +2,10 @@
 limits, for any runtime.
 
 A plan is judged on all cases. If it fails, a model with switchable rounding per module shows, on
-the failing case, the cost of each kind of module alone. Roundings are independent, so their errors
-add in quadrature: the costliest modules are kept until the rest fits the tolerance, and those that
-prove unnecessary on the same model are released. The plan is then judged on all cases again, at
-most three times.
+a failing case, the cost of each kind of module alone: on the smallest that fails about as badly as
+the worst. Roundings are independent, so their errors add in quadrature: the costliest modules are
+kept until the rest fits the tolerance, and those that prove unnecessary on the same model are
+released. The plan is then judged on all cases again, at most four times.
 """
 
 import dataclasses
@@ -18,14 +18,25 @@ import numpy as np
 
 from convkit.cases.judged import JudgedCase
 from convkit.metrics.limits import Limits
-from convkit.precision.judging import Outputs, Round, compared, judge_round, sound_cases, worst
+from convkit.precision.judging import (
+    Outputs,
+    Round,
+    compared,
+    elements,
+    judge_round,
+    sound_cases,
+    worst,
+)
 from convkit.precision.naming import as_patterns, general_path
 from convkit.worker.protocol import PlanRound
 
-MOST_REFINEMENTS = 3
+MOST_REFINEMENTS = 4
 # Errors add randomly, and other cases differ from the examined one, so plans aim for a smaller
 # error.
 _MARGIN = 0.7
+# Up to this many times its limits, a case that was not looked at is nearly within them: the largest
+# one has more elements than others, and so a larger largest error.
+_NEARLY = 2.0
 
 # Returns the overshoot of a set of low-precision modules.
 Share = Callable[[Collection[str]], float]
@@ -98,22 +109,32 @@ class _Search:
         margin = _MARGIN
         if self.cases and not measured.met:
             with self.searched.switched() as switched:
-                for _ in range(MOST_REFINEMENTS):
-                    examined = measured.examined
-                    if examined in looked_at:  # what was planned for it did not suffice elsewhere
-                        examined = measured.case
-                    if examined in looked_at:
+                for left in reversed(range(MOST_REFINEMENTS)):
+                    case = self.to_examine(measured, looked_at, is_last=left == 0)
+                    if case in looked_at:
                         margin /= (
                             max(measured.overshoot, 1.2)
                             if math.isfinite(measured.overshoot)
                             else 2.0
                         )
-                    looked_at = list(dict.fromkeys([*looked_at, examined]))
+                    looked_at = list(dict.fromkeys([*looked_at, case]))
                     kept = self.refined(switched, looked_at, margin)
                     measured = self.measure(kept)
                     if measured.met:
                         break
         return Found(self.patterns(kept), measured.met, tuple(self.rounds))
+
+    def to_examine(self, measured: Round, looked_at: Sequence[str], *, is_last: bool) -> str:
+        """Return the case to plan for, besides those that were looked at. If another is nearly
+        within its limits, and takes longer than they do, one of these again: a smaller error there
+        makes a smaller one everywhere.
+        """
+        case = measured.case if measured.examined in looked_at else measured.examined
+        if not looked_at or is_last or not measured.overshoot < _NEARLY:
+            return case
+        longest = max(looked_at, key=lambda name: elements(self.cases[name]))
+        takes_longer = elements(self.cases[case]) > elements(self.cases[longest])
+        return longest if takes_longer else case
 
     def patterns(self, kept: Collection[str]) -> tuple[str, ...]:
         modules = self.searched.modules
