@@ -314,8 +314,8 @@ def _other_meaning(
     mark = changed[0][1].padding
     sample = "key_padding_mask" if mark else "padding_mask"
     return Remedy(
-        f"{mark} marks padding in {names}: drawn that way, padding changes nothing. Write sample:"
-        f" {sample}.",
+        f"{mark} marks padding in {names}: with masks like that, padding changes nothing. Write"
+        f" sample: {sample}.",
         {f"inputs.{place}.sample": sample for place, _ in changed},
         proven=True,
     )

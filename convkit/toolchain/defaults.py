@@ -31,7 +31,7 @@ _SHARED: dict[str, ToolDefault] = {
     ),
     "safetensors": ToolDefault(">=0.4,<1", "reads one file format, stable since 0.3"),
     "pillow": ToolDefault(">=10,<14", "reads images; its interpolations are stable since 7"),
-    "numpy": ToolDefault(">=1.24,<3", "both majors serve; other tools narrow it (see known_pairs)"),
+    "numpy": ToolDefault(">=1.24,<3", "1 and 2 both work; other tools narrow it (see known_pairs)"),
 }
 
 

@@ -22,8 +22,8 @@ def refused(error: str) -> str:
 
 def no_start(error: str) -> str:
     return (
-        "the file ran with no sizes and values that were tried, so all sizes are guesses; with the"
-        f" first: {_one_line(error)}"
+        "the file did not run with any of the sizes and values that were tried, so all sizes are"
+        f" guesses; the first error: {_one_line(error)}"
     )
 
 

@@ -257,7 +257,7 @@ def test_a_file_that_never_runs_is_drafted_from_its_graph_with_the_reason(tmp_pa
     }"""
     result = surveyed(saved(tmp_path, text))
     assert not result.ran
-    assert any(note.startswith("the file ran with no sizes") for note in result.notes)
+    assert any(note.startswith("the file did not run with any") for note in result.notes)
 
 
 def test_without_time_nothing_is_run(tmp_path):
