@@ -1,19 +1,27 @@
 """What the outputs of the original model show: NaN, and shapes and types that were not declared."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from convkit.cases.case import Case, Feeds, sizes_text
+from convkit.cases.case import Case, CaseInputs, Feeds, sizes_text
+from convkit.cases.defined_ranges import defined_ranges
+from convkit.cases.samples import Draw
+from convkit.cases.sizes import smallest_sizes
 from convkit.dtypes import dtype_name, without_bits
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.stages.row_counts import row_counts
 from convkit.tensors import Contract, Dimension, TensorSpec
+from convkit.worker.protocol import Sample
+from convkit.worker.sessions import RunFailedError
 
 if TYPE_CHECKING:
     from convkit.models.sources.nan_origin import NanOrigin
+
+# The lowest and highest value of inputs, by name.
+Ranges = Mapping[str, tuple[float, float]]
 
 
 def nan_findings(
@@ -21,14 +29,37 @@ def nan_findings(
     case: Case,
     outputs: Feeds,
     origin: Callable[[], "NanOrigin | None"] | None = None,
+    ranges: Callable[[], Ranges] = dict,
 ) -> Iterator[Finding]:
-    """Yield a finding for each output with NaN; `origin` finds where it begins."""
-    found = None
-    for spec in contract.outputs:
-        values = outputs[spec.name]
-        if nans := count_nan(values):
-            found = found or (origin() if origin is not None else None)
-            yield _nan(spec.name, nans, values.size, case, found)
+    """Yield a finding for each output with NaN; `origin` finds where it begins, and `ranges` those
+    of inputs in which the model returns none.
+    """
+    counts = {spec.name: count_nan(outputs[spec.name]) for spec in contract.outputs}
+    if not any(counts.values()):
+        return
+    found = origin() if origin is not None else None
+    remedy = _narrower(contract, ranges()) or _skipped(case)
+    for name, nans in counts.items():
+        if nans:
+            yield _nan(name, nans, outputs[name].size, case, found, remedy)
+
+
+def ranges_without_nan(made_from: CaseInputs, run: Callable[[Feeds], Feeds]) -> Ranges:
+    """Return narrower ranges of inputs in which a model returns no NaN, as `defined_ranges` does,
+    at the smallest sizes.
+    """
+    sizes = smallest_sizes(made_from.contract)
+
+    def drawn(samples: Mapping[str, Sample], draw: Draw) -> Feeds:
+        return dataclasses.replace(made_from, samples=samples).draw(sizes, draw)
+
+    def is_undefined(feeds: Feeds) -> bool:
+        try:
+            return any(map(count_nan, run(feeds).values()))
+        except RunFailedError:
+            return False
+
+    return defined_ranges(made_from.contract, made_from.samples, drawn, is_undefined)
 
 
 def undeclared_outputs(contract: Contract, case: Case, outputs: Feeds) -> Iterator[Finding]:
@@ -51,8 +82,31 @@ def count_nan(values: np.ndarray) -> int:
     return int(np.isnan(values).sum()) if values.dtype.kind in "fc" else 0
 
 
-def _nan(output: str, nans: int, elements: int, case: Case, origin: "NanOrigin | None") -> Finding:
+def _skipped(case: Case) -> Remedy:
     skipped = case.name.partition(":")[0]
+    return Remedy(
+        f"Fix the model, or leave out the case with verify.skip: [{skipped}].",
+        {"verify.skip": [skipped]},
+    )
+
+
+def _narrower(contract: Contract, ranges: Ranges) -> Remedy | None:
+    """Return a remedy that draws inputs from ranges in which the model was found to be defined."""
+    if not ranges:
+        return None
+    places = {spec.name: place for place, spec in enumerate(contract.inputs)}
+    listed = ", ".join(f"{name!r} from {low:g} to {high:g}" for name, (low, high) in ranges.items())
+    return Remedy(
+        f"If callers never send such values, draw {listed}: the model returns no NaN there."
+        " Otherwise fix the model.",
+        {f"inputs.{places[name]}.sample": {"uniform": list(ends)} for name, ends in ranges.items()},
+        proven=True,
+    )
+
+
+def _nan(
+    output: str, nans: int, elements: int, case: Case, origin: "NanOrigin | None", remedy: Remedy
+) -> Finding:
     begins, place = "", Place(tensor=output, case=case.name)
     if origin is not None:
         module = f"module {origin.module}" if origin.module else "the root module"
@@ -65,10 +119,7 @@ def _nan(output: str, nans: int, elements: int, case: Case, origin: "NanOrigin |
         f" of {elements} elements of {output!r}; nothing can be proven there{begins}",
         place,
         {"nan": nans, "elements": elements, "sizes": case.sizes},
-        Remedy(
-            f"Fix the model, or leave out the case with verify.skip: [{skipped}].",
-            {"verify.skip": [skipped]},
-        ),
+        remedy,
     )
 
 

@@ -7,6 +7,7 @@ from reference_runs import factory, run
 from convkit.cases.files import read_tensors
 from convkit.tensors import Axis, Contract, TensorSpec
 from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import Sample
 
 CONTRACT = Contract(
     (TensorSpec("x", "float32", ("batch", "sequence", 4)),),
@@ -34,6 +35,21 @@ def test_nan_has_the_line_that_it_begins_at(tmp_path):
     _, findings, _ = ran(tmp_path, 'y = torch.log(x)\nreturn {"y": y * 2}')
     assert findings["N103"].place.source == LINE
     assert "It begins in log" in findings["N103"].message
+
+
+def test_values_for_which_the_model_is_undefined_at_the_ends_have_a_range_where_it_is(tmp_path):
+    body = 'y = x.exp() / x.exp()\nreturn {"y": y}'
+    samples = {"x": Sample("normal", (0.0, 20.0))}  # up to 160: exp is infinite from 88.7 on
+    _, findings, _ = run(tmp_path, factory(tmp_path, body, "x"), CONTRACT, samples)
+    (finding,) = [each for each in findings if each.place.case == "extreme"]
+    assert (finding.code, finding.remedy.proven) == ("N103", True)
+    assert finding.remedy.change == {"inputs.0.sample": {"uniform": [-80.0, 80.0]}}
+    assert "draw 'x' from -80 to 80: the model returns no NaN there" in finding.remedy.text
+
+
+def test_a_model_that_is_undefined_for_usual_values_has_no_such_range(tmp_path):
+    _, findings, _ = ran(tmp_path, 'y = torch.log(x)\nreturn {"y": y}')
+    assert findings["N103"].remedy.change.keys() == {"verify.skip"}
 
 
 def test_a_literal_size_is_named_for_wrong_shapes(tmp_path):
