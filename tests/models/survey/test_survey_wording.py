@@ -28,5 +28,5 @@ def test_a_refusal_is_the_reason_without_onnxruntime_s_preamble(tmp_path, operat
 
 
 def test_a_note_leaves_the_period_to_the_sentence():
-    assert no_start("It failed.").endswith("first: It failed")
+    assert no_start("It failed.").endswith("the first error: It failed")
     assert no_start("word " * 100).endswith("word [...]")
