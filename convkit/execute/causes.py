@@ -48,6 +48,7 @@ from convkit.worker.protocol import (
     DiagnoseRequest,
     Envelope,
     Exporter,
+    LowPrecision,
     RoundingRequest,
     RoundingResult,
     is_step,
@@ -95,7 +96,7 @@ class Causes:
                 if case is None:
                     continue
                 stage = settled[verify_id(target.name, verification.version)]
-                causes, is_rounding = self._rounding(settled, target.name, verification)
+                causes, is_rounding = self._rounding(settled, target, verification)
                 for search in () if is_rounding else self._searches(target.name):
                     causes = (*causes, *self._found(settled, known, search, case, verification))
                     if any(finding.code != _NOT_SEARCHED for finding in causes):
@@ -193,14 +194,14 @@ class Causes:
         return (_not_searched(answer, case),) if isinstance(answer, str) else answer.findings
 
     def _rounding(
-        self, settled: Mapping[str, Settled], name: str, verification: Verification
+        self, settled: Mapping[str, Settled], report: TargetReport, verification: Verification
     ) -> tuple[tuple[Finding, ...], bool]:
         """Return the values whose rounding makes a target miss its limits, and whether rounding is
         why it does, be it that of all values together.
         """
         recipe, facts = self.loaded.recipe, self.surroundings
-        target = recipe.targets[name]
-        graph = export_id(recipe, name)
+        target = recipe.targets[report.name]
+        graph = export_id(recipe, report.name)
         if target.low_precision is None or graph is None:
             return (), False
         limits = limits_by_output(recipe, target)
@@ -211,11 +212,11 @@ class Causes:
         views = {name: self.store.view(settled[name].report.artifact or "") for name in needed}
         places = Locations(self.loaded, self.home, views, facts.facts.texts)
         exported, reference = (places.artifact(stage) or "" for stage in needed)
-        precision = target.low_precision.for_worker(places.file)
+        precision = precision_as_built(report) or target.low_precision.for_worker(places.file)
         request = RoundingRequest(contract_of(recipe), exported, reference, case, precision, limits)
         progress = self._progress(verification.stage)
         try:
-            python = self._precision_python(name, progress)
+            python = self._precision_python(report.name, progress)
         except ConvkitError as error:
             return (_not_searched(str(error), case),), False
 
@@ -363,6 +364,14 @@ class _Search:
             runtime=self.runtime.package,
             runtime_folder=str(outside) if outside is not None else None,
         )
+
+
+def precision_as_built(report: TargetReport) -> LowPrecision | None:
+    """Return a target's precision with the modules that `auto` keeps in float32; None without a
+    plan.
+    """
+    found = report.plan.precision if report.plan is not None else None
+    return found if isinstance(found, LowPrecision) else None
 
 
 def _not_searched(why: str, case: str) -> Finding:

@@ -18,8 +18,10 @@ from test_low_precision import (
     write_recipe,
 )
 
+from convkit.execute.causes import precision_as_built
 from convkit.execute.run import RunOptions, run_recipe
 from convkit.home import Home
+from convkit.worker.protocol import LowPrecision
 
 AUTO = {"default": "float16", "keep_float32": "auto"}
 
@@ -105,6 +107,14 @@ def test_what_loses_precision_is_found_too_and_the_rest_stays_low(
     assert len(plan.rounds) <= 4
     assert plan.rounds[0].keep_float32 == ()
     assert (plan.rounds[0].overshoot or 0) > 1
+
+
+def test_causes_are_searched_in_the_precision_that_was_built(home: Path, tmp_path: Path) -> None:
+    (auto,) = run(write_recipe(tmp_path, OVERFLOWING, AUTO), home).record.targets
+    assert precision_as_built(auto) == LowPrecision("float16", ("blocks.*",))
+    (plain,) = run(write_recipe(tmp_path, OVERFLOWING, "float16"), home).record.targets
+    assert precision_as_built(plain) == LowPrecision("float16")
+    assert precision_as_built(dataclasses.replace(plain, plan=None)) is None
 
 
 def test_a_run_that_searched_no_causes_is_not_taken_for_one_that_did(tmp_path: Path) -> None:
