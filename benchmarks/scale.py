@@ -1,6 +1,7 @@
 """How commands grow: with past runs, targets, recipes, stored artifacts and nodes.
 
     python benchmarks/scale.py [--only runs,targets,recipes,artifacts,nodes] [--most 1.0]
+        [--plot FILE]
 
 Each series runs real commands on things made for it: a model of one operator, its run copied under
 new ids, or a chain of nodes. A cost is the processor time of the command's process tree (other work
@@ -16,7 +17,7 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,14 @@ def seconds(*arguments: str | Path, repeat: int = 3) -> float:
     """Return the processor seconds of a convkit command, the smallest of some runs."""
     command = [CONVKIT, *map(str, arguments)]
     return min(measure(command)[1] for _ in range(repeat))
+
+
+def note(
+    series: Series, size: int, commands: Mapping[str, Sequence[str | Path]], repeat: int = 3
+) -> None:
+    """Measure commands at one size, and add their seconds to a series."""
+    for name, command in commands.items():
+        series.setdefault(name, {})[size] = seconds(*command, repeat=repeat)
 
 
 def write_recipe(folder: Path, name: str = "small", targets: int = 1) -> Path:
@@ -112,14 +121,14 @@ def _copy_run(run: Path, place: Path) -> None:
 def past_runs(folder: Path, sizes: tuple[int, ...]) -> Series:
     series: Series = {}
     for size, recipe in with_runs(folder, sizes):
-        for name, command in (
-            ("run, up to date", ["run", recipe, *running(folder)]),
-            ("runs", ["runs", *options(folder)]),
-            ("affected onnxruntime", ["affected", "onnxruntime", *options(folder)]),
-            ("audit latest", ["audit", "latest", *options(folder)]),
-            ("store gc", ["store", "gc", "--dry-run", *options(folder)]),
-        ):
-            series.setdefault(name, {})[size] = seconds(*command)
+        commands = {
+            "run, up to date": ["run", recipe, *running(folder)],
+            "runs": ["runs", *options(folder)],
+            "affected onnxruntime": ["affected", "onnxruntime", *options(folder)],
+            "audit latest": ["audit", "latest", *options(folder)],
+            "store gc --dry-run": ["store", "gc", "--dry-run", *options(folder)],
+        }
+        note(series, size, commands)
     return series
 
 
@@ -129,13 +138,14 @@ def targets(folder: Path, sizes: tuple[int, ...]) -> Series:
         place = folder / str(size)
         place.mkdir()
         recipe = write_recipe(place, targets=size)
-        series.setdefault("run", {})[size] = seconds("run", recipe, *running(place), repeat=1)
-        for name, command in (
-            ("run, up to date", ["run", recipe, *running(place)]),
-            ("plan", ["plan", recipe, "--toolchain", "host", *options(place)]),
-            ("show latest", ["show", "latest", *options(place)]),
-        ):
-            series.setdefault(name, {})[size] = seconds(*command)
+        run = ["run", recipe, *running(place)]
+        note(series, size, {"run": run}, repeat=1)
+        commands = {
+            "run, up to date": run,
+            "plan": ["plan", recipe, "--toolchain", "host", *options(place)],
+            "show latest": ["show", "latest", *options(place)],
+        }
+        note(series, size, commands)
     return series
 
 
@@ -146,14 +156,10 @@ def recipes(folder: Path, sizes: tuple[int, ...]) -> Series:
         (place / "recipes").mkdir(parents=True)
         for index in range(size):
             write_recipe(place / "recipes", f"small-{index}")
-        night = ["nightly", place / "recipes", *running(place)]
-        series.setdefault("nightly --reuse-builds, first", {})[size] = seconds(
-            *night, "--reuse-builds", repeat=1
-        )
-        series.setdefault("nightly --reuse-builds, second", {})[size] = seconds(
-            *night, "--reuse-builds", repeat=1
-        )
-        series.setdefault("history", {})[size] = seconds("history", *options(place))
+        night = ["nightly", place / "recipes", "--reuse-builds", *running(place)]
+        nights = {f"nightly --reuse-builds, {which}": night for which in ("first", "second")}
+        note(series, size, nights, repeat=1)
+        note(series, size, {"history": ["history", *options(place)]})
     return series
 
 
@@ -162,8 +168,7 @@ def artifacts(folder: Path, sizes: tuple[int, ...]) -> Series:
     from convkit.store.store import Store
 
     series: Series = {}
-    home = folder / "home"
-    store = Store(home / "store")
+    store = Store(folder / "home" / "store")
     made = 0
     for size in sizes:
         while made < size:
@@ -172,12 +177,11 @@ def artifacts(folder: Path, sizes: tuple[int, ...]) -> Series:
             place.mkdir()
             (place / "file.bin").write_bytes(made.to_bytes(4, "little"))
             store.take_in(place)
-        for name, command in (
-            ("store size", ["store", "size", *options(folder)]),
-            ("store verify", ["store", "verify", *options(folder)]),
-            ("store gc --dry-run", ["store", "gc", "--dry-run", *options(folder)]),
-        ):
-            series.setdefault(name, {})[size] = seconds(*command, repeat=1)
+        commands = {
+            " ".join(command): [*command, *options(folder)]
+            for command in (("store", "size"), ("store", "verify"), ("store", "gc", "--dry-run"))
+        }
+        note(series, size, commands, repeat=1)
     return series
 
 
@@ -189,17 +193,14 @@ def nodes(folder: Path, sizes: tuple[int, ...]) -> Series:
         place.mkdir()
         write_chain(place / "chain.onnx", size)
         recipe = place / "chain.yaml"
-        series.setdefault("init", {})[size] = seconds(
-            "init", place / "chain.onnx", "-o", recipe, "--toolchain", "host", repeat=1
-        )
-        series.setdefault("run", {})[size] = seconds("run", recipe, *running(place), repeat=1)
+        init = ["init", place / "chain.onnx", "-o", recipe, "--toolchain", "host"]
+        run = ["run", recipe, *running(place)]
+        note(series, size, {"init": init, "run": run}, repeat=1)
         text = yaml.safe_load(recipe.read_text(encoding="utf-8"))
         del text["verify"]  # its limits are those of float32
         text["targets"] = {"half": {"runtime": "onnxruntime", "precision": "float16"}}
         recipe.write_text(yaml.safe_dump(text, sort_keys=False), encoding="utf-8")
-        series.setdefault("run, float16", {})[size] = seconds(
-            "run", recipe, *running(place), repeat=1
-        )
+        note(series, size, {"run, float16": run}, repeat=1)
     return series
 
 

@@ -44,7 +44,7 @@ def defined_ranges(
         low, high = (
             _nearest_defined(end, sum(ends) / 2, name, usual, is_undefined) for end in ends
         )
-        if (low, high) != ends:
+        if (low, high) != ends and low < high:
             narrowed[name] = (low, high)
     changed = {name: Sample("uniform", ends) for name, ends in narrowed.items()}
     return {} if is_undefined(drawn({**samples, **changed}, _ENDS)) else narrowed

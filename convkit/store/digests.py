@@ -43,7 +43,7 @@ def digest_tree(folder: Path, digest: Callable[[Path], str] | None = None) -> st
     root = os.fspath(folder)
     for parent, folders, files in os.walk(root, followlinks=True):
         folders[:] = sorted(name for name in folders if name not in ("__pycache__", ".git"))
-        below = parent.removeprefix(root).replace(os.sep, "/").lstrip("/")
+        below = parent.removeprefix(root).replace(os.sep, "/")
         for name in sorted(files):
             path = f"{parent}{os.sep}{name}"  # no Path: creating those takes half of the time
             found = digest_file(path) if digest is None else digest(Path(path))
