@@ -12,24 +12,22 @@ from pathlib import Path
 from typing import Literal, assert_never
 
 from convkit.errors import ToolchainError, UsageError
+from convkit.execute.code_digests import code_digests
 from convkit.execute.locked_packages import locked_hashes
 from convkit.execute.opened_files import remembered_files
 from convkit.execute.tools import Resolver
 from convkit.home import Home
-from convkit.plan.imported_code import code_digest
 from convkit.plan.keys import Facts
 from convkit.plan.requests import named_files
 from convkit.plan.stages import Stage
 from convkit.recipe.loading import LoadedRecipe
 from convkit.recipe.models import Model, PackageModel
-from convkit.runtimes.registry import runtimes
 from convkit.store.digests import DigestCache, digest_json
 from convkit.store.external_files import external_files
 from convkit.toolchain.host import host_packages
 from convkit.toolchain.packages import fetch_package, pinned_package
 from convkit.toolchain.requirements import EnvironmentSpec
 from convkit.toolchain.resolution import Resolution
-from convkit.worker.jobs import JOBS
 
 ToolchainKind = Literal["isolated", "host"]
 
@@ -139,7 +137,7 @@ def _gather_graph(
         files=_file_digests(loaded, digests),
         texts=read_texts(loaded.dirname / texts) if texts else (),
         packages=packages,
-        code={stage.id: stage_code(stage) for stage in stages},
+        code={stage.id: code_digests(home.store).stage(stage) for stage in stages},
         platform=f"{platform.system()}-{platform.machine()}".lower(),
         processor=processor(),
         toolchain=toolchain,
@@ -240,22 +238,6 @@ def read_texts(path: Path) -> tuple[str, ...]:
     if not found:
         raise UsageError(f"verify.texts: {path}: holds no text; write one text per line")
     return found
-
-
-def stage_code(stage: Stage) -> str:
-    """Return the digest of the code that runs in a stage, including its runtime's."""
-    if stage.joins:
-        module = JOBS[stage.kind].module
-        assert module is not None
-        return digest_json([code_digest([module]), *map(stage_code, stage.joins)])
-    runtime = runtimes()[stage.runtime] if stage.runtime is not None else None
-    module = JOBS[stage.kind].module_for(runtime)
-    if module is None:
-        raise UsageError(f"the runtime {stage.runtime} has no {stage.kind} stage")
-    if runtime is None:
-        return code_digest([module])
-    options = runtime.full_name(runtime.options.partition(":")[0])
-    return code_digest([module, runtime.package, options], runtime.package.partition(".")[0])
 
 
 def processor() -> str:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from convkit.errors import TrackingError
 from convkit.execute.absence import absent_parts
+from convkit.execute.code_digests import code_digests
 from convkit.execute.events import Listener, SilentListener
 from convkit.execute.facts import ToolchainKind, gather
-from convkit.execute.own_code import own_code_digest
 from convkit.execute.run_folder import is_intact, read_record
 from convkit.execute.run_key import run_key
 from convkit.execute.tools import Resolver, recipe_tools, recorded_tools
@@ -215,7 +215,9 @@ def find_settled(
         return None
     keys = {name: record.key for name, record in records.items()}
     key = run_key(loaded.recipe, keys, day_of(time.time()))
-    folder = store.settled_run(key, own_code_digest())
+    code = code_digests(store.root)
+    folder = store.settled_run(key, code.own())
+    code.remember()
     return folder if folder is not None and is_intact(folder, store.digests) else None
 
 

@@ -37,6 +37,11 @@ def imported_files(modules: Iterable[str], package: str = "convkit") -> tuple[Pa
     return tuple(Path(known[name]) for name in _reached(modules, package))
 
 
+def package_folder(package: str) -> Path:
+    """Return the folder of a top-level package."""
+    return Path(str(importlib.import_module(package).__file__)).parent
+
+
 def _reached(modules: Iterable[str], package: str) -> list[str]:
     """Return the names of these modules and of all that they import, in the order of their files.
 
@@ -93,7 +98,7 @@ def _modules(package: str) -> Mapping[str, str]:
     """Return the file of every module of convkit and one other package, by dotted name."""
     modules = {}
     for top in {"convkit", package}:
-        root = str(Path(str(importlib.import_module(top).__file__)).parent)
+        root = str(package_folder(top))
         for folder, _, files in os.walk(root):
             parent = top + folder.removeprefix(root).replace(os.sep, ".")
             for file in files:

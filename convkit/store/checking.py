@@ -15,6 +15,7 @@ from convkit.store.digests import (
     is_unsealed,
     read_sealed,
 )
+from convkit.store.known_code import CodeMemory
 from convkit.store.records import FileEntry, KeptRecord, LatestStage, SettledRun, StageRecord
 
 
@@ -44,6 +45,7 @@ _SEALED = (
     _Folder("latest/**/*.json", LatestStage, LatestStage, "memory of a recipe's last stage"),
     _Folder("runs/*.json", SettledRun, str, "memory of a settled run"),
     _Folder("opened/*.json", tuple[str, ...], None, "memory of the files a model is loaded from"),
+    _Folder("code/*.json", CodeMemory, None, "memory of the digests of code"),
     _Folder("digests/*.json", KnownDigest, dict[str, Json], "memory of a file's digest"),
 )
 

@@ -143,14 +143,14 @@ class DigestCache:
         if known is not None and known.path == entry.stem and known.status == file_status(status):
             return known.sha256
         sha256 = digest_file(path)
-        if now > status.st_ctime + _seconds_to_settle(status):
+        if now > status.st_ctime + seconds_to_settle(status):
             self._remember(entry, status, sha256)
         return sha256
 
     def remember(self, path: Path, sha256: str) -> None:
         """Cache the digest of a complete file that this process has just written or moved."""
         status = path.stat()
-        coarse = _seconds_to_settle(status) > _SETTLED_SECONDS
+        coarse = seconds_to_settle(status) > _SETTLED_SECONDS
         if status.st_size > _SMALL_BYTES and not coarse:
             self._remember(self._entry(path), status, sha256)
 
@@ -178,7 +178,8 @@ def file_status(status: os.stat_result) -> FileStatus:
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def _seconds_to_settle(status: os.stat_result) -> float:
+def seconds_to_settle(status: os.stat_result) -> float:
+    """Return for how long after its last change a file could change again with the same stamp."""
     if status.st_ctime_ns % _TICK_NANOSECONDS == 0:
         return _SETTLED_SECONDS_OF_COARSE_STAMPS
     return _SETTLED_SECONDS

@@ -10,6 +10,7 @@
     runs/<run key>.json       the run that settled an unchanged recipe
     unlogged/<recipe>.<id>    an empty file for each run that MLflow does not have yet
     digests/<path>.json       a file's digest, valid while its status matches
+    code/<packages>.json      digests of the code that stages run, valid while no file of it changes
     staging/<name>/, .lock    work in progress; removed when nobody holds its lock
 
 Everything is written to a temporary path and moved into place, so a killed process leaves no

@@ -205,7 +205,8 @@ def test_workers_that_would_make_something_else_refuse(tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path)
     preload = tmp_path / "preload.py"
     preload.write_text(
-        "from convkit.execute import facts\nfacts.stage_code = lambda stage: 'other'\n"
+        "from convkit.execute.code_digests import CodeDigests\n"
+        "CodeDigests.stage = lambda *_: 'other'\n"
     )
     with SmallFleet(tmp_path / "fleet", 1, preload=preload) as fleet:
         record = run(recipe, tmp_path / "home", fleet).record

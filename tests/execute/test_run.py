@@ -17,6 +17,7 @@ from small_runs import HANGS, MODEL, codes, convkit, run, tensors, workers_of, w
 from watched_workers import running_servers
 
 from convkit.errors import EXIT_FAILED
+from convkit.execute.code_digests import CodeDigests
 from convkit.execute.planning import forecast
 from convkit.execute.rejudge import parse_tolerance, rejudge
 from convkit.execute.run import RunOutcome
@@ -126,7 +127,7 @@ def test_other_code_of_convkit_s_own_judges_again_and_runs_nothing(
 ) -> None:
     """What judges and explains is part of no stage: a new release may find more."""
     recipe, home, earlier = finished
-    monkeypatch.setattr("convkit.execute.run.own_code_digest", lambda: "another release's")
+    monkeypatch.setattr(CodeDigests, "own", lambda _: "another release's")
     outcome = run(recipe, home)
     assert not outcome.up_to_date
     assert outcome.folder != earlier.folder
