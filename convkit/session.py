@@ -19,7 +19,8 @@ from convkit.runtimes.registry import runtimes
 from convkit.runtimes.row import Runtime
 from convkit.tensors import Contract, DimensionError, TensorSpec, dimension_axes, dimension_size
 from convkit.worker.context import StageFailedError, StageSkippedError
-from convkit.worker.custom_ops import using, with_remedy
+from convkit.worker.custom_ops import using
+from convkit.worker.known_refusals import with_remedy
 from convkit.worker.nearest import suggestion
 from convkit.worker.protocol import JOINED_FILE, CustomOps, Device, JoinedModel, OperatorLibrary
 from convkit.worker.sessions import ModelRefusedError, OpenedModel, RunFailedError, RuntimeSession

@@ -12,7 +12,7 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.contract_check import CONTRACT_KEY, check_contract
 from convkit.tensors import Contract
 from convkit.worker.context import StageFailedError
-from convkit.worker.custom_ops import unknown_operator
+from convkit.worker.known_refusals import explained
 from convkit.worker.protocol import BuildResult
 from convkit.worker.sessions import ModelRefusedError
 
@@ -63,13 +63,13 @@ def refused(
     error: ModelRefusedError, suspected: Sequence[Finding] = (), *, is_given: bool = False
 ) -> list[Finding]:
     """Return the findings for a model that the runtime does not load: the suspected reasons if any,
-    V103 for an operator that onnxruntime does not know, otherwise E205. `is_given`: the model was
+    the one that explains the runtime's message, otherwise E205. `is_given`: the model was
     built elsewhere, so the recipe's export does not reach it.
     """
     if any(finding.is_error for finding in suspected):
         return list(suspected)
-    if (unknown := unknown_operator(error)) is not None:
-        return [*suspected, unknown]
+    if (cause := explained(error)) is not None:
+        return [*suspected, cause]
     general = Finding(
         "E205",
         f"the runtime refused the model: {error}",

@@ -17,7 +17,7 @@ from convkit.models.graph.class_names import class_names
 from convkit.models.sources.generation import Generation, generation_of, tokenizer_files
 from convkit.tensors import Contract, DType, TensorSpec
 from convkit.worker.context import StageFailedError
-from convkit.worker.custom_ops import unknown_operator
+from convkit.worker.known_refusals import explained
 from convkit.worker.protocol import Source
 from convkit.worker.sessions import ModelRefusedError, RunFailedError
 
@@ -220,9 +220,10 @@ class OnnxOriginal:
         try:
             self._session = open_graph(Path(source.path), optimized=optimized)
         except ModelRefusedError as error:
-            unknown = unknown_operator(error)
+            cause = explained(error)
             raise StageFailedError(
-                f"model.onnx: {error}", [unknown] if unknown is not None else []
+                f"model.onnx: {error}" if cause is None else cause.message,
+                [] if cause is None else [cause],
             ) from error
 
     @property

@@ -92,14 +92,6 @@ def unknown_operator(error: object) -> Finding | None:
     )
 
 
-def with_remedy(error: object) -> str:
-    """Return an error's message, and how to declare the operator that it is about, if any."""
-    unknown = unknown_operator(error)
-    if unknown is None or unknown.remedy is None:
-        return str(error)
-    return f"{error}. {unknown.remedy.text}"
-
-
 def known_libraries(domains: Iterable[str]) -> tuple[OperatorLibrary, ...]:
     """Return the libraries of public packages that implement operators of some domains."""
     return tuple(dict.fromkeys(_KNOWN[domain] for domain in sorted(domains) if domain in _KNOWN))

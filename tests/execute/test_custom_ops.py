@@ -34,8 +34,8 @@ from convkit.worker.custom_ops import (
     library_files,
     unknown_operator,
     using,
-    with_remedy,
 )
+from convkit.worker.known_refusals import with_remedy
 from convkit.worker.protocol import CustomOps, OperatorLibrary
 
 GRAPH = """<ir_version: 8, opset_import: ["": 17, "ai.onnx.contrib": 1]>

@@ -21,8 +21,8 @@ FACTS = {
     "both models were run, and one of them does this": """
         C108 C114 C501 C510 E323 E401 N103 N301 N302 N303 N620 N621 N703 T108 N209""",
     "a tool, a runtime or the machine refused": """
-        E101 E201 E202 E203 E205 E206 E210 E213 E301 E304 E305 E311 E321 E322 E410 E411 E412 E420
-        T101 T102 T103 T105 T107 V101 V102 V103 V104 V106""",
+        E101 E201 E202 E203 E205 E206 E210 E213 E215 E301 E304 E305 E311 E321 E322 E410 E411 E412
+        E420 T101 T102 T103 T105 T107 V101 V102 V103 V104 V106""",
     "nothing is built from such a file, or it is not what was asked for": """
         E207 E211 E214 E231 E232 E233 E234 E235 E236 E238 E239 N207 Q101 Q103 Q104 Q106""",
 }

@@ -59,7 +59,7 @@ def take_declared_outputs(model: onnx_ir.Model, contract: Contract) -> None:
             continue
         stated = [dimension_of(dimension) for dimension in value.shape]
         if len(stated) != len(wanted) or any(
-            isinstance(size, int) and isinstance(text, str)
+            isinstance(size, int) and size != text
             for size, text in zip(stated, wanted, strict=True)
         ):
             value.shape = onnx_ir.Shape(list(wanted))

@@ -165,7 +165,10 @@ def _unknown(node: onnx.NodeProto, version: int) -> Finding:
         remedy = f"Export with opset {since[0]} or newer."
     elif near := difflib.get_close_matches(node.op_type, names, 1, _ALIKE):
         why = f"ONNX has no operator of that name; perhaps {near[0]!r} was meant"
-        remedy = f"Write {near[0]}, or give the node the domain of the library that defines it."
+        remedy = (
+            f"If {near[0]} was meant, write that. Otherwise give the node the domain of the library"
+            " that defines it, or export without it."
+        )
     else:
         why = "ONNX has no operator of that name"
         remedy = "Give the node the domain of the library that defines it."

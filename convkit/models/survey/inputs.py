@@ -50,6 +50,8 @@ def guess_sample(spec: TensorSpec, usage: Usage) -> Guess:
     name = spec.name.lower()
     if usage.rows is not None:
         return Guess(Sample("integers", (0, usage.rows)))
+    if usage.categories and spec.dtype != "string":
+        return Guess(_one_category(usage.categories))
     if spec.dtype == "bool":
         is_mask = "mask" in name and bool(spec.shape)
         return Guess(Sample("padding_mask") if is_mask else Sample("integers", (0, 2)))
@@ -122,20 +124,30 @@ def _guess_float(spec: TensorSpec, usage: Usage) -> Guess:
         return _guess_image(spec, usage)
     if is_audio(spec, usage):
         return Guess(Sample("audio", (-1, 1)), (unit,))
-    if usage.splits is not None:
-        return _guess_features(spec, usage.splits)
+    if usage.features is not None:
+        return _guess_features(spec, usage.features)
     if usage.readers and usage.readers <= {"Log", "Sqrt"}:
         return Guess(Sample("uniform", (0.01, 1)), (unit,))
     return Guess(normal, (unit, Sample("constant", (1,))))
 
 
-def _guess_features(spec: TensorSpec, splits: tuple[float, float]) -> Guess:
-    """Sample features around the values at which trees split, so that every branch may be taken."""
-    low, high = splits
+def _one_category(known: tuple[int, ...]) -> Sample:
+    """Sample the numbers that an encoder knows: some refuse any other."""
+    low, high = known[0], known[-1] + 1
+    if len(known) == high - low:
+        return Sample("integers", (low, high))
+    return Sample("one_of", known)
+
+
+def _guess_features(spec: TensorSpec, features: tuple[float, float]) -> Guess:
+    """Sample features around the values that matter to the model, so that every branch of its
+    trees may be taken.
+    """
+    low, high = features
     margin = max((high - low) / 10, 0.1)
     doubt = (
-        f"the range of each feature in {spec.name!r}: the trees split on values from {low:.3g} to"
-        f" {high:.3g}"
+        f"the range of each feature in {spec.name!r}: the values that the model splits on, or was"
+        f" scaled for, are from {low:.3g} to {high:.3g}"
     )
     rounded = tuple(float(f"{end:.3g}") for end in (low - margin, high + margin))
     return Guess(Sample("uniform", rounded), (Sample("normal", (0, 1)),), doubt)

@@ -16,6 +16,7 @@ from convkit.models.survey.index_ranges import within_sizes, within_tables, with
 from convkit.models.survey.inputs import UNKNOWN_INTEGERS, Guess, guess_sample
 from convkit.models.survey.mask_meaning import skipping_nan, with_meanings
 from convkit.models.survey.moved_weights import run_with_moved_weights
+from convkit.models.survey.responding import responding
 from convkit.models.survey.rounding import flip_shares, rounding_errors
 from convkit.models.survey.sizing import Sizing
 from convkit.models.survey.start import Start, find_start, start_sizes
@@ -25,7 +26,7 @@ from convkit.models.survey.value_ends import within_domains
 from convkit.models.survey.value_sizes import may_follow_values
 from convkit.models.survey.wording import always_nan, chaotic, map_output, no_start, refused
 from convkit.tensors import Axis, Contract, Dimension, dimension_axes
-from convkit.worker.custom_ops import with_remedy
+from convkit.worker.known_refusals import with_remedy
 from convkit.worker.operators import too_old
 from convkit.worker.protocol import SurveyResult
 from convkit.worker.sessions import ModelRefusedError
@@ -70,7 +71,7 @@ def survey(
     follow = may_follow_values(graph)
     sizing = Sizing(stated.outputs, opened.roles, start, trials, notes, may_follow_values=follow)
     found = without_markers(skipping_nan(sizing.run(), start, trials), trials)
-    found = within_domains(found, trials)
+    found = within_domains(responding(found, guesses, trials), trials)
     trials.say("measuring how much rounding alone changes the outputs", now=True)
     quantized = rounds_activations(graph)
     moved = run_with_moved_weights(path, graph) if quantized else None

@@ -21,8 +21,11 @@ _CARRIERS = frozenset(
 _COMPARISONS = frozenset({"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
 # Operators for which whole numbers are indices, and the slots of the table and the index.
 _LOOKUPS = {"Gather": (0, 1), "GatherElements": (0, 1), "GatherND": (0, 1), "OneHot": (1, 0)}
-# The attributes with the texts that an operator knows.
+# The attributes with the texts, and the whole numbers, that an operator knows.
 _VOCABULARIES = ("cats_strings", "keys_strings", "pool_strings")
+_CATEGORIES = ("cats_int64s", "keys_int64s")
+# Features are drawn this many standard deviations around their mean.
+_DEVIATIONS = 2
 # A larger constant is a weight, with which nothing is compared or scaled.
 _SMALL = 64
 # A flat input of at least this many times a convolution's channels consists of frames.
@@ -66,7 +69,8 @@ class Usage:
     first operator takes. `readers`: the operators that read it, layouts and types aside. `window`:
     the successive elements that a convolution over one axis looks at, as one over sound does: of
     one channel, or of a flat input cut into frames. `strings`: the texts that it is looked up
-    among. `splits`: the lowest and highest value at which trees split on it.
+    among; `categories`: the whole numbers. `features`: the lowest and highest value at which trees
+    split on it, or that a scaler's means and deviations suggest.
     """
 
     rows: int | None = None
@@ -77,7 +81,8 @@ class Usage:
     readers: frozenset[str] = frozenset()
     window: int = 0
     strings: tuple[str, ...] = ()
-    splits: tuple[float, float] | None = None
+    categories: tuple[int, ...] = ()
+    features: tuple[float, float] | None = None
 
 
 def usage_of(value: ir.Value) -> Usage:
@@ -89,7 +94,8 @@ def usage_of(value: ir.Value) -> Usage:
     readers: set[str] = set()
     window = 0
     strings: set[str] = set()
-    splits: list[float] = []
+    categories: set[int] = set()
+    features: list[float] = []
     for node, index in _uses(value):
         readers.add(node.op_type)
         table = _table_rows(node, index)
@@ -97,7 +103,8 @@ def usage_of(value: ir.Value) -> Usage:
             rows.append(table)
         window = max(window, _window(node, index, value))
         strings.update(_vocabulary(node))
-        splits += _splits(node)
+        categories.update(_categories(node))
+        features += [*_splits(node), *_scaled(node)]
         others = [other for place, other in enumerate(node.inputs) if place != index and other]
         constants = [number for other in others for number in _small_constant(other)]
         if node.op_type == "Equal":
@@ -122,7 +129,8 @@ def usage_of(value: ir.Value) -> Usage:
         frozenset(readers),
         window,
         tuple(sorted(strings)),
-        (min(splits), max(splits)) if splits else None,
+        tuple(sorted(categories)),
+        (min(features), max(features)) if features else None,
     )
 
 
@@ -169,6 +177,31 @@ def _vocabulary(node: ir.Node) -> list[str]:
         if (attribute := node.attributes.get(name)) is not None:
             return list(attribute.as_strings())
     return []
+
+
+def _categories(node: ir.Node) -> list[int]:
+    """Return the whole numbers that a node looks its input up among."""
+    for name in _CATEGORIES:
+        if (attribute := node.attributes.get(name)) is not None:
+            return list(attribute.as_ints())
+    return []
+
+
+def _scaled(node: ir.Node) -> list[float]:
+    """Return usual values of the features that a node brings to a mean of 0 and a deviation of
+    1: it subtracts each feature's offset and multiplies by its scale.
+    """
+    offset, scale = (node.attributes.get(name) for name in ("offset", "scale"))
+    if (node.domain, node.op_type) != ("ai.onnx.ml", "Scaler") or offset is None or scale is None:
+        return []
+    means, scales = offset.as_floats(), scale.as_floats()
+    count = max(len(means), len(scales))  # one number may count for all features
+    means, scales = (
+        list(each) * count if len(each) == 1 else list(each) for each in (means, scales)
+    )
+    pairs = zip(means, scales, strict=False)
+    spans = ((mean, _DEVIATIONS / abs(factor)) for mean, factor in pairs if factor)
+    return [end for mean, span in spans for end in (mean - span, mean + span)]
 
 
 def _splits(node: ir.Node) -> list[float]:

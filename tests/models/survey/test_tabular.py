@@ -37,7 +37,34 @@ def test_features_lie_on_both_sides_of_a_tree_s_splits(tmp_path: Path) -> None:
     result = surveyed(classifier(tmp_path, TREE))
     low, high = result.samples["x"].numbers
     assert low < 42 < high
-    assert any("trees split on values from 42 to 42" in note for note in result.notes)
+    assert any("are from 42 to 42" in note for note in result.notes)
+
+
+def test_features_lie_where_the_scaler_before_a_model_expects_them(tmp_path: Path) -> None:
+    """Two features, of around 1000 and around -3."""
+    text = """g (float[rows,2] x) => (float[rows,2] y) {
+        y = ai.onnx.ml.Scaler<offset=[1000.0, -3.0], scale=[0.1, 2.0]>(x)
+    }"""
+    result = surveyed(classifier(tmp_path, text))
+    assert result.samples["x"].kind == "uniform"
+    low, high = result.samples["x"].numbers
+    assert -120 < low <= -4
+    assert 1020 <= high < 1200
+
+
+@pytest.mark.parametrize(
+    ("known", "kind", "numbers"), [("1, 3, 2", "integers", (1, 4)), ("10, 30", "one_of", (10, 30))]
+)
+@pytest.mark.parametrize("dtype", ["int64", "float"])
+def test_categories_are_those_that_the_encoder_knows(
+    tmp_path: Path, known: str, kind: str, numbers: tuple[int, ...], dtype: str
+) -> None:
+    text = f"""g ({dtype}[rows,1] grade) => (float[rows,1,m] y) {{
+        y = ai.onnx.ml.OneHotEncoder<cats_int64s=[{known}], zeros=0>(grade)
+    }}"""
+    result = surveyed(classifier(tmp_path, text))
+    assert result.ran  # a category of another number ends the run
+    assert (result.samples["grade"].kind, result.samples["grade"].numbers) == (kind, numbers)
 
 
 def test_a_model_that_multiplies_rounding_gets_a_tolerance_it_can_keep(tmp_path: Path) -> None:
@@ -58,7 +85,7 @@ def test_a_model_that_multiplies_rounding_gets_a_tolerance_it_can_keep(tmp_path:
 @pytest.mark.parametrize(("scale", "bias", "has_cosine"), [(8, -15, False), (2, 0, True)])
 def test_no_cosine_is_asked_of_a_case_that_the_limit_calls_noise(tmp_path, scale, bias, has_cosine):
     """A detector's map is nearly zero where there is nothing to see."""
-    text = """g (float[1,n] x) => (float[1,n] y) {
+    text = """g (float[4,n] x) => (float[4,n] y) {
         scaled = Mul(x, k)
         moved = Add(scaled, b)
         y = Sigmoid(moved)
