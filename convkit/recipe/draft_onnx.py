@@ -133,7 +133,9 @@ def tolerances_of(survey: SurveyResult) -> dict[str, dict[str, Json]]:
         if largest is None:
             continue
         share, cosine = _QUANTIZED if survey.quantized else (_ERROR_SHARE, _COSINE)
-        usual = max(share, _STEPS * _STEP.get(spec.dtype, 0.0)) * max(largest, 1.0)
+        # A file may compute in half precision and return float32.
+        step = max(_STEP.get(each, 0.0) for each in (spec.dtype, *survey.computes_in))
+        usual = max(share, _STEPS * step) * max(largest, 1.0)
         rounding = _rounding_limit(survey, spec.name, largest)
         limits: dict[str, Json] = {"max_abs": _one_digit(max(usual, rounding))}
         single = math.prod(size if isinstance(size, int) else 2 for size in spec.shape) == 1
@@ -144,8 +146,7 @@ def tolerances_of(survey: SurveyResult) -> dict[str, dict[str, Json]]:
         if survey.quantized:
             far = rounding > _MOST_SHARE * largest
             limits = _quantized_limits(limits, survey.rounding.get(spec.name), far=far)
-        coarse = spec.dtype in _STEP
-        if largest > 1.0 or coarse or rounding > usual or not telling or survey.quantized:
+        if largest > 1.0 or step or rounding > usual or not telling or survey.quantized:
             found[called[spec.name]] = limits
     return found
 

@@ -21,7 +21,7 @@ from convkit.models.survey.rounding import flip_shares, rounding_errors
 from convkit.models.survey.sizing import Sizing
 from convkit.models.survey.start import Start, find_start, start_sizes
 from convkit.models.survey.trials import FileTrials
-from convkit.models.survey.usage import rounds_activations, table_rows, usage_of
+from convkit.models.survey.usage import low_types, rounds_activations, table_rows, usage_of
 from convkit.models.survey.value_ends import within_domains
 from convkit.models.survey.value_sizes import may_follow_values
 from convkit.models.survey.wording import always_nan, chaotic, map_output, no_start, refused
@@ -80,6 +80,7 @@ def survey(
         found,
         notes=(*found.notes, *(chaotic(name) for name, each in rounding.items() if each.decides)),
         quantized=quantized,
+        computes_in=low_types(graph),
         rounding=rounding,
         flips=flip_shares(found.contract, found.samples, trials),
         # The runs for the rounding errors count, too.

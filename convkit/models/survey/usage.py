@@ -7,6 +7,7 @@ import numpy as np
 import onnx_ir as ir
 
 from convkit.models.graph.traversal import attribute_graphs, constant_tensor
+from convkit.tensors import DType
 
 # Operators whose result has the values of their first input, in another layout or type.
 _CARRIERS = frozenset(
@@ -34,12 +35,42 @@ _FRAMES = 4
 _LARGEST_COUNT = 1 << 20
 
 
+_LOW_TYPES: dict[ir.DataType | None, DType] = {
+    ir.DataType.FLOAT16: "float16",
+    ir.DataType.BFLOAT16: "bfloat16",
+}
 _ROUNDING = frozenset({"QuantizeLinear", "DynamicQuantizeLinear"})
 
 
 def rounds_activations(graph: ir.Graph) -> bool:
     """Return True if a graph rounds intermediate results to integers."""
     return any(node.op_type in _ROUNDING for node in graph.all_nodes())
+
+
+def low_types(graph: ir.Graph) -> tuple[DType, ...]:
+    """Return the types of low precision in which a graph computes. Weights that are only stored in
+    one, and cast before they are used, do not count.
+    """
+    found = {
+        _LOW_TYPES[value.dtype]
+        for node in graph.all_nodes()
+        if node.op_type not in ("Cast", "CastLike", "Constant", "Identity")
+        for value in (*node.inputs, *node.outputs)
+        if value is not None and value.dtype in _LOW_TYPES
+    }
+    found |= {
+        _LOW_TYPES[kind]
+        for node in graph.all_nodes()
+        if node.op_type == "Cast" and (kind := _cast_to(node)) in _LOW_TYPES
+        for reader, _ in node.outputs[0].uses()
+        if reader.op_type != "Cast"
+    }
+    return tuple(sorted(found))
+
+
+def _cast_to(node: ir.Node) -> ir.DataType | None:
+    attribute = node.attributes.get("to")
+    return ir.DataType(attribute.as_int()) if attribute is not None else None
 
 
 def table_rows(graph: ir.Graph) -> set[int]:

@@ -5,7 +5,7 @@ from typing import Literal
 
 from convkit.codec import Json
 from convkit.postprocessing import LabelConstants
-from convkit.tensors import Contract
+from convkit.tensors import Contract, DType
 from convkit.worker.protocol.custom_ops import OperatorLibrary
 from convkit.worker.protocol.evaluation import EvaluationMetrics
 from convkit.worker.protocol.measurements import (
@@ -273,7 +273,7 @@ class SurveyResult:
     `present.*` become `past.*`. `labels` are those that the file names, by the output that scores
     them. `skip` are the cases that the model returns NaN for, `exporter` the one that keeps the
     contract if it is not torch's. `flips` is the share of each output of whole numbers that
-    rounding decides.
+    rounding decides. `computes_in` are the types of low precision in which the file computes.
     """
 
     contract: Contract
@@ -292,6 +292,7 @@ class SurveyResult:
     skip: tuple[CaseName, ...] = ()
     exporter: Exporter | None = None
     flips: dict[str, float] = dataclasses.field(default_factory=dict)
+    computes_in: tuple[DType, ...] = ()
 
 
 # Best first. The last two mean that only the first or only the second artifact has the file.

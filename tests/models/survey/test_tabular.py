@@ -160,3 +160,33 @@ def test_a_file_that_always_returns_nan_still_shows_its_sizes(tmp_path: Path) ->
     assert result.ran
     assert shapes(result)["y"] == ("n", 2)
     assert any("has NaN with all sizes and values that were tried" in note for note in result.notes)
+
+
+HALF = """g (float[1,n] x) => (float[1,n] y) {
+    low = Cast<to=10>(x)
+    slow = Mul(low, low)
+    y = Cast<to=1>(slow)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "types"),
+    [
+        (HALF, ("float16",)),
+        # Stored in half precision, and computed in float32.
+        ("g (float[1,n] x) => (float[1,n] y) { k = Cast<to=1>(half)\ny = Mul(x, k) }", ()),
+    ],
+)
+def test_a_file_that_computes_in_half_precision_has_a_limit_of_such_steps(
+    tmp_path: Path, text: str, types: tuple[str, ...]
+) -> None:
+    stored = {"half": np.float16(3.0)} if "half" in text else {}
+    found = surveyed(saved(tmp_path, text, **stored))
+    assert found.computes_in == types
+    limits = tolerances_of(dataclasses.replace(found, magnitudes={"y": 1.0}, rounding={}))
+    if not types:
+        assert limits == {}
+        return
+    step = 2**-10
+    assert isinstance(limit := limits["y"]["max_abs"], float)
+    assert 2 * step <= limit <= 3 * step
