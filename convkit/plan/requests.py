@@ -262,6 +262,7 @@ def source_of(model: Model, places: Places) -> Source:
         "allow_pickle": model.allow_pickle,
         "allow_remote_code": model.allow_remote_code,
         "omit": model.omit,
+        "random": model.random,
     }
     if model.hub is not None:
         return Source("hub", identifier=model.hub.id, revision=model.hub.revision, **options)  # type: ignore[arg-type]

@@ -187,7 +187,8 @@ def _tools() -> Iterator[str]:
 
 
 def _part(file: str, signature: DraftSignature, survey: SurveyResult) -> Iterator[str]:
-    yield f"model: {{ onnx: {yaml_scalar(file)} }}"
+    fixed = ", random: fixed" if survey.draws else ""
+    yield f"model: {{ onnx: {yaml_scalar(file)}{fixed} }}"
     if limits := _loosest(tolerances_of(survey)):
         yield f"tolerance: {{ {listed(limits)} }} # from the largest values seen"
     yield from _tensors(signature.inputs, signature.outputs)

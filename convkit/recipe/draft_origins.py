@@ -215,11 +215,16 @@ def _onnx_origin(path: Path, folder: Path, survey: SurveyResult | None) -> Origi
     stem = path.stem if path.stem != "model" else path.resolve().parent.name
     return Origin(
         recipe_name(stem),
-        (f"onnx: {yaml_scalar(relative_path(path, folder))}",),
+        (f"onnx: {yaml_scalar(relative_path(path, folder))}", *draws_lines(survey)),
         {},
         None,
         is_onnx=True,
     )
+
+
+def draws_lines(survey: SurveyResult) -> tuple[str, ...]:
+    """Return the line that makes a file comparable which draws random numbers."""
+    return ("random: fixed # it draws random numbers: no two runs agree",) if survey.draws else ()
 
 
 def _archive_origin(path: Path, folder: Path) -> Origin:

@@ -194,6 +194,13 @@ class Model(RecipeModel):
     allow_remote_code: Switch = Field(
         default=False, description="run Python code that ships with the model"
     )
+    random: Literal["fixed"] | None = Field(
+        None,
+        description=(
+            "with onnx: replace the random numbers that the file draws by fixed ones, in what is "
+            "built as in the original, so that both can be compared"
+        ),
+    )
     omit: tuple[TensorName, ...] = Field(
         (),
         description="model inputs left at their defaults on purpose",
@@ -215,13 +222,13 @@ class Model(RecipeModel):
             raise FaultsError([Fault((kind,), message) for kind in given[1:]])
         useless = {
             "onnx": (*_TRANSFORMERS_KEYS, "dtype", "allow_pickle"),
-            "torchscript": (*_TRANSFORMERS_KEYS, "dtype", "allow_pickle"),
-            "exported": (*_TRANSFORMERS_KEYS, "dtype"),
-            "factory": _TRANSFORMERS_KEYS,
+            "torchscript": (*_TRANSFORMERS_KEYS, "dtype", "allow_pickle", "random"),
+            "exported": (*_TRANSFORMERS_KEYS, "dtype", "random"),
+            "factory": (*_TRANSFORMERS_KEYS, "random"),
         }
         if faults := [
             Fault((key,), f"does not apply to a model from {given[0]}; remove it")
-            for key in useless.get(given[0], ())
+            for key in useless.get(given[0], ("random",))
             if key in self.model_fields_set
         ]:
             raise FaultsError(faults)

@@ -76,8 +76,23 @@ def located_findings(record: RunRecord) -> tuple[Located, ...]:
         for finding in stage.findings:
             note(finding, stage.target or stage.id)
     leading = {str(target.leading) for target in record.targets}
+    targets = {target.name for target in record.targets}
+    failed = {
+        (found[key].code, found[key].message, place)
+        for key, places in where.items()
+        for place in places
+        if found[key].is_error
+    }
+
+    def is_said(key: str) -> bool:
+        """Return True for a warning that is an error in each target that has it, such as N303."""
+        finding = found[key]
+        said = {place for place in targets if (finding.code, finding.message, place) in failed}
+        return not finding.is_error and bool(said) and targets & {*where[key]} <= said
+
     ordered = sorted(
-        found, key=lambda key: (SEVERITIES.index(found[key].severity), key not in leading)
+        (key for key in found if not is_said(key)),
+        key=lambda key: (SEVERITIES.index(found[key].severity), key not in leading),
     )
     waived = {
         (each.code, target.name)

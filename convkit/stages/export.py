@@ -16,6 +16,7 @@ from convkit.models.graph.contract import carry_contract, graph_contract
 from convkit.models.graph.dimensions import name_dimensions, take_declared_outputs
 from convkit.models.graph.duplicates import duplicate_weights
 from convkit.models.graph.files import DATA_FILE, MODEL_FILE, write_model
+from convkit.models.graph.fixed_random import given_file
 from convkit.models.graph.identities import remove_identities
 from convkit.models.graph.masked_softmax import mask_with_infinity
 from convkit.models.graph.operator_probes import graph_operators
@@ -57,10 +58,10 @@ def run(request: ExportRequest, context: Context) -> tuple[ExportResult, list[Fi
 
 
 def _adopt(request: ExportRequest, context: Context) -> tuple[ExportResult, list[Finding]]:
-    assert request.source.path is not None
     context.progress("checking the ONNX file", done=0.1)
     try:
-        model, doubts = adopt(Path(request.source.path))
+        with given_file(request.source) as path:
+            model, doubts = adopt(path)
     except UnexportableError as error:
         return _nothing(request, 0), list(error.findings)
     if request.opset:

@@ -213,12 +213,15 @@ class OnnxOriginal:
     tokenizer_files: tuple[Path, ...] = ()
 
     def __init__(self, source: Source, contract: Contract, *, optimized: bool = False) -> None:
+        from convkit.models.graph.fixed_random import given_file
         from convkit.models.graph.session import open_graph
 
         assert source.path is not None
         self._contract, self._path = contract, Path(source.path)
+        self._is_fixed = source.random is not None
         try:
-            self._session = open_graph(Path(source.path), optimized=optimized)
+            with given_file(source) as path:
+                self._session = open_graph(path, optimized=optimized)
         except ModelRefusedError as error:
             cause = explained(error)
             raise StageFailedError(
@@ -237,6 +240,17 @@ class OnnxOriginal:
     def decisions(self, draw: Callable[[Sizes], Feeds], sizes: Sizes) -> Decisions:  # noqa: ARG002 - a graph has no Python
         """Return nothing: the nodes of a graph are read, not run (`models.graph.decisions`)."""
         return Decisions()
+
+    def first_change(self, feeds: Feeds) -> Finding | None:  # noqa: ARG002 - the graph tells
+        """Return N303 for the first node that draws random numbers; None if none does."""
+        import onnx
+
+        from convkit.models.graph.fixed_random import random_finding, random_nodes
+
+        if self._is_fixed:
+            return None
+        drawing = random_nodes(onnx.load(self._path, load_external_data=False))
+        return random_finding(drawing) if drawing else None
 
     def run(self, feeds: Feeds) -> Feeds:
         """Run the file; raises RunFailedError with onnxruntime's message."""

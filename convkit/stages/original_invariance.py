@@ -30,7 +30,7 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.invariance import compare_cases
 from convkit.metrics.limits import is_same
 from convkit.metrics.tensors import as_float64
-from convkit.stages.original import Original, TorchOriginal
+from convkit.stages.original import OnnxOriginal, Original, TorchOriginal
 from convkit.tensors import Contract
 from convkit.worker.context import Context
 from convkit.worker.protocol import CaseRecord, Layout, OmittedCase, TensorMetrics
@@ -181,7 +181,7 @@ class _Run:
         """Return N303 for the operation that differs between two runs of the base case, where the
         original's operations can be seen.
         """
-        if not isinstance(self.original, TorchOriginal):
+        if not isinstance(self.original, TorchOriginal | OnnxOriginal):
             return None
         return self.original.first_change(self._feeds[BASE])
 

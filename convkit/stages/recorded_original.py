@@ -14,6 +14,7 @@ from convkit.localize.graph_recording import record_graph, weights_of
 from convkit.localize.original import Recording
 from convkit.localize.recording import record, state_of
 from convkit.models.exporters.job import WRAPPER
+from convkit.models.graph.fixed_random import given_file
 from convkit.models.sources import load_model
 from convkit.models.sources.contract_module import ContractModule
 from convkit.models.sources.loaded import LoadedModel
@@ -78,8 +79,8 @@ def record_original(request: DiagnoseRequest) -> RecordedOriginal:
     feeds = read_tensors(Path(request.reference), request.case, "inputs", contract.inputs)
     if request.source.kind != "onnx":
         return TorchCase.load(request, feeds).recorded()
-    assert request.source.path is not None
-    graph = read_graph(Path(request.source.path))
+    with given_file(request.source) as path:
+        graph = read_graph(path)
     given = {spec.origin or spec.name: feeds[spec.name] for spec in contract.inputs}
     names = {spec.name: spec.origin or spec.name for spec in contract.outputs}
     return RecordedOriginal(record_graph(graph, given, names), weights_of(graph), feeds)

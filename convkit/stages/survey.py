@@ -1,5 +1,6 @@
 """Works out an ONNX file's contract for a drafted recipe."""
 
+import contextlib
 import dataclasses
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import onnx_ir as ir
 
 from convkit.findings.model import Finding
 from convkit.models.graph.contract import carried_contract, graph_contract, load_graph
+from convkit.models.graph.fixed_random import can_fix, fixed_copy
 from convkit.models.graph.loading import map_weights
 from convkit.models.survey.labels import labels_of
 from convkit.models.survey.survey import described, survey
@@ -25,14 +27,17 @@ def run(request: SurveyRequest, context: Context) -> tuple[SurveyResult, list[Fi
     _refuse_without_contract(model, path)
     map_weights(model, path.parent)
     carried = carried_contract(path)
+    draws = can_fix(model)
     if carried is not None:
         found = described(model, carried)
     else:
-        found = survey(model, path, request.seconds, context.progress)
+        with fixed_copy(path) if draws else contextlib.nullcontext(path) as runnable:
+            found = survey(model, runnable, request.seconds, context.progress)
     functions = {function.domain for function in model.functions.values()}
     domains = {node.domain for node in model.graph.all_nodes()} - functions
     labels = labels_of(model) if carried is None else {}
-    return dataclasses.replace(found, libraries=known_libraries(domains), labels=labels), []
+    libraries = known_libraries(domains)
+    return dataclasses.replace(found, libraries=libraries, labels=labels, draws=draws), []
 
 
 def _refuse_without_contract(model: ir.Model, path: Path) -> None:

@@ -20,7 +20,8 @@ class Source:
     hub: `identifier` and `revision` (a commit) · path, package: `path` (a folder in transformers'
     layout) · config: `identifier` (an architecture such as `bert`), `seed`, `overrides` · factory:
     `path` (a Python file) and `identifier` (its callable), `overrides` (keyword arguments), `seed`
-    · onnx, torchscript, exported: `path` (a file).
+    · onnx, torchscript, exported: `path` (a file). `random`: fixed numbers take the place of
+    random ones that an ONNX file draws.
     """
 
     kind: SourceKind
@@ -35,6 +36,7 @@ class Source:
     allow_pickle: bool = False
     allow_remote_code: bool = False
     omit: tuple[str, ...] = ()
+    random: Literal["fixed"] | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -274,6 +274,7 @@ class SurveyResult:
     them. `skip` are the cases that the model returns NaN for, `exporter` the one that keeps the
     contract if it is not torch's. `flips` is the share of each output of whole numbers that
     rounding decides. `computes_in` are the types of low precision in which the file computes.
+    `draws`: the file draws random numbers, and was run with fixed ones in their place.
     """
 
     contract: Contract
@@ -293,6 +294,7 @@ class SurveyResult:
     exporter: Exporter | None = None
     flips: dict[str, float] = dataclasses.field(default_factory=dict)
     computes_in: tuple[DType, ...] = ()
+    draws: bool = False
 
 
 # Best first. The last two mean that only the first or only the second artifact has the file.
