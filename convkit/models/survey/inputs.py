@@ -30,6 +30,9 @@ _SETTINGS = (
     (frozenset({"threshold", "thresh", "score", "iou", "conf", "confidence"}), 0.5),
     (frozenset({"scale", "speed", "temperature"}), 1.0),
 )
+# What inputs with a size of something are called, and a size that most models accept.
+_SIZES = frozenset({"size", "sizes", "hw", "resolution"})
+_SIDE = 64
 UNKNOWN_INTEGERS = Sample("integers", (0, 100))
 
 
@@ -118,6 +121,8 @@ def _guess_float(spec: TensorSpec, usage: Usage) -> Guess:
         return _guess_setting(spec.name)
     if "mask" in name and spec.shape:
         return Guess(Sample("padding_mask"), (normal, unit))
+    if _SIZES & set(re.split(r"[\W_\d]+", name)) and len(spec.shape) <= 2:
+        return Guess(Sample("constant", (_SIDE,)), (normal, unit, Sample("constant", (1,))))
     if channel_axis(spec.shape) is not None and usage.readers & _PICTURE_READERS:
         return _guess_image(spec, usage)
     if channel_axis(spec.shape) is not None and _has_spatial_sizes(spec.shape):

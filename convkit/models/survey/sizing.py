@@ -194,6 +194,8 @@ class Sizing:
         stuck = [axis for axis in self._base if self._range(axis).is_fixed]
         for place, axis in enumerate(stuck):
             for other in stuck[place + 1 :]:
+                if axis not in self._base:
+                    break  # it is one with an axis before it
                 size = self._base[axis]
                 together = {**self._base, axis: size + 1, other: size + 1}
                 even = {**self._base, axis: 2 * size, other: 2 * size}

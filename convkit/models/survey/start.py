@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 
 from convkit.models.survey.axes import CANDIDATES, OpenInputs
+from convkit.models.survey.frozen_sizes import traced_sizes
 from convkit.models.survey.inputs import Guess, is_length
 from convkit.models.survey.trials import Trial, Trials
 from convkit.tensors import Dimension, DimensionError, TensorSpec, dimension_size
@@ -14,6 +15,10 @@ from convkit.worker.protocol import Sample
 _LONG_RUN = 0.7  # seconds
 # Combinations of sizes that are tried: with the likeliest samples, and with each alternative.
 _FIRST_TRIES, _LATER_TRIES = 400, 40
+# Axes of its own that an input has if nothing is known of its size.
+_FEWEST_UNKNOWN = 3
+# Sizes that fail before those are sought that the file was traced with.
+_TRIES_BEFORE_SOLVING = 4
 # Sizes with which an output has no elements, after which other samples are tried.
 _EMPTY_TRIES = 4
 # Sizes with which a result has NaN, after which other samples are tried.
@@ -34,28 +39,56 @@ class Start:
     reason: str = ""
 
 
+@dataclasses.dataclass(frozen=True)
+class _Failed:
+    """A run that failed."""
+
+    opened: OpenInputs
+    sizes: dict[str, int]
+    samples: dict[str, Sample]
+    trial: Trial
+
+
 def find_start(first: OpenInputs, guesses: Mapping[str, Guess], trials: Trials) -> Start:
     """Return the first sizes and samples with which the file runs and returns no NaN, preferably
     with elements in every output.
     """
     reason, fallback = "", None
+    failed: _Failed | None = None
     for number, (opened, samples) in enumerate(_ways(first, guesses)):
         tries = _FIRST_TRIES if number == 0 else _LATER_TRIES
-        empty = undefined = 0
+        empty = undefined = failures = 0
         for sizes in itertools.islice(start_sizes(opened), tries):
             trial = trials.run(opened.inputs, at_full_length(opened.inputs, samples, sizes), sizes)
             if trial.worked and not trial.is_empty:
-                return _settled(opened, (sizes, samples, trial), trials)
+                # A single element is spread over a table of positions, and fits any.
+                traced = _traced(failed, trials) if _may_spread(opened, sizes) else None
+                return _settled(opened, traced or (sizes, samples, trial), trials)
             if trial.worked:
                 fallback = fallback or (opened, (sizes, samples, trial))
                 empty += 1
+            elif not trial.is_nan:
+                failed = failed or _Failed(opened, sizes, samples, trial)
+                failures += 1
             reason = reason or trial.reason
             undefined += trial.is_nan
+            if number == 0 and failures == _TRIES_BEFORE_SOLVING:
+                traced = _traced(_Failed(opened, sizes, samples, trial), trials)
+                if traced is not None and not traced[2].is_empty:
+                    return _settled(opened, traced, trials)
             if trials.is_over or empty == _EMPTY_TRIES or undefined == _NAN_TRIES:
                 break
     if fallback is not None:
         return _settled(*fallback, trials)
     return Start(first.inputs, next(start_sizes(first)), next(_samples(guesses)), reason)
+
+
+def _traced(failed: _Failed | None, trials: Trials) -> _Worked | None:
+    """Return the sizes that the file was traced with if a run at others tells them."""
+    if failed is None:
+        return None
+    found = traced_sizes(failed.opened, failed.samples, failed.sizes, failed.trial, trials)
+    return (found[0], failed.samples, found[1]) if found is not None else None
 
 
 def _settled(opened: OpenInputs, worked: _Worked, trials: Trials) -> Start:
@@ -124,12 +157,46 @@ def start_sizes(opened: OpenInputs) -> Iterator[dict[str, int]]:
     # Axes of one role have the same size more often than not.
     for together in itertools.islice(itertools.zip_longest(*lists), 6):
         if None not in together:
-            yield dict(zip(names, together, strict=True))
+            likely = dict(zip(names, together, strict=True))
+            yield likely
+            if empty := _empty_states(opened):
+                yield {**likely, **dict.fromkeys(empty, 1)}
     most = sum(len(sizes) - 1 for sizes in lists)
     for total in range(min(most, 24) + 1):
         for places in _places([len(sizes) for sizes in lists], total):
             pairs = zip(names, lists, places, strict=True)
             yield {name: sizes[place] for name, sizes, place in pairs}
+
+
+def _may_spread(opened: OpenInputs, sizes: Mapping[str, int]) -> bool:
+    """Return True if an axis of the first input, other than its rows, has a single element."""
+    return any(
+        sizes.get(str(size)) == 1 and opened.roles[str(size)] != "batch"
+        for size in opened.inputs[0].shape
+        if isinstance(size, str) and size in opened.roles
+    )
+
+
+def _empty_states(opened: OpenInputs) -> set[str]:
+    """Return the axes of inputs that may begin with a single element, which is spread over all that
+    it meets, as states of video models do: nothing says how large they are, and no other input has
+    such an axis.
+    """
+
+    def axes_of(spec: TensorSpec) -> set[str]:
+        return {size for size in spec.shape if isinstance(size, str)}
+
+    found: set[str] = set()
+    for spec in opened.inputs[1:]:
+        others = set[str]().union(*(axes_of(each) for each in opened.inputs if each is not spec))
+        own = (
+            axes_of(spec)
+            - others
+            - {axis for axis in opened.roles if opened.roles[axis] == "batch"}
+        )
+        if len(own) >= _FEWEST_UNKNOWN:
+            found |= own
+    return found
 
 
 def _places(lengths: list[int], total: int) -> Iterator[tuple[int, ...]]:

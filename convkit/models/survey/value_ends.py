@@ -14,7 +14,8 @@ from convkit.worker.protocol import Sample, SurveyResult
 
 def within_domains(found: SurveyResult, trials: Trials) -> SurveyResult:
     """Return a result whose numbers keep off the ends of their ranges at which the model returns
-    NaN, if it returns none in between, and none at the ends that are left.
+    NaN or refuses to run, if it does neither in between, nor at the ends that are left. A number
+    may count, index or scale something.
     """
     contract = found.contract
     sizes = {axis.name: axis.min for axis in contract.axes}
@@ -23,15 +24,19 @@ def within_domains(found: SurveyResult, trials: Trials) -> SurveyResult:
         given = at_full_length(contract.inputs, samples, sizes)
         return trials.drawn(contract.inputs, given, sizes, draw)
 
+    refused = False
+
     def is_undefined(feeds: Feeds) -> bool:
+        nonlocal refused
         returned = trials.values(feeds)
-        return returned is not None and has_nan(returned)
+        refused = refused or returned is None
+        return returned is None or has_nan(returned)
 
     if trials.is_over:
         return found
     ranges = defined_ranges(contract, found.samples, drawn, is_undefined)
     notes = [
-        undefined_end(name, ends_of(found.samples[name]) or kept, kept)
+        undefined_end(name, ends_of(found.samples[name]) or kept, kept, refused=refused)
         for name, kept in ranges.items()
     ]
     samples = {name: Sample("uniform", kept) for name, kept in ranges.items()}

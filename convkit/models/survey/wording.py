@@ -66,10 +66,13 @@ def marker(name: str, number: int) -> str:
     )
 
 
-def undefined_end(name: str, ends: tuple[float, float], kept: tuple[float, float]) -> str:
+def undefined_end(
+    name: str, ends: tuple[float, float], kept: tuple[float, float], *, refused: bool
+) -> str:
+    does = "refuses to run" if refused else "returns NaN"
     at = " and ".join(f"{end:g}" for end, other in zip(ends, kept, strict=True) if end != other)
     return (
-        f"the model returns NaN if {name!r} is {at} everywhere, so samples are from {kept[0]:g} to"
+        f"the model {does} if {name!r} is {at} everywhere, so samples are from {kept[0]:g} to"
         f" {kept[1]:g}"
     )
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from test_survey import saved, surveyed
 
@@ -49,3 +50,19 @@ def test_a_model_that_is_defined_everywhere_keeps_its_samples(tmp_path: Path) ->
     found = surveyed(saved(tmp_path, EMBEDDED.replace("Log(noise)", "Abs(noise)")))
     assert found.samples["noise"].kind == "normal"
     assert not [each for each in found.notes if "NaN" in each]
+
+
+def test_an_end_at_which_the_model_refuses_to_run_is_not_drawn(tmp_path: Path) -> None:
+    """Labels in fractions, which become rows of a table."""
+    text = """g (float[n,3] label) => (float[n,3,1] y) {
+        one = Constant<value_float=1.0>()
+        moved = Add(label, one)
+        row = Cast<to=7>(moved)
+        y = Gather(table, row)
+    }"""
+    table = np.arange(5, dtype=np.float32).reshape(5, 1)
+    found = surveyed(saved(tmp_path, text, table=table))
+    assert found.samples["label"].kind == "uniform"
+    low, high = found.samples["label"].numbers
+    assert -6 <= low < 0 < high < 4
+    assert any("the model refuses to run if 'label' is -8 and 8" in note for note in found.notes)
