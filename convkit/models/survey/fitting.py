@@ -11,6 +11,7 @@ from convkit.tensors import Dimension, DimensionError, dimension_size
 Sizes = Mapping[str, int]
 # Sums of products of at most this many axes are tried (a detector's boxes: 21 * rows * columns).
 _MOST_FACTORS = 3
+_PLATEAU = 2
 # The largest stride or window, in elements of the axis.
 _LARGEST_STEP = 2049
 
@@ -106,6 +107,8 @@ def _with_step(
     pairs: Sequence[tuple[int, int]], axis: str, slope: tuple[int, int], factor: int
 ) -> Iterator[str]:
     times, step = slope
+    # Two sizes fit many lines: more likely, one of them is all that larger axes make.
+    is_plateau = len({size for _, size in pairs}) == _PLATEAU
     for rest in range(factor):
         if any((size - rest) % factor for _, size in pairs):
             continue
@@ -115,6 +118,8 @@ def _with_step(
         if least > most:
             continue
         offset = _simplest(least, most, step)
+        if is_plateau and (factor > 1 or offset not in _usual_offsets(step)):
+            continue
         text = axis if times == 1 else f"{times}*{axis}"
         if offset:
             text = f"({text} {'+' if offset > 0 else '-'} {abs(offset)})"
@@ -123,9 +128,13 @@ def _with_step(
         yield text if rest == 0 else f"{text} + {rest}"
 
 
+def _usual_offsets(step: int) -> tuple[int, ...]:
+    return 0, step - 1, step, -step, step // 2
+
+
 def _simplest(least: int, most: int, step: int) -> int:
     """Return the offset that people would write: none, a whole step, or the usual rounding up."""
-    for offset in (0, step - 1, step, -step, step // 2):
+    for offset in _usual_offsets(step):
         if least <= offset <= most:
             return offset
     return least if abs(least) <= abs(most) else most

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from convkit.cases.samples import Draw
 from convkit.cases.sizes import largest_sizes, off_typical_sizes, probe_sizes, smallest_sizes
@@ -20,6 +20,7 @@ from convkit.models.survey.wording import (
     fixed_axis,
     near_zero,
     only_some_values,
+    other_sizes,
     out_of_time,
     steps_of_axis,
     which_values,
@@ -299,11 +300,13 @@ class Sizing:
         # The last axes are the likeliest: those of time or space.
         for axis in reversed(varying):
             before = self._ranges[axis]
-            self._ranges[axis] = dataclasses.replace(
-                before, low=before.typical, high=before.typical
-            )
-            if self._sizes.fit(*self._shapes(), counted)[1] is None:
-                return
+            for narrowed in _narrowed(before):
+                self._ranges[axis] = narrowed
+                if self._sizes.fit(*self._shapes(), counted)[1] is None:
+                    if not narrowed.is_fixed:
+                        sizes = (narrowed.size(each) for each in (narrowed.low, narrowed.high))
+                        self._notes.append(other_sizes(axis, *sizes))
+                    return
             self._ranges[axis] = before
         axis = varying[-1]
         self._ranges[axis] = dataclasses.replace(
@@ -369,3 +372,15 @@ def _in_words(size: Dimension, words: Mapping[str, Dimension]) -> Dimension:
         return words[size]
     text = re.sub(r"[A-Za-z_]\w*", lambda match: _factor(words.get(match[0], match[0])), size)
     return text if dimension_axes(text) else dimension_size(text, {})
+
+
+def _narrowed(found: Range) -> Iterator[Range]:
+    """Yield parts of a range: without its smallest sizes, of which the first elements of something
+    may be too few, without its larger ones, and the typical size alone.
+    """
+    for low in (2, 3, 4, 8):
+        if found.low < low < found.typical:
+            yield dataclasses.replace(found, low=low)
+    yield dataclasses.replace(found, low=found.typical)
+    yield dataclasses.replace(found, high=found.typical)
+    yield dataclasses.replace(found, low=found.typical, high=found.typical)

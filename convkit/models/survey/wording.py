@@ -45,6 +45,13 @@ def fixed_axis(axis: str, size: int) -> str:
     return f"the axis {axis} is fixed at {size}: the model ran with no other size that was tried"
 
 
+def other_sizes(axis: str, low: int, high: int) -> str:
+    return (
+        f"{axis} may have other sizes than {low} to {high}, but then the size of an output follows"
+        " no rule that was found"
+    )
+
+
 def steps_of_axis(axis: str, found: Range) -> str:
     rest = f" plus {found.rest}" if found.rest else ""
     return f"{axis} must be a multiple of {found.step}{rest}: other sizes were tried and failed"
