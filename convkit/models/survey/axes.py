@@ -5,7 +5,13 @@ import keyword
 import re
 from collections.abc import Mapping, Sequence
 
-from convkit.models.survey.inputs import channel_axis, is_audio, is_encoded_image, is_length
+from convkit.models.survey.inputs import (
+    channel_axis,
+    is_audio,
+    is_encoded_image,
+    is_latent,
+    is_length,
+)
 from convkit.models.survey.usage import Usage
 from convkit.tensors import Dimension, DimensionError, TensorSpec, dimension_axes
 
@@ -17,11 +23,15 @@ _NAMELESS = re.compile(
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _STATE = re.compile(r"^(h|c|hn?|cn?|state|hidden|cell|cache|.*_state|.*state_?n?)$", re.IGNORECASE)
 
+# A number for each row, or one for all: how far a generator has come.
+_PER_ROW = re.compile(r"time_?steps?$|^sigmas?$|^t$", re.IGNORECASE)
+
 # Sizes to try, most likely first, by the kind of axis.
 CANDIDATES: dict[str, tuple[int, ...]] = {
     "batch": (1, 2, 4),
     "height": (224, 320, 64, 640, 48, 32, 256, 128, 96, 112, 28, 512, 384, 299, 80),
     "width": (224, 320, 64, 640, 48, 32, 256, 128, 96, 112, 28, 512, 384, 299, 80),
+    "side": (32, 64, 16, 128, 8, 96, 48),
     "channels": (3, 1, 4, 2),
     "sequence": (16, 8, 32, 64, 128, 4, 2, 1, 512, 2048),
     "samples": (16000, 512, 1024, 8000, 1600, 1536, 32000, 4000, 256, 48000, 576, 1280, 160, 96000),
@@ -121,8 +131,11 @@ def _role(spec: TensorSpec, usage: Usage, axis: int) -> str:
         return "bytes"
     if rank == 3 and axis == 1 and _STATE.match(spec.name):
         return "batch"
-    if (axis == 0 and (rank > 1 or is_length(spec))) and not _STATE.match(spec.name):
+    is_per_row = rank > 1 or is_length(spec) or bool(_PER_ROW.search(spec.name))
+    if axis == 0 and is_per_row and not _STATE.match(spec.name):
         return "batch"
+    if is_latent(spec) and axis >= rank - 2:
+        return "side"
     if rank == 4:
         channels = channel_axis(spec.shape)
         if axis == (1 if channels is None else channels):

@@ -9,6 +9,9 @@ from convkit.tensors import Dimension, TensorSpec
 from convkit.worker.protocol import Sample
 
 _CHANNELS = (1, 3, 4)
+_PICTURE_CHANNELS = (1, 3)
+# Words in the names of an image generator's inputs.
+_LATENTS = frozenset({"latent", "latents", "sample", "noise", "noisy", "z"})
 _AUDIO_NAME = re.compile(r"audio|wave|wav\b|speech|pcm|sound|signal", re.IGNORECASE)
 _LENGTH_NAME = re.compile(r"(^|[_.-])(len|lens|length|lengths)$", re.IGNORECASE)
 # Samples that a convolution over sound looks at, at least (4 ms at 16 kHz).
@@ -123,6 +126,8 @@ def _guess_float(spec: TensorSpec, usage: Usage) -> Guess:
         return Guess(Sample("padding_mask"), (normal, unit))
     if _SIZES & set(re.split(r"[\W_\d]+", name)) and len(spec.shape) <= 2:
         return Guess(Sample("constant", (_SIDE,)), (normal, unit, Sample("constant", (1,))))
+    if is_latent(spec):
+        return Guess(normal, (unit,))
     if channel_axis(spec.shape) is not None and usage.readers & _PICTURE_READERS:
         return _guess_image(spec, usage)
     if channel_axis(spec.shape) is not None and _has_spatial_sizes(spec.shape):
@@ -173,6 +178,19 @@ def _guess_image(spec: TensorSpec, usage: Usage) -> Guess:
     )
     return Guess(
         Sample("image", (0, 255) if in_bytes else (0, 1)), (Sample("normal", (0, 1)),), doubt
+    )
+
+
+def is_latent(spec: TensorSpec) -> bool:
+    """Return True for what an image generator works on in place of an image: four channels, or
+    more, of an eighth of its size.
+    """
+    words = set(re.split(r"[\W_\d]+", spec.name.lower()))
+    return (
+        len(spec.shape) == 4
+        and spec.dtype.startswith(("float", "bfloat"))
+        and spec.shape[1] not in _PICTURE_CHANNELS
+        and bool(_LATENTS & words)
     )
 
 

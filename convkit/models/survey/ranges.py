@@ -1,7 +1,7 @@
 """Finds the sizes of an axis that a file accepts: the range, and the step."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 # Whether a file accepts a size of the axis, others at their usual sizes.
 Works = Callable[[int], bool]
@@ -13,7 +13,7 @@ _STEPS = (
 # A picture of one pixel and a sound of one sample run, and mean nothing.
 _LEAST = {"height": 32, "width": 32, "samples": 400, "bytes": 1024}
 # How many times the usual size is tried as the largest.
-_MOST = {"batch": 4, "height": 2, "width": 2, "samples": 3, "sequence": 4, "": 3}
+_MOST = {"batch": 4, "height": 2, "width": 2, "side": 2, "samples": 3, "sequence": 4, "": 3}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,3 +98,15 @@ def _highest(typical: int, most: int, at: Callable[[int], bool]) -> int:
         middle = (works + fails) // 2
         works, fails = (middle, fails) if at(middle) else (works, middle)
     return works
+
+
+def narrowed(found: Range) -> Iterator[Range]:
+    """Yield parts of a range: without its smallest sizes, of which the first elements of something
+    may be too few, without its larger ones, and the typical size alone.
+    """
+    for low in (2, 3, 4, 8):
+        if found.low < low < found.typical:
+            yield dataclasses.replace(found, low=low)
+    yield dataclasses.replace(found, low=found.typical)
+    yield dataclasses.replace(found, high=found.typical)
+    yield dataclasses.replace(found, low=found.typical, high=found.typical)

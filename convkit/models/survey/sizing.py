@@ -1,16 +1,18 @@
 """Works out the sizes that a model accepts and returns, by running it."""
 
 import dataclasses
+import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from convkit.cases.samples import Draw
 from convkit.cases.sizes import largest_sizes, off_typical_sizes, probe_sizes, smallest_sizes
+from convkit.models.survey.axis_words import in_words, substituted
 from convkit.models.survey.counted_rows import CountedRows
 from convkit.models.survey.held_values import deciding_booleans, held_values, may_decide
 from convkit.models.survey.inputs import is_length
 from convkit.models.survey.outputs import DRAWS, OutputSizes
-from convkit.models.survey.ranges import Range, find_range
+from convkit.models.survey.ranges import Range, find_range, narrowed
 from convkit.models.survey.start import Start, at_full_length, each_mode, longest_dimension
 from convkit.models.survey.trials import Trials
 from convkit.models.survey.wording import (
@@ -74,6 +76,7 @@ class Sizing:
     def run(self) -> SurveyResult:
         self._hold_deciding_values()
         self._tie_stuck_axes()
+        self._tie_rows()
         noted = len(self._notes)
         outputs, counted = self._measured()
         while self._tie_stated_axis(outputs):
@@ -204,9 +207,29 @@ class Sizing:
                     self._works(self._named, sizes) for sizes in (together, even)
                 ):
                     continue
-                self._named = tuple(_substituted(spec, {other: axis}) for spec in self._named)
-                del self._base[other]
-                del self._roles[other]
+                self._tie(axis, other)
+
+    def _tie_rows(self) -> None:
+        """Make axes of rows one that the model accepts at equal sizes, or with one of them 1, which
+        counts for all rows.
+        """
+        rows = [axis for axis, role in self._roles.items() if role == "batch"]
+        for axis, other in itertools.combinations(rows, 2):
+            if axis not in self._base or other not in self._base:
+                continue
+
+            def works(here: int, there: int, pair: tuple[str, str] = (axis, other)) -> bool:
+                sizes = {**self._base, pair[0]: here, pair[1]: there}
+                return self._works(self._named, sizes)
+
+            if works(2, 2) and works(1, 2) and works(2, 1) and not works(2, 3):
+                self._tie(axis, other)
+
+    def _tie(self, axis: str, other: str) -> None:
+        """Give the dimensions of one axis to another."""
+        self._named = tuple(substituted(spec, {other: axis}) for spec in self._named)
+        del self._base[other]
+        del self._roles[other]
 
     def _tie_stated_axis(self, outputs: Sequence[TensorSpec]) -> bool:
         """Replace an axis that the file also gives an output, where it turns out to be arithmetic
@@ -217,7 +240,7 @@ class Sizing:
                 if not isinstance(size, str) or axis not in self._base or size == axis:
                     continue
                 others = {name: least for name, least in self._base.items() if name != axis}
-                named = tuple(_substituted(spec, {str(axis): size}) for spec in self._named)
+                named = tuple(substituted(spec, {str(axis): size}) for spec in self._named)
                 if set(dimension_axes(size)) <= set(others) and self._works(named, others):
                     self._named, self._base = named, others
                     del self._roles[str(axis)]
@@ -232,7 +255,7 @@ class Sizing:
             for axis, found in self._ranges.items()
             if not found.is_fixed
         ]
-        return tuple(_substituted(spec, words) for spec in self._named), tuple(axes)
+        return tuple(substituted(spec, words) for spec in self._named), tuple(axes)
 
     def _words(self) -> dict[str, Dimension]:
         """Return each axis as the ranges have it: with its step, or its only size."""
@@ -300,11 +323,11 @@ class Sizing:
         # The last axes are the likeliest: those of time or space.
         for axis in reversed(varying):
             before = self._ranges[axis]
-            for narrowed in _narrowed(before):
-                self._ranges[axis] = narrowed
+            for part in narrowed(before):
+                self._ranges[axis] = part
                 if self._sizes.fit(*self._shapes(), counted)[1] is None:
-                    if not narrowed.is_fixed:
-                        sizes = (narrowed.size(each) for each in (narrowed.low, narrowed.high))
+                    if not part.is_fixed:
+                        sizes = (part.size(each) for each in (part.low, part.high))
                         self._notes.append(other_sizes(axis, *sizes))
                     return
             self._ranges[axis] = before
@@ -323,7 +346,7 @@ class Sizing:
             return {
                 name: sample
                 if sample.along is None
-                else dataclasses.replace(sample, along=_in_words(sample.along, words))
+                else dataclasses.replace(sample, along=in_words(sample.along, words))
                 for name, sample in self._samples.items()
             }
         lengths = Sample("lengths", along=whole)
@@ -352,35 +375,3 @@ class Sizing:
 
 def _axis_name(axis: str, found: Range) -> str:
     return axis if found.step == 1 else f"{axis}_div_{found.step}"
-
-
-def _substituted(spec: TensorSpec, words: Mapping[str, Dimension]) -> TensorSpec:
-    """Return a tensor with other names for axes, including in expressions."""
-    return dataclasses.replace(spec, shape=tuple(_in_words(size, words) for size in spec.shape))
-
-
-def _factor(size: Dimension) -> str:
-    """Return a dimension as part of an expression."""
-    text = str(size)
-    return text if re.fullmatch(r"\w+", text) else f"({text})"
-
-
-def _in_words(size: Dimension, words: Mapping[str, Dimension]) -> Dimension:
-    if isinstance(size, int):
-        return size
-    if size in words:
-        return words[size]
-    text = re.sub(r"[A-Za-z_]\w*", lambda match: _factor(words.get(match[0], match[0])), size)
-    return text if dimension_axes(text) else dimension_size(text, {})
-
-
-def _narrowed(found: Range) -> Iterator[Range]:
-    """Yield parts of a range: without its smallest sizes, of which the first elements of something
-    may be too few, without its larger ones, and the typical size alone.
-    """
-    for low in (2, 3, 4, 8):
-        if found.low < low < found.typical:
-            yield dataclasses.replace(found, low=low)
-    yield dataclasses.replace(found, low=found.typical)
-    yield dataclasses.replace(found, high=found.typical)
-    yield dataclasses.replace(found, low=found.typical, high=found.typical)

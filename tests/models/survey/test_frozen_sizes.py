@@ -107,3 +107,19 @@ def test_a_size_among_the_inputs_is_one_that_shows_something(tmp_path: Path) -> 
         (64,),
     )
     assert found.contract.outputs[0].shape == (1, 1, 64, 64)
+
+
+def test_what_a_generator_works_on_is_no_picture(tmp_path: Path) -> None:
+    """Its side is an eighth of a picture's, and each row has its time."""
+    text = """g (float[batch,4,height,width] sample, int64[steps] timestep)
+            => (float[batch,4,height,width] y) {
+        times = Cast<to=1>(timestep)
+        axes = Constant<value_ints=[1,2,3]>()
+        spread = Unsqueeze(times, axes)
+        y = Add(sample, spread)
+    }"""
+    found = surveyed(saved(tmp_path, text))
+    assert found.samples["sample"].kind == "normal"
+    typical = found.contract.typical_sizes()
+    assert (typical["height"], typical["width"]) == (32, 32)
+    assert sizes(found)["timestep"] == sizes(found)["sample"][:1]
