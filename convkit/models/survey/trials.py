@@ -168,7 +168,7 @@ class Trials(abc.ABC):
     ) -> Trial:
         try:
             feeds = self.drawn(inputs, samples, sizes, draw)
-        except StageFailedError as error:
+        except (StageFailedError, DimensionError) as error:  # a length of an axis that is not there
             return Trial(None, str(error))
         return self._feed(feeds)
 

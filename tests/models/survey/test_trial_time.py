@@ -76,3 +76,11 @@ def test_long_trials_say_what_they_try(monkeypatch: pytest.MonkeyPatch) -> None:
     sized(trials).run()
     assert trials.said[0] == "trying sizes, run 1: batch 1, width 64"
     assert len(trials.said) == len(trials.rows)
+
+
+def test_a_length_along_an_axis_that_no_input_has_ends_a_trial_and_nothing_else() -> None:
+    inputs = (TensorSpec("x", "float32", (2, 4)), TensorSpec("length", "int64", (2,)))
+    samples = {**SAMPLES, "length": Sample("lengths", along="steps")}
+    trial = SlowTrials(60.0).run(inputs, samples, {})
+    assert not trial.worked
+    assert "'steps'" in trial.reason
