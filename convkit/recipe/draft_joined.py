@@ -195,9 +195,14 @@ def _part(file: str, signature: DraftSignature, survey: SurveyResult) -> Iterato
 
 
 def _loosest(limits: Mapping[str, Mapping[str, Json]]) -> dict[str, Json]:
-    """Return the limit that suits every output of a part."""
-    largest = [each["max_abs"] for each in limits.values()]
-    return {"max_abs": max(each for each in largest if isinstance(each, float))} if largest else {}
+    """Return the limit that suits every output of a part: a relative error if one of them has no
+    other.
+    """
+    for metric in ("nrmse", "max_abs"):
+        found = [each[metric] for each in limits.values() if metric in each]
+        if found:
+            return {metric: max(each for each in found if isinstance(each, float))}
+    return {}
 
 
 def _tensors(inputs: tuple[DraftInput, ...], outputs: tuple[DraftOutput, ...]) -> Iterator[str]:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from convkit.errors import UsageError
 
-# What optimum calls a model's two halves; a decoder for one token with its cache, and one for both,
-# come beside them.
-_ENCODER, _DECODER = "encoder_model", "decoder_model"
+# What optimum, and others, call a model's two halves. A decoder for one token with its cache, and
+# one for both, come beside them.
+_HALVES = (("encoder_model", "decoder_model"), ("encoder", "decoder"))
 _WHOLE = "model"
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 _MOST = 6
@@ -37,9 +37,10 @@ def onnx_model(folder: Path) -> Path | Halves | None:
     if len(files) < 2:
         return next(iter(files), None)
     named = {path.stem: path for path in files}
-    if _ENCODER in named and _DECODER in named:
-        encoder, decoder = named[_ENCODER], named[_DECODER]
-        return Halves(encoder, decoder, tuple(p for p in files if p not in (encoder, decoder)))
+    for names in _HALVES:
+        if all(name in named for name in names):
+            encoder, decoder = (named[name] for name in names)
+            return Halves(encoder, decoder, tuple(p for p in files if p not in (encoder, decoder)))
     if _WHOLE in named:
         return named[_WHOLE]
     raise UsageError(_several(folder, files))

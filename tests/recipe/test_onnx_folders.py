@@ -47,6 +47,11 @@ def test_an_encoder_and_a_decoder_are_halves(tmp_path: Path, below: str) -> None
     assert onnx_model(folder) == expected
 
 
+def test_plain_names_are_halves_too(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, "encoder.onnx", "decoder.onnx", "manifest.json")
+    assert onnx_model(folder) == Halves(folder / "encoder.onnx", folder / "decoder.onnx", ())
+
+
 @pytest.mark.parametrize(
     "files", [["unet.onnx", "vae.onnx"], ["unet/model.onnx", "vae/model.onnx"]]
 )

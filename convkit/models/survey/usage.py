@@ -1,6 +1,7 @@
 """How a graph uses each of its inputs: as an index, in comparisons, or as a factor."""
 
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -22,6 +23,8 @@ _CARRIERS = frozenset(
 _COMPARISONS = frozenset({"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
 # Operators for which whole numbers are indices, and the slots of the table and the index.
 _LOOKUPS = {"Gather": (0, 1), "GatherElements": (0, 1), "GatherND": (0, 1), "OneHot": (1, 0)}
+# Operators that restore a table that is stored in few bits.
+_ELEMENTWISE = frozenset({"DequantizeLinear", "Cast", "Mul", "Add", "Sub", "Identity"})
 # The attributes with the texts, and the whole numbers, that an operator knows.
 _VOCABULARIES = ("cats_strings", "keys_strings", "pool_strings")
 _CATEGORIES = ("cats_int64s", "keys_int64s")
@@ -79,7 +82,7 @@ def table_rows(graph: ir.Graph) -> set[int]:
     for node in graph.all_nodes():
         slots = _LOOKUPS.get(node.op_type)
         table = node.inputs[slots[0]] if slots is not None and node.op_type != "OneHot" else None
-        if table is not None and table.const_value is not None:
+        if table is not None:
             found |= {_rows_of(node, table)}
     return {rows for rows in found if rows is not None}
 
@@ -262,12 +265,27 @@ def _table_rows(node: ir.Node, index: int) -> int | None:
 
 
 def _size(value: ir.Value, axis: int) -> int | None:
-    tensor = constant_tensor(value)
+    shape = _stored_shape(value)
     # A table of few bytes that is a shape's or a permutation's is not an embedding.
-    if tensor is None or len(tensor.shape) == 0:
+    if not shape:
         return None
-    size = tensor.shape.numpy()[axis]
-    return int(size) if size > 1 else None
+    size = shape[axis]
+    return size if size > 1 else None
+
+
+def _stored_shape(value: ir.Value) -> tuple[int, ...] | None:
+    """Return the shape of a constant, or of what is computed from constants alone, element by
+    element, as quantized tables are.
+    """
+    tensor = constant_tensor(value)
+    if tensor is not None:
+        return tuple(int(size) for size in tensor.shape.numpy())
+    node = value.producer()
+    if node is None or node.op_type not in _ELEMENTWISE:
+        return None
+    shapes = [_stored_shape(each) for each in node.inputs if each is not None]
+    known = [shape for shape in shapes if shape is not None]
+    return max(known, key=math.prod) if len(known) == len(shapes) else None
 
 
 def _window(node: ir.Node, index: int, value: ir.Value) -> int:

@@ -22,7 +22,7 @@ from convkit.precision.diagnosis.constants import ConstantScan, scan_constants
 from convkit.precision.diagnosis.counterfactual import Interventions, helps, keeping, proven
 from convkit.precision.diagnosis.error_growth import TensorError, simulate_with_errors
 from convkit.precision.diagnosis.guilt import proof
-from convkit.precision.diagnosis.remedies import PrecisionRemedies, in_module
+from convkit.precision.diagnosis.remedies import PrecisionRemedies, in_module, saturates
 from convkit.precision.diagnosis.root_causes import (
     DIVIDING,
     BadTensor,
@@ -162,13 +162,24 @@ class PrecisionDiagnosis:
         feeds: Feeds,
         errors: Sequence[TensorError],
     ) -> list[Finding]:
-        """Return findings with the outputs' error in a case if these modules compute in float32."""
+        """Return findings with the outputs' error in a case if these modules compute in float32, or
+        if the constants are saturated that a remedy saturates.
+        """
         if not any(finding.is_error for finding in findings):
             return list(findings)
         kept = self._errors(case, feeds, keeping(self._model, self._assignment, modules))
         evidence = helps(self._model, errors, kept)
+        saturated: dict[str, Json] | None = None
+        if any(finding.is_error and saturates(finding) for finding in findings):
+            saturated = helps(self._model, errors, self._errors(case, feeds, saturate=True))
         return [
-            dataclasses.replace(finding, evidence={**finding.evidence, **evidence})
+            dataclasses.replace(
+                finding,
+                evidence={
+                    **finding.evidence,
+                    **(saturated if saturated and saturates(finding) else evidence),
+                },
+            )
             if finding.is_error
             else finding
             for finding in findings
@@ -182,14 +193,21 @@ class PrecisionDiagnosis:
         return [scan for scan in self._scans if not (saturate and scan.overflowing)]
 
     def _errors(
-        self, case: str, feeds: Feeds, assignment: Assignment | None = None
+        self,
+        case: str,
+        feeds: Feeds,
+        assignment: Assignment | None = None,
+        *,
+        saturate: bool = False,
     ) -> tuple[TensorError, ...]:
-        """Simulate a case; `assignment` is the precision's own unless given."""
+        """Simulate a case; `assignment` is the precision's own unless given, and constants are
+        saturated if `saturate` or the precision says so.
+        """
         return simulate_with_errors(
             self._model,
             assignment or self._assignment,
             {case: feeds},
-            saturate=self._precision.saturate,
+            saturate=saturate or self._precision.saturate,
             threads=threads(),
         )
 

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from convkit.codec import Json
-from convkit.findings.model import Remedy
+from convkit.findings.model import Finding, Remedy
 from convkit.precision.naming import as_patterns, general_path, in_words, without_covered
 from convkit.worker.protocol import LowPrecision
 
@@ -58,6 +58,13 @@ class PrecisionRemedies:
         if saturate or self.precision.saturate:
             precision["saturate"] = True
         return {TARGET_PRECISION: precision}
+
+
+def saturates(finding: Finding) -> bool:
+    """Return True if a finding's remedy saturates constants."""
+    change = finding.remedy.change if finding.remedy is not None else {}
+    precision = change.get(TARGET_PRECISION)
+    return isinstance(precision, dict) and precision.get("saturate") is True
 
 
 def in_module(module: str) -> str:

@@ -73,6 +73,20 @@ def test_a_table_behind_arithmetic_limits_the_numbers(tmp_path: Path) -> None:
     assert [axis.max > axis.min for axis in found.contract.axes] == [True, True]
 
 
+@pytest.mark.parametrize(
+    "stored",
+    [
+        "whole = Cast<to=1>(table)\n scaled = Mul(whole, scale)",
+        "scaled = DequantizeLinear(table, scale)",
+    ],
+)
+def test_a_table_in_few_bits_limits_the_numbers(tmp_path: Path, stored: str) -> None:
+    text = f"g (int64[a,b] x) => (float[a,b,4] y) {{ {stored}\n y = Gather(scaled, x) }}"
+    given = {"table": np.zeros((49, 4), np.int8), "scale": np.float32(0.5)}
+    found = surveyed(saved(tmp_path, text, **given))
+    assert found.samples["x"].numbers == (0, 49)
+
+
 def test_a_single_number_that_happens_to_be_small_enough_is_tried_at_its_end(
     tmp_path: Path,
 ) -> None:
