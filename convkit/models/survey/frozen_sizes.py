@@ -43,6 +43,15 @@ class _Mismatch:
 
 
 @dataclasses.dataclass(frozen=True)
+class Traced:
+    """Sizes with which a file runs, the run, and the nodes that refused all others."""
+
+    sizes: dict[str, int]
+    trial: Trial
+    nodes: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class _State:
     sizes: Mapping[str, int]
     trial: Trial
@@ -54,18 +63,21 @@ def traced_sizes(
     sizes: Mapping[str, int],
     failed: Trial,
     trials: Trials,
-) -> tuple[dict[str, int], Trial] | None:
-    """Return sizes with which the file runs, and that run, from a run that failed because a node's
-    input had the wrong size; None if no sizes are found.
+) -> Traced | None:
+    """Return sizes with which the file runs, from a run that failed because a node's input had the
+    wrong size; None if no sizes are found.
 
     One axis after the other is scaled by what is missing. That is kept if the run then fails at
     another node that had not failed yet, or by less.
     """
     search = _Search(opened, samples, trials)
     state: _State | None = _State(dict(sizes), failed)
+    nodes: dict[str, None] = {}
     while state is not None and not state.trial.worked:
+        if (mismatch := _mismatch(state.trial.reason)) is not None:
+            nodes[mismatch.node] = None
         state = search.next(state)
-    return (dict(state.sizes), state.trial) if state is not None else None
+    return Traced(dict(state.sizes), state.trial, tuple(nodes)) if state is not None else None
 
 
 class _Search:

@@ -31,12 +31,15 @@ _Worked = tuple[dict[str, int], dict[str, Sample], Trial]
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """Axis sizes and samples with which a file runs; `reason` explains why none were found."""
+    """Axis sizes and samples with which a file runs; `reason` explains why none were found.
+    `holding` are the nodes that hold sizes of the example that the file was traced with.
+    """
 
     inputs: tuple[TensorSpec, ...]
     sizes: Mapping[str, int]
     samples: Mapping[str, Sample]
     reason: str = ""
+    holding: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +66,7 @@ def find_start(first: OpenInputs, guesses: Mapping[str, Guess], trials: Trials) 
             if trial.worked and not trial.is_empty:
                 # A single element is spread over a table of positions, and fits any.
                 traced = _traced(failed, trials) if _may_spread(opened, sizes) else None
-                return _settled(opened, traced or (sizes, samples, trial), trials)
+                return traced or _settled(opened, (sizes, samples, trial), trials)
             if trial.worked:
                 fallback = fallback or (opened, (sizes, samples, trial))
                 empty += 1
@@ -74,8 +77,8 @@ def find_start(first: OpenInputs, guesses: Mapping[str, Guess], trials: Trials) 
             undefined += trial.is_nan
             if number == 0 and failures == _TRIES_BEFORE_SOLVING:
                 traced = _traced(_Failed(opened, sizes, samples, trial), trials)
-                if traced is not None and not traced[2].is_empty:
-                    return _settled(opened, traced, trials)
+                if traced is not None:
+                    return traced
             if trials.is_over or empty == _EMPTY_TRIES or undefined == _NAN_TRIES:
                 break
     if fallback is not None:
@@ -83,12 +86,15 @@ def find_start(first: OpenInputs, guesses: Mapping[str, Guess], trials: Trials) 
     return Start(first.inputs, next(start_sizes(first)), next(_samples(guesses)), reason)
 
 
-def _traced(failed: _Failed | None, trials: Trials) -> _Worked | None:
-    """Return the sizes that the file was traced with if a run at others tells them."""
+def _traced(failed: _Failed | None, trials: Trials) -> Start | None:
+    """Return a start at the sizes that the file was traced with if a run at others tells them."""
     if failed is None:
         return None
     found = traced_sizes(failed.opened, failed.samples, failed.sizes, failed.trial, trials)
-    return (found[0], failed.samples, found[1]) if found is not None else None
+    if found is None or found.trial.is_empty:
+        return None
+    start = _settled(failed.opened, (found.sizes, failed.samples, found.trial), trials)
+    return dataclasses.replace(start, holding=found.nodes)
 
 
 def _settled(opened: OpenInputs, worked: _Worked, trials: Trials) -> Start:

@@ -24,7 +24,14 @@ from convkit.models.survey.trials import FileTrials
 from convkit.models.survey.usage import low_types, rounds_activations, table_rows, usage_of
 from convkit.models.survey.value_ends import within_domains
 from convkit.models.survey.value_sizes import may_follow_values
-from convkit.models.survey.wording import always_nan, chaotic, map_output, no_start, refused
+from convkit.models.survey.wording import (
+    always_nan,
+    chaotic,
+    holds_sizes,
+    map_output,
+    no_start,
+    refused,
+)
 from convkit.tensors import Axis, Contract, Dimension, dimension_axes
 from convkit.worker.known_refusals import with_remedy
 from convkit.worker.operators import too_old
@@ -65,6 +72,8 @@ def survey(
         opened, start = _first_start(variants, guesses, trials)
     if start.reason:
         return _unrun(stated, opened, guesses, [*notes, no_start(start.reason)])
+    if start.holding:
+        notes.append(holds_sizes(start.holding))
     unknown = [name for name, each in start.samples.items() if each == UNKNOWN_INTEGERS]
     start = within_tables(within_sizes(start, unknown, trials), table_rows(graph), trials)
     start = with_meanings(start, trials)

@@ -27,6 +27,16 @@ def no_start(error: str) -> str:
     )
 
 
+def holds_sizes(nodes: Sequence[str]) -> str:
+    first, *others = (node or "a node without a name" for node in nodes)
+    more = f" and {len(others)} more hold" if others else " holds"
+    return (
+        f"the file says that its sizes may vary, but {first}{more} those of the example that it was"
+        " traced with: only they work. Export the model again with torch.onnx.export(dynamo=True),"
+        " or take such sizes from the inputs' shapes"
+    )
+
+
 def always_nan(reason: str) -> str:
     return (
         f"{_one_line(reason)} with all sizes and values that were tried: give the inputs samples"

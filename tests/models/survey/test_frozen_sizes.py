@@ -47,6 +47,8 @@ def test_positions_in_a_reshape_are_solved_for(tmp_path: Path) -> None:
     assert found.ran
     assert sizes(found)["x"] == (1, 9, 32)
     assert any("steps is fixed at 9" in note for note in found.notes)
+    (note,) = [note for note in found.notes if "traced with" in note]
+    assert "but a node without a name holds those of the example" in note
 
 
 def test_two_axes_are_solved_one_after_the_other(tmp_path: Path) -> None:
