@@ -82,7 +82,7 @@ def table_rows(graph: ir.Graph) -> set[int]:
     for node in graph.all_nodes():
         slots = _LOOKUPS.get(node.op_type)
         table = node.inputs[slots[0]] if slots is not None and node.op_type != "OneHot" else None
-        if table is not None:
+        if table is not None and (table.const_value is not None or _is_restored(table)):
             found |= {_rows_of(node, table)}
     return {rows for rows in found if rows is not None}
 
@@ -273,6 +273,12 @@ def _size(value: ir.Value, axis: int) -> int | None:
     return size if size > 1 else None
 
 
+def _is_restored(table: ir.Value) -> bool:
+    """Return True for a table that is computed from what is stored in few bits."""
+    node = table.producer()
+    return node is not None and node.op_type in _ELEMENTWISE
+
+
 def _stored_shape(value: ir.Value) -> tuple[int, ...] | None:
     """Return the shape of a constant, or of what is computed from constants alone, element by
     element, as quantized tables are.
@@ -281,7 +287,7 @@ def _stored_shape(value: ir.Value) -> tuple[int, ...] | None:
     if tensor is not None:
         return tuple(int(size) for size in tensor.shape.numpy())
     node = value.producer()
-    if node is None or node.op_type not in _ELEMENTWISE:
+    if node is None or not _is_restored(value):
         return None
     shapes = [_stored_shape(each) for each in node.inputs if each is not None]
     known = [shape for shape in shapes if shape is not None]
