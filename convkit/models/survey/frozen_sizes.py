@@ -5,11 +5,9 @@ reshape in it may hold numbers of that one example.
 import dataclasses
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
-from convkit.models.survey.axes import OpenInputs
-from convkit.models.survey.trials import Trial, Trials
-from convkit.worker.protocol import Sample
+from convkit.models.survey.trials import Trial
 
 # How onnxruntime names a node whose input does not fit, and both sizes.
 _NODE = r"Name:'(?P<node>[^']*)'.*?"
@@ -58,19 +56,18 @@ class _State:
 
 
 def traced_sizes(
-    opened: OpenInputs,
-    samples: Mapping[str, Sample],
+    roles: Mapping[str, str],
     sizes: Mapping[str, int],
     failed: Trial,
-    trials: Trials,
+    run: Callable[[Mapping[str, int]], Trial],
 ) -> Traced | None:
     """Return sizes with which the file runs, from a run that failed because a node's input had the
-    wrong size; None if no sizes are found.
+    wrong size; None if no sizes are found. `roles` are those of the axes, `run` runs the file.
 
     One axis after the other is scaled by what is missing. That is kept if the run then fails at
     another node that had not failed yet, or by less.
     """
-    search = _Search(opened, samples, trials)
+    search = _Search(roles, run)
     state: _State | None = _State(dict(sizes), failed)
     nodes: dict[str, None] = {}
     while state is not None and not state.trial.worked:
@@ -81,10 +78,10 @@ def traced_sizes(
 
 
 class _Search:
-    def __init__(self, opened: OpenInputs, samples: Mapping[str, Sample], trials: Trials) -> None:
-        self._opened, self._samples, self._trials = opened, samples, trials
+    def __init__(self, roles: Mapping[str, str], run: Callable[[Mapping[str, int]], Trial]) -> None:
+        self._run = run
         # Examples have one row more often than any other size.
-        self._axes = sorted(opened.roles, key=lambda axis: opened.roles[axis] == "batch")
+        self._axes = sorted(roles, key=lambda axis: roles[axis] == "batch")
         self._passed: set[str] = set()
         self._runs = 0
 
@@ -95,10 +92,10 @@ class _Search:
             return None
         nearer: _State | None = None
         for sizes in self._guesses(state.sizes, now):
-            if self._runs == _MOST_RUNS or self._trials.is_over:
+            if self._runs == _MOST_RUNS:
                 break
             self._runs += 1
-            other = _State(sizes, self._trials.run(self._opened.inputs, self._samples, sizes))
+            other = _State(sizes, self._run(sizes))
             if other.trial.worked:
                 return other
             then = _mismatch(other.trial.reason)

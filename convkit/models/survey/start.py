@@ -90,10 +90,15 @@ def _traced(failed: _Failed | None, trials: Trials) -> Start | None:
     """Return a start at the sizes that the file was traced with if a run at others tells them."""
     if failed is None:
         return None
-    found = traced_sizes(failed.opened, failed.samples, failed.sizes, failed.trial, trials)
+    inputs, samples = failed.opened.inputs, failed.samples
+
+    def run(sizes: Mapping[str, int]) -> Trial:
+        return trials.run(inputs, at_full_length(inputs, samples, sizes), sizes)
+
+    found = traced_sizes(failed.opened.roles, failed.sizes, failed.trial, run)
     if found is None or found.trial.is_empty:
         return None
-    start = _settled(failed.opened, (found.sizes, failed.samples, found.trial), trials)
+    start = _settled(failed.opened, (found.sizes, samples, found.trial), trials)
     return dataclasses.replace(start, holding=found.nodes)
 
 
