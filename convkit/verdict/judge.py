@@ -47,6 +47,12 @@ from convkit.worker.protocol import (
     VerifyResult,
 )
 
+# If the recipe were wrong, the reference would say so.
+_OTHER_OUTPUT = (
+    "The original returns what the recipe declares, unless the reference found C205 or C207: correct"
+    " the file at its source, or look for the step that changes this output."
+)
+
 
 def judge(
     recipe: Recipe,
@@ -312,7 +318,7 @@ def _output_failure(case: CaseVerdict, output: OutputVerdict, search: Remedy | N
     )
     if metrics.mismatch is not None:
         code = "C205" if metrics.mismatch_kind == "dtype" else "C207"
-        return Finding(code, what, place, evidence, Remedy("Correct the output in the recipe."))
+        return Finding(code, what, place, evidence, Remedy(_OTHER_OUTPUT))
     if any(problem.kind == "rows" for problem in output.problems):
         remedy = search or Remedy(
             "If such rows do not matter to you, raise this output's max_abs: it bounds how far a"
