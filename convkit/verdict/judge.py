@@ -47,10 +47,9 @@ from convkit.worker.protocol import (
     VerifyResult,
 )
 
-# If the recipe were wrong, the reference would say so.
-_OTHER_OUTPUT = (
-    "The original returns what the recipe declares, unless the reference found C205 or C207: correct"
-    " the file at its source, or look for the step that changes this output."
+_OTHER_OUTPUT = (  # the reference says if the original does not follow the recipe
+    "Correct the file at its source: the original follows the recipe, unless C205 or C207 says"
+    " otherwise."
 )
 
 
