@@ -2,23 +2,27 @@
 
 import dataclasses
 import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
+from convkit.cases.samples import Draw
 from convkit.models.sources.loaded import LoadedModel
 from convkit.models.sources.signature import forward_parameters
-from convkit.models.sources.torch_dtypes import contract_dtype
+from convkit.models.sources.torch_dtypes import contract_dtype, to_array
 from convkit.models.survey.candidates import ROLES, SIZES, Candidate, by_layers, by_name
 from convkit.models.survey.module_trials import ModuleTrials
 from convkit.models.survey.solved_sizes import SolvedSizes
 from convkit.models.survey.start import Start, inverted_masks
-from convkit.models.survey.wording import example_wanted
+from convkit.models.survey.wording import example_wanted, values_matter
 from convkit.tensors import Dimension, TensorSpec
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import Sample
 
+# Draws of a narrower range that must give outputs of the same sizes: some values are sizes.
+_OTHERS = (Draw("other"), Draw("third"))
 # Combinations of what the inputs may be, and of sizes for each.
 _MOST_COMBINATIONS, _MOST_SIZES = 600, 60
 # What other sizes do not mend: elements of the wrong type, too few axes, numbers beyond a table.
@@ -97,13 +101,48 @@ def example_run(loaded: LoadedModel, example: object, trials: ModuleTrials) -> S
     ordered = {name: tensors[name] for name in parameters if name in tensors}
     shapes, sizes = _opened(ordered)
     inputs = tuple(_spec(name, shapes[name], value) for name, value in ordered.items())
-    samples = {name: _sample_like(name, value, loaded) for name, value in ordered.items()}
-    trial = trials.run(inputs, samples, sizes)
-    if not trial.worked:
-        inputs = inverted_masks(inputs, samples)
-        if not trials.run(inputs, samples, sizes).worked:
-            raise StageFailedError(f"--example: the model does not run with it: {trial.reason}")
-    return Start(inputs, sizes, samples)
+    reason = ""
+    for number, samples in enumerate(_samples_like(ordered, loaded)):
+        for each in dict.fromkeys((inputs, inverted_masks(inputs, samples))):
+            trial = trials.run(each, samples, sizes)
+            others = [trials.run(each, samples, sizes, draw) for draw in _OTHERS if number]
+            if trial.worked and all(other.shapes == trial.shapes for other in others):
+                return Start(each, sizes, samples)
+            reason = reason or trial.reason
+    runs = trials.values({name: to_array(value) for name, value in ordered.items()}) is not None
+    raise StageFailedError(
+        values_matter(reason) if runs else f"--example: the model does not run with it: {reason}"
+    )
+
+
+def _samples_like(
+    example: Mapping[str, torch.Tensor], loaded: LoadedModel
+) -> Iterator[dict[str, Sample]]:
+    """Yield how values are drawn: as for such a type, then one input, and all, within the example's
+    own range.
+    """
+    usual = {name: _sample_like(name, value, loaded) for name, value in example.items()}
+    within = {
+        name: _within(value) or usual[name]
+        for name, value in example.items()
+        if usual[name].kind in ("normal", "integers")
+    }
+    yield usual
+    for name, sample in within.items():
+        yield {**usual, name: sample}
+    yield {**usual, **within}
+
+
+def _within(value: torch.Tensor) -> Sample | None:
+    """Return a sample of the numbers between the smallest and the largest of an example."""
+    if not value.numel() or value.dtype == torch.bool:
+        return None
+    low, high = float(value.min()), float(value.max())
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return None
+    if not value.is_floating_point():
+        return Sample("integers", (low, high + 1))
+    return Sample("uniform", (low, high)) if low < high else Sample("constant", (low,))
 
 
 def _described(value: object) -> str:

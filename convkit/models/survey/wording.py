@@ -142,6 +142,14 @@ def only_some_values(name: str, value: float) -> str:
     )
 
 
+def values_matter(reason: str) -> str:
+    return (
+        "--example: the model runs with it, but not with numbers drawn from the same range:"
+        f" {_one_line(reason)}. Write a recipe by hand (docs/recipe.md), save the example's values"
+        " with numpy.save, and name the files: sample: {file: values.npy}"
+    )
+
+
 def example_wanted(parameters: Sequence[str], reason: str) -> str:
     return (
         f"found no inputs ({', '.join(parameters)}) that the model runs with: {_one_line(reason)}."
