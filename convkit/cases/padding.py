@@ -30,6 +30,15 @@ def output_padding(
     return None if mask is None else padding_positions(feeds, mask.name, mask.padding)
 
 
+def real_values(values: np.ndarray, padded: np.ndarray | None) -> np.ndarray:
+    """Return the values that are not at padding, flat; all of them without padding, or if its shape
+    is no beginning of theirs.
+    """
+    if padded is None or values.shape[: padded.ndim] != padded.shape:
+        return values
+    return values[~padded]
+
+
 def padding_positions(
     feeds: Mapping[str, np.ndarray], mask: str | None, padding: int
 ) -> np.ndarray | None:

@@ -35,7 +35,8 @@ def compare(
       the largest error.
     - `padding` is a boolean array whose shape is a prefix of the tensors'. True marks an element,
       or all elements below a leading index, as meaningless. Such elements are measured
-      separately; NaN and infinities among them still count.
+      separately; NaN and infinities among them still count, but for NaN on both sides: a model
+      may write it where there is nothing.
     - Without an element that is finite on both sides, errors are 0 if all infinities agree,
       otherwise NaN.
     """
@@ -139,7 +140,7 @@ class _Sums:
     def add(self, start: int, reference: np.ndarray, candidate: np.ndarray) -> None:
         """Add a chunk whose first element has the flat index `start`."""
         exact_error = _integer_error(reference, candidate)
-        expected, found = as_float64(reference), as_float64(candidate)
+        expected, found = self._without_blanks(start, as_float64(reference), as_float64(candidate))
         error = np.abs(found - expected) if exact_error is None else exact_error
         counted: np.ndarray | None = None  # the elements that the figures cover; None: all
         if not math.isfinite(error.max()):  # NaN propagates through max
@@ -154,15 +155,30 @@ class _Sums:
             self._add_worst(start + worst, float(error[worst]))
             self._add_finite(expected[counted], found[counted], error[counted])
 
+    def _padded(self, start: int, count: int) -> np.ndarray | None:
+        """Return which elements of a chunk are at padding; None if none are."""
+        if self._padding is None:
+            return None
+        padded = self._padding[np.arange(start, start + count) // self._elements_each]
+        return padded if padded.any() else None
+
+    def _without_blanks(
+        self, start: int, expected: np.ndarray, found: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Replace NaN at padding by zero where both sides have it."""
+        padded = self._padded(start, expected.size)
+        if padded is None:
+            return expected, found
+        blank = padded & np.isnan(expected) & np.isnan(found)
+        if not blank.any():
+            return expected, found
+        return np.where(blank, 0.0, expected), np.where(blank, 0.0, found)
+
     def _set_padding_aside(
         self, start: int, error: np.ndarray, counted: np.ndarray | None
     ) -> np.ndarray | None:
         """Measure the elements at padding separately; return which of the others count."""
-        padded = None
-        if self._padding is not None:
-            padded = self._padding[np.arange(start, start + error.size) // self._elements_each]
-            if not padded.any():
-                padded = None
+        padded = self._padded(start, error.size)
         if padded is None:
             self.elements += error.size
             return counted

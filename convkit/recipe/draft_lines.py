@@ -42,6 +42,8 @@ def keys_of(tensor: DraftInput | DraftOutput) -> Iterator[str]:
     yield f"shape: [{', '.join(map(yaml_scalar, tensor.shape))}]"
     if isinstance(tensor, DraftInput):
         yield from _sample(tensor.sample)
+    elif tensor.mask is not None:
+        yield f"mask: {yaml_scalar(tensor.mask)}"
 
 
 def tolerance_lines(limits: Mapping[str, Mapping[str, Json]]) -> Iterator[str]:

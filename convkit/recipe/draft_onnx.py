@@ -59,6 +59,7 @@ def signature_of_survey(survey: SurveyResult) -> DraftSignature:
             _named(spec.shape, names),
             spec.dtype,
             spec.origin or (spec.name if called[spec.name] != spec.name else None),
+            spec.mask,
         )
         for spec in contract.outputs
     )

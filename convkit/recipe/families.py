@@ -47,6 +47,7 @@ class DraftOutput:
     shape: tuple[Dimension, ...]
     dtype: str = "float32"
     origin: str | None = None
+    mask: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

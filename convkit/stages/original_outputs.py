@@ -8,6 +8,7 @@ import numpy as np
 
 from convkit.cases.case import Case, CaseInputs, Feeds, sizes_text
 from convkit.cases.defined_ranges import defined_ranges
+from convkit.cases.padding import output_padding, real_values
 from convkit.cases.samples import Draw
 from convkit.cases.sizes import smallest_sizes
 from convkit.dtypes import dtype_name, without_bits
@@ -31,10 +32,14 @@ def nan_findings(
     origin: Callable[[], "NanOrigin | None"] | None = None,
     ranges: Callable[[], Ranges] = dict,
 ) -> Iterator[Finding]:
-    """Yield a finding for each output with NaN; `origin` finds where it begins, and `ranges` those
-    of inputs in which the model returns none.
+    """Yield a finding for each output with NaN that is not at padding; `origin` finds where it
+    begins, and `ranges` those of inputs in which the model returns none.
     """
     counts = {spec.name: count_nan(outputs[spec.name]) for spec in contract.outputs}
+    if any(counts.values()):
+        feeds = case.inputs()
+        padded = {spec.name: output_padding(feeds, contract, spec) for spec in contract.outputs}
+        counts = {name: count_nan(real_values(outputs[name], padded[name])) for name in counts}
     if not any(counts.values()):
         return
     found = origin() if origin is not None else None

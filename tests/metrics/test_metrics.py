@@ -307,3 +307,22 @@ class TestTheLargestDifference:
     ) -> None:
         found = largest_difference({"a": np.array(values)}, {"a": np.array(others)})
         assert found == pytest.approx(expected, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "nans", "passes"),
+    [
+        ([1.0, np.nan, 3.0, np.nan], 0, True),  # both sides have it where there is nothing
+        ([1.0, 2.0, 3.0, np.nan], 1, False),  # only the original
+        ([1.0, np.nan, np.nan, np.nan], 1, False),  # at a real position
+    ],
+)
+def test_nan_at_padding_on_both_sides_says_nothing(
+    candidate: list[float], nans: int, *, passes: bool
+) -> None:
+    reference = np.array([[1.0, np.nan, 3.0, np.nan]])
+    padding = np.array([[False, True, False, True]])
+    found = compare("y", reference, np.array([candidate]), padding)
+    assert max(found.nan_reference, found.nan_candidate) == nans
+    assert (found.nan_reference == found.nan_candidate == 0) is passes
+    assert found.elements == 2

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from convkit.cases.invariance import position_dimensions
+from convkit.cases.padding import padding_positions
 from convkit.cases.samples import Draw
 from convkit.models.survey.start import Start, at_full_length, is_mask
 from convkit.models.survey.trials import Trials, has_nan
-from convkit.models.survey.wording import masked_row_nan
+from convkit.models.survey.wording import blank_output, masked_row_nan
 from convkit.tensors import Contract, TensorSpec, dimension_size
 from convkit.worker.protocol import Layout, SurveyResult
 
@@ -42,6 +43,42 @@ def with_meanings(start: Start, trials: Trials) -> Start:
                 start = dataclasses.replace(start, inputs=inputs)
                 break
     return start
+
+
+def blank_at_padding(found: SurveyResult, trials: Trials) -> SurveyResult:
+    """Return a result in which outputs have the mask that marks padding where they are NaN, and are
+    NaN nowhere else: a model may write NaN where there is nothing.
+    """
+    contract = found.contract
+    if trials.is_over or not any(is_mask(spec, found.samples) for spec in contract.inputs):
+        return found
+    sizes = contract.typical_sizes()
+    feeds = trials.drawn(contract.inputs, found.samples, sizes, Draw("padded", "right"))
+    values = trials.values(feeds)
+    if values is None or not has_nan(values):
+        return found
+    outputs, notes = [], list(found.notes)
+    for spec in contract.outputs:
+        masks = (
+            mask.name
+            for mask in contract.inputs
+            if is_mask(mask, found.samples)
+            and _is_blank(values[spec.name], padding_positions(feeds, mask.name, mask.padding))
+        )
+        name = next(masks, None)
+        outputs.append(dataclasses.replace(spec, mask=name))
+        if name is not None:
+            notes.append(blank_output(spec.name, name))
+    contract = dataclasses.replace(contract, outputs=tuple(outputs))
+    return dataclasses.replace(found, contract=contract, notes=tuple(notes))
+
+
+def _is_blank(values: np.ndarray, padded: np.ndarray | None) -> bool:
+    """Return True if values are NaN at padding, and nowhere else."""
+    if padded is None or values.dtype.kind != "f" or values.shape[: padded.ndim] != padded.shape:
+        return False
+    blank = np.isnan(values).reshape(*padded.shape, -1)
+    return bool(padded.any()) and np.array_equal(blank.any(-1), padded) and blank[padded].all()
 
 
 def skipping_nan(found: SurveyResult, start: Start, trials: Trials) -> SurveyResult:

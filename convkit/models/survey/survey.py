@@ -14,7 +14,7 @@ from convkit.models.graph.preparation import inlined
 from convkit.models.survey.axes import OpenInputs, name_axes
 from convkit.models.survey.index_ranges import within_sizes, within_tables, without_markers
 from convkit.models.survey.inputs import UNKNOWN_INTEGERS, Guess, guess_sample
-from convkit.models.survey.mask_meaning import skipping_nan, with_meanings
+from convkit.models.survey.mask_meaning import blank_at_padding, skipping_nan, with_meanings
 from convkit.models.survey.moved_weights import run_with_moved_weights
 from convkit.models.survey.responding import responding
 from convkit.models.survey.rounding import flip_shares, rounding_errors
@@ -79,7 +79,8 @@ def survey(
     start = with_meanings(start, trials)
     follow = may_follow_values(graph)
     sizing = Sizing(stated.outputs, opened.roles, start, trials, notes, may_follow_values=follow)
-    found = without_markers(skipping_nan(sizing.run(), start, trials), trials)
+    found = blank_at_padding(skipping_nan(sizing.run(), start, trials), trials)
+    found = without_markers(found, trials)
     found = within_domains(responding(found, guesses, trials), trials)
     trials.say("measuring how much rounding alone changes the outputs", now=True)
     quantized = rounds_activations(graph)

@@ -83,6 +83,13 @@ def marker(name: str, number: int) -> str:
     )
 
 
+def blank_output(output: str, mask: str) -> str:
+    return (
+        f"{output!r} is NaN where {mask!r} marks padding, and nowhere else, so its values there are"
+        " not compared"
+    )
+
+
 def undefined_end(
     name: str, ends: tuple[float, float], kept: tuple[float, float], *, refused: bool
 ) -> str:

@@ -303,7 +303,5 @@ def test_values_are_drawn_from_the_examples_range_if_others_are_refused(tmp_path
 
 
 def test_values_that_no_range_describes_are_said_to_matter(tmp_path):
-    with pytest.raises(
-        StageFailedError, match="runs with it, but not with numbers drawn"
-    ):
+    with pytest.raises(StageFailedError, match="runs with it, but not with numbers drawn"):
         exemplified(tmp_path, ORDERED, "torch.tensor([[10, 300]] * 40)")
