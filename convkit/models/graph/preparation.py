@@ -59,10 +59,40 @@ def inlined(model: ir.Model) -> ir.Model:
     return copy
 
 
+def computed_outputs(model: ir.Model) -> dict[str, ir.Shape]:
+    """Return the outputs' shapes as onnx's own inference computes them, whatever the file says of
+    them; none where it computes none.
+    """
+    import onnx
+
+    bare = _bare(model)
+    for value in bare.graph.outputs:
+        value.shape = None
+    try:
+        inferred = ir.from_proto(onnx.shape_inference.infer_shapes(ir.to_proto(bare)))
+    except (onnx.shape_inference.InferenceError, ValueError, RuntimeError):
+        return {}
+    outputs = inferred.graph.outputs
+    return {value.name: value.shape for value in outputs if value.name and value.shape is not None}
+
+
 def _infer_types(model: ir.Model) -> None:
     """Fill in missing types and shapes by onnx's own inference, without passing it the weights."""
     import onnx
 
+    inferred = ir.from_proto(onnx.shape_inference.infer_shapes(ir.to_proto(_bare(model))))
+    # onnx-ir's pass for this makes tensors of sequences.
+    for ours, theirs in zip(model.graphs(), inferred.graphs(), strict=True):
+        found = {value.name: value for value in _values(theirs)}
+        for value in _values(ours):
+            if value.type is None and value.name in found:
+                value.type = found[value.name].type
+            if value.shape is None and value.name in found:
+                value.shape = found[value.name].shape
+
+
+def _bare(model: ir.Model) -> ir.Model:
+    """Return a copy in which large weights are inputs."""
     bare = model.clone()
     for name, value in list(bare.graph.initializers.items()):
         if (
@@ -72,15 +102,7 @@ def _infer_types(model: ir.Model) -> None:
         ):
             del bare.graph.initializers[name]
             bare.graph.inputs.append(value)
-    inferred = ir.from_proto(onnx.shape_inference.infer_shapes(ir.to_proto(bare)))
-    # onnx-ir's pass for this makes tensors of sequences.
-    for ours, theirs in zip(model.graphs(), inferred.graphs(), strict=True):
-        found = {value.name: value for value in _values(theirs)}
-        for value in _values(ours):
-            if value.type is None and value.name in found:
-                value.type = found[value.name].type
-            if value.shape is None and value.name in found:
-                value.shape = found[value.name].shape
+    return bare
 
 
 def _omit_unread(model: ir.Model) -> None:
