@@ -140,12 +140,16 @@ class _Sums:
     def add(self, start: int, reference: np.ndarray, candidate: np.ndarray) -> None:
         """Add a chunk whose first element has the flat index `start`."""
         exact_error = _integer_error(reference, candidate)
-        expected, found = self._without_blanks(start, as_float64(reference), as_float64(candidate))
+        expected, found = as_float64(reference), as_float64(candidate)
         error = np.abs(found - expected) if exact_error is None else exact_error
         counted: np.ndarray | None = None  # the elements that the figures cover; None: all
+        padded = self._padded(start, error.size)
         if not math.isfinite(error.max()):  # NaN propagates through max
+            if padded is not None:  # where there is nothing, NaN on both sides agrees
+                blank = padded & np.isnan(expected) & np.isnan(found)
+                expected, found, error = (np.where(blank, 0.0, x) for x in (expected, found, error))
             counted = self._count_special(start, expected, found)
-        counted = self._set_padding_aside(start, error, counted)
+        counted = self._set_padding_aside(padded, error, counted)
         if counted is None:
             worst = int(error.argmax())
             self._add_worst(start + worst, float(error[worst]))
@@ -162,23 +166,10 @@ class _Sums:
         padded = self._padding[np.arange(start, start + count) // self._elements_each]
         return padded if padded.any() else None
 
-    def _without_blanks(
-        self, start: int, expected: np.ndarray, found: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Replace NaN at padding by zero where both sides have it."""
-        padded = self._padded(start, expected.size)
-        if padded is None:
-            return expected, found
-        blank = padded & np.isnan(expected) & np.isnan(found)
-        if not blank.any():
-            return expected, found
-        return np.where(blank, 0.0, expected), np.where(blank, 0.0, found)
-
     def _set_padding_aside(
-        self, start: int, error: np.ndarray, counted: np.ndarray | None
+        self, padded: np.ndarray | None, error: np.ndarray, counted: np.ndarray | None
     ) -> np.ndarray | None:
         """Measure the elements at padding separately; return which of the others count."""
-        padded = self._padded(start, error.size)
         if padded is None:
             self.elements += error.size
             return counted

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -39,16 +39,23 @@ def digest_file(path: Path | str) -> str:
 
 def digest_tree(folder: Path, digest: Callable[[Path], str] | None = None) -> str:
     """Return a folder's digest, over relative paths and contents, without caches."""
-    entries = {}
     root = os.fspath(folder)
-    for parent, folders, files in os.walk(root, followlinks=True):
+    return digest_json(
+        {
+            path.removeprefix(root).replace(os.sep, "/").lstrip("/"): digest_file(path)
+            if digest is None
+            else digest(Path(path))
+            for path in tree_files(folder)
+        }
+    )
+
+
+def tree_files(folder: Path) -> Iterator[str]:
+    """Yield the path of each file below a folder, without caches."""
+    for parent, folders, files in os.walk(folder, followlinks=True):
         folders[:] = sorted(name for name in folders if name not in ("__pycache__", ".git"))
-        below = parent.removeprefix(root).replace(os.sep, "/")
-        for name in sorted(files):
-            path = f"{parent}{os.sep}{name}"  # no Path: creating those takes half of the time
-            found = digest_file(path) if digest is None else digest(Path(path))
-            entries[f"{below}/{name}".lstrip("/")] = found
-    return digest_json(entries)
+        # No Path: creating those takes half of the time.
+        yield from (f"{parent}{os.sep}{name}" for name in sorted(files))
 
 
 def write_json(path: Path, value: object, *, durable: bool = True) -> None:

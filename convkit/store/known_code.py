@@ -10,7 +10,7 @@ import functools
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from convkit.store.digests import (
@@ -19,6 +19,7 @@ from convkit.store.digests import (
     file_status,
     read_sealed,
     seconds_to_settle,
+    tree_files,
     write_sealed,
 )
 
@@ -77,16 +78,11 @@ class KnownCode:
 
     def _read_status(self) -> tuple[str, bool]:
         """Return the digest of every file's path and status, and whether all are long unchanged."""
-        found = {path: status for each in self._packages for path, status in _statuses(each)}
+        found = {
+            path: os.stat(path)  # noqa: PTH116 - no Path: creating those takes half of the time
+            for each in self._packages
+            for path in tree_files(each)
+        }
         now = time.time()
         is_settled = all(now > each.st_ctime + seconds_to_settle(each) for each in found.values())
         return digest_json({path: file_status(each) for path, each in found.items()}), is_settled
-
-
-def _statuses(package: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the path and status of each file that `digest_tree` reads."""
-    for parent, folders, files in os.walk(package, followlinks=True):
-        folders[:] = sorted(name for name in folders if name not in ("__pycache__", ".git"))
-        for name in sorted(files):
-            path = f"{parent}{os.sep}{name}"
-            yield path, os.stat(path)  # noqa: PTH116 - no Path: creating those takes half of the time

@@ -56,31 +56,31 @@ def take_declared_outputs(model: onnx_ir.Model, contract: Contract) -> None:
     are left for the contract's check if the file's is the one that its operators compute.
     """
     declared = {spec.name: spec.shape for spec in contract.outputs}
+    computed = functools.cache(functools.partial(computed_outputs, model))
     for value in model.graph.outputs:
         wanted = declared.get(value.name or "")
         if wanted is None or value.shape is None or not isinstance(value.type, onnx_ir.TensorType):
             continue
         stated = [dimension_of(dimension) for dimension in value.shape]
-        if _yields(stated, wanted, functools.partial(_computed, model, value.name or "")):
+        if _yields(value.name or "", stated, wanted, computed):
             value.shape = onnx_ir.Shape(list(wanted))
 
 
-def _computed(model: onnx_ir.Model, output: str) -> onnx_ir.Shape | None:
-    return computed_outputs(model).get(output)
-
-
 def _yields(
+    output: str,
     stated: Sequence[Dimension],
     wanted: Sequence[Dimension],
-    computed: Callable[[], onnx_ir.Shape | None],
+    computed: Callable[[], Mapping[str, onnx_ir.Shape]],
 ) -> bool:
-    """Return True if what a file says of a shape may be wrong where it is not what is wanted."""
+    """Return True if what a file says of an output's shape may be wrong where it is not what is
+    wanted; `computed` infers the shapes of all outputs.
+    """
     if len(stated) != len(wanted):
         return True
     for place, (size, other) in enumerate(zip(stated, wanted, strict=True)):
         if isinstance(size, str) or size == other:
             continue
-        shape = computed() if isinstance(other, int) else None
+        shape = computed().get(output) if isinstance(other, int) else None
         if shape is None or place >= len(shape) or shape[place] != size:
             return True
     return False

@@ -84,8 +84,7 @@ def can_fix(model: "ir.Model") -> bool:
         *model.graph.all_nodes(),
         *(n for f in model.functions.values() for n in f.all_nodes()),
     )
-    draws = any(node.domain in ("", "ai.onnx") and node.op_type in RANDOM for node in nodes)
-    return draws and (model.opset_imports.get("") or 0) >= _OLDEST_OPSET
+    return any(map(_draws, nodes)) and (model.opset_imports.get("") or 0) >= _OLDEST_OPSET
 
 
 def random_finding(nodes: Sequence[onnx.NodeProto]) -> Finding:
@@ -129,7 +128,7 @@ def fix_random(model: onnx.ModelProto) -> bool:
     return True
 
 
-def _draws(node: onnx.NodeProto) -> bool:
+def _draws(node: "onnx.NodeProto | ir.Node") -> bool:
     return node.domain in ("", "ai.onnx") and node.op_type in RANDOM
 
 

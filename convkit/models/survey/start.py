@@ -73,12 +73,12 @@ def find_start(first: OpenInputs, guesses: Mapping[str, Guess], trials: Trials) 
             elif not trial.is_nan:
                 failed = failed or _Failed(opened, sizes, samples, trial)
                 failures += 1
+                if number == 0 and failures == _TRIES_BEFORE_SOLVING:
+                    traced = _traced(_Failed(opened, sizes, samples, trial), trials)
+                    if traced is not None:
+                        return traced
             reason = reason or trial.reason
             undefined += trial.is_nan
-            if number == 0 and failures == _TRIES_BEFORE_SOLVING:
-                traced = _traced(_Failed(opened, sizes, samples, trial), trials)
-                if traced is not None:
-                    return traced
             if trials.is_over or empty == _EMPTY_TRIES or undefined == _NAN_TRIES:
                 break
     if fallback is not None:
@@ -165,12 +165,13 @@ def start_sizes(opened: OpenInputs) -> Iterator[dict[str, int]]:
     """
     names = list(opened.roles)
     lists = [CANDIDATES[opened.roles[name]] for name in names]
+    empty = _empty_states(opened)
     # Axes of one role have the same size more often than not.
     for together in itertools.islice(itertools.zip_longest(*lists), 6):
         if None not in together:
             likely = dict(zip(names, together, strict=True))
             yield likely
-            if empty := _empty_states(opened):
+            if empty:
                 yield {**likely, **dict.fromkeys(empty, 1)}
     most = sum(len(sizes) - 1 for sizes in lists)
     for total in range(min(most, 24) + 1):
@@ -197,14 +198,11 @@ def _empty_states(opened: OpenInputs) -> set[str]:
     def axes_of(spec: TensorSpec) -> set[str]:
         return {size for size in spec.shape if isinstance(size, str)}
 
+    rows = {axis for axis, role in opened.roles.items() if role == "batch"}
     found: set[str] = set()
     for spec in opened.inputs[1:]:
         others = set[str]().union(*(axes_of(each) for each in opened.inputs if each is not spec))
-        own = (
-            axes_of(spec)
-            - others
-            - {axis for axis in opened.roles if opened.roles[axis] == "batch"}
-        )
+        own = axes_of(spec) - others - rows
         if len(own) >= _FEWEST_UNKNOWN:
             found |= own
     return found
