@@ -1,4 +1,6 @@
-"""A graph that is open in onnxruntime for as long as something is measured with it."""
+"""A graph that is open in onnxruntime for as long as something is measured with it, in the
+arithmetic that simulations define: what is decided by it is the same on every processor.
+"""
 
 import contextlib
 import tempfile
@@ -7,6 +9,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from convkit.precision.reductions import open_session
+from convkit.precision.simulation.arithmetic import with_defined_arithmetic
 
 
 class TemporarySession(contextlib.ExitStack):
@@ -16,5 +19,5 @@ class TemporarySession(contextlib.ExitStack):
         super().__init__()
         folder = self.enter_context(tempfile.TemporaryDirectory(prefix="convkit-session-"))
         path = Path(folder) / "switched.onnx"
-        ir.save(model, path, external_data=f"{path.name}.data")
+        ir.save(with_defined_arithmetic(model), path, external_data=f"{path.name}.data")
         self._session = open_session(path, None, threads)

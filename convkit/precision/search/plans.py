@@ -17,6 +17,7 @@ from convkit.precision.lowering.conversion import convert
 from convkit.precision.lowering.plan import Assignment, PrecisionPlan, assign, touches_float32
 from convkit.precision.reductions import open_session
 from convkit.precision.search.modules import search_modules
+from convkit.precision.simulation.arithmetic import with_defined_arithmetic
 from convkit.precision.simulation.graph import simulate
 from convkit.precision.simulation.switched_rounding import SwitchedRounding
 from convkit.worker.protocol import LowPrecision, PlanRound
@@ -81,9 +82,8 @@ class _Graph:
         self, patterns: tuple[str, ...], cases: Mapping[str, JudgedCase]
     ) -> Iterator[tuple[str, Outputs]]:
         """Simulate a plan on every case."""
-        simulation = simulate(
-            convert(self._model, self._assignment(patterns), saturate=self._saturate).model
-        )
+        converted = convert(self._model, self._assignment(patterns), saturate=self._saturate)
+        simulation = with_defined_arithmetic(simulate(converted.model))
         with tempfile.TemporaryDirectory(prefix="convkit-plan-") as folder:
             path = Path(folder) / "simulation.onnx"
             ir.save(simulation, path, external_data="simulation.data")

@@ -21,6 +21,7 @@ from convkit.models.graph.preparation import prepare
 from convkit.models.graph.traversal import all_names, attribute_graphs, free_name, set_dtype
 from convkit.precision.lowering.conversion import TYPED_BY_ATTRIBUTE, cast_like_to_cast
 from convkit.precision.rounding import NAMES, convert_tensor
+from convkit.precision.simulation.arithmetic import with_defined_arithmetic
 
 _LOW = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 
@@ -74,10 +75,12 @@ def low_nodes(model: ir.Model) -> set[str]:
 
 
 def simulate_file(source: Path, destination: Path) -> None:
-    """Write the simulation of a model file, with weights next to it in `<name>.data`; see
-    `simulate`.
+    """Write the simulation of a model file in the arithmetic that simulations define, with weights
+    next to it in `<name>.data`; see `simulate` and `with_defined_arithmetic`. A model without low
+    precision keeps its types.
     """
-    ir.save(simulate(load_model(source)), destination, external_data=f"{destination.name}.data")
+    simulation = with_defined_arithmetic(simulate(load_model(source)))
+    ir.save(simulation, destination, external_data=f"{destination.name}.data")
 
 
 def widen_file(source: Path, destination: Path) -> None:

@@ -1,7 +1,7 @@
 """The model, its inputs, and the precision in which a target computes it."""
 
 import dataclasses
-from typing import Literal
+from typing import Literal, get_args
 
 from convkit.codec import Json
 from convkit.tensors import Dimension, DType
@@ -143,6 +143,12 @@ class Calibration:
     method: Method = "minmax"
     percentile: float | None = None
     file: str | None = None
+
+
+# How a processor sums products of unsigned and signed 8-bit numbers: in 32 bits, or pairs of them
+# clipped to 16 bits (see `convkit.precision.integer_products.families`).
+ProductFamily = Literal["exact", "saturating-pairs"]
+PRODUCT_FAMILIES: tuple[ProductFamily, ...] = get_args(ProductFamily)
 
 
 @dataclasses.dataclass(frozen=True)

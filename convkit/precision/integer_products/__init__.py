@@ -1,0 +1,1 @@
+"""Products of 8-bit numbers: how each family of processors sums them."""

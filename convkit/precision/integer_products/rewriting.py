@@ -1,0 +1,286 @@
+"""Rewrites a graph so that every processor multiplies its 8-bit numbers as one family does.
+
+Exact: signed weights are stored as unsigned ones, with their zero points moved by 128. The products
+are the same, and every processor sums unsigned products exactly. Saturating: the exact sums, plus
+what clipping changes, written out as operators on whole numbers in float32. Scaling and rounding
+behind the sums are written out as onnxruntime's kernels do them; this reproduces its results to the
+bit (measured with 1.31, see tests/precision/integer_products/).
+"""
+
+import dataclasses
+
+import numpy as np
+import onnx_ir as ir
+
+from convkit.models.graph.modules import module_path
+from convkit.models.graph.node_writer import NodeWriter
+from convkit.models.graph.traversal import all_names, constant_tensor
+from convkit.precision.integer_products.operators import Product, composites_of, products_of
+from convkit.precision.integer_products.pairs import Pairs, saturating_pairs, write_correction
+from convkit.models.graph.convolutions import Window, finish, kernel_shape
+from convkit.worker.protocol import ProductFamily
+
+_FLOAT, _INT32 = ir.DataType.FLOAT, ir.DataType.INT32
+_UINT8, _INT8 = ir.DataType.UINT8, ir.DataType.INT8
+
+
+@dataclasses.dataclass(frozen=True)
+class SaturatingNode:
+    """A node some of whose products can saturate. `share` is the share of its pairs of weights
+    that can, with some input.
+    """
+
+    node: str
+    module: str
+    operator: str
+    share: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Rewritten:
+    """What was rewritten: the nodes that can saturate, and those whose saturation is not written
+    out (operators with several products inside, and products of two computed tensors).
+    """
+
+    saturating: tuple[SaturatingNode, ...]
+    unknown: tuple[SaturatingNode, ...]
+
+
+def has_products(model: ir.Model) -> bool:
+    """Return True if a graph multiplies numbers that could saturate on a family of processors."""
+    return any(product.may_saturate for product in products_of(model)) or any(
+        True for _ in composites_of(model)
+    )
+
+
+def rewrite_products(
+    model: ir.Model, family: ProductFamily, *, only: frozenset[str] | None = None
+) -> Rewritten:
+    """Make the products of a graph, in place, those of a family on every processor. Nodes keep
+    their names, values theirs.
+
+    With `only`, a saturating family saturates in the nodes with these names alone; all others are
+    exact.
+    """
+    names = all_names(model)
+    opset = model.opset_imports.get("", 0)
+    found, unknown = [], []
+    for product in list(products_of(model)):
+        if not product.may_saturate:
+            continue
+        node = product.node
+        kept = only is None or (node.name or "") in only
+        if family == "saturating-pairs":
+            pairs = _pairs(product)
+            if pairs is None:
+                unknown.append(_described(node, float("nan")))
+            elif any(map(len, pairs)):
+                found.append(_described(node, _share(pairs)))
+                if kept:
+                    _write_saturating(product, pairs, NodeWriter(node, names, opset))
+                    continue
+        _make_exact(product, names)
+    for composite in list(composites_of(model)):
+        if family == "saturating-pairs":
+            unknown.append(_described(composite.node, float("nan")))
+        for weight, zero in composite.weights:
+            _store_other_sign(composite.node, weight, zero, names)
+    return Rewritten(tuple(found), tuple(unknown))
+
+
+def make_products_exact(model: ir.Model) -> None:
+    """Make every product of a graph exact, in place, whatever family of processors runs it."""
+    rewrite_products(model, "exact")
+
+
+def _described(node: ir.Node, share: float) -> SaturatingNode:
+    return SaturatingNode(node.name or "", module_path(node), node.op_type, share)
+
+
+def _pairs(product: Product) -> list[Pairs] | None:
+    """Return the pairs that can saturate, per group of a convolution; None if they are unknown."""
+    numbers = product.weight_numbers
+    operands, node = product.operands, product.node
+    if numbers is None:
+        return None
+    if node.op_type == "QLinearConv":
+        zero = product.value(operands.weight_zero)
+        kernel = kernel_shape(node, product.weight)
+        known = zero is None or (tensor := constant_tensor(zero)) is None or not tensor.numpy().any()
+        if not known or kernel is None or Window.of(node, kernel) is None:
+            return None
+        groups = node.attributes.get_int("group", 1)
+        # [O, C/g, k...] -> [g, O/g, C/g, places] -> [g][places * C/g, O/g], as the kernel sums.
+        split = numbers.reshape(groups, len(numbers) // groups, numbers.shape[1], -1)
+        rows = split.transpose(0, 3, 2, 1)
+        return [saturating_pairs(each.reshape(-1, each.shape[-1])) for each in rows]
+    if node.op_type == "ConvInteger" or numbers.ndim != 2:
+        return None
+    turned = node.attributes.get_int("transB", 0)
+    return [saturating_pairs(numbers.T if turned else numbers)]
+
+
+def _share(pairs: list[Pairs]) -> float:
+    return sum(each.share for each in pairs) / len(pairs)
+
+
+def _write_saturating(product: Product, pairs: list[Pairs], writer: NodeWriter) -> None:
+    """Put sums that saturate, and what the operator makes of them, in a node's place."""
+    node, operands = product.node, product.operands
+    left = product.value(operands.numbers)
+    scale, zero = product.value(operands.scale), product.value(operands.zero)
+    if left is None:  # the operator quantizes its input
+        left, scale, zero = writer.node(
+            "DynamicQuantizeLinear", [node.inputs[0]], [_UINT8, _FLOAT, _UINT8]
+        )
+    if node.attributes.get_int("transA", 0):
+        left = writer.op("Transpose", [left], _UINT8, perm=[1, 0])
+    if node.op_type == "QLinearConv":
+        sums = _convolved(product, left, zero, pairs, writer)
+    else:
+        sums = _multiplied(product, left, zero, pairs[0], writer)
+    if operands.scale is None and operands.numbers is not None:
+        writer.replace([sums])
+        return
+    writer.replace([_scaled(product, sums, scale, writer)])
+
+
+def _multiplied(
+    product: Product, left: ir.Value, zero: ir.Value | None, pairs: Pairs, writer: NodeWriter
+) -> ir.Value:
+    """Return the int32 sums of a product of matrices."""
+    weights = writer.constant(_other_sign(pairs.weights))
+    own = product.value(product.operands.weight_zero)
+    exact = writer.op(
+        "MatMulInteger", [left, weights, zero, _moved_zero(own, _UINT8, writer)], _INT32
+    )
+    change = write_correction(writer, writer.cast(left, _FLOAT), pairs, axis=-1)
+    return exact if change is None else writer.op("Add", [exact, writer.cast(change, _INT32)], _INT32)
+
+
+def _convolved(
+    product: Product,
+    left: ir.Value,
+    zero: ir.Value | None,
+    pairs: list[Pairs],
+    writer: NodeWriter,
+) -> ir.Value:
+    """Return the int32 sums of a convolution, with its bias."""
+    node = product.node
+    kept = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+    attributes = [node.attributes[name] for name in kept if name in node.attributes]
+    # ConvInteger sums unsigned inputs and a signed kernel exactly on every processor.
+    exact = writer.copied("ConvInteger", [left, product.weight, zero], _INT32, attributes)
+    kernel = kernel_shape(node, product.weight)
+    assert kernel is not None
+    window = Window.of(node, kernel)
+    assert window is not None
+    fill = None if zero is None else writer.cast(zero, _FLOAT)
+    groups = len(pairs)
+    columns, sizes = window.columns(writer, writer.cast(left, _FLOAT), groups, fill)
+    parts = []
+    for index, each in enumerate(pairs):
+        own = columns
+        if groups > 1:
+            own = writer.op("Gather", [columns, writer.number(index)], _FLOAT, axis=1)
+        change = write_correction(writer, own, each, axis=-2)
+        if change is None:
+            row = writer.op("Gather", [own, writer.integers(0)], _FLOAT, axis=-2)
+            nothing = writer.op("Sub", [row, row], _FLOAT)
+            repeats = writer.constant(np.zeros(each.weights.shape[1], np.int64))
+            change = writer.op("Gather", [nothing, repeats], _FLOAT, axis=-2)
+        parts.append(change)
+    joined = parts[0] if groups == 1 else writer.op("Concat", parts, _FLOAT, axis=1)
+    change = writer.cast(finish(writer, joined, sizes, None, len(kernel)), _INT32)
+    sums = writer.op("Add", [exact, change], _INT32)
+    bias = product.value(product.operands.bias)
+    if bias is None:
+        return sums
+    column = writer.op("Reshape", [bias, writer.integers(-1, *[1] * len(kernel))], _INT32)
+    return writer.op("Add", [sums, column], _INT32)
+
+
+def _scaled(
+    product: Product, sums: ir.Value, scale: ir.Value | None, writer: NodeWriter
+) -> ir.Value:
+    """Return what an operator makes of its sums: floats, or numbers of the result's type."""
+    node, operands = product.node, product.operands
+    weight_scale = product.value(operands.weight_scale)
+    assert scale is not None
+    assert weight_scale is not None
+    factor = writer.op("Mul", [scale, weight_scale], _FLOAT)
+    alpha = node.attributes.get_float("alpha", 1.0)
+    if alpha != 1.0:
+        factor = writer.op("Mul", [writer.constant(np.array(alpha, np.float32)), factor], _FLOAT)
+    bias = product.value(operands.bias)
+    if bias is not None and node.op_type == "QGemm":
+        sums = writer.op("Add", [sums, bias], _INT32)
+    result_scale = product.value(operands.result_scale)
+    if result_scale is not None:
+        factor = writer.op("Div", [factor, result_scale], _FLOAT)
+    if product.is_convolution:
+        rank = len(product.weight.shape or ()) - 2
+        factor = writer.op("Reshape", [factor, writer.integers(-1, *[1] * rank)], _FLOAT)
+    floats = writer.op("Mul", [writer.cast(sums, _FLOAT), factor], _FLOAT)
+    if result_scale is None:
+        if bias is not None and node.op_type != "QGemm":
+            floats = writer.op("Add", [floats, bias], _FLOAT)
+        return floats
+    kind = node.outputs[0].dtype or _UINT8
+    return _requantized(floats, product.value(operands.result_zero), kind, writer)
+
+
+def _requantized(
+    floats: ir.Value, zero: ir.Value | None, kind: ir.DataType, writer: NodeWriter
+) -> ir.Value:
+    """Round to nearest even, add the zero point, and clip to the type's range."""
+    limits = np.iinfo(kind.numpy())
+    rounded = writer.op("Round", [floats], _FLOAT)
+    if zero is not None:
+        rounded = writer.op("Add", [rounded, writer.cast(zero, _FLOAT)], _FLOAT)
+    ends = [writer.constant(np.array(each, np.float32)) for each in (limits.min, limits.max)]
+    return writer.cast(writer.op("Clip", [rounded, *ends], _FLOAT), kind)
+
+
+def _make_exact(product: Product, names: set[str | None]) -> None:
+    """Store the weights of a node with the other sign, in place."""
+    pair = (product.operands.weight, product.operands.weight_zero or 0)
+    _store_other_sign(product.node, *pair, names)
+
+
+def _store_other_sign(
+    node: ir.Node, weight: int, zero: int, names: set[str | None]
+) -> None:
+    value = node.inputs[weight]
+    assert value is not None
+    kind = _UINT8 if value.dtype == _INT8 else _INT8
+    writer = NodeWriter(node, names, 0)
+    tensor = constant_tensor(value)
+    if tensor is not None:
+        moved = writer.constant(_other_sign(tensor.numpy()))
+    else:
+        half = writer.constant(np.array(128 if kind == _UINT8 else -128, np.int32))
+        wide = writer.op("Add", [writer.cast(value, _INT32), half], _INT32)
+        moved = writer.cast(wide, kind)
+    if len(node.inputs) <= zero:
+        node.resize_inputs(zero + 1)
+    moved_zero = _moved_zero(node.inputs[zero], kind, writer)
+    node.replace_input_with(weight, moved)
+    node.replace_input_with(zero, moved_zero)
+
+
+def _other_sign(numbers: np.ndarray) -> np.ndarray:
+    """Return int8 as uint8 plus 128, or uint8 as int8 minus 128."""
+    kind = np.uint8 if numbers.dtype == np.int8 else np.int8
+    return (np.ascontiguousarray(numbers).view(np.uint8) ^ np.uint8(128)).view(kind)
+
+
+def _moved_zero(zero: ir.Value | None, kind: ir.DataType, writer: NodeWriter) -> ir.Value:
+    """Return a zero point in the other sign; none at all means 0."""
+    if zero is None:
+        return writer.constant(np.array(128 if kind == _UINT8 else -128, kind.numpy()))
+    tensor = constant_tensor(zero)
+    if tensor is not None:
+        return writer.constant(_other_sign(tensor.numpy()))
+    half = writer.constant(np.array(128 if kind == _UINT8 else -128, np.int32))
+    return writer.cast(writer.op("Add", [writer.cast(zero, _INT32), half], _INT32), kind)
