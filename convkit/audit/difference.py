@@ -246,8 +246,7 @@ def _all_figures(record: RunRecord, metrics: Sequence[Metric]) -> dict[_Key, flo
     figures: dict[_Key, float] = {}
     for target in record.targets:
         for verification in target.verifications:
-            version = f"@{verification.version}" if verification.version else ""
-            name = f"{target.name}{version}"
+            name = f"{target.name}{f'@{verification.label}' if verification.label else ''}"
             for case in verification.cases:
                 figures[name, case.case, None, "seconds"] = case.seconds
                 for output in case.outputs:
@@ -278,7 +277,7 @@ def _verdicts(record: RunRecord) -> dict[str, str]:
     for target in record.targets:
         verdicts[target.name] = target.status
         for verification in target.verifications:
-            name = verification.stage
+            name = verification.id
             verdicts[name] = f"{verification.status} ({verification.evidence})"
             for case in verification.cases:
                 broken = {

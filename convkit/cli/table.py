@@ -77,8 +77,8 @@ class _Row:
 
     @property
     def runtime(self) -> str:
-        release = self.verification.version if self.verification is not None else None
-        return f"{self.target.runtime} {release}" if release else self.target.runtime
+        label = self.verification.label if self.verification is not None else ""
+        return f"{self.target.runtime} {label}" if label else self.target.runtime
 
     @property
     def evidence(self) -> str:

@@ -14,6 +14,7 @@ from convkit.recipe.document import read_document
 from convkit.recipe.models import Recipe, Tolerance
 from convkit.record.model import RunRecord, TargetReport, Verification, worst_status
 from convkit.tensors import Contract
+from convkit.verdict.families import of_family
 from convkit.verdict.judge import judge
 from convkit.verdict.probes import with_changes
 from convkit.verdict.targets import exit_code
@@ -130,7 +131,7 @@ def _rejudge_verification(
         stage=old.stage,
         version=old.version,
         override=tolerance,
-        stage_findings=stage.findings,
+        stage_findings=of_family(stage.findings, old.family, is_own=old.evidence == "device"),
         reference_findings=[
             finding
             for each in record.stages
@@ -179,4 +180,5 @@ def _measured(old: Verification, contract: Contract) -> VerifyResult:
         evaluation=old.evaluation,
         packaged=old.packaged,
         results=old.results,
+        family=old.family,
     )

@@ -43,7 +43,7 @@ class VerificationSnapshot:
 
 @dataclasses.dataclass(frozen=True)
 class TargetSnapshot:
-    """One target. `verifications` are by the verify stage's id."""
+    """One target. `verifications` are by their ids."""
 
     status: TargetStatus
     headline: str
@@ -107,7 +107,7 @@ def _target(target: TargetReport) -> TargetSnapshot:
         device=target.device,
         precision=target.precision,
         size_bytes=target.size_bytes,
-        verifications={each.stage: _verification(each) for each in target.verifications},
+        verifications={each.id: _verification(each) for each in target.verifications},
     )
 
 

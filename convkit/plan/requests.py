@@ -120,6 +120,7 @@ def _target_request(stage: Stage, recipe: Recipe, places: Places) -> StageReques
             limits=limits_by_output(recipe, target) if target.searches_precision else {},
             exported=exported,
             original=original,
+            families=target.families,
         )
     if stage.kind == "build":
         return BuildRequest(
@@ -149,6 +150,7 @@ def _target_request(stage: Stage, recipe: Recipe, places: Places) -> StageReques
         stand_in=stage.stand_in,
         steps=steps_of(recipe),
         evaluation=_evaluation(recipe, places),
+        families=target.families,
     )
 
 

@@ -1,5 +1,6 @@
-"""A graph that is open in onnxruntime for as long as something is measured with it, in the
-arithmetic that simulations define: what is decided by it is the same on every processor.
+"""A graph that is open in onnxruntime for as long as something is measured with it.
+
+Its products of whole numbers are exact on every processor.
 """
 
 import contextlib
@@ -8,8 +9,8 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from convkit.precision.integer_products.rewriting import make_products_exact
 from convkit.precision.reductions import open_session
-from convkit.precision.simulation.arithmetic import with_defined_arithmetic
 
 
 class TemporarySession(contextlib.ExitStack):
@@ -19,5 +20,6 @@ class TemporarySession(contextlib.ExitStack):
         super().__init__()
         folder = self.enter_context(tempfile.TemporaryDirectory(prefix="convkit-session-"))
         path = Path(folder) / "switched.onnx"
-        ir.save(with_defined_arithmetic(model), path, external_data=f"{path.name}.data")
+        make_products_exact(model)
+        ir.save(model, path, external_data=f"{path.name}.data")
         self._session = open_session(path, None, threads)

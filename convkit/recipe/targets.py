@@ -16,7 +16,7 @@ from convkit.recipe.consistency import Fault, FaultsError
 from convkit.recipe.fields import NonNegative, RecipeModel, Specifier, Switch
 from convkit.recipe.precision import MixedPrecision, Precision, QuantizedPrecision
 from convkit.recipe.settings import Export, Tolerance, Tools
-from convkit.worker.protocol import Device, StageKind
+from convkit.worker.protocol import PRODUCT_FAMILIES, Device, ProductFamily, StageKind
 from convkit.worker.protocol import Precision as WorkerPrecision
 
 # Locates a file named in the recipe: returns a path for a worker, a digest for a key.
@@ -88,6 +88,11 @@ class BaseTarget(RecipeModel):
     def plans_precision(self) -> bool:
         """True if there is a precision stage: ranges are measured, or the precision is searched."""
         return self.low_precision is not None or self.searches_precision
+
+    @property
+    def families(self) -> tuple[ProductFamily, ...]:
+        """The families of processors that quantized products must be right on."""
+        return PRODUCT_FAMILIES
 
     if TYPE_CHECKING:
         # A key for some runtimes' targets, fixed for others. A property, because pydantic does not

@@ -19,6 +19,7 @@ from convkit.worker.protocol import (
     OmittedCase,
     PrecisionResult,
     ProbeMetrics,
+    ProductFamily,
     ResultMetrics,
     SimulatedCase,
     SizeBranch,
@@ -121,7 +122,8 @@ class Verification:
 
     `leading` is the finding shown in the headline; None if there is none, and in older records.
     `evaluation` is the score on the user's rows, `decided_by` what the verdict rests on: tolerance,
-    task metric, or both.
+    task metric, or both. `family` is the family of processors that it holds for; None if it holds
+    for all.
     """
 
     stage: str
@@ -145,6 +147,17 @@ class Verification:
     branches: tuple[SizeBranch, ...] = ()
     rows: str | None = None
     results: tuple[ResultMetrics, ...] = ()
+    family: ProductFamily | None = None
+
+    @property
+    def id(self) -> str:
+        """What tells it from a target's other verifications: the stage, and the family, if any."""
+        return self.stage if self.family is None else f"{self.stage}, {self.family}"
+
+    @property
+    def label(self) -> str:
+        """The release and the family of processors, as far as it has them."""
+        return ", ".join(each for each in (self.version, self.family) if each)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -271,9 +271,11 @@ def _padding(record: RunRecord) -> dict[str, list[str]]:
 
 
 def verified_name(target: TargetReport, verification: Verification) -> str:
-    """Return a target's name, with the runtime release if it was verified under several."""
-    if len(target.verifications) > 1 and verification.version:
-        return f"{target.name} ({target.runtime} {verification.version})"
+    """Return a target's name, with the runtime release and the family of processors if it was
+    verified under several.
+    """
+    if len(target.verifications) > 1 and verification.label:
+        return f"{target.name} ({target.runtime} {verification.label})"
     return target.name
 
 

@@ -128,7 +128,7 @@ def _output(
             worst = worst_comparison([compared]) if compared.case == case else None
             if worst is not None and worst.output == name:
                 share = f", {share_text(worst.share)}" if worst.limit is not None else ""
-                facts[f"verdict {verification.version or ''}".strip()] = f"{worst}{share}"
+                facts[f"verdict {verification.label}".strip()] = f"{worst}{share}"
     return {
         "id": _OUTPUT + name,
         "label": name,

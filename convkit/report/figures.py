@@ -66,7 +66,7 @@ def ladder_measure(_: RunRecord, target: TargetReport) -> Figure | None:
         return None
     title = "Error against its limit, case by case"
     if len(target.verifications) > 1:
-        title = f"{title} ({target.runtime} {verification.version or ''})"
+        title = f"{title} ({target.runtime} {verification.label})"
     simulated = verification.evidence != "device"
     points = [case_point(case, simulated=simulated) for case in verification.cases]
     if verification.evaluation is not None and all(each.without == "no limit" for each in points):

@@ -1,5 +1,6 @@
 """The verify stage for targets built from the exported graph."""
 
+import contextlib
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,9 +13,15 @@ from convkit.precision.decision import with_decision
 from convkit.stages.built_files import EXPORTED_FILE, find_model
 from convkit.stages.built_model import BuiltModel
 from convkit.stages.graph_build import opens_slowly, stated_by_graph, suspected_refusals
+from convkit.stages.product_families import ProductFamilies, product_families
 from convkit.stages.verification import DIVERGED, Opened, first_divergent_case, first_lost, verify
 from convkit.worker.context import Context
-from convkit.worker.operators import Operators, low_type, read_operators
+from convkit.worker.operators import (
+    Operators,
+    has_quantized_operators,
+    low_type,
+    read_operators,
+)
 from convkit.worker.protocol import (
     CaseMetrics,
     Device,
@@ -37,7 +44,9 @@ def verify_graph(
     of it in float32.
     """
     request = with_decision(request)
-    return verify(request, BuiltGraph(request, runtime), context)
+    subject = BuiltGraph(request, runtime)
+    with contextlib.ExitStack() as held:
+        return verify(request, subject, context, subject.families(held))
 
 
 def graph_subject(
@@ -73,7 +82,11 @@ class BuiltGraph(Generic[OptionsT]):
         """Load the graph, or its simulation instead; raises ModelRefusedError."""
         request = self._request
         if self._low is None or not self._is_simulated:
-            session = self._runtime.open(self._model, self._device, request.options)
+            session = (
+                self.stand_in_session()
+                if request.stand_in
+                else self._runtime.open(self._model, self._device, request.options)
+            )
             return Opened(session, session.contract(), request.contract)
         # If the simulation replaces a device, the CPU may lack kernels for the type itself.
         contract = (
@@ -83,6 +96,15 @@ class BuiltGraph(Generic[OptionsT]):
         )
         context.progress(f"simulating {self._low.default}")
         return Opened(self._simulated(self._low), contract, request.contract)
+
+    def families(self, held: contextlib.ExitStack) -> ProductFamilies[OptionsT] | None:
+        """Return the families of processors that the graph's products may differ on; `held` keeps
+        what they need open.
+        """
+        quantized = self._quantized is not None or has_quantized_operators(self._operators)
+        return product_families(
+            self._request, self._runtime, self._model, held, quantized=quantized
+        )
 
     def simulation(self) -> RuntimeSession | None:
         """Return the counterpart of a device's results: the simulation of a low precision,
@@ -94,10 +116,21 @@ class BuiltGraph(Generic[OptionsT]):
         return self._runtime.open(self._model, "cpu", self._request.options) if on_device else None
 
     def stand_in_session(self) -> RuntimeSession:
-        """Return the graph on the CPU, simulated if its precision is low."""
+        """Return the graph on the CPU, simulated if its precision is low, in an arithmetic that is
+        the same on every processor.
+        """
         if self._low is not None:
             return self._simulated(self._low)
-        return self._runtime.open(self._model, "cpu", self._request.options)
+        # Only here does the environment have onnx-ir.
+        from convkit.precision.simulation.session import open_defined
+
+        return open_defined(self._model, self._open_as_written)
+
+    def _open_as_written(self, path: Path) -> RuntimeSession:
+        """Open a graph on the CPU without the runtime's optimizations."""
+        options = self._request.options
+        plain = self._runtime.plain(options)
+        return self._runtime.open(path, "cpu", plain[0][1] if plain else options)
 
     def unrounded_session(self) -> RuntimeSession:
         """Return the low-precision graph on the CPU, computed in float32 throughout."""
@@ -111,10 +144,7 @@ class BuiltGraph(Generic[OptionsT]):
         # Only here does the environment have onnx-ir.
         from convkit.precision.simulation.session import open_simulation
 
-        options = self._request.options
-        return open_simulation(
-            self._model, lambda path: self._runtime.open(path, "cpu", options), low.default
-        )
+        return open_simulation(self._model, self._open_as_written, low.default)
 
     def explain(
         self, cases: Sequence[CaseMetrics], collapsed: Sequence[Finding], verification: BuiltModel

@@ -25,7 +25,10 @@ from convkit.worker.protocol import (
     CaseRecord,
     EvaluationMetrics,
     Fallback,
+    FamilyMetrics,
+    Layout,
     OmittedCase,
+    ProductFamily,
     ReferenceResult,
     SimulatedCase,
     TensorMetrics,
@@ -45,6 +48,36 @@ class Opened:
     session: RuntimeSession
     contract: Contract
     declared: Contract
+
+
+class Families(Protocol):
+    """The families of processors that a quantized model must be right on."""
+
+    @property
+    def own(self) -> ProductFamily:
+        """The family of this machine."""
+        ...
+
+    @property
+    def matters(self) -> bool:
+        """True if the model must be right on the other family, too."""
+        ...
+
+    def measure_other(
+        self, cases: Sequence[CaseRecord], found: Contract, context: Context, layout: Layout
+    ) -> FamilyMetrics:
+        """Run the ladder as the other family would."""
+        ...
+
+    def explain(
+        self,
+        own: Sequence[CaseMetrics],
+        other: Sequence[CaseMetrics],
+        verification: BuiltModel,
+        context: Context,
+    ) -> list[Finding]:
+        """Explain why one family's results are worse than the other's, if they are."""
+        ...
 
 
 class Subject(Protocol):
@@ -76,10 +109,11 @@ class Subject(Protocol):
 
 
 def verify(
-    request: VerifyRequest, subject: Subject, context: Context
+    request: VerifyRequest, subject: Subject, context: Context, families: Families | None = None
 ) -> tuple[VerifyResult, list[Finding]]:
     """Load the built model once, run every case by name, and measure each declared output against
-    the reference.
+    the reference. `families` runs the ladder again as another family of processors would; wrong
+    results are then explained by those of the family whose products are exact.
 
     A case that fails records the runtime's message and does not stop the others. If the runtime
     rejects the model, returns E205 and no cases. Raises StageSkippedError without the device.
@@ -105,8 +139,15 @@ def verify(
     findings += preparation_cause(
         request.contract, session.run, cases, verification.feeds, verification.expected
     )
+    other: FamilyMetrics | None = None
+    exact: Sequence[CaseMetrics] = cases
+    if families is not None and families.matters:
+        ladder = _of_kind("ladder", reference)
+        other = families.measure_other(ladder, opened.contract, context, reference.layout)
+        findings += families.explain(cases, other.cases, verification, context)
+        exact = cases if families.own == "exact" else other.cases
     context.progress("looking for what causes the differences")
-    findings += [*subject.explain(cases, collapsed, verification), *collapsed]
+    findings += [*subject.explain(exact, collapsed, verification), *collapsed]
     beside: tuple[SimulatedCase, ...] = ()
     if (simulation := subject.simulation()) is not None:
         context.progress("simulating")
@@ -125,6 +166,8 @@ def verify(
         greedy=tuple(looped.greedy),
         evaluation=_score(request, session, context),
         results=tuple(verification.results),
+        family=families.own if families is not None else None,
+        families=(other,) if other is not None else (),
     )
     return result, findings
 

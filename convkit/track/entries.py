@@ -102,7 +102,9 @@ def parent_entry(record: RunRecord) -> Entry:
 def child_entries(record: RunRecord) -> tuple[Entry, ...]:
     """Return an entry per stage; a verify stage's entry contains its verification."""
     verifications = {
-        v.stage: (target, v) for target in record.targets for v in target.verifications
+        v.id if v.evidence == "simulated" and v.family is not None else v.stage: (target, v)
+        for target in record.targets
+        for v in target.verifications
     }
     entries = [
         _stage_entry(record, stage, verifications.pop(stage.id, None)) for stage in record.stages

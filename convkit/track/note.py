@@ -59,7 +59,7 @@ def summary_note(record: RunRecord) -> str:
 def _target_row(record: RunRecord, target: TargetReport) -> str:
     cases = [case for verification in target.verifications for case in verification.cases]
     worst = worst_comparison(cases)
-    releases = ", ".join(v.version for v in target.verifications if v.version)
+    releases = ", ".join(dict.fromkeys(v.version for v in target.verifications if v.version))
     cells = (
         target.name,
         MARKS[target.status],

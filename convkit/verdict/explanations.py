@@ -6,7 +6,7 @@ from convkit.findings.model import Finding
 from convkit.record.model import CaseVerdict
 
 # Say what makes an output wrong. Without a wrong output they say nothing.
-EXPLANATIONS = ("N401", "N402", "C510", "C514")
+EXPLANATIONS = ("N401", "N402", "C510", "C514", "Q105")
 _NO_PART_IS_WRONG = "C510"
 _OPTIMIZATION = "N401"
 

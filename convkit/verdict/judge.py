@@ -112,6 +112,7 @@ def judge(
         branches=reference.branches,
         rows=reference.layout.rows,
         results=measured.results,
+        family=measured.family,
     )
 
 

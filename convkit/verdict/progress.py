@@ -78,7 +78,7 @@ def _extent(target: TargetReport) -> _Extent:
 
 def _all_cases(target: TargetReport) -> list[tuple[str, CaseVerdict]]:
     return [
-        (verification.version or "", case)
+        (verification.label, case)
         for verification in target.verifications
         for case in verification.cases
     ]

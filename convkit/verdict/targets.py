@@ -12,6 +12,7 @@ from convkit.plan.stages import export_id, join_id, precision_id, reference_id, 
 from convkit.recipe.models import Recipe, Target, Tolerance
 from convkit.record.model import StageReport, TargetReport, TargetStatus, Verification, worst_status
 from convkit.verdict.advice import advice
+from convkit.verdict.families import in_families, of_family
 from convkit.verdict.invariance import blame_random
 from convkit.verdict.judge import judge
 from convkit.verdict.original_contract import with_feasible_remedies
@@ -73,7 +74,7 @@ def judge_joined(
     as of `day` (UTC).
     """
     target = recipe.targets[name]
-    verification = _verification(join_id(name), None, recipe, target, stages, {}, None)
+    (verification,) = _verifications(join_id(name), None, recipe, target, stages, {}, None)
     shares = recipe.shares_of(name)
     from_reference = stages[reference_id(recipe)].report.findings
     findings = _unique([*from_reference, *advice(recipe, target, None)])
@@ -127,8 +128,11 @@ def _judge_target(
         traced.result.example_sizes if isinstance(traced.result, ExportResult | BuildResult) else {}
     )
     verifications = tuple(
-        _verification(verify_id(name, version), version, recipe, target, stages, example, override)
+        verification
         for version in target.versions or (None,)
+        for verification in _verifications(
+            verify_id(name, version), version, recipe, target, stages, example, override
+        )
     )
     planned = stages.get(precision_id(name))
     reference = stages[reference_id(recipe)]
@@ -182,7 +186,7 @@ def precision_text(target: Target, plan: PrecisionResult | None) -> str:
     return str(decided)
 
 
-def _verification(
+def _verifications(
     stage_id: str,
     version: str | None,
     recipe: Recipe,
@@ -190,26 +194,34 @@ def _verification(
     stages: Mapping[str, Finished],
     example: Mapping[str, int],
     override: Tolerance | None,
-) -> Verification:
+) -> tuple[Verification, ...]:
+    """Return a stage's verdict; one for each family of processors if they differ."""
     stage = stages[stage_id]
     reference = stages[reference_id(recipe)]
     if isinstance(stage.result, VerifyResult) and isinstance(reference.result, ReferenceResult):
-        judged = judge(
-            recipe,
-            target,
-            reference.result,
-            stage.result,
-            stage=stage.report.id,
-            version=version,
-            override=override,
-            stage_findings=stage.report.findings,
-            reference_findings=reference.report.findings,
-            example_sizes=example,
-        )
-        foreseen = target.verdict_without_device == "foreseen"
-        if foreseen and stage.result.evidence == "simulated":
-            return without_device(judged)
-        return judged
+        measured = in_families(stage.result, target.families)
+        judged = [
+            judge(
+                recipe,
+                target,
+                reference.result,
+                each,
+                stage=stage.report.id,
+                version=version,
+                override=override,
+                stage_findings=of_family(
+                    stage.report.findings,
+                    each.family,
+                    is_own=each.family == stage.result.family,
+                ),
+                reference_findings=reference.report.findings,
+                example_sizes=example,
+            )
+            for each in measured
+        ]
+        if target.verdict_without_device == "foreseen" and stage.result.evidence == "simulated":
+            return tuple(map(without_device, judged))
+        return tuple(judged)
     status = _status_without_result(stage.report, stages)
     headline = (
         stage.report.reason
@@ -220,8 +232,16 @@ def _verification(
     leading = findings[0] if findings else None
     if leading is not None:
         headline = f"{leading.code} {leading.message}"
-    return Verification(
-        stage.report.id, version, status, "skipped", headline, findings=findings, leading=leading
+    return (
+        Verification(
+            stage.report.id,
+            version,
+            status,
+            "skipped",
+            headline,
+            findings=findings,
+            leading=leading,
+        ),
     )
 
 

@@ -16,6 +16,12 @@ OPERATORS_FILE = "operators.json"
 # The oldest opset that onnxruntime implements as a whole (its docs/Versioning.md).
 _OLDEST_OPSET = 7
 
+# How the names of operators on 8-bit numbers begin, ONNX's and onnxruntime's own.
+_QUANTIZED = (
+    *("ConvInteger", "DequantizeLinear", "DynamicQuantize", "MatMulInteger"),
+    *("QAttention", "QGemm", "QLinear"),
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class Operator:
@@ -76,6 +82,14 @@ def low_type(operators: Operators | None) -> Literal["float16", "bfloat16"] | No
         if "bfloat16" in given:
             return "bfloat16"
     return None
+
+
+def has_quantized_operators(operators: Operators | None) -> bool:
+    """Return True if a graph has operators on quantized numbers; False if that is unknown."""
+    return any(
+        operator.name.rpartition(".")[2].startswith(_QUANTIZED)
+        for operator in (operators.operators if operators is not None else ())
+    )
 
 
 def low_nodes(operators: Operators | None) -> int:

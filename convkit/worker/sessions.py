@@ -108,3 +108,11 @@ class GraphRuntime(Protocol[OptionsT]):
         If a variant is correct and the target's own options fail, an optimization is the cause.
         """
         ...
+
+    def executed_graph(self, path: Path, options: OptionsT, folder: Path) -> Path | None:
+        """Write the ONNX graph that the runtime executes on the CPU into a folder, and return its
+        file; None if the runtime does not show it. Raises ModelRefusedError.
+
+        Its products of 8-bit numbers are then verified for other families of processors, too.
+        """
+        ...

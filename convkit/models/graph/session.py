@@ -4,7 +4,7 @@ later, and numpy: no other library reads the model.
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,11 +113,15 @@ class GraphSession:
         """Return the model's metadata."""
         return dict(self._session.get_modelmeta().custom_metadata_map)
 
-    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return every output by name; raises RunFailedError with onnxruntime's message."""
+    def run(
+        self, feeds: Mapping[str, np.ndarray], wanted: Sequence[str] | None = None
+    ) -> dict[str, np.ndarray]:
+        """Return every output by name, or the wanted ones; raises RunFailedError with
+        onnxruntime's message.
+        """
         import onnxruntime
 
-        names = [argument.name for argument in self._session.get_outputs()]
+        names = wanted or [argument.name for argument in self._session.get_outputs()]
         quiet = onnxruntime.RunOptions()
         quiet.log_severity_level = 4  # errors during a run are raised; the log would repeat them
         try:

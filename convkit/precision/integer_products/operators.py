@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -10,10 +9,6 @@ import onnx_ir as ir
 from convkit.models.graph.traversal import constant_tensor
 
 _CONTRIB = "com.microsoft"
-
-# What a node returns: the sums themselves, or the sums scaled to floats, or quantized again.
-Result = Literal["sums", "floats", "quantized"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Operands:

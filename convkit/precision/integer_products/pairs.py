@@ -53,31 +53,17 @@ def saturating_pairs(weights: np.ndarray) -> Pairs:
     return Pairs(weights, columns, 2 * pairs)
 
 
-def clipped_sums(left: np.ndarray, pairs: Pairs) -> tuple[np.ndarray, np.ndarray]:
-    """Return how saturation changes the sums of `left` [M, K], unsigned, with the weights, and how
-    many pairs saturated: both [M, N], int64.
-    """
-    count = pairs.weights.shape[1]
-    change = np.zeros((len(left), count), np.int64)
-    saturated = np.zeros((len(left), count), np.int64)
-    whole = pairs.weights.astype(np.int64)
-    for start in range(0, len(pairs), _PER_PIECE):
-        columns, rows = (
-            each[start : start + _PER_PIECE] for each in (pairs.columns, pairs.rows)
-        )
-        sums = left[:, rows].astype(np.int64) * whole[rows, columns]
-        sums += left[:, rows + 1].astype(np.int64) * whole[rows + 1, columns]
-        clipped = np.clip(sums, LOWEST, HIGHEST)
-        np.add.at(change.T, columns, (clipped - sums).T)
-        np.add.at(saturated.T, columns, (clipped != sums).T)
-    return change, saturated
-
-
 def write_correction(
-    writer: NodeWriter, left: ir.Value, pairs: Pairs, *, axis: int
+    writer: NodeWriter,
+    left: ir.Value,
+    pairs: Pairs,
+    *,
+    axis: int,
+    counts: list[ir.Value] | None = None,
 ) -> ir.Value | None:
     """Return what saturation adds to the sums over `axis` (-1 or -2) of `left`, float32 of whole
     numbers: float32, with the weights' columns in place of that axis. None if no pair can saturate.
+    Numbers of saturated pairs, float32, are added to `counts`, if given.
 
     All numbers are whole and below 2^24, so float32 is exact in any order.
     """
@@ -88,7 +74,7 @@ def write_correction(
     order = np.full(columns, -1, np.int64)
     placed = 0
     for group, rows in _pieces(pairs):
-        parts.append(_piece(writer, left, pairs.weights, group, rows, axis=axis))
+        parts.append(_piece(writer, left, pairs.weights, group, rows, axis=axis, counts=counts))
         order[group] = placed + np.arange(len(group))
         placed += len(group)
     if (order < 0).any():  # columns without such a pair: nothing is added
@@ -135,6 +121,7 @@ def _piece(
     rows: np.ndarray,
     *,
     axis: int,
+    counts: list[ir.Value] | None,
 ) -> ir.Value:
     filled = rows < 0
     at = np.where(filled, 0, rows)
@@ -150,6 +137,10 @@ def _piece(
     limits = [writer.constant(np.array(each, np.float32)) for each in (LOWEST, HIGHEST)]
     clipped = writer.op("Clip", [total, *limits], _FLOAT)
     change = writer.op("Sub", [clipped, total], _FLOAT)
+    if counts is not None:
+        different = writer.op("Cast", [change], ir.DataType.BOOL, to=int(ir.DataType.BOOL))
+        numbers_of = writer.op("Reshape", [writer.cast(different, _FLOAT), writer.integers(-1)], _FLOAT)
+        counts.append(writer.op("ReduceSum", [numbers_of], _FLOAT, keepdims=1))
     # The new axis of pairs is behind that of the columns. Up to 2^24 / 2^15 = 512 pairs fit float32.
     if rows.shape[1] > 256:
         change = writer.cast(change, _INT32)

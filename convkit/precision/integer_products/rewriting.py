@@ -12,13 +12,11 @@ import dataclasses
 import numpy as np
 import onnx_ir as ir
 
-from convkit.models.graph.modules import module_path
 from convkit.models.graph.node_writer import NodeWriter
 from convkit.models.graph.traversal import all_names, constant_tensor
 from convkit.precision.integer_products.operators import Product, composites_of, products_of
 from convkit.precision.integer_products.pairs import Pairs, saturating_pairs, write_correction
 from convkit.models.graph.convolutions import Window, finish, kernel_shape
-from convkit.worker.protocol import ProductFamily
 
 _FLOAT, _INT32 = ir.DataType.FLOAT, ir.DataType.INT32
 _UINT8, _INT8 = ir.DataType.UINT8, ir.DataType.INT8
@@ -26,75 +24,103 @@ _UINT8, _INT8 = ir.DataType.UINT8, ir.DataType.INT8
 
 @dataclasses.dataclass(frozen=True)
 class SaturatingNode:
-    """A node some of whose products can saturate. `share` is the share of its pairs of weights
-    that can, with some input.
+    """A node some of whose products can saturate.
+
+    `weight` is the name of its weights, `left` that of the tensor on its left side, `output` that
+    of its result, `share` the share of its pairs of weights that can saturate with some input.
+    `count` is the output with the number of pairs that did and the number of all pairs, if it is
+    counted.
     """
 
     node: str
-    module: str
     operator: str
+    weight: str
+    left: str
+    output: str
     share: float
+    count: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
 class Rewritten:
-    """What was rewritten: the nodes that can saturate, and those whose saturation is not written
-    out (operators with several products inside, and products of two computed tensors).
+    """The nodes that can saturate, in the order of the switches, and those whose saturation is not
+    written out: operators with several products inside, and products of two computed tensors.
     """
 
     saturating: tuple[SaturatingNode, ...]
     unknown: tuple[SaturatingNode, ...]
 
 
-def has_products(model: ir.Model) -> bool:
-    """Return True if a graph multiplies numbers that could saturate on a family of processors."""
+SWITCHES = "convkit.saturating"
+
+
+def can_differ(model: ir.Model) -> bool:
+    """Return True if a graph has products that families of processors may sum differently."""
     return any(product.may_saturate for product in products_of(model)) or any(
         True for _ in composites_of(model)
     )
 
 
-def rewrite_products(
-    model: ir.Model, family: ProductFamily, *, only: frozenset[str] | None = None
-) -> Rewritten:
-    """Make the products of a graph, in place, those of a family on every processor. Nodes keep
-    their names, values theirs.
+def make_products_exact(model: ir.Model) -> None:
+    """Make every product of a graph exact, in place, whatever family of processors runs it."""
+    names = all_names(model)
+    for product in list(products_of(model)):
+        if product.may_saturate:
+            _make_exact(product, names)
+    for composite in list(composites_of(model)):
+        for weight, zero in composite.weights:
+            _store_other_sign(composite.node, weight, zero, names)
 
-    With `only`, a saturating family saturates in the nodes with these names alone; all others are
-    exact.
+
+def switch_products(model: ir.Model, *, counted: bool = False) -> Rewritten:
+    """Let each product of a graph saturate or be exact, in place, by a new input: float32, 1 or 0
+    for each of the nodes that can saturate. If there is none, there is no such input. `counted`
+    adds outputs with the numbers of saturated pairs.
     """
     names = all_names(model)
     opset = model.opset_imports.get("", 0)
-    found, unknown = [], []
+    switches = ir.Value(name=SWITCHES, type=ir.TensorType(_FLOAT))
+    found: list[SaturatingNode] = []
+    unknown: list[SaturatingNode] = []
     for product in list(products_of(model)):
         if not product.may_saturate:
             continue
-        node = product.node
-        kept = only is None or (node.name or "") in only
-        if family == "saturating-pairs":
-            pairs = _pairs(product)
-            if pairs is None:
-                unknown.append(_described(node, float("nan")))
-            elif any(map(len, pairs)):
-                found.append(_described(node, _share(pairs)))
-                if kept:
-                    _write_saturating(product, pairs, NodeWriter(node, names, opset))
-                    continue
+        pairs = _pairs(product)
+        if pairs is None:
+            unknown.append(_described(product.node, product.weight, None, float("nan")))
+        elif any(map(len, pairs)):
+            left = product.value(product.operands.numbers) or product.node.inputs[0]
+            node = _described(product.node, product.weight, left, _share(pairs))
+            writer = NodeWriter(product.node, names, opset)
+            saturation = _Saturation(product, pairs, writer, switches, len(found), counted=counted)
+            if counted and product.node.graph is model.graph:
+                node = dataclasses.replace(node, count=saturation.count_name)
+            saturation.write()
+            if node.count:
+                model.graph.outputs.append(saturation.count)
+            found.append(node)
+            continue
         _make_exact(product, names)
     for composite in list(composites_of(model)):
-        if family == "saturating-pairs":
-            unknown.append(_described(composite.node, float("nan")))
-        for weight, zero in composite.weights:
-            _store_other_sign(composite.node, weight, zero, names)
+        weight = composite.node.inputs[composite.weights[0][0]]
+        assert weight is not None
+        unknown.append(_described(composite.node, weight, None, float("nan")))
+        for place, zero in composite.weights:
+            _store_other_sign(composite.node, place, zero, names)
+    if found:
+        switches.shape = ir.Shape([len(found)])
+        model.graph.inputs.append(switches)
     return Rewritten(tuple(found), tuple(unknown))
 
 
-def make_products_exact(model: ir.Model) -> None:
-    """Make every product of a graph exact, in place, whatever family of processors runs it."""
-    rewrite_products(model, "exact")
-
-
-def _described(node: ir.Node, share: float) -> SaturatingNode:
-    return SaturatingNode(node.name or "", module_path(node), node.op_type, share)
+def _described(
+    node: ir.Node, weight: ir.Value, left: ir.Value | None, share: float
+) -> SaturatingNode:
+    name = left.name if left is not None else ""
+    output = node.outputs[0].name or ""
+    return SaturatingNode(
+        node.name or "", node.op_type, weight.name or "", name or "", output, share
+    )
 
 
 def _pairs(product: Product) -> list[Pairs] | None:
@@ -124,80 +150,122 @@ def _share(pairs: list[Pairs]) -> float:
     return sum(each.share for each in pairs) / len(pairs)
 
 
-def _write_saturating(product: Product, pairs: list[Pairs], writer: NodeWriter) -> None:
-    """Put sums that saturate, and what the operator makes of them, in a node's place."""
-    node, operands = product.node, product.operands
-    left = product.value(operands.numbers)
-    scale, zero = product.value(operands.scale), product.value(operands.zero)
-    if left is None:  # the operator quantizes its input
-        left, scale, zero = writer.node(
-            "DynamicQuantizeLinear", [node.inputs[0]], [_UINT8, _FLOAT, _UINT8]
-        )
-    if node.attributes.get_int("transA", 0):
-        left = writer.op("Transpose", [left], _UINT8, perm=[1, 0])
-    if node.op_type == "QLinearConv":
-        sums = _convolved(product, left, zero, pairs, writer)
-    else:
-        sums = _multiplied(product, left, zero, pairs[0], writer)
-    if operands.scale is None and operands.numbers is not None:
-        writer.replace([sums])
-        return
-    writer.replace([_scaled(product, sums, scale, writer)])
+class _Saturation:
+    """Writes sums that saturate if a switch is on, and what the operator makes of them, in a node's
+    place.
+    """
 
+    def __init__(
+        self,
+        product: Product,
+        pairs: list[Pairs],
+        writer: NodeWriter,
+        switches: ir.Value,
+        index: int,
+        *,
+        counted: bool,
+    ) -> None:
+        self._product = product
+        self._pairs = pairs
+        self._writer = writer
+        self._switches = switches
+        self._index = index
+        self._counts: list[ir.Value] | None = [] if counted else None
+        self.count_name = writer.free(f"{SWITCHES}/{index}") if counted else ""
+        self.count: ir.Value | None = None
 
-def _multiplied(
-    product: Product, left: ir.Value, zero: ir.Value | None, pairs: Pairs, writer: NodeWriter
-) -> ir.Value:
-    """Return the int32 sums of a product of matrices."""
-    weights = writer.constant(_other_sign(pairs.weights))
-    own = product.value(product.operands.weight_zero)
-    exact = writer.op(
-        "MatMulInteger", [left, weights, zero, _moved_zero(own, _UINT8, writer)], _INT32
-    )
-    change = write_correction(writer, writer.cast(left, _FLOAT), pairs, axis=-1)
-    return exact if change is None else writer.op("Add", [exact, writer.cast(change, _INT32)], _INT32)
+    def write(self) -> None:
+        product, writer = self._product, self._writer
+        node, operands = product.node, product.operands
+        left = product.value(operands.numbers)
+        scale, zero = product.value(operands.scale), product.value(operands.zero)
+        if left is None:  # the operator quantizes its input
+            left, scale, zero = writer.node(
+                "DynamicQuantizeLinear", [node.inputs[0]], [_UINT8, _FLOAT, _UINT8]
+            )
+        if node.attributes.get_int("transA", 0):
+            left = writer.op("Transpose", [left], _UINT8, perm=[1, 0])
+        if node.op_type == "QLinearConv":
+            sums = self._convolved(left, zero)
+        else:
+            sums = self._multiplied(left, zero)
+        if operands.scale is None and operands.numbers is not None:
+            writer.replace([sums])
+            return
+        writer.replace([_scaled(product, sums, scale, writer)])
 
+    def _multiplied(self, left: ir.Value, zero: ir.Value | None) -> ir.Value:
+        """Return the int32 sums of a product of matrices."""
+        writer, (pairs,) = self._writer, self._pairs
+        weights = writer.constant(_other_sign(pairs.weights))
+        own = self._product.value(self._product.operands.weight_zero)
+        operands = [left, weights, zero, _moved_zero(own, _UINT8, writer)]
+        exact = writer.op("MatMulInteger", operands, _INT32)
+        wide = writer.cast(left, _FLOAT)
+        change = write_correction(writer, wide, pairs, axis=-1, counts=self._counts)
+        assert change is not None
+        self._count(left, pairs.weights.shape[0] // 2 * pairs.weights.shape[1], len(pairs.weights))
+        return self._changed(exact, change)
 
-def _convolved(
-    product: Product,
-    left: ir.Value,
-    zero: ir.Value | None,
-    pairs: list[Pairs],
-    writer: NodeWriter,
-) -> ir.Value:
-    """Return the int32 sums of a convolution, with its bias."""
-    node = product.node
-    kept = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
-    attributes = [node.attributes[name] for name in kept if name in node.attributes]
-    # ConvInteger sums unsigned inputs and a signed kernel exactly on every processor.
-    exact = writer.copied("ConvInteger", [left, product.weight, zero], _INT32, attributes)
-    kernel = kernel_shape(node, product.weight)
-    assert kernel is not None
-    window = Window.of(node, kernel)
-    assert window is not None
-    fill = None if zero is None else writer.cast(zero, _FLOAT)
-    groups = len(pairs)
-    columns, sizes = window.columns(writer, writer.cast(left, _FLOAT), groups, fill)
-    parts = []
-    for index, each in enumerate(pairs):
-        own = columns
-        if groups > 1:
-            own = writer.op("Gather", [columns, writer.number(index)], _FLOAT, axis=1)
-        change = write_correction(writer, own, each, axis=-2)
-        if change is None:
-            row = writer.op("Gather", [own, writer.integers(0)], _FLOAT, axis=-2)
-            nothing = writer.op("Sub", [row, row], _FLOAT)
-            repeats = writer.constant(np.zeros(each.weights.shape[1], np.int64))
-            change = writer.op("Gather", [nothing, repeats], _FLOAT, axis=-2)
-        parts.append(change)
-    joined = parts[0] if groups == 1 else writer.op("Concat", parts, _FLOAT, axis=1)
-    change = writer.cast(finish(writer, joined, sizes, None, len(kernel)), _INT32)
-    sums = writer.op("Add", [exact, change], _INT32)
-    bias = product.value(product.operands.bias)
-    if bias is None:
-        return sums
-    column = writer.op("Reshape", [bias, writer.integers(-1, *[1] * len(kernel))], _INT32)
-    return writer.op("Add", [sums, column], _INT32)
+    def _convolved(self, left: ir.Value, zero: ir.Value | None) -> ir.Value:
+        """Return the int32 sums of a convolution, with its bias."""
+        product, writer = self._product, self._writer
+        node = product.node
+        kept = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+        attributes = [node.attributes[name] for name in kept if name in node.attributes]
+        # ConvInteger sums unsigned inputs and a signed kernel exactly on every processor.
+        exact = writer.copied("ConvInteger", [left, product.weight, zero], _INT32, attributes)
+        kernel = kernel_shape(node, product.weight)
+        assert kernel is not None
+        window = Window.of(node, kernel)
+        assert window is not None
+        fill = None if zero is None else writer.cast(zero, _FLOAT)
+        groups = len(self._pairs)
+        columns, sizes = window.columns(writer, writer.cast(left, _FLOAT), groups, fill)
+        parts = [self._group(columns, index) for index in range(groups)]
+        first = self._pairs[0].weights
+        self._count(columns, len(first) // 2 * first.shape[1], len(first))
+        joined = parts[0] if groups == 1 else writer.op("Concat", parts, _FLOAT, axis=1)
+        sums = self._changed(exact, finish(writer, joined, sizes, None, len(kernel)))
+        bias = product.value(product.operands.bias)
+        if bias is None:
+            return sums
+        column = writer.op("Reshape", [bias, writer.integers(-1, *[1] * len(kernel))], _INT32)
+        return writer.op("Add", [sums, column], _INT32)
+
+    def _group(self, columns: ir.Value, index: int) -> ir.Value:
+        """Return what saturation adds to a group's sums: [N, O/g, windows]."""
+        writer, pairs = self._writer, self._pairs[index]
+        if len(self._pairs) > 1:
+            columns = writer.op("Gather", [columns, writer.number(index)], _FLOAT, axis=1)
+        change = write_correction(writer, columns, pairs, axis=-2, counts=self._counts)
+        if change is not None:
+            return change
+        row = writer.op("Gather", [columns, writer.integers(0)], _FLOAT, axis=-2)
+        nothing = writer.op("Sub", [row, row], _FLOAT)
+        repeats = writer.constant(np.zeros(pairs.weights.shape[1], np.int64))
+        return writer.op("Gather", [nothing, repeats], _FLOAT, axis=-2)
+
+    def _changed(self, exact: ir.Value, change: ir.Value) -> ir.Value:
+        """Add a change to exact sums if the switch is on."""
+        writer = self._writer
+        switch = writer.op("Gather", [self._switches, writer.number(self._index)], _FLOAT)
+        switched = writer.op("Mul", [change, switch], _FLOAT)
+        return writer.op("Add", [exact, writer.cast(switched, _INT32)], _INT32)
+
+    def _count(self, left: ir.Value, pairs_per_row: int, summed: int) -> None:
+        """Make an output of the numbers of pairs that saturated, and of all: `left` has `summed`
+        numbers per row.
+        """
+        if self._counts is None:
+            return
+        writer = self._writer
+        saturated = writer.op("Sum", self._counts, _FLOAT)
+        size = writer.cast(writer.op("Size", [left], ir.DataType.INT64), _FLOAT)
+        each = writer.constant(np.array([pairs_per_row / summed], np.float32))
+        both = [saturated, writer.op("Mul", [size, each], _FLOAT)]
+        self.count = writer.op("Concat", both, _FLOAT, axis=0)
+        self.count.name, self.count.shape = self.count_name, ir.Shape([2])
 
 
 def _scaled(

@@ -30,7 +30,6 @@ from convkit.precision.quantization.prepare import (
     save_without_weights,
     unfold_weight,
 )
-from convkit.precision.quantization.processor import processor_findings
 from convkit.precision.quantization.quantizers import (
     INT4_IR_VERSION,
     INT4_OPSET,
@@ -110,7 +109,7 @@ def quantize_file(
         save(model if widened else original, destination)
         return [*findings, _nothing(selection, quantization)]
     findings += _write(model, original, destination, quantization, selection, feeds)
-    return [*findings, *processor_findings(quantization)]
+    return findings
 
 
 def _feeds(

@@ -1,1 +1,1 @@
-"""Runs a lowered graph on the CPU with the rounding of a device."""
+"""Runs a graph on the CPU with the arithmetic of a device, the same on every processor."""

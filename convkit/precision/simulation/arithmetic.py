@@ -23,7 +23,7 @@ import onnx
 import onnx_ir as ir
 
 from convkit.models.graph.node_writer import NodeWriter
-from convkit.models.graph.preparation import prepare
+from convkit.models.graph.preparation import with_types
 from convkit.models.graph.traversal import all_names
 from convkit.models.graph.convolutions import write_convolution, write_transposed
 from convkit.precision.integer_products.rewriting import make_products_exact
@@ -67,7 +67,7 @@ _ERF_POLYNOMIAL = (
 
 
 def with_defined_arithmetic(model: ir.Model) -> ir.Model:
-    """Return a prepared float32 model in the arithmetic that this module defines.
+    """Return a float32 model with known types in the arithmetic that this module defines.
 
     Values keep their names and types; nodes keep theirs, or have the metadata of the one they stand
     for. Operators of other domains stay as they are.
@@ -84,7 +84,7 @@ def with_defined_arithmetic(model: ir.Model) -> ir.Model:
     if any(node.domain == RECURRENT for node in model.graph.all_nodes()):
         for function in recurrent_definitions(opset):
             model.functions[function.identifier()] = function
-        model = prepare(model)
+        model = with_types(model)
     return model
 
 
@@ -243,7 +243,7 @@ def _with_definitions(model: ir.Model) -> ir.Model:
     if not found:
         return copy
     copy.opset_imports["convkit.definitions"] = 1
-    defined = prepare(copy)
+    defined = with_types(copy)
     del defined.opset_imports["convkit.definitions"]
     return defined
 

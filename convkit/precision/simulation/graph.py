@@ -17,7 +17,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from convkit.models.graph.loading import load_model
-from convkit.models.graph.preparation import prepare
+from convkit.models.graph.preparation import prepare, with_types
 from convkit.models.graph.traversal import all_names, attribute_graphs, free_name, set_dtype
 from convkit.precision.lowering.conversion import TYPED_BY_ATTRIBUTE, cast_like_to_cast
 from convkit.precision.rounding import NAMES, convert_tensor
@@ -76,11 +76,16 @@ def low_nodes(model: ir.Model) -> set[str]:
 
 def simulate_file(source: Path, destination: Path) -> None:
     """Write the simulation of a model file in the arithmetic that simulations define, with weights
-    next to it in `<name>.data`; see `simulate` and `with_defined_arithmetic`. A model without low
-    precision keeps its types.
+    next to it in `<name>.data`; see `simulate` and `with_defined_arithmetic`.
     """
     simulation = with_defined_arithmetic(simulate(load_model(source)))
     ir.save(simulation, destination, external_data=f"{destination.name}.data")
+
+
+def define_file(source: Path, destination: Path) -> None:
+    """Write a model file in the arithmetic that simulations define, as `simulate_file` does."""
+    model = with_defined_arithmetic(with_types(load_model(source)))
+    ir.save(model, destination, external_data=f"{destination.name}.data")
 
 
 def widen_file(source: Path, destination: Path) -> None:

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from convkit.models.graph.preparation import UntypedValueError
 from convkit.precision.rounding import IR_DTYPES
-from convkit.precision.simulation.graph import simulate_file, widen_file
+from convkit.precision.simulation.graph import define_file, simulate_file, widen_file
 from convkit.tensors import DType
 from convkit.worker.context import StageFailedError
 from convkit.worker.sessions import RuntimeSession
@@ -31,7 +31,7 @@ def open_simulation(
     model: Path, opened: Callable[[Path], RuntimeSession], dtype: DType
 ) -> RuntimeSession:
     """Simulate a built low-precision model (see `simulate`) and open it with `opened`, which runs a
-    graph on the CPU.
+    graph on the CPU, as it is written: optimizations may depend on the processor.
 
     Raises StageFailedError if the runtime would optimize the rounding away, since nothing would
     then be proven.
@@ -39,6 +39,11 @@ def open_simulation(
     with tempfile.TemporaryDirectory(prefix="convkit-proof-") as folder:
         _prove(Path(folder) / "proof.onnx", opened, dtype)
     return _open_rewritten(model, simulate_file, opened)
+
+
+def open_defined(model: Path, opened: Callable[[Path], RuntimeSession]) -> RuntimeSession:
+    """Open a built model of float32 or whole numbers, in the arithmetic that simulations define."""
+    return _open_rewritten(model, define_file, opened)
 
 
 def open_unrounded(model: Path, opened: Callable[[Path], RuntimeSession]) -> RuntimeSession:

@@ -13,7 +13,12 @@ from convkit.recipe.steps import growing_axes, mask_name, resolve_feeds, tensors
 from convkit.recipe.targets import GraphTarget, Releases
 from convkit.runtimes.onnxruntime.genai_layout import cache_layout, unknown_inputs
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
-from convkit.worker.protocol import QuantizationKind, StageKind
+from convkit.worker.protocol import (
+    PRODUCT_FAMILIES,
+    ProductFamily,
+    QuantizationKind,
+    StageKind,
+)
 
 _REWRITING = ("onnx", "onnx-ir")
 _GENAI = ("onnxruntime-genai",)
@@ -65,6 +70,15 @@ class OnnxRuntimeTarget(GraphTarget):
         ),
     )
 
+    processors: Literal["any", "exact", "saturating-pairs"] = Field(
+        "any",
+        description=(
+            "which CPUs must give right results with 8-bit products. exact: those with VNNI, AMX or"
+            " ARM's dot products. saturating-pairs: x86 with AVX2 and without VNNI, which clip sums"
+            " of two products to 16 bits. any: both"
+        ),
+    )
+
     @model_validator(mode="after")
     def _packageable(self) -> Self:
         if self.package is None:
@@ -95,6 +109,9 @@ class OnnxRuntimeTarget(GraphTarget):
     @model_validator(mode="after")
     def _device_has_what_is_asked(self) -> Self:
         if self.device == "cuda":
+            if self.processors != "any":
+                message = "applies only with device: cpu; write that, or remove it"
+                raise FaultsError([Fault(("processors",), message)])
             return self
         faults = [
             Fault((key,), "applies only with device: cuda; write that, or remove it")
@@ -104,6 +121,11 @@ class OnnxRuntimeTarget(GraphTarget):
         if faults:
             raise FaultsError(faults)
         return self
+
+    @property
+    def families(self) -> tuple[ProductFamily, ...]:
+        """The families of processors that quantized products must be right on."""
+        return PRODUCT_FAMILIES if self.processors == "any" else (self.processors,)
 
     def options(self) -> OnnxRuntimeOptions:
         """Return the session options."""
@@ -128,7 +150,7 @@ class OnnxRuntimeTarget(GraphTarget):
         packaged = self.package is not None and stage == "verify"
         return (
             *(runtime, "numpy"),
-            *(_REWRITING if self.rewrites or stage == "precision" else ()),
+            *(_REWRITING if self.rewrites or stand_in or stage == "precision" else ()),
             *(_GENAI if packaged else ()),
         )
 

@@ -91,6 +91,11 @@ def plain(options: OpenVINOOptions) -> tuple[tuple[str, OpenVINOOptions], ...]:
     return ()
 
 
+def executed_graph(path: Path, options: OpenVINOOptions, folder: Path) -> None:
+    """Return None: OpenVINO shows no ONNX graph of what it executes."""
+    del path, options, folder
+
+
 def open_built(path: Path, device: Device, optimization: str) -> OpenedModel:
     """Load a built model for `convkit.load`; raises the same errors as `open`, such as
     ModelRefusedError.

@@ -110,6 +110,7 @@ from convkit.worker.protocol.results import (
     SizeBranch,
     StageResult,
     SurveyResult,
+    FamilyMetrics,
     VerifyResult,
     is_usual,
 )
@@ -232,6 +233,7 @@ __all__ = [
     "UnmatchedRow",
     "UnpaddedMetrics",
     "VerifyRequest",
+    "FamilyMetrics",
     "VerifyResult",
     "ViewBasis",
     "ViewRequest",

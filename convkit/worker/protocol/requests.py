@@ -8,12 +8,14 @@ from convkit.tensors import Contract
 from convkit.worker.protocol.evaluation import Evaluation
 from convkit.worker.protocol.join import JoinedOriginals, JoinRequest
 from convkit.worker.protocol.model import (
+    PRODUCT_FAMILIES,
     Device,
     Exporter,
     Ladder,
     LowPrecision,
     Original,
     Precision,
+    ProductFamily,
     Sample,
     Source,
 )
@@ -74,7 +76,7 @@ class PrecisionRequest(Generic[OptionsT]):
 
     `exported` is the folder of the exported graph, `original` the model itself; a runtime converts
     one of them. `reference` is the folder of the cases. `limits` are the tolerances by output, used
-    for `keep_float32: auto`.
+    for `keep_float32: auto`, in the worst of `families`.
     """
 
     contract: Contract
@@ -84,6 +86,7 @@ class PrecisionRequest(Generic[OptionsT]):
     limits: dict[str, dict[str, float]]
     exported: str | None = None
     original: Original | None = None
+    families: tuple[ProductFamily, ...] = PRODUCT_FAMILIES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +120,8 @@ class VerifyRequest(Generic[OptionsT]):
     verdict.
 
     `exported` is the graph that a low-precision target was built from, `decision` its precision
-    stage's folder. `stand_in` is as in `BuildRequest`.
+    stage's folder. `stand_in` is as in `BuildRequest`. `families` are the families of processors
+    that products of 8-bit numbers must be right on.
     """
 
     contract: Contract
@@ -132,6 +136,7 @@ class VerifyRequest(Generic[OptionsT]):
     stand_in: bool = False
     steps: Steps | None = None
     evaluation: Evaluation | None = None
+    families: tuple[ProductFamily, ...] = PRODUCT_FAMILIES
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,7 @@ from convkit.worker.protocol.measurements import (
     ResultMetrics,
     SimulatedCase,
 )
-from convkit.worker.protocol.model import CaseName, Exporter, Precision, Sample
+from convkit.worker.protocol.model import CaseName, Exporter, Precision, ProductFamily, Sample
 from convkit.worker.protocol.steps import GreedyRow, StepTrial
 
 
@@ -180,11 +180,24 @@ class BuildResult:
 
 
 @dataclasses.dataclass(frozen=True)
+class FamilyMetrics:
+    """The ladder as processors of another family run it, simulated. `unknown` are the nodes whose
+    products are exact here, because what saturation does to them cannot be computed.
+    """
+
+    family: ProductFamily
+    cases: tuple[CaseMetrics, ...]
+    omitted: tuple[OmittedCase, ...]
+    unknown: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
 class VerifyResult:
     """Metrics, independent of thresholds. `evidence` states how they were obtained; `simulated`
     accompanies the results of a device. `trials` may explain steps that are off, `greedy` compares
     generated tokens, `packaged` those that a package's own runtime generates, `results` what an
-    app makes of the outputs.
+    app makes of the outputs. `family` is the family of processors that the results are of, if
+    another one, in `families`, may get others; None if all compute the same.
     """
 
     evidence: Literal["device", "simulated"]
@@ -201,6 +214,8 @@ class VerifyResult:
     evaluation: EvaluationMetrics | None = None
     packaged: tuple[GreedyRow, ...] = ()
     results: tuple[ResultMetrics, ...] = ()
+    family: ProductFamily | None = None
+    families: tuple[FamilyMetrics, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

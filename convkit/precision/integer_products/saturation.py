@@ -1,0 +1,189 @@
+"""Explains why a quantized model is right on exact processors and wrong on those that saturate:
+which nodes, which weights and activations, and what makes it right on both.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from convkit.codec import Json
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.models.graph.modules import nodes_with_modules
+from convkit.precision.integer_products.rewriting import SaturatingNode
+from convkit.precision.integer_products.session import SwitchedProducts
+
+Feeds = Mapping[str, np.ndarray]
+
+# Saturation explains an error that it makes this much larger.
+WORSE = 1.2
+# Nodes are responsible if, with them alone exact, this share of what saturation adds is gone.
+_EXPLAINED = 0.7
+# A remedy works if it leaves no more than this share of what saturation adds, and ...
+_LEFT = 0.3
+# ... one that costs less accuracy than this many times the best one's is as good, if it is simpler.
+_AS_GOOD = 1.5
+_SHOWN = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """A change of the quantization, and the error of the examined case in each family."""
+
+    text: str
+    change: dict[str, Json]
+    exact: float
+    saturating: float
+
+    @property
+    def worse(self) -> float:
+        """The larger of both errors; NaN if either is."""
+        return math.nan if math.isnan(self.exact + self.saturating) else max(
+            self.exact, self.saturating
+        )  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Examined:
+    """A case, how far its outputs are from the original's in each family (the largest RMS error
+    relative to an output's RMS), and how to measure that.
+    """
+
+    case: str
+    feeds: Feeds
+    exact: float
+    saturating: float
+    error: Callable[[Mapping[str, np.ndarray]], float]
+
+
+def responsible(switched: SwitchedProducts, examined: Examined) -> list[int]:
+    """Return the numbers of the nodes whose saturation causes the difference, the largest cause
+    first: with these exact and the others saturating, at least 70 % of it is gone.
+    """
+    counts = switched.counts(examined.feeds)
+    active = [i for i, count in enumerate(counts) if count is None or count[0] > 0]
+    alone = {i: examined.error(switched.run(examined.feeds, [i])) for i in active}
+    ranked = sorted(active, key=lambda i: -alone[i] if not math.isnan(alone[i]) else -math.inf)
+    added = examined.saturating - examined.exact
+    for count in range(1, len(ranked) + 1):
+        left = [i for i in active if i not in ranked[:count]]
+        error = examined.error(switched.run(examined.feeds, left))
+        if error - examined.exact <= (1 - _EXPLAINED) * added:
+            return ranked[:count]
+    return ranked
+
+
+def saturation_finding(
+    switched: SwitchedProducts,
+    numbers: Sequence[int],
+    examined: Examined,
+    quantized: ir.Model,
+    trials: Sequence[Trial],
+) -> Finding:
+    """Return Q105 for the responsible nodes, with the remedies that were tried."""
+    counts = switched.counts(examined.feeds)
+    places = [_origin(quantized, switched.nodes[i]) for i in numbers]
+    rows = [
+        _row(switched.nodes[i], place, counts[i])
+        for i, place in zip(numbers, places, strict=True)
+    ]
+    first, (node, module) = rows[0], places[0]
+    share = first["saturated_share"]
+    how_many = f"{share:.2%} of the pairs" if isinstance(share, float) else "pairs"
+    more = f", and in {len(rows) - 1} more nodes" if len(rows) > 1 else ""
+    best = best_trial(trials, examined)
+    return Finding(
+        "Q105",
+        "on processors that clip sums of two 8-bit products to 16 bits (x86 with AVX2 and without"
+        f" VNNI), outputs are off by {examined.saturating:.2%} of their magnitude instead of"
+        f" {examined.exact:.2%}: {how_many} of products in {first['operator']} {node!r} saturate, of"
+        f" the weights {first['weight']!r} and the activations {first['activations']!r}{more}",
+        Place(tensor=str(first["weight"]), node=node, module=module or None, case=examined.case),
+        {
+            "family": "saturating-pairs",
+            "error_exact": examined.exact,
+            "error_saturating": examined.saturating,
+            "nodes": list(rows[:_SHOWN]),
+            "tried": [
+                {
+                    "change": trial.change,
+                    "error_exact": _finite(trial.exact),
+                    "error_saturating": _finite(trial.saturating),
+                }
+                for trial in trials
+            ],
+            "proven": True,
+        },
+        _remedy(best, trials),
+    )
+
+
+def best_trial(trials: Sequence[Trial], examined: Examined) -> Trial | None:
+    """Return the first trial that works in both families and costs about as little as the best;
+    None if none works.
+    """
+    limit = examined.exact + _LEFT * (examined.saturating - examined.exact)
+    works = [trial for trial in trials if trial.worse <= limit]
+    least = min((trial.worse for trial in works), default=math.nan)
+    return next((trial for trial in works if trial.worse <= _AS_GOOD * least), None)
+
+
+def _remedy(best: Trial | None, trials: Sequence[Trial]) -> Remedy:
+    if best is None:
+        tried = "; ".join(f"{trial.text}: {trial.worse:.2%}" for trial in trials)
+        note = f" Tried, and not enough: {tried}." if tried else " This was not tried."
+        return Remedy(
+            "Quantize again with 7-bit weights (precision.reduce_range: true), which never"
+            f" saturate, or ship to exact processors only (processors: exact).{note}"
+        )
+    others = [trial for trial in trials if trial is not best]
+    compared = "".join(f"; {trial.text}: {trial.worse:.2%}" for trial in others)
+    return Remedy(
+        f"{best.text[:1].upper()}{best.text[1:]}: then outputs are off by {best.worse:.2%} at most"
+        f" on both kinds of processors{compared}.",
+        best.change,
+        proven=True,
+    )
+
+
+def _row(
+    node: SaturatingNode, place: tuple[str, str], count: tuple[float, float] | None
+) -> dict[str, Json]:
+    saturated = count[0] / count[1] if count is not None and count[1] else None
+    return {
+        "node": place[0],
+        "module": place[1],
+        "operator": node.operator,
+        "weight": node.weight,
+        "activations": node.left,
+        "saturated_share": saturated,
+        "share_that_can": node.share,
+    }
+
+
+def _origin(quantized: ir.Model, node: SaturatingNode) -> tuple[str, str]:
+    """Return the node of the quantized model that a node of the executed graph was fused from, and
+    its module; its own name and no module if that is unknown.
+    """
+    readers = dict(nodes_with_modules(quantized))
+    for each, module in readers.items():
+        if any(value is not None and value.name == node.weight for value in each.inputs):
+            if each.op_type == "DequantizeLinear":
+                for user, _ in each.outputs[0].uses():
+                    return user.name or node.node, readers.get(user, module)
+            return each.name or node.node, module
+    for each, module in readers.items():
+        if any(value.name == node.output for value in each.outputs):
+            return each.name or node.node, module
+    return node.node, ""
+
+
+def origin_module(quantized: ir.Model, node: SaturatingNode) -> str:
+    """Return the module of the original that a node of the executed graph belongs to."""
+    return _origin(quantized, node)[1]
+
+
+def _finite(number: float) -> Json:
+    return number if math.isfinite(number) else str(number)
