@@ -12,6 +12,7 @@ from onnx import numpy_helper
 
 from convkit.models.graph.loading import load_model
 from convkit.models.graph.provenance import MODULE_KEY, SOURCE_KEY
+from convkit.precision.integer_products.rewriting import with_exact_products
 from convkit.worker.custom_ops import register_libraries
 
 Values = Mapping[str, np.ndarray]
@@ -147,7 +148,8 @@ class Graph:
                 fed[name] = np.asarray(self.constants[name], order="C")
             elif name in self.constants:
                 inside.append(numpy_helper.from_array(np.asarray(self.constants[name]), name))
-        model = self._model(nodes, inside, fed, targets)
+        # A file is examined with exact products, whatever family of processors this one is of.
+        model = with_exact_products(self._model(nodes, inside, fed, targets))
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.log_severity_level = 4

@@ -8,15 +8,15 @@ import numpy as np
 from convkit.metrics.row_sets import compare_outputs
 from convkit.tensors import Contract
 from convkit.worker.protocol import CaseMetrics, SimulatedCase
-from convkit.worker.sessions import RunFailedError, RuntimeSession
+from convkit.worker.sessions import RunFailedError, Runnable
 
 Tensors = Mapping[str, np.ndarray]
 
 
 def compare_with_simulation(
     contract: Contract,
-    device: RuntimeSession,
-    simulation: RuntimeSession,
+    device: Runnable,
+    simulation: Runnable,
     cases: Iterable[str],
     feeds: Callable[[str], Tensors],
     expected: Callable[[str], Tensors],

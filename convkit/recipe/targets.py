@@ -16,7 +16,7 @@ from convkit.recipe.consistency import Fault, FaultsError
 from convkit.recipe.fields import NonNegative, RecipeModel, Specifier, Switch
 from convkit.recipe.precision import MixedPrecision, Precision, QuantizedPrecision
 from convkit.recipe.settings import Export, Tolerance, Tools
-from convkit.worker.protocol import PRODUCT_FAMILIES, Device, ProductFamily, StageKind
+from convkit.worker.protocol import Device, ProductFamily, StageKind
 from convkit.worker.protocol import Precision as WorkerPrecision
 
 # Locates a file named in the recipe: returns a path for a worker, a digest for a key.
@@ -91,8 +91,10 @@ class BaseTarget(RecipeModel):
 
     @property
     def families(self) -> tuple[ProductFamily, ...]:
-        """The families of processors that quantized products must be right on."""
-        return PRODUCT_FAMILIES
+        """The families of processors that quantized products must be right on: one, where the
+        device is no CPU, or the runtime does not show how it multiplies.
+        """
+        return ("exact",)
 
     if TYPE_CHECKING:
         # A key for some runtimes' targets, fixed for others. A property, because pydantic does not

@@ -33,7 +33,7 @@ from convkit.worker.protocol import (
     UnpaddedMetrics,
     VerifyRequest,
 )
-from convkit.worker.sessions import NotServedError, RunFailedError, RuntimeSession
+from convkit.worker.sessions import NotServedError, RunFailedError, Runnable
 
 
 class BuiltModel:
@@ -44,7 +44,7 @@ class BuiltModel:
     def __init__(
         self,
         request: VerifyRequest,
-        session: RuntimeSession,
+        session: Runnable,
         found: Contract,
         context: Context,
         layout: Layout,
@@ -209,7 +209,7 @@ class BuiltModel:
         return compare_cases(CHECKS[case.name], self._contract, self._layout, feeds, base, other)
 
     def beside_simulation(
-        self, simulation: RuntimeSession, cases: Sequence[CaseMetrics]
+        self, simulation: Runnable, cases: Sequence[CaseMetrics]
     ) -> tuple[SimulatedCase, ...]:
         """Run the cases that ran on the device in the simulation as well."""
         from convkit.metrics.device_comparison import compare_with_simulation

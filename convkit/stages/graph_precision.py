@@ -85,7 +85,9 @@ def _decide_quantization(
     cases = ladder_cases(Path(request.reference), request.contract, copies=False)
     # What the build calibrates with, copies included.
     usual = list(calibration_feeds(Path(request.reference), request.contract))
-    chosen, kept, findings = decide_quantization(path, quantized, cases, request.limits, usual)
+    chosen, kept, findings = decide_quantization(
+        path, quantized, cases, request.limits, usual, request.families
+    )
     if chosen.calibration is not None and chosen.calibration.file is not None:
         # An artifact contains no path of this machine; builds take the file from their own options.
         file = Path(chosen.calibration.file).name

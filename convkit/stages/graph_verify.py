@@ -16,12 +16,7 @@ from convkit.stages.graph_build import opens_slowly, stated_by_graph, suspected_
 from convkit.stages.product_families import ProductFamilies, product_families
 from convkit.stages.verification import DIVERGED, Opened, first_divergent_case, first_lost, verify
 from convkit.worker.context import Context
-from convkit.worker.operators import (
-    Operators,
-    has_quantized_operators,
-    low_type,
-    read_operators,
-)
+from convkit.worker.operators import Operators, has_quantized_operators, low_type, read_operators
 from convkit.worker.protocol import (
     CaseMetrics,
     Device,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Generic
 import numpy as np
 
 from convkit.cases.calibration import calibration_feeds
-from convkit.cases.files import read_tensors
+from convkit.codec import Json
 from convkit.findings.model import Finding
 from convkit.metrics.row_sets import compare_outputs
 from convkit.stages.built_files import EXPORTED_FILE
@@ -131,7 +131,7 @@ class ProductFamilies(Generic[OptionsT]):
         if not isinstance(given, Quantization) or self._request.exported is None:
             return
         kept = tuple(dict.fromkeys([*given.patterns, *(path or "." for path in modules)]))
-        changes = [
+        changes: list[tuple[str, dict[str, Json], Quantization]] = [
             (
                 "use 7-bit weights (reduce_range: true)",
                 {"target.precision.reduce_range": True},
@@ -155,7 +155,9 @@ class ProductFamilies(Generic[OptionsT]):
             if errors is not None:
                 yield Trial(text, change, *errors)
 
-    def _tried(self, quantization: Quantization, examined: "Examined") -> tuple[float, float] | None:
+    def _tried(
+        self, quantization: Quantization, examined: "Examined"
+    ) -> tuple[float, float] | None:
         """Return the errors of the examined case in both families with another quantization; None
         if it is impossible.
         """
@@ -238,7 +240,9 @@ def _examined(exact: Sequence[CaseMetrics], saturating: Sequence[CaseMetrics]) -
             worse[case.case] = error - before[case.case]
     usual = [name for name in worse if is_usual(name)] or list(worse)
     return max(
-        usual, key=lambda name: worse[name] if not math.isnan(worse[name]) else math.inf, default=None
+        usual,
+        key=lambda name: worse[name] if not math.isnan(worse[name]) else math.inf,
+        default=None,
     )
 
 

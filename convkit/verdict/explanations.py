@@ -1,5 +1,6 @@
 """Which explanations of a verify stage count for its verdict."""
 
+import dataclasses
 from collections.abc import Sequence
 
 from convkit.findings.model import Finding
@@ -9,6 +10,8 @@ from convkit.record.model import CaseVerdict
 EXPLANATIONS = ("N401", "N402", "C510", "C514", "Q105")
 _NO_PART_IS_WRONG = "C510"
 _OPTIMIZATION = "N401"
+# A warning for the stage, which is right on this machine; the cause, where the target fails.
+_SATURATION = "Q105"
 
 
 def relevant_findings(
@@ -23,7 +26,7 @@ def relevant_findings(
     failed = {case.case for case in cases if not case.passed}
     known = any(each.is_error and each.evidence.get("proven") for each in reference_findings)
     return [
-        finding
+        dataclasses.replace(finding, severity="error") if finding.code == _SATURATION else finding
         for finding in stage_findings
         if (
             finding.code not in EXPLANATIONS

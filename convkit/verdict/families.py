@@ -49,6 +49,4 @@ def of_family(
     if family is None:
         return list(findings)
     unnamed = family if is_own else None
-    return [
-        finding for finding in findings if finding.evidence.get("family", unnamed) == family
-    ]
+    return [finding for finding in findings if finding.evidence.get("family", unnamed) == family]

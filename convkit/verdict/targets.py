@@ -210,9 +210,7 @@ def _verifications(
                 version=version,
                 override=override,
                 stage_findings=of_family(
-                    stage.report.findings,
-                    each.family,
-                    is_own=each.family == stage.result.family,
+                    stage.report.findings, each.family, is_own=each.family == stage.result.family
                 ),
                 reference_findings=reference.report.findings,
                 example_sizes=example,

@@ -31,7 +31,15 @@ class NotServedError(RunFailedError):
     """
 
 
-class RuntimeSession(Protocol):
+class Runnable(Protocol):
+    """What runs on inputs by name."""
+
+    def run(self, feeds: "Mapping[str, np.ndarray]") -> "dict[str, np.ndarray]":
+        """Run the model on inputs by name and return all outputs by name; raises RunFailedError."""
+        ...
+
+
+class RuntimeSession(Runnable, Protocol):
     """One loaded model."""
 
     def contract(self) -> Contract:
@@ -42,10 +50,6 @@ class RuntimeSession(Protocol):
 
     def metadata(self) -> Mapping[str, str]:
         """Return the metadata strings stored in the model file."""
-        ...
-
-    def run(self, feeds: "Mapping[str, np.ndarray]") -> "dict[str, np.ndarray]":
-        """Run the model on inputs by name and return all outputs by name; raises RunFailedError."""
         ...
 
     @property

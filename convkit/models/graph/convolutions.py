@@ -165,7 +165,7 @@ class Window:
         new_axis = writer.integers(1)
         rows = [writer.op("Unsqueeze", [piece, new_axis], kind) for piece in pieces]
         stacked = rows[0] if len(rows) == 1 else writer.op("Concat", rows, kind, axis=1)
-        # [N, kernel, C, windows]
+        # Now [N, kernel, C, windows].
         count = len(pieces)
         if groups == 1:
             # 0 keeps a size; the sizes after it are joined.
@@ -189,16 +189,12 @@ class Window:
         return writer.op("Concat", parts, _INT64, axis=0)
 
     def _split(self, writer: NodeWriter, sizes: ir.Value, count: int, groups: int) -> ir.Value:
-        each = writer.op(
-            "Div", [self._channels(writer, sizes), writer.integers(groups)], _INT64
-        )
+        each = writer.op("Div", [self._channels(writer, sizes), writer.integers(groups)], _INT64)
         parts = [writer.integers(0, count, groups), each, writer.integers(-1)]
         return writer.op("Concat", parts, _INT64, axis=0)
 
     def _per_group(self, writer: NodeWriter, sizes: ir.Value, count: int, groups: int) -> ir.Value:
-        each = writer.op(
-            "Div", [self._channels(writer, sizes), writer.integers(groups)], _INT64
-        )
+        each = writer.op("Div", [self._channels(writer, sizes), writer.integers(groups)], _INT64)
         rows = writer.op("Mul", [each, writer.integers(count)], _INT64)
         parts = [writer.integers(0, groups), rows, writer.integers(-1)]
         return writer.op("Concat", parts, _INT64, axis=0)

@@ -10,6 +10,7 @@ from convkit.models.graph.traversal import constant_tensor
 
 _CONTRIB = "com.microsoft"
 
+
 @dataclasses.dataclass(frozen=True)
 class Operands:
     """Where an operator has its operands: the left side's numbers (None: the operator quantizes
@@ -106,6 +107,12 @@ class Composite:
 
     node: ir.Node
     weights: tuple[tuple[int, int], ...]
+
+
+def is_product(domain: str, operator: str) -> bool:
+    """Return True for an operator that multiplies 8-bit numbers."""
+    key = ("" if domain == "ai.onnx" else domain, operator)
+    return key in _OPERANDS or key in _COMPOSITES
 
 
 def products_of(model: ir.Model) -> Iterator[Product]:

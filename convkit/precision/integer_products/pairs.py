@@ -1,9 +1,9 @@
 """Which pairs of products can saturate, and by how much their sums change.
 
-A processor without VNNI adds the products of two neighbors along the summed axis, and clips the sum
-to [-32768, 32767]. With a left side in [0, 255], a pair of weights reaches these limits only if both
-have the same sign and are large, so all pairs that can are found from the weights alone; few of a
-trained layer's can.
+A processor without VNNI adds the products of two neighbors along the summed axis, and clips the
+sum to [-32768, 32767]. With a left side in [0, 255], a pair of weights reaches these limits only if
+both have the same sign and are large, so all pairs that can are found from the weights alone; few
+of a trained layer's can.
 """
 
 import dataclasses
@@ -44,7 +44,8 @@ class Pairs:
 
 def saturating_pairs(weights: np.ndarray) -> Pairs:
     """Return the pairs of weights [K, N], int8, that can saturate with some left side in
-    [0, 255]."""
+    [0, 255].
+    """
     whole = weights[: weights.shape[0] // 2 * 2].astype(np.int32)
     first, second = whole[0::2], whole[1::2]
     highest = (np.maximum(first, 0) + np.maximum(second, 0)) * _LARGEST_LEFT
@@ -139,9 +140,11 @@ def _piece(
     change = writer.op("Sub", [clipped, total], _FLOAT)
     if counts is not None:
         different = writer.op("Cast", [change], ir.DataType.BOOL, to=int(ir.DataType.BOOL))
-        numbers_of = writer.op("Reshape", [writer.cast(different, _FLOAT), writer.integers(-1)], _FLOAT)
+        numbers_of = writer.op(
+            "Reshape", [writer.cast(different, _FLOAT), writer.integers(-1)], _FLOAT
+        )
         counts.append(writer.op("ReduceSum", [numbers_of], _FLOAT, keepdims=1))
-    # The new axis of pairs is behind that of the columns. Up to 2^24 / 2^15 = 512 pairs fit float32.
+    # The new axis of pairs is behind that of the columns. 2^24 / 2^15 = 512 pairs fit float32.
     if rows.shape[1] > 256:
         change = writer.cast(change, _INT32)
     kind = change.dtype or _FLOAT

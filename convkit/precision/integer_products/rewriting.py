@@ -10,13 +10,20 @@ bit (measured with 1.31, see tests/precision/integer_products/).
 import dataclasses
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
-from convkit.models.graph.node_writer import NodeWriter
-from convkit.models.graph.traversal import all_names, constant_tensor
-from convkit.precision.integer_products.operators import Product, composites_of, products_of
-from convkit.precision.integer_products.pairs import Pairs, saturating_pairs, write_correction
 from convkit.models.graph.convolutions import Window, finish, kernel_shape
+from convkit.models.graph.node_writer import NodeWriter
+from convkit.models.graph.preparation import with_types
+from convkit.models.graph.traversal import all_names, constant_tensor
+from convkit.precision.integer_products.operators import (
+    Product,
+    composites_of,
+    is_product,
+    products_of,
+)
+from convkit.precision.integer_products.pairs import Pairs, saturating_pairs, write_correction
 
 _FLOAT, _INT32 = ir.DataType.FLOAT, ir.DataType.INT32
 _UINT8, _INT8 = ir.DataType.UINT8, ir.DataType.INT8
@@ -70,6 +77,17 @@ def make_products_exact(model: ir.Model) -> None:
     for composite in list(composites_of(model)):
         for weight, zero in composite.weights:
             _store_other_sign(composite.node, weight, zero, names)
+
+
+def with_exact_products(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model whose products are exact on every processor: itself, if it has none that can
+    saturate.
+    """
+    if not any(is_product(node.domain, node.op_type) for node in model.graph.node):
+        return model
+    rewritten = with_types(ir.from_proto(model))
+    make_products_exact(rewritten)
+    return ir.to_proto(rewritten)
 
 
 def switch_products(model: ir.Model, *, counted: bool = False) -> Rewritten:
@@ -132,7 +150,9 @@ def _pairs(product: Product) -> list[Pairs] | None:
     if node.op_type == "QLinearConv":
         zero = product.value(operands.weight_zero)
         kernel = kernel_shape(node, product.weight)
-        known = zero is None or (tensor := constant_tensor(zero)) is None or not tensor.numpy().any()
+        known = (
+            zero is None or (tensor := constant_tensor(zero)) is None or not tensor.numpy().any()
+        )
         if not known or kernel is None or Window.of(node, kernel) is None:
             return None
         groups = node.attributes.get_int("group", 1)
@@ -316,9 +336,7 @@ def _make_exact(product: Product, names: set[str | None]) -> None:
     _store_other_sign(product.node, *pair, names)
 
 
-def _store_other_sign(
-    node: ir.Node, weight: int, zero: int, names: set[str | None]
-) -> None:
+def _store_other_sign(node: ir.Node, weight: int, zero: int, names: set[str | None]) -> None:
     value = node.inputs[weight]
     assert value is not None
     kind = _UINT8 if value.dtype == _INT8 else _INT8

@@ -86,20 +86,20 @@ def saturation_finding(
     counts = switched.counts(examined.feeds)
     places = [_origin(quantized, switched.nodes[i]) for i in numbers]
     rows = [
-        _row(switched.nodes[i], place, counts[i])
-        for i, place in zip(numbers, places, strict=True)
+        _row(switched.nodes[i], place, counts[i]) for i, place in zip(numbers, places, strict=True)
     ]
     first, (node, module) = rows[0], places[0]
     share = first["saturated_share"]
     how_many = f"{share:.2%} of the pairs" if isinstance(share, float) else "pairs"
-    more = f", and in {len(rows) - 1} more nodes" if len(rows) > 1 else ""
+    others = len(rows) - 1
+    more = f" and in {others} more node{'s' if others > 1 else ''}" if others else ""
     best = best_trial(trials, examined)
     return Finding(
         "Q105",
-        "on processors that clip sums of two 8-bit products to 16 bits (x86 with AVX2 and without"
-        f" VNNI), outputs are off by {examined.saturating:.2%} of their magnitude instead of"
-        f" {examined.exact:.2%}: {how_many} of products in {first['operator']} {node!r} saturate, of"
-        f" the weights {first['weight']!r} and the activations {first['activations']!r}{more}",
+        f"{how_many} of 8-bit products saturate in {first['operator']} {node!r} (weights"
+        f" {first['weight']!r}, activations {first['activations']!r}){more}: on x86 with AVX2 and"
+        f" without VNNI, outputs are off by {examined.saturating:.2%} of their magnitude, elsewhere"
+        f" by {examined.exact:.2%}",
         Place(tensor=str(first["weight"]), node=node, module=module or None, case=examined.case),
         {
             "family": "saturating-pairs",
@@ -172,8 +172,8 @@ def _origin(quantized: ir.Model, node: SaturatingNode) -> tuple[str, str]:
         if any(value is not None and value.name == node.weight for value in each.inputs):
             if each.op_type == "DequantizeLinear":
                 for user, _ in each.outputs[0].uses():
-                    return user.name or node.node, readers.get(user, module)
-            return each.name or node.node, module
+                    return user.name or node.node, readers.get(user, module) or ""
+            return each.name or node.node, module or ""
     for each, module in readers.items():
         if any(value.name == node.output for value in each.outputs):
             return each.name or node.node, module

@@ -27,6 +27,7 @@ class SwitchedProducts(contextlib.ExitStack):
         super().__init__()
         model = with_types(load_model(executed))
         outputs = [output.name or "" for output in model.graph.outputs]
+        self._inputs = {value.name for value in model.graph.inputs}
         rewritten = switch_products(model, counted=True)
         self.nodes: tuple[SaturatingNode, ...] = rewritten.saturating
         self.unknown: tuple[SaturatingNode, ...] = rewritten.unknown
@@ -44,6 +45,10 @@ class SwitchedProducts(contextlib.ExitStack):
         """
         found = self._run(feeds, saturating, self._outputs)
         return {name: found[name] for name in self._outputs}
+
+    def known(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the feeds that the model has inputs for."""
+        return {name: np.asarray(values) for name, values in feeds.items() if name in self._inputs}
 
     def counts(self, feeds: Mapping[str, np.ndarray]) -> list[tuple[float, float] | None]:
         """Return, for each node, how many pairs saturate and how many there are, if all nodes

@@ -2,28 +2,25 @@
 auto`.
 """
 
+import contextlib
 import dataclasses
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-
-import numpy as np
 
 from convkit.cases.judged import JudgedCase
 from convkit.findings.model import Finding
 from convkit.metrics.limits import Limits
-from convkit.models.graph.exchange import run_outputs
+from convkit.precision.integer_products.modules import SaturatingModules, family_outputs
 from convkit.precision.judging import Outputs, Round, compared, judge_round, sound_cases, worst
 from convkit.precision.naming import as_patterns
 from convkit.precision.patterns import matches
 from convkit.precision.quantization.quantize import quantize_file
 from convkit.precision.quantization.sensitivity import Sensitivity, measure_sensitivity
 from convkit.precision.quantization.switched import SwitchedModel
-from convkit.precision.threads import threads
-from convkit.worker.custom_ops import register_libraries
-from convkit.worker.protocol import Quantization
+from convkit.worker.protocol import PRODUCT_FAMILIES, ProductFamily, Quantization
 
-Feeds = Mapping[str, np.ndarray]
+Feeds = Outputs
 
 MOST_ROUNDS = 3
 # The joined model predicts the quantized one except for the rounding of fused kernels; another
@@ -35,7 +32,8 @@ _GROWTH = 2
 class Kept:
     """The modules to keep in float32: the last round's patterns, and whether they met the limits.
 
-    `findings` are those of the last round's quantization.
+    `findings` are those of the last round's quantization. `seven_bits`: no patterns met the limits,
+    but weights of seven bits do without any, because products then saturate nowhere.
     """
 
     patterns: tuple[str, ...]
@@ -43,6 +41,7 @@ class Kept:
     rounds: tuple[Round, ...]
     sensitivity: Sensitivity | None
     findings: tuple[Finding, ...]
+    seven_bits: bool = False
 
 
 def choose_kept(
@@ -51,6 +50,7 @@ def choose_kept(
     cases: Mapping[str, JudgedCase],
     limits: Mapping[str, Limits],
     calibration_feeds: Sequence[Feeds] | None = None,
+    families: Sequence[ProductFamily] = PRODUCT_FAMILIES,
 ) -> Kept:
     """Find a small set of modules to exclude from quantization so that the outputs meet their
     limits.
@@ -58,9 +58,9 @@ def choose_kept(
     The first round quantizes everything. If that exceeds a limit, each module's cost is measured,
     and a bisection on the failing cases finds how many of the costliest modules must be kept for
     the joined model (see `switched`) to meet the limits. The model is then quantized with patterns
-    for these, and measured with onnxruntime on all cases. If the limits are still exceeded, another
-    round keeps twice as many. `limits` are by output. Cases in which the original itself is not
-    finite are skipped, since verification reports them.
+    for these, and measured on all cases. If the limits are still exceeded, another round keeps
+    twice as many. `limits` are by output, for the worst of the families of processors. Cases in
+    which the original itself is not finite are skipped, since verification reports them.
     """
     sound = sound_cases(cases)
     rounds: list[Round] = []
@@ -72,18 +72,20 @@ def choose_kept(
             made = quantize_file(
                 source, quantized, quantization.keeping(patterns), calibration_feeds
             )
-            rounds.append(judge_round(patterns, sound, _run(quantized, sound), limits))
+            found = family_outputs(quantized, _feeds(sound), families)
+            rounds.append(judge_round(patterns, sound, found, limits))
             return made
 
         findings = measure(())
         if not rounds[0].met and not any(finding.is_error for finding in findings):
             failing = _failing(sound, rounds[0], limits)
-            with SwitchedModel(source, quantized) as switched:
-                costs = measure_sensitivity(
-                    switched, source, quantized, [case.feeds for case in failing]
-                )
-                ranked = [row.module for row in costs.modules]
-                count = _fewest(switched, ranked, failing, limits) if ranked else 0
+            with contextlib.ExitStack() as held:
+                switched = held.enter_context(SwitchedModel(source, quantized))
+                saturating = held.enter_context(SaturatingModules(quantized, families))
+                feeds = [case.feeds for case in failing]
+                costs = measure_sensitivity(switched, source, quantized, feeds)
+                ranked = saturating.ranked(costs, feeds)
+                count = _fewest(switched, saturating, ranked, failing, limits) if ranked else 0
             while ranked and len(rounds) < MOST_ROUNDS and not rounds[-1].met:
                 findings = measure(_patterns(ranked[:count], ranked))
                 if count == len(ranked):
@@ -92,7 +94,19 @@ def choose_kept(
     last = rounds[-1]
     # Q101, an error: everything is kept, so nothing is quantized.
     met = last.met and not any(finding.is_error for finding in findings)
-    return Kept(last.patterns, met, tuple(rounds), costs, tuple(findings))
+    seven_bits = False
+    if not met and "saturating-pairs" in families and not quantization.reduce_range:
+        narrow = dataclasses.replace(quantization, reduce_range=True)
+        with tempfile.TemporaryDirectory(prefix="convkit-choosing-") as name:
+            quantized = Path(name) / "quantized.onnx"
+            quantize_file(source, quantized, narrow.keeping(()), calibration_feeds)
+            found = family_outputs(quantized, _feeds(sound), families)
+            seven_bits = judge_round((), sound, found, limits).met
+    return Kept(last.patterns, met, tuple(rounds), costs, tuple(findings), seven_bits)
+
+
+def _feeds(cases: Mapping[str, JudgedCase]) -> dict[str, Feeds]:
+    return {name: case.feeds for name, case in cases.items()}
 
 
 def _failing(
@@ -104,6 +118,7 @@ def _failing(
 
 def _fewest(
     switched: SwitchedModel,
+    saturating: SaturatingModules,
     ranked: Sequence[str],
     cases: Sequence[JudgedCase],
     limits: Mapping[str, Limits],
@@ -117,7 +132,9 @@ def _fewest(
     def suffices(count: int) -> bool:
         on = _still_quantized(switched.modules, _patterns(ranked[:count], ranked))
         return all(
-            worst(compared(case, switched.run(case.feeds, on)), limits) <= 1 for case in cases
+            worst(compared(case, outputs), limits) <= 1
+            for case in cases
+            for outputs in (switched.run(case.feeds, on), *saturating.run(case.feeds, on))
         )
 
     low, high = 1, len(ranked)
@@ -144,20 +161,3 @@ def _still_quantized(modules: Collection[str], patterns: Sequence[str]) -> list[
     return [
         module for module in modules if not any(matches(pattern, module) for pattern in patterns)
     ]
-
-
-def _run(model: Path, cases: Mapping[str, JudgedCase]) -> Iterator[tuple[str, Outputs]]:
-    """Yield each case's outputs from onnxruntime."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    if (count := threads()) is not None:
-        options.intra_op_num_threads = count
-    register_libraries(options)
-    session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-    names = [output.name for output in session.get_outputs()]
-    wanted = {argument.name for argument in session.get_inputs()}
-    for name, case in cases.items():
-        feeds = {key: np.asarray(values) for key, values in case.feeds.items() if key in wanted}
-        yield name, dict(zip(names, run_outputs(session, names, feeds), strict=True))

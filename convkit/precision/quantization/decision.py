@@ -14,7 +14,7 @@ from convkit.metrics.limits import Limits
 from convkit.precision.naming import in_words
 from convkit.precision.quantization.choosing import Kept, choose_kept
 from convkit.precision.quantization.sensitivity import KEPT, table
-from convkit.worker.protocol import Quantization
+from convkit.worker.protocol import ProductFamily, Quantization
 
 Feeds = Mapping[str, np.ndarray]
 
@@ -28,13 +28,14 @@ def decide_quantization(
     cases: Mapping[str, JudgedCase],
     limits: Mapping[str, Limits],
     calibration_feeds: Sequence[Feeds] | None,
+    families: Sequence[ProductFamily],
 ) -> tuple[Quantization, Kept, list[Finding]]:
     """Determine what stays in float32; return the quantization with it, the search, and N208 or
     N209.
 
     The quantizer's own findings are left to the build, except one that leaves nothing to decide.
     """
-    kept = choose_kept(source, quantization, cases, limits, calibration_feeds)
+    kept = choose_kept(source, quantization, cases, limits, calibration_feeds, families)
     decided = quantization.keeping(kept.patterns)
     return decided, kept, [_searched(kept)]
 
@@ -76,6 +77,14 @@ def _searched(kept: Kept) -> Finding:
             "no plan quantizes anything within the tolerance: it is met only with everything in"
             " float32"
         )
+    if kept.seven_bits:
+        remedy = Remedy(
+            "Use 7-bit weights (reduce_range: true): then the tolerance is met with nothing in"
+            " float32, because sums of two products saturate on no processor.",
+            {"target.precision.reduce_range": True, KEPT: []},
+            proven=True,
+        )
+        return Finding("N209", message, Place(case=last.case or None), evidence, remedy)
     return Finding(
         "N209",
         message,

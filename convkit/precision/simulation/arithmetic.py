@@ -22,10 +22,10 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from convkit.models.graph.convolutions import write_convolution, write_transposed
 from convkit.models.graph.node_writer import NodeWriter
 from convkit.models.graph.preparation import with_types
 from convkit.models.graph.traversal import all_names
-from convkit.models.graph.convolutions import write_convolution, write_transposed
 from convkit.precision.integer_products.rewriting import make_products_exact
 from convkit.precision.simulation.recurrent_layers import DOMAIN as RECURRENT
 from convkit.precision.simulation.recurrent_layers import definitions as recurrent_definitions
@@ -108,7 +108,7 @@ def _rewrite(node: ir.Node, writer: NodeWriter, wide: dict[ir.Value, ir.Value]) 
         case "InstanceNormalization":
             _give(writer, _instance_normalization(node, writer, wide))
         case "GlobalAveragePool":
-            rank = len(node.inputs[0].shape) if _has_rank(node) else 0  # type: ignore[union-attr, arg-type]
+            rank = len(node.inputs[0].shape) if _has_rank(node) else 0
             if rank > 2:
                 axes = writer.integers(*range(2, rank))
                 _give(writer, _mean(writer, _wide(_operand(node), writer, wide), axes))
@@ -157,7 +157,13 @@ def _widen(node: ir.Node, writer: NodeWriter, wide: dict[ir.Value, ir.Value]) ->
         for each in node.attributes.values()
     ]
     made = ir.Node(
-        "", node.op_type, operands, attributes, outputs=outputs, name=node.name, version=node.version
+        "",
+        node.op_type,
+        operands,
+        attributes,
+        outputs=outputs,
+        name=node.name,
+        version=node.version,
     )
     made.metadata_props.update(node.metadata_props)
     assert node.graph is not None

@@ -13,8 +13,8 @@ _DOUBLE = ir.DataType.DOUBLE
 Widen = Callable[[ir.Value], ir.Value]
 
 # One direction of a layer: x are the inputs' products with W, both biases added ([steps, batch,
-# gates * hidden]); r is R transposed; b the recurrent bias of a GRU's last gate; s whether a step is
-# within a row's length ([steps, batch, 1]). All but `s` are float64. As in the definitions of ONNX.
+# gates * hidden]); r is R transposed; b the recurrent bias of a GRU's last gate; s whether a step
+# is within a row's length ([steps, batch, 1]). All but `s` are float64. As ONNX defines them.
 _STEPS = {
     "LSTM": """
         (x, r, b, s, h0, c0) => (ys, h, c) {
@@ -183,12 +183,14 @@ class _Layer:
         assert recurrent is not None
         wide = widen(x)
         w = self._of_direction(widen(weight), index)
-        r = writer.op("Transpose", [self._of_direction(widen(recurrent), index)], _DOUBLE, perm=[1, 0])
+        r = writer.op(
+            "Transpose", [self._of_direction(widen(recurrent), index)], _DOUBLE, perm=[1, 0]
+        )
         turned = writer.op("Transpose", [w], _DOUBLE, perm=[1, 0])
         sizes = writer.op("Shape", [x], ir.DataType.INT64)
         within = self._within(sizes, lengths)
         if backwards:
-            wide = self._reversed(wide, sizes, lengths)
+            wide = self._reversed(wide, lengths)
         products = writer.op("MatMul", [wide, turned], _DOUBLE)
         last = writer.constant(np.zeros(self._hidden))
         if bias is not None:
@@ -201,7 +203,7 @@ class _Layer:
         )
         ys = found[0]
         if backwards:
-            ys = self._reversed(ys, sizes, lengths)
+            ys = self._reversed(ys, lengths)
         steps = writer.op("Unsqueeze", [ys, writer.integers(1)], _DOUBLE)
         return [
             steps, *(writer.op("Unsqueeze", [e, writer.integers(0)], _DOUBLE) for e in found[1:])
@@ -215,14 +217,19 @@ class _Layer:
         """Add what can be added outside the loop; return the rest, a GRU's last recurrent bias."""
         writer = self._writer
         gates = _GATES[self._kind]
-        own, again = writer.node(
-            "Split", [bias], [_DOUBLE, _DOUBLE], {"axis": 0, "num_outputs": 2}
-        )
+        own, again = writer.node("Split", [bias], [_DOUBLE, _DOUBLE], {"axis": 0, "num_outputs": 2})
         rest = writer.constant(np.zeros(self._hidden))
         if self._kind == "GRU":
-            parts = writer.node("Split", [again], [_DOUBLE] * gates, {"axis": 0, "num_outputs": gates})
+            parts = writer.node(
+                "Split", [again], [_DOUBLE] * gates, {"axis": 0, "num_outputs": gates}
+            )
             rest = parts[2]
-            again = writer.op("Concat", [parts[0], parts[1], writer.constant(np.zeros(self._hidden))], _DOUBLE, axis=0)
+            again = writer.op(
+                "Concat",
+                [parts[0], parts[1], writer.constant(np.zeros(self._hidden))],
+                _DOUBLE,
+                axis=0,
+            )
         both = writer.op("Add", [own, again], _DOUBLE)
         return writer.op("Add", [products, both], _DOUBLE), rest
 
@@ -231,8 +238,12 @@ class _Layer:
         if given is not None:
             return self._of_direction(self._widen(given), index)
         writer = self._writer
-        batch = writer.op("Slice", [sizes, writer.integers(1), writer.integers(2)], ir.DataType.INT64)
-        shape = writer.op("Concat", [batch, writer.integers(self._hidden)], ir.DataType.INT64, axis=0)
+        batch = writer.op(
+            "Slice", [sizes, writer.integers(1), writer.integers(2)], ir.DataType.INT64
+        )
+        shape = writer.op(
+            "Concat", [batch, writer.integers(self._hidden)], ir.DataType.INT64, axis=0
+        )
         return writer.op("Expand", [writer.constant(np.zeros(1)), shape], _DOUBLE)
 
     def _within(self, sizes: ir.Value, lengths: ir.Value | None) -> ir.Value:
@@ -251,7 +262,7 @@ class _Layer:
         limits = writer.op("Unsqueeze", [row, writer.integers(0, 2)], whole)
         return writer.op("Less", [column, limits], ir.DataType.BOOL)
 
-    def _reversed(self, value: ir.Value, sizes: ir.Value, lengths: ir.Value | None) -> ir.Value:
+    def _reversed(self, value: ir.Value, lengths: ir.Value | None) -> ir.Value:
         """Reverse the steps of each row, within its length."""
         writer = self._writer
         if lengths is not None:

@@ -115,16 +115,13 @@ def open_profiled(
 
 
 def executed_graph(path: Path, options: OnnxRuntimeOptions, folder: Path) -> Path:
-    """Write the graph that onnxruntime executes on the CPU into a folder, and return its file:
-    which nodes it fuses into products of whole numbers is decided there. Layouts that depend on
-    the processor are left out (they are chosen at level `all` only). Raises ModelRefusedError.
+    """Write the graph that onnxruntime executes on the CPU into a folder, and return its file;
+    raises ModelRefusedError.
     """
+    from convkit.precision.integer_products.executed import write_executed
+
     level: Optimization = "extended" if options.optimization == "all" else options.optimization
-    settings = _settings(dataclasses.replace(options, optimization=level))
-    settings.add_session_config_entry("session.disable_prepacking", "1")
-    file = folder / "executed.onnx"
-    _write_optimized(path, file, settings, wanted_providers("cpu", options))
-    return file
+    return write_executed(path, folder, _LEVELS[level])
 
 
 class Session(GraphSession):
@@ -237,24 +234,17 @@ def _absent(provider: str, why: str) -> str:
     )
 
 
-def _write_optimized(
-    source: Path, file: Path, settings: "onnxruntime.SessionOptions", providers: "Providers"
-) -> None:
-    """Write the graph that a session executes, with its weights next to it."""
-    settings.optimized_model_filepath = str(file)
-    key = "session.optimized_model_external_initializers_"
-    settings.add_session_config_entry(f"{key}file_name", f"{file.name}.data")
-    settings.add_session_config_entry(
-        f"{key}min_size_in_bytes", "1024"
-    )  # as ONNX's own external data
-    _create(source, providers, settings)
-
-
 def _build_optimized(
     source: Path, output: Path, device: Device, options: OnnxRuntimeOptions
 ) -> list[Finding]:
     settings = _settings(options)
-    _write_optimized(source, output / MODEL_FILE, settings, wanted_providers(device, options))
+    settings.optimized_model_filepath = str(output / MODEL_FILE)
+    key = "session.optimized_model_external_initializers_"
+    settings.add_session_config_entry(f"{key}file_name", f"{MODEL_FILE}.data")
+    settings.add_session_config_entry(
+        f"{key}min_size_in_bytes", "1024"
+    )  # as ONNX's own external data
+    _create(source, wanted_providers(device, options), settings)
     level = options.optimization
     if level != "all" or device != "cpu":
         return []

@@ -142,6 +142,10 @@ class SharingRuntime:
         """Return the options at each lower optimization level."""
         return session.plain(options)
 
+    def executed_graph(self, path: Path, options: OnnxRuntimeOptions, folder: Path) -> Path:
+        """Write the graph that onnxruntime executes."""
+        return session.executed_graph(path, options, folder)
+
 
 class SharingSession:
     """A loaded model whose fed inputs and the outputs that feed them are one buffer each."""

@@ -13,12 +13,7 @@ from convkit.recipe.steps import growing_axes, mask_name, resolve_feeds, tensors
 from convkit.recipe.targets import GraphTarget, Releases
 from convkit.runtimes.onnxruntime.genai_layout import cache_layout, unknown_inputs
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
-from convkit.worker.protocol import (
-    PRODUCT_FAMILIES,
-    ProductFamily,
-    QuantizationKind,
-    StageKind,
-)
+from convkit.worker.protocol import PRODUCT_FAMILIES, ProductFamily, QuantizationKind, StageKind
 
 _REWRITING = ("onnx", "onnx-ir")
 _GENAI = ("onnxruntime-genai",)
@@ -125,6 +120,8 @@ class OnnxRuntimeTarget(GraphTarget):
     @property
     def families(self) -> tuple[ProductFamily, ...]:
         """The families of processors that quantized products must be right on."""
+        if self.device != "cpu":
+            return ("exact",)
         return PRODUCT_FAMILIES if self.processors == "any" else (self.processors,)
 
     def options(self) -> OnnxRuntimeOptions:

@@ -12,6 +12,8 @@ from convkit.precision.quantization.decision import decide_quantization
 from convkit.worker.protocol import Quantization
 
 DYNAMIC = Quantization("dynamic-int8")
+# These small layers saturate on processors without VNNI: see the tests of both families below.
+EXACT = ("exact",)
 
 
 def four_layers(rough: tuple[int, ...]) -> onnx.ModelProto:
@@ -47,7 +49,7 @@ PER_TENSOR = Quantization("dynamic-int8", per_channel=False)
 
 def test_nothing_is_kept_where_nothing_need_be(tmp_path: Path) -> None:
     source = write(four_layers(()), tmp_path)
-    kept = choose_kept(source, DYNAMIC, cases_of(source), {"h3": {"cosine": 0.99}})
+    kept = choose_kept(source, DYNAMIC, cases_of(source), {"h3": {"cosine": 0.99}}, None, EXACT)
     assert (kept.patterns, kept.met, len(kept.rounds)) == ((), True, 1)
     assert kept.sensitivity is None
 
@@ -62,7 +64,7 @@ def test_nothing_is_kept_where_nothing_need_be(tmp_path: Path) -> None:
 )
 def test_the_spoilt_modules_are_kept_and_no_more(tmp_path: Path, rough, patterns) -> None:
     source = write(four_layers(rough), tmp_path)
-    kept = choose_kept(source, PER_TENSOR, cases_of(source), {"h3": {"cosine": 0.995}})
+    kept = choose_kept(source, PER_TENSOR, cases_of(source), {"h3": {"cosine": 0.995}}, None, EXACT)
     assert kept.met
     assert len(kept.rounds) == 2
     assert not kept.rounds[0].met
@@ -80,7 +82,7 @@ def test_what_cannot_be_met_is_not_said_to_be(tmp_path: Path) -> None:
         for name, case in cases_of(source).items()
     }
     decided, kept, (finding,) = decide_quantization(
-        source, PER_TENSOR, cases, {"h3": {"max_abs": 0.1}}, None
+        source, PER_TENSOR, cases, {"h3": {"max_abs": 0.1}}, None, EXACT
     )
     assert not kept.met
     assert len(kept.rounds) <= 3
@@ -93,7 +95,7 @@ def test_the_decision_says_what_to_write(tmp_path: Path) -> None:
     source = write(four_layers((1,)), tmp_path)
     auto = Quantization("dynamic-int8", "auto", per_channel=False)
     decided, kept, (finding,) = decide_quantization(
-        source, auto, cases_of(source), {"h3": {"cosine": 0.995}}, None
+        source, auto, cases_of(source), {"h3": {"cosine": 0.995}}, None, EXACT
     )
     assert finding.code == "N208"
     assert decided.keep_float32 == kept.patterns == ("layer.1.dense",)
@@ -131,5 +133,29 @@ def test_the_root_s_own_nodes_can_be_kept(tmp_path: Path) -> None:
         if node.output[0] == "p1":
             node.ClearField("metadata_props")
     source = write(model, tmp_path)
-    kept = choose_kept(source, PER_TENSOR, cases_of(source), {"h3": {"cosine": 0.995}})
+    kept = choose_kept(source, PER_TENSOR, cases_of(source), {"h3": {"cosine": 0.995}}, None, EXACT)
     assert (kept.patterns, kept.met) == ((".",), True)
+
+
+def test_the_worse_of_both_families_decides(tmp_path: Path) -> None:
+    """What exact processors meet with nothing in float32, those that saturate do not."""
+    source = write(four_layers(()), tmp_path)
+    limits = {"h3": {"cosine": 0.99}}
+    for families in (("saturating-pairs",), ("exact", "saturating-pairs")):
+        kept = choose_kept(source, DYNAMIC, cases_of(source), limits, None, families)
+        assert not kept.rounds[0].met
+        assert kept.patterns
+    narrow = Quantization("dynamic-int8", reduce_range=True)
+    kept = choose_kept(source, narrow, cases_of(source), limits)
+    assert (kept.patterns, kept.met, len(kept.rounds)) == ((), True, 1)
+
+
+def test_seven_bits_are_offered_where_no_patterns_suffice(tmp_path: Path) -> None:
+    source = write(four_layers(()), tmp_path)
+    limits = {"h3": {"cosine": 0.9995}}
+    both = ("exact", "saturating-pairs")
+    _, kept, (finding,) = decide_quantization(source, DYNAMIC, cases_of(source), limits, None, both)
+    assert finding.code == "N209", kept
+    assert finding.remedy is not None
+    assert finding.remedy.change["target.precision.reduce_range"] is True
+    assert finding.remedy.proven
