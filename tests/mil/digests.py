@@ -18,10 +18,10 @@ if __name__ == "__main__":
     _TESTS = Path(__file__).parents[1]
     sys.path[:0] = [str(_TESTS), str(_TESTS / "mil")]
 
-from mil_programs import NUMPY, mb, quietly, small_program
+from mil_programs import NEWEST, NUMPY, Function, MilProgram, mb, quietly, small_program, types
 
 from convkit.mil.evaluator import Evaluator
-from convkit.mil.program import Program, walk
+from convkit.mil.program import Program, program_of, walk
 
 _IMAGE = (2, 6, 24, 24)
 _ROWS = (12, 40, 48)
@@ -460,7 +460,22 @@ def programs() -> Mapping[str, tuple[Program, dict[str, np.ndarray]]]:
                     lambda x, body=body, kind=kind: body(x, _Constants(kind)), {"x": (shape, kind)}
                 )
                 built[f"{name} {kind}"] = program, {"x": values}
+    values = np.random.default_rng(1).standard_normal(_ROWS).astype(np.float16)
+    built["state fp16"] = _stateful(), {"x": values}
     return built
+
+
+def _stateful() -> Program:
+    inputs = {"x": mb.placeholder(shape=_ROWS, dtype=types.fp16)}
+    state = mb.state_tensor_placeholder(shape=_ROWS, dtype=types.fp16)
+    with Function({**inputs, "total": state}, opset_version=NEWEST) as function:
+        carried = mb.read_state(input=function.inputs["total"])
+        new = mb.add(x=carried, y=mb.tanh(x=function.inputs["x"]))
+        given = mb.coreml_update_state(state=function.inputs["total"], value=new)
+        function.set_outputs([mb.exp(x=given)])
+    program = MilProgram()
+    program.add_function("main", function)
+    return program_of(program)
 
 
 def operations() -> set[str]:
