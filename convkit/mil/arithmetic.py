@@ -1,5 +1,5 @@
 """The arithmetic of simulations. It belongs to no processor: the same program and inputs give the
-same result on all of them.
+same bytes on all of them.
 
 Operations that IEEE 754 defines exactly (sums, differences, products, quotients and square roots of
 two numbers, comparisons, data movement, integers) are computed in float32. Everything else (sums of
@@ -30,11 +30,15 @@ def operand(value: Value, arithmetic: Arithmetic) -> Value:
     """Return a value in the type that an operation computes in; only floats are widened."""
     if arithmetic == "moves" or not isinstance(value, torch.Tensor):
         return value
-    if not value.is_floating_point():
-        return value
+    if arithmetic == "rounds":
+        return widened(value)
+    return value.float() if value.is_floating_point() else value
+
+
+def widened(value: torch.Tensor) -> torch.Tensor:
+    """Return floats in float64, anything else unchanged."""
     # torch converts float16 to float64 more slowly than by way of float32
-    narrow = value.float()
-    return narrow.double() if arithmetic == "rounds" else narrow
+    return value.float().double() if value.is_floating_point() else value
 
 
 def single(computed: torch.Tensor, arithmetic: Arithmetic) -> torch.Tensor:

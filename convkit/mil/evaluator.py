@@ -223,7 +223,8 @@ class _Run:
         value = self._value(var)
         if self._watcher is not None and isinstance(value, torch.Tensor):
             value = self._watcher.taken(step, name, var, value)
-        return arithmetic.operand(value, step.arithmetic)
+        kernels_own = name in step.as_stored
+        return value if kernels_own else arithmetic.operand(value, step.arithmetic)
 
     def _value(self, var: Variable) -> Value:
         return self._alive[var] if var in self._alive else self._constants.get(var)

@@ -11,7 +11,7 @@ import torch
 from convkit.mil.arithmetic import Arithmetic
 from convkit.mil.call import Kernel
 from convkit.mil.errors import UnsupportedOperation
-from convkit.mil.kernels.registry import KERNELS, arithmetic_of
+from convkit.mil.kernels.registry import KERNELS, WIDENED_IN_PARTS, arithmetic_of
 from convkit.mil.modules import module_path
 from convkit.mil.program import declared_shape, walk
 from convkit.mil.values import STORAGE, type_name
@@ -34,8 +34,8 @@ class Result:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One operation. `frees` are the variables that no later step reads, `source` is coremltools'
-    own object.
+    """One operation. `as_stored` are the arguments that its kernel widens itself, `frees` the
+    variables that no later step reads; `source` is coremltools' own object.
     """
 
     operation: str
@@ -43,6 +43,7 @@ class Step:
     module: str
     kernel: Kernel
     arithmetic: Arithmetic
+    as_stored: frozenset[str]
     arguments: tuple[tuple[str, Variable | tuple[Variable, ...]], ...]
     states: Names
     results: tuple[Result, ...]
@@ -131,6 +132,7 @@ def _step(operation: Any, frees: tuple[Variable, ...], modules: Names) -> Step: 
         module=modules.get(name) or module_path(operation),
         kernel=KERNELS[operation.op_type],
         arithmetic=arithmetic_of(operation.op_type),
+        as_stored=WIDENED_IN_PARTS.get(operation.op_type, frozenset()),
         arguments=tuple(arguments),
         states=states,
         results=tuple(_result(var) for var in operation.outputs),

@@ -115,3 +115,38 @@ def test_a_selected_zero_is_positive(operation: str) -> None:
 def test_powers_of_integers_are_exact(power: int, expected: int) -> None:
     program = small_program(lambda x: mb.pow(x=x, y=np.int32(power)), {"x": ((1,), "int32")})
     assert run_one(program, x=np.array([3], np.int32)) == expected
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int32])
+def test_a_large_weight_is_widened_in_parts(
+    monkeypatch: pytest.MonkeyPatch, kind: type[np.generic]
+) -> None:
+    monkeypatch.setattr("convkit.mil.kernels.linear._MOST_WIDENED", 100)
+    rng = np.random.default_rng(0)
+    x, weight, bias = (rng.integers(-9, 9, shape).astype(kind) for shape in ((5, 48), (33, 48), 33))
+    name = "fp32" if kind is np.float32 else "int32"
+    program = small_program(
+        lambda x: mb.linear(x=x, weight=weight, bias=bias), {"x": (x.shape, name)}
+    )
+    np.testing.assert_array_equal(run_one(program, x=x), x @ weight.T + bias)
+
+
+@pytest.mark.parametrize("kernel", [(3, 2), (1, 4)])
+def test_a_large_image_is_convolved_in_parts(
+    monkeypatch: pytest.MonkeyPatch, kernel: tuple[int, int]
+) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, 3, 23, 9)).astype(np.float32)
+    program = small_program(
+        lambda x: mb.conv(
+            x=x,
+            weight=rng.standard_normal((4, 3, *kernel)).astype(np.float32),
+            strides=[2, 1],
+            dilations=[3, 1],
+            pad_type="same",
+        ),
+        {"x": (x.shape, "fp32")},
+    )
+    whole = run_one(program, x=x)
+    monkeypatch.setattr("convkit.mil.kernels.convolution._MOST_COPIED", 500)
+    np.testing.assert_array_equal(run_one(program, x=x), whole)

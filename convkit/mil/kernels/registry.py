@@ -288,6 +288,9 @@ SELECTING = frozenset(
     }
 )
 
+# Arguments that a kernel widens in parts: a language model's last layer has a billion weights.
+WIDENED_IN_PARTS = {"linear": frozenset({"weight"})}
+
 
 def arithmetic_of(operation: str) -> Arithmetic:
     """Return how an operation computes: in float64, unless it is known to be exact."""
