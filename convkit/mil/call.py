@@ -97,6 +97,6 @@ class Call:
         return value
 
 
-# Computes an operation's results, using float32 for arithmetic; the evaluator rounds them to their
-# declared types.
+# Computes an operation's results from operands in float32 or float64 (see `arithmetic.py`); the
+# evaluator rounds them to their declared types.
 Kernel = Callable[[Call], Value | Sequence[Value]]

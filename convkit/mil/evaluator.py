@@ -1,8 +1,9 @@
 """Evaluates ML programs with torch on the CPU.
 
-Semantics: an operation computes in float32 from its stored inputs, and every result is rounded to
-its declared type (IEEE 754, to nearest even). This models the rounding of storage, which every
-device performs. How a device accumulates inside an operation is not modeled.
+Semantics: an operation computes from its stored inputs, in the arithmetic of `arithmetic.py`, which
+is the same on every processor; every result is rounded to its declared type (IEEE 754, to nearest
+even). This models the rounding of storage, which every device performs. How a device accumulates
+inside an operation is not modeled.
 """
 
 import dataclasses
@@ -12,13 +13,14 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from convkit.mil import arithmetic
 from convkit.mil.call import Argument, Call, RunBlock
 from convkit.mil.constant_values import ConstantValues
 from convkit.mil.errors import EvaluationError, FeedMismatchError
 from convkit.mil.plan import Plan, Result, Step, Variable, make_plan
 from convkit.mil.program import Feature, Program
 from convkit.mil.trace import Counts, NonFinite, Trace, count_nonfinite
-from convkit.mil.values import TensorList, Value, as_array, as_tensor, type_name, widened
+from convkit.mil.values import TensorList, Value, as_array, as_tensor, type_name
 
 # Raised by torch and Python for incompatible arguments.
 _KERNEL_ERRORS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
@@ -82,7 +84,10 @@ class Evaluator:
 
 
 class Watcher(Protocol):
-    """Observes the operands and results of operations, and may replace their values."""
+    """Observes the operands and results of operations, and may replace their values.
+
+    Computed values are those of float32: float64 does not leave a kernel.
+    """
 
     def taken(self, step: Step, name: str, variable: Variable, value: torch.Tensor) -> torch.Tensor:
         """Return the value to use for a step's argument, given the program's value: by default that
@@ -149,6 +154,7 @@ class _Run:
             given = step.kernel(call)
         except (EvaluationError, *_KERNEL_ERRORS) as error:
             raise EvaluationError(f"{step.operation} {step.name}: {error}") from error
+        del call  # and with it the widened operands
         values = [given] if isinstance(given, torch.Tensor | TensorList | str) else list(given)
         if len(values) != len(step.results):
             raise EvaluationError(
@@ -164,7 +170,8 @@ class _Run:
         if not isinstance(value, torch.Tensor):
             self._keep(result.variable, value)
             return
-        stored = value.to(result.storage) if result.storage is not None else value
+        value = arithmetic.single(value, step.arithmetic)
+        stored = arithmetic.stored(value, result.storage)
         if self._watcher is not None:
             stored = self._watcher.given(step, result, value, stored)
         if result.shape is not None and not _fits(result.shape, stored.shape):
@@ -216,7 +223,8 @@ class _Run:
         value = self._value(var)
         if self._watcher is not None and isinstance(value, torch.Tensor):
             value = self._watcher.taken(step, name, var, value)
-        return value if step.moves else widened(value)
+        kernels_own = name in step.as_stored
+        return value if kernels_own else arithmetic.operand(value, step.arithmetic)
 
     def _value(self, var: Variable) -> Value:
         return self._alive[var] if var in self._alive else self._constants.get(var)
@@ -268,7 +276,7 @@ def _zeros(feature: Feature) -> torch.Tensor:
 def _as_declared(value: Value, var: Variable) -> np.ndarray:
     if not isinstance(value, torch.Tensor):
         raise EvaluationError(f"the output {var.name} is not a tensor")
-    return as_array(value, type_name(var.sym_type))
+    return arithmetic.same_nan(as_array(value, type_name(var.sym_type)))
 
 
 def _fits(declared: tuple[int | None, ...], shape: Sequence[int]) -> bool:

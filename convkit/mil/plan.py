@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
+from convkit.mil.arithmetic import Arithmetic
 from convkit.mil.call import Kernel
 from convkit.mil.errors import UnsupportedOperation
-from convkit.mil.kernels.registry import KERNELS, MOVING
+from convkit.mil.kernels.registry import KERNELS, WIDENED_IN_PARTS, arithmetic_of
 from convkit.mil.modules import module_path
 from convkit.mil.program import declared_shape, walk
 from convkit.mil.values import STORAGE, type_name
@@ -33,15 +34,16 @@ class Result:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One operation. `frees` are the variables that no later step reads, `source` is coremltools'
-    own object.
+    """One operation. `as_stored` are the arguments that its kernel widens itself, `frees` the
+    variables that no later step reads; `source` is coremltools' own object.
     """
 
     operation: str
     name: str
     module: str
     kernel: Kernel
-    moves: bool
+    arithmetic: Arithmetic
+    as_stored: frozenset[str]
     arguments: tuple[tuple[str, Variable | tuple[Variable, ...]], ...]
     states: Names
     results: tuple[Result, ...]
@@ -129,7 +131,8 @@ def _step(operation: Any, frees: tuple[Variable, ...], modules: Names) -> Step: 
         name=name,
         module=modules.get(name) or module_path(operation),
         kernel=KERNELS[operation.op_type],
-        moves=operation.op_type in MOVING,
+        arithmetic=arithmetic_of(operation.op_type),
+        as_stored=WIDENED_IN_PARTS.get(operation.op_type, frozenset()),
         arguments=tuple(arguments),
         states=states,
         results=tuple(_result(var) for var in operation.outputs),

@@ -89,10 +89,3 @@ def as_array(tensor: torch.Tensor, name: str) -> np.ndarray:
     """Return a copy of a tensor's values as an array, in the program's element type."""
     array = tensor.detach().cpu().numpy()
     return np.array(array, dtype=CONTRACT_NAMES.get(name, str(array.dtype)), copy=True)
-
-
-def widened(value: Value) -> Value:
-    """Return a float16 tensor in float32, anything else unchanged."""
-    return (
-        value.float() if isinstance(value, torch.Tensor) and value.dtype == torch.float16 else value
-    )

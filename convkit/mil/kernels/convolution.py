@@ -2,8 +2,9 @@
 channels, *spatial].
 """
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch.nn import functional
@@ -20,22 +21,76 @@ _TRANSPOSED = {
 _MAX_POOLS = {1: functional.max_pool1d, 2: functional.max_pool2d, 3: functional.max_pool3d}
 _AVERAGE_POOLS = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_pool3d}
 
+# How many elements of a convolution's windows are copied at once: 64 MiB in float64.
+_MOST_COPIED = 1 << 23
+
 
 def conv(call: Call) -> torch.Tensor:
     """Convolution with `weight` of shape [out, in / groups, *kernel]."""
-    x, weight = call.tensor("x"), call.tensor("weight")
+    x, weight, groups = call.tensor("x"), call.tensor("weight"), call.integer("groups")
     strides, dilations = call.integers("strides"), call.integers("dilations")
     pads = _pads(call, x.shape[2:], weight.shape[2:], strides, dilations)
-    convolve = _CONVOLUTIONS[x.dim() - 2]
-    symmetric = [before for before, after in pads if before == after]
-    if len(symmetric) == len(pads):
-        return convolve(
-            x, weight, call.optional("bias"), strides, symmetric, dilations, call.integer("groups")
+    padded = functional.pad(x, _reversed(pads)) if any(map(any, pads)) else x
+    if groups == x.shape[1]:
+        return _depthwise(padded, weight, call.optional("bias"), strides, dilations)
+    parts = [
+        _CONVOLUTIONS[x.dim() - 2](
+            part, weight, call.optional("bias"), strides, 0, dilations, groups
         )
-    padded = functional.pad(x, _reversed(pads))
-    return convolve(
-        padded, weight, call.optional("bias"), strides, 0, dilations, call.integer("groups")
-    )
+        for part in _parts(padded, weight, strides, dilations)
+    ]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
+
+
+def _depthwise(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    strides: list[int],
+    dilations: list[int],
+) -> torch.Tensor:
+    """Convolve each channel on its own. torch loops over the channels in float64."""
+    x = x.repeat_interleave(len(weight) // x.shape[1], 1) if len(weight) > x.shape[1] else x
+    sizes = _sizes(x, weight, strides, dilations)
+    each_channel = [1, -1, *[1] * len(sizes)]
+    total = x.new_zeros(len(x), len(weight), *sizes)
+    for place in itertools.product(*map(range, weight.shape[2:])):
+        taken = [
+            slice(at * dilation, at * dilation + (size - 1) * stride + 1, stride)
+            for at, size, stride, dilation in zip(place, sizes, strides, dilations, strict=True)
+        ]
+        total.addcmul_(x[:, :, *taken], weight[:, 0, *place].reshape(each_channel))
+    return total if bias is None else total + bias.reshape(each_channel)
+
+
+def _parts(
+    x: torch.Tensor, weight: torch.Tensor, strides: list[int], dilations: list[int]
+) -> Iterator[torch.Tensor]:
+    """Yield the parts of `x` that give some rows of the result each: torch copies every window in
+    float64, which a whole image may not fit in memory for.
+    """
+    count, *others = _sizes(x, weight, strides, dilations)
+    if weight[0, 0].numel() == 1:
+        yield x
+        return
+    per_row = len(x) * x.shape[1] * weight[0, 0].numel() * math.prod(others)
+    rows = max(1, _MOST_COPIED // max(per_row, 1))
+    reach = (weight.shape[2] - 1) * dilations[0] + 1
+    for first in range(0, max(count, 1), rows):
+        last = min(first + rows, count) - 1
+        yield x[:, :, first * strides[0] : last * strides[0] + reach] if count > rows else x
+
+
+def _sizes(
+    x: torch.Tensor, weight: torch.Tensor, strides: list[int], dilations: list[int]
+) -> list[int]:
+    """Return the spatial sizes of a convolution's result."""
+    return [
+        (size - (width - 1) * dilation - 1) // stride + 1
+        for size, width, stride, dilation in zip(
+            x.shape[2:], weight.shape[2:], strides, dilations, strict=True
+        )
+    ]
 
 
 def conv_transpose(call: Call) -> torch.Tensor:

@@ -30,10 +30,12 @@ def floor_div(call: Call) -> torch.Tensor:
 
 def power(call: Call) -> torch.Tensor:
     """Raise `x` to `y`. torch rejects integers raised to negative powers, which round to zero
-    except for 1 and -1.
+    except for 1 and -1: their own reciprocals.
     """
     x, y = call.tensor("x"), call.tensor("y")
-    return torch.pow(x, y) if x.is_floating_point() else torch.pow(x.double(), y.double())
+    if x.is_floating_point():
+        return torch.pow(x, y)
+    return torch.where((y < 0) & (x.abs() != 1), 0, torch.pow(x, y.abs()))
 
 
 def square(call: Call) -> torch.Tensor:

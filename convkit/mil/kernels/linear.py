@@ -5,12 +5,24 @@ import math
 import torch
 from torch.nn import functional
 
+from convkit.mil.arithmetic import widened
 from convkit.mil.call import Call
+
+# How many elements of a weight are widened at once: 32 MiB in float64.
+_MOST_WIDENED = 1 << 22
 
 
 def linear(call: Call) -> torch.Tensor:
-    """`x @ weight.T + bias`, `weight` of shape [out, in]."""
-    return functional.linear(call.tensor("x"), call.tensor("weight"), call.optional("bias"))
+    """`x @ weight.T + bias`; `weight` of shape [out, in] is as stored, and widened some rows at a
+    time.
+    """
+    x, weight, bias = call.tensor("x"), call.tensor("weight"), call.optional("bias")
+    rows = max(1, _MOST_WIDENED // max(weight.shape[1], 1))
+    parts = []
+    for start in range(0, max(len(weight), 1), rows):
+        part = widened(weight[start : start + rows])
+        parts.append(functional.linear(x, part, None if bias is None else bias[start:][:rows]))
+    return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
 
 def matmul(call: Call) -> torch.Tensor:

@@ -1,5 +1,5 @@
-"""Normalizations. Details that the formula leaves open (one or two passes, where to divide) use
-float32.
+"""Normalizations. What the formula leaves open (one or two passes, where to divide) is lost in the
+rounding to float32.
 """
 
 import torch

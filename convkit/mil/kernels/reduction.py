@@ -1,5 +1,6 @@
 """Reductions over axes: all of them if `axes` is absent."""
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -34,9 +35,10 @@ def total(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  # noqa
 
 def mean(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  # noqa: FBT001
     """Mean; for integers, rounded toward zero."""
-    return (
-        x.mean(axes, keepdim=keep) if x.is_floating_point() else x.double().mean(axes, keepdim=keep)
-    )
+    if x.is_floating_point():
+        return x.mean(axes, keepdim=keep)
+    count = math.prod(x.shape[axis] for axis in axes)
+    return torch.div(x.sum(axes, keepdim=keep), count, rounding_mode="trunc")
 
 
 def largest(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  # noqa: FBT001
@@ -63,7 +65,7 @@ def l1_norm(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  # no
 
 def l2_norm(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  # noqa: FBT001
     """Root of the sum of squares."""
-    return torch.sqrt((x * x).sum(axes, keepdim=keep))
+    return torch.sqrt((x * x).sum(axes, keepdim=keep).double())
 
 
 def sum_square(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  # noqa: FBT001
@@ -73,12 +75,12 @@ def sum_square(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  #
 
 def log_sum(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  # noqa: FBT001
     """Logarithm of the sum."""
-    return torch.log(x.sum(axes, keepdim=keep))
+    return torch.log(x.sum(axes, keepdim=keep).double())
 
 
 def log_sum_exp(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  # noqa: FBT001
     """Logarithm of the sum of exponentials."""
-    return torch.logsumexp(x, axes, keepdim=keep)
+    return torch.logsumexp(x.double(), axes, keepdim=keep)
 
 
 def argmax(call: Call) -> torch.Tensor:

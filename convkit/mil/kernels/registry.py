@@ -7,6 +7,7 @@ leave details to the device.
 
 import torch
 
+from convkit.mil.arithmetic import Arithmetic
 from convkit.mil.call import Kernel
 from convkit.mil.kernels import (
     activation,
@@ -229,3 +230,72 @@ MOVING = frozenset(
         "while_loop",
     }
 )
+
+# These compute what IEEE 754 defines exactly, at most one operation on each element. Square roots
+# are not among them: torch's may be those of a library that approximates.
+EXACT = frozenset(
+    {
+        "abs",
+        "add",
+        "argsort",
+        "ceil",
+        "dequantize",
+        "equal",
+        "floor",
+        "greater",
+        "greater_equal",
+        "leaky_relu",
+        "less",
+        "less_equal",
+        "logical_and",
+        "logical_not",
+        "logical_or",
+        "logical_xor",
+        "mul",
+        "non_zero",
+        "not_equal",
+        "one_hot",
+        "prelu",
+        "quantize",
+        "range_1d",
+        "real_div",
+        "reduce_argmax",
+        "reduce_argmin",
+        "resize_nearest_neighbor",
+        "round",
+        "sign",
+        "square",
+        "sub",
+        "thresholded_relu",
+        "topk",
+        "upsample_nearest_neighbor",
+    }
+)
+
+# These return one of several numbers, of which zeros of either sign are equal.
+SELECTING = frozenset(
+    {
+        "clamped_relu",
+        "clip",
+        "max_pool",
+        "maximum",
+        "minimum",
+        "reduce_max",
+        "reduce_min",
+        "relu",
+        "relu6",
+        "threshold",
+    }
+)
+
+# Arguments that a kernel widens in parts: a language model's last layer has a billion weights.
+WIDENED_IN_PARTS = {"linear": frozenset({"weight"})}
+
+
+def arithmetic_of(operation: str) -> Arithmetic:
+    """Return how an operation computes: in float64, unless it is known to be exact."""
+    if operation in MOVING:
+        return "moves"
+    if operation in SELECTING:
+        return "selects"
+    return "exact" if operation in EXACT else "rounds"

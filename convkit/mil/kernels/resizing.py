@@ -99,7 +99,7 @@ def _linear(x: torch.Tensor, axis: int, points: torch.Tensor) -> torch.Tensor:
     below = points.floor().long()
     above = (below + 1).clamp(max=x.shape[axis] - 1)
     shape = [-1 if each == axis % x.dim() else 1 for each in range(x.dim())]
-    weight = (points - below).to(x.dtype if x.is_floating_point() else torch.float32).reshape(shape)
+    weight = (points - below).reshape(shape)
     lower, upper = x.index_select(axis, below), x.index_select(axis, above)
     return lower * (1 - weight) + upper * weight
 
