@@ -81,7 +81,7 @@ def _searched(kept: Kept) -> Finding:
         remedy = Remedy(
             "Use 7-bit weights (reduce_range: true): then the tolerance is met with nothing in"
             " float32, because sums of two products saturate on no processor.",
-            {"target.precision.reduce_range": True, KEPT: []},
+            {"target.precision.reduce_range": True},
             proven=True,
         )
         return Finding("N209", message, Place(case=last.case or None), evidence, remedy)

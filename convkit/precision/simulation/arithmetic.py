@@ -38,9 +38,9 @@ _WIDE = frozenset(
     {
         "BatchNormalization", "Cos", "CumProd", "CumSum", "DFT", "Einsum", "Exp", "Gemm",
         "GridSample", "LayerNormalization", "Log", "LogSoftmax", "LpNormalization", "MatMul", "Pow",
-        "RMSNormalization", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean",
+        "RMSNormalization", "Reciprocal", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean",
         "ReduceProd", "ReduceSum", "ReduceSumSquare", "Sigmoid", "SimplifiedLayerNormalization",
-        "Sin", "Softmax", "Sum", "Tanh",
+        "Sin", "Softmax", "Sqrt", "Sum", "Tanh",
     }
 )  # fmt: skip
 # Operators that ONNX itself defines by others.
