@@ -12,7 +12,7 @@ Severity = Literal["error", "warning", "note"]
 # its target instead of passing unnoticed.
 _WARNINGS = frozenset(
     {
-        *("C112", "N204", "N211", "N303", "N305", "N409", "T104", "T106", "V105"),
+        *("C112", "N204", "N211", "N303", "N305", "N306", "N409", "T104", "T106", "V105"),
         *("E101", "E102", "E209", "E237", "E306", "E312", "E402", "Q102", "Q106", "R101", "R111"),
         *("C401", "C402", "C579", "N501", "N502", "N503", "N504", "N702"),
     }
