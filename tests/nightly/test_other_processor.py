@@ -8,6 +8,7 @@ import pytest
 from records import case_verdict, output_verdict
 from synthetic import AVX2, AVX512, EARLIER_AVX2, LIMITS, Simulation
 
+from convkit.cli.nightly_table import print_nightly
 from convkit.codec import encode
 from convkit.nightly.baseline import is_edited, read_baseline
 from convkit.nightly.junit import junit
@@ -200,3 +201,13 @@ def test_accepting_on_another_processor_says_what_is_rounding(simulation: Simula
     changes = simulation.accept("moved to other machines").changes
     assert changes.faults == ()
     assert any("WITHIN_ROUNDING" in line for line in changes.elsewhere)
+
+
+def test_the_terminal_lists_what_another_processor_explains(
+    simulation: Simulation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    simulation.host = dict(AVX2)
+    simulation.changes["ort"] = with_error(1.6e-5)
+    print_nightly(simulation.nightly(), simulation.folder)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "small: another processor: ort y max_abs 1e-05 -> 1.6e-05 (+60 %)" in shown
