@@ -1,8 +1,13 @@
-"""The limits of float16 and bfloat16. Standard library only."""
+"""The limits of float16 and bfloat16, and the denormals of float32. Standard library only."""
 
 import dataclasses
 
 from convkit.tensors import DType
+
+# The smallest normal float32; nonzero numbers below it are denormal. Some kernels flush those by
+# themselves, such as onnxruntime's Softmax with AVX2, which returns 0 below exp(-87.3), where the
+# one with AVX-512 does not. So a difference below this is none that matters.
+SMALLEST_NORMAL = 2.0**-126
 
 
 @dataclasses.dataclass(frozen=True)

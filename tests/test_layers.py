@@ -58,7 +58,7 @@ HOST = {
     "tune": {"execute", "recipe", "record", "verdict", *ROWS},
     "audit": {
         *("execute", "recipe", "record", "findings", "store", "plan", "toolchain"),
-        *("report", "verdict", "worker.protocol", *ROWS, *METRICS, *PLAIN_FILES),
+        *("report", "verdict", "worker.protocol", "float_limits", *ROWS, *METRICS, *PLAIN_FILES),
     },
     "nightly": {
         *("audit", "execute", "recipe", "record", "findings", "store", "toolchain", "track"),
@@ -80,8 +80,8 @@ WORKER = {
     "float_limits": set(),
     "bindings": set(),
     "cases": {"worker", "dtypes"},
-    "metrics": {"worker", "dtypes", "cases"},
-    "models": {"worker", "dtypes", "cases", "metrics"},
+    "metrics": {"worker", "dtypes", "float_limits", "cases"},
+    "models": {"worker", "dtypes", "float_limits", "cases", "metrics"},
     "precision": {"worker", "dtypes", "float_limits", "cases", "models", "metrics"},
     "localize": {"worker", "dtypes", "models"},
     # What the original's own processor makes of files, and what a contract's constants make.

@@ -4,8 +4,19 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 from convkit.audit.built_difference import Comparing, Description, describe_built
+from convkit.audit.elsewhere import (
+    WITHIN_ROUNDING,
+    Processors,
+    Relation,
+    counterpart,
+    integer_kernels,
+    output_relation,
+    outputs_of,
+    whole_outputs,
+)
 from convkit.audit.integrity import readable_provenance
 from convkit.audit.locating import recorded_files
 from convkit.codec import encode
@@ -15,7 +26,8 @@ from convkit.metrics.registry import DEFAULTS, METRICS
 from convkit.plan.keys import flatten
 from convkit.recipe.document import read_document
 from convkit.record.figures import problems_of
-from convkit.record.model import RunRecord
+from convkit.record.model import RunRecord, TargetReport, Verification
+from convkit.record.processor import processor_of
 from convkit.record.provenance import FileDigest, Provenance
 from convkit.record.summary import located_findings
 from convkit.record.text import first_line
@@ -83,10 +95,16 @@ class FindingEntry:
     where: tuple[str, ...]
 
 
+# WITHIN_ROUNDING: recorded on another processor, and equal within rounding; neither the same nor
+# different.
+RunRelation = Literal["SAME", "WITHIN_ROUNDING", "DIFFERENT"]
+
+
 @dataclasses.dataclass(frozen=True)
 class Difference:
     """How two runs differ. `surroundings` and `latencies` are informational: they do not count as
-    different results.
+    different results. Nor do `rounding`, metrics that are equal within rounding because another
+    processor recorded them, and `incomparable`, those of other integer kernels.
     """
 
     a: str
@@ -104,13 +122,28 @@ class Difference:
     same_findings: tuple[FindingEntry, ...]
     surroundings: tuple[Change, ...]
     latencies: tuple[Figure, ...]
+    rounding: tuple[Figure, ...] = ()
+    incomparable: tuple[Figure, ...] = ()
+    elsewhere: bool = False
 
     @property
     def same(self) -> bool:
         """True if the runs agree in everything but time and machine."""
+        return self.relation != "DIFFERENT"
+
+    @property
+    def relation(self) -> RunRelation:
+        """How the second run compares with the first."""
         inputs = (self.recipe, self.sources, self.contract, self.tools, self.locks)
-        outcome = (self.built, self.metrics, self.verdicts, self.new_findings, self.gone_findings)
-        return not any(inputs) and not any(outcome)
+        outcome = (self.metrics, self.verdicts, self.new_findings, self.gone_findings)
+        # Weights within epsilon (STRUCTURAL) are computed ones, such as folded constants.
+        near = self.elsewhere and all(
+            file.likeness in ("BIT_IDENTICAL", "CANONICAL_IDENTICAL", "STRUCTURAL")
+            for file in self.built
+        )
+        if any(inputs) or any(outcome) or (self.built and not near):
+            return "DIFFERENT"
+        return WITHIN_ROUNDING if self.built or self.rounding or self.incomparable else "SAME"
 
 
 def compare_runs(folder_a: Path, folder_b: Path, comparing: Comparing | None = None) -> Difference:
@@ -122,7 +155,13 @@ def compare_runs(folder_a: Path, folder_b: Path, comparing: Comparing | None = N
     """
     a, b = read_record(folder_a), read_record(folder_b)
     found_a, found_b = _findings(a), _findings(b)
-    metrics, latencies = _figures(a, b)
+    figures, latencies = _figures(a, b)
+    processors = Processors(processor_of(a.host), processor_of(b.host))
+    kinds = _relations(a, b, processors) if processors.differ else {}
+    by_relation: dict[Relation, list[Figure]] = {}
+    for figure in figures:
+        place = (figure.target, figure.case, figure.output)
+        by_relation.setdefault(kinds.get(place, "different"), []).append(figure)
     return Difference(
         a=f"{a.recipe}/{a.id}",
         b=f"{b.recipe}/{b.id}",
@@ -132,14 +171,53 @@ def compare_runs(folder_a: Path, folder_b: Path, comparing: Comparing | None = N
         tools=_tools(a, b),
         locks=_changes(_lock_digests(folder_a), _lock_digests(folder_b)),
         built=_built(folder_a, folder_b, comparing),
-        metrics=metrics,
+        metrics=tuple(by_relation.get("different", ())),
         verdicts=_changes(_verdicts(a), _verdicts(b)),
         new_findings=tuple(entry for key, entry in found_b.items() if key not in found_a),
         gone_findings=tuple(entry for key, entry in found_a.items() if key not in found_b),
         same_findings=tuple(entry for key, entry in found_b.items() if key in found_a),
         surroundings=_changes(_surroundings(a), _surroundings(b)),
         latencies=latencies,
+        # Equal errors beside other relative ones: those are decided by elements near zero.
+        rounding=(*by_relation.get("equal", ()), *by_relation.get(WITHIN_ROUNDING, ())),
+        incomparable=tuple(by_relation.get("incomparable", ())),
+        elsewhere=processors.differ,
     )
+
+
+def _relations(
+    a: RunRecord, b: RunRecord, processors: Processors
+) -> dict[tuple[str, str, str | None], Relation]:
+    """Return how the outputs of two runs on different processors compare, by the target, case and
+    output that name their figures.
+    """
+    found: dict[tuple[str, str, str | None], Relation] = {}
+    whole = whole_outputs(a.contract)
+    later = {each.id: (target, each) for target in b.targets for each in target.verifications}
+    for target in a.targets:
+        for verification in target.verifications:
+            mine = integer_kernels(target, verification, processors.before)
+            same = counterpart(verification.id, mine, later)
+            if same is None:
+                continue
+            other_target, other = later[same]
+            is_other = mine != integer_kernels(other_target, other, processors.now)
+            theirs = outputs_of(other)
+            for key, metrics in outputs_of(verification).items():
+                if key in theirs:
+                    found[_name(target, verification), *key] = (
+                        "incomparable"
+                        if is_other
+                        else output_relation(metrics, theirs[key], whole=key[1] in whole)
+                    )
+    return found
+
+
+def _name(target: TargetReport, verification: Verification) -> str:
+    """Return a target's name as its figures have it: with the runtime's release and the family of
+    processors, if it has them.
+    """
+    return target.name + (f"@{verification.label}" if verification.label else "")
 
 
 def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Change, ...]:
@@ -246,7 +324,7 @@ def _all_figures(record: RunRecord, metrics: Sequence[Metric]) -> dict[_Key, flo
     figures: dict[_Key, float] = {}
     for target in record.targets:
         for verification in target.verifications:
-            name = f"{target.name}{f'@{verification.label}' if verification.label else ''}"
+            name = _name(target, verification)
             for case in verification.cases:
                 figures[name, case.case, None, "seconds"] = case.seconds
                 for output in case.outputs:

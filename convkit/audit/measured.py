@@ -8,6 +8,7 @@ import itertools
 import math
 from collections.abc import Iterator
 
+from convkit.float_limits import SMALLEST_NORMAL
 from convkit.worker.protocol import TensorMetrics
 
 # Sums are taken in float64, of many elements; squares of errors below 1e-150 vanish.
@@ -64,7 +65,8 @@ def _largest(metrics: TensorMetrics) -> Iterator[str]:
     worst = (metrics.worst_reference, metrics.worst_candidate)
     if not special and all(map(math.isfinite, worst)):
         difference = abs(worst[1] - worst[0])
-        allowed = _ROUNDING * largest + 1e-12 * max(map(abs, worst))
+        # Errors between denormals count as 0, so the worst element of no error may have one.
+        allowed = _ROUNDING * largest + 1e-12 * max(map(abs, worst)) + SMALLEST_NORMAL
         if not abs(difference - largest) <= allowed:
             yield f"max_abs is {largest:g}, but the worst element differs by {difference:g}"
     on_frontier = max((error for _, error in metrics.frontier), default=largest)

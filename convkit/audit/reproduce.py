@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from convkit.audit.elsewhere import WITHIN_ROUNDING, Processors, target_relation, whole_outputs
 from convkit.audit.recorded import (
     changed_sources,
     changed_surroundings,
@@ -19,7 +20,8 @@ from convkit.errors import ConvkitError, Interrupted, RecipeError
 from convkit.execute.absence import absent_parts
 from convkit.execute.comparison import compare_artifacts, worst_likeness
 from convkit.execute.events import Listener, SilentListener
-from convkit.execute.facts import gather
+from convkit.execute.facts import describe_host, gather
+from convkit.execute.processor import processor
 from convkit.execute.run import RunOptions, RunOutcome, run_loaded
 from convkit.execute.run_folder import read_record
 from convkit.execute.tools import Resolver, recorded_tools
@@ -28,6 +30,7 @@ from convkit.home import Home
 from convkit.plan.stages import Stage, plan_stages
 from convkit.recipe.loading import LoadedRecipe
 from convkit.record.model import RunRecord, TargetReport
+from convkit.record.processor import processor_of, processor_on_record
 from convkit.worker.protocol import CompareResult
 
 # Parts of the home that a reproduction shares: they are verified by hashes or pins.
@@ -36,23 +39,30 @@ _SHARED = ("environments", "packages")
 
 @dataclasses.dataclass(frozen=True)
 class ArtifactOutcome:
-    """A rebuilt artifact of one target. `where` lists differences, `why` what else changed."""
+    """A rebuilt artifact of one target. `where` lists differences, `why` what else changed.
+    `incomparable`: the figures are of other integer kernels than the run's, so they do not tell
+    whether the artifact equals the run's within rounding.
+    """
 
     target: str
     likeness: ReproductionClass
     where: tuple[str, ...] = ()
     why: tuple[str, ...] = ()
+    incomparable: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class ReproductionReport:
-    """A reproduced run: the outcome of every target, and what was varied on purpose."""
+    """A reproduced run: the outcome of every target, and what was varied on purpose. `elsewhere`:
+    the run was recorded on another processor.
+    """
 
     run: str
     folder: str
     artifacts: tuple[ArtifactOutcome, ...]
     varied: str
     seconds: float
+    elsewhere: bool = False
 
     @property
     def worst(self) -> ReproductionClass:
@@ -97,11 +107,17 @@ def reproduce(
             record, "UNVERIFIABLE", f"the recorded recipe cannot be read here: {error}"
         )
     report = ReproductionReport(
-        record.id, str(folder), artifacts, str(varied), time.time() - started
+        record.id,
+        str(folder),
+        artifacts,
+        str(varied),
+        time.time() - started,
+        _processors(record).differ,
     )
     classes = {each.target: each.likeness for each in artifacts}
     write_reproduction(
-        folder, Reproduction(record.id, started, report.worst, classes, dict(record.host))
+        folder,
+        Reproduction(record.id, started, report.worst, classes, describe_host(record.toolchain)),
     )
     return report
 
@@ -193,9 +209,22 @@ def _classify(
     # A differing artifact was verified against the original. If the original changed too, their
     # agreement proves nothing about the run.
     holds = after.status in ("verified", "skipped") and not sources
-    return ArtifactOutcome(
-        name, "NUMERIC_OK" if holds else "DRIFTED", where, (*sources, *changes, after.headline)
-    )
+    why = (*sources, *changes, after.headline)
+    if not holds:
+        return ArtifactOutcome(name, "DRIFTED", where, why)
+    processors = Processors(processor_of(record.host), processor_of(outcome.record.host))
+    if not processors.differ:
+        return ArtifactOutcome(name, "NUMERIC_OK", where, why)
+    relation = target_relation(before, after, processors, whole_outputs(record.contract))
+    if relation in ("equal", WITHIN_ROUNDING):
+        return ArtifactOutcome(name, WITHIN_ROUNDING, where, why)
+    return ArtifactOutcome(name, "NUMERIC_OK", where, why, incomparable=relation == "incomparable")
+
+
+def _processors(record: RunRecord) -> Processors:
+    """Return the processor of a run and this machine's."""
+    mine = processor()
+    return Processors(processor_of(record.host), processor_on_record(mine.name, mine.features))
 
 
 def differences_of(compared: CompareResult) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ ReproductionClass = Literal[
     "BIT_IDENTICAL",
     "CANONICAL_IDENTICAL",
     "STRUCTURAL",
+    "WITHIN_ROUNDING",
     "NUMERIC_OK",
     "DRIFTED",
     "BUILD_FAILED",

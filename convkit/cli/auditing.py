@@ -157,7 +157,7 @@ def diff(
     with waiting("comparing the runs", quiet=json) as say:
         difference = compare_runs(before, after, Comparing(place, toolchain, say))
     if json:
-        _print_json(difference, same=difference.same)
+        _print_json(difference, same=difference.same, relation=difference.relation)
     else:
         from convkit.cli.difference_text import difference_text
         from convkit.cli.plain import output_console

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from convkit.audit.difference import Change, Difference, Figure, FindingEntry
+from convkit.audit.difference import Change, Difference, Figure, FindingEntry, RunRelation
 from convkit.cli.plain import Encodable
 from convkit.metrics.registry import METRICS
 from convkit.metrics.text import distinct_texts
@@ -15,17 +15,23 @@ if TYPE_CHECKING:
 _MOST = 30
 
 
+_WORDS: dict[RunRelation, tuple[str, str]] = {
+    "SAME": ("no difference that matters", "bold green"),
+    "WITHIN_ROUNDING": (
+        "equal within rounding, recorded on another processor (WITHIN_ROUNDING)",
+        "bold green",
+    ),
+    "DIFFERENT": ("they differ", "bold red"),
+}
+
+
 def difference_text(difference: Difference) -> "RenderableType":
     """Format a comparison for the terminal: differences first, then informational items."""
     from rich.console import Group
     from rich.padding import Padding
     from rich.text import Text
 
-    word = (
-        ("no difference that matters", "bold green")
-        if difference.same
-        else ("they differ", "bold red")
-    )
+    word = _WORDS[difference.relation]
     parts: list[RenderableType] = [Text.assemble(f"{difference.a} -> {difference.b}: ", word)]
     for title, lines in _sections(difference):
         found = list(lines)
@@ -49,6 +55,8 @@ def _sections(difference: Difference) -> Iterator[tuple[str, Iterator[str]]]:
     yield "Locks", _changes(difference.locks)
     yield "Built files", _built(difference)
     yield "Metrics", _figures(difference.metrics)
+    yield "Equal within rounding, on another processor", _figures(difference.rounding)
+    yield "Not comparable, of other integer kernels", _figures(difference.incomparable)
     yield "New findings", _findings(difference.new_findings)
     yield "Findings that disappeared", _findings(difference.gone_findings)
     yield "Same findings", _findings(difference.same_findings)

@@ -6,6 +6,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from convkit.audit.reproduce import ReproductionReport
+from convkit.audit.reproductions import CLASSES
 from convkit.cli.plain import output_console
 from convkit.nightly.accepting import Accepted
 from convkit.nightly.markdown import outcome_text, summary_rows
@@ -18,7 +19,7 @@ def print_reproduction(report: ReproductionReport) -> None:
     """Print each artifact's class, its differences, and what else changed."""
     console = output_console()
     for each in report.artifacts:
-        good = each.likeness in ("BIT_IDENTICAL", "CANONICAL_IDENTICAL", "STRUCTURAL", "NUMERIC_OK")
+        good = CLASSES.index(each.likeness) <= CLASSES.index("NUMERIC_OK")
         console.print(
             f"[{'green' if good else 'red'}]{each.likeness}[/]  {escape(plain(each.target))}",
             highlight=False,
@@ -60,6 +61,12 @@ def print_nightly(run: NightlyRun, folder: Path) -> None:
             console.print(
                 f"\n{name}: better: {escape(plain(text))}", highlight=False, soft_wrap=True
             )
+        for text in each.elsewhere:
+            console.print(
+                f"\n{name}: another processor: {escape(plain(text))}",
+                highlight=False,
+                soft_wrap=True,
+            )
         for text in each.notes:
             console.print(f"\n{name}: {escape(plain(text))}", highlight=False, soft_wrap=True)
     for line in run.environments:
@@ -92,7 +99,7 @@ def print_accepted(accepted: Accepted) -> None:
         )
     for text in accepted.changes.improvements:
         console.print(f"  better: {escape(plain(text))}", highlight=False, soft_wrap=True)
-    for text in accepted.changes.notes:
+    for text in (*accepted.changes.elsewhere, *accepted.changes.notes):
         console.print(f"  {escape(plain(text))}", highlight=False, soft_wrap=True)
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from convkit.execute.bench_rounds import measure, processes_for, processes_left
 from convkit.execute.bench_session import BenchSession, Member, NotMeasuredError, bench_session
 from convkit.execute.events import Listener
 from convkit.execute.facts import ResolvedFacts, describe_host, gather
+from convkit.execute.processor import usable_cores
 from convkit.execute.run_folder import read_record
 from convkit.execute.tools import Resolver
 from convkit.execute.workers import WORKERS
@@ -113,7 +113,7 @@ class _Bench:
     @property
     def threads(self) -> int:
         """The compute threads of every model: by default, one per processor that we may use."""
-        return self.settings.threads or processors()
+        return self.settings.threads or usable_cores()
 
     def record_of(self, session: Session, started: float) -> BenchRecord:
         """Return the record of what a session measured."""
@@ -307,10 +307,3 @@ def _output(scratch: Path, name: str) -> Path:
     output = scratch / name / "output"
     output.mkdir(parents=True)
     return output
-
-
-def processors() -> int:
-    """Return the number of processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -15,6 +15,7 @@ from convkit.errors import ToolchainError, UsageError
 from convkit.execute.code_digests import code_digests
 from convkit.execute.locked_packages import locked_hashes
 from convkit.execute.opened_files import remembered_files
+from convkit.execute.processor import processor, usable_cores
 from convkit.execute.tools import Resolver
 from convkit.home import Home
 from convkit.plan.keys import Facts
@@ -22,6 +23,7 @@ from convkit.plan.requests import named_files
 from convkit.plan.stages import Stage
 from convkit.recipe.loading import LoadedRecipe
 from convkit.recipe.models import Model, PackageModel
+from convkit.record.processor import processor_on_record
 from convkit.store.digests import DigestCache, digest_json
 from convkit.store.external_files import external_files
 from convkit.toolchain.host import host_packages
@@ -32,19 +34,6 @@ from convkit.toolchain.resolution import Resolution
 ToolchainKind = Literal["isolated", "host"]
 
 _MOST_RESOLVED_AT_ONCE = 6
-
-# Instruction sets that change float results: onnxruntime's MLAS selects kernels by them.
-_PROCESSOR_FLAGS = (
-    "avx2",
-    "avx512f",
-    "avx512_vnni",
-    "avx_vnni",
-    "amx_int8",
-    "amx_bf16",
-    "asimd",
-    "i8mm",
-    "bf16",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,7 +128,7 @@ def _gather_graph(
         packages=packages,
         code={stage.id: code_digests(home.store).stage(stage) for stage in stages},
         platform=f"{platform.system()}-{platform.machine()}".lower(),
-        processor=processor(),
+        processor=processor().features,
         toolchain=toolchain,
     )
     facts = dataclasses.replace(facts, opened=_remembered(stages, loaded, facts, home))
@@ -240,28 +229,6 @@ def read_texts(path: Path) -> tuple[str, ...]:
     return found
 
 
-def processor() -> str:
-    """Return the CPU model and its instruction sets that change numerical results."""
-    match sys.platform:
-        case "linux":
-            return _linux_processor(Path("/proc/cpuinfo"))
-        case _:
-            return platform.processor() or platform.machine()
-
-
-def _linux_processor(cpuinfo: Path) -> str:
-    try:
-        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").split("\n\n")[0].splitlines()
-    except OSError:
-        return platform.machine()
-    fields = {
-        key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)
-    }
-    flags = set(fields.get("flags", fields.get("Features", "")).split())
-    name = fields.get("model name", platform.machine())
-    return " ".join([name, *(flag for flag in _PROCESSOR_FLAGS if flag in flags)])
-
-
 def describe_host(kind: ToolchainKind) -> dict[str, str]:
     """Return the description of this machine for a run's record."""
     match kind:
@@ -271,10 +238,15 @@ def describe_host(kind: ToolchainKind) -> dict[str, str]:
             tools = f"the current environment ({sys.prefix})"
         case _:
             assert_never(kind)
+    found = processor()
+    recorded = processor_on_record(found.name, found.features)
     return {
         "platform": platform.platform(),
         "machine": platform.machine(),
-        "processor": processor(),
+        "processor": found.name,
+        "processor_features": found.features,
+        "integer_kernels": recorded.integer_kernels or "unknown",
+        "cores": str(usable_cores()),
         "python": platform.python_version(),
         "tools": tools,
     }

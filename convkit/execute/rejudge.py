@@ -181,4 +181,5 @@ def _measured(old: Verification, contract: Contract) -> VerifyResult:
         packaged=old.packaged,
         results=old.results,
         family=old.family,
+        families_agree=old.families_agree,
     )

@@ -16,6 +16,8 @@ _FEW = 16
 _DIVISIONS = ("Div", "Mod", "Range")
 # Elements. A number that makes fewer values right explains nothing: some number always does.
 _ENOUGH = 4
+# A number below this share of the one that the search began with may be what rounding left of 0.
+_LEFTOVER = 1e-6
 
 
 def whole_numbers(region: Region) -> Iterator[Rewrite]:
@@ -142,6 +144,7 @@ def fit(region: Region, build: Callable[[float], Graph], number: float) -> float
     expected = region.expected.astype(np.float64)
     if expected.size < _ENOUGH:
         return None
+    start = number
     for _ in range(5):
         step = max(abs(number) * 1e-2, 1e-4)
         here, there = target(number), target(number + step)
@@ -159,7 +162,21 @@ def fit(region: Region, build: Callable[[float], Graph], number: float) -> float
             return None
         if abs(change) <= 1e-7 * abs(number):
             break
+    # Towards zero, each step leaves what rounding makes of the one before, and never ends.
+    if abs(number) <= _LEFTOVER * abs(start) and _fits_as_well(
+        target(0.0), target(number), expected
+    ):
+        return 0.0
     return _rounded(number)
+
+
+def _fits_as_well(found: np.ndarray | None, other: np.ndarray | None, expected: np.ndarray) -> bool:
+    """Return True if the first result is as close to the expected one as the second."""
+    if found is None or other is None or not found.shape == other.shape == expected.shape:
+        return False
+    with np.errstate(all="ignore"):
+        error, least = np.abs(found - expected).max(), np.abs(other - expected).max()
+    return bool(error <= least)
 
 
 def _rounded(number: float) -> float:

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from convkit.dtypes import dtype_name, without_bits
+from convkit.float_limits import SMALLEST_NORMAL
 from convkit.metrics.frontier import Frontier
 from convkit.worker.protocol import TensorMetrics
 
@@ -26,9 +27,12 @@ def compare(
 
     - If shape or dtype differ, nothing is compared: `mismatch` explains it, every figure is NaN.
       Empty tensors have the same figures, with zero elements.
+    - An error below the smallest normal float32 (1.18e-38) is none, except in float64: kernels of
+      some processors flush such numbers to zero, and kernels of others do not.
     - `max_rel` is |error| / |reference|; where the reference is 0, a zero error counts as 0 and any
       other error as infinity.
-    - `cosine` is 1 for two zero vectors and 0 for a zero and a nonzero vector.
+    - `cosine` is 1 for two zero vectors, and without any error, and 0 for a zero and a nonzero
+      vector.
     - Equal infinities on both sides agree; any other infinity counts in `inf_mismatched`, also
       against NaN.
     - The worst element is the first that is NaN or a mismatched infinity, or else the one with
@@ -96,7 +100,8 @@ def _largest_error(reference: np.ndarray, candidate: np.ndarray) -> float | None
         for start in range(0, reference.size, _CHUNK):
             stop = min(start + _CHUNK, reference.size)
             expected = as_float64(flat_reference[start:stop])
-            error = np.abs(as_float64(flat_candidate[start:stop]) - expected).max()
+            found = as_float64(flat_candidate[start:stop])
+            error = _float_error(expected, found, is_double=_is_double(reference)).max()
             if not math.isfinite(error):  # NaN propagates through max
                 return None
             largest = max(largest, float(error))
@@ -141,7 +146,9 @@ class _Sums:
         """Add a chunk whose first element has the flat index `start`."""
         exact_error = _integer_error(reference, candidate)
         expected, found = as_float64(reference), as_float64(candidate)
-        error = np.abs(found - expected) if exact_error is None else exact_error
+        error = exact_error
+        if error is None:
+            error = _float_error(expected, found, is_double=_is_double(reference))
         counted: np.ndarray | None = None  # the elements that the figures cover; None: all
         padded = self._padded(start, error.size)
         if not math.isfinite(error.max()):  # NaN propagates through max
@@ -263,7 +270,8 @@ class _Sums:
         )
 
     def _cosine(self) -> float:
-        if self.reference_squares == 0.0 and self.candidate_squares == 0.0:
+        no_error = self.squares == 0.0 and self.first_broken is None
+        if no_error or (self.reference_squares == 0.0 and self.candidate_squares == 0.0):
             return 1.0
         norms = math.sqrt(self.reference_squares) * math.sqrt(self.candidate_squares)
         if norms == 0.0:
@@ -315,6 +323,20 @@ def _relative(error: float, magnitude: float) -> float:
     if magnitude == 0.0:
         return 0.0 if error == 0.0 else math.inf
     return error / magnitude
+
+
+def _is_double(array: np.ndarray) -> bool:
+    return array.dtype == np.float64
+
+
+def _float_error(expected: np.ndarray, found: np.ndarray, *, is_double: bool) -> np.ndarray:
+    """Return |found - expected| of values in float64, with differences of denormals as 0; NaN and
+    infinity stay.
+    """
+    error: np.ndarray = np.abs(found - expected)
+    if not is_double:
+        error[error < SMALLEST_NORMAL] = 0.0
+    return error
 
 
 def _flat(array: np.ndarray) -> np.ndarray:

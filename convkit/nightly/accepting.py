@@ -5,6 +5,7 @@ import getpass
 import time
 from pathlib import Path
 
+from convkit.audit.elsewhere import Processors
 from convkit.audit.integrity import readable_provenance
 from convkit.audit.recorded import recipe_path
 from convkit.audit.reproductions import (
@@ -72,7 +73,10 @@ def accept_run(
     baseline = _baseline(record, folder, loaded, note, before)
     write_baseline(place, baseline)
     write_acceptance(folder, Acceptance(record.id, baseline.accepted, baseline.by, note, str(file)))
-    changes = compare(before.snapshot, baseline.snapshot) if before is not None else None
+    changes = None
+    if before is not None:
+        machines = Processors(before.ran_on, baseline.ran_on)
+        changes = compare(before.snapshot, baseline.snapshot, machines)
     accepted = Accepted(record.id, record.recipe, place, changes)
     if not track:
         return accepted
@@ -171,6 +175,7 @@ def _baseline(
         provenance=digest_file(folder / FILE_NAME),
         convkit=record.convkit,
         processor=str(record.host.get("processor", "")),
+        features=str(record.host.get("processor_features", "")),
         accepted=time.time(),
         by=_user(),
         note=note,

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from convkit.audit.integrity import Digester, check_folder, readable_provenance
 from convkit.audit.reproductions import ReproductionClass
-from convkit.codec import CodecError, decode, encode
+from convkit.codec import SPARSE, CodecError, decode, encode
 from convkit.errors import ConvkitError, UsageError, storage_error
 from convkit.execute.run_folder import read_record
 from convkit.nightly.snapshot import Snapshot
+from convkit.record.processor import Processor, processor_on_record
 from convkit.store.digests import digest_json
 from convkit.store.files import write_whole
 
@@ -19,7 +20,9 @@ SUFFIX = ".baseline.json"
 
 @dataclasses.dataclass(frozen=True)
 class Baseline:
-    """An accepted run, and the standard for later runs.
+    """An accepted run, and the standard for later runs. `processor` is the name of the processor it
+    ran on, `features` are what of it can change a result; older baselines have no features, but
+    some instruction sets behind the name.
 
     `provenance` is the SHA-256 of the run's `provenance.json`, `accepted` is in seconds since the
     epoch, `reproduced` is the class that each target's artifact must reach again. `digest` covers
@@ -36,7 +39,13 @@ class Baseline:
     note: str
     snapshot: Snapshot
     reproduced: dict[str, ReproductionClass] = dataclasses.field(default_factory=dict)
+    features: str = dataclasses.field(default="", metadata=SPARSE)
     digest: str = ""
+
+    @property
+    def ran_on(self) -> Processor:
+        """The processor that the accepted run ran on."""
+        return processor_on_record(self.processor, self.features)
 
 
 def baseline_file(recipe: Path) -> Path:

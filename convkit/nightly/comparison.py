@@ -5,14 +5,17 @@ Every difference for the worse is a fault, reported with both values. A nightly 
 """
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping
 
 from packaging.version import InvalidVersion, Version
 
+from convkit.audit.elsewhere import WITHIN_ROUNDING, Processors, counterpart, within_rounding
 from convkit.nightly.figures import change_text, is_better, is_worse
 from convkit.nightly.model import Fault, FaultKind
 from convkit.nightly.snapshot import (
     LARGER_IS_BETTER,
+    PARITY,
     Snapshot,
     TargetSnapshot,
     VerificationSnapshot,
@@ -39,7 +42,16 @@ class Note:
     message: str
 
 
-Change = Fault | Better | Note
+@dataclasses.dataclass(frozen=True)
+class Elsewhere:
+    """What the baseline's processor explains: figures that are equal within rounding, or that are
+    of other integer kernels and so not comparable. Neither better nor worse.
+    """
+
+    message: str
+
+
+Change = Fault | Better | Note | Elsewhere
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,10 +61,13 @@ class Comparison:
     faults: tuple[Fault, ...] = ()
     improvements: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    elsewhere: tuple[str, ...] = ()
 
 
-def compare(before: Snapshot, now: Snapshot, *, same_processor: bool = True) -> Comparison:
-    """Return how a run differs from the baseline."""
+def compare(before: Snapshot, now: Snapshot, processors: Processors | None = None) -> Comparison:
+    """Return how a run differs from the baseline. `processors` are those of the baseline's run and
+    of this one; without them, they are the same.
+    """
     changes = [
         *_recipe(before, now),
         *_mapping("case", before.verified_on, now.verified_on, "the recipe's "),
@@ -60,12 +75,13 @@ def compare(before: Snapshot, now: Snapshot, *, same_processor: bool = True) -> 
         *_targets(before, now),
         *_waivers(before.waivers, now.waivers),
         *_tools(before, now),
-        *_figures(before, now, same_processor=same_processor),
+        *_figures(before, now, processors),
     ]
     return Comparison(
         tuple(each for each in changes if isinstance(each, Fault)),
         tuple(each.message for each in changes if isinstance(each, Better)),
         tuple(each.message for each in changes if isinstance(each, Note)),
+        tuple(each.message for each in changes if isinstance(each, Elsewhere)),
     )
 
 
@@ -149,21 +165,26 @@ def _target(name: str, before: TargetSnapshot, now: TargetSnapshot) -> Iterator[
         yield Better(f"{name} {before.status} -> {now.status}")
     if now.status == "broken" or (rank > 0 and not now.verifications):
         return  # nothing was verified: the verdict covers it
+    known = set()
     for stage, verification in before.verifications.items():
         shown = stage.removeprefix("verify:")
-        if stage not in now.verifications:
+        same = counterpart(stage, verification.integer_kernels, now.verifications)
+        if same is None:
             message = f"{shown} is no longer verified; it was {verification.status} in the baseline"
             yield Fault("target", shown, message, name)
         else:
-            yield from _verification(name, shown, verification, now.verifications[stage])
-    for stage in sorted(now.verifications.keys() - before.verifications.keys()):
+            known.add(same)
+            yield from _verification(name, shown, verification, now.verifications[same])
+    for stage in sorted(now.verifications.keys() - known):
         yield Better(f"{stage.removeprefix('verify:')} is verified as well")
 
 
 def _verification(
     target: str, shown: str, before: VerificationSnapshot, now: VerificationSnapshot
 ) -> Iterator[Change]:
-    rank = _rank(now.evidence) - _rank(before.evidence)
+    # Each family of processors is run by one kind of machine and simulated by the other.
+    one_family = before.integer_kernels != "" and before.integer_kernels == now.integer_kernels
+    rank = 0 if one_family else _rank(now.evidence) - _rank(before.evidence)
     if rank > 0:
         message = f"{shown} evidence: {before.evidence} -> {now.evidence}"
         yield Fault("evidence", shown, message, target)
@@ -267,14 +288,64 @@ def _is_newer(found: str, was: str) -> bool:
         return False
 
 
-def _figures(before: Snapshot, now: Snapshot, *, same_processor: bool) -> Iterator[Change]:
+def _figures(before: Snapshot, now: Snapshot, processors: Processors | None) -> Iterator[Change]:
     found = {(subject, metric): value for _, subject, metric, value in figures(now)}
+    kernels = dict(_other_kernels(before, now, processors))
+    for (_, shown), (recorded, mine) in kernels.items():
+        yield Elsewhere(
+            f"{shown}: neither better nor worse: the baseline's figures are of {recorded} integer"
+            f" kernels, and it has none of this processor's, which are {mine}"
+        )
+    elsewhere = processors is not None and processors.differ
+    largest = dict(_largest(before, now))
     for target, subject, metric, was in figures(before):
         value = found.get((subject, metric))
         if value is None or was != was:  # noqa: PLR0124 - NaN: the baseline has no figure
             continue  # the output, verification or target is gone, which another fault reports
+        if (target, subject.partition(" ")[0]) in kernels and metric in PARITY:
+            continue
         message = f"{subject} {change_text(metric, was, value)}"
-        if is_worse(metric, was, value, same_processor=same_processor):
+        worse, better = is_worse(metric, was, value), is_better(metric, was, value)
+        rounded = elsewhere and metric in PARITY and (worse or better)
+        if rounded and within_rounding(metric, was, value, largest.get(subject, math.nan)):
+            yield Elsewhere(f"{message}: {WITHIN_ROUNDING}, recorded on another processor")
+        elif worse:
             yield Fault("figure", f"{subject} {metric}", message, target)
-        elif is_better(metric, was, value, same_processor=same_processor):
+        elif better:
             yield Better(message)
+
+
+def _largest(before: Snapshot, now: Snapshot) -> Iterator[tuple[str, float]]:
+    """Yield each output's largest magnitude, as figures name it: the smaller one of both runs, so
+    that no run can raise what counts as rounding.
+    """
+    for name, target in now.targets.items():
+        for stage, verification in target.verifications.items():
+            earlier = before.targets[name].verifications if name in before.targets else {}
+            known = earlier[stage].outputs if stage in earlier else {}
+            for output, measured in verification.outputs.items():
+                older = known[output].largest if output in known else math.nan
+                subject = f"{stage.removeprefix('verify:')} {output}"
+                yield (
+                    subject,
+                    measured.largest if math.isnan(older) else min(older, measured.largest),
+                )
+
+
+def _other_kernels(
+    before: Snapshot, now: Snapshot, processors: Processors | None
+) -> Iterator[tuple[tuple[str, str], tuple[str, str]]]:
+    """Yield the verifications whose figures are of other integer kernels than the baseline's: the
+    target and the verification, the baseline's kernels and today's.
+    """
+    if processors is None:
+        return
+    for name, target in now.targets.items():
+        for stage, verification in target.verifications.items():
+            # Older baselines name no kernels, but the processor.
+            was: str = processors.before.integer_kernels or "unknown"
+            if name in before.targets and stage in before.targets[name].verifications:
+                was = before.targets[name].verifications[stage].integer_kernels or was
+                if verification.integer_kernels and was != verification.integer_kernels:
+                    shown = stage.removeprefix("verify:")
+                    yield (name, shown), (was, verification.integer_kernels)

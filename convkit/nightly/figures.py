@@ -4,6 +4,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
+from convkit.audit.elsewhere import COSINE_NOISE
 from convkit.nightly.model import Fault
 from convkit.nightly.snapshot import LARGER_IS_BETTER
 
@@ -17,10 +18,6 @@ ALLOWANCE: dict[str, float] = {
     "rms": 0.2,
     "cosine": 0.2,
 }
-# Other processors' kernels add in a different order, so parity may differ by this much more.
-ELSEWHERE = 1.0
-# Cosine is compared by its distance from 1; below this, float64 itself rounds.
-_COSINE_NOISE = 1e-9
 
 # The same for figures under MLflow's names, against the median of earlier runs. Latency depends on
 # the machine's other load: it is reported but never fails a run.
@@ -40,20 +37,20 @@ _DEVIATIONS = 6.0
 _TO_SIGMA = 1.4826
 
 
-def is_worse(metric: str, before: float, now: float, *, same_processor: bool = True) -> bool:
+def is_worse(metric: str, before: float, now: float) -> bool:
     """Return True if a figure is worse than a baseline's by more than its allowance; NaN always
     is.
     """
-    allowance = _allowance(metric, same_processor=same_processor)
+    allowance = ALLOWANCE[metric]
     if metric in LARGER_IS_BETTER:
         distance = 1.0 - before
-        return not (1.0 - now <= max(distance * (1 + allowance), distance + _COSINE_NOISE))
+        return not (1.0 - now <= max(distance * (1 + allowance), distance + COSINE_NOISE))
     return not (now <= before * (1 + allowance))
 
 
-def is_better(metric: str, before: float, now: float, *, same_processor: bool = True) -> bool:
+def is_better(metric: str, before: float, now: float) -> bool:
     """Return True if a figure is better than a baseline's by more than its allowance."""
-    return math.isfinite(now) and is_worse(metric, now, before, same_processor=same_processor)
+    return math.isfinite(now) and is_worse(metric, now, before)
 
 
 def change_text(metric: str, before: float, now: float) -> str:
@@ -98,9 +95,3 @@ def history_faults(
             )
             found.append(Fault("figure", f"{target} {metric} (history)", message, target))
     return tuple(found)
-
-
-def _allowance(metric: str, *, same_processor: bool) -> float:
-    if metric == "size_bytes" or same_processor:
-        return ALLOWANCE[metric]
-    return ELSEWHERE

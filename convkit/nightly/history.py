@@ -11,6 +11,7 @@ from convkit.errors import TrackingError
 from convkit.home import Home
 from convkit.nightly.model import FORMAT, Fault, NightlyRun, RecipeResult
 from convkit.record.model import RunRecord
+from convkit.record.processor import Processor, processor_of
 from convkit.track.history import logged_figures
 
 # A nightly run killed longer ago than this is not resumed; the next one starts over.
@@ -62,7 +63,7 @@ def earlier_results(home: Home, recipe: str, since: float) -> list[RecipeResult]
 
 
 def figure_history(
-    earlier: Sequence[RecipeResult], logged: Mapping[str, Mapping[str, float]], processor: str
+    earlier: Sequence[RecipeResult], logged: Mapping[str, Mapping[str, float]], processor: Processor
 ) -> dict[str, list[float]]:
     """Return the figures of earlier good runs on this kind of processor, by name, newest first.
 
@@ -71,7 +72,7 @@ def figure_history(
     """
     bad = {each.run for each in earlier if each.status != "green"}
     by_run: dict[str, Mapping[str, float]] = dict(logged)
-    by_run |= {each.run: each.figures for each in earlier if each.processor == processor}
+    by_run |= {each.run: each.figures for each in earlier if each.ran_on.computes_as(processor)}
     history: dict[str, list[float]] = {}
     # Ids begin with the time, so the newest sort last.
     for run in sorted(by_run.keys() - bad, reverse=True)[:_MOST_RUNS]:
@@ -87,8 +88,8 @@ def read_logged(
 
     It is a fault if MLflow lost runs that this home knows were logged there.
     """
-    processor = record.host.get("processor", "")
-    known = [each.run for each in earlier if each.tracked and each.processor == processor]
+    processor = processor_of(record.host)
+    known = [each.run for each in earlier if each.tracked and each.ran_on.computes_as(processor)]
     try:
         logged = logged_figures(record, home.root, " ".join(COMMAND))
     except TrackingError as error:

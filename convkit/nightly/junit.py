@@ -50,6 +50,9 @@ def _recipe_suite(root: ET.Element, result: RecipeResult) -> None:
         elif status == "waived":
             mine = [line for line in result.waivers if line.startswith(f"{target}: ")]
             ET.SubElement(case, "system-out").text = _legal("\n".join(["waived", *mine]))
+    if result.elsewhere:
+        lines = ["another processor recorded the baseline", *result.elsewhere]
+        ET.SubElement(suite, "system-out").text = _legal("\n".join(lines))
     made = result.reproduction
     rest = [each for each in result.faults if verdicts.get(each.target) is not each]
     if made is not None and not any(each.kind == "reproduction" for each in rest):

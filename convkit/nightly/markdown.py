@@ -54,13 +54,14 @@ def markdown(run: NightlyRun) -> str:
 
 
 def _details(each: RecipeResult) -> list[str]:
-    if not (each.faults or each.improvements or each.notes or each.waivers):
+    if not (each.faults or each.improvements or each.notes or each.waivers or each.elsewhere):
         return []
     return [
         *("", f"## {_cell(each.recipe)}", ""),
         *(f"- **{_cell(fault.message)}**" for fault in each.faults),
         *(f"- waiver: {_cell(text)}" for text in each.waivers),
         *(f"- better: {_cell(text)}" for text in each.improvements),
+        *(f"- another processor: {_cell(text)}" for text in each.elsewhere),
         *(f"- {_cell(text)}" for text in each.notes),
     ]
 

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Literal
 
 from convkit.audit.reproduce import ReproductionReport
+from convkit.record.processor import Processor, processor_on_record
 
 FORMAT = 2
 
@@ -47,9 +48,10 @@ class Fault:
 class RecipeResult:
     """One recipe's part of a nightly run.
 
-    `faults` fail it; `improvements` (over the baseline) and `notes` do not. `figures` are the run's
-    own, under MLflow's names; `seconds_of` is the duration of each target's stages;
-    `waivers` are the recipe's, a line each.
+    `faults` fail it; `improvements` (over the baseline) and `notes` do not, nor does `elsewhere`:
+    what the baseline's other processor explains. `figures` are the run's own, under MLflow's names;
+    `seconds_of` is the duration of each target's stages; `waivers` are the recipe's, a line each.
+    `processor` is its name, `features` are what of it can change a result.
     """
 
     file: str
@@ -70,6 +72,13 @@ class RecipeResult:
     improvements: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     waivers: tuple[str, ...] = ()
+    features: str = ""
+    elsewhere: tuple[str, ...] = ()
+
+    @property
+    def ran_on(self) -> Processor:
+        """The processor that the run ran on."""
+        return processor_on_record(self.processor, self.features)
 
 
 @dataclasses.dataclass(frozen=True)

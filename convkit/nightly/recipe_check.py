@@ -3,10 +3,11 @@
 import dataclasses
 import datetime as dt
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from convkit.audit.answer import audit
+from convkit.audit.elsewhere import WITHIN_ROUNDING, Processors
 from convkit.audit.folders import run_folders
 from convkit.audit.locating import Located
 from convkit.audit.policy import Policy
@@ -33,6 +34,7 @@ from convkit.nightly.model import Fault, RecipeResult, RecipeStatus
 from convkit.nightly.snapshot import Snapshot
 from convkit.recipe.loading import LoadedRecipe, load_recipe
 from convkit.record.model import RunRecord
+from convkit.record.processor import Processor, processor_of
 from convkit.record.provenance import FILE_NAME
 from convkit.record.summary import seconds_of, waiver_lines
 from convkit.store.digests import digest_file
@@ -40,6 +42,7 @@ from convkit.track.history import figures_of
 from convkit.verdict.waivers import day_of
 
 _NUMERIC_OK = CLASSES.index("NUMERIC_OK")
+_WITHIN_ROUNDING = CLASSES.index(WITHIN_ROUNDING)
 # A waiver that expires within this many days is announced.
 _ANNOUNCED_DAYS = 14
 
@@ -101,11 +104,12 @@ def _check(
     snapshot = snapshot_of_run(record, outcome.folder, loaded)
     compared = compare_with_baseline(snapshot, baseline, record)
     past, past_notes = _history(record, snapshot, options, baseline, compared.faults)
+    reached = best_classes(accepted.attempts, processor_of(record.host))
     faults = (
         *baseline_faults,
         *accepted.faults,
         *compared.faults,
-        *(lost_classes(reproduction, accepted.reached, baseline) if reproduction else ()),
+        *(lost_classes(reproduction, reached, baseline) if reproduction else ()),
         *past,
     )
     return RecipeResult(
@@ -116,6 +120,7 @@ def _check(
         run=record.id,
         started=record.started,
         processor=str(record.host.get("processor", "")),
+        features=str(record.host.get("processor_features", "")),
         tracked=options.track and outcome.untracked is None,
         verdicts={target.name: target.status for target in record.targets},
         seconds_of={target.name: seconds_of(record, target.name) for target in record.targets},
@@ -125,6 +130,7 @@ def _check(
         reproduction=reproduction,
         faults=faults,
         improvements=compared.improvements,
+        elsewhere=(*compared.elsewhere, *(made_elsewhere(reproduction) if reproduction else ())),
         waivers=waiver_lines(record),
         notes=(
             *compared.notes,
@@ -188,17 +194,25 @@ def compare_with_baseline(
     """Return how the run differs from the baseline; without one, the targets that failed."""
     if baseline is None:
         return Comparison(unaccepted(snapshot))
-    same = baseline.processor == str(record.host.get("processor", ""))
-    return compare(baseline.snapshot, snapshot, same_processor=same)
+    machines = Processors(baseline.ran_on, processor_of(record.host))
+    return compare(baseline.snapshot, snapshot, machines)
+
+
+@dataclasses.dataclass(frozen=True)
+class Attempt:
+    """The class of each artifact that a reproduction reached, and the processor it ran on."""
+
+    ran_on: Processor
+    artifacts: Mapping[str, ReproductionClass]
 
 
 @dataclasses.dataclass(frozen=True)
 class _AcceptedRun:
-    """The baseline's run as found in this home. `reached` are the best classes of its artifacts."""
+    """The baseline's run as found in this home. `attempts` are what reproductions reached."""
 
     folder: Path | None = None
     damaged: tuple[str, ...] = ()
-    reached: dict[str, ReproductionClass] = dataclasses.field(default_factory=dict)
+    attempts: tuple[Attempt, ...] = ()
     faults: tuple[Fault, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -216,7 +230,8 @@ class _AcceptedRun:
             notes = [each / f"{run}.accepted.json" for each in acceptance_folders(name, home)]
             if any(each.exists() for each in notes):
                 message = f"the baseline's run {run} was deleted from {home.root}"
-                return cls(faults=(Fault("baseline", run, message),), reached=baseline.reproduced)
+                attempts = attempts_at(baseline)
+                return cls(attempts=attempts, faults=(Fault("baseline", run, message),))
             return cls(notes=(f"not reproduced: this home does not have the baseline's run {run}",))
         damaged = readable_damage(folder)
         if not damaged and digest_file(folder / FILE_NAME) != baseline.provenance:
@@ -226,7 +241,7 @@ class _AcceptedRun:
             for each in damaged
         )
         faults += policy_faults(folder, options)
-        return cls(folder, damaged, best_classes(baseline, folder), faults)
+        return cls(folder, damaged, attempts_at(baseline, folder), faults)
 
     def reproduce(
         self, recipe: Path, options: NightlyOptions, listener: Listener
@@ -259,19 +274,33 @@ def policy_faults(folder: Path, options: NightlyOptions) -> tuple[Fault, ...]:
     )
 
 
-def best_classes(baseline: Baseline, folder: Path) -> dict[str, ReproductionClass]:
-    """Return the best class of each target: the baseline's, or the best reached since it was
-    accepted.
+def attempts_at(baseline: Baseline, folder: Path | None = None) -> tuple[Attempt, ...]:
+    """Return what reproductions of a baseline's run reached: as its file says, and those since it
+    was accepted.
     """
-    best = dict(baseline.reproduced)
+    found = [Attempt(baseline.ran_on, baseline.reproduced)]
     try:
-        attempts = reproductions_of(folder)
+        attempts = reproductions_of(folder) if folder is not None else []
     except ConvkitError:
         attempts = []  # `convkit audit` reports them as broken; the baseline's own classes remain
+    found += [
+        Attempt(processor_of(each.host), each.artifacts)
+        for each in attempts
+        if each.when >= baseline.accepted
+    ]
+    return tuple(found)
+
+
+def best_classes(attempts: Iterable[Attempt], here: Processor) -> dict[str, ReproductionClass]:
+    """Return the best class of each target that any attempt reached, if it is at least NUMERIC_OK.
+    What another processor reached is not expected here beyond WITHIN_ROUNDING.
+    """
+    best: dict[str, ReproductionClass] = {}
     for attempt in attempts:
-        if attempt.when < baseline.accepted:
-            continue
-        for target, likeness in attempt.artifacts.items():
+        is_here = attempt.ran_on.computes_as(here)
+        for target, reached in attempt.artifacts.items():
+            within = is_here or CLASSES.index(reached) >= _WITHIN_ROUNDING
+            likeness = reached if within else WITHIN_ROUNDING
             if CLASSES.index(likeness) <= min(_NUMERIC_OK, _rank(best.get(target))):
                 best[target] = likeness
     return best
@@ -298,12 +327,28 @@ def lost_classes(
         if best is None and skipped:
             continue
         bound = CLASSES.index(best) if best is not None else _NUMERIC_OK
+        if artifact.incomparable:
+            bound = max(bound, _NUMERIC_OK)
         if CLASSES.index(artifact.likeness) <= bound:
             continue
         found = "; ".join([*artifact.where[:3], *artifact.why[:2]])
         was = f", was {best}" if best is not None else ""
+        if best == WITHIN_ROUNDING and made.elsewhere:
+            was += " or better on another processor"
         message = f"{name} reproduced as {artifact.likeness}{was}{f': {found}' if found else ''}"
         yield Fault("reproduction", name, message, name)
+
+
+def made_elsewhere(made: ReproductionReport) -> Iterator[str]:
+    """Yield the artifacts whose class another processor explains."""
+    for artifact in made.artifacts:
+        if artifact.likeness == WITHIN_ROUNDING:
+            yield f"{artifact.target} reproduced as {artifact.likeness} of another processor's"
+        elif artifact.incomparable:
+            yield (
+                f"{artifact.target} reproduced as {artifact.likeness}: its figures are of other"
+                " integer kernels than the recorded ones, so they do not show a smaller difference"
+            )
 
 
 def _history(
@@ -321,7 +366,7 @@ def _history(
     logged, faults, notes = (
         read_logged(record, options.home, earlier, since) if options.track else ({}, (), ())
     )
-    history = figure_history(earlier, logged, str(record.host.get("processor", "")))
+    history = figure_history(earlier, logged, processor_of(record.host))
     judged = {
         name for name, target in snapshot.targets.items() if target.status in ("verified", "waived")
     }

@@ -9,8 +9,11 @@ import math
 from collections.abc import Iterable, Iterator
 
 from convkit.audit.difference import recipe_keys
+from convkit.audit.elsewhere import integer_kernels
+from convkit.codec import SPARSE
 from convkit.record.materials import Dependency
 from convkit.record.model import RunRecord, TargetReport, TargetStatus, Verification
+from convkit.record.processor import Processor, processor_of
 
 # The figures that track parity. max_rel is excluded: it is dominated by elements near zero, and
 # jumps by orders of magnitude while everything else is stable.
@@ -24,21 +27,27 @@ _SOURCES = ("source", "original", "file")
 
 @dataclasses.dataclass(frozen=True)
 class OutputSnapshot:
-    """One output: its limits by name, and its worst figures over all cases."""
+    """One output: its limits by name, its worst figures over all cases, and the largest magnitude
+    of the original's output; NaN in older baselines.
+    """
 
     limits: dict[str, float] = dataclasses.field(default_factory=dict)
     figures: dict[str, float] = dataclasses.field(default_factory=dict)
+    largest: float = dataclasses.field(default=math.nan, metadata=SPARSE)
 
 
 @dataclasses.dataclass(frozen=True)
 class VerificationSnapshot:
-    """One target under one runtime release. `cases` are the axis sizes of each case."""
+    """One target under one runtime release. `cases` are the axis sizes of each case,
+    `integer_kernels` those that the figures depend on; empty if on none, and in older baselines.
+    """
 
     status: TargetStatus
     evidence: str
     providers: tuple[str, ...] = ()
     cases: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
     outputs: dict[str, OutputSnapshot] = dataclasses.field(default_factory=dict)
+    integer_kernels: str = dataclasses.field(default="", metadata=SPARSE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +86,9 @@ def snapshot_of(
     """Return a run's snapshot; `tools` names the packages whose versions matter."""
     return Snapshot(
         recipe=record.recipe,
-        targets={target.name: _target(target) for target in record.targets},
+        targets={
+            target.name: _target(target, processor_of(record.host)) for target in record.targets
+        },
         tools={
             stage.id: found
             for stage in record.stages
@@ -99,7 +110,7 @@ def snapshot_of(
     )
 
 
-def _target(target: TargetReport) -> TargetSnapshot:
+def _target(target: TargetReport, processor: Processor) -> TargetSnapshot:
     return TargetSnapshot(
         status=target.status,
         headline=target.headline,
@@ -107,16 +118,21 @@ def _target(target: TargetReport) -> TargetSnapshot:
         device=target.device,
         precision=target.precision,
         size_bytes=target.size_bytes,
-        verifications={each.id: _verification(each) for each in target.verifications},
+        verifications={
+            each.id: _verification(each, integer_kernels(target, each, processor) or "")
+            for each in target.verifications
+        },
     )
 
 
-def _verification(verification: Verification) -> VerificationSnapshot:
+def _verification(verification: Verification, kernels: str) -> VerificationSnapshot:
+    largest: dict[str, list[float]] = {}
     limits: dict[str, dict[str, float]] = {}
     values: dict[str, dict[str, list[float]]] = {}
     for case in verification.cases:
         for output in case.outputs:
             limits.setdefault(output.output, dict(output.limits))
+            largest.setdefault(output.output, []).append(output.metrics.reference_max)
             by_name = values.setdefault(output.output, {name: [] for name in PARITY})
             for name in PARITY:
                 by_name[name].append(getattr(output.metrics, name))
@@ -126,9 +142,14 @@ def _verification(verification: Verification) -> VerificationSnapshot:
         providers=verification.providers,
         cases={case.case: dict(case.sizes) for case in verification.cases if case.error is None},
         outputs={
-            name: OutputSnapshot(limits[name], {m: _worst(m, v) for m, v in by_name.items()})
+            name: OutputSnapshot(
+                limits[name],
+                {m: _worst(m, v) for m, v in by_name.items()},
+                _worst("reference_max", largest[name]),
+            )
             for name, by_name in values.items()
         },
+        integer_kernels=kernels,
     )
 
 

@@ -123,7 +123,7 @@ class Verification:
     `leading` is the finding shown in the headline; None if there is none, and in older records.
     `evaluation` is the score on the user's rows, `decided_by` what the verdict rests on: tolerance,
     task metric, or both. `family` is the family of processors that it holds for; None if it holds
-    for all.
+    for all. `families_agree`: products of 8-bit numbers were found to saturate on none.
     """
 
     stage: str
@@ -148,6 +148,7 @@ class Verification:
     rows: str | None = None
     results: tuple[ResultMetrics, ...] = ()
     family: ProductFamily | None = None
+    families_agree: bool = False
 
     @property
     def id(self) -> str:

@@ -17,6 +17,7 @@ from convkit.models.graph.class_names import class_names
 from convkit.models.sources.generation import Generation, generation_of, tokenizer_files
 from convkit.tensors import Contract, DType, TensorSpec
 from convkit.worker.context import StageFailedError
+from convkit.worker.denormals import flushed_denormals, keep_denormals
 from convkit.worker.known_refusals import explained
 from convkit.worker.protocol import Source
 from convkit.worker.sessions import ModelRefusedError, RunFailedError
@@ -24,6 +25,7 @@ from convkit.worker.sessions import ModelRefusedError, RunFailedError
 if TYPE_CHECKING:
     import torch
 
+    from convkit.models.denormal_place import DenormalPlace
     from convkit.models.sources.nan_origin import NanOrigin
 
 # The types to try for an input if the model rejects its declared type.
@@ -108,7 +110,26 @@ class TorchOriginal:
 
     def run(self, feeds: Feeds) -> Feeds:
         """Run the module on copies of the inputs; raises RunFailedError."""
+        keep_denormals()
         return self._run(feeds, {})
+
+    def run_without_denormals(self, feeds: Feeds) -> Feeds:
+        """Run the module with denormal numbers flushed to zero; raises RunFailedError."""
+        from convkit.models.sources.denormals import one_thread
+
+        with one_thread(), flushed_denormals():
+            return self._run(feeds, {})
+
+    def denormal_place(self, feeds: Feeds) -> "DenormalPlace | None":
+        """Return where results change if denormal numbers are flushed to zero; None if that cannot
+        be told.
+        """
+        from convkit.models.sources.denormals import denormal_place
+
+        try:
+            return denormal_place(self._module, self._tensors(feeds), self.source_root)
+        except Exception:  # noqa: BLE001 - the model is the user's code: it can raise anything
+            return None
 
     def decisions(self, draw: Callable[[Sizes], Feeds], sizes: Sizes) -> Decisions:
         """Run the model on inputs at some sizes; see `models.sources.decisions`."""
@@ -254,7 +275,34 @@ class OnnxOriginal:
 
     def run(self, feeds: Feeds) -> Feeds:
         """Run the file; raises RunFailedError with onnxruntime's message."""
-        outputs = self._session.run(
+        return self._run(self._session.run, feeds)
+
+    def run_without_denormals(self, feeds: Feeds) -> Feeds:
+        """Run the file with denormal numbers flushed to zero; raises RunFailedError."""
+        from convkit.localize.graph import PieceFailedError, read_graph
+
+        wanted = [spec.origin or spec.name for spec in self._contract.outputs]
+        try:
+            graph = read_graph(self._path)  # computes in this thread only
+            with flushed_denormals():
+                return self._run(lambda given: graph.run(wanted, given), feeds)
+        except PieceFailedError as error:
+            raise RunFailedError(str(error)) from error
+
+    def denormal_place(self, feeds: Feeds) -> "DenormalPlace | None":
+        """Return where results change if denormal numbers are flushed to zero; None if that cannot
+        be told.
+        """
+        from convkit.stages.denormal_nodes import denormal_node
+
+        given = {
+            spec.origin or spec.name: np.asarray(feeds[spec.name], order="C")
+            for spec in self._contract.inputs
+        }
+        return denormal_node(self._path, given)
+
+    def _run(self, run: Callable[[Feeds], Feeds], feeds: Feeds) -> Feeds:
+        outputs = run(
             {
                 # Not `ascontiguousarray`, which makes a vector of a scalar.
                 spec.origin or spec.name: np.asarray(feeds[spec.name], order="C")

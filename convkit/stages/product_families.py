@@ -41,10 +41,7 @@ if TYPE_CHECKING:
 
 
 class ProductFamilies(Generic[OptionsT]):
-    """The families of processors that a built graph must be right on; `own` is the host's.
-
-    Use `product_families`, which returns None where families cannot differ.
-    """
+    """The families of processors that a built graph must be right on; `own` is the host's."""
 
     def __init__(
         self,
@@ -193,7 +190,7 @@ def product_families(
     quantized: bool,
 ) -> ProductFamilies[OptionsT] | None:
     """Return the families of processors for a quantized graph on the CPU; None if the runtime does
-    not show the graph that it executes, or if all processors compute the same.
+    not show the graph that it executes.
 
     `held` keeps files alive. Without onnx-ir, nothing can be rewritten.
     """
@@ -208,8 +205,7 @@ def product_families(
     if switched is None:
         return None
     held.enter_context(switched)
-    families = ProductFamilies(request, runtime, model, switched)
-    return families if families.differ else None
+    return ProductFamilies(request, runtime, model, switched)
 
 
 def _switched(

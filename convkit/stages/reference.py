@@ -20,6 +20,7 @@ from convkit.cases.samples import Draw
 from convkit.cases.sizes import probe_sizes, smallest_sizes
 from convkit.findings.model import Finding
 from convkit.metrics.tensors import largest_difference
+from convkit.stages.denormal_dependence import DenormalWatch
 from convkit.stages.few_rows import FewRows, few_rows
 from convkit.stages.generation import write_generation
 from convkit.stages.join_agreement import agreement
@@ -56,9 +57,10 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
 
     Findings: N103 if the original returns NaN, C112 for an input without effect, C205 and C207 for
     undeclared dtypes and shapes, N303 for a random original, N305 for one that depends on padding,
-    E306 for one that is partly in training mode, C501 to C503 if steps and one pass differ, C510
-    to C518 if joined parts and the whole differ, C520 to C527 and C570 to C576 for constants that
-    its processors do not have, C579 for those not compared. Raises StageFailedError if the original
+    N306 for one that depends on denormal numbers, E306 for one that is partly in training mode,
+    C501 to C503 if steps and one pass differ, C510 to C518 if joined parts and the whole differ,
+    C520 to C527 and C570 to C576 for constants that its processors do not have, C579 for those not
+    compared. Raises StageFailedError if the original
     rejects a case of the ladder.
     """
     context.progress("loading the original model")
@@ -88,6 +90,7 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
     records += stage.probes(made_from, omitted)
     stage.check_mode(own)
     half = any(dtype in _HALF for dtype in _dtypes(request))
+    stage.check_denormals(records, half=half)
     if joined is not None:
         ladder = [record for record in records if record.kind == "ladder"]
         whole = own if request.source is not None else None
@@ -151,6 +154,7 @@ class _Reference:
         self._contract = made_from.contract
         self._context = context
         self._odd_outputs: set[tuple[str, str]] = set()
+        self._denormals = DenormalWatch(original, self._contract, context)
         self.findings: list[Finding] = []
 
     def ladder(
@@ -202,7 +206,8 @@ class _Reference:
             return record
         feeds = case.inputs()
         try:
-            outputs, seconds = self._run(feeds, case.expected)
+            with self._denormals.case(case.name):
+                outputs, seconds = self._run(feeds, case.expected)
         except RunFailedError as error:
             if case.may_be_refused:
                 return OmittedCase(case.name, f"the original refuses it: {error}")
@@ -315,6 +320,10 @@ class _Reference:
         started = time.perf_counter()
         outputs = self._original.run(feeds) if expected is None else expected()
         return outputs, time.perf_counter() - started
+
+    def check_denormals(self, records: Sequence[CaseRecord], *, half: bool) -> None:
+        """Report an original whose results depend on denormal numbers."""
+        self.findings += self._denormals.findings(records, half=half)
 
     def check_mode(self, own: Original) -> None:
         """Report modules that the source left in training mode."""

@@ -59,6 +59,11 @@ class Families(Protocol):
         ...
 
     @property
+    def differ(self) -> bool:
+        """False if both families compute the same."""
+        ...
+
+    @property
     def matters(self) -> bool:
         """True if the model must be right on the other family, too."""
         ...
@@ -141,11 +146,12 @@ def verify(
     )
     other: FamilyMetrics | None = None
     exact: Sequence[CaseMetrics] = cases
-    if families is not None and families.matters:
+    own = families.own if families is not None and families.differ else None
+    if families is not None and families.differ and families.matters:
         ladder = _of_kind("ladder", reference)
         other = families.measure_other(ladder, opened.contract, context, reference.layout)
         findings += families.explain(cases, other.cases, verification, context)
-        exact = cases if families.own == "exact" else other.cases
+        exact = cases if own == "exact" else other.cases
     context.progress("looking for what causes the differences")
     findings += [*subject.explain(exact, collapsed, verification), *collapsed]
     beside: tuple[SimulatedCase, ...] = ()
@@ -166,8 +172,9 @@ def verify(
         greedy=tuple(looped.greedy),
         evaluation=_score(request, session, context),
         results=tuple(verification.results),
-        family=families.own if families is not None else None,
+        family=own,
         families=(other,) if other is not None else (),
+        families_agree=families is not None and not families.differ,
     )
     return result, findings
 

@@ -6,7 +6,7 @@ import dataclasses
 import getpass
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from filelock import BaseFileLock
 from convkit.errors import TrackingError
 from convkit.record.bench import BenchRecord
 from convkit.record.model import RunRecord
+from convkit.record.processor import Processor, processor_of
 from convkit.store.locks import file_lock
 from convkit.track.artifacts import (
     Placed,
@@ -114,16 +115,14 @@ class Tracker:
                 self.client.log_batch(tracked.parent_run_id, metrics=metrics)
 
     def earlier_runs(self, record: RunRecord, most: int) -> list[Any]:
-        """Return MLflow's entries of a recipe's earlier runs on the same CPU, newest first."""
+        """Return MLflow's entries of a recipe's earlier runs on processors that compute as this
+        one, newest first.
+        """
         with _reported(self.location):
             experiment = self.client.get_experiment_by_name(record.experiment)
             if experiment is None:
                 return []
-            tags = {
-                "role": "run",
-                "recipe": record.recipe,
-                "host.processor": str(record.host.get("processor", "")),
-            }
+            tags = {"role": "run", "recipe": record.recipe}
             wanted = " and ".join(
                 f"tags.`convkit.{name}` = '{_quoted(value)}'" for name, value in tags.items()
             )
@@ -133,7 +132,13 @@ class Tracker:
                 max_results=most + 1,
                 order_by=["attributes.start_time DESC"],
             )
-        return [entry for entry in found if entry.data.tags.get("convkit.run") != record.id][:most]
+        mine = processor_of(record.host)
+        return [
+            entry
+            for entry in found
+            if entry.data.tags.get("convkit.run") != record.id
+            and _ran_on(entry.data.tags).computes_as(mine)
+        ][:most]
 
     def accept(self, record: RunRecord, folder: Path, alias: str) -> str:
         """Set an alias for a run in MLflow's registry, under a model with the recipe's name; return
@@ -380,3 +385,11 @@ def _user() -> str:
 
 def _table_text(table: Table) -> str:
     return json.dumps({"columns": table.columns, "data": table.rows})
+
+
+def _ran_on(tags: Mapping[str, str]) -> Processor:
+    """Return the processor of a logged run."""
+    prefix = "convkit.host."
+    return processor_of(
+        {name.removeprefix(prefix): each for name, each in tags.items() if name.startswith(prefix)}
+    )

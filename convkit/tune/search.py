@@ -11,10 +11,10 @@ import time
 from collections.abc import Iterable, Mapping
 
 from convkit.execute.absence import absent_parts
-from convkit.execute.bench import processors
 from convkit.execute.bench_requests import sizes_of
 from convkit.execute.events import Listener
 from convkit.execute.facts import describe_host
+from convkit.execute.processor import usable_cores
 from convkit.recipe.bench import Bench
 from convkit.record.bench import BenchRecord
 from convkit.record.summary import evidence_of
@@ -93,7 +93,7 @@ class _Search:
             started,
             time.time(),
             dict(describe_host(options.toolchain)),
-            options.settings.threads or processors(),
+            options.settings.threads or usable_cores(),
             self._size,
             options.prefer,
             self._original,
@@ -150,7 +150,7 @@ class _Search:
         """Add the candidates with other numbers of threads, whose builds are the same."""
         new = set()
         for name in sorted(names):
-            for count in thread_counts(self._options.settings.threads or processors()):
+            for count in thread_counts(self._options.settings.threads or usable_cores()):
                 other = threads_name(name, count)
                 self._found[other] = dataclasses.replace(
                     self._found[name], name=other, threads=count, own=False

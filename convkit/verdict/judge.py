@@ -113,6 +113,7 @@ def judge(
         rows=reference.layout.rows,
         results=measured.results,
         family=measured.family,
+        families_agree=measured.families_agree,
     )
 
 

@@ -11,8 +11,10 @@ import pytest
 from answers import answer_for, audit_folder, audit_record, command_line, problems
 from past_runs import FILES, flip_byte, make_run
 from records import build_record
+from resealing import edit_result, edit_statement, seal_again
 from run_folders import materials_of_recipe, write_built_run, write_run
 
+from convkit.audit.difference import compare_runs
 from convkit.audit.reproductions import (
     Acceptance,
     Reproduction,
@@ -342,3 +344,27 @@ def test_an_acceptance_of_an_earlier_release_has_no_digest_which_is_said(folder:
     answer = audit_folder(folder)
     assert answer.acceptance is not None
     assert answer.notes == (f"../{path.name} has no digest: an earlier release wrote it",)
+
+
+def test_a_run_of_an_earlier_release_whose_processor_has_no_features_is_intact(
+    folder: Path,
+) -> None:
+    """A record edited by hand to what earlier releases wrote, sealed as they did."""
+
+    def as_earlier(host: dict[str, str]) -> None:
+        for name in ("processor_features", "integer_kernels", "cores"):
+            del host[name]
+        host["processor"] += " avx2 avx512f avx512_vnni"
+
+    edit_result(folder, lambda record: as_earlier(record["host"]))
+    edit_statement(
+        folder,
+        lambda statement: as_earlier(
+            statement["predicate"]["buildDefinition"]["internalParameters"]["host"]
+        ),
+    )
+    seal_again(folder)
+    answer = audit_folder(folder)
+    known = {str(each) for each in answer.contradictions if "host" in str(each)}
+    assert (answer.problems, known) == ((), set())
+    assert compare_runs(folder, folder).relation == "SAME"

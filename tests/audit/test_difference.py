@@ -277,3 +277,80 @@ def test_the_last_digit_of_a_figure_is_no_difference(tmp_path: Path) -> None:
     assert compare(tmp_path / "last digit", once, again).same
     other = replace_metric(build_record(), "ort-cpu", "padded", cosine=0.99999999999)
     assert changed_parts(compare(tmp_path / "tenth digit", once, other)) == {"metrics"}
+
+
+AVX512 = {"processor": "One", "processor_features": "x86_64 avx2 avx512f avx512_vnni"}
+AVX2 = {"processor": "Other", "processor_features": "x86_64 avx2"}
+
+
+def on(record, host: dict[str, str], **figures):
+    """Return a record of another processor, with other figures for its first target's first
+    case.
+    """
+    moved = dataclasses.replace(record, host=record.host | host)
+    target = record.targets[0]
+    case = target.verifications[0].cases[0].case
+    return replace_metric(moved, target.name, case, **figures) if figures else moved
+
+
+def first_figures(record):
+    return record.targets[0].verifications[0].cases[0].outputs[0].metrics
+
+
+def halved(record) -> dict[str, float]:
+    metrics = first_figures(record)
+    return {name: getattr(metrics, name) * 0.6 for name in ("max_abs", "mean_abs", "rms")}
+
+
+def test_rounding_on_another_processor_is_neither_the_same_nor_different(tmp_path: Path) -> None:
+    record = verified_record()
+    found = compare(tmp_path, on(record, AVX512), on(record, AVX2, **halved(record)))
+    assert (found.relation, found.same, found.elsewhere) == ("WITHIN_ROUNDING", True, True)
+    assert found.metrics == ()
+    assert {figure.metric for figure in found.rounding} == {"max_abs"}
+
+
+def test_the_same_figures_on_one_kind_of_processor_differ(tmp_path: Path) -> None:
+    record = verified_record()
+    other_name = AVX512 | {"processor": "Third"}
+    found = compare(tmp_path, on(record, AVX512), on(record, other_name, **halved(record)))
+    assert (found.relation, found.elsewhere) == ("DIFFERENT", False)
+    assert found.rounding == ()
+
+
+def test_drift_on_another_processor_is_a_difference(tmp_path: Path) -> None:
+    record = verified_record()
+    drifted = on(record, AVX2, max_abs=first_figures(record).max_abs * 90)
+    found = compare(tmp_path, on(record, AVX512), drifted)
+    assert (found.relation, found.same) == ("DIFFERENT", False)
+    assert [figure.metric for figure in found.metrics] == ["max_abs"]
+
+
+def test_identical_figures_of_another_processor_are_the_same(tmp_path: Path) -> None:
+    found = compare(tmp_path, on(verified_record(), AVX512), on(verified_record(), AVX2))
+    assert found.relation == "SAME"
+
+
+def test_int8_figures_of_other_integer_kernels_are_listed_and_not_compared(tmp_path: Path) -> None:
+    record = verified_record()
+    first, *rest = record.targets
+    int8 = dataclasses.replace(first, precision="dynamic-int8", device="cpu")
+    device = tuple(dataclasses.replace(each, evidence="device") for each in int8.verifications)
+    int8 = dataclasses.replace(int8, verifications=device)
+    record = dataclasses.replace(record, targets=(int8, *rest))
+    drifted = on(record, AVX2, max_abs=first_figures(record).max_abs * 90)
+    found = compare(tmp_path, on(record, AVX512), drifted)
+    assert (found.relation, found.metrics) == ("WITHIN_ROUNDING", ())
+    assert [figure.metric for figure in found.incomparable] == ["max_abs"]
+
+
+def test_the_command_names_the_class(tmp_path: Path) -> None:
+    record = verified_record()
+    a = write_run(tmp_path, on(record, AVX512))
+    b = write_run(tmp_path, dataclasses.replace(on(record, AVX2, **halved(record)), id=B))
+    done = CliRunner().invoke(app, ["diff", str(a), str(b)], env={"COLUMNS": "200"})
+    assert done.exit_code == 0
+    assert "equal within rounding, recorded on another processor (WITHIN_ROUNDING)" in done.output
+    assert "Equal within rounding, on another processor" in done.output
+    done = CliRunner().invoke(app, ["diff", str(a), str(b), "--json"])
+    assert json.loads(done.output)["relation"] == "WITHIN_ROUNDING"

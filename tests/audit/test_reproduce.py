@@ -155,3 +155,56 @@ def test_files_are_looked_for_where_they_were(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "recipes")
     with pytest.raises(UsageError, match="--files"):
         reproduce(outcome.folder, Home(tmp_path / "home"))
+
+
+def record_elsewhere(run: Path, max_abs_times: float = 1.0, **host: str) -> None:
+    """Rewrite a run's record, by hand, as if another processor had recorded it."""
+    record = json.loads((run / "result.json").read_text())
+    record["host"] |= {"processor_features": "x86_64 some other processor"} | host
+    for verification in record["targets"][0]["verifications"]:
+        for case in verification["cases"]:
+            for output in case["outputs"]:
+                output["metrics"]["max_abs"] *= max_abs_times
+    (run / "result.json").unlink()
+    write_json(run / "result.json", record)
+
+
+def test_a_record_of_another_processor_made_by_hand_is_equal_within_rounding(run: Path) -> None:
+    change_model(run, nudge(3e-6))  # more than STRUCTURAL allows
+    record_elsewhere(run, 1.3)
+    report = again(run)
+    (artifact,) = report.artifacts
+    assert (artifact.likeness, report.elsewhere) == ("WITHIN_ROUNDING", True)
+    assert report.reproduced
+    assert any("processor_features" in line for line in artifact.why)
+    (kept,) = reproductions_of(run)
+    assert kept.host["processor_features"] != "x86_64 some other processor"
+
+
+def test_the_same_record_of_this_processor_is_not(run: Path) -> None:
+    change_model(run, nudge(3e-6))
+    report = again(run)
+    assert (report.worst, report.elsewhere) == ("NUMERIC_OK", False)
+
+
+def test_figures_further_apart_than_rounding_are_not(run: Path) -> None:
+    change_model(run, nudge(3e-6))
+    record_elsewhere(run, 1000.0)
+    assert again(run).worst == "NUMERIC_OK"
+
+
+def test_another_model_is_drift_on_another_processor_too(run: Path) -> None:
+    record_elsewhere(run)
+    (home_around(run).parent / "recipes" / "model.py").write_text(
+        MODEL.replace("torch.tanh(", "2.0 * torch.tanh(")
+    )
+    assert again(run).worst == "DRIFTED"
+
+
+def test_a_record_of_an_earlier_release_is_still_reproduced(run: Path) -> None:
+    record = json.loads((run / "result.json").read_text())
+    del record["host"]["processor_features"], record["host"]["cores"]
+    del record["host"]["integer_kernels"]
+    (run / "result.json").unlink()
+    write_json(run / "result.json", record)
+    assert again(run).worst == "BIT_IDENTICAL"

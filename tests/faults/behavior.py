@@ -49,6 +49,23 @@ def mask_half_ignored(folder: Path) -> Path:
 
 
 @fault(
+    code="N306",
+    place="*_logits",
+    remedy="Raise every constant below 1.18e-38",
+    repaired=MODEL,
+    source="ORT#5117",
+)
+def denormal_eps(folder: Path) -> Path:
+    """an eps of 1e-40, which float32 holds only as a denormal: flushed, it divides zero by zero"""
+    code = NET.replace(
+        "x = torch.tanh(x + mean)",
+        "loud = torch.relu(x - 100.0)\n"
+        "        x = torch.tanh(x + mean) + loud / (loud.sum(-1, keepdim=True) + 1e-40)",
+    )
+    return write_recipe(folder, code=code, **SIGNATURE)
+
+
+@fault(
     code="N405",
     place="/ReduceMean",
     remedy="Correct the node",

@@ -64,6 +64,8 @@ def test_frontier_over_many_chunks(shape):
 def test_figures_match_a_plain_computation(pair):
     reference, candidate = (array.astype(np.float64) for array in pair)
     error = np.abs(candidate - reference)
+    if pair[0].dtype != np.float64:
+        error[error < np.finfo(np.float32).tiny] = 0  # see test_denormal_errors.py
     metrics = compare("y", *pair)
     assert metrics.elements == reference.size
     assert metrics.max_abs == error.max()

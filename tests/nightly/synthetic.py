@@ -43,6 +43,14 @@ BEGIN = float(calendar.timegm((2026, 1, 1, 2, 17, 0)))
 LIMITS = {"max_abs": 1e-4}
 TOOLS = {"torch": "2.13.0+cpu", "onnx": "1.23.2", "onnxruntime": "1.31.1", "python": "3.11.7"}
 
+# Processors as runs record them: with and without VNNI, with AVX-512, and as earlier releases did.
+AVX512 = {
+    "processor": "A processor",
+    "processor_features": "x86_64 sse4_1 avx fma avx2 avx512f avx512_vnni",
+}
+AVX2 = {"processor": "Another processor", "processor_features": "x86_64 sse4_1 avx fma avx2"}
+EARLIER_AVX2 = {"processor": "Another processor avx2", "machine": "x86_64"}
+
 Change = Callable[[TargetReport], TargetReport]
 
 
@@ -60,7 +68,9 @@ class Simulation:
     changes: dict[str, Change] = dataclasses.field(default_factory=dict)
     tools: dict[str, str] = dataclasses.field(default_factory=lambda: dict(TOOLS))
     source: str = "a" * 64
-    processor: str = "A processor avx2"
+    host: dict[str, str] = dataclasses.field(default_factory=lambda: dict(AVX512))
+    largest: float = 1.0
+    incomparable: bool = False
     likeness: ReproductionClass = "BIT_IDENTICAL"
     recipe: dict[str, Any] = dataclasses.field(default_factory=lambda: dict(RECIPE))
 
@@ -160,10 +170,16 @@ class Simulation:
         record = read_record(folder)
         classes = {target.name: self.likeness for target in record.targets}
         write_reproduction(
-            folder, Reproduction(record.id, self.now, self.likeness, classes, record.host)
+            folder, Reproduction(record.id, self.now, self.likeness, classes, dict(self.host))
         )
-        outcomes = tuple(ArtifactOutcome(name, each) for name, each in classes.items())
-        return ReproductionReport(record.id, str(folder), outcomes, "nothing", 1.0)
+        outcomes = tuple(
+            ArtifactOutcome(name, each, incomparable=self.incomparable)
+            for name, each in classes.items()
+        )
+        elsewhere = self.host != record.host
+        return ReproductionReport(
+            record.id, str(folder), outcomes, "nothing", 1.0, elsewhere=elsewhere
+        )
 
     def record(self, options: RunOptions) -> RunRecord:
         text = options.recipe.read_text()
@@ -191,7 +207,7 @@ class Simulation:
                 (TensorSpec("y", "float32", ("batch", 3)),),
                 (Axis("batch", 1, 3, 5),),
             ),
-            command=options.command, toolchain="host", host={"processor": self.processor},
+            command=options.command, toolchain="host", host=dict(self.host),
             started=self.now, ended=self.now + 9.0, status=status, exit_code=0,
             stages=tuple(stages), targets=targets, provenance=True,
             recipe_folder=str(options.recipe.absolute().parent),

@@ -12,7 +12,7 @@ import platform
 import sys
 from collections.abc import Iterable, Mapping
 
-from convkit.execute.facts import processor
+from convkit.execute.processor import processor
 from convkit.plan.stages import Stage
 from convkit.recipe.models import Recipe
 from convkit.toolchain.devices import find_device
@@ -33,7 +33,7 @@ def announced_tags(given: Tags) -> dict[str, float]:
     """Return the tags of this machine's worker; `given` override the detected ones."""
     tags = {
         PLATFORM + f"{platform.system()}-{platform.machine()}".lower(): _ENOUGH,
-        PROCESSOR + processor(): _ENOUGH,
+        PROCESSOR + processor().features: _ENOUGH,
         "MEM": float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30),
     }
     if sys.platform == "darwin":

@@ -14,6 +14,7 @@ from convkit.models.contract_check import UNKNOWN_DIMENSION, UNKNOWN_RANK
 from convkit.models.graph.exchange import needs_bits, run_session
 from convkit.tensors import Contract, Dimension, DType, TensorSpec
 from convkit.worker.custom_ops import register_libraries
+from convkit.worker.denormals import keep_denormals
 from convkit.worker.protocol import Fallback
 from convkit.worker.sessions import ModelRefusedError, RunFailedError
 
@@ -66,6 +67,9 @@ def open_model(
     settings.graph_optimization_level = level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL
     settings.log_severity_level = 3
     limit_threads(settings)
+    # The first session of a process also sets the mode of the thread that opens it.
+    settings.add_session_config_entry("session.set_denormal_as_zero", "0")
+    keep_denormals()
     register_libraries(settings)
     for name, weight in (weights or {}).items():
         settings.add_initializer(name, weight)
@@ -124,6 +128,7 @@ class GraphSession:
         names = wanted or [argument.name for argument in self._session.get_outputs()]
         quiet = onnxruntime.RunOptions()
         quiet.log_severity_level = 4  # errors during a run are raised; the log would repeat them
+        keep_denormals()
         try:
             values = run_session(self._session, names, feeds, quiet, as_bits=self._as_bits)
         except MemoryError:

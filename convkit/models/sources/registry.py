@@ -16,6 +16,7 @@ from convkit.models.sources import (
 from convkit.models.sources.loaded import LoadedModel
 from convkit.models.sources.loaded_ahead import take_loaded
 from convkit.models.sources.training import left_in_training
+from convkit.worker.denormals import keep_denormals
 from convkit.worker.protocol import Source, SourceKind
 
 REGISTRY: dict[SourceKind, ModuleType] = {
@@ -35,6 +36,7 @@ def load_model(source: Source) -> LoadedModel:
     if (ready := take_loaded(source)) is not None:
         return ready
     loaded: LoadedModel = REGISTRY[source.kind].load(source)
+    keep_denormals()  # the model's own code may have changed this thread's mode
     training = left_in_training(loaded.module)
     loaded.module.eval()
     loaded.module.requires_grad_(requires_grad=False)

@@ -197,7 +197,8 @@ class VerifyResult:
     accompanies the results of a device. `trials` may explain steps that are off, `greedy` compares
     generated tokens, `packaged` those that a package's own runtime generates, `results` what an
     app makes of the outputs. `family` is the family of processors that the results are of, if
-    another one, in `families`, may get others; None if all compute the same.
+    another one, in `families`, may get others. `families_agree`: products of 8-bit numbers saturate
+    on none.
     """
 
     evidence: Literal["device", "simulated"]
@@ -216,6 +217,7 @@ class VerifyResult:
     results: tuple[ResultMetrics, ...] = ()
     family: ProductFamily | None = None
     families: tuple[FamilyMetrics, ...] = ()
+    families_agree: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
