@@ -12,7 +12,7 @@ from onnx import numpy_helper
 
 from convkit.models.graph.loading import load_model
 from convkit.models.graph.provenance import MODULE_KEY, SOURCE_KEY
-from convkit.precision.integer_products.rewriting import with_exact_products
+from convkit.models.integer_products.rewriting import with_exact_products
 from convkit.worker.custom_ops import register_libraries
 
 Values = Mapping[str, np.ndarray]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from convkit.precision.integer_products.rewriting import make_products_exact
+from convkit.models.integer_products.rewriting import make_products_exact
 from convkit.precision.reductions import open_session
 
 

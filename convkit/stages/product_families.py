@@ -36,8 +36,8 @@ from convkit.worker.protocol import (
 from convkit.worker.sessions import GraphRuntime, ModelRefusedError, RunFailedError
 
 if TYPE_CHECKING:
-    from convkit.precision.integer_products.saturation import Examined, Trial
-    from convkit.precision.integer_products.session import SwitchedProducts
+    from convkit.models.integer_products.saturation import Examined, Trial
+    from convkit.models.integer_products.session import SwitchedProducts
 
 
 class ProductFamilies(Generic[OptionsT]):
@@ -50,7 +50,7 @@ class ProductFamilies(Generic[OptionsT]):
         model: Path,
         switched: "SwitchedProducts",
     ) -> None:
-        from convkit.precision.integer_products.families import OTHER, host_family
+        from convkit.models.integer_products.families import OTHER, host_family
 
         self._request = request
         self._runtime = runtime
@@ -95,7 +95,7 @@ class ProductFamilies(Generic[OptionsT]):
         context.progress("looking for the products that saturate")
         # Only here does the environment have onnx-ir.
         from convkit.models.graph.loading import load_model
-        from convkit.precision.integer_products.saturation import (
+        from convkit.models.integer_products.saturation import (
             Examined,
             origin_module,
             responsible,
@@ -122,7 +122,7 @@ class ProductFamilies(Generic[OptionsT]):
 
     def _trials(self, modules: Sequence[str], examined: "Examined") -> Iterator["Trial"]:
         """Try what makes the model right in both families, on the examined case."""
-        from convkit.precision.integer_products.saturation import Trial
+        from convkit.models.integer_products.saturation import Trial
 
         given = self._request.precision
         if not isinstance(given, Quantization) or self._request.exported is None:
@@ -214,7 +214,7 @@ def _switched(
     """Open a model with a switch for each product that can saturate; None if the runtime does not
     show what it executes.
     """
-    from convkit.precision.integer_products.session import SwitchedProducts
+    from convkit.models.integer_products.session import SwitchedProducts
 
     show = getattr(runtime, "executed_graph", None)  # plug-ins need not have it
     with tempfile.TemporaryDirectory(prefix="convkit-executed-") as folder:
@@ -226,7 +226,7 @@ def _examined(exact: Sequence[CaseMetrics], saturating: Sequence[CaseMetrics]) -
     """Return the case that saturation makes worst, usual ones first; None if it makes none clearly
     worse.
     """
-    from convkit.precision.integer_products.saturation import WORSE
+    from convkit.models.integer_products.saturation import WORSE
 
     before = {case.case: _largest_nrmse(case.outputs) for case in exact if case.error is None}
     worse: dict[str, float] = {}

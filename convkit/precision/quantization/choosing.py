@@ -11,11 +11,11 @@ from pathlib import Path
 from convkit.cases.judged import JudgedCase
 from convkit.findings.model import Finding
 from convkit.metrics.limits import Limits
-from convkit.precision.integer_products.modules import SaturatingModules, family_outputs
 from convkit.precision.judging import Outputs, Round, compared, judge_round, sound_cases, worst
 from convkit.precision.naming import as_patterns
 from convkit.precision.patterns import matches
 from convkit.precision.quantization.quantize import quantize_file
+from convkit.precision.quantization.saturating_modules import SaturatingModules, family_outputs
 from convkit.precision.quantization.sensitivity import Sensitivity, measure_sensitivity
 from convkit.precision.quantization.switched import SwitchedModel
 from convkit.worker.protocol import PRODUCT_FAMILIES, ProductFamily, Quantization

@@ -26,7 +26,7 @@ from convkit.models.graph.convolutions import write_convolution, write_transpose
 from convkit.models.graph.node_writer import NodeWriter
 from convkit.models.graph.preparation import with_types
 from convkit.models.graph.traversal import all_names
-from convkit.precision.integer_products.rewriting import make_products_exact
+from convkit.models.integer_products.rewriting import make_products_exact
 from convkit.precision.simulation.recurrent_layers import DOMAIN as RECURRENT
 from convkit.precision.simulation.recurrent_layers import definitions as recurrent_definitions
 from convkit.precision.simulation.recurrent_layers import write_recurrent
@@ -38,9 +38,9 @@ _WIDE = frozenset(
     {
         "BatchNormalization", "Cos", "CumProd", "CumSum", "DFT", "Einsum", "Exp", "Gemm",
         "GridSample", "LayerNormalization", "Log", "LogSoftmax", "LpNormalization", "MatMul", "Pow",
-        "RMSNormalization", "Reciprocal", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean",
-        "ReduceProd", "ReduceSum", "ReduceSumSquare", "Sigmoid", "SimplifiedLayerNormalization",
-        "Sin", "Softmax", "Sqrt", "Sum", "Tanh",
+        "RMSNormalization", "Reciprocal", "ReduceL1", "ReduceL2", "ReduceLogSum",
+        "ReduceLogSumExp", "ReduceMean", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Sigmoid",
+        "SimplifiedLayerNormalization", "Sin", "Softmax", "Sqrt", "Sum", "Tanh",
     }
 )  # fmt: skip
 # Operators that ONNX itself defines by others.

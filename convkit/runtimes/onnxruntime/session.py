@@ -118,7 +118,7 @@ def executed_graph(path: Path, options: OnnxRuntimeOptions, folder: Path) -> Pat
     """Write the graph that onnxruntime executes on the CPU into a folder, and return its file;
     raises ModelRefusedError.
     """
-    from convkit.precision.integer_products.executed import write_executed
+    from convkit.models.integer_products.executed import write_executed
 
     level: Optimization = "extended" if options.optimization == "all" else options.optimization
     return write_executed(path, folder, _LEVELS[level])

@@ -146,7 +146,7 @@ class Calibration:
 
 
 # How a processor sums products of unsigned and signed 8-bit numbers: in 32 bits, or pairs of them
-# clipped to 16 bits (see `convkit.precision.integer_products.families`).
+# clipped to 16 bits (see `convkit.models.integer_products.families`).
 ProductFamily = Literal["exact", "saturating-pairs"]
 PRODUCT_FAMILIES: tuple[ProductFamily, ...] = get_args(ProductFamily)
 

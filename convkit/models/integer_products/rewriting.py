@@ -4,7 +4,7 @@ Exact: signed weights are stored as unsigned ones, with their zero points moved 
 are the same, and every processor sums unsigned products exactly. Saturating: the exact sums, plus
 what clipping changes, written out as operators on whole numbers in float32. Scaling and rounding
 behind the sums are written out as onnxruntime's kernels do them; this reproduces its results to the
-bit (measured with 1.31, see tests/precision/integer_products/).
+bit (measured with 1.31, see tests/models/integer_products/).
 """
 
 import dataclasses
@@ -17,13 +17,13 @@ from convkit.models.graph.convolutions import Window, finish, kernel_shape
 from convkit.models.graph.node_writer import NodeWriter
 from convkit.models.graph.preparation import with_types
 from convkit.models.graph.traversal import all_names, constant_tensor
-from convkit.precision.integer_products.operators import (
+from convkit.models.integer_products.operators import (
     Product,
     composites_of,
     is_product,
     products_of,
 )
-from convkit.precision.integer_products.pairs import Pairs, saturating_pairs, write_correction
+from convkit.models.integer_products.pairs import Pairs, saturating_pairs, write_correction
 
 _FLOAT, _INT32 = ir.DataType.FLOAT, ir.DataType.INT32
 _UINT8, _INT8 = ir.DataType.UINT8, ir.DataType.INT8

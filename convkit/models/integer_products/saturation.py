@@ -12,8 +12,8 @@ import onnx_ir as ir
 from convkit.codec import Json
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.graph.modules import nodes_with_modules
-from convkit.precision.integer_products.rewriting import SaturatingNode
-from convkit.precision.integer_products.session import SwitchedProducts
+from convkit.models.integer_products.rewriting import SaturatingNode
+from convkit.models.integer_products.session import SwitchedProducts
 
 Feeds = Mapping[str, np.ndarray]
 

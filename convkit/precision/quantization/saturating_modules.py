@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from convkit.models.graph.loading import load_model
-from convkit.precision.integer_products.executed import write_executed
-from convkit.precision.integer_products.saturation import origin_module
-from convkit.precision.integer_products.session import SwitchedProducts
+from convkit.models.integer_products.executed import write_executed
+from convkit.models.integer_products.saturation import origin_module
+from convkit.models.integer_products.session import SwitchedProducts
 from convkit.precision.quantization.sensitivity import Sensitivity, relative_error
 from convkit.worker.protocol import ProductFamily
 

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from convkit.models.graph.loading import load_model
 from convkit.models.graph.preparation import with_types
 from convkit.models.graph.session import GraphSession, open_graph
-from convkit.precision.integer_products.rewriting import SWITCHES, SaturatingNode, switch_products
+from convkit.models.integer_products.rewriting import SWITCHES, SaturatingNode, switch_products
 from convkit.worker.protocol import ProductFamily
 
 
