@@ -17,6 +17,8 @@ from convkit.execute.run import RunOutcome
 from convkit.record.model import TargetReport
 
 ORT = {"runtime": "onnxruntime"}
+# These layers saturate on processors without VNNI: tests/execute/test_processor_families.py.
+EXACT = ORT | {"processors": "exact"}
 
 
 def operators(outcome: RunOutcome, target: str) -> Counter[str]:
@@ -47,8 +49,8 @@ def test_a_bert_in_every_kind_verifies_on_the_cpu_s_own_kernels(home: Path, tmp_
     outcome = run(write_recipe(tmp_path, "", None, **(BERT | {"targets": targets})), home)
     assert {report.status for report in outcome.record.targets} == {"verified"}
     for report in outcome.record.targets:
-        assert report.verifications[0].evidence == "device"
-        assert len(report.verifications[0].cases) >= 6
+        assert "device" in {verification.evidence for verification in report.verifications}
+        assert all(len(verification.cases) >= 6 for verification in report.verifications)
     assert operators(outcome, "dynamic")["MatMulInteger"] == 12
     assert operators(outcome, "static")["QuantizeLinear"] >= 8
     assert operators(outcome, "int4")["MatMulNBits"] == 12
@@ -93,7 +95,8 @@ ROWS: dict[str, Any] = {
 
 
 def spoilt(folder: Path, precision: Any, **changes: Any) -> Path:
-    return write_recipe(folder, SPOILT, precision, **(ROWS | changes))
+    targets = {"ort": EXACT | {"precision": precision}}
+    return write_recipe(folder, SPOILT, precision, **(ROWS | {"targets": targets} | changes))
 
 
 def test_the_module_that_costs_most_is_named_and_its_exception_verifies(
@@ -142,7 +145,7 @@ def test_a_calibration_file_with_nan_or_another_shape_is_an_error(
     np.savez(tmp_path / "unfit.npz", x=samples[:, 0])
     targets = {
         name: (
-            ORT
+            EXACT
             | {
                 "precision": {
                     "quantize": "static-int8",

@@ -204,6 +204,7 @@ OF_A_TARGET: dict[str, list[tuple[str, Any]]] = {
         ("optimization", "basic"),
         ("package", "genai"),
         ("shared_buffers", True),
+        ("processors", "exact"),
         ("artifact", "optimized"),
         ("versions", ["==1.30.*"]),
         ("max_drop", 0.1),

@@ -1,0 +1,178 @@
+"""Quantized targets on both families of processors, through runs in this environment: one family is
+this machine's, the other is simulated.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import yaml
+from onnx import TensorProto, helper, numpy_helper
+
+from convkit.execute.rejudge import rejudge
+from convkit.execute.repair import repair_recipe
+from convkit.execute.run import RunOptions, RunOutcome, run_recipe
+from convkit.home import Home
+from convkit.models.integer_products.families import host_family
+from convkit.record.model import Verification
+
+FAMILIES = ("exact", "saturating-pairs")
+
+
+def write_model(folder: Path, largest: float) -> None:
+    """Write two layers; weights of the first are of one sign and of similar size, up to `largest`
+    of what saturates.
+    """
+    rng = np.random.default_rng(3)
+    signs = np.sign(rng.normal(size=(1, 96)))
+    first = (signs * (0.9 + 0.1 * rng.random((64, 96)))).astype(np.float32)
+    if largest < 1:
+        first[::2] *= np.float32(largest)
+    second = (rng.normal(size=(96, 32)) / 10).astype(np.float32)
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "up"], ["a"], name="up"),
+            helper.make_node("Relu", ["a"], ["b"], name="act"),
+            helper.make_node("MatMul", ["b", "down"], ["y"], name="down"),
+        ],
+        "layers",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 32])],
+        [numpy_helper.from_array(first, "up"), numpy_helper.from_array(second, "down")],
+    )
+    opsets = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), folder / "m.onnx")
+
+
+def write(folder: Path, targets: dict[str, object], largest: float = 1.0) -> Path:
+    write_model(folder, largest)
+    recipe = {
+        "schema": 1,
+        "name": "families",
+        "model": {"onnx": "m.onnx"},
+        "axes": {"batch": {"min": 1, "typical": 4, "max": 8}},
+        "inputs": [
+            {"name": "x", "dtype": "float32", "shape": ["batch", 64], "sample": {"uniform": [0, 1]}}
+        ],
+        "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 32]}],
+        "verify": {"tolerance": {"nrmse": 0.05}},
+        "targets": {
+            name: {"runtime": "onnxruntime"} | target  # type: ignore[operator]
+            for name, target in targets.items()
+        },
+    }
+    path = folder / "recipe.yaml"
+    path.write_text(yaml.safe_dump(json.loads(json.dumps(recipe)), sort_keys=False))  # no aliases
+    return path
+
+
+def options(recipe: Path, folder: Path) -> RunOptions:
+    return RunOptions(recipe, Home(folder / "home"), toolchain="host", track=False)
+
+
+DYNAMIC = {"precision": {"quantize": "dynamic-int8"}}
+STATIC = {"precision": {"quantize": "static-int8"}}
+
+
+@pytest.fixture(scope="module")
+def saturating(tmp_path_factory: pytest.TempPathFactory) -> RunOutcome:
+    folder = tmp_path_factory.mktemp("saturating")
+    targets = {
+        "dynamic": DYNAMIC,
+        "static": STATIC,
+        "elsewhere": STATIC | {"processors": "exact"},
+        "there": STATIC | {"processors": "saturating-pairs"},
+        "narrow": {"precision": {"quantize": "static-int8", "reduce_range": True}},
+    }
+    return run_recipe(options(write(folder, targets), folder))
+
+
+def of(outcome: RunOutcome, target: str) -> dict[str | None, Verification]:
+    (report,) = (each for each in outcome.record.targets if each.name == target)
+    return {each.family: each for each in report.verifications}
+
+
+@pytest.mark.parametrize("target", ["dynamic", "static"])
+def test_both_families_have_a_verdict_of_their_own(saturating: RunOutcome, target: str) -> None:
+    found = of(saturating, target)
+    assert tuple(found) == FAMILIES  # in this order on every machine
+    assert found["exact"].status == "verified"
+    assert found["saturating-pairs"].status == "failed"
+    own = host_family()
+    for family, verification in found.items():
+        assert verification.evidence == ("device" if family == own else "simulated")
+        assert len(verification.cases) >= 6
+    assert len({verification.id for verification in found.values()}) == 2
+
+
+@pytest.mark.parametrize("target", ["dynamic", "static"])
+def test_the_node_that_saturates_leads_with_a_remedy_that_was_tried(
+    saturating: RunOutcome, target: str
+) -> None:
+    verification = of(saturating, target)["saturating-pairs"]
+    leading = verification.leading
+    assert leading is not None
+    assert (leading.code, leading.severity) == ("Q105", "error")
+    assert leading.evidence["nodes"][0]["weight"].startswith("up")
+    assert 0.3 < leading.evidence["nodes"][0]["saturated_share"] < 0.9
+    assert leading.evidence["error_saturating"] > 10 * leading.evidence["error_exact"]
+    assert leading.evidence["proven"] is True
+    assert leading.remedy is not None
+    assert leading.remedy.proven
+    assert leading.remedy.change == {f"targets.{target}.precision.reduce_range": True}
+    tried = [list(trial["change"]) for trial in leading.evidence["tried"]]
+    assert ["target.precision.reduce_range"] in tried
+    # onnxruntime makes unsigned activations of signed ones on x86, so that they saturate, too.
+    assert (["target.precision.symmetric"] in tried) == (target == "static")
+    exact = of(saturating, target)["exact"]
+    assert not any(finding.code in ("Q105", "Q102") for finding in exact.findings)
+
+
+def test_a_recipe_may_say_that_one_family_matters(saturating: RunOutcome) -> None:
+    assert {name: each.status for name, each in of(saturating, "elsewhere").items()} == {
+        "exact": "verified"
+    }
+    assert {name: each.status for name, each in of(saturating, "there").items()} == {
+        "saturating-pairs": "failed"
+    }
+
+
+def test_products_that_saturate_nowhere_have_one_verdict(saturating: RunOutcome) -> None:
+    (verification,) = of(saturating, "narrow").values()
+    assert verification.family is None
+    assert verification.families_agree
+    assert (verification.status, verification.evidence) == ("verified", "device")
+
+
+def test_a_record_is_judged_again_by_family(saturating: RunOutcome) -> None:
+    again = rejudge(saturating.folder, None)
+    before = [
+        (each.family, each.status, each.headline)
+        for target in saturating.record.targets
+        for each in target.verifications
+    ]
+    after = [
+        (each.family, each.status, each.headline)
+        for target in again.targets
+        for each in target.verifications
+    ]
+    assert after == before
+
+
+def test_stages_that_fail_elsewhere_are_kept(saturating: RunOutcome) -> None:
+    """Right on this machine and wrong on another is a result, not a failure to repeat."""
+    folder = saturating.folder.parents[2]
+    again = run_recipe(options(folder.parent / "recipe.yaml", folder.parent))
+    assert again.up_to_date
+
+
+def test_a_repair_is_right_on_both(tmp_path: Path) -> None:
+    """And `auto`, for which no pattern is cheap enough, is offered seven bits as well."""
+    auto = {"precision": {"quantize": "static-int8", "keep_float32": "auto"}}
+    recipe = write(tmp_path, {"dynamic": DYNAMIC, "auto": auto})
+    outcome = repair_recipe(options(recipe, tmp_path)).last
+    assert outcome.record.status == "verified"
+    for target in outcome.record.targets:
+        assert all(each.family is None for each in target.verifications)
