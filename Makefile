@@ -12,7 +12,7 @@ ifeq ($(strip $(UV_FIND_LINKS)),)
 unexport UV_FIND_LINKS
 endif
 
-.PHONY: run test test-all test-gpu lint types unit plan ui docs pictures bench bench-targets bench-optimum bench-scale benchmark faults axe fuzz-store fuzz-files clean
+.PHONY: run test test-all test-gpu test-processors lint types unit plan ui docs pictures bench bench-targets bench-optimum bench-scale benchmark faults axe fuzz-store fuzz-files clean
 
 run: $(VENV)/.run
 	$(BIN)/convkit run $(RECIPE)
@@ -32,6 +32,18 @@ unit: $(VENV)/.test
 test-gpu: $(VENV)-gpu/.test
 	$(VENV)-gpu/bin/python -m pytest tests/gpu -n $(TEST_WORKERS) --dist loadscope --no-loadscope-reorder
 	$(VENV)-gpu/bin/python benchmarks/gpu.py
+
+# What speaks of integer kernels, simulations and denormal numbers, on processors with saturating (Haswell) and with exact
+# (Nehalem) integer kernels, both by qemu's user mode. Installs nothing: fails and says what it needs if that is absent.
+test-processors: $(VENV)/.test
+	$(BIN)/python tests/emulation/emulated_python.py Haswell $(VENV)/emulated/Haswell
+	$(BIN)/python tests/emulation/emulated_python.py Nehalem $(VENV)/emulated/Nehalem
+	$(MAKE) --no-print-directory --keep-going -j 2 -O processor-Haswell processor-Nehalem
+
+# Only the files that hold such a test: to import all tests would take an emulated Python minutes.
+processor-%:
+	$(VENV)/emulated/$*/bin/python -m pytest -m "processors and not thorough" --durations 5 \
+	  -p no:cacheprovider $$(grep -rl --include='test_*.py' 'mark\.processors' tests)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
