@@ -24,11 +24,14 @@ def home(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
 
 
 def fault_params() -> Iterator[object]:
-    """Yield every fault; each finding's first fault is its sample in `make test`."""
+    """Yield every fault. The first of each family, kind of finding and ending is the sample in
+    `make test`: every finding also has a test of its own, where it is made.
+    """
     seen = set()
     for fault in faults():
-        marks = [pytest.mark.thorough] if fault.code in seen else []
-        seen.add(fault.code)
+        sampled = {fault.code, (fault.family, fault.code[:2], fault.repaired is True)}
+        marks = [pytest.mark.thorough] if sampled & seen else []
+        seen |= sampled
         if fault.name in INTEGERS:
             marks.append(pytest.mark.processors)
         yield pytest.param(fault, marks=marks, id=fault.name)
