@@ -6,6 +6,9 @@ RECIPE ?= recipes/bert.yaml
 # Test files that run at once; most tests wait for stages, which are processes of their own.
 TEST_WORKERS ?= 3
 
+# Container images set this. Each of the tests' processes, and they are many, would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 # What `make test-processors` emulates.
 PROCESSORS ?= Haswell Nehalem
 
