@@ -6,13 +6,19 @@ RECIPE ?= recipes/bert.yaml
 # Test files that run at once; most tests wait for stages, which are processes of their own.
 TEST_WORKERS ?= 3
 
+# Container images set this. Each of the tests' processes, and they are many, would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
+# What `make test-processors` emulates.
+PROCESSORS ?= Haswell Nehalem
+
 # uv does not read pip's configuration: hand it the folder of wheels that pip is told of, where it is told of one.
 export UV_FIND_LINKS ?= $(shell $(PYTHON) -m pip config get global.find-links 2>/dev/null || echo "$$PIP_FIND_LINKS")
 ifeq ($(strip $(UV_FIND_LINKS)),)
 unexport UV_FIND_LINKS
 endif
 
-.PHONY: run test test-all test-gpu lint types unit plan ui docs pictures bench bench-targets bench-optimum bench-scale benchmark faults axe fuzz-store fuzz-files clean
+.PHONY: run test test-all test-gpu test-processors test-other-processor lint types unit plan ui docs pictures bench bench-targets bench-optimum bench-scale benchmark faults axe fuzz-store fuzz-files clean
 
 run: $(VENV)/.run
 	$(BIN)/convkit run $(RECIPE)
@@ -32,6 +38,20 @@ unit: $(VENV)/.test
 test-gpu: $(VENV)-gpu/.test
 	$(VENV)-gpu/bin/python -m pytest tests/gpu -n $(TEST_WORKERS) --dist loadscope --no-loadscope-reorder
 	$(VENV)-gpu/bin/python benchmarks/gpu.py
+
+# What speaks of integer kernels, simulations and denormal numbers, on processors with saturating (Haswell) and with exact
+# (Nehalem) integer kernels, both by qemu's user mode. Installs nothing: fails and says what it needs if that is absent.
+test-processors: $(addprefix processor-,$(PROCESSORS))
+
+# The half of it that `make test` on this machine is not.
+test-other-processor: $(VENV)/.test
+	$(MAKE) --no-print-directory test-processors PROCESSORS="$$($(BIN)/python tests/emulation/emulated_python.py)"
+
+# Only the files that hold such a test: to import all of them would take an emulated Python minutes.
+processor-%: $(VENV)/.test
+	$(BIN)/python tests/emulation/emulated_python.py $* $(VENV)/emulated/$*
+	$(VENV)/emulated/$*/bin/python -m pytest -m "processors and not thorough" -n 2 --dist loadscope --no-loadscope-reorder \
+	  -p no:cacheprovider --durations 5 $$(grep -rl --include='test_*.py' 'mark\.processors' tests)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.processors
+
 NOTEBOOK = Path(__file__).resolve().parent.parent.parent / "examples" / "first_model.ipynb"
 
 

@@ -10,6 +10,8 @@ import yaml
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
 from convkit.home import Home
 
+pytestmark = pytest.mark.processors
+
 SMALL = {
     "num_hidden_layers": 1,
     "hidden_size": 64,

@@ -16,6 +16,8 @@ from test_low_precision import BERT, codes, found, run, write_recipe
 from convkit.execute.run import RunOutcome
 from convkit.record.model import TargetReport
 
+pytestmark = pytest.mark.processors
+
 ORT = {"runtime": "onnxruntime"}
 # These layers saturate on processors without VNNI: tests/execute/test_processor_families.py.
 EXACT = ORT | {"processors": "exact"}

@@ -12,6 +12,8 @@ from faults.page import PAGE, page
 from faults.scoring import score_fault, score_healthy
 
 WHOLE = {"architectures:qwen2", "architectures:convnext"}
+# Judged with the processor's integer kernels.
+INTEGERS = {"quantized:outlier_channel", "healthy:mlp_quantized"}
 
 
 @pytest.fixture(scope="session")
@@ -22,11 +24,16 @@ def home(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
 
 
 def fault_params() -> Iterator[object]:
-    """Yield every fault; each finding's first fault is its sample in `make test`."""
+    """Yield every fault. The first of each family, kind of finding and ending is the sample in
+    `make test`: every finding also has a test of its own, where it is made.
+    """
     seen = set()
     for fault in faults():
-        marks = [pytest.mark.thorough] if fault.code in seen else []
-        seen.add(fault.code)
+        sampled = {fault.code, (fault.family, fault.code[:2], fault.repaired is True)}
+        marks = [pytest.mark.thorough] if sampled & seen else []
+        seen |= sampled
+        if fault.name in INTEGERS:
+            marks.append(pytest.mark.processors)
         yield pytest.param(fault, marks=marks, id=fault.name)
 
 
@@ -34,7 +41,10 @@ def healthy_params() -> Iterator[object]:
     """Yield every healthy model; two whole architectures are a sample in `make test`."""
     for model in healthy_models():
         small = model.name.startswith("healthy:") or model.name in WHOLE
-        yield pytest.param(model, marks=[] if small else [pytest.mark.thorough], id=model.name)
+        marks = [] if small else [pytest.mark.thorough]
+        if model.name in INTEGERS:
+            marks.append(pytest.mark.processors)
+        yield pytest.param(model, marks=marks, id=model.name)
 
 
 @pytest.mark.slow

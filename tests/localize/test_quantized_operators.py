@@ -26,6 +26,8 @@ from convkit.localize.quantized import QuantizedMatch, compare_quantized
 from convkit.localize.recording import record
 from convkit.localize.search import localize, outputs_error
 
+pytestmark = pytest.mark.processors
+
 SIZE = 64
 
 

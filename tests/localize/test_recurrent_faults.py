@@ -15,6 +15,8 @@ from convkit.localize.graph import make_graph
 from convkit.localize.recording import record
 from convkit.localize.search import localize
 
+pytestmark = pytest.mark.processors
+
 
 class Recurrent(torch.nn.Module):
     """A plain recurrent layer with its own loop beside it."""

@@ -11,6 +11,8 @@ from convkit.precision.quantization.choosing import choose_kept
 from convkit.precision.quantization.decision import decide_quantization
 from convkit.worker.protocol import Quantization
 
+pytestmark = pytest.mark.processors
+
 DYNAMIC = Quantization("dynamic-int8")
 # These small layers saturate on processors without VNNI: see the tests of both families below.
 EXACT = ("exact",)

@@ -20,6 +20,8 @@ from convkit.precision.quantization.switched import SwitchedModel
 from convkit.precision.quantization.weights import quantized_weights, signal_to_noise
 from convkit.worker.protocol import Quantization
 
+pytestmark = pytest.mark.processors
+
 KINDS = [
     Quantization("dynamic-int8"),
     Quantization("static-int8"),

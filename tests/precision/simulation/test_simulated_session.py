@@ -9,6 +9,8 @@ from convkit.runtimes.onnxruntime import session as onnxruntime
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
 from convkit.worker.context import StageFailedError
 
+pytestmark = pytest.mark.processors
+
 TEXT = """<ir_version: 9, opset_import: ["": 18]> g (float[N] x) => (float[N] y) {
     h = Cast<to=10>(x)
     s = Mul(h, h)

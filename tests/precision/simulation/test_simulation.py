@@ -14,6 +14,8 @@ from convkit.precision.lowering.conversion import convert
 from convkit.precision.lowering.plan import PrecisionPlan, assign
 from convkit.precision.simulation.graph import simulate, simulate_file
 
+pytestmark = pytest.mark.processors
+
 LEVELS = ["ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL"]
 TYPES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 

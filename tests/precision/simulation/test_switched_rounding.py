@@ -13,6 +13,8 @@ from convkit.precision.reductions import open_session
 from convkit.precision.simulation.graph import low_nodes, simulate, widen
 from convkit.precision.simulation.switched_rounding import SwitchedRounding
 
+pytestmark = pytest.mark.processors
+
 GRAPH = """
 <ir_version: 8, opset_import: ["": 17]>
 net (float[N, 3] x, bool[N, 3] live) => (float[N, 3] y, float[N, 3] z)
