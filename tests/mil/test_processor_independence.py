@@ -2,11 +2,6 @@
 alone.
 """
 
-import json
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +9,11 @@ import pytest
 import torch
 from digests import digests, operations
 from mil_programs import mb, run_one, small_program
+from other_processors import PROCESSORS, needs_emulator, printed_on
 
 from convkit.mil.kernels.registry import EXACT, KERNELS, MOVING, SELECTING
 
 SCRIPT = Path(__file__).with_name("digests.py")
-EMULATOR = shutil.which("qemu-x86_64")
 THREE = np.array([np.nan, np.inf, -np.inf], np.float32)
 
 
@@ -46,16 +41,10 @@ def test_the_number_of_threads_changes_nothing(native: dict[str, list[str]]) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(EMULATOR is None, reason="qemu-x86_64 (Debian's qemu-user) is not installed")
-@pytest.mark.parametrize("processor", ["Haswell", "Nehalem"])
+@needs_emulator
+@pytest.mark.parametrize("processor", PROCESSORS)
 def test_another_processor_gives_the_same(native: dict[str, list[str]], processor: str) -> None:
-    assert EMULATOR is not None
-    command = [EMULATOR, "-cpu", processor, sys.executable, "-W", "ignore", str(SCRIPT)]
-    # Threads of the emulated process only compete.
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    emulated = json.loads(done.stdout)
+    emulated = printed_on(processor, SCRIPT)
     differing = [
         f"{name}: {own.split()[0]} (output {place})"
         for name, outputs in native.items()

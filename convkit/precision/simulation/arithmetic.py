@@ -24,6 +24,7 @@ import onnx_ir as ir
 
 from convkit.models.graph.convolutions import write_convolution, write_transposed
 from convkit.models.graph.node_writer import NodeWriter
+from convkit.models.graph.opset import changes_meaning
 from convkit.models.graph.preparation import with_types
 from convkit.models.graph.traversal import all_names
 from convkit.models.integer_products.rewriting import make_products_exact
@@ -255,25 +256,40 @@ def _with_definitions(model: ir.Model) -> ir.Model:
 
 
 def _definition(node: ir.Node, version: int) -> ir.Function | None:
-    """Return ONNX's definition of a node's operator as a function; None if it has none here."""
+    """Return ONNX's definition of a node's operator as a function, in the operators of an opset;
+    None if it has none there.
+    """
     try:
         schema = onnx.defs.get_schema(node.op_type, version, "")
     except onnx.defs.SchemaError:
         return None
     if schema.has_function:
-        proto = schema.function_body
-    elif schema.has_context_dependent_function:
+        written = max(each for each in schema.function_opset_versions if each <= version)
+        text = schema.get_function_with_opset_version(written)
+    else:
+        known = [e for e in schema.context_dependent_function_opset_versions if e <= version]
+        if not known:
+            return None
         kinds = [
             onnx.helper.make_tensor_type_proto(int(value.dtype), None).SerializeToString()
             if value is not None and value.dtype is not None
             else onnx.TypeProto().SerializeToString()
             for value in node.inputs
         ]
-        text = schema.get_context_dependent_function(ir.to_proto(node).SerializeToString(), kinds)
-        proto = onnx.FunctionProto()
-        proto.ParseFromString(text)
-        if not proto.node:
-            return None
-    else:
+        text = schema.get_context_dependent_function_with_opset_version(
+            max(known), ir.to_proto(node).SerializeToString(), kinds
+        )
+    proto = onnx.FunctionProto()
+    proto.ParseFromString(text)
+    if not proto.node:
         return None
-    return ir.from_proto(proto)
+    for name, attribute in schema.attributes.items():  # what the definition refers to
+        if name not in node.attributes and attribute.default_value.type:
+            node.attributes.add(ir.from_proto(attribute.default_value))
+    del proto.output[len(node.outputs) :]  # further ones are not computed
+    function = ir.from_proto(proto)
+    before = function.opset_imports.get("", version)
+    if any(changes_meaning(each, before, version) for each in function):
+        return None
+    function.opset_imports[""] = version
+    return function
