@@ -16,7 +16,7 @@ from convkit.recipe.consistency import Fault, FaultsError
 from convkit.recipe.fields import NonNegative, RecipeModel, Specifier, Switch
 from convkit.recipe.precision import MixedPrecision, Precision, QuantizedPrecision
 from convkit.recipe.settings import Export, Tolerance, Tools
-from convkit.worker.protocol import Device, ProductFamily, StageKind
+from convkit.worker.protocol import PRODUCT_FAMILIES, Device, ProductFamily, StageKind
 from convkit.worker.protocol import Precision as WorkerPrecision
 
 # Locates a file named in the recipe: returns a path for a worker, a digest for a key.
@@ -37,6 +37,24 @@ def _each_once(versions: tuple[str, ...]) -> tuple[str, ...]:
 
 # Releases of a runtime that must all serve the same artifact.
 Releases = Annotated[tuple[Specifier, ...], AfterValidator(_each_once)]
+
+
+# Which kinds of CPU must give right results with 8-bit products.
+Processors = Annotated[
+    Literal["any", "exact", "saturating-pairs"],
+    Field(
+        description=(
+            "which CPUs must give right results with 8-bit products. exact: those with VNNI, AMX or"
+            " ARM's dot products. saturating-pairs: x86 with AVX2 and without VNNI, which clip sums"
+            " of two products to 16 bits. any: both"
+        )
+    ),
+]
+
+
+def families_of(processors: Processors) -> tuple[ProductFamily, ...]:
+    """Return the families of processors that a recipe's value stands for."""
+    return PRODUCT_FAMILIES if processors == "any" else (processors,)
 
 
 class BaseTarget(RecipeModel):

@@ -10,10 +10,10 @@ from convkit.recipe.consistency import Fault, FaultsError, mapping
 from convkit.recipe.fields import OPTION_PATTERN, ProviderOption, Switch
 from convkit.recipe.padding_masks import padding_value
 from convkit.recipe.steps import growing_axes, mask_name, resolve_feeds, tensors_by_name, tokens_of
-from convkit.recipe.targets import GraphTarget, Releases
+from convkit.recipe.targets import GraphTarget, Processors, Releases, families_of
 from convkit.runtimes.onnxruntime.genai_layout import cache_layout, unknown_inputs
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
-from convkit.worker.protocol import PRODUCT_FAMILIES, ProductFamily, QuantizationKind, StageKind
+from convkit.worker.protocol import ProductFamily, QuantizationKind, StageKind
 
 _REWRITING = ("onnx", "onnx-ir")
 _GENAI = ("onnxruntime-genai",)
@@ -65,14 +65,7 @@ class OnnxRuntimeTarget(GraphTarget):
         ),
     )
 
-    processors: Literal["any", "exact", "saturating-pairs"] = Field(
-        "any",
-        description=(
-            "which CPUs must give right results with 8-bit products. exact: those with VNNI, AMX or"
-            " ARM's dot products. saturating-pairs: x86 with AVX2 and without VNNI, which clip sums"
-            " of two products to 16 bits. any: both"
-        ),
-    )
+    processors: Processors = "any"
 
     @model_validator(mode="after")
     def _packageable(self) -> Self:
@@ -120,9 +113,7 @@ class OnnxRuntimeTarget(GraphTarget):
     @property
     def families(self) -> tuple[ProductFamily, ...]:
         """The families of processors that quantized products must be right on."""
-        if self.device != "cpu":
-            return ("exact",)
-        return PRODUCT_FAMILIES if self.processors == "any" else (self.processors,)
+        return families_of(self.processors) if self.device == "cpu" else ("exact",)
 
     def options(self) -> OnnxRuntimeOptions:
         """Return the session options."""

@@ -9,9 +9,9 @@ from convkit.codec import Json
 from convkit.recipe.consistency import Fault, FaultsError
 from convkit.recipe.fields import OPTION_PATTERN, ProviderOption
 from convkit.recipe.precision import Precision, QuantizedPrecision
-from convkit.recipe.targets import GraphTarget, Releases
+from convkit.recipe.targets import GraphTarget, Processors, Releases, families_of
 from convkit.runtimes.openvino.options import RESERVED, OpenVINOOptions
-from convkit.worker.protocol import StageKind
+from convkit.worker.protocol import ProductFamily, StageKind
 
 _REWRITING = ("onnx", "onnx-ir")
 # onnxruntime, not the runtime under test, measures ranges and simulates low precision.
@@ -35,6 +35,8 @@ class OpenVINOTarget(GraphTarget):
         description="the CPU plugin's own properties",
         examples=[{"CPU_DENORMALS_OPTIMIZATION": True}],
     )
+
+    processors: Processors = "any"
 
     @field_validator("precision")
     @classmethod
@@ -80,6 +82,11 @@ class OpenVINOTarget(GraphTarget):
         for precision in ("float32", "float16", "bfloat16"):
             yield {"precision": precision}
         yield {"precision": {"quantize": "static-int8"}}
+
+    @property
+    def families(self) -> tuple[ProductFamily, ...]:
+        """The families of processors that quantized products must be right on."""
+        return families_of(self.processors)
 
     def options(self) -> OpenVINOOptions:
         """Return the session options."""

@@ -28,11 +28,19 @@ from convkit.stages.built_files import EXPORTED_FILE, find_model
 from convkit.stages.built_model import BuiltModel
 from convkit.stages.graph_build import suspected_refusals
 from convkit.stages.graph_verify import BuiltGraph
+from convkit.stages.product_families import ProductFamilies, product_families
 from convkit.stages.verification import DIVERGED, Opened, verify
 from convkit.tensors import Contract
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.operators import Operators, low_type, read_operators, write_operators
-from convkit.worker.protocol import CaseMetrics, Fallback, LowPrecision, VerifyRequest, VerifyResult
+from convkit.worker.protocol import (
+    CaseMetrics,
+    Fallback,
+    LowPrecision,
+    Quantization,
+    VerifyRequest,
+    VerifyResult,
+)
 from convkit.worker.sessions import RunFailedError, RuntimeSession
 
 # How many times further than roundings move an output in the simulation they may move it in the IR.
@@ -46,7 +54,7 @@ def run(
     request = with_decision(request)
     with contextlib.ExitStack() as held:
         subject = BuiltIR(request, held)
-        return verify(request, subject, context)
+        return verify(request, subject, context, subject.families(held))
 
 
 def subject(request: VerifyRequest[OpenVINOOptions], held: contextlib.ExitStack) -> "BuiltIR":
@@ -94,6 +102,22 @@ class BuiltIR:
         if self._graph is None:
             return []
         return self._graph.explain(cases, collapsed, verification)
+
+    def families(self, held: contextlib.ExitStack) -> ProductFamilies[OnnxRuntimeOptions] | None:
+        """Return the families of processors that an int8 IR's products may differ on.
+
+        OpenVINO's kernels saturate as onnxruntime's do: both have VPMADDUBSW (measured under both
+        families with OpenVINO 2026.4, on the products of tests/models/integer_products/). So the
+        graph that the IR was built from, run by onnxruntime, shows the other family's results.
+        """
+        if self._graph is None:
+            return None
+        folder = self._file.parent / openvino.GRAPH_FOLDER
+        request = dataclasses.replace(_of_graph(self._request, folder), stand_in=False)
+        quantized = isinstance(request.precision, Quantization)
+        return product_families(
+            request, onnxruntime, folder / EXPORTED_FILE, held, quantized=quantized
+        )
 
     def simulation(self) -> RuntimeSession | None:
         """Return the simulation to compare with low precision on the device."""
