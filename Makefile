@@ -42,6 +42,8 @@ test-gpu: $(VENV)-gpu/.test
 # What speaks of integer kernels, simulations and denormal numbers, on processors with saturating (Haswell) and with exact
 # (Nehalem) integer kernels, both by qemu's user mode. Installs nothing: fails and says what it needs if that is absent.
 test-processors: $(addprefix processor-,$(PROCESSORS))
+	PROCESSORS="$(PROCESSORS)" $(BIN)/python -m pytest -m emulated -n 2 -p no:cacheprovider --durations 5 \
+	  $$(grep -rlE --include='test_*.py' '@emulated|mark\.emulated' tests)
 
 # The half of it that `make test` on this machine is not.
 test-other-processor: $(VENV)/.test

@@ -200,6 +200,7 @@ def make_graph(model: onnx_ir.Model) -> Graph:
     """Return a model's graph, its functions inlined and its constants apart."""
     from onnx_ir.passes.common import InlinePass
 
+    model.graph.sort()  # files need not be in order, and only what is can be copied
     model = model.clone()
     if model.functions:
         InlinePass()(model)

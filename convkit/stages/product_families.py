@@ -33,7 +33,7 @@ from convkit.worker.protocol import (
     VerifyRequest,
     is_usual,
 )
-from convkit.worker.sessions import GraphRuntime, ModelRefusedError, RunFailedError
+from convkit.worker.sessions import GraphRuntime, ModelRefusedError, Runnable, RunFailedError
 
 if TYPE_CHECKING:
     from convkit.models.integer_products.saturation import Examined, Trial
@@ -71,14 +71,16 @@ class ProductFamilies(Generic[OptionsT]):
 
     def measure_other(
         self, cases: Sequence[CaseRecord], found: Contract, context: Context, layout: Layout
-    ) -> FamilyMetrics:
-        """Run the ladder as the other family would, within the request's budget."""
+    ) -> tuple[Runnable, FamilyMetrics]:
+        """Run the ladder as the other family would, within the request's budget; return what ran
+        it, too.
+        """
         context.progress(f"simulating processors with {self.other} products")
         session = self._switched.in_family(self.other)
         built = BuiltModel(self._request, session, found, context, layout)
         metrics, omitted = built.ladder(cases)
         unknown = tuple(node.node for node in self._switched.unknown)
-        return FamilyMetrics(self.other, tuple(metrics), tuple(omitted), unknown)
+        return session, FamilyMetrics(self.other, tuple(metrics), tuple(omitted), unknown)
 
     def explain(
         self,

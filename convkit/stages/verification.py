@@ -35,7 +35,7 @@ from convkit.worker.protocol import (
     VerifyRequest,
     VerifyResult,
 )
-from convkit.worker.sessions import ModelRefusedError, RuntimeSession
+from convkit.worker.sessions import ModelRefusedError, Runnable, RuntimeSession
 
 # Below this cosine similarity, an output has diverged, whatever its tolerance.
 DIVERGED = 0.99
@@ -70,8 +70,8 @@ class Families(Protocol):
 
     def measure_other(
         self, cases: Sequence[CaseRecord], found: Contract, context: Context, layout: Layout
-    ) -> FamilyMetrics:
-        """Run the ladder as the other family would."""
+    ) -> tuple[Runnable, FamilyMetrics]:
+        """Run the ladder as the other family would; return what ran it, too."""
         ...
 
     def explain(
@@ -149,7 +149,10 @@ def verify(
     own = families.own if families is not None and families.differ else None
     if families is not None and families.differ and families.matters:
         ladder = _of_kind("ladder", reference)
-        other = families.measure_other(ladder, opened.contract, context, reference.layout)
+        simulated, other = families.measure_other(
+            ladder, opened.contract, context, reference.layout
+        )
+        other = dataclasses.replace(other, evaluation=_score(request, simulated, context))
         findings += families.explain(cases, other.cases, verification, context)
         exact = cases if own == "exact" else other.cases
     context.progress("looking for what causes the differences")
@@ -187,9 +190,7 @@ def _nothing_ran(subject: Subject, reference: ReferenceResult) -> VerifyResult:
     return VerifyResult(subject.evidence, Contract((), (), ()), (), (), (), omitted, ())
 
 
-def _score(
-    request: VerifyRequest, session: RuntimeSession, context: Context
-) -> EvaluationMetrics | None:
+def _score(request: VerifyRequest, session: Runnable, context: Context) -> EvaluationMetrics | None:
     """Score the built model on the rows of `evaluate`, if the recipe has any."""
     if request.evaluation is None:
         return None

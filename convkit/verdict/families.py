@@ -27,7 +27,7 @@ def in_families(
             probes=(),
             invariance=(),
             simulated=(),
-            evaluation=None,
+            evaluation=other.evaluation,
             trials=(),
             greedy=(),
             packaged=(),

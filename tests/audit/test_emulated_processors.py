@@ -2,22 +2,21 @@
 
 import json
 import os
-import platform
-import shutil
 import subprocess
 import sys
 from typing import Any
 
 import pytest
+from other_processors import EMULATOR
 
 from convkit.audit.elsewhere import output_relation
 from convkit.codec import decode
 from convkit.worker.protocol import TensorMetrics
 
-pytestmark = pytest.mark.skipif(
-    platform.machine() != "x86_64" or shutil.which("qemu-x86_64") is None,
-    reason="needs qemu-x86_64 (Debian: qemu-user)",
-)
+pytestmark = [
+    pytest.mark.emulated,
+    pytest.mark.skipif(EMULATOR is None, reason="needs qemu-x86_64 (Debian: qemu-user)"),
+]
 
 # Each model's error against numpy in float64, on this process's processor. `drifted` has a weight
 # that is off by a thousandth. The integer products saturate in pairs.

@@ -2,12 +2,12 @@
 
 import os
 import platform
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from other_processors import emulated
 
 from convkit.execute.facts import describe_host
 from convkit.execute.processor import ProcessorFacts, linux_processor, mac_processor, processor
@@ -97,10 +97,7 @@ def test_a_record_has_the_features_the_integer_kernels_and_the_name() -> None:
     assert int(host["cores"]) >= 1
 
 
-@pytest.mark.skipif(
-    platform.machine() != "x86_64" or shutil.which("qemu-x86_64") is None,
-    reason="needs qemu-x86_64 (Debian: qemu-user)",
-)
+@emulated
 @pytest.mark.parametrize(
     ("model", "kernels", "present", "absent"),
     [

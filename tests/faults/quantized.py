@@ -45,10 +45,11 @@ def quantized(
     precision: dict[str, Any],
     *,
     after: str = "self.head(x)",
+    processors: str = "exact",
     **keys: Any,
 ) -> Path:
     """Write a small network of linear layers, with a change to its weights or its head, to be
-    quantized.
+    quantized. Its products saturate on processors without VNNI, which is a fault of its own.
     """
     code = NET.replace("CHANGE", change).replace("self.head(x)", after)
     graph = exported(code, {"x": torch.rand(2, 32)}, ("y",), axes={0: "batch"})
@@ -58,7 +59,13 @@ def quantized(
         "inputs": [{"name": "x", "dtype": "float32", "shape": SHAPE, "sample": sample}],
         "outputs": [{"name": "y", "dtype": "float32", "shape": SHAPE}],
         "verify": {"tolerance": {"cosine": 0.995}},
-        "targets": {"ort": {"runtime": "onnxruntime", "precision": precision}},
+        "targets": {
+            "ort": {
+                "runtime": "onnxruntime",
+                "precision": precision,
+                **({} if precision["quantize"] == "int4-weights" else {"processors": processors}),
+            }
+        },
     }
     return write_recipe(folder, graph=graph, **defaults | keys)
 
@@ -95,6 +102,19 @@ def outlier_channel(folder: Path) -> Path:
 def outlier_weight(folder: Path) -> Path:
     """a single weight of 100 uses up the scale of the whole tensor"""
     return quantized(folder, "self.layers[1].dense.weight.data[3, 5] = 100.0", PER_TENSOR)
+
+
+@fault(
+    code="Q105",
+    place="layers.3.dense",
+    remedy="7-bit weights",
+    change={"targets.ort.precision.reduce_range": True},
+    repaired=True,
+    source="ORT#6004",
+)
+def saturating_pairs(folder: Path) -> Path:
+    """sums of two products of 8 bits are clipped on processors without VNNI, and only there"""
+    return quantized(folder, "pass", {"quantize": "dynamic-int8"}, processors="any")
 
 
 STATIC = {"quantize": "static-int8", "calibration": {"file": "calibration.npz"}}

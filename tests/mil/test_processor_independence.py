@@ -9,7 +9,7 @@ import pytest
 import torch
 from digests import digests, operations
 from mil_programs import mb, run_one, small_program
-from other_processors import PROCESSORS, needs_emulator, printed_on
+from other_processors import PROCESSORS, emulated, printed_on
 
 from convkit.mil.kernels.registry import EXACT, KERNELS, MOVING, SELECTING
 
@@ -40,15 +40,14 @@ def test_the_number_of_threads_changes_nothing(native: dict[str, list[str]]) -> 
         torch.set_num_threads(before)
 
 
-@pytest.mark.slow
-@needs_emulator
+@emulated
 @pytest.mark.parametrize("processor", PROCESSORS)
 def test_another_processor_gives_the_same(native: dict[str, list[str]], processor: str) -> None:
-    emulated = printed_on(processor, SCRIPT)
+    found_there = printed_on(processor, SCRIPT)
     differing = [
         f"{name}: {own.split()[0]} (output {place})"
         for name, outputs in native.items()
-        for place, (own, other) in enumerate(zip(outputs, emulated[name], strict=True))
+        for place, (own, other) in enumerate(zip(outputs, found_there[name], strict=True))
         if own != other
     ]
     assert differing == []

@@ -181,14 +181,16 @@ class BuildResult:
 
 @dataclasses.dataclass(frozen=True)
 class FamilyMetrics:
-    """The ladder as processors of another family run it, simulated. `unknown` are the nodes whose
-    products are exact here, because what saturation does to them cannot be computed.
+    """The ladder as processors of another family run it, simulated, and the score on the user's
+    rows. `unknown` are the nodes whose products are exact here, because what saturation does to
+    them cannot be computed.
     """
 
     family: ProductFamily
     cases: tuple[CaseMetrics, ...]
     omitted: tuple[OmittedCase, ...]
     unknown: tuple[str, ...] = ()
+    evaluation: EvaluationMetrics | None = None
 
 
 @dataclasses.dataclass(frozen=True)

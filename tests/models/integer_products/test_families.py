@@ -8,7 +8,7 @@ import kernels
 import numpy as np
 import onnx_ir as ir
 import pytest
-from other_processors import PROCESSORS, needs_emulator, printed_on
+from other_processors import PROCESSORS, emulated, printed_on
 
 from convkit.models.integer_products.families import OTHER, host_family
 from convkit.models.integer_products.operators import products_of
@@ -44,17 +44,16 @@ def test_the_other_family_computes_something_else(digests: dict[str, dict[str, s
     assert {name for name, found in digests.items() if found[other] == found["own"]} == SAME
 
 
-@pytest.mark.slow
-@needs_emulator
+@emulated
 @pytest.mark.parametrize("processor", PROCESSORS)
 def test_processors_of_both_families_are_reproduced_to_the_bit(
     digests: dict[str, dict[str, str]], processor: str
 ) -> None:
     """Their own kernels compute what the rewritten graph computes here, and there."""
-    emulated = printed_on(processor, SCRIPT)
+    found_there = printed_on(processor, SCRIPT)
     family = FAMILIES[processor]
-    assert emulated["family"] == family
-    for name, found in emulated["digests"].items():
+    assert found_there["family"] == family
+    for name, found in found_there["digests"].items():
         assert found["own"] == found[family] == digests[name][family], name
         assert {kind: found[kind] for kind in FAMILIES.values()} == {
             kind: digests[name][kind] for kind in FAMILIES.values()

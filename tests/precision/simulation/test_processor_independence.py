@@ -9,7 +9,7 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 import simulated_graphs
-from other_processors import PROCESSORS, needs_emulator, printed_on
+from other_processors import PROCESSORS, emulated, printed_on
 
 from convkit.models.graph.preparation import prepare
 from convkit.models.graph.session import open_graph
@@ -57,12 +57,11 @@ def test_it_computes_what_onnxruntime_computes(name: str, tmp_path: Path) -> Non
     assert scale > 0
 
 
-@pytest.mark.slow
-@needs_emulator
+@emulated
 @pytest.mark.parametrize("processor", PROCESSORS)
 def test_another_processor_gives_the_same(native: dict[str, str], processor: str) -> None:
-    emulated = printed_on(processor, SCRIPT)
-    assert [name for name, own in native.items() if emulated[name] != own] == []
+    found_there = printed_on(processor, SCRIPT)
+    assert [name for name, own in native.items() if found_there[name] != own] == []
 
 
 def test_what_runs_differ_in_shows_without_it(tmp_path: Path) -> None:
