@@ -123,6 +123,7 @@ def _rejudge_verification(
     stage = next(stage for stage in record.stages if stage.id == old.stage)
     recipe = recipe.owner_of(target.name)
     chosen = recipe.targets[target.name]
+    rows = [each for each in target.verifications if each.stage == old.stage]
     judged = judge(
         recipe,
         chosen,
@@ -131,7 +132,9 @@ def _rejudge_verification(
         stage=old.stage,
         version=old.version,
         override=tolerance,
-        stage_findings=of_family(stage.findings, old.family, is_own=old.evidence == "device"),
+        stage_findings=of_family(
+            stage.findings, old.family, gets_the_rest=old.evidence == "device" or len(rows) == 1
+        ),
         reference_findings=[
             finding
             for each in record.stages

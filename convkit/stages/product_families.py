@@ -33,7 +33,7 @@ from convkit.worker.protocol import (
     VerifyRequest,
     is_usual,
 )
-from convkit.worker.sessions import GraphRuntime, ModelRefusedError, Runnable, RunFailedError
+from convkit.worker.sessions import GraphRuntime, ModelRefusedError, RunFailedError, Runnable
 
 if TYPE_CHECKING:
     from convkit.models.integer_products.saturation import Examined, Trial

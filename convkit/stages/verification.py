@@ -156,7 +156,13 @@ def verify(
         findings += families.explain(cases, other.cases, verification, context)
         exact = cases if own == "exact" else other.cases
     context.progress("looking for what causes the differences")
-    findings += [*subject.explain(exact, collapsed, verification), *collapsed]
+    explained = subject.explain(exact, collapsed, verification)
+    if own is not None:  # what explains exact results says nothing about saturating ones
+        explained = [
+            dataclasses.replace(finding, evidence={**finding.evidence, "family": "exact"})
+            for finding in explained
+        ]
+    findings += [*explained, *collapsed]
     beside: tuple[SimulatedCase, ...] = ()
     if (simulation := subject.simulation()) is not None:
         context.progress("simulating")

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Collection, Sequence
 
 from convkit.findings.model import Finding
+from convkit.record.model import Verification
 from convkit.worker.protocol import PRODUCT_FAMILIES, ProductFamily, VerifyResult
 
 
@@ -40,13 +41,30 @@ def in_families(
     )
 
 
+def with_unknown(verification: Verification, measured: VerifyResult) -> Verification:
+    """Return a simulated family's verdict, which proves nothing if the saturation of some nodes
+    cannot be computed: a success is `skipped` then.
+    """
+    other = {each.family: each.unknown for each in measured.families}
+    unknown = other.get(verification.family or "exact", ())
+    saturates = verification.family == "saturating-pairs"
+    if not (saturates and unknown and verification.status == "verified"):
+        return verification
+    more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+    headline = (
+        f"how {unknown[0]!r}{more} saturates cannot be computed here: run this on x86 with AVX2 and"
+        f" without VNNI, or write processors: exact. With exact products: {verification.headline}"
+    )
+    return dataclasses.replace(verification, status="skipped", headline=headline)
+
+
 def of_family(
-    findings: Sequence[Finding], family: ProductFamily | None, *, is_own: bool
+    findings: Sequence[Finding], family: ProductFamily | None, *, gets_the_rest: bool
 ) -> list[Finding]:
-    """Return a verify stage's findings that concern one family's result: those that name it, and
-    for the family of the machine that ran the stage (`is_own`) those that name none.
+    """Return a verify stage's findings that concern one family's result: those that name it, and,
+    for one of the results, those that name none.
     """
     if family is None:
         return list(findings)
-    unnamed = family if is_own else None
-    return [finding for finding in findings if finding.evidence.get("family", unnamed) == family]
+    rest = family if gets_the_rest else None
+    return [finding for finding in findings if finding.evidence.get("family", rest) == family]

@@ -12,7 +12,7 @@ from convkit.plan.stages import export_id, join_id, precision_id, reference_id, 
 from convkit.recipe.models import Recipe, Target, Tolerance
 from convkit.record.model import StageReport, TargetReport, TargetStatus, Verification, worst_status
 from convkit.verdict.advice import advice
-from convkit.verdict.families import in_families, of_family
+from convkit.verdict.families import in_families, of_family, with_unknown
 from convkit.verdict.invariance import blame_random
 from convkit.verdict.judge import judge
 from convkit.verdict.original_contract import with_feasible_remedies
@@ -210,7 +210,9 @@ def _verifications(
                 version=version,
                 override=override,
                 stage_findings=of_family(
-                    stage.report.findings, each.family, is_own=each.family == stage.result.family
+                    stage.report.findings,
+                    each.family,
+                    gets_the_rest=each.evidence == "device" or len(measured) == 1,
                 ),
                 reference_findings=reference.report.findings,
                 example_sizes=example,
@@ -219,7 +221,7 @@ def _verifications(
         ]
         if target.verdict_without_device == "foreseen" and stage.result.evidence == "simulated":
             return tuple(map(without_device, judged))
-        return tuple(judged)
+        return tuple(with_unknown(each, stage.result) for each in judged)
     status = _status_without_result(stage.report, stages)
     headline = (
         stage.report.reason

@@ -177,3 +177,38 @@ def test_a_repair_is_right_on_both(tmp_path: Path) -> None:
     assert outcome.record.status == "verified"
     for target in outcome.record.targets:
         assert all(each.family is None for each in target.verifications)
+
+
+def test_saturation_that_cannot_be_computed_is_skipped(tmp_path: Path) -> None:
+    """A quantized LSTM has its products inside: nothing is claimed about processors not at hand."""
+    rng = np.random.default_rng(0)
+    shapes = {"w": (1, 64, 16), "r": (1, 64, 16), "b": (1, 128)}
+    weights = [
+        numpy_helper.from_array((rng.normal(size=shape) / 4).astype(np.float32), name)
+        for name, shape in shapes.items()
+    ]
+    graph = helper.make_graph(
+        [
+            helper.make_node("LSTM", ["x", "w", "r", "b"], ["h"], name="lstm", hidden_size=16),
+            helper.make_node("Squeeze", ["h", "axis"], ["y"], name="one"),
+        ],
+        "recurrent",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["steps", 2, 16])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["steps", 2, 16])],
+        [*weights, numpy_helper.from_array(np.array([1]), "axis")],
+    )
+    recipe = write(tmp_path, {"dynamic": DYNAMIC})
+    opsets = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), tmp_path / "m.onnx")
+    content = yaml.safe_load(recipe.read_text())
+    content["axes"] = {"steps": {"min": 1, "typical": 4, "max": 8}}
+    for tensor in (content["inputs"][0], content["outputs"][0]):
+        tensor["shape"] = ["steps", 2, 16]
+    recipe.write_text(yaml.safe_dump(content, sort_keys=False))
+    found = of(run_recipe(options(recipe, tmp_path)), "dynamic")
+    assert found["exact"].status == "verified"
+    if host_family() == "exact":
+        assert found["saturating-pairs"].status == "skipped"
+        assert "processors: exact" in found["saturating-pairs"].headline
+    else:
+        assert found["saturating-pairs"].evidence == "device"
