@@ -9,6 +9,7 @@ import yaml
 
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
 from convkit.home import Home
+from convkit.models.integer_products.families import host_family
 
 pytestmark = pytest.mark.processors
 
@@ -73,6 +74,15 @@ def run(tmp_path: Path, dtype: str) -> RunOutcome:
 def test_it_is_verified_in_every_precision_masked_rows_included(tmp_path: Path, dtype: str) -> None:
     outcome = run(tmp_path, dtype)
     targets = {target.name: target for target in outcome.record.targets}
+    if host_family() == "saturating-pairs":
+        # OpenVINO 2026.4 computes equal shares for a softmax over minus infinity with AVX2, where
+        # others compute NaN, which the graph replaces by zero: a fully masked row is wrong there,
+        # and the runtime is.
+        wrong = targets.pop("openvino")
+        assert wrong.status == "failed"
+        assert {case.case for v in wrong.verifications for case in v.cases if not case.passed} == {
+            "masked-row"
+        }
     assert {name: target.status for name, target in targets.items()} == dict.fromkeys(
         targets, "verified"
     )
