@@ -85,7 +85,7 @@ def test_it_is_verified_in_every_precision_masked_rows_included(tmp_path: Path, 
         assert {case.case for v in wrong.verifications for case in v.cases if not case.passed} == {
             "masked-row"
         }
-    right = [target for target in targets.values() if target.name not in {wrong_name}]
+    right = [target for target in targets.values() if target.name != wrong_name]
     assert {target.name: target.status for target in right} == dict.fromkeys(
         [target.name for target in right], "verified"
     )
