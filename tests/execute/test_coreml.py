@@ -93,6 +93,7 @@ def half(home: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ru
 
 
 @pytest.mark.slow
+@pytest.mark.thorough  # the same path as float16 below, without its roundings
 class TestFloat32:
     def test_it_is_verified_by_evaluation(self, plain: RunOutcome) -> None:
         assert (plain.record.status, evidence(plain)) == ("verified", "simulated")

@@ -4,9 +4,9 @@ processors.
 
 from pathlib import Path
 
-import kernels
 import numpy as np
 import onnx_ir as ir
+import product_kernels as kernels
 import pytest
 from other_processors import PROCESSORS, emulated, printed_on
 

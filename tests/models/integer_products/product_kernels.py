@@ -1,5 +1,5 @@
 """Prints what onnxruntime's own kernels compute on this processor, and what the graphs rewritten
-for each family of processors compute, as digests by operator: `python kernels.py`.
+for each family of processors compute, as digests by operator: `python product_kernels.py`.
 """
 
 import hashlib
