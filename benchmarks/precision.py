@@ -125,16 +125,14 @@ def measure(mode: str, folder: Path, threads: int) -> dict[str, float]:
 def write_simulation(folder: Path) -> None:
     import onnx_ir as ir
 
+    from convkit.models.graph.preparation import prepare
     from convkit.precision.lowering.conversion import convert_file
     from convkit.precision.lowering.plan import PrecisionPlan
-    from convkit.precision.simulation.graph import simulate
+    from convkit.precision.simulation.graph import simulate_file
 
-    convert_file(folder / "bert.onnx", folder / "float16.onnx", PrecisionPlan("float16"))
-    ir.save(
-        simulate(ir.load(folder / "float16.onnx")),
-        folder / "simulated.onnx",
-        external_data="simulated.data",
-    )
+    model = prepare(ir.load(folder / "bert.onnx"))
+    convert_file(model, folder / "float16.onnx", PrecisionPlan("float16"))
+    simulate_file(folder / "float16.onnx", folder / "simulated.onnx")
 
 
 def rewriting_seconds(nodes: int) -> float:
