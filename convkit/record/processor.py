@@ -6,13 +6,13 @@ kernels round differently. The model's name selects nothing.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Literal
 
 from convkit.codec import Json
+from convkit.worker.protocol import ProductFamily
 
 # Kernels that multiply uint8 by int8: `exact` ones sum the products in 32 bits, `saturating-pairs`
 # clip each pair of products to 16 bits (VPMADDUBSW, if AVX2 has no VNNI beside it).
-IntegerKernels = Literal["exact", "saturating-pairs"]
+IntegerKernels = ProductFamily
 
 # By these instruction sets, onnxruntime (MLAS), oneDNN, MKL and torch select kernels. Names are
 # those of Linux.

@@ -116,11 +116,14 @@ class ProductFamilies(Generic[OptionsT]):
         every = range(len(switched.nodes))
         exact = error(switched.run(feeds, ()))
         examined = Examined(case, feeds, exact, error(switched.run(feeds, every)), error)
-        numbers = responsible(switched, examined)
+        counts = switched.counts(feeds)
+        numbers = responsible(switched, examined, counts)
+        if not numbers:
+            return []  # rounding alone differs
         quantized = load_model(self._model)
         modules = dict.fromkeys(origin_module(quantized, switched.nodes[i]) for i in numbers)
         trials = list(self._trials(list(modules), examined))
-        return [saturation_finding(switched, numbers, examined, quantized, trials)]
+        return [saturation_finding(switched, numbers, examined, counts, quantized, trials)]
 
     def _trials(self, modules: Sequence[str], examined: "Examined") -> Iterator["Trial"]:
         """Try what makes the model right in both families, on the examined case."""

@@ -16,6 +16,8 @@ from convkit.models.integer_products.rewriting import SaturatingNode
 from convkit.models.integer_products.session import SwitchedProducts
 
 Feeds = Mapping[str, np.ndarray]
+# How many pairs of a node saturate, and how many it has; None if that is not counted.
+Counts = tuple[float, float] | None
 
 # Saturation explains an error that it makes this much larger.
 WORSE = 1.2
@@ -58,11 +60,13 @@ class Examined:
     error: Callable[[Mapping[str, np.ndarray]], float]
 
 
-def responsible(switched: SwitchedProducts, examined: Examined) -> list[int]:
+def responsible(
+    switched: SwitchedProducts, examined: Examined, counts: Sequence[Counts]
+) -> list[int]:
     """Return the numbers of the nodes whose saturation causes the difference, the largest cause
-    first: with these exact and the others saturating, at least 70 % of it is gone.
+    first: with these exact and the others saturating, at least 70 % of it is gone. `counts` are
+    those of `SwitchedProducts.counts`; nothing saturates if this is empty.
     """
-    counts = switched.counts(examined.feeds)
     active = [i for i, count in enumerate(counts) if count is None or count[0] > 0]
     alone = {i: examined.error(switched.run(examined.feeds, [i])) for i in active}
     ranked = sorted(active, key=lambda i: -alone[i] if not math.isnan(alone[i]) else -math.inf)
@@ -79,11 +83,11 @@ def saturation_finding(
     switched: SwitchedProducts,
     numbers: Sequence[int],
     examined: Examined,
+    counts: Sequence[Counts],
     quantized: ir.Model,
     trials: Sequence[Trial],
 ) -> Finding:
-    """Return Q105 for the responsible nodes, with the remedies that were tried."""
-    counts = switched.counts(examined.feeds)
+    """Return Q105 for the responsible nodes, at least one, with the remedies that were tried."""
     places = [_origin(quantized, switched.nodes[i]) for i in numbers]
     rows = [
         _row(switched.nodes[i], place, counts[i]) for i, place in zip(numbers, places, strict=True)
@@ -148,9 +152,7 @@ def _remedy(best: Trial | None, trials: Sequence[Trial]) -> Remedy:
     )
 
 
-def _row(
-    node: SaturatingNode, place: tuple[str, str], count: tuple[float, float] | None
-) -> dict[str, Json]:
+def _row(node: SaturatingNode, place: tuple[str, str], count: Counts) -> dict[str, Json]:
     saturated = count[0] / count[1] if count is not None and count[1] else None
     return {
         "node": place[0],
