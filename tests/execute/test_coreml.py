@@ -232,6 +232,7 @@ def test_an_operator_that_nothing_translates_is_named(home: Path, tmp_path: Path
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_program_that_differs_in_float32_is_explained_and_no_precision_is_searched(
     home: Path, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import onnx
 import onnx.parser
+import pytest
 import yaml
 from test_low_precision import built, codes, found, run, write_recipe
 from typer.testing import CliRunner
@@ -146,6 +147,7 @@ g (float[1,queries,4] corners, float[1,3,queries] logits) => (
 }"""
 
 
+@pytest.mark.thorough
 def test_a_drafted_recipe_of_a_head_with_suppression_is_verified(tmp_path: Path) -> None:
     onnx.save(onnx.parser.parse_model(NMS), tmp_path / "head.onnx")
     written = CliRunner().invoke(

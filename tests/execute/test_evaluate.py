@@ -169,6 +169,7 @@ def prepare(image):
 """
 
 
+@pytest.mark.thorough
 def test_a_folder_of_images_is_scored_and_its_content_is_part_of_the_keys(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     for name, channel in (("green", 1), ("red", 0)):

@@ -94,6 +94,7 @@ def test_a_stage_that_kills_every_worker_ends(
     assert "every worker that ran it was lost" in str(settled["export"].report.error)
 
 
+@pytest.mark.thorough
 def test_when_the_last_worker_goes_its_stages_are_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

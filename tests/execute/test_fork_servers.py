@@ -251,6 +251,7 @@ def test_workers_with_bytecode_folders_of_their_own_share_a_server(tmp_path: Pat
     assert all(Path(each).name == "bytecode" for each in folders)
 
 
+@pytest.mark.thorough
 def test_workers_with_numbers_of_threads_of_their_own_share_a_server(tmp_path: Path) -> None:
     """A server with several threads could not fork: BLAS libraries start theirs on import."""
     before = running_servers()
@@ -283,6 +284,7 @@ def test_closing_does_not_wait_for_imports(tmp_path: Path) -> None:
     assert workers.last_is_fresh
 
 
+@pytest.mark.thorough
 def test_workers_do_not_wait_for_the_imports_of_other_servers(tmp_path: Path) -> None:
     endless = iter([("signal:pause",)])
     servers = ForkServers(tools=lambda envelope: next(endless, preloaded_tools(envelope)))
@@ -329,6 +331,7 @@ def test_a_server_that_must_not_fork_leaves_it_to_fresh_processes(
             assert workers.last_is_fresh
 
 
+@pytest.mark.thorough
 def test_the_server_used_last_is_kept(tmp_path: Path) -> None:
     before = running_servers()
     with contextlib.closing(ForkServers(most=1)) as servers:

@@ -89,6 +89,7 @@ def verified(record: RunRecord, target: str) -> Any:
     return found.verifications[0]
 
 
+@pytest.mark.thorough
 def test_what_a_decoder_writes_and_how_well_it_predicts(tmp_path: Path) -> None:
     import transformers
 

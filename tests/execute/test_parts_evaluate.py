@@ -53,6 +53,7 @@ def test_the_rows_run_through_the_whole(home: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_part_that_costs_the_task_its_score_fails_the_whole(home: Path, tmp_path: Path) -> None:
     content = with_rows(tmp_path)
     content["targets"]["ort"]["precision"] = "float16"

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 LOADED = """
 import sys
 from convkit.mil.library import load_library
@@ -30,5 +32,6 @@ def test_it_is_imported_without_other_frameworks_which_can_be_imported_afterward
     assert printed(LOADED) == ["True False False", "sklearn BertConfig"]
 
 
+@pytest.mark.thorough
 def test_what_the_model_s_own_code_imported_stays() -> None:
     assert printed(BROUGHT_ALONG) == ["True True"]

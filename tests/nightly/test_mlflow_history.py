@@ -78,6 +78,7 @@ def test_mlflow_remembers_a_baseline_that_was_deleted_with_its_home(tracked: Sim
     assert "MLflow's alias baseline of small is run 20260101-021700-0001" in fault.message
 
 
+@pytest.mark.thorough
 def test_mlflow_alone_is_history_enough(tracked: Simulation) -> None:
     """Nightly runs whose files are gone from the home still count by what MLflow has of them."""
     import dataclasses

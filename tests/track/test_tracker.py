@@ -352,6 +352,7 @@ def test_mlflow_is_a_quiet_guest(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_processes_that_come_first_together_make_one_database(tmp_path):
     script = (
         "import sys; from pathlib import Path; from convkit.track.tracker import prepare; "

@@ -99,6 +99,7 @@ def test_recurrent_layers_go_to_torchscript_with_the_reason(tmp_path, layer, for
 
 
 # With torch 2.13 and transformers 5.23. A release that can do it fails this test: expect E303 then.
+@pytest.mark.thorough
 def test_a_model_that_none_can_export_says_why_for_each(tmp_path):
     _, findings, out = export_factory(tmp_path, MAMBA, SAME_SHAPE, "auto")
     finding = told(findings, "E304")

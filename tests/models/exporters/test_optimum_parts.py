@@ -68,6 +68,7 @@ def made(optimum_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder
 
 
+@pytest.mark.thorough
 def test_optimums_files_are_drafted_as_parts_that_join_to_the_original(made: Path) -> None:
     home = Home.find(made / "home")
     destination = made / "recipe.yaml"

@@ -59,6 +59,7 @@ def test_what_is_not_in_the_cache_is_an_error_that_names_the_keys(told):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_hub_model_is_drafted_from_its_checkpoint(cache, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HOME", str(cache))  # for the workers
     options = ["--toolchain", "host", "--home", str(tmp_path)]

@@ -222,6 +222,7 @@ def test_an_axis_that_torch_export_fixes_is_fixed_in_the_draft(tmp_path):
     assert any("torch.export does not keep them open" in note for note in found.notes)
 
 
+@pytest.mark.thorough
 def test_a_text_to_text_model_has_two_sequences_and_no_interface_of_berts(tmp_path):
     small = {"vocab_size": 50, "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1}
     source = Source("config", identifier="t5", overrides=small | {"num_heads": 2})

@@ -49,6 +49,7 @@ ADDED = """
 """
 
 
+@pytest.mark.thorough
 def test_two_texts_and_their_masks_have_a_length_each(tmp_path: Path) -> None:
     result = own(tmp_path, TRANSLATION)
     first, second = ("batch", "sequence"), ("batch", "sequence_2")
@@ -179,6 +180,7 @@ LETTERS = """
 """
 
 
+@pytest.mark.thorough
 def test_lengths_belong_to_the_text_that_they_are_named_after(tmp_path: Path) -> None:
     result = own(tmp_path, TOWERS)
     along = {name: sample.along for name, sample in result.samples.items()}
