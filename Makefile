@@ -110,15 +110,15 @@ faults: $(VENV)/.test
 # Checks reports with axe-core in Chromium: make axe REPORTS='report.html'. Needs npm.
 axe: $(VENV)/.test
 	npm install --silent --prefix $(VENV)/axe axe-core@4
-	$(BIN)/python tests/axe.py $(VENV)/axe/node_modules/axe-core/axe.min.js $(REPORTS)
+	$(BIN)/python tests/tools/axe.py $(VENV)/axe/node_modules/axe-core/axe.min.js $(REPORTS)
 
 # Damages 500 random places of a home, one after another, and holds every promise against the bytes.
 fuzz-store: $(VENV)/.test
-	$(BIN)/python tests/store/fuzzing.py --rounds 500
+	$(BIN)/python tests/host/store/fuzzing.py --rounds 500
 
 # Damages ML packages, safetensors headers, tokenizers and texts, 500 times each.
 fuzz-files: $(VENV)/.test
-	$(BIN)/python tests/models/damaged_sources.py --rounds 500
+	$(BIN)/python tests/worker/original/loading/damaged_sources.py --rounds 500
 
 $(VENV)/bin/uv:
 	$(PYTHON) -m venv $(VENV)

@@ -20,21 +20,26 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "execute")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from helper_folders import add_helper_folders  # noqa: E402
+
+add_helper_folders()
 
 from small_fleet import SmallFleet, stub_targets, write_stub  # noqa: E402
 from test_fleet import settle, write_recipe  # noqa: E402
 
-from convkit.execute import stage_runner  # noqa: E402
-from convkit.execute.events import SilentListener  # noqa: E402
-from convkit.execute.executor import execute  # noqa: E402
-from convkit.execute.facts import gather  # noqa: E402
-from convkit.execute.run import RunOptions, run_recipe  # noqa: E402
-from convkit.execute.workers import WORKERS, FreshProcesses  # noqa: E402
-from convkit.home import Home  # noqa: E402
-from convkit.plan.stages import plan_stages  # noqa: E402
-from convkit.recipe.loading import load_recipe  # noqa: E402
-from convkit.store.store import Store  # noqa: E402
+from convkit.host.facts.planning_facts import gather  # noqa: E402
+from convkit.host.home import Home  # noqa: E402
+from convkit.host.plan.stages import plan_stages  # noqa: E402
+from convkit.host.processes.progress_events import SilentListener  # noqa: E402
+from convkit.host.processes.worker_start import WORKERS, FreshProcesses  # noqa: E402
+from convkit.host.recipe.reading.loading import load_recipe  # noqa: E402
+from convkit.host.run.run_command import run_recipe  # noqa: E402
+from convkit.host.run.run_options import RunOptions  # noqa: E402
+from convkit.host.stages import stage_runner  # noqa: E402
+from convkit.host.stages.stage_executor import execute  # noqa: E402
+from convkit.host.store.store import Store  # noqa: E402
 
 JOBS = 2
 # Stages of some seconds to minutes: up to this, the fleet's share of them is small.

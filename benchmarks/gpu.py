@@ -18,9 +18,10 @@ from pathlib import Path
 
 import yaml
 
-from convkit.execute.run import RunOptions, run_recipe
-from convkit.home import Home
-from convkit.toolchain.devices import find_device
+from convkit.host.home import Home
+from convkit.host.run.run_command import run_recipe
+from convkit.host.run.run_options import RunOptions
+from convkit.host.toolchain.device_detection import find_device
 
 ROOT = Path(__file__).parents[1]
 DEFAULT = [ROOT / "recipes" / "superglue.yaml", ROOT / "recipes" / "bert-base-chinese.yaml"]

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from convkit.report.drawing import Svg, element, group
-from convkit.report.scale import LogScale, log_scale
+from convkit.host.report.svg_elements import Svg, element, group
+from convkit.host.report.svg_plots import LogScale, log_scale
 
 Series = Mapping[str, Mapping[int, float]]
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM, _NAMES = 300.0, 240.0, 44.0, 28.0, 30.0, 14.0

@@ -23,19 +23,24 @@ from pathlib import Path
 
 from optimum import RECIPES, write_recipe
 
-from convkit.cases.files import read_cases, read_tensors
-from convkit.execute.locations import Locations
-from convkit.home import Home
-from convkit.plan.requests import request_for
-from convkit.plan.stages import Stage, plan_stages
-from convkit.recipe.loading import LoadedRecipe, load_recipe
-from convkit.runtimes.registry import runtimes
-from convkit.worker.context import Context
-from convkit.worker.jobs import JOBS
-from convkit.worker.protocol import StageRequest
+from convkit.host.home import Home
+from convkit.host.plan.stage_requests import request_for
+from convkit.host.plan.stages import Stage, plan_stages
+from convkit.host.processes.request_locations import Locations
+from convkit.host.recipe.reading.loading import LoadedRecipe, load_recipe
+from convkit.protocol.jobs.job_table import JOBS
+from convkit.protocol.messages import StageRequest
+from convkit.protocol.runtimes.runtime_registry import runtimes
+from convkit.worker.cases.case_files import read_cases, read_tensors
+from convkit.worker.job_context import Context
 
 # Imported before the clock starts: a fork server has them, and plain inference needs them as well.
-TOOLS = ("torch", "transformers.modeling_utils", "onnxruntime", "convkit.worker.process")
+TOOLS = (
+    "torch",
+    "transformers.modeling_utils",
+    "onnxruntime",
+    "convkit.worker.process.stage_process",
+)
 
 
 def stages_of(loaded: LoadedRecipe, folder: Path) -> dict[str, tuple[Stage, StageRequest]]:
@@ -66,8 +71,8 @@ def plain_seconds(
     """Run both models on all cases that both support; return the processor seconds of their
     inference, without and with loading them.
     """
-    from convkit.models.graph.session import open_graph
-    from convkit.stages.original import open_original
+    from convkit.worker.graph.graph_session import open_graph
+    from convkit.worker.reference.original_model import open_original
 
     started = time.process_time()
     original = open_original(reference.source, reference.contract)

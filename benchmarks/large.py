@@ -25,8 +25,8 @@ import threading
 import time
 from pathlib import Path
 
-from convkit.codec import decode
-from convkit.tensors import Contract
+from convkit.protocol.contract import Contract
+from convkit.protocol.json_codec import decode
 
 SPARE_BYTES = 15_000_000_000
 DRAWN = 2**22
@@ -47,7 +47,7 @@ def write_checkpoint(folder: Path, shape: tuple[int, ...], *, causal: bool = Fal
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM, LlamaModel
 
-    from convkit.models.sources.rewritten_checkpoint import ShardWriter
+    from convkit.worker.original.loading.rewritten_checkpoint import ShardWriter
 
     kind = LlamaForCausalLM if causal else LlamaModel
     config = configuration(shape, LlamaConfig, kind.__name__)
@@ -88,10 +88,10 @@ def configuration(shape: tuple[int, ...], kind, architecture: str):
 
 def export(folder: str, output: str, dtype: str, width: int, available: int | None, answer) -> None:
     """Run the export stage in this process, and answer with its cost."""
-    from convkit.models.sources import rewritten_checkpoint
-    from convkit.stages import export as stage
-    from convkit.worker.context import Context
-    from convkit.worker.protocol import ExportRequest, Sample, Source
+    from convkit.protocol.messages import ExportRequest, Sample, Source
+    from convkit.worker.job_context import Context
+    from convkit.worker.original.loading import rewritten_checkpoint
+    from convkit.worker.stages import export as stage
 
     if available is not None:
         rewritten_checkpoint.available_memory = lambda: available
@@ -119,9 +119,9 @@ def export(folder: str, output: str, dtype: str, width: int, available: int | No
 
 def build(model: str, output: str, precision: str, answer) -> None:
     """Lower or quantize an exported model in this process, and answer with its cost."""
-    from convkit.precision.lowering.files import lower_file
-    from convkit.precision.quantization.quantize import quantize_file
-    from convkit.worker.protocol import LowPrecision, Quantization
+    from convkit.protocol.messages import LowPrecision, Quantization
+    from convkit.worker.building.lowered_files import lower_file
+    from convkit.worker.precision.quantization.quantize import quantize_file
 
     threading.Thread(target=watch, args=(peak := [0, 0],), daemon=True).start()
     destination = Path(output) / "model.onnx"

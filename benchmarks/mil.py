@@ -54,8 +54,8 @@ def convert(module, path, *, half):
     import coremltools as ct
     import torch
 
-    from convkit.runtimes.coreml.operators import register_missing_operators
-    from convkit.runtimes.coreml.trace import decomposed
+    from convkit.runtimes.coreml.conversion.missing_operators import register_missing_operators
+    from convkit.runtimes.coreml.conversion.traced_program import decomposed
 
     register_missing_operators()
     example = tuple(map(torch.from_numpy, inputs()))
@@ -97,8 +97,8 @@ def measure_memory(path):
     import coremltools.converters.mil.frontend.milproto.load  # noqa: F401 - what is measured is the program
     import torch
 
-    from convkit.mil.evaluator import Evaluator
-    from convkit.mil.program import load_program
+    from convkit.worker.mil.evaluation.evaluator import Evaluator
+    from convkit.worker.mil.program import load_program
 
     # What torch's libraries set up at their first use belongs to them, not to the program.
     x = torch.zeros(1, LENGTH, 384)
@@ -148,8 +148,8 @@ def main():
         return
     import torch
 
-    from convkit.mil.evaluator import Evaluator
-    from convkit.mil.program import load_program
+    from convkit.worker.mil.evaluation.evaluator import Evaluator
+    from convkit.worker.mil.program import load_program
 
     torch.set_num_threads(arguments.threads)
     warnings.simplefilter("ignore")

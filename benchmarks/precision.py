@@ -78,9 +78,9 @@ def infer(path: Path, threads: int) -> None:
 def child(mode: str, folder: Path, threads: int) -> None:
     """Do one job in this process and print its cost."""
     if mode == "ranges":
-        from convkit.precision.ranges import run_ranges as job
+        from convkit.worker.precision.value_ranges import run_ranges as job
     elif mode == "errors":
-        from convkit.precision.diagnosis.error_growth import simulate_with_errors as job
+        from convkit.worker.precision.diagnosis.rounding_growth import simulate_with_errors as job
     start = time.perf_counter()
     if mode == "plain":
         infer(folder / "bert.onnx", threads)
@@ -91,8 +91,8 @@ def child(mode: str, folder: Path, threads: int) -> None:
     else:
         import onnx_ir as ir
 
-        from convkit.models.graph.preparation import prepare
-        from convkit.precision.lowering.plan import PrecisionPlan, assign
+        from convkit.worker.graph.typed_graph import prepare
+        from convkit.worker.precision.lowering.precision_plan import PrecisionPlan, assign
 
         model = prepare(ir.load(folder / "bert.onnx"))
         job(model, assign(model, PrecisionPlan("float16")), cases(), threads=threads)
@@ -125,10 +125,10 @@ def measure(mode: str, folder: Path, threads: int) -> dict[str, float]:
 def write_simulation(folder: Path) -> None:
     import onnx_ir as ir
 
-    from convkit.models.graph.preparation import prepare
-    from convkit.precision.lowering.conversion import convert_file
-    from convkit.precision.lowering.plan import PrecisionPlan
-    from convkit.precision.simulation.graph import simulate_file
+    from convkit.worker.graph.typed_graph import prepare
+    from convkit.worker.precision.lowering.graph_conversion import convert_file
+    from convkit.worker.precision.lowering.precision_plan import PrecisionPlan
+    from convkit.worker.precision.simulation.simulated_graph import simulate_file
 
     model = prepare(ir.load(folder / "bert.onnx"))
     convert_file(model, folder / "float16.onnx", PrecisionPlan("float16"))
@@ -139,9 +139,9 @@ def rewriting_seconds(nodes: int) -> float:
     """Plan and rewrite a chain in which the element type changes at every node."""
     import onnx_ir as ir
 
-    from convkit.models.graph.preparation import prepare
-    from convkit.precision.lowering.conversion import convert
-    from convkit.precision.lowering.plan import PrecisionPlan, assign
+    from convkit.worker.graph.typed_graph import prepare
+    from convkit.worker.precision.lowering.graph_conversion import convert
+    from convkit.worker.precision.lowering.precision_plan import PrecisionPlan, assign
 
     value = graph_input = ir.val("x", ir.DataType.FLOAT, ["N"])
     chain = []

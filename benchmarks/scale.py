@@ -165,7 +165,7 @@ def recipes(folder: Path, sizes: tuple[int, ...]) -> Series:
 
 def artifacts(folder: Path, sizes: tuple[int, ...]) -> Series:
     """A store of so many artifacts of one small file each, which no run needs."""
-    from convkit.store.store import Store
+    from convkit.host.store.store import Store
 
     series: Series = {}
     store = Store(folder / "home" / "store")

@@ -27,10 +27,10 @@ import onnx
 import onnx_ir
 import torch
 
-from convkit.localize.graph import Graph, make_graph
-from convkit.localize.recording import record
-from convkit.localize.search import localize
-from convkit.localize.weights import compare_weights
+from convkit.worker.cause.cause_search import localize
+from convkit.worker.cause.graphs.runnable_graph import Graph, make_graph
+from convkit.worker.cause.recording.torch_recording import record
+from convkit.worker.cause.weights.traced_weights import compare_weights
 
 MODELS = {
     "encoder": """

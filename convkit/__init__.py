@@ -8,12 +8,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from convkit.api import Recipe, Run, Target, run
-    from convkit.errors import ConvkitError
-    from convkit.findings.model import Finding
-    from convkit.session import Session, load
+    from convkit.protocol.errors import ConvkitError
+    from convkit.protocol.findings.finding import Finding
+    from convkit.protocol.installation import __version__
+    from convkit.python.built_model import Session, load
+    from convkit.python.runs import Recipe, Run, Target, run
 
-__version__ = "0.1.0"
 __all__ = [
     "ConvkitError",
     "Finding",
@@ -28,14 +28,15 @@ __all__ = [
 
 # Where each name comes from: modules that need numpy and a runtime, or the host's libraries.
 _HOMES = {
-    "ConvkitError": "convkit.errors",
-    "Finding": "convkit.findings.model",
-    "Recipe": "convkit.api",
-    "Run": "convkit.api",
-    "Session": "convkit.session",
-    "Target": "convkit.api",
-    "load": "convkit.session",
-    "run": "convkit.api",
+    "__version__": "convkit.protocol.installation",
+    "ConvkitError": "convkit.protocol.errors",
+    "Finding": "convkit.protocol.findings.finding",
+    "Recipe": "convkit.python.runs",
+    "Run": "convkit.python.runs",
+    "Session": "convkit.python.built_model",
+    "Target": "convkit.python.runs",
+    "load": "convkit.python.built_model",
+    "run": "convkit.python.runs",
 }
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from convkit.findings.catalog import CATALOG, FAMILIES, severity_text
+from convkit.host.findings.catalog import CATALOG, FAMILIES, severity_text
 
 _FOLDER = "findings"
 _INTRODUCTION = (

@@ -32,10 +32,13 @@ hypothesis.settings.register_profile(
     "untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("untimed")
-# Helpers that several test modules share lie beside this file and in the tests' folders.
 sys.path.insert(0, str(Path(__file__).parent))
 
-from empty_database import EmptyDatabase  # noqa: E402 - found beside this file
+from helper_folders import add_helper_folders  # noqa: E402 - found beside this file
+
+add_helper_folders()
+
+from empty_database import EmptyDatabase  # noqa: E402 - found by what stands above
 from garbage import collect  # noqa: E402 - as above
 from left_files import LeftFiles  # noqa: E402 - as above
 
@@ -46,7 +49,7 @@ _INDEPENDENT = frozenset(
     {
         "tests/faults/test_corpus.py",
         "tests/gpu/test_corpus_on_cuda.py",
-        "tests/nightly/test_simulated_year.py",
+        "tests/host/nightly/test_simulated_year.py",
         "tests/runtimes/coreml/test_architectures.py",
     }
 )
@@ -145,7 +148,7 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmptyDa
     """Make MLflow's database once. Other processes, such as the command line's, make their own."""
     made = EmptyDatabase(tmp_path_factory.mktemp("mlflow"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("convkit.track.tracker.create_database", made)
+        patch.setattr("convkit.host.track.run_tracker.create_database", made)
         yield made
 
 
@@ -157,8 +160,8 @@ def _forked_workers() -> Iterator[None]:
     """
     from worker_tools import usual_tools
 
-    from convkit.execute.fork_servers import ForkServers
-    from convkit.execute.workers import WORKERS
+    from convkit.host.processes.fork_servers import ForkServers
+    from convkit.host.processes.worker_start import WORKERS
 
     with (
         contextlib.closing(ForkServers(most=6, tools=usual_tools)) as servers,

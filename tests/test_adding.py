@@ -30,21 +30,21 @@ RECIPE = FACTORY | {
     },
 }
 
-PROTOCOL = "convkit/worker/protocol/model.py"
-SELECTION = "convkit/precision/quantization/selection.py"
-QUANTIZERS = "convkit/precision/quantization/quantizers.py"
+PROTOCOL = "convkit/protocol/messages/model_request.py"
+SELECTION = "convkit/worker/precision/quantization/node_selection.py"
+QUANTIZERS = "convkit/worker/precision/quantization/quantizers.py"
 
 EXPORTER = '''
 """The older exporter, for odd opsets only."""
 
 import onnx_ir
 
-from convkit.findings.model import Finding, Place, Remedy
-from convkit.models.exporters import torchscript
-from convkit.models.exporters.job import Job, UnexportableError
+from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.worker.exporters import torchscript_exporter as torchscript
+from convkit.worker.exporters.export_job import ExportJob, UnexportableError
 
 
-def export(job: Job) -> onnx_ir.Model:
+def export(job: ExportJob) -> onnx_ir.Model:
     if job.opset % 2 == 0:
         remedy = Remedy("Choose an odd opset.", {"export.opset": job.opset - 1})
         found = Finding("C190", f"opset {job.opset} is even", Place(), {}, remedy)
@@ -89,24 +89,21 @@ class Extended:
         return self.package.parent / path
 
     def add_exporter(self) -> None:
-        new = self.file("exporter", "convkit/models/exporters/traced.py")
+        new = self.file("exporter", "convkit/worker/exporters/traced.py")
         new.write_text(EXPORTER, encoding="utf-8")
-        registry = self.file("exporter", "convkit/models/exporters/registry.py")
+        registry = self.file("exporter", "convkit/worker/exporters/exporter_registry.py")
         replace_once(
-            registry,
-            "import auto, optimum, torch, torchscript",
-            "import auto, optimum, torch, torchscript, traced",
+            registry, "    torchscript_exporter,\n)", "    torchscript_exporter,\n    traced,\n)"
         )
-        replace_once(
-            registry, '    "torch": torch,\n', '    "torch": torch,\n    "traced": traced,\n'
-        )
+        row = '    "torch": torch_exporter,\n'
+        replace_once(registry, row, f'{row}    "traced": traced,\n')
         replace_once(
             self.file("exporter", PROTOCOL),
             '"torchscript", "auto"]',
             '"torchscript", "auto", "traced"]',
         )
         replace_once(
-            self.file("exporter", "convkit/toolchain/requirements.py"),
+            self.file("exporter", "convkit/host/toolchain/versions/stage_requirements.py"),
             '    "export torch": _TORCH,\n',
             '    "export torch": _TORCH,\n    "export traced": _TORCH,\n',
         )
@@ -133,7 +130,7 @@ class Extended:
         quantizers.write_text(quantizers.read_text(encoding="utf-8") + UNSIGNED, encoding="utf-8")
 
     def add_finding(self) -> None:
-        rows = self.file("finding", "convkit/findings/codes/contract.toml")
+        rows = self.file("finding", "convkit/host/findings/codes/contract.toml")
         rows.write_text(rows.read_text(encoding="utf-8") + FINDING, encoding="utf-8")
 
 
@@ -163,8 +160,8 @@ def test_contributing_names_exactly_the_files(extended: Extended) -> None:
     assert exporter == extended.touched["exporter"]
     assert steps("To add a kind of quantization") == extended.touched["quantization"]
     page = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    assert "`convkit/findings/codes/`" in page.partition("## To add a finding")[2]
-    assert extended.touched["finding"] == {"convkit/findings/codes/contract.toml"}
+    assert "`convkit/host/findings/codes/`" in page.partition("## To add a finding")[2]
+    assert extended.touched["finding"] == {"convkit/host/findings/codes/contract.toml"}
 
 
 @pytest.mark.slow

@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from convkit.models.exporters.registry import REGISTRY
-from convkit.precision.quantization import selection
-from convkit.toolchain.requirements import NEEDS
-from convkit.worker.protocol import Exporter, QuantizationKind
+from convkit.host.toolchain.versions.stage_requirements import NEEDS
+from convkit.protocol.messages import Exporter, QuantizationKind
+from convkit.worker.exporters.exporter_registry import REGISTRY
+from convkit.worker.precision.quantization import node_selection
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -35,8 +35,10 @@ def test_an_exporter_is_in_each_place_that_it_names():
 
 
 def test_a_kind_of_quantization_is_in_each_place_that_it_names():
-    text = Path(selection.__file__).read_text(encoding="utf-8")
-    quantizers = Path(selection.__file__).with_name("quantizers.py").read_text(encoding="utf-8")
+    text = Path(node_selection.__file__).read_text(encoding="utf-8")
+    quantizers = (
+        Path(node_selection.__file__).with_name("quantizers.py").read_text(encoding="utf-8")
+    )
     for kind in get_args(QuantizationKind):
         assert f'"{kind}"' in text
         assert f'"{kind}"' in quantizers

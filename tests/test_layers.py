@@ -3,6 +3,8 @@
 import ast
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -11,104 +13,19 @@ import convkit
 
 PACKAGE = Path(convkit.__file__).parent
 
-# Who may import whom, by package or module below `convkit`; everybody may import itself and the
-# bottom. Two sides: the host's packages, and those that run inside a stage's environment.
-BOTTOM = {
-    "codec",
-    "tensors",
-    "postprocessing",
-    "preprocessing",
-    "errors",
-    "home",
-    "installation",
-    "origin",
-    "redaction",
-    "findings.model",
-    "findings.remedies",
-    "findings.severity",
-    "__version__",
+# Each street, and those it may import from besides itself. A runtime's `target*.py` is a street of
+# its own: recipes read it.
+STREETS = {
+    "protocol": set(),
+    "host": {"protocol"},
+    "worker": {"protocol"},
+    "runtimes": {"protocol", "worker"},
+    "target": {"protocol", "host", "runtimes"},
+    "python": {"protocol", "host", "worker"},
+    "cli": {"protocol", "host", "python"},
+    "__main__": {"cli"},
+    "__init__": {"protocol", "python"},
 }
-# Every runtime's row: the host and the workers read it.
-ROWS = {"runtimes.registry", "runtimes.row"}
-# What the host reads of the worker's metrics: the rows, and how they judge. No numpy.
-METRICS = {"metrics.registry", "metrics.limit_kinds", "metrics.limits", "metrics.text"}
-# How files that are not models are compared: bytes and JSON, with the standard library alone.
-PLAIN_FILES = {"comparison.plain"}
-HOST = {
-    "findings": set(),
-    "recipe": {"findings", "worker.protocol", "processors.image_settings", *ROWS, *METRICS},
-    "store": {"findings", "worker.protocol"},
-    "record": {"findings", "store", "worker.protocol", *METRICS},
-    "toolchain": {
-        *("findings", "recipe", "worker.protocol", "store", *ROWS),
-        *("worker.seal", "worker.sealed_imports"),
-    },
-    "plan": {"recipe", "toolchain", "store", "worker.protocol", "worker.jobs", *ROWS},
-    # Limits are judged by the same lines on both sides: a search for a precision must mean what
-    # the verdict means.
-    "verdict": {"plan", "recipe", "findings", "record", "worker.protocol", *METRICS},
-    "track": {"findings", "store", "recipe", "record", "worker.protocol", *ROWS, *METRICS},
-    "report": {"findings", "recipe", "record", "store", "worker.protocol", "verdict", *METRICS},
-    "execute": {
-        *("plan", "recipe", "record", "findings", "store", "toolchain", "track", "report"),
-        *("verdict", "worker.protocol", "worker.jobs", *ROWS),
-        *("worker.preloading", "worker.fork_server"),
-        *("worker.seal", "worker.silence", "worker.control_group"),
-    },
-    "tune": {"execute", "recipe", "record", "verdict", *ROWS},
-    "audit": {
-        *("execute", "recipe", "record", "findings", "store", "plan", "toolchain"),
-        *("report", "verdict", "worker.protocol", "float_limits", *ROWS, *METRICS, *PLAIN_FILES),
-    },
-    "nightly": {
-        *("audit", "execute", "recipe", "record", "findings", "store", "toolchain", "track"),
-        *("report", "verdict"),
-    },
-    # What people call from Python; the command line does, too.
-    "api": {"execute", "recipe", "record", "findings", "session"},
-    "cli": {
-        "api",
-        *ROWS,
-        *("audit", "nightly", "tune", "execute", "plan", "recipe", "record", "findings", "store"),
-        *("toolchain", "track", "report", "verdict", "worker.protocol", "precision.naming"),
-        *METRICS,
-    },
-}
-WORKER = {
-    "worker": ROWS,
-    "dtypes": set(),
-    "float_limits": set(),
-    "bindings": set(),
-    "cases": {"worker", "dtypes"},
-    "metrics": {"worker", "dtypes", "float_limits", "cases"},
-    "models": {"worker", "dtypes", "float_limits", "cases", "metrics"},
-    "precision": {"worker", "dtypes", "float_limits", "cases", "models", "metrics"},
-    "localize": {"worker", "dtypes", "models"},
-    # What the original's own processor makes of files, and what a contract's constants make.
-    "processors": {"worker", "models"},
-    "mil": {"worker"},
-    "comparison": {"worker", "models"},
-    # The parts of a model, called as one: by the stages, and by `convkit.load`.
-    "joined": {"worker", "dtypes", "cases", "models"},
-    "stages": {
-        *("evaluate", "joined", "processors", *ROWS),
-        *("worker", "dtypes", "cases", "models", "metrics", "precision", "comparison", "bindings"),
-        *("localize", "float_limits"),
-    },
-    "bench": {"worker", "dtypes", "cases", "models", "stages", "joined", *ROWS},
-    "evaluate": {"worker", "dtypes", "cases", "processors"},
-    "runtimes": {
-        "bench",
-        *("worker", "dtypes", "float_limits", "cases", "models", "metrics", "precision", "mil"),
-        *("comparison", "bindings", "stages", "localize"),
-    },
-    # `convkit.load`, which people call where their models run.
-    "session": {"worker", "dtypes", "models", "joined", "processors", *ROWS},
-    # A runtime's target is what a recipe writes: the host reads it.
-    "target of a runtime": {"recipe", "runtimes", "worker.protocol"},
-}
-# The modules that people import or start: what they may hand on.
-ENTRIES = {"__init__": {"session", "api", *BOTTOM}, "__main__": {"cli.main"}}
 HOST_ONLY = {
     "pydantic",
     "yaml",
@@ -136,77 +53,134 @@ STAGE_ONLY = {
 }
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
+MOST_FILES = 22
 
 
-def imports(path: Path) -> set[str]:
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path: Path, known: set[str]) -> set[str]:
+    """Return the modules that a module imports: convkit's own by their full name."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: imports are absolute"
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+            assert node.module
+            full = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in known else node.module for name in full}
     return found
 
 
-def is_below(name: str, ways: set[str]) -> bool:
-    return any(name == way or name.startswith(f"{way}.") for way in ways)
+def street_of(name: str) -> str:
+    parts = name.split(".")
+    if len(parts) == 1:
+        return "__init__"
+    return "target" if parts[1] == "runtimes" and parts[-1].startswith("target") else parts[1]
 
 
-def part_of(path: Path) -> str:
-    """Return the part of convkit that a module belongs to."""
-    parts = path.relative_to(PACKAGE).with_suffix("").parts
-    if parts[0] == "runtimes" and parts[-1].startswith("target"):
-        return "target of a runtime"
-    return parts[0]
+def graph() -> dict[str, set[str]]:
+    """Return what each of convkit's modules imports of convkit."""
+    known = {module_name(path) for path in MODULES}
+    return {
+        module_name(path): {name for name in imports(path, known) if name in known}
+        for path in MODULES
+    }
 
 
-def test_every_package_has_its_place() -> None:
-    parts = {part_of(path) for path in MODULES}
-    assert parts - set(ENTRIES) == {
-        *HOST,
-        *WORKER,
-        *(name for name in BOTTOM if "." not in name),
-    } - {"__version__"}
+def folder_of(name: str, modules: Iterable[str]) -> str:
+    is_package = any(other.startswith(f"{name}.") for other in modules)
+    return name if is_package else name.rpartition(".")[0]
 
 
-def test_imports_point_down() -> None:
-    wrong = []
-    for path in MODULES:
-        part = part_of(path)
-        ways = ENTRIES.get(part) or {part, *BOTTOM, *(HOST | WORKER).get(part, ())}
-        inner = {
-            name.removeprefix("convkit.") for name in imports(path) if name.startswith("convkit.")
-        }
-        wrong += [
-            f"{path.relative_to(PACKAGE)}: {name}"
-            for name in sorted(inner)
-            if not is_below(name, ways)
-        ]
+def circles(arrows: Mapping[str, set[str]]) -> list[set[str]]:
+    """Return the sets of names that reach each other."""
+    left = {name: set(others) for name, others in arrows.items()}
+    while leaves := {n for n, others in left.items() if not others & left.keys()}:
+        left = {name: others for name, others in left.items() if name not in leaves}
+    below: dict[str, set[str]] = {}
+    for start in left:
+        pending, reached = [start], set[str]()
+        while pending:
+            for name in arrows.get(pending.pop(), ()):
+                if name not in reached:
+                    reached.add(name)
+                    pending.append(name)
+        below[start] = reached
+    found = [
+        {start, *(n for n in reached if start in below.get(n, ()))}
+        for start, reached in below.items()
+        if start in reached
+    ]
+    return [circle for place, circle in enumerate(found) if circle not in found[:place]]
+
+
+def test_streets_import_from_those_they_may() -> None:
+    wrong = [
+        f"{name} imports {other}"
+        for name, others in graph().items()
+        for other in sorted(others)
+        if street_of(other) not in {street_of(name), *STREETS[street_of(name)]}
+    ]
     assert wrong == []
+
+
+def test_no_files_import_each_other() -> None:
+    assert circles({name: others - {name} for name, others in graph().items()}) == []
+
+
+def test_no_folders_import_each_other() -> None:
+    found = graph()
+    arrows: dict[str, set[str]] = {}
+    for name, others in found.items():
+        here = folder_of(name, found)
+        arrows.setdefault(here, set()).update(folder_of(other, found) for other in others)
+    assert circles({here: there - {here} for here, there in arrows.items()}) == []
+
+
+def test_a_folder_can_be_taken_in_at_a_glance() -> None:
+    sizes = Counter(path.parent for path in MODULES if path.name != "__init__.py")
+    assert {str(path): n for path, n in sizes.items() if n > MOST_FILES} == {}
 
 
 def test_host_and_worker_keep_to_their_own_libraries() -> None:
     wrong = []
     for path in MODULES:
-        part = part_of(path)
-        at_work = part in WORKER and part != "target of a runtime"
-        others = HOST_ONLY if at_work else STAGE_ONLY
-        used = {name.split(".")[0] for name in imports(path)} & (
-            others if part != "session" else set()
-        )
-        wrong += [f"{path.relative_to(PACKAGE)}: {name}" for name in used]
+        name = module_name(path)
+        street = street_of(name)
+        others = HOST_ONLY if street in ("worker", "runtimes") else STAGE_ONLY
+        used = {each.split(".")[0] for each in imports(path, set())} & others
+        # What both sides read, and what users call where a model runs.
+        if name not in ("convkit.protocol.numpy_dtypes", "convkit.python.built_model"):
+            wrong += [f"{name}: {each}" for each in used]
     assert wrong == []
 
 
-def test_an_import_upwards_is_seen(monkeypatch, tmp_path) -> None:
-    path = tmp_path / "convkit" / "mil" / "upward.py"
-    path.parent.mkdir(parents=True)
-    path.write_text("def f():\n    from convkit.stages import export\n    import pydantic\n")
-    monkeypatch.setattr("test_layers.MODULES", [path])
-    monkeypatch.setattr("test_layers.PACKAGE", path.parents[1])
-    with pytest.raises(AssertionError, match=r"stages\.export"):
-        test_imports_point_down()
+def test_wrong_imports_are_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    package = tmp_path / "convkit"
+    texts = {
+        "worker/mil/upward.py": "from convkit.host import home\nimport pydantic\n",
+        "worker/mil/one.py": "def f():\n    from convkit.worker.graph import other\n",
+        "worker/graph/other.py": "from convkit.worker.mil import one\n",
+        "host/home.py": "import torch\n",
+        **{f"worker/mil/file{n}.py": "" for n in range(MOST_FILES)},
+    }
+    for name, text in texts.items():
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text(text)
+    monkeypatch.setattr("test_layers.MODULES", sorted(package.rglob("*.py")))
+    monkeypatch.setattr("test_layers.PACKAGE", package)
+    with pytest.raises(AssertionError, match=r"upward imports convkit\.host\.home"):
+        test_streets_import_from_those_they_may()
+    with pytest.raises(AssertionError, match=r"graph\.other"):
+        test_no_files_import_each_other()
+    with pytest.raises(AssertionError, match=r"convkit\.worker\.graph"):
+        test_no_folders_import_each_other()
+    with pytest.raises(AssertionError, match=r"worker/mil"):
+        test_a_folder_can_be_taken_in_at_a_glance()
     with pytest.raises(AssertionError, match="pydantic"):
         test_host_and_worker_keep_to_their_own_libraries()
 

@@ -18,30 +18,31 @@ from typing import NoReturn
 
 import typer
 
-from convkit.cli import (
+from convkit.cli.commands import (
     affected,
-    auditing,
-    benching,
-    diagnosing,
+    audit_and_diff,
+    bench,
+    diagnose,
     environments,
     evidence,
     fleet,
     history,
-    inspecting,
-    locking,
-    nightly,
-    recipes,
-    reporting,
-    running,
-    runs,
-    signing,
-    stores,
-    tuning,
-    viewing,
+    init_and_explain,
+    inspect_and_doctor,
+    lock,
+    nightly_and_reproduce,
+    past_runs,
+    report,
+    run_and_plan,
+    sign,
+    store,
+    tune,
+    view,
 )
-from convkit.cli.grouped import GroupedCommands
-from convkit.cli.plain import PrintableStream
-from convkit.errors import (
+from convkit.cli.input.command_groups import GroupedCommands
+from convkit.cli.output.safe_text import PrintableStream
+from convkit.host.home import Home
+from convkit.protocol.errors import (
     ENVIRONMENT_ERRNOS,
     EXIT_BUG,
     ConvkitError,
@@ -49,7 +50,6 @@ from convkit.errors import (
     UsageError,
     storage_error,
 )
-from convkit.home import Home
 
 _EXAMPLES = """\b
 Examples:
@@ -75,49 +75,49 @@ _COLLECTIONS = (50_000, 20, 10)
 # In the order of `convkit --help`: heading, then each command's name and function.
 _COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     "Convert and verify": {
-        "init": recipes.init,
-        "run": running.run,
-        "plan": running.plan,
-        "lock": locking.lock,
-        "bench": benching.bench,
-        "tune": tuning.tune,
+        "init": init_and_explain.init,
+        "run": run_and_plan.run,
+        "plan": run_and_plan.plan,
+        "lock": lock.lock,
+        "bench": bench.bench,
+        "tune": tune.tune,
     },
     "Understand": {
-        "diagnose": diagnosing.diagnose,
-        "explain": recipes.explain,
-        "inspect": inspecting.inspect,
-        "show": runs.show,
-        "report": reporting.report,
-        "view": viewing.view,
-        "diff": auditing.diff,
+        "diagnose": diagnose.diagnose,
+        "explain": init_and_explain.explain,
+        "inspect": inspect_and_doctor.inspect,
+        "show": past_runs.show,
+        "report": report.report,
+        "view": view.view,
+        "diff": audit_and_diff.diff,
     },
     "Guard against regressions": {
-        "accept": nightly.accept,
-        "nightly": nightly.nightly,
+        "accept": nightly_and_reproduce.accept,
+        "nightly": nightly_and_reproduce.nightly,
         "history": history.history,
-        "reproduce": nightly.reproduce,
-        "verify": runs.verify,
+        "reproduce": nightly_and_reproduce.reproduce,
+        "verify": past_runs.verify,
     },
     "Audit and sign": {
-        "runs": auditing.runs,
-        "audit": auditing.audit,
+        "runs": audit_and_diff.runs,
+        "audit": audit_and_diff.audit,
         "affected": affected.affected,
-        "sign": signing.sign,
+        "sign": sign.sign,
         "evidence": evidence.evidence,
         "import": evidence.import_,
     },
     "Machines and tools": {
-        "doctor": inspecting.doctor,
-        "schema": recipes.schema,
-        "track": runs.track,
-        "ui": runs.ui,
+        "doctor": inspect_and_doctor.doctor,
+        "schema": init_and_explain.schema,
+        "track": past_runs.track,
+        "ui": past_runs.ui,
     },
 }
 for _heading, _commands in _COMMANDS.items():
     for _name, _function in _commands.items():
         app.command(_name, rich_help_panel=_heading)(_function)
-app.add_typer(signing.app, name="keys", rich_help_panel="Audit and sign")
-for _group, _name in ((stores.app, "store"), (environments.app, "env"), (fleet.app, "fleet")):
+app.add_typer(sign.app, name="keys", rich_help_panel="Audit and sign")
+for _group, _name in ((store.app, "store"), (environments.app, "env"), (fleet.app, "fleet")):
     app.add_typer(_group, name=_name, rich_help_panel="Machines and tools")
 
 
@@ -129,7 +129,7 @@ def options(
 ) -> None:
     """Handle the options that precede a command."""
     if version:
-        from convkit.installation import full_version
+        from convkit.protocol.installation import full_version
 
         typer.echo(f"convkit {full_version()}")
         raise typer.Exit
@@ -247,7 +247,7 @@ def _end_as_bug(error: Exception) -> NoReturn:
 
 
 def _say(text: str) -> None:
-    from convkit.redaction import redacted
+    from convkit.host.secret_redaction import redacted
 
     print(redacted(text), file=sys.stderr)  # noqa: T201 - the last message before the exit; rich may be the component that failed
 
@@ -256,8 +256,8 @@ def _write_crash_log() -> str:
     import tempfile
     import traceback
 
-    from convkit.installation import full_version
-    from convkit.redaction import redacted
+    from convkit.host.secret_redaction import redacted
+    from convkit.protocol.installation import full_version
 
     text = redacted(
         f"convkit {full_version()}: {' '.join(sys.argv[1:])}\n"

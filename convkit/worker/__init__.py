@@ -2,5 +2,5 @@
 tools, never the host.
 
 The host communicates with it only through a request file and a result file
-(`convkit.worker.protocol`).
+(`convkit.protocol.messages`).
 """

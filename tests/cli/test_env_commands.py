@@ -8,18 +8,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from held_environments import release_all
 from typer.testing import CliRunner, Result
 from wheel_folder import write_wheel
 
 from convkit.cli.main import app
-from convkit.errors import UsageError
-from convkit.store.digests import write_json
-from convkit.store.store import StageRecord, Store
-from convkit.toolchain.environments import ensure_environment, environments_folder
-from convkit.toolchain.requirements import EnvironmentSpec
-from convkit.toolchain.resolution import resolve
-from convkit.toolchain.sealing import MARKER
-from convkit.toolchain.usage import release_all
+from convkit.host.store.digests import write_json
+from convkit.host.store.store import StageRecord, Store
+from convkit.host.toolchain.environments.environment_builds import (
+    ensure_environment,
+    environments_folder,
+)
+from convkit.host.toolchain.environments.sealing import MARKER
+from convkit.host.toolchain.versions.stage_requirements import EnvironmentSpec
+from convkit.host.toolchain.versions.version_resolution import resolve
+from convkit.protocol.errors import UsageError
 
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 

@@ -19,11 +19,11 @@ import yaml
 from command_line import convkit
 
 from convkit.cli import main
-from convkit.errors import ConvkitError, UsageError
-from convkit.findings.catalog import CATALOG
-from convkit.findings.severity import severity_of
+from convkit.host.findings.catalog import CATALOG
+from convkit.protocol.errors import ConvkitError, UsageError
+from convkit.protocol.findings.severity import severity_of
 
-RECIPES = Path(__file__).parent.parent.parent / "recipes"
+RECIPES = Path(__file__).parents[2] / "recipes"
 
 
 def program(*arguments: object) -> "subprocess.CompletedProcess[str]":
@@ -258,8 +258,8 @@ def test_every_error_has_an_exit_code_of_its_own_kind() -> None:
 BUG = """
 import sys
 import tempfile
-from convkit.cli import main, recipes
-import convkit.findings.catalog as catalog
+from convkit.cli import main; from convkit.cli.commands import init_and_explain as recipes
+import convkit.host.findings.catalog as catalog
 catalog.CATALOG["C101"] = object()
 sys.argv = ["convkit", "explain", "C101"]
 main.main()

@@ -9,10 +9,11 @@ import pytest
 import yaml
 from onnx import numpy_helper
 
-from convkit.execute.run import RunOptions, RunOutcome, run_recipe
-from convkit.home import Home
-from convkit.record.model import TargetReport
-from convkit.worker.protocol import EvaluationMetrics
+from convkit.host.home import Home
+from convkit.host.record.run_record import TargetReport
+from convkit.host.run.run_command import run_recipe
+from convkit.host.run.run_options import RunOptions, RunOutcome
+from convkit.protocol.messages import EvaluationMetrics
 
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "digits"
 

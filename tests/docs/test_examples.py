@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from convkit.execute.repair import repair_recipe
-from convkit.execute.run import RunOptions
-from convkit.home import Home
+from convkit.host.home import Home
+from convkit.host.repair.repair_command import repair_recipe
+from convkit.host.run.run_options import RunOptions
 
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "overflow" / "matcher.yaml"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from convkit.recipe.loading import parse_recipe
+from convkit.host.recipe.reading.loading import parse_recipe
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

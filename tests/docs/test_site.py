@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from convkit.findings.catalog import CATALOG
+from convkit.host.findings.catalog import CATALOG
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from convkit.findings.catalog import CATALOG
+from convkit.host.findings.catalog import CATALOG
 from faults.corpus import faults
 from faults.scoring import FaultScore
 

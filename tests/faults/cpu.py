@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from convkit.cases.files import read_cases, tensor_file
-from convkit.home import Home
-from convkit.metrics.limits import breaches
-from convkit.metrics.tensors import compare
-from convkit.recipe.loading import load_recipe
-from convkit.recipe.tolerances import limits_of, tolerance_for
-from convkit.record.model import RunRecord
-from convkit.store.store import Store
+from convkit.host.home import Home
+from convkit.host.recipe.keys.tolerances import limits_of, tolerance_for
+from convkit.host.recipe.reading.loading import load_recipe
+from convkit.host.record.run_record import RunRecord
+from convkit.host.store.store import Store
+from convkit.protocol.metrics.limits import breaches
+from convkit.worker.cases.case_files import read_cases, tensor_file
+from convkit.worker.metrics.tensor_metrics import compare
 
 
 def passes_on_the_cpu(recipe: Path, record: RunRecord, home: Home) -> bool:

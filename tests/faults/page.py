@@ -1,6 +1,6 @@
 """The corpus as a page of the documentation: docs/faults.md is what this returns."""
 
-from convkit.findings.catalog import CATALOG
+from convkit.host.findings.catalog import CATALOG
 from faults.corpus import Fault, faults, healthy_models
 from faults.scoring import DETECTED, NAMED_RIGHT, REPAIRED
 

@@ -5,13 +5,14 @@ import fnmatch
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from convkit.codec import encode
-from convkit.execute.repair import repair_recipe
-from convkit.execute.run import RunOptions, run_recipe
-from convkit.findings.model import Finding
-from convkit.home import Home
-from convkit.record.model import RunRecord
-from convkit.verdict.progress import worsened
+from convkit.host.home import Home
+from convkit.host.record.run_record import RunRecord
+from convkit.host.repair.repair_command import repair_recipe
+from convkit.host.repair.repair_progress import worsened
+from convkit.host.run.run_command import run_recipe
+from convkit.host.run.run_options import RunOptions
+from convkit.protocol.findings.finding import Finding
+from convkit.protocol.json_codec import encode
 from faults.corpus import Fault, Healthy
 from faults.cpu import passes_on_the_cpu
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from convkit.findings.catalog import CATALOG
+from convkit.host.findings.catalog import CATALOG
 from faults.confusion import other_causes, recorded_causes
 from faults.corpus import Fault, Healthy, faults, healthy_models
 from faults.page import PAGE, page

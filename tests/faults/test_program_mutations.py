@@ -1,17 +1,13 @@
 """The random faults of ML programs: each changes the program, and says where."""
 
 import random
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1] / "mil"))
-
 from mil_programs import mb, mil_program, save_program
 
-from convkit.mil.program import load_program, walk
+from convkit.worker.mil.program import load_program, walk
 from faults.mutants.changes import NothingToMutateError
 from faults.whole.program_editing import ProgramEditor
 from faults.whole.program_mutations import MUTATIONS

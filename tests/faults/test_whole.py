@@ -8,8 +8,8 @@ import onnx
 import pytest
 from records import build_record
 
-from convkit.findings.model import Finding, Place
-from convkit.record.model import RunRecord
+from convkit.host.record.run_record import RunRecord
+from convkit.protocol.findings.finding import Finding, Place
 from faults.mutants.changes import Mutation, NothingToMutateError
 from faults.mutants.models import ARCHITECTURES
 from faults.mutants.scoring import subject

@@ -4,7 +4,7 @@ test looks green.
 
 import pytest
 
-from convkit.toolchain.devices import find_device
+from convkit.host.toolchain.device_detection import find_device
 
 
 def pytest_configure(config: pytest.Config) -> None:

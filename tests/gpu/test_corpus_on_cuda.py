@@ -1,13 +1,9 @@
 """The corpus in low precision on the device: its verdict is the simulation's on every model."""
 
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "execute"))
-
 from faults.corpus import Fault, Healthy, faults, healthy_models
 from test_low_precision import run
 

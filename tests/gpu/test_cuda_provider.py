@@ -2,14 +2,10 @@
 device.
 """
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "execute"))
-
 from test_low_precision import OVERFLOWING, run, write_recipe
 from test_shipped_models import changed
 

@@ -1,13 +1,9 @@
 """Engines for real, where TensorRT's libraries are installed beside the GPU."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "execute"))
-
 from test_low_precision import OVERFLOWING, run, write_recipe
 from test_shipped_models import changed
 

@@ -8,7 +8,7 @@ NAME = "tiny"
 # Its modules; PACKAGE is replaced by the name of the package they are put in.
 _FILES = {
     "__init__.py": """
-from convkit.runtimes.row import Runtime
+from convkit.protocol.runtimes.runtime_row import Runtime
 
 RUNTIME = Runtime(
     name="tiny",
@@ -16,7 +16,7 @@ RUNTIME = Runtime(
     target="target:TinyTarget",
     options="options:TinyOptions",
     jobs={
-        "precision": "convkit.stages.graph_precision",
+        "precision": "convkit.worker.stages.graph_precision",
         "build": "build",
         "verify": "verify",
     },
@@ -38,7 +38,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from convkit.recipe.targets import GraphTarget
+from convkit.host.recipe.keys.targets import GraphTarget
 from PACKAGE.options import TinyOptions
 
 
@@ -61,8 +61,8 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-from convkit.models.graph.contract import graph_contract, load_graph
-from convkit.worker.sessions import RunFailedError
+from convkit.worker.graph.graph_contract import graph_contract, load_graph
+from convkit.worker.runtime_interface.sessions import RunFailedError
 
 MODEL_FILE = "model.tiny"
 
@@ -122,7 +122,7 @@ def onnx_props(graph):
     return [Entry(key, value) for key, value in graph.metadata_props.items()]
 ''',
     "build.py": """
-from convkit.stages.graph_build import build_graph
+from convkit.worker.stages.graph_build import build_graph
 from PACKAGE import session
 
 
@@ -130,7 +130,7 @@ def run(request, context):
     return build_graph(request, session, context)
 """,
     "verify.py": """
-from convkit.stages.graph_verify import verify_graph
+from convkit.worker.stages.graph_verify import verify_graph
 from PACKAGE import session
 
 

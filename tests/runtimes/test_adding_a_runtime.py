@@ -32,7 +32,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_runtime(package / "runtimes" / NAME, f"convkit.runtimes.{NAME}")
     last = '    "openvino": "convkit.runtimes.openvino",\n'
     replace_once(
-        package / "runtimes" / "registry.py",
+        package / "protocol" / "runtimes" / "runtime_registry.py",
         last,
         f'{last}    "{NAME}": "convkit.runtimes.{NAME}",\n',
     )

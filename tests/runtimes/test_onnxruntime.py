@@ -8,14 +8,14 @@ import pytest
 from small_graphs import CONTRACT, HEADER, graph, save
 from stage_requests import build_request
 
-from convkit.models.contract_check import CONTRACT_KEY, UNKNOWN_RANK
-from convkit.models.graph.session import ELEMENT_TYPES
+from convkit.protocol.messages import Fallback
 from convkit.runtimes.onnxruntime import session as onnxruntime
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
 from convkit.runtimes.onnxruntime.profile import fallbacks_in_profile, read_profile
-from convkit.worker.context import Context, StageFailedError, StageSkippedError
-from convkit.worker.protocol import Fallback
-from convkit.worker.sessions import ModelRefusedError, RunFailedError
+from convkit.worker.graph.graph_session import ELEMENT_TYPES
+from convkit.worker.job_context import Context, StageFailedError, StageSkippedError
+from convkit.worker.original.contract_check import CONTRACT_KEY, UNKNOWN_RANK
+from convkit.worker.runtime_interface.sessions import ModelRefusedError, RunFailedError
 
 FEEDS = {"types": np.array([[0, 1]]), "mask": np.array([[1, 1]]), "ids": np.array([[3, 4]])}
 

@@ -26,7 +26,7 @@ MAY_MENTION_OPENVINO = ("runtimes/openvino/", "runtimes/given/")
 def test_openvino_is_its_folder_and_its_row():
     outside = [each for each in mentions("openvino") if not each.startswith(MAY_MENTION_OPENVINO)]
     assert len(outside) == 1, outside
-    assert outside[0].startswith("runtimes/registry.py:")
+    assert outside[0].startswith("protocol/runtimes/runtime_registry.py:")
 
 
 # onnxruntime's TensorRT provider is a separate option; the catalog of findings is data that
@@ -34,9 +34,9 @@ def test_openvino_is_its_folder_and_its_row():
 MAY_MENTION_TENSORRT = (
     "runtimes/tensorrt/",
     "runtimes/onnxruntime/",
-    "runtimes/registry.py:",
-    "findings/codes/",
-    "bindings/",
+    "protocol/runtimes/runtime_registry.py:",
+    "host/findings/codes/",
+    "worker/bindings/",
 )
 
 

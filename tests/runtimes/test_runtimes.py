@@ -6,12 +6,17 @@ from typing import get_args
 
 import pytest
 
-from convkit.recipe.models import Target
-from convkit.recipe.registry import target_models
-from convkit.recipe.targets import BaseTarget
-from convkit.runtimes import registry
-from convkit.runtimes.registry import BUILT_IN, BrokenRuntimeError, load_runtime, runtimes
-from convkit.worker.jobs import JOBS
+from convkit.host.recipe.keys.recipe import Target
+from convkit.host.recipe.keys.target_models import target_models
+from convkit.host.recipe.keys.targets import BaseTarget
+from convkit.protocol.jobs.job_table import JOBS
+from convkit.protocol.runtimes import runtime_registry
+from convkit.protocol.runtimes.runtime_registry import (
+    BUILT_IN,
+    BrokenRuntimeError,
+    load_runtime,
+    runtimes,
+)
 
 OF_A_TARGET = ("precision", "build", "verify")
 # What a target of a runtime cannot do without, besides its name.
@@ -73,8 +78,8 @@ class TestEachRow:
 
 
 def test_a_package_without_a_row_is_named():
-    with pytest.raises(BrokenRuntimeError, match=r"convkit\.mil adds no runtime"):
-        load_runtime("convkit.mil")
+    with pytest.raises(BrokenRuntimeError, match=r"convkit\.worker\.mil adds no runtime"):
+        load_runtime("convkit.worker.mil")
     with pytest.raises(BrokenRuntimeError, match=r"no\.such\.package adds no runtime"):
         load_runtime("no.such.package")
 
@@ -83,6 +88,6 @@ def test_two_packages_may_not_add_one_runtime(monkeypatch):
     class Entry:
         name, value = "onnxruntime", "other.package"
 
-    monkeypatch.setattr(registry.importlib.metadata, "entry_points", lambda **_: [Entry])
+    monkeypatch.setattr(runtime_registry.importlib.metadata, "entry_points", lambda **_: [Entry])
     with pytest.raises(BrokenRuntimeError, match="rename the entry point"):
-        registry.runtimes.__wrapped__()
+        runtime_registry.runtimes.__wrapped__()

@@ -11,7 +11,7 @@ import yaml
 from extra_runtime import RECIPE, write_runtime
 from small_graphs import graph, save
 
-from convkit.runtimes.registry import ENTRY_POINTS
+from convkit.protocol.runtimes.runtime_registry import ENTRY_POINTS
 
 PACKAGE = "tiny_runtime"
 

@@ -1,15 +1,15 @@
 """Core ML: ML programs, converted from the model itself and judged by an evaluator.
 
-`convkit.mil` evaluates programs; this folder converts them and reads a package's metadata.
+`convkit.worker.mil` evaluates programs; this folder converts them and reads a package's metadata.
 """
 
-from convkit.runtimes.row import Runtime, ToolDefault
+from convkit.protocol.runtimes.runtime_row import Runtime, ToolDefault
 
 RUNTIME = Runtime(
     name="coreml",
     package="convkit.runtimes.coreml",
     target="target:CoreMLTarget",
-    options="options:ProgramOptions",
+    options="packages.options:ProgramOptions",
     jobs={
         "precision": "precision",
         "build": "build",
@@ -27,7 +27,7 @@ RUNTIME = Runtime(
     preload={
         "precision": ("torch",),
         "build": ("torch",),
-        "verify": ("convkit.mil.library:load_library",),
+        "verify": ("convkit.worker.mil.coremltools_import:load_library",),
     },
     tools=("coremltools",),
     inspects_with=("coremltools", "torch"),

@@ -6,35 +6,39 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from convkit.findings.model import Finding, Place, Remedy
-from convkit.mil.errors import UnsupportedOperation
-from convkit.mil.identity import make_canonical
-from convkit.mil.program import computes_in
-from convkit.models.contract_check import check_contract
-from convkit.models.exporters.axis_lines import with_lines
-from convkit.models.exporters.job import UnexportableError
-from convkit.models.sources.blame import blame
-from convkit.models.sources.contract_module import ContractModule
-from convkit.models.sources.prepared import Prepared, Unfit, prepare
-from convkit.models.sources.transformers_folder import can_choose_sdpa
-from convkit.precision.decision import with_decision
-from convkit.precision.pattern_findings import unmatched_findings
-from convkit.precision.patterns import unmatched_patterns
-from convkit.runtimes.coreml.constants import write_constants
-from convkit.runtimes.coreml.conversion import Conversion, Converted, convert
-from convkit.runtimes.coreml.images import ImageModule, images_of, write_images
-from convkit.runtimes.coreml.metadata import write_metadata
-from convkit.runtimes.coreml.names import renaming_finding, write_names
-from convkit.runtimes.coreml.options import ProgramOptions
+from convkit.protocol.contract import Contract
+from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.messages import BuildRequest, BuildResult, LowPrecision
+from convkit.protocol.module_patterns import unmatched_patterns
+from convkit.runtimes.coreml.conversion.declared_shapes import served_contract
+from convkit.runtimes.coreml.conversion.module_conversion import (
+    Converted,
+    ModuleConversion,
+    convert,
+)
+from convkit.runtimes.coreml.conversion.recorded_constants import write_constants
+from convkit.runtimes.coreml.conversion.states import State, StatefulModule, states_of, write_states
+from convkit.runtimes.coreml.packages.image_inputs import ImageModule, images_of, write_images
+from convkit.runtimes.coreml.packages.module_sidecar import write_modules
+from convkit.runtimes.coreml.packages.options import ProgramOptions
+from convkit.runtimes.coreml.packages.package_metadata import write_metadata
+from convkit.runtimes.coreml.packages.tensor_names import renaming_finding, write_names
 from convkit.runtimes.coreml.session import MODEL_FILE, EvaluatedProgram
-from convkit.runtimes.coreml.shapes import served_contract
-from convkit.runtimes.coreml.sidecars import write_modules
-from convkit.runtimes.coreml.states import State, StatefulModule, states_of, write_states
-from convkit.stages.built_files import check_carried, finish_build, refused
-from convkit.tensors import Contract
-from convkit.worker.context import Context, StageFailedError
-from convkit.worker.protocol import BuildRequest, BuildResult, LowPrecision
-from convkit.worker.sessions import ModelRefusedError
+from convkit.worker.building.built_files import check_carried, finish_build, refused
+from convkit.worker.exporters.axis_lines import with_lines
+from convkit.worker.exporters.export_job import UnexportableError
+from convkit.worker.job_context import Context, StageFailedError
+from convkit.worker.mil.package_identity import make_canonical
+from convkit.worker.mil.program import computes_in
+from convkit.worker.mil.program_errors import UnsupportedOperation
+from convkit.worker.original.contract_check import check_contract
+from convkit.worker.original.contract_module import ContractModule
+from convkit.worker.original.loading.transformers_folder import can_choose_sdpa
+from convkit.worker.original.probing.conversion_obstacles import blame
+from convkit.worker.original.probing.prepared_model import PreparedModel, Unfit, prepare
+from convkit.worker.precision.pattern_findings import unmatched_findings
+from convkit.worker.precision.precision_decision import with_decision
+from convkit.worker.runtime_interface.sessions import ModelRefusedError
 
 _NOTHING = Contract((), (), ())
 # The programs' names for low-precision types.
@@ -80,13 +84,13 @@ def run(
     return finish_build(context.output, request.contract, session, prepared.probe.sizes), findings
 
 
-def _blamed(prepared: Prepared) -> Finding | None:
+def _blamed(prepared: PreparedModel) -> Finding | None:
     root = prepared.loaded.source_root
     return blame(prepared.module, prepared.examples, prepared.probe, root)
 
 
 def _build(
-    prepared: Prepared,
+    prepared: PreparedModel,
     request: BuildRequest[ProgramOptions],
     context: Context,
     findings: list[Finding],
@@ -137,7 +141,7 @@ def _write_metadata(
     model: Any,  # noqa: ANN401 - an MLModel
     contract: Contract,
     converted: Converted,
-    conversion: Conversion,
+    conversion: ModuleConversion,
 ) -> None:
     """Write what callers must know into the package's metadata."""
     write_metadata(model, contract)
@@ -149,7 +153,7 @@ def _write_metadata(
         write_images(model, conversion.images)
 
 
-def _conversion(prepared: Prepared, request: BuildRequest[ProgramOptions]) -> Conversion:
+def _conversion(prepared: PreparedModel, request: BuildRequest[ProgramOptions]) -> ModuleConversion:
     """Return what is converted: the model, with images as inputs and states if the target has
     them.
     """
@@ -167,7 +171,7 @@ def _conversion(prepared: Prepared, request: BuildRequest[ProgramOptions]) -> Co
         held = {state.input_at for state in states}
         module = StatefulModule(module, states)
         examples = tuple(each for place, each in enumerate(examples) if place not in held)
-    return Conversion(
+    return ModuleConversion(
         module,
         examples,
         options.minimum,
@@ -191,7 +195,7 @@ def _nothing_low(low: LowPrecision) -> Finding:
 
 
 def _unmatched(
-    low: LowPrecision | None, options: ProgramOptions, converted: Converted, prepared: Prepared
+    low: LowPrecision | None, options: ProgramOptions, converted: Converted, prepared: PreparedModel
 ) -> list[Finding]:
     """Return N206 for patterns that match neither a module of the program nor one of the model,
     whose operations coremltools may have removed.

@@ -7,22 +7,22 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from convkit.findings.model import Finding, Remedy
-from convkit.localize.boundary import Edge
-from convkit.localize.diagnosis import Cause, Diagnosis
-from convkit.localize.explanation import explain
-from convkit.localize.findings import findings_of
-from convkit.localize.graph import label
-from convkit.localize.original import Recording
-from convkit.localize.region import Region
-from convkit.localize.search import localize
-from convkit.localize.translated.translation import TranslatedGraph
-from convkit.localize.translated.wording import in_own_words
-from convkit.mil.errors import EvaluationError
-from convkit.mil.program import Program
+from convkit.protocol.findings.finding import Finding, Remedy
 from convkit.runtimes.coreml.as_graph.translation import as_graph
-from convkit.runtimes.coreml.divergence import Divergence
-from convkit.runtimes.coreml.feeds import UnservableError, as_served
+from convkit.runtimes.coreml.node_divergence import ProgramDivergence
+from convkit.runtimes.coreml.packages.input_types import UnservableError, as_served
+from convkit.worker.cause.boundary.graph_edge import GraphEdge
+from convkit.worker.cause.cause_search import localize
+from convkit.worker.cause.explanations.explanation_search import explain
+from convkit.worker.cause.graphs.runnable_graph import label
+from convkit.worker.cause.other_formats.format_wording import in_own_words
+from convkit.worker.cause.other_formats.translated_model import TranslatedGraph
+from convkit.worker.cause.recording.recorded_call import Recording
+from convkit.worker.cause.search_types.diverging_region import Region
+from convkit.worker.cause.search_types.search_results import Cause, Diagnosis
+from convkit.worker.cause.wording.cause_findings import findings_of
+from convkit.worker.mil.program import Program
+from convkit.worker.mil.program_errors import EvaluationError
 
 # Seconds to explain a place that is known.
 _SECONDS = 30.0
@@ -41,7 +41,7 @@ class ProgramSearch:
     case: str
     remedy: Remedy
 
-    def causes(self, found: Divergence | None) -> list[Finding]:
+    def causes(self, found: ProgramDivergence | None) -> list[Finding]:
         """Return why the outputs differ from the recorded ones; nothing if they do not, or if the
         program cannot be translated.
 
@@ -69,7 +69,10 @@ class ProgramSearch:
         return [in_own_words(each, translated, self.remedy) for each in findings]
 
     def _at_place(
-        self, found: Divergence, translated: TranslatedGraph, served: Mapping[str, np.ndarray]
+        self,
+        found: ProgramDivergence,
+        translated: TranslatedGraph,
+        served: Mapping[str, np.ndarray],
     ) -> Diagnosis | None:
         """Return what is wrong at the first place; None if no candidate explains it."""
         graph, first = translated.graph, found.partings[0]
@@ -80,7 +83,7 @@ class ProgramSearch:
         if explanation is None:
             return None
         rewrite = explanation.rewrite
-        after = Edge(self.recording, rewrite.graph, served).error(served)
+        after = GraphEdge(self.recording, rewrite.graph, served).error(served)
         # Of several such places, one correction alone may leave most of the error.
         if len(found.partings) == 1 and not after < found.error / 2:
             return None
@@ -103,7 +106,10 @@ class ProgramSearch:
         return Diagnosis(found.error, after, (cause,))
 
     def _region(
-        self, found: Divergence, translated: TranslatedGraph, served: Mapping[str, np.ndarray]
+        self,
+        found: ProgramDivergence,
+        translated: TranslatedGraph,
+        served: Mapping[str, np.ndarray],
     ) -> Region:
         """Return the operations between the first place and the values before it that the original
         has, too.

@@ -1,10 +1,10 @@
 """Compares two built artifacts: Core ML packages by program and weights, other files by content."""
 
-from convkit.comparison.folders import Reader, compare_artifacts
-from convkit.findings.model import Finding
+from convkit.protocol.findings.finding import Finding
+from convkit.protocol.messages import CompareRequest, CompareResult
 from convkit.runtimes.coreml.package_comparison import compare_packages
-from convkit.worker.context import Context
-from convkit.worker.protocol import CompareRequest, CompareResult
+from convkit.worker.comparison.folders import Reader, compare_artifacts
+from convkit.worker.job_context import Context
 
 _PACKAGES = Reader(".mlpackage", is_folder=True, compare=compare_packages)
 

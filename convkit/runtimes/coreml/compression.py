@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from convkit.mil.library import quiet
-from convkit.mil.plan import is_constant
-from convkit.mil.program import Program, walk
-from convkit.precision.patterns import matches
-from convkit.runtimes.coreml.options import CompressionOptions
-from convkit.worker.context import StageFailedError
+from convkit.protocol.module_patterns import matches
+from convkit.runtimes.coreml.packages.options import CompressionOptions
+from convkit.worker.job_context import StageFailedError
+from convkit.worker.mil.coremltools_import import quiet
+from convkit.worker.mil.evaluation.execution_plan import is_constant
+from convkit.worker.mil.program import Program, walk
 
 _DEFAULT_BITS, _DEFAULT_BLOCK = 4, 32
 

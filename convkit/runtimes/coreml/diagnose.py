@@ -9,27 +9,31 @@ from pathlib import Path
 
 import numpy as np
 
-from convkit.cases.files import read_tensors
-from convkit.cases.judged import ladder_cases
-from convkit.codec import decode
-from convkit.findings.model import Finding
-from convkit.localize.branches import other_side, other_size_side
-from convkit.localize.frozen import kept_values
-from convkit.mil.evaluator import Evaluator
-from convkit.models.sources.prepared import Prepared, Unfit, prepare
-from convkit.models.sources.torch_dtypes import to_tensor
-from convkit.runtimes.coreml.conversion import Conversion, Converted, convert
-from convkit.runtimes.coreml.divergence import Divergence, served
-from convkit.runtimes.coreml.options import ProgramOptions
-from convkit.runtimes.coreml.parity import (
+from convkit.protocol.findings.finding import Finding
+from convkit.protocol.json_codec import decode
+from convkit.protocol.messages import DiagnoseRequest, DiagnoseResult
+from convkit.runtimes.coreml.conversion.module_conversion import (
+    Converted,
+    ModuleConversion,
+    convert,
+)
+from convkit.runtimes.coreml.float32_parity import (
     FOLLOWED,
     OTHERWISE,
     explain_float32,
     first_divergent_in_float32,
     unplaced,
 )
-from convkit.worker.context import Context, StageSkippedError
-from convkit.worker.protocol import DiagnoseRequest, DiagnoseResult
+from convkit.runtimes.coreml.node_divergence import ProgramDivergence, served
+from convkit.runtimes.coreml.packages.options import ProgramOptions
+from convkit.worker.cases.case_files import read_tensors
+from convkit.worker.cases.compared_cases import ladder_cases
+from convkit.worker.cause.explanations.frozen_values import kept_values
+from convkit.worker.cause.explanations.python_branches import other_side, other_size_side
+from convkit.worker.job_context import Context, StageSkippedError
+from convkit.worker.mil.evaluation.evaluator import Evaluator
+from convkit.worker.original.probing.prepared_model import PreparedModel, Unfit, prepare
+from convkit.worker.original.torch_dtypes import to_tensor
 
 # Findings that say a place, and not what is wrong there.
 PLACES_ONLY = frozenset({"N408", "N409"})
@@ -49,7 +53,7 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
     context.progress("converting to an ML program in float32", done=0.3)
     root = prepared.loaded.source_root
     converted = convert(
-        Conversion(
+        ModuleConversion(
             prepared.module, prepared.probe.inputs, options.minimum, options.shapes, root=root
         )
     )
@@ -83,10 +87,10 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
 
 def _searched(
     converted: Converted,
-    prepared: Prepared,
+    prepared: PreparedModel,
     case: str,
     feeds: Mapping[str, np.ndarray],
-    found: Divergence | None,
+    found: ProgramDivergence | None,
 ) -> list[Finding]:
     """Return the causes that the search for graphs finds in the program; nothing in an environment
     without its tools.
@@ -97,7 +101,7 @@ def _searched(
     ):
         return []
     from convkit.runtimes.coreml.causes import ProgramSearch
-    from convkit.stages.recorded_original import TorchCase
+    from convkit.worker.reference.recorded_original import TorchCase
 
     original = TorchCase.of(prepared.loaded, prepared.module, feeds).recorded()
     search = ProgramSearch(
@@ -118,7 +122,7 @@ def _explained(placed: list[Finding], searched: list[Finding]) -> list[Finding]:
 
 
 def _followed(
-    converted: Converted, prepared: Prepared, request: DiagnoseRequest
+    converted: Converted, prepared: PreparedModel, request: DiagnoseRequest
 ) -> tuple[DiagnoseResult, list[Finding]]:
     """Explain a program that was traced on an example: E208 or N510, else N402."""
     contract, case = request.contract, request.case

@@ -5,19 +5,19 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from convkit.codec import CodecError, decode
-from convkit.findings.model import Finding
-from convkit.mil.package import read_model, read_package
-from convkit.mil.plan import is_constant
-from convkit.mil.program import Program, load_program, walk
-from convkit.mil.values import CONTRACT_NAMES, type_name
-from convkit.models.contract_check import CONTRACT_KEY
-from convkit.runtimes.coreml.metadata import read_metadata
+from convkit.protocol.contract import Contract
+from convkit.protocol.findings.finding import Finding
+from convkit.protocol.json_codec import CodecError, decode
+from convkit.protocol.messages import InspectRequest, InspectResult, ModuleTypes
+from convkit.runtimes.coreml.packages.module_sidecar import read_modules
+from convkit.runtimes.coreml.packages.package_metadata import read_metadata
 from convkit.runtimes.coreml.session import stated_contract
-from convkit.runtimes.coreml.sidecars import read_modules
-from convkit.tensors import Contract
-from convkit.worker.context import Context
-from convkit.worker.protocol import InspectRequest, InspectResult, ModuleTypes
+from convkit.worker.job_context import Context
+from convkit.worker.mil.element_values import CONTRACT_NAMES, type_name
+from convkit.worker.mil.evaluation.execution_plan import is_constant
+from convkit.worker.mil.package_files import read_model, read_package
+from convkit.worker.mil.program import Program, load_program, walk
+from convkit.worker.original.contract_check import CONTRACT_KEY
 
 _VERSION_KEY = "com.github.apple.coremltools.version"
 

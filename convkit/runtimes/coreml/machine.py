@@ -3,7 +3,7 @@
 import platform
 import sys
 
-from convkit.runtimes.row import MachineFact
+from convkit.protocol.runtimes.runtime_row import MachineFact
 
 
 def checks() -> tuple[MachineFact, ...]:

@@ -1,5 +1,5 @@
-"""Compares two Core ML packages: by their canonical form (`mil/identity.py`), or else by their
-meaning.
+"""Compares two Core ML packages: by their canonical form (`worker/mil/package_identity.py`), or
+else by their meaning.
 
 These do not count as differences: the manifest's random names, the order of maps, the date of the
 conversion, doc strings, and the location of a weight in its file. The tool versions that
@@ -10,15 +10,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from convkit.comparison.listing import Listing, both, message_text, named_pairs
-from convkit.comparison.plain import same_bytes
-from convkit.comparison.weights import compare_weights
-from convkit.mil.identity import DATE_KEY, package_digest
-from convkit.mil.package import Item, Package, read_model, read_package
-from convkit.runtimes.coreml.sidecars import read_modules
+from convkit.protocol.comparison.difference_listing import Listing, both, message_text, named_pairs
+from convkit.protocol.comparison.plain_files import same_bytes
+from convkit.protocol.messages import DifferenceKind
+from convkit.runtimes.coreml.packages.module_sidecar import read_modules
 from convkit.runtimes.coreml.value_comparison import ProgramWeights, value_text
-from convkit.worker.context import StageFailedError
-from convkit.worker.protocol import DifferenceKind
+from convkit.worker.comparison.weights import compare_weights
+from convkit.worker.job_context import StageFailedError
+from convkit.worker.mil.package_files import Item, ProgramPackage, read_model, read_package
+from convkit.worker.mil.package_identity import DATE_KEY, package_digest
 
 # Fields that are compared explicitly or ignored; all others are compared as they are.
 _MODEL = frozenset({"description", "mlProgram", "specificationVersion"})
@@ -52,7 +52,7 @@ class _Packages:
 
     def __init__(
         self,
-        packages: tuple[Package, Package],
+        packages: tuple[ProgramPackage, ProgramPackage],
         modules: tuple[dict[str, str], ...],
         epsilon: float,
         listing: Listing,
@@ -268,7 +268,7 @@ def _texts(description: Any) -> dict[str, str]:  # noqa: ANN401
     return {key: text for key, text in description.metadata.userDefined.items() if key != DATE_KEY}
 
 
-def _beside(package: Package) -> list[Path]:
+def _beside(package: ProgramPackage) -> list[Path]:
     weights = package.weights
     return [
         file

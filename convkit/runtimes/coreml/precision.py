@@ -4,16 +4,16 @@ package is built.
 
 from pathlib import Path
 
-from convkit.cases.judged import ladder_cases
-from convkit.findings.model import Finding
-from convkit.models.sources.prepared import Unfit, prepare
-from convkit.precision.decision import write_decision
-from convkit.runtimes.coreml.conversion import Conversion, convert
-from convkit.runtimes.coreml.options import ProgramOptions
-from convkit.runtimes.coreml.parity import explain_float32, first_divergent_in_float32
-from convkit.runtimes.coreml.plan import decide
-from convkit.worker.context import Context, StageFailedError
-from convkit.worker.protocol import LowPrecision, PrecisionRequest, PrecisionResult
+from convkit.protocol.findings.finding import Finding
+from convkit.protocol.messages import LowPrecision, PrecisionRequest, PrecisionResult
+from convkit.runtimes.coreml.conversion.module_conversion import ModuleConversion, convert
+from convkit.runtimes.coreml.conversion.program_precision import decide
+from convkit.runtimes.coreml.float32_parity import explain_float32, first_divergent_in_float32
+from convkit.runtimes.coreml.packages.options import ProgramOptions
+from convkit.worker.cases.compared_cases import ladder_cases
+from convkit.worker.job_context import Context, StageFailedError
+from convkit.worker.original.probing.prepared_model import Unfit, prepare
+from convkit.worker.precision.precision_decision import write_decision
 
 
 def run(
@@ -34,7 +34,7 @@ def run(
     options = request.options
     context.progress("converting to an ML program in float32", done=0.2)
     converted = convert(
-        Conversion(
+        ModuleConversion(
             prepared.module,
             prepared.probe.inputs,
             options.minimum,

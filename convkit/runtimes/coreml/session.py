@@ -8,22 +8,32 @@ from typing import Any
 
 import numpy as np
 
-from convkit.codec import CodecError, decode
-from convkit.mil.errors import EvaluationError
-from convkit.mil.evaluator import Evaluation, Evaluator
-from convkit.mil.program import Feature, Program
-from convkit.models.contract_check import CONTRACT_KEY, UNKNOWN_DIMENSION, UNKNOWN_RANK
-from convkit.runtimes.coreml.feeds import UnservableError, as_served
-from convkit.runtimes.coreml.images import as_picture, as_pixels, read_images, with_decoded_images
-from convkit.runtimes.coreml.metadata import read_metadata
-from convkit.runtimes.coreml.names import load_named, read_names
-from convkit.runtimes.coreml.shapes import served_contract
-from convkit.runtimes.coreml.sidecars import read_modules
-from convkit.runtimes.coreml.states import read_states, with_states
-from convkit.tensors import Contract, Dimension, TensorSpec
-from convkit.worker.context import StageFailedError
-from convkit.worker.protocol import Device, Fallback
-from convkit.worker.sessions import ModelRefusedError, NotServedError, OpenedModel, RunFailedError
+from convkit.protocol.contract import Contract, Dimension, TensorSpec
+from convkit.protocol.json_codec import CodecError, decode
+from convkit.protocol.messages import Device, Fallback
+from convkit.runtimes.coreml.conversion.declared_shapes import served_contract
+from convkit.runtimes.coreml.conversion.states import read_states, with_states
+from convkit.runtimes.coreml.packages.image_inputs import (
+    as_picture,
+    as_pixels,
+    read_images,
+    with_decoded_images,
+)
+from convkit.runtimes.coreml.packages.input_types import UnservableError, as_served
+from convkit.runtimes.coreml.packages.module_sidecar import read_modules
+from convkit.runtimes.coreml.packages.package_metadata import read_metadata
+from convkit.runtimes.coreml.packages.tensor_names import load_named, read_names
+from convkit.worker.job_context import StageFailedError
+from convkit.worker.mil.evaluation.evaluator import Evaluator, ProgramEvaluation
+from convkit.worker.mil.program import Feature, Program
+from convkit.worker.mil.program_errors import EvaluationError
+from convkit.worker.original.contract_check import CONTRACT_KEY, UNKNOWN_DIMENSION, UNKNOWN_RANK
+from convkit.worker.runtime_interface.sessions import (
+    ModelRefusedError,
+    NotServedError,
+    OpenedModel,
+    RunFailedError,
+)
 
 MODEL_FILE = "model.mlpackage"
 
@@ -63,7 +73,7 @@ class EvaluatedProgram:
         """Return the package's metadata strings."""
         return self._texts
 
-    def evaluate(self, feeds: Mapping[str, np.ndarray]) -> Evaluation:
+    def evaluate(self, feeds: Mapping[str, np.ndarray]) -> ProgramEvaluation:
         """Evaluate on inputs in the contract's types; raises RunFailedError."""
         feeds = self.as_program_takes(feeds)
         features = (*self.program.inputs, *self.program.states)

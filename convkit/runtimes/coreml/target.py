@@ -2,19 +2,23 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from convkit.recipe.consistency import Fault, FaultsError, dimensions, mapping
-from convkit.recipe.fields import Switch
-from convkit.recipe.precision import MixedPrecision, Precision, QuantizedPrecision
-from convkit.recipe.targets import BaseTarget
-from convkit.runtimes.coreml.options import CompressionOptions, ProgramOptions
-from convkit.runtimes.coreml.target_compression import Compression
-from convkit.runtimes.coreml.target_images import image_faults
-from convkit.runtimes.coreml.target_states import state_faults
-from convkit.worker.protocol import StageKind
+from convkit.host.recipe.checks.names_axes_and_sizes import (
+    FaultsError,
+    RecipeFault,
+    dimensions,
+    mapping,
+)
+from convkit.host.recipe.keys.call_steps import tensors_by_name
+from convkit.host.recipe.keys.field_types import MODULES_PATTERN, RecipeModel, Switch
+from convkit.host.recipe.keys.precision import MixedPrecision, Precision, QuantizedPrecision
+from convkit.host.recipe.keys.targets import BaseTarget
+from convkit.protocol.messages import StageKind
+from convkit.runtimes.coreml.packages.options import CompressionOptions, ProgramOptions
+from convkit.runtimes.coreml.target_states import open_axis, state_faults
 
 # The oldest systems that run ML programs, and newer ones that support more operations.
 DeploymentTarget = Literal[
@@ -43,6 +47,60 @@ DeploymentTarget = Literal[
 _MOST_SHAPES = 128
 _ENUMERATES_SEVERAL = ("iOS18", "macOS15", "watchOS11", "tvOS18", "visionOS2")
 _HAS_STATES = _ENUMERATES_SEVERAL  # of the same year
+
+
+# How many releases a system is behind the iOS of the same year.
+_BEHIND_IOS = {"iOS": 0, "macOS": 3, "watchOS": 7, "tvOS": 0, "visionOS": 16}
+Keep = tuple[Annotated[str, Field(pattern=MODULES_PATTERN)], ...]
+
+
+class Compression(RecipeModel):
+    """How to compress the weights. The arithmetic keeps the target's precision."""
+
+    weights: Literal["int8", "int4", "palette"] | None = Field(
+        None,
+        description=(
+            "int8: linear, a scale per channel; int4: linear, a scale per block; palette: a lookup"
+            " table of values, found by k-means"
+        ),
+    )
+    bits: Literal[1, 2, 3, 4, 6, 8] | None = Field(
+        None, description="with palette: bits per weight; default 4"
+    )
+    block_size: Literal[16, 32, 64, 128] | None = Field(
+        None, description="with int4: weights that share a scale; default 32"
+    )
+    prune: Annotated[float, Field(strict=True, gt=0, lt=1)] | None = Field(
+        None,
+        description="the fraction of weights to set to zero, smallest magnitude first",
+        examples=[0.5],
+    )
+    keep: Keep = Field(
+        (),
+        description="modules whose weights stay uncompressed, as patterns over module paths",
+        examples=[["lm_head"]],
+    )
+
+    @model_validator(mode="after")
+    def _keys_fit(self) -> Self:
+        faults = []
+        if self.weights is None and self.prune is None:
+            faults.append(RecipeFault((), "compresses nothing; write weights: int8, or prune: 0.5"))
+        if self.bits is not None and self.weights != "palette":
+            faults.append(
+                RecipeFault(("bits",), "requires weights: palette; add that, or remove this")
+            )
+        if self.block_size is not None and self.weights != "int4":
+            faults.append(
+                RecipeFault(("block_size",), "requires weights: int4; add that, or remove this")
+            )
+        if faults:
+            raise FaultsError(faults)
+        return self
+
+    def least_target(self) -> str:
+        """Return the oldest iOS release that supports this compression."""
+        return "iOS18" if self.weights == "int4" or (self.weights and self.prune) else "iOS16"
 
 
 class CoreMLTarget(BaseTarget):
@@ -86,9 +144,9 @@ class CoreMLTarget(BaseTarget):
                 f"{precision.quantize} is onnxruntime's; write compression: {{weights: int8}}"
                 " beside precision"
             )
-            raise FaultsError([Fault((), message)])
+            raise FaultsError([RecipeFault((), message)])
         if low is not None and low.default == "bfloat16":
-            raise FaultsError([Fault((), "Core ML has no bfloat16; write float16")])
+            raise FaultsError([RecipeFault((), "Core ML has no bfloat16; write float16")])
         return precision
 
     @model_validator(mode="after")
@@ -101,7 +159,7 @@ class CoreMLTarget(BaseTarget):
                 f"{self.minimum} does not know this compression; write minimum: {needed}, or"
                 " another compression"
             )
-            raise FaultsError([Fault(("minimum",), message)])
+            raise FaultsError([RecipeFault(("minimum",), message)])
         return self
 
     @property
@@ -140,7 +198,7 @@ class CoreMLTarget(BaseTarget):
     @classmethod
     def faults(
         cls, name: str, target: Mapping[str, object], recipe: Mapping[str, object]
-    ) -> Iterator[Fault]:
+    ) -> Iterator[RecipeFault]:
         """Return requests that Core ML cannot fulfill: a graph, empty tensors, too many shapes."""
         place = ("targets", name)
         if mapping(recipe.get("model")).get("onnx") is not None:
@@ -148,13 +206,13 @@ class CoreMLTarget(BaseTarget):
                 "coreml converts the model itself, and model.onnx is a graph; name the model that"
                 " it was exported from under model"
             )
-            yield Fault((*place, "runtime"), message)
+            yield RecipeFault((*place, "runtime"), message)
         if mapping(recipe.get("model")).get("torchscript") is not None:
             message = (
                 "coreml converts what torch.export traces, and it refuses TorchScript; name the"
                 " module that was scripted, or its .pt2 archive, under model"
             )
-            yield Fault((*place, "runtime"), message)
+            yield RecipeFault((*place, "runtime"), message)
         yield from _empty_faults(place, recipe)
         if target.get("images") is True:
             yield from image_faults(place, recipe)
@@ -165,7 +223,7 @@ class CoreMLTarget(BaseTarget):
             yield from _shape_faults(place, target, recipe)
 
 
-def _empty_faults(place: tuple[str, ...], recipe: Mapping[str, object]) -> Iterator[Fault]:
+def _empty_faults(place: tuple[str, ...], recipe: Mapping[str, object]) -> Iterator[RecipeFault]:
     """Return axes that may be empty: a program converts, and fails when it runs.
 
     Source: the issues 1040 and 2516 of coremltools.
@@ -176,12 +234,12 @@ def _empty_faults(place: tuple[str, ...], recipe: Mapping[str, object]) -> Itera
                 f"Core ML cannot run empty tensors, and axes.{axis}.min is 0; write min: 1, or move"
                 " this target to its own recipe"
             )
-            yield Fault((*place, "runtime"), message)
+            yield RecipeFault((*place, "runtime"), message)
 
 
 def _shape_faults(
     place: tuple[str, ...], target: Mapping[str, object], recipe: Mapping[str, object]
-) -> Iterator[Fault]:
+) -> Iterator[RecipeFault]:
     axes = [mapping(axis) for axis in mapping(recipe.get("axes")).values()]
     sizes = [
         {size for key in ("min", "typical", "max") if isinstance(size := axis.get(key), int)}
@@ -195,20 +253,44 @@ def _shape_faults(
             f"{count} combinations of the axes' sizes; Core ML serves at most {_MOST_SHAPES}: write"
             " shapes: range"
         )
-        yield Fault((*place, "shapes"), message)
+        yield RecipeFault((*place, "shapes"), message)
     if len(inputs) > 1 and target.get("minimum", "iOS17") not in _ENUMERATES_SEVERAL:
         message = (
             f"enumerates the shapes of {len(inputs)} inputs, which needs iOS 18 or later; write"
             " minimum: iOS18, or shapes: range"
         )
-        yield Fault((*place, "shapes"), message)
-
-
-# How many releases a system is behind the iOS of the same year.
-_BEHIND_IOS = {"iOS": 0, "macOS": 3, "watchOS": 7, "tvOS": 0, "visionOS": 16}
+        yield RecipeFault((*place, "shapes"), message)
 
 
 def _generation(target: str) -> int:
     """Return the iOS release that appeared together with a deployment target."""
     system = target.rstrip("0123456789")
     return int(target.removeprefix(system)) + _BEHIND_IOS[system]
+
+
+def image_faults(place: tuple[str, ...], recipe: Mapping[str, object]) -> Iterator[RecipeFault]:
+    """Return why a program cannot take the recipe's images: one at a time, of one size."""
+    place = (*place, "images")
+    fused = {
+        name: tensor["shape"]
+        for name, tensor in tensors_by_name(recipe, "inputs").items()
+        if mapping(tensor.get("preprocess")).get("fuse") is True
+    }
+    if not fused:
+        message = "needs an input whose images the model normalizes; write preprocess: {fuse: true}"
+        yield RecipeFault(place, message)
+    axes = mapping(recipe.get("axes"))
+    for name, shape in fused.items():
+        for dimension in shape:
+            if (axis := open_axis(dimension, recipe)) is not None:
+                message = (
+                    f"an image has one size, and {name!r} has the axis {axis!r}; write"
+                    f" axes.{axis} with equal min and max, or a number in the shape"
+                )
+                yield RecipeFault(place, message)
+        first = shape[0] if shape else 1
+        rows = mapping(axes.get(first)).get("max") if isinstance(first, str) else first
+        if rows != 1:
+            yield RecipeFault(
+                place, f"Core ML takes one image at a time: let {name!r} have one row"
+            )

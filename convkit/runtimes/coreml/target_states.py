@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 
-from convkit.recipe.consistency import Fault, mapping
-from convkit.recipe.steps import resolve_feeds, tensors_by_name
-from convkit.tensors import DimensionError, dimension_axes
+from convkit.host.recipe.checks.names_axes_and_sizes import RecipeFault, mapping
+from convkit.host.recipe.keys.call_steps import resolve_feeds, tensors_by_name
+from convkit.protocol.contract import DimensionError, dimension_axes
 
 
 def state_faults(
     place: tuple[str, ...], recipe: Mapping[str, object], *, known: bool
-) -> Iterator[Fault]:
+) -> Iterator[RecipeFault]:
     """Return why a program cannot keep what steps feeds back; `known`: the system has states."""
     place = (*place, "states")
     feeds = {
@@ -19,17 +19,17 @@ def state_faults(
     }
     if not feeds:
         message = "says that what steps feeds back stays in the model; add steps: {feeds: ...}"
-        yield Fault(place, message)
+        yield RecipeFault(place, message)
         return
     if not known:
-        yield Fault(place, "needs iOS 18 or a system of its year; write minimum: iOS18")
+        yield RecipeFault(place, "needs iOS 18 or a system of its year; write minimum: iOS18")
     inputs, outputs = tensors_by_name(recipe, "inputs"), tensors_by_name(recipe, "outputs")
     pairs, wrong = resolve_feeds(feeds, list(outputs), list(inputs))
     if wrong:
         return  # reported under steps
     floats = [pair for pair in pairs if "float" in str(inputs[pair.input].get("dtype"))]
     if not floats:
-        yield Fault(place, "keeps floats only, and steps.feeds has none; remove states")
+        yield RecipeFault(place, "keeps floats only, and steps.feeds has none; remove states")
         return
     for pair in floats:
         for dimension in inputs[pair.input]["shape"]:
@@ -39,14 +39,14 @@ def state_faults(
                     f" axes.{axis} with equal min and max, or a number in the shape. A cache that"
                     " grows needs a model that writes into a cache of its full size"
                 )
-                yield Fault(place, message)
+                yield RecipeFault(place, message)
                 return
     for kind, tensors, kept in (
         ("input", inputs, {pair.input for pair in floats}),
         ("output", outputs, {pair.output for pair in floats}),
     ):
         if tensors.keys() <= kept:
-            yield Fault(place, f"leaves the program without an {kind}, which Core ML needs")
+            yield RecipeFault(place, f"leaves the program without an {kind}, which Core ML needs")
 
 
 def open_axis(dimension: object, recipe: Mapping[str, object]) -> str | None:

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from convkit.comparison.listing import message_text
-from convkit.comparison.weights import Weight
-from convkit.mil.package import Package
-from convkit.worker.context import StageFailedError
+from convkit.protocol.comparison.difference_listing import message_text
+from convkit.worker.comparison.weights import Weight
+from convkit.worker.job_context import StageFailedError
+from convkit.worker.mil.package_files import ProgramPackage
 
-# A record of MILBlob's storage format (see `mil/weights.py`): sentinel, element type, size, offset
-# of the data.
+# A record of MILBlob's storage format (see `worker/mil/weights_file.py`): sentinel, element type,
+# size, offset of the data.
 _RECORD = struct.Struct("<IIQQ")
 _SENTINEL = 0xDEADBEEF
 _LONGEST = 1000
@@ -22,7 +22,7 @@ _LONGEST = 1000
 class ProgramWeights:
     """The weights of one package; its files are mapped on first access."""
 
-    def __init__(self, package: Package) -> None:
+    def __init__(self, package: ProgramPackage) -> None:
         self._package = package
         self._maps: dict[str, np.ndarray] = {}
 

@@ -8,20 +8,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from convkit.findings.model import Finding, Place, Remedy
-from convkit.metrics.tensors import largest_difference
-from convkit.mil.errors import UnsupportedOperation
-from convkit.precision.decision import with_decision
-from convkit.runtimes.coreml.constants import read_constants
-from convkit.runtimes.coreml.options import ProgramOptions
+from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.messages import CaseMetrics, LowPrecision, VerifyRequest, VerifyResult
+from convkit.runtimes.coreml.conversion.declared_shapes import served_contract
+from convkit.runtimes.coreml.conversion.recorded_constants import read_constants
+from convkit.runtimes.coreml.packages.options import ProgramOptions
 from convkit.runtimes.coreml.session import MODEL_FILE, EvaluatedProgram, PredictedProgram
-from convkit.runtimes.coreml.shapes import served_contract
-from convkit.stages.built_files import find_model
-from convkit.stages.built_model import BuiltModel
-from convkit.stages.verification import Opened, first_divergent_case, first_lost, verify
-from convkit.worker.context import Context
-from convkit.worker.protocol import CaseMetrics, LowPrecision, VerifyRequest, VerifyResult
-from convkit.worker.sessions import ModelRefusedError, RuntimeSession
+from convkit.worker.building.built_files import find_model
+from convkit.worker.job_context import Context
+from convkit.worker.metrics.tensor_metrics import largest_difference
+from convkit.worker.mil.program_errors import UnsupportedOperation
+from convkit.worker.precision.precision_decision import with_decision
+from convkit.worker.runtime_interface.sessions import ModelRefusedError, RuntimeSession
+from convkit.worker.verification.built_model import BuiltModel
+from convkit.worker.verification.model_verification import (
+    Opened,
+    first_divergent_case,
+    first_lost,
+    verify,
+)
 
 
 def run(
@@ -94,9 +99,9 @@ class BuiltPackage:
         verification: BuiltModel,
     ) -> list[Finding]:
         assert self._evaluated is not None
-        from convkit.runtimes.coreml.diagnosis import (
-            ProgramDiagnosis,
-        )  # only low precision causes these problems
+        from convkit.runtimes.coreml.float16_findings import (
+            ProgramDiagnosis,  # only low precision causes these problems
+        )
 
         diagnosis = ProgramDiagnosis(
             self._evaluated.program, self._evaluated.modules, read_constants(self._path.parent), low

@@ -1,6 +1,6 @@
 """Models that somebody else built: verified as they are, by the library that runs their format."""
 
-from convkit.runtimes.row import Runtime, ToolDefault
+from convkit.protocol.runtimes.runtime_row import Runtime, ToolDefault
 
 RUNTIME = Runtime(
     name="given",
@@ -8,7 +8,7 @@ RUNTIME = Runtime(
     target="target:GivenTarget",
     options="options:GivenOptions",
     jobs={
-        "precision": "convkit.stages.graph_precision",
+        "precision": "convkit.worker.stages.graph_precision",
         "build": "build",
         "verify": "verify",
         "diagnose": "diagnose",

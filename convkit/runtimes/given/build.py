@@ -4,16 +4,16 @@ import contextlib
 import shutil
 from pathlib import Path
 
-from convkit.findings.model import Finding
-from convkit.mil.identity import remove_empty_items
-from convkit.models.contract_check import GIVEN_FILE, check_contract
+from convkit.protocol.contract import Contract
+from convkit.protocol.findings.finding import Finding
+from convkit.protocol.messages import BuildRequest, BuildResult
 from convkit.runtimes.given.options import GivenOptions
 from convkit.runtimes.given.session import UnnamedError, open_given
-from convkit.stages.built_files import finish_build, refused
-from convkit.tensors import Contract
-from convkit.worker.context import Context, StageFailedError
-from convkit.worker.protocol import BuildRequest, BuildResult
-from convkit.worker.sessions import ModelRefusedError
+from convkit.worker.building.built_files import finish_build, refused
+from convkit.worker.job_context import Context, StageFailedError
+from convkit.worker.mil.package_identity import remove_empty_items
+from convkit.worker.original.contract_check import GIVEN_FILE, check_contract
+from convkit.worker.runtime_interface.sessions import ModelRefusedError
 
 MODEL = "model"
 

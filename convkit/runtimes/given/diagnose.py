@@ -12,26 +12,31 @@ from pathlib import Path
 
 import numpy as np
 
-from convkit.codec import Json, decode
-from convkit.findings.model import Finding, Remedy
-from convkit.localize.assignment import exchanged_inputs
-from convkit.localize.boundary import Edge, exchanged, with_change_at_edge
-from convkit.localize.diagnosis import Diagnosis
-from convkit.localize.differences import CLOSE, relative_error
-from convkit.localize.findings import findings_of
-from convkit.localize.graph import Graph, PieceFailedError, Values
-from convkit.localize.search import localize
-from convkit.localize.translated.translation import TranslatedGraph
-from convkit.localize.translated.wording import in_own_words
+from convkit.protocol.findings.finding import Finding, Remedy
+from convkit.protocol.json_codec import Json, decode
+from convkit.protocol.messages import DiagnoseRequest, DiagnoseResult
 from convkit.runtimes.given.build import MODEL
 from convkit.runtimes.given.formats import FORMATS
 from convkit.runtimes.given.options import GivenOptions
 from convkit.runtimes.given.session import open_given
-from convkit.stages.built_files import find_model
-from convkit.stages.recorded_original import RecordedOriginal, record_original
-from convkit.worker.context import Context, StageSkippedError
-from convkit.worker.protocol import DiagnoseRequest, DiagnoseResult
-from convkit.worker.sessions import ModelRefusedError, RunFailedError, RuntimeSession
+from convkit.worker.building.built_files import find_model
+from convkit.worker.cause.boundary.boundary_faults import exchanged, with_change_at_edge
+from convkit.worker.cause.boundary.graph_edge import GraphEdge
+from convkit.worker.cause.boundary.name_assignment import exchanged_inputs
+from convkit.worker.cause.cause_search import localize
+from convkit.worker.cause.graphs.runnable_graph import Graph, PieceFailedError, Values
+from convkit.worker.cause.matching.relative_difference import CLOSE, relative_error
+from convkit.worker.cause.other_formats.format_wording import in_own_words
+from convkit.worker.cause.other_formats.translated_model import TranslatedGraph
+from convkit.worker.cause.search_types.search_results import Diagnosis
+from convkit.worker.cause.wording.cause_findings import findings_of
+from convkit.worker.job_context import Context, StageSkippedError
+from convkit.worker.reference.recorded_original import RecordedOriginal, record_original
+from convkit.worker.runtime_interface.sessions import (
+    ModelRefusedError,
+    RunFailedError,
+    RuntimeSession,
+)
 
 _IN_ITS_CODE = (
     "Correct the model's code, or the converter's options, from which the file was made: convkit"
@@ -89,7 +94,7 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
         for each in findings_of(diagnosis, request.case)
     ]
     if not FORMATS[options.format].ordered:  # other names alone would only change the order
-        edge = Edge(original.recording, translated.graph, feeds)
+        edge = GraphEdge(original.recording, translated.graph, feeds)
         findings = [_with_names(each, edge, options) for each in findings]
     result = DiagnoseResult(
         _finite(diagnosis.error), _finite(diagnosis.remaining), len(diagnosis.causes)
@@ -131,7 +136,7 @@ class _BlackBox(Graph):
 
 def _at_boundary(original: RecordedOriginal, graph: Graph, feeds: Values) -> Diagnosis:
     """Search inputs and outputs alone."""
-    edge = Edge(original.recording, graph, feeds)
+    edge = GraphEdge(original.recording, graph, feeds)
     error = edge.error(feeds)
     if error <= CLOSE:
         return Diagnosis(error, error, ())
@@ -140,7 +145,7 @@ def _at_boundary(original: RecordedOriginal, graph: Graph, feeds: Values) -> Dia
     return Diagnosis(error, min((cause.after for cause in causes), default=error), causes)
 
 
-def _with_names(finding: Finding, edge: Edge, options: GivenOptions) -> Finding:
+def _with_names(finding: Finding, edge: GraphEdge, options: GivenOptions) -> Finding:
     """Return a finding about exchanged inputs or outputs with the names that put them right."""
     if finding.code == "C208":
         exchange = _exchanged_outputs(edge)
@@ -159,7 +164,7 @@ def _with_names(finding: Finding, edge: Edge, options: GivenOptions) -> Finding:
     return dataclasses.replace(finding, remedy=remedy) if exchange else finding
 
 
-def _exchanged_outputs(edge: Edge) -> dict[str, str]:
+def _exchanged_outputs(edge: GraphEdge) -> dict[str, str]:
     """Return for each output the one that has its values; nothing if that is not an exchange."""
     found = edge.outputs(edge.feeds) or {}
     wanted = edge.recording.outputs

@@ -7,13 +7,13 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
-from convkit.runtimes.given.damage import ir_damage, package_damage, tflite_damage
-from convkit.worker.sessions import RuntimeSession
+from convkit.runtimes.given.file_damage import ir_damage, package_damage, tflite_damage
+from convkit.worker.runtime_interface.sessions import RuntimeSession
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from convkit.localize.translated.translation import TranslatedGraph
+    from convkit.worker.cause.other_formats.translated_model import TranslatedGraph
 
 # Opens a model; among a tensor's several names, it uses the wanted ones.
 Open = Callable[[Path, Collection[str]], RuntimeSession]
@@ -56,9 +56,9 @@ def _openvino(path: Path, wanted: Collection[str]) -> RuntimeSession:
 
 def _coreml(path: Path, wanted: Collection[str]) -> RuntimeSession:
     del wanted
-    from convkit.mil.errors import UnsupportedOperation
     from convkit.runtimes.coreml.session import EvaluatedProgram
-    from convkit.worker.sessions import ModelRefusedError
+    from convkit.worker.mil.program_errors import UnsupportedOperation
+    from convkit.worker.runtime_interface.sessions import ModelRefusedError
 
     try:
         return EvaluatedProgram(path)
@@ -79,8 +79,8 @@ def _read_onnx(
     path: Path, feeds: "Mapping[str, np.ndarray]", wanted: Collection[str]
 ) -> "TranslatedGraph":
     del feeds, wanted
-    from convkit.localize.graph import read_graph
-    from convkit.localize.translated.translation import TranslatedGraph
+    from convkit.worker.cause.graphs.runnable_graph import read_graph
+    from convkit.worker.cause.other_formats.translated_model import TranslatedGraph
 
     return TranslatedGraph(read_graph(path), {}, ())
 
@@ -88,7 +88,7 @@ def _read_onnx(
 def _read_tflite(
     path: Path, feeds: "Mapping[str, np.ndarray]", wanted: Collection[str]
 ) -> "TranslatedGraph | None":
-    from convkit.runtimes.given.tflite.reading import read_tflite
+    from convkit.runtimes.given.tflite_reading import read_tflite
 
     return read_tflite(path, feeds, wanted)
 
@@ -97,9 +97,9 @@ def _read_program(
     path: Path, feeds: "Mapping[str, np.ndarray]", wanted: Collection[str]
 ) -> "TranslatedGraph | None":
     del wanted
-    from convkit.mil.errors import EvaluationError
     from convkit.runtimes.coreml.as_graph.translation import as_graph
-    from convkit.runtimes.coreml.names import load_named
+    from convkit.runtimes.coreml.packages.tensor_names import load_named
+    from convkit.worker.mil.program_errors import EvaluationError
 
     try:
         return as_graph(load_named(path), feeds)
@@ -111,7 +111,7 @@ def _read_ir(
     path: Path, feeds: "Mapping[str, np.ndarray]", wanted: Collection[str]
 ) -> "TranslatedGraph | None":
     from convkit.runtimes.openvino.as_graph.translation import as_graph
-    from convkit.worker.sessions import ModelRefusedError, RunFailedError
+    from convkit.worker.runtime_interface.sessions import ModelRefusedError, RunFailedError
 
     try:
         return as_graph(path, feeds, wanted)

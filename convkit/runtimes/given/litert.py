@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from convkit.dtypes import dtype_name
-from convkit.models.contract_check import UNKNOWN_DIMENSION
-from convkit.tensors import DTYPES, Contract, Dimension, DType, TensorSpec
-from convkit.worker.protocol import Fallback
-from convkit.worker.sessions import ModelRefusedError, RunFailedError
+from convkit.protocol.contract import DTYPES, Contract, Dimension, DType, TensorSpec
+from convkit.protocol.messages import Fallback
+from convkit.protocol.numpy_dtypes import dtype_name
+from convkit.worker.original.contract_check import UNKNOWN_DIMENSION
+from convkit.worker.runtime_interface.sessions import ModelRefusedError, RunFailedError
 
 
 class LiteRTSession:

@@ -6,13 +6,17 @@ from pathlib import Path
 
 import numpy as np
 
-from convkit.codec import Json
-from convkit.findings.model import Finding, Place, Remedy
+from convkit.protocol.contract import Contract, TensorSpec
+from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.json_codec import Json
+from convkit.protocol.messages import Fallback
 from convkit.runtimes.given.formats import FORMATS
 from convkit.runtimes.given.options import GivenOptions
-from convkit.tensors import Contract, TensorSpec
-from convkit.worker.protocol import Fallback
-from convkit.worker.sessions import ModelRefusedError, RunFailedError, RuntimeSession
+from convkit.worker.runtime_interface.sessions import (
+    ModelRefusedError,
+    RunFailedError,
+    RuntimeSession,
+)
 
 
 class UnnamedError(ModelRefusedError):

@@ -5,12 +5,12 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from convkit.recipe.fields import TensorName, Text
-from convkit.recipe.precision import Precision
-from convkit.recipe.targets import BaseTarget
+from convkit.host.recipe.keys.field_types import TensorName, Text
+from convkit.host.recipe.keys.precision import Precision
+from convkit.host.recipe.keys.targets import BaseTarget
+from convkit.protocol.messages import StageKind
 from convkit.runtimes.given.formats import FORMATS, files_of
 from convkit.runtimes.given.options import GivenOptions
-from convkit.worker.protocol import StageKind
 
 
 class GivenTarget(BaseTarget):

@@ -4,18 +4,18 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from convkit.findings.model import Finding
-from convkit.metrics.flips import flip_findings
+from convkit.protocol.findings.finding import Finding
+from convkit.protocol.messages import CaseMetrics, VerifyRequest, VerifyResult
 from convkit.runtimes.given.build import MODEL
 from convkit.runtimes.given.formats import FORMATS
 from convkit.runtimes.given.options import GivenOptions
 from convkit.runtimes.given.session import UnnamedError, open_given
-from convkit.stages.built_files import find_model
-from convkit.stages.built_model import BuiltModel
-from convkit.stages.verification import Opened, verify
-from convkit.worker.context import Context
-from convkit.worker.protocol import CaseMetrics, VerifyRequest, VerifyResult
-from convkit.worker.sessions import RuntimeSession
+from convkit.worker.building.built_files import find_model
+from convkit.worker.job_context import Context
+from convkit.worker.metrics.label_flips import flip_findings
+from convkit.worker.runtime_interface.sessions import RuntimeSession
+from convkit.worker.verification.built_model import BuiltModel
+from convkit.worker.verification.model_verification import Opened, verify
 
 
 def run(

@@ -1,6 +1,6 @@
 """onnxruntime: ONNX graphs on the CPU and on NVIDIA's GPUs."""
 
-from convkit.runtimes.row import Runtime, ToolDefault
+from convkit.protocol.runtimes.runtime_row import Runtime, ToolDefault
 
 RUNTIME = Runtime(
     name="onnxruntime",
@@ -9,7 +9,7 @@ RUNTIME = Runtime(
     target="target:OnnxRuntimeTarget",
     options="options:OnnxRuntimeOptions",
     jobs={
-        "precision": "convkit.stages.graph_precision",
+        "precision": "convkit.worker.stages.graph_precision",
         "build": "build",
         "verify": "verify",
         "bench": "bench",

@@ -3,15 +3,15 @@
 import tempfile
 from pathlib import Path
 
-from convkit.bench.built import Inputs, bench_graph, open_graph
-from convkit.bench.profiles import CALLS, profile_of
-from convkit.findings.model import Finding
+from convkit.protocol.findings.finding import Finding
+from convkit.protocol.messages import BenchRequest, BenchResult, Profile
 from convkit.runtimes.onnxruntime import session
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
 from convkit.runtimes.onnxruntime.profile import kernels_in_profile, read_profile
-from convkit.worker.context import Context
-from convkit.worker.protocol import BenchRequest, BenchResult, Profile
-from convkit.worker.sessions import RuntimeSession
+from convkit.worker.bench.runtime_profiles import CALLS, profile_of
+from convkit.worker.bench.timed_target import Inputs, bench_graph, open_graph
+from convkit.worker.job_context import Context
+from convkit.worker.runtime_interface.sessions import RuntimeSession
 
 
 def run(

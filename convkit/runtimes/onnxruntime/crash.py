@@ -11,18 +11,18 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from convkit.codec import Json, encode
-from convkit.findings.model import Finding, Place, Remedy
-from convkit.models.graph.linking import link_model
-from convkit.precision.decision import with_decision
+from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.json_codec import Json, encode
+from convkit.protocol.messages import CrashRequest, DiagnoseResult, LowPrecision
 from convkit.runtimes.onnxruntime.options import LEVELS, OnnxRuntimeOptions, Optimization
-from convkit.stages.built_files import EXPORTED_FILE, find_model
-from convkit.worker.context import Context
-from convkit.worker.custom_ops import library_files
-from convkit.worker.protocol import CrashRequest, DiagnoseResult, LowPrecision
+from convkit.worker.building.built_files import EXPORTED_FILE, find_model
+from convkit.worker.graph.file_links import link_model
+from convkit.worker.job_context import Context
+from convkit.worker.precision.precision_decision import with_decision
+from convkit.worker.runtime_interface.registered_operators import library_files
 
 if TYPE_CHECKING:
-    from convkit.localize.crashing import CrashingNode
+    from convkit.worker.cause.graphs.crashing_operator import CrashingNode
 
 _OPEN = """
 import sys, onnxruntime
@@ -84,7 +84,7 @@ class _Search:
         """Name operators, and keep the modules of each in float32, until the model opens."""
         if importlib.util.find_spec("onnx_ir") is None:
             return  # this environment cannot cut graphs
-        from convkit.localize.crashing import crashing_node
+        from convkit.worker.cause.graphs.crashing_operator import crashing_node
 
         while len(self._nodes) < _MOST_OPERATORS:
             node = crashing_node(self.file, lambda file: self.opened(file) >= 0)
@@ -146,7 +146,7 @@ class _Search:
             if not self.file.exists():
                 link_model(graph, self.file)
             return
-        from convkit.precision.lowering.files import lower_file
+        from convkit.worker.building.lowered_files import lower_file
 
         lower_file(graph, self.file, self._low.keeping((*self._low.patterns, *kept)))
 

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import numpy as np
 
-from convkit.cases.case import Feeds
-from convkit.codec import Json
-from convkit.findings.model import Finding, Place, Remedy
+from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.json_codec import Json
+from convkit.protocol.messages import GreedyRow, Steps, VerifyRequest
 from convkit.runtimes.onnxruntime import session
 from convkit.runtimes.onnxruntime.genai_package import CONFIG_FILE, genai_config
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
-from convkit.stages.generation import StoredGeneration, read_generation
-from convkit.stages.step_greedy import compare_tokens, greedy_scores
-from convkit.worker.context import Context
-from convkit.worker.protocol import GreedyRow, Steps, VerifyRequest
-from convkit.worker.sessions import ModelRefusedError, RunFailedError
+from convkit.worker.cases.case import Feeds
+from convkit.worker.job_context import Context
+from convkit.worker.runtime_interface.sessions import ModelRefusedError, RunFailedError
+from convkit.worker.steps.greedy_choice import compare_tokens, greedy_scores
+from convkit.worker.steps.reference_greedy import StoredGeneration, read_generation
 
 # Two tokens whose scores differ by less than this share of all scores' spread are a tie between two
 # runs of one graph: their sums differ in order only.

@@ -10,7 +10,7 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 
-from convkit.worker.protocol import Feed
+from convkit.protocol.messages import Feed
 
 # What a cache's name holds apart from the layer, as exporters write it.
 _KEY = re.compile(r"key|(^|[^a-z])k([^a-z]|$)", re.IGNORECASE)

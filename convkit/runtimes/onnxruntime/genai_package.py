@@ -10,14 +10,14 @@ import json
 import shutil
 from pathlib import Path
 
-from convkit.codec import Json
-from convkit.findings.model import Finding, Place, Remedy
-from convkit.models.sources.generation import Generation
+from convkit.protocol.contract import Contract
+from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.json_codec import Json
+from convkit.protocol.messages import BuildRequest, OptionsT, Steps
 from convkit.runtimes.onnxruntime.genai_layout import CacheLayout, cache_layout
-from convkit.stages.generation import read_generation
-from convkit.tensors import Contract
-from convkit.worker.context import StageFailedError
-from convkit.worker.protocol import BuildRequest, OptionsT, Steps
+from convkit.worker.job_context import StageFailedError
+from convkit.worker.original.generation_facts import Generation
+from convkit.worker.steps.reference_greedy import read_generation
 
 CONFIG_FILE = "genai_config.json"
 

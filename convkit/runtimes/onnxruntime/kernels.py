@@ -10,11 +10,20 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from convkit.codec import Json
-from convkit.findings.model import Finding, Place, Remedy
-from convkit.worker.custom_ops import declaring, is_custom, register_libraries
-from convkit.worker.operators import Operators, too_old
-from convkit.worker.refusals import Refusal, refusal_finding, refusals, unchecked
+from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.json_codec import Json
+from convkit.worker.runtime_interface.distinct_operators import Operators, too_old
+from convkit.worker.runtime_interface.operator_refusals import (
+    Refusal,
+    refusal_finding,
+    refusals,
+    unchecked,
+)
+from convkit.worker.runtime_interface.registered_operators import (
+    declaring,
+    is_custom,
+    register_libraries,
+)
 
 Problem = Literal["kernel", "disagreement", "type", "opset", "format", "operator"]
 

@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from convkit.bench.profiles import Kernel
-from convkit.codec import Json
-from convkit.worker.protocol import Fallback
+from convkit.protocol.json_codec import Json
+from convkit.protocol.messages import Fallback
+from convkit.worker.bench.runtime_profiles import Kernel
 
 _KERNEL = "_kernel_time"
 

@@ -8,17 +8,17 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from convkit.findings.model import Finding, Place, Remedy
-from convkit.models.graph.linking import link_model
-from convkit.models.graph.session import GraphSession, limit_threads
+from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.messages import BuildRequest, Device, Fallback
 from convkit.runtimes.onnxruntime.kernels import check_operators
 from convkit.runtimes.onnxruntime.options import LEVELS, OnnxRuntimeOptions, Optimization
 from convkit.runtimes.onnxruntime.profile import fallbacks_in_profile, read_profile
-from convkit.worker.context import Context, StageFailedError, StageSkippedError
-from convkit.worker.custom_ops import register_libraries
-from convkit.worker.operators import Operators
-from convkit.worker.protocol import BuildRequest, Device, Fallback
-from convkit.worker.sessions import ModelRefusedError, OpenedModel
+from convkit.worker.graph.file_links import link_model
+from convkit.worker.graph.graph_session import GraphSession, limit_threads
+from convkit.worker.job_context import Context, StageFailedError, StageSkippedError
+from convkit.worker.runtime_interface.distinct_operators import Operators
+from convkit.worker.runtime_interface.registered_operators import register_libraries
+from convkit.worker.runtime_interface.sessions import ModelRefusedError, OpenedModel
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -83,14 +83,14 @@ def open_built(path: Path, device: Device, optimization: str) -> "OpenedModel":
     return OpenedModel(session, session.contract())
 
 
-def open(path: Path, device: Device, options: OnnxRuntimeOptions) -> "Session":  # noqa: A001 - the protocol's name
+def open(path: Path, device: Device, options: OnnxRuntimeOptions) -> "OnnxRuntimeSession":  # noqa: A001 - the protocol's name
     """Load a model from its file; raises ModelRefusedError, or StageSkippedError if the device is
     absent.
     """
-    return Session(path, wanted_providers(device, options), _settings(options))
+    return OnnxRuntimeSession(path, wanted_providers(device, options), _settings(options))
 
 
-def open_to_read(path: Path, options: OnnxRuntimeOptions) -> "Session":
+def open_to_read(path: Path, options: OnnxRuntimeOptions) -> "OnnxRuntimeSession":
     """Load a model on the CPU to read its contract; raises the same errors as `open`.
 
     All kernels are found and created, as for a run, but the weights are not rearranged for them:
@@ -101,7 +101,7 @@ def open_to_read(path: Path, options: OnnxRuntimeOptions) -> "Session":
     settings = _settings(dataclasses.replace(options, optimization="none"))
     settings.add_session_config_entry("session.disable_prepacking", "1")
     settings.enable_mem_pattern = settings.enable_mem_reuse = False
-    return Session(path, wanted_providers("cpu", options), settings)
+    return OnnxRuntimeSession(path, wanted_providers("cpu", options), settings)
 
 
 def open_profiled(
@@ -118,13 +118,13 @@ def executed_graph(path: Path, options: OnnxRuntimeOptions, folder: Path) -> Pat
     """Write the graph that onnxruntime executes on the CPU into a folder, and return its file;
     raises ModelRefusedError.
     """
-    from convkit.models.integer_products.executed import write_executed
+    from convkit.worker.graph.integer_products.executed_graph import write_executed
 
     level: Optimization = "extended" if options.optimization == "all" else options.optimization
     return write_executed(path, folder, _LEVELS[level])
 
 
-class Session(GraphSession):
+class OnnxRuntimeSession(GraphSession):
     """A model loaded by onnxruntime. On devices other than the CPU, the first run is profiled to
     detect fallbacks.
     """

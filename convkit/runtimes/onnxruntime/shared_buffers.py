@@ -8,18 +8,9 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from convkit.cases.case import Feeds
-from convkit.cases.files import read_cases, read_tensors
-from convkit.findings.model import Finding, Place, Remedy
-from convkit.models.graph.exchange import array_of, ort_value
-from convkit.models.graph.session import as_array
-from convkit.runtimes.onnxruntime import session
-from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
-from convkit.stages.graph_verify import verify_graph
-from convkit.tensors import Contract
-from convkit.worker.context import Context
-from convkit.worker.operators import Operators
-from convkit.worker.protocol import (
+from convkit.protocol.contract import Contract
+from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.messages import (
     BuildRequest,
     Device,
     Fallback,
@@ -28,7 +19,16 @@ from convkit.worker.protocol import (
     VerifyRequest,
     VerifyResult,
 )
-from convkit.worker.sessions import ModelRefusedError, RunFailedError
+from convkit.runtimes.onnxruntime import session
+from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
+from convkit.worker.cases.case import Feeds
+from convkit.worker.cases.case_files import read_cases, read_tensors
+from convkit.worker.graph.graph_session import as_array
+from convkit.worker.graph.session_values import array_of, ort_value
+from convkit.worker.job_context import Context
+from convkit.worker.runtime_interface.distinct_operators import Operators
+from convkit.worker.runtime_interface.sessions import ModelRefusedError, RunFailedError
+from convkit.worker.stages.graph_verify import verify_graph
 
 # Two runs of one graph on one machine differ by no more than this, relative to the largest value.
 _REPEATED = 1e-6
@@ -150,7 +150,7 @@ class SharingRuntime:
 class SharingSession:
     """A loaded model whose fed inputs and the outputs that feed them are one buffer each."""
 
-    def __init__(self, opened: session.Session, pairs: Sequence[Feed]) -> None:
+    def __init__(self, opened: session.OnnxRuntimeSession, pairs: Sequence[Feed]) -> None:
         self._opened = opened
         self._pairs = pairs
         self._outputs = [argument.name for argument in opened.raw.get_outputs()]

@@ -5,15 +5,21 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from convkit.codec import Json
-from convkit.recipe.consistency import Fault, FaultsError, mapping
-from convkit.recipe.fields import OPTION_PATTERN, ProviderOption, Switch
-from convkit.recipe.padding_masks import padding_value
-from convkit.recipe.steps import growing_axes, mask_name, resolve_feeds, tensors_by_name, tokens_of
-from convkit.recipe.targets import GraphTarget, Processors, Releases, families_of
+from convkit.host.recipe.checks.names_axes_and_sizes import FaultsError, RecipeFault, mapping
+from convkit.host.recipe.checks.padding_samples import padding_value
+from convkit.host.recipe.keys.call_steps import (
+    growing_axes,
+    mask_name,
+    resolve_feeds,
+    tensors_by_name,
+    tokens_of,
+)
+from convkit.host.recipe.keys.field_types import OPTION_PATTERN, ProviderOption, Switch
+from convkit.host.recipe.keys.targets import GraphTarget, Processors, Releases, families_of
+from convkit.protocol.json_codec import Json
+from convkit.protocol.messages import ProductFamily, QuantizationKind, StageKind
 from convkit.runtimes.onnxruntime.genai_layout import cache_layout, unknown_inputs
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
-from convkit.worker.protocol import ProductFamily, QuantizationKind, StageKind
 
 _REWRITING = ("onnx", "onnx-ir")
 _GENAI = ("onnxruntime-genai",)
@@ -73,12 +79,16 @@ class OnnxRuntimeTarget(GraphTarget):
             return self
         faults = []
         if self.device != "cpu":
-            faults.append(Fault(("package",), "genai is verified on the CPU; write device: cpu"))
+            faults.append(
+                RecipeFault(("package",), "genai is verified on the CPU; write device: cpu")
+            )
         if self.artifact != "exported":
-            faults.append(Fault(("artifact",), "package: genai has the exported graph; remove it"))
+            faults.append(
+                RecipeFault(("artifact",), "package: genai has the exported graph; remove it")
+            )
         if self.versions:
             message = "onnxruntime-genai decides which onnxruntime it loads; remove it"
-            faults.append(Fault(("versions",), message))
+            faults.append(RecipeFault(("versions",), message))
         if faults:
             raise FaultsError(faults)
         return self
@@ -91,7 +101,7 @@ class OnnxRuntimeTarget(GraphTarget):
                 " is built from, and onnxruntime's optimized graphs have operators of its own;"
                 " write artifact: exported"
             )
-            raise FaultsError([Fault(("artifact",), message)])
+            raise FaultsError([RecipeFault(("artifact",), message)])
         return self
 
     @model_validator(mode="after")
@@ -99,10 +109,10 @@ class OnnxRuntimeTarget(GraphTarget):
         if self.device == "cuda":
             if self.processors != "any":
                 message = "applies only with device: cpu; write that, or remove it"
-                raise FaultsError([Fault(("processors",), message)])
+                raise FaultsError([RecipeFault(("processors",), message)])
             return self
         faults = [
-            Fault((key,), "applies only with device: cuda; write that, or remove it")
+            RecipeFault((key,), "applies only with device: cuda; write that, or remove it")
             for key in ("provider", "provider_options", "tf32")
             if getattr(self, key)
         ]
@@ -181,12 +191,12 @@ class OnnxRuntimeTarget(GraphTarget):
     @classmethod
     def faults(
         cls, name: str, target: Mapping[str, object], recipe: Mapping[str, object]
-    ) -> Iterator[Fault]:
+    ) -> Iterator[RecipeFault]:
         """Return why a package cannot hold the recipe's model, or no buffer can be shared."""
         if target.get("package") == "genai" and (why := _no_package(recipe)) is not None:
-            yield Fault(("targets", name, "package"), f"genai {why}")
+            yield RecipeFault(("targets", name, "package"), f"genai {why}")
         if target.get("shared_buffers") is True and (why := _nothing_shared(target, recipe)):
-            yield Fault(("targets", name, "shared_buffers"), why)
+            yield RecipeFault(("targets", name, "shared_buffers"), why)
 
     @property
     def measures_in_build(self) -> bool:

@@ -3,12 +3,12 @@
 import contextlib
 import dataclasses
 
-from convkit.findings.model import Finding
+from convkit.protocol.findings.finding import Finding
+from convkit.protocol.messages import VerifyRequest, VerifyResult
 from convkit.runtimes.onnxruntime import session
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
-from convkit.stages.graph_verify import BuiltGraph, graph_subject, verify_graph
-from convkit.worker.context import Context
-from convkit.worker.protocol import VerifyRequest, VerifyResult
+from convkit.worker.job_context import Context
+from convkit.worker.stages.graph_verify import BuiltGraph, graph_subject, verify_graph
 
 
 def run(

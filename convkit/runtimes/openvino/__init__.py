@@ -1,6 +1,6 @@
 """OpenVINO: its own IR, built from the exported graph, on the CPU."""
 
-from convkit.runtimes.row import Runtime, ToolDefault
+from convkit.protocol.runtimes.runtime_row import Runtime, ToolDefault
 
 RUNTIME = Runtime(
     name="openvino",
@@ -8,7 +8,7 @@ RUNTIME = Runtime(
     target="target:OpenVINOTarget",
     options="options:OpenVINOOptions",
     jobs={
-        "precision": "convkit.stages.graph_precision",
+        "precision": "convkit.worker.stages.graph_precision",
         "build": "build",
         "verify": "verify",
         "diagnose": "diagnose",

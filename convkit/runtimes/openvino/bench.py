@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from convkit.bench.built import Inputs, bench_graph, open_graph
-from convkit.bench.profiles import CALLS, Kernel, profile_of
-from convkit.findings.model import Finding
+from convkit.protocol.findings.finding import Finding
+from convkit.protocol.messages import BenchRequest, BenchResult, Profile
 from convkit.runtimes.openvino import session
 from convkit.runtimes.openvino.ir import read_graph
 from convkit.runtimes.openvino.options import OpenVINOOptions
-from convkit.worker.context import Context
-from convkit.worker.protocol import BenchRequest, BenchResult, Profile
-from convkit.worker.sessions import RuntimeSession
+from convkit.worker.bench.runtime_profiles import CALLS, Kernel, profile_of
+from convkit.worker.bench.timed_target import Inputs, bench_graph, open_graph
+from convkit.worker.job_context import Context
+from convkit.worker.runtime_interface.sessions import RuntimeSession
 
 
 def run(
@@ -27,7 +27,7 @@ def open_built(request: BenchRequest[OpenVINOOptions]) -> RuntimeSession:
 
 def _profile(model: Path, request: BenchRequest[OpenVINOOptions], inputs: Inputs) -> Profile:
     size, feeds = inputs.first
-    opened = session.Session(read_graph(model), request.options, profiled=True)
+    opened = session.OpenVINOSession(read_graph(model), request.options, profiled=True)
     opened.run(feeds)
     kernels = []
     for _ in range(CALLS):

@@ -1,11 +1,11 @@
 """The build stage of OpenVINO targets."""
 
-from convkit.findings.model import Finding
+from convkit.protocol.findings.finding import Finding
+from convkit.protocol.messages import BuildRequest, BuildResult
 from convkit.runtimes.openvino import session
 from convkit.runtimes.openvino.options import OpenVINOOptions
-from convkit.stages.graph_build import build_graph
-from convkit.worker.context import Context
-from convkit.worker.protocol import BuildRequest, BuildResult
+from convkit.worker.job_context import Context
+from convkit.worker.stages.graph_build import build_graph
 
 
 def run(

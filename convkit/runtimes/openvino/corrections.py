@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from convkit.worker.operators import Operators
+from convkit.worker.runtime_interface.distinct_operators import Operators
 
 if TYPE_CHECKING:
     import openvino

@@ -4,15 +4,15 @@ tensor.
 
 from pathlib import Path
 
-from convkit.codec import decode
-from convkit.findings.model import Finding
-from convkit.runtimes.openvino.exposed import ExposedIR
+from convkit.protocol.findings.finding import Finding
+from convkit.protocol.json_codec import decode
+from convkit.protocol.messages import DiagnoseRequest, DiagnoseResult
+from convkit.runtimes.openvino.exposed_tensors import ExposedIR
 from convkit.runtimes.openvino.options import OpenVINOOptions
 from convkit.runtimes.openvino.session import MODEL_FILE
-from convkit.stages.built_files import find_model
-from convkit.stages.diagnose_built import Release, diagnose_built
-from convkit.worker.context import Context
-from convkit.worker.protocol import DiagnoseRequest, DiagnoseResult
+from convkit.worker.building.built_files import find_model
+from convkit.worker.job_context import Context
+from convkit.worker.stages.diagnose_built import Release, diagnose_built
 
 
 def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, list[Finding]]:

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from convkit.codec import encode
+from convkit.protocol.contract import Contract, DType
+from convkit.protocol.json_codec import encode
 from convkit.runtimes.openvino.corrections import add_corrections
-from convkit.tensors import Contract, DType
-from convkit.worker.operators import Operators
-from convkit.worker.sessions import ModelRefusedError
+from convkit.worker.runtime_interface.distinct_operators import Operators
+from convkit.worker.runtime_interface.sessions import ModelRefusedError
 
 if TYPE_CHECKING:
     import openvino

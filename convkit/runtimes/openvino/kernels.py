@@ -9,9 +9,14 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from convkit.findings.model import Finding, Remedy
-from convkit.worker.operators import Operators
-from convkit.worker.refusals import Refusal, refusal_finding, refusals, unchecked
+from convkit.protocol.findings.finding import Finding, Remedy
+from convkit.worker.runtime_interface.distinct_operators import Operators
+from convkit.worker.runtime_interface.operator_refusals import (
+    Refusal,
+    refusal_finding,
+    refusals,
+    unchecked,
+)
 
 Problem = Literal["operator", "disagreement", "kernel"]
 

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from convkit.codec import CodecError, decode
-from convkit.dtypes import BFLOAT16_BITS, dtype_name
-from convkit.findings.model import Finding
-from convkit.models.contract_check import CONTRACT_KEY, UNKNOWN_DIMENSION, UNKNOWN_RANK
-from convkit.models.graph.linking import link_model
+from convkit.protocol.contract import Contract, Dimension, DType, TensorSpec
+from convkit.protocol.findings.finding import Finding
+from convkit.protocol.json_codec import CodecError, decode
+from convkit.protocol.messages import BuildRequest, Device, Fallback, LowPrecision, Quantization
+from convkit.protocol.numpy_dtypes import BFLOAT16_BITS, dtype_name
 from convkit.runtimes.openvino.ir import CONTRACT_PATH, PRECISION_PATH, read_graph, save_ir
 from convkit.runtimes.openvino.kernels import check_operators
 from convkit.runtimes.openvino.options import OpenVINOOptions
-from convkit.tensors import Contract, Dimension, DType, TensorSpec
-from convkit.worker.context import Context, StageSkippedError
-from convkit.worker.operators import Operators, low_type, read_operators
-from convkit.worker.protocol import BuildRequest, Device, Fallback, LowPrecision, Quantization
-from convkit.worker.sessions import ModelRefusedError, OpenedModel, RunFailedError
+from convkit.worker.graph.file_links import link_model
+from convkit.worker.job_context import Context, StageSkippedError
+from convkit.worker.original.contract_check import CONTRACT_KEY, UNKNOWN_DIMENSION, UNKNOWN_RANK
+from convkit.worker.runtime_interface.distinct_operators import Operators, low_type, read_operators
+from convkit.worker.runtime_interface.sessions import ModelRefusedError, OpenedModel, RunFailedError
 
 if TYPE_CHECKING:
     import openvino
@@ -107,33 +107,17 @@ def open_built(path: Path, device: Device, optimization: str) -> OpenedModel:
 
 def open(  # noqa: A001 - the protocol's name
     path: Path, device: Device, options: OpenVINOOptions, wanted: Collection[str] = ()
-) -> "Session":
+) -> "OpenVINOSession":
     """Load an IR, with the `wanted` names for tensors that have several; raises ModelRefusedError,
     or StageSkippedError if OpenVINO or the device is absent.
     """
     _require_openvino()
     if device != "cpu":
         raise StageSkippedError(f"OpenVINO targets run on the cpu, not on {device}")
-    return Session(read_graph(path), options, known=wanted)
+    return OpenVINOSession(read_graph(path), options, known=wanted)
 
 
-def expose_tensors(path: Path, names: Sequence[str], options: OpenVINOOptions) -> "Session":
-    """Load an IR with intermediate tensors as additional outputs, by the exported graph's names.
-
-    Raises ModelRefusedError for a name that the IR does not have.
-    """
-    _require_openvino()
-    model = read_graph(path)
-    present = {name for output in model.outputs for name in output.get_names()}
-    wanted = [name for name in names if name not in present]
-    try:
-        model.add_outputs(wanted)
-    except RuntimeError as error:
-        raise ModelRefusedError(f"not every tensor is in {path.name}: {error}") from error
-    return Session(model, options, known=wanted)
-
-
-class Session:
+class OpenVINOSession:
     """An IR compiled for the CPU, in the precision it was built for, never a lower one."""
 
     providers: tuple[str, ...] = ("CPU",)
@@ -205,15 +189,6 @@ class Session:
         """
         hint = self._compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
         return _DTYPES.get(hint)
-
-    def kernel_types(self) -> dict[str, str]:
-        """Return the element type in which each compiled node runs, by its name (`i8`, `bf16`)."""
-        types = {}
-        for node in self._compiled.get_runtime_model().get_ordered_ops():
-            info = node.get_rt_info()
-            if "runtimePrecision" in info:
-                types[node.get_friendly_name()] = info["runtimePrecision"].astype(str)
-        return types
 
     def executed(self) -> list["openvino.ProfilingInfo"]:
         """Return what each node cost in the last run of a session that was opened `profiled`."""

@@ -5,13 +5,13 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from convkit.codec import Json
-from convkit.recipe.consistency import Fault, FaultsError
-from convkit.recipe.fields import OPTION_PATTERN, ProviderOption
-from convkit.recipe.precision import Precision, QuantizedPrecision
-from convkit.recipe.targets import GraphTarget, Processors, Releases, families_of
+from convkit.host.recipe.checks.names_axes_and_sizes import FaultsError, RecipeFault
+from convkit.host.recipe.keys.field_types import OPTION_PATTERN, ProviderOption
+from convkit.host.recipe.keys.precision import Precision, QuantizedPrecision
+from convkit.host.recipe.keys.targets import GraphTarget, Processors, Releases, families_of
+from convkit.protocol.json_codec import Json
+from convkit.protocol.messages import ProductFamily, StageKind
 from convkit.runtimes.openvino.options import RESERVED, OpenVINOOptions
-from convkit.worker.protocol import ProductFamily, StageKind
 
 _REWRITING = ("onnx", "onnx-ir")
 # onnxruntime, not the runtime under test, measures ranges and simulates low precision.
@@ -48,20 +48,20 @@ class OpenVINOTarget(GraphTarget):
                 f"{precision.quantize} is not available for OpenVINO; write static-int8, or serve"
                 " the model with runtime: onnxruntime"
             )
-            raise FaultsError([Fault(("quantize",), message)])
+            raise FaultsError([RecipeFault(("quantize",), message)])
         if precision.format == "operators":
             message = (
                 "OpenVINO reads quantization from QuantizeLinear and DequantizeLinear; write"
                 " format: qdq, or remove it"
             )
-            raise FaultsError([Fault(("format",), message)])
+            raise FaultsError([RecipeFault(("format",), message)])
         return precision
 
     @field_validator("plugin_properties")
     @classmethod
     def _are_free(cls, plugin_properties: dict[str, object]) -> dict[str, object]:
         faults = [
-            Fault((name,), "convkit sets this property itself, from the precision; remove it")
+            RecipeFault((name,), "convkit sets this property itself, from the precision; remove it")
             for name in plugin_properties
             if name in RESERVED
         ]
@@ -73,7 +73,7 @@ class OpenVINOTarget(GraphTarget):
     def _has_no_tensor_cores(self) -> Self:
         if self.tf32:
             message = "applies to NVIDIA GPUs only, and this target runs on the CPU; remove it"
-            raise FaultsError([Fault(("tf32",), message)])
+            raise FaultsError([RecipeFault(("tf32",), message)])
         return self
 
     @classmethod

@@ -16,24 +16,9 @@ from typing import Literal
 
 import numpy as np
 
-from convkit.dtypes import without_bits
-from convkit.findings.model import Finding
-from convkit.metrics.tensors import as_float64, compare
-from convkit.precision.decision import with_decision
-from convkit.runtimes.onnxruntime import session as onnxruntime
-from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
-from convkit.runtimes.openvino import session as openvino
-from convkit.runtimes.openvino.options import OpenVINOOptions
-from convkit.stages.built_files import EXPORTED_FILE, find_model
-from convkit.stages.built_model import BuiltModel
-from convkit.stages.graph_build import suspected_refusals
-from convkit.stages.graph_verify import BuiltGraph
-from convkit.stages.product_families import ProductFamilies, product_families
-from convkit.stages.verification import DIVERGED, Opened, verify
-from convkit.tensors import Contract
-from convkit.worker.context import Context, StageFailedError
-from convkit.worker.operators import Operators, low_type, read_operators, write_operators
-from convkit.worker.protocol import (
+from convkit.protocol.contract import Contract
+from convkit.protocol.findings.finding import Finding
+from convkit.protocol.messages import (
     CaseMetrics,
     Fallback,
     LowPrecision,
@@ -41,7 +26,27 @@ from convkit.worker.protocol import (
     VerifyRequest,
     VerifyResult,
 )
-from convkit.worker.sessions import RunFailedError, RuntimeSession
+from convkit.protocol.numpy_dtypes import without_bits
+from convkit.runtimes.onnxruntime import session as onnxruntime
+from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
+from convkit.runtimes.openvino import session as openvino
+from convkit.runtimes.openvino.options import OpenVINOOptions
+from convkit.worker.building.built_files import EXPORTED_FILE, find_model
+from convkit.worker.job_context import Context, StageFailedError
+from convkit.worker.metrics.tensor_metrics import as_float64, compare
+from convkit.worker.precision.precision_decision import with_decision
+from convkit.worker.runtime_interface.distinct_operators import (
+    Operators,
+    low_type,
+    read_operators,
+    write_operators,
+)
+from convkit.worker.runtime_interface.sessions import RunFailedError, RuntimeSession
+from convkit.worker.stages.graph_build import suspected_refusals
+from convkit.worker.stages.graph_verify import BuiltGraph
+from convkit.worker.verification.built_model import BuiltModel
+from convkit.worker.verification.model_verification import DIVERGED, Opened, verify
+from convkit.worker.verification.product_families import ProductFamilies, product_families
 
 # How many times further than roundings move an output in the simulation they may move it in the IR.
 _TIMES = 2
@@ -153,7 +158,7 @@ class SimulatedIR:
     def __init__(
         self,
         simulation: RuntimeSession,
-        built: openvino.Session,
+        built: openvino.OpenVINOSession,
         unrounded: Callable[[], RuntimeSession],
     ) -> None:
         self._simulation = simulation
@@ -250,9 +255,9 @@ def _lowered(request: VerifyRequest[OpenVINOOptions], low: LowPrecision) -> Iter
     """Yield a folder with the graph that the IR was built from, recreated, because the IR is not
     ONNX.
     """
-    from convkit.models.graph.loading import load_model
-    from convkit.models.graph.operator_probes import graph_operators
-    from convkit.precision.lowering.files import lower_file
+    from convkit.worker.building.lowered_files import lower_file
+    from convkit.worker.graph.graph_loading import load_model
+    from convkit.worker.graph.operator_probes import graph_operators
 
     if request.exported is None:
         raise StageFailedError(

@@ -1,6 +1,6 @@
 """TensorRT: engines for one kind of NVIDIA GPU, built strongly typed from the exported graph."""
 
-from convkit.runtimes.row import Runtime, ToolDefault
+from convkit.protocol.runtimes.runtime_row import Runtime, ToolDefault
 
 RUNTIME = Runtime(
     name="tensorrt",
@@ -9,7 +9,7 @@ RUNTIME = Runtime(
     target="target:TensorRTTarget",
     options="options:EngineOptions",
     jobs={
-        "precision": "convkit.stages.graph_precision",
+        "precision": "convkit.worker.stages.graph_precision",
         "build": "build",
         "verify": "verify",
         "bench": "bench",

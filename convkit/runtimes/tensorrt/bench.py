@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from convkit.bench.built import bench_built
-from convkit.findings.model import Finding
+from convkit.protocol.findings.finding import Finding
+from convkit.protocol.messages import BenchRequest, BenchResult
 from convkit.runtimes.tensorrt.build import ENGINE_FILE
 from convkit.runtimes.tensorrt.library import check_library
 from convkit.runtimes.tensorrt.options import EngineOptions
-from convkit.stages.built_files import find_model
-from convkit.worker.context import Context
-from convkit.worker.protocol import BenchRequest, BenchResult
-from convkit.worker.sessions import RuntimeSession
+from convkit.worker.bench.timed_target import bench_built
+from convkit.worker.building.built_files import find_model
+from convkit.worker.job_context import Context
+from convkit.worker.runtime_interface.sessions import RuntimeSession
 
 
 def run(

@@ -7,23 +7,36 @@ that an engine can be built from it elsewhere, and a simulation can run alongsid
 
 from pathlib import Path
 
-from convkit.findings.model import Finding
-from convkit.models.contract_check import check_contract
-from convkit.models.graph.linking import link_model
-from convkit.precision.decision import with_decision
+import numpy as np
+import onnx_ir as ir
+
+from convkit.protocol.contract import Contract
+from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.messages import BuildRequest, BuildResult
 from convkit.runtimes.tensorrt.options import EngineOptions
 from convkit.runtimes.tensorrt.parser_support import check_parser_support
-from convkit.stages.built_files import check_carried, finish_build, refused
-from convkit.stages.graph_build import rewritten_graph, stated_by_graph
-from convkit.tensors import Contract
-from convkit.worker.context import Context, StageSkippedError
-from convkit.worker.operators import Operators, read_operators, write_operators
-from convkit.worker.protocol import BuildRequest, BuildResult
-from convkit.worker.sessions import ModelRefusedError
+from convkit.worker.building.built_files import check_carried, finish_build, refused
+from convkit.worker.graph.file_links import link_model
+from convkit.worker.graph.graph_loading import load_model
+from convkit.worker.graph.graph_traversal import constant_tensor
+from convkit.worker.graph.node_modules import nodes_with_modules
+from convkit.worker.job_context import Context, StageSkippedError
+from convkit.worker.original.contract_check import check_contract
+from convkit.worker.precision.precision_decision import with_decision
+from convkit.worker.runtime_interface.distinct_operators import (
+    Operators,
+    read_operators,
+    write_operators,
+)
+from convkit.worker.runtime_interface.sessions import ModelRefusedError
+from convkit.worker.stages.graph_build import rewritten_graph, stated_by_graph
 
 GRAPH_FILE = "model.onnx"
 ENGINE_FILE = "model.engine"
 LAYERS_FILE = "layers.json"
+
+
+_QUANTIZING = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 
 def run(
@@ -63,8 +76,8 @@ def _write_graph(request: BuildRequest[EngineOptions], context: Context) -> list
         operators = read_operators(rewritten.parent)
         link_model(rewritten, context.output / GRAPH_FILE)
     if operators is None:
-        from convkit.models.graph.loading import load_model
-        from convkit.models.graph.operator_probes import graph_operators
+        from convkit.worker.graph.graph_loading import load_model
+        from convkit.worker.graph.operator_probes import graph_operators
 
         operators = graph_operators(load_model(context.output / GRAPH_FILE))
     write_operators(operators, context.output)
@@ -73,8 +86,6 @@ def _write_graph(request: BuildRequest[EngineOptions], context: Context) -> list
 
 def _predicted(graph: Path, operators: Operators | None) -> list[Finding]:
     """Return what the parser would reject, according to its documentation."""
-    from convkit.runtimes.tensorrt.zero_points import check_zero_points
-
     return [
         *(check_parser_support(operators) if operators is not None else []),
         *check_zero_points(graph),
@@ -100,8 +111,7 @@ def _build_engine(
     release = check_library()
     from convkit.runtimes.tensorrt.engine import build_engine
     from convkit.runtimes.tensorrt.engine_contract import arranged, own_order
-    from convkit.runtimes.tensorrt.layers import check_layers, read_layers
-    from convkit.runtimes.tensorrt.planned_types import planned_types
+    from convkit.runtimes.tensorrt.layers import check_layers, planned_types, read_layers
     from convkit.runtimes.tensorrt.session import EngineSession
     from convkit.runtimes.tensorrt.timing import TimingCache
 
@@ -122,3 +132,39 @@ def _build_engine(
     findings += own_order(request.contract, found)
     findings += check_layers(read_layers(built.layers), planned_types(graph))
     return found, findings
+
+
+def check_zero_points(graph: Path) -> list[Finding]:
+    """Return T107 if a quantization has a nonzero zero point or an unsigned type."""
+    wrong: list[tuple[ir.Node, str, str]] = []
+    for node, module in nodes_with_modules(load_model(graph)):
+        if (
+            node.op_type not in _QUANTIZING
+            or len(node.inputs) < 3
+            or (point := node.inputs[2]) is None
+        ):
+            continue
+        tensor = constant_tensor(point)
+        if tensor is None:
+            wrong.append((node, module, "is computed"))
+        elif np.any(tensor.numpy().astype(np.int64) != 0):
+            wrong.append(
+                (node, module, f"is up to {int(np.abs(tensor.numpy().astype(np.int64)).max())}")
+            )
+        elif tensor.dtype == ir.DataType.UINT8:
+            wrong.append((node, module, "has the unsigned type uint8"))
+    if not wrong:
+        return []
+    node, module, why = wrong[0]
+    return [
+        Finding(
+            "T107",
+            f"{len(wrong)} quantization nodes have zero points that TensorRT does not support:"
+            f" that of {node.name} {why}",
+            Place(node=node.name, module=module or None),
+            {"nodes": [node.name for node, _, _ in wrong[:100]]},
+            Remedy(
+                "Quantize symmetrically with a signed type (precision.symmetric: true in a recipe)."
+            ),
+        )
+    ]

@@ -4,25 +4,28 @@ types are the plan.
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from convkit.findings.model import Finding, Place, Remedy
-from convkit.runtimes.tensorrt.library import MessageLog, make_logger
+from convkit.protocol.contract import Contract
+from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.runtimes.tensorrt.library import TENSORRT_11, MessageLog, make_logger
 from convkit.runtimes.tensorrt.options import EngineOptions
 from convkit.runtimes.tensorrt.parser_support import PLUGIN, SUPPORTED
-from convkit.runtimes.tensorrt.plugins import load_plugins
 from convkit.runtimes.tensorrt.profiles import shape_profiles
-from convkit.runtimes.tensorrt.progress import make_progress_monitor
-from convkit.runtimes.tensorrt.release import TENSORRT_11
 from convkit.runtimes.tensorrt.timing import TimingCache
-from convkit.tensors import Contract
-from convkit.worker.context import Context
-from convkit.worker.sessions import ModelRefusedError
+from convkit.worker.job_context import Context
+from convkit.worker.runtime_interface.registered_operators import library_files, unusable
+from convkit.worker.runtime_interface.sessions import ModelRefusedError
 
 if TYPE_CHECKING:
     import tensorrt as trt
 
+
 _GIB = 1 << 30
+
+
+# A plugin cannot be registered twice, and the registry belongs to the process.
+_LOADED: set[str] = set()
 
 
 class GraphRefusedError(ModelRefusedError):
@@ -199,3 +202,53 @@ def _refused_node(error: "trt.ParserError") -> Finding:
             + (f" For your own operator, {PLUGIN}" if operator not in SUPPORTED else "")
         ),
     )
+
+
+def load_plugins(messages: MessageLog) -> None:
+    """Load this stage's plugin libraries into TensorRT's registry, once per process; `messages` are
+    those of a logger in use. Raises StageFailedError with E322.
+    """
+    import tensorrt as trt
+
+    registry: trt.IPluginRegistry = trt.get_plugin_registry()
+    for file, library in library_files("tensorrt"):
+        if str(file) in _LOADED:
+            continue
+        try:
+            # The bindings declare no None, but give it for a null handle.
+            handle = cast("object | None", registry.load_library(str(file)))
+        except Exception as error:  # the bindings do not say which
+            raise unusable(library.path, f"TensorRT cannot load it: {error}") from error
+        if handle is None:
+            why = (
+                messages.last_error()
+                or "it is not a plugin library, or its plugins are known already"
+            )
+            raise unusable(library.path, f"TensorRT cannot load it: {why}")
+        _LOADED.add(str(file))
+
+
+def make_progress_monitor(context: Context) -> "trt.IProgressMonitor":
+    """Return a monitor that reports the outermost phase and its progress."""
+    import tensorrt as trt
+
+    class Monitor(trt.IProgressMonitor):
+        def __init__(self) -> None:
+            # pybind11 requires calling the base's own constructor
+            trt.IProgressMonitor.__init__(self)
+            self._steps: dict[str, int] = {}
+
+        def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:
+            if parent_phase is None:
+                self._steps[phase_name] = num_steps
+                context.progress(f"TensorRT: {phase_name}", done=0.0)
+
+        def step_complete(self, phase_name: str, step: int) -> bool:
+            if steps := self._steps.get(phase_name):
+                context.progress(f"TensorRT: {phase_name}", done=min((step + 1) / steps, 1.0))
+            return True  # continue: canceling a run ends the whole process
+
+        def phase_finish(self, phase_name: str) -> None:
+            self._steps.pop(phase_name, None)
+
+    return Monitor()

@@ -2,8 +2,8 @@
 on. Pure.
 """
 
-from convkit.findings.model import Finding, Place, Remedy
-from convkit.tensors import Contract, TensorSpec
+from convkit.protocol.contract import Contract, TensorSpec
+from convkit.protocol.findings.finding import Finding, Place, Remedy
 
 
 def arranged(declared: Contract, found: Contract) -> Contract:

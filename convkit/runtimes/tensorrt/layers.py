@@ -9,9 +9,14 @@ import dataclasses
 import json
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from convkit.codec import Json
-from convkit.findings.model import Finding, Place, Remedy
+from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.json_codec import Json
+from convkit.worker.graph.graph_loading import load_model
+from convkit.worker.graph.node_modules import nodes_with_modules
+from convkit.worker.graph.onnx_dtypes import contract_dtype
+from convkit.worker.graph.typed_graph import with_types
 
 _NODE = re.compile(r"\[ONNX Layer: ([^\]\x1e\x1f]+)\]")
 # The inspector's names for float types, longest first: BF16 must not match FP16.
@@ -23,8 +28,11 @@ _TYPES = {
 _MOST_NAMED = 5
 
 
+_FLOATS = ("float16", "bfloat16", "float32")
+
+
 @dataclasses.dataclass(frozen=True)
-class Layer:
+class EngineLayer:
     """One layer of an engine: its ONNX nodes, and the float types of its inputs and outputs."""
 
     name: str
@@ -34,16 +42,16 @@ class Layer:
     results: tuple[str, ...]
 
 
-def read_layers(text: str) -> list[Layer]:
+def read_layers(text: str) -> list[EngineLayer]:
     """Return the layers in the inspector's JSON; empty if it contains only names."""
     document = json.loads(text)
     rows = document.get("Layers", []) if isinstance(document, dict) else []
     return [_layer(row) for row in rows if isinstance(row, dict)]
 
 
-def _layer(row: Mapping[str, Json]) -> Layer:
+def _layer(row: Mapping[str, Json]) -> EngineLayer:
     metadata = row.get("Metadata")
-    return Layer(
+    return EngineLayer(
         name=str(row.get("Name", "")),
         kind=str(row.get("LayerType", "")),
         nodes=tuple(dict.fromkeys(_NODE.findall(metadata if isinstance(metadata, str) else ""))),
@@ -64,7 +72,7 @@ def _types(tensors: Json) -> tuple[str, ...]:
     return tuple(found)
 
 
-def check_layers(layers: Sequence[Layer], planned: Mapping[str, str]) -> list[Finding]:
+def check_layers(layers: Sequence[EngineLayer], planned: Mapping[str, str]) -> list[Finding]:
     """Return E214 if an engine computes in float types other than planned.
 
     `planned` maps each ONNX node to the float type of its results in the graph that the engine was
@@ -103,3 +111,14 @@ def check_layers(layers: Sequence[Layer], planned: Mapping[str, str]) -> list[Fi
             ),
         )
     ]
+
+
+def planned_types(graph: Path) -> dict[str, str]:
+    """Return the float type of each named node's first float result."""
+    planned = {}
+    for node, _ in nodes_with_modules(with_types(load_model(graph))):
+        types = [contract_dtype(value.dtype) for value in node.outputs if value.dtype is not None]
+        floats = [kind for kind in types if kind in _FLOATS]
+        if node.name and floats:
+            planned[node.name] = str(floats[0])
+    return planned

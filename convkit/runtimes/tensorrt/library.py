@@ -2,14 +2,26 @@
 
 from typing import TYPE_CHECKING
 
-from convkit.worker.context import StageSkippedError
+from convkit.worker.job_context import StageSkippedError
 
 if TYPE_CHECKING:
     import tensorrt as trt
 
+import importlib.metadata
+
 ELSEWHERE = (
     "run it on a machine that has it: convkit run RECIPE --only TARGET, with --toolchain host in a"
     " container that has it"
+)
+
+
+# The wheels' names; NVIDIA's containers install the first one.
+_DISTRIBUTIONS = (
+    "tensorrt",
+    "tensorrt-cu13",
+    "tensorrt-cu12",
+    "tensorrt-cu13-bindings",
+    "tensorrt-cu12-bindings",
 )
 
 
@@ -49,3 +61,16 @@ def make_logger(messages: MessageLog) -> "trt.ILogger":
                 messages.warnings.append(msg)
 
     return Keeping()
+
+
+def installed_release() -> str | None:
+    """Return the installed release, or None. Imports nothing."""
+    for name in _DISTRIBUTIONS:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+TENSORRT_11: bool = (installed_release() or "10").partition(".")[0] == "11"

@@ -2,7 +2,7 @@
 
 import ctypes
 
-from convkit.runtimes.row import MachineFact
+from convkit.protocol.runtimes.runtime_row import MachineFact
 
 _MAJORS = (11, 10)
 

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from convkit.runtimes.tensorrt.library import ELSEWHERE
-from convkit.worker.context import StageSkippedError
-from convkit.worker.sessions import RunFailedError
+from convkit.worker.job_context import StageSkippedError
+from convkit.worker.runtime_interface.sessions import RunFailedError
 
 
 class DeviceMemory(Protocol):

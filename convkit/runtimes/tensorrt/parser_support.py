@@ -7,9 +7,9 @@ opsets 9 to 24). Standard library only.
 
 from collections.abc import Sequence
 
-from convkit.findings.model import Finding, Place, Remedy
-from convkit.worker.custom_ops import in_use, is_custom
-from convkit.worker.operators import Operator, Operators
+from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.worker.runtime_interface.distinct_operators import Operator, Operators
+from convkit.worker.runtime_interface.registered_operators import in_use, is_custom
 
 OLDEST_OPSET, NEWEST_OPSET = 9, 24
 

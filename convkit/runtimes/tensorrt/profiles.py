@@ -3,8 +3,8 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from convkit.protocol.contract import Contract
 from convkit.runtimes.tensorrt.options import Sizes
-from convkit.tensors import Contract
 
 Shape = tuple[int, ...]
 

@@ -7,19 +7,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from convkit.models.contract_check import UNKNOWN_DIMENSION
+from convkit.protocol.contract import Contract, Dimension, DType, TensorSpec
+from convkit.protocol.messages import Fallback
 from convkit.runtimes.tensorrt.engine import load_engine
 from convkit.runtimes.tensorrt.library import MessageLog, make_logger
 from convkit.runtimes.tensorrt.memory import DeviceMemory, open_memory
 from convkit.runtimes.tensorrt.options import EngineOptions
-from convkit.runtimes.tensorrt.outputs import Growing, make_growing
 from convkit.runtimes.tensorrt.profiles import Profile, ShapeRange, serving_profile
-from convkit.tensors import Contract, Dimension, DType, TensorSpec
-from convkit.worker.protocol import Fallback
-from convkit.worker.sessions import ModelRefusedError, NotServedError, RunFailedError
+from convkit.worker.original.contract_check import UNKNOWN_DIMENSION
+from convkit.worker.runtime_interface.sessions import (
+    ModelRefusedError,
+    NotServedError,
+    RunFailedError,
+)
 
 if TYPE_CHECKING:
     import tensorrt as trt
+
+import dataclasses
 
 # TensorRT's names for the element types that contracts and numpy support.
 _DTYPES: dict[str, DType] = {
@@ -197,3 +202,44 @@ def _released(memory: DeviceMemory) -> Iterator[DeviceMemory]:
         yield memory
     finally:
         memory.release()
+
+
+@dataclasses.dataclass
+class Growing:
+    """The state of one such output; `shape` is known after the run."""
+
+    dtype: np.dtype
+    address: int = 0
+    size: int = 0
+    shape: tuple[int, ...] = ()
+
+
+def make_growing(dtype: np.dtype, memory: DeviceMemory) -> tuple[Growing, "trt.IOutputAllocator"]:
+    """Return an output that grows on demand, and the allocator through which TensorRT requests its
+    memory.
+    """
+    import tensorrt as trt
+
+    growing = Growing(dtype)
+
+    class Allocator(trt.IOutputAllocator):
+        def __init__(self) -> None:
+            # pybind11 requires calling the base's own constructor
+            trt.IOutputAllocator.__init__(self)
+
+        def reallocate_output_async(
+            self,
+            tensor_name: str,  # noqa: ARG002 - TensorRT's signature, here and below
+            memory_: int,  # noqa: ARG002
+            size: int,
+            alignment: int,  # noqa: ARG002
+            stream: int,  # noqa: ARG002
+        ) -> int:
+            if size > growing.size:
+                growing.address, growing.size = memory.allocate(size), size
+            return growing.address
+
+        def notify_shape(self, tensor_name: str, shape: "trt.Dims") -> None:  # noqa: ARG002
+            growing.shape = tuple(shape)
+
+    return growing, Allocator()

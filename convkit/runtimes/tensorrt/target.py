@@ -6,16 +6,16 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from convkit.codec import Json
-from convkit.recipe.consistency import Fault, FaultsError
-from convkit.recipe.fields import AxisName, RecipeModel, Switch
-from convkit.recipe.precision import Precision, QuantizedPrecision
-from convkit.recipe.settings import Axis
-from convkit.recipe.targets import GraphTarget, Places
+from convkit.host.recipe.checks.names_axes_and_sizes import FaultsError, RecipeFault
+from convkit.host.recipe.keys.field_types import AxisName, RecipeModel, Switch
+from convkit.host.recipe.keys.overridable_settings import Axis
+from convkit.host.recipe.keys.precision import Precision, QuantizedPrecision
+from convkit.host.recipe.keys.targets import GraphTarget, Places
+from convkit.protocol.json_codec import Json
+from convkit.protocol.messages import Precision as WorkerPrecision
+from convkit.protocol.messages import Quantization, StageKind
 from convkit.runtimes.tensorrt import options
 from convkit.runtimes.tensorrt.target_profiles import profile_faults
-from convkit.worker.protocol import Precision as WorkerPrecision
-from convkit.worker.protocol import Quantization, StageKind
 
 # The graph that an engine would be built from, and its simulation.
 _STAND_IN = ("onnxruntime", "numpy", "onnx", "onnx-ir")
@@ -86,7 +86,7 @@ class TensorRTTarget(GraphTarget):
             message = (
                 "dynamic-int8 is onnxruntime's; write static-int8, or int4-weights with format: qdq"
             )
-            raise FaultsError([Fault(("quantize",), message)])
+            raise FaultsError([RecipeFault(("quantize",), message)])
         if precision.format == "operators" or (
             precision.quantize == "int4-weights" and precision.format is None
         ):
@@ -94,7 +94,7 @@ class TensorRTTarget(GraphTarget):
                 "TensorRT reads quantization from QuantizeLinear and DequantizeLinear; write"
                 " format: qdq"
             )
-            raise FaultsError([Fault(("format",), message)])
+            raise FaultsError([RecipeFault(("format",), message)])
         return precision
 
     @classmethod
@@ -170,7 +170,7 @@ class TensorRTTarget(GraphTarget):
     @classmethod
     def faults(
         cls, name: str, target: Mapping[str, object], recipe: Mapping[str, object]
-    ) -> Iterator[Fault]:
+    ) -> Iterator[RecipeFault]:
         """Return the axes' sizes that no optimization profile covers, and profiles of unknown
         axes.
         """

@@ -3,12 +3,12 @@
 import itertools
 from collections.abc import Iterator, Mapping
 
-from convkit.recipe.consistency import Fault, mapping, perhaps
+from convkit.host.recipe.checks.names_axes_and_sizes import RecipeFault, mapping, perhaps
 
 
 def profile_faults(
     name: str, target: Mapping[str, object], recipe: Mapping[str, object]
-) -> Iterator[Fault]:
+) -> Iterator[RecipeFault]:
     """Return profiles of unknown axes, profiles beyond an axis's range, and sizes that no profile
     covers.
     """
@@ -19,18 +19,20 @@ def profile_faults(
         for axis, sizes in mapping(profile).items():
             place = ("targets", name, "profiles", i, str(axis))
             if axis not in axes:
-                yield Fault(
+                yield RecipeFault(
                     place,
                     f"is not an axis{perhaps(str(axis), axes)}; axes: {', '.join(axes) or 'none'}",
                 )
             elif not _lies_within(mapping(sizes), axes[axis]):
                 least, most = axes[axis].get("min"), axes[axis].get("max")
-                yield Fault(place, f"reaches beyond the axis, which ranges from {least} to {most}")
+                yield RecipeFault(
+                    place, f"reaches beyond the axis, which ranges from {least} to {most}"
+                )
         ranges.append({axis: mapping(mapping(profile).get(axis, axes[axis])) for axis in axes})
     if ranges and (lost := _unserved(axes, ranges)) is not None:
         sizes_text = ", ".join(f"{axis}={size}" for axis, size in lost.items())
         message = f"no profile serves {sizes_text}, which axes: allows; widen one, or add one"
-        yield Fault(("targets", name, "profiles"), message)
+        yield RecipeFault(("targets", name, "profiles"), message)
 
 
 def _lies_within(inner: Mapping[str, object], outer: Mapping[str, object]) -> bool:

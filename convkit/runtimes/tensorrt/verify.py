@@ -8,21 +8,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from convkit.findings.model import Finding
-from convkit.precision.decision import with_decision
+from convkit.protocol.findings.finding import Finding
+from convkit.protocol.messages import CaseMetrics, VerifyRequest, VerifyResult
 from convkit.runtimes.onnxruntime import session as onnxruntime
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
 from convkit.runtimes.tensorrt.build import ENGINE_FILE
 from convkit.runtimes.tensorrt.engine_contract import arranged, own_order
 from convkit.runtimes.tensorrt.library import check_library
 from convkit.runtimes.tensorrt.options import EngineOptions
-from convkit.stages.built_files import find_model
-from convkit.stages.built_model import BuiltModel
-from convkit.stages.graph_verify import BuiltGraph, graph_subject, verify_graph
-from convkit.stages.verification import Opened, Subject, verify
-from convkit.worker.context import Context
-from convkit.worker.protocol import CaseMetrics, VerifyRequest, VerifyResult
-from convkit.worker.sessions import RuntimeSession
+from convkit.worker.building.built_files import find_model
+from convkit.worker.job_context import Context
+from convkit.worker.precision.precision_decision import with_decision
+from convkit.worker.runtime_interface.sessions import RuntimeSession
+from convkit.worker.stages.graph_verify import BuiltGraph, graph_subject, verify_graph
+from convkit.worker.verification.built_model import BuiltModel
+from convkit.worker.verification.model_verification import Opened, Subject, verify
 
 
 def run(

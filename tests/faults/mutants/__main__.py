@@ -7,7 +7,7 @@ import argparse
 import collections
 import warnings
 
-from convkit.localize.explanation import SkippedKindWarning
+from convkit.worker.cause.explanations.explanation_search import SkippedKindWarning
 from faults.mutants.scoring import Score, score
 
 

@@ -11,11 +11,11 @@ import onnx
 import onnx_ir
 import torch
 
-from convkit.localize.diagnosis import Cause, Diagnosis
-from convkit.localize.graph import Graph, PieceFailedError, make_graph
-from convkit.localize.original import Recording
-from convkit.localize.recording import record
-from convkit.localize.search import localize, outputs_error
+from convkit.worker.cause.cause_search import localize, outputs_error
+from convkit.worker.cause.graphs.runnable_graph import Graph, PieceFailedError, make_graph
+from convkit.worker.cause.recording.recorded_call import Recording
+from convkit.worker.cause.recording.torch_recording import record
+from convkit.worker.cause.search_types.search_results import Cause, Diagnosis
 from faults.mutants.changes import Mutation, NothingToMutateError
 from faults.mutants.models import ARCHITECTURES, Architecture, trained
 from faults.mutants.mutations import MUTATIONS

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from worker_tools import usual_tools
 
-from convkit.execute.fork_servers import ForkServers
-from convkit.execute.workers import WORKERS
+from convkit.host.processes.fork_servers import ForkServers
+from convkit.host.processes.worker_start import WORKERS
 from faults.mutants.mutations import MUTATIONS
 from faults.whole.code import CODE_FAULTS, CodeFault
 from faults.whole.code_kinds import development, harmless, held_out

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from convkit.home import Home
+from convkit.host.home import Home
+from convkit.host.store.store import Store
 from convkit.runtimes.openvino import session
 from convkit.runtimes.openvino.as_graph.translation import as_graph
 from convkit.runtimes.openvino.options import OpenVINOOptions
-from convkit.store.store import Store
-from convkit.worker.sessions import ModelRefusedError, RunFailedError
+from convkit.worker.runtime_interface.sessions import ModelRefusedError, RunFailedError
 from faults.mutants.changes import NothingToMutateError
 from faults.whole.ir_editing import IREditor
 from faults.whole.ir_mutations import MUTATIONS

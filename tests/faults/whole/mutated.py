@@ -11,13 +11,14 @@ import numpy as np
 import onnx
 import onnx_ir
 
-from convkit.cases.files import read_cases, tensor_file
-from convkit.execute.run import RunOptions, run_recipe
-from convkit.home import Home
-from convkit.localize.graph import Graph, PieceFailedError, make_graph
-from convkit.metrics.registry import DEFAULTS
-from convkit.record.model import RunRecord
-from convkit.store.store import Store
+from convkit.host.home import Home
+from convkit.host.record.run_record import RunRecord
+from convkit.host.run.run_command import run_recipe
+from convkit.host.run.run_options import RunOptions
+from convkit.host.store.store import Store
+from convkit.protocol.metrics.metric_registry import DEFAULTS
+from convkit.worker.cases.case_files import read_cases, tensor_file
+from convkit.worker.cause.graphs.runnable_graph import Graph, PieceFailedError, make_graph
 from faults.mutants.changes import Mutation, NothingToMutateError
 from faults.mutants.mutations import MUTATIONS
 from faults.mutants.scoring import without_names

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from convkit.home import Home
-from convkit.mil.evaluator import Evaluator
-from convkit.mil.program import Program, load_program
-from convkit.runtimes.coreml.feeds import as_served
+from convkit.host.home import Home
+from convkit.host.store.store import Store
+from convkit.runtimes.coreml.packages.input_types import as_served
 from convkit.runtimes.coreml.session import MODEL_FILE
-from convkit.store.store import Store
+from convkit.worker.mil.evaluation.evaluator import Evaluator
+from convkit.worker.mil.program import Program, load_program
 from faults.mutants.changes import NothingToMutateError
 from faults.whole.mutated import (
     COREML,

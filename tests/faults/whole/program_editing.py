@@ -141,7 +141,7 @@ def _text(text: str) -> Any:
 
 def _values(package: Path) -> dict[str, Any]:
     """Return the value of each constant of a package, by name."""
-    from convkit.mil.program import load_program, walk
+    from convkit.worker.mil.program import load_program, walk
 
     return {
         each.outputs[0].name: each.outputs[0].val

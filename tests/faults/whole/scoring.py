@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from convkit.findings.model import Finding
-from convkit.record.model import RunRecord, TargetReport
+from convkit.host.record.run_record import RunRecord, TargetReport
+from convkit.protocol.findings.finding import Finding
 from faults.mutants.changes import Mutation
 
 # What findings without a search's evidence say of a graph, in the words of `Cause.kind`.

@@ -2,16 +2,11 @@
 tests.
 """
 
-import sys
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from garbage import collect
-
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1] / "mil")]
 
 with warnings.catch_warnings():
     # Python warns of its source where it compiles it for the first time, and warnings are errors in

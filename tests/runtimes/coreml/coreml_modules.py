@@ -7,20 +7,25 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from convkit.mil.evaluator import Evaluator
-from convkit.mil.program import Program, load_program
-from convkit.models.sources.contract_module import ContractModule
-from convkit.models.sources.loaded import LoadedModel
-from convkit.models.sources.torch_dtypes import contract_dtype
-from convkit.runtimes.coreml.conversion import Conversion, Converted, convert_traced, trace_module
-from convkit.runtimes.coreml.trace import Traced
-from convkit.tensors import Axis, Contract, TensorSpec
-from convkit.worker.protocol import LowPrecision
+from convkit.protocol.contract import Axis, Contract, TensorSpec
+from convkit.protocol.messages import LowPrecision
+from convkit.runtimes.coreml.conversion.module_conversion import (
+    Converted,
+    ModuleConversion,
+    convert_traced,
+    trace_module,
+)
+from convkit.runtimes.coreml.conversion.traced_program import TracedProgram
+from convkit.worker.mil.evaluation.evaluator import Evaluator
+from convkit.worker.mil.program import Program, load_program
+from convkit.worker.original.contract_module import ContractModule
+from convkit.worker.original.loading.loaded_model import LoadedModel
+from convkit.worker.original.torch_dtypes import contract_dtype
 
 BATCH = Axis("batch", 1, 2, 4)
 SEQUENCE = Axis("sequence", 2, 7, 20)
 
-_TRACED: weakref.WeakKeyDictionary[ContractModule, Traced] = weakref.WeakKeyDictionary()
+_TRACED: weakref.WeakKeyDictionary[ContractModule, TracedProgram] = weakref.WeakKeyDictionary()
 
 
 def behind_contract(
@@ -57,7 +62,7 @@ def converted(
     **options: str,
 ) -> Converted:
     """Convert a module; tracing it again for another precision would make the same trace."""
-    conversion = Conversion(module, tuple(inputs.values()), precision=precision, **options)  # type: ignore[arg-type]
+    conversion = ModuleConversion(module, tuple(inputs.values()), precision=precision, **options)  # type: ignore[arg-type]
     if module not in _TRACED:
         _TRACED[module] = trace_module(conversion)
     return convert_traced(conversion, _TRACED[module])

@@ -10,8 +10,8 @@ import torch
 from architectures import ARCHITECTURES, VOCABULARY, build
 from coreml_modules import BATCH, SEQUENCE, behind_contract, converted, evaluated, saved
 
-from convkit.tensors import Axis
-from convkit.worker.protocol import LowPrecision
+from convkit.protocol.contract import Axis
+from convkit.protocol.messages import LowPrecision
 
 # Of a float32 program, against torch. Measured: 6e-6 at most.
 TOLERANCE = 1e-4

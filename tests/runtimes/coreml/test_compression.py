@@ -8,10 +8,10 @@ import torch
 from coreml_modules import behind_contract, converted, evaluated
 from torch import nn
 
-from convkit.mil.identity import make_canonical
-from convkit.mil.program import load_program
 from convkit.runtimes.coreml.compression import compress
-from convkit.runtimes.coreml.options import CompressionOptions
+from convkit.runtimes.coreml.packages.options import CompressionOptions
+from convkit.worker.mil.package_identity import make_canonical
+from convkit.worker.mil.program import load_program
 
 INPUTS = {"x": torch.randn(2, 64, generator=torch.Generator().manual_seed(0))}
 

@@ -1,6 +1,6 @@
 from small_recipe import recipe
 
-from convkit.recipe.target_consistency import faults_between_parts
+from convkit.host.recipe.keys.all_targets import faults_between_parts
 
 
 def faults(least: int) -> list[tuple[object, str]]:

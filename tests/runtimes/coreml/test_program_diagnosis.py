@@ -9,10 +9,10 @@ import torch
 from coreml_modules import behind_contract, converted, feeds, saved
 from torch import nn
 
-from convkit.findings.model import Finding
-from convkit.mil.evaluator import Evaluator
-from convkit.runtimes.coreml.diagnosis import ProgramDiagnosis
-from convkit.worker.protocol import LowPrecision
+from convkit.protocol.findings.finding import Finding
+from convkit.protocol.messages import LowPrecision
+from convkit.runtimes.coreml.float16_findings import ProgramDiagnosis
+from convkit.worker.mil.evaluation.evaluator import Evaluator
 
 HALF = LowPrecision("float16")
 LOWEST = torch.finfo(torch.float32).min

@@ -2,7 +2,6 @@
 models. Its inputs and outputs are alike, so only names tell them apart.
 """
 
-import sys
 from pathlib import Path
 
 import flatbuffers
@@ -40,7 +39,6 @@ def convert(path: Path) -> None:
 
 def save_package(path: Path) -> None:
     """Write an ML program for a batch of two."""
-    sys.path.append(str(Path(__file__).parents[2] / "mil"))
     from mil_programs import mb, mil_program, save_program
 
     def body(x, y):

@@ -2,7 +2,6 @@
 
 import shutil
 import struct
-import sys
 from pathlib import Path
 
 import flatbuffers
@@ -10,8 +9,8 @@ import numpy as np
 import pytest
 from given_models import SAVE, convert
 
-from convkit.errors import UsageError
-from convkit.recipe.draft import needs_survey
+from convkit.host.draft.recipe_draft import needs_survey
+from convkit.protocol.errors import UsageError
 from convkit.runtimes.given.formats import FORMATS
 
 
@@ -45,7 +44,6 @@ def tflite(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def package(tmp_path_factory) -> Path:
     """An ML program whose weights are in a file of their own."""
-    sys.path.append(str(Path(__file__).parents[2] / "mil"))
     from mil_programs import mb, mil_program, save_program
 
     def body(x):

@@ -7,8 +7,9 @@ import onnx.parser
 import pytest
 from given_models import GRAPH, NAMES, convert, save_onnx, save_tflite
 
-from convkit.execute.run import RunOptions, run_recipe
-from convkit.home import Home
+from convkit.host.home import Home
+from convkit.host.run.run_command import run_recipe
+from convkit.host.run.run_options import RunOptions
 
 TENSORS = {"dtype": "float32", "shape": ["batch", 4]}
 

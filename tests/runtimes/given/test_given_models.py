@@ -7,16 +7,17 @@ import pytest
 from given_models import NAMES, SAVE, save_onnx, save_package, save_tflite
 from stage_requests import build_request
 
-from convkit.execute.run import RunOptions, run_recipe
-from convkit.home import Home
-from convkit.recipe.loading import load_recipe
-from convkit.recipe.registry import target_models
+from convkit.host.home import Home
+from convkit.host.recipe.keys.target_models import target_models
+from convkit.host.recipe.reading.loading import load_recipe
+from convkit.host.run.run_command import run_recipe
+from convkit.host.run.run_options import RunOptions
+from convkit.protocol.contract import Axis, Contract, TensorSpec
 from convkit.runtimes.given import build
 from convkit.runtimes.given.options import GivenOptions
 from convkit.runtimes.given.session import UnnamedError, open_given
-from convkit.tensors import Axis, Contract, TensorSpec
-from convkit.worker.context import Context
-from convkit.worker.sessions import ModelRefusedError, RunFailedError
+from convkit.worker.job_context import Context
+from convkit.worker.runtime_interface.sessions import ModelRefusedError, RunFailedError
 
 
 def contract(batch="batch", dtype="float32"):

@@ -6,9 +6,9 @@ import pytest
 from ai_edge_litert import schema_py_generated as schema
 from given_models import NAMES, save_tflite
 
-from convkit.localize.graph_recording import record_graph
-from convkit.localize.search import localize
-from convkit.runtimes.given.tflite.reading import read_tflite
+from convkit.runtimes.given.tflite_reading import read_tflite
+from convkit.worker.cause.cause_search import localize
+from convkit.worker.cause.recording.graph_recording import record_graph
 
 RANDOM = np.random.default_rng(0)
 IMAGE = RANDOM.standard_normal((1, 6, 6, 4)).astype(np.float32)

@@ -5,8 +5,8 @@ import dataclasses
 import small_decoder
 from small_decoder import CACHE, DECODER, WIDTH, decoder
 
-from convkit.tensors import Axis, TensorSpec
-from convkit.worker.protocol import Steps
+from convkit.protocol.contract import Axis, TensorSpec
+from convkit.protocol.messages import Steps
 
 
 def headed_decoder() -> str:

@@ -10,13 +10,14 @@ import onnx
 import onnx.parser
 import pytest
 
-from convkit.execute.run import RunOptions, run_recipe
-from convkit.home import Home
-from convkit.localize.crashing import CrashingNode, crashing_node
+from convkit.host.home import Home
+from convkit.host.run.run_command import run_recipe
+from convkit.host.run.run_options import RunOptions
+from convkit.protocol.messages import CrashRequest, LowPrecision
 from convkit.runtimes.onnxruntime.crash import run
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
-from convkit.worker.context import Context
-from convkit.worker.protocol import CrashRequest, LowPrecision
+from convkit.worker.cause.graphs.crashing_operator import CrashingNode, crashing_node
+from convkit.worker.job_context import Context
 
 GRAPH = """
 <ir_version: 8, opset_import: ["" : 17]>

@@ -12,18 +12,18 @@ from small_decoder import DECODER_SAMPLES
 from small_graphs import save
 from stage_requests import build_request, verify_request
 
-from convkit.codec import encode
-from convkit.models.sources.generation import Generation
+from convkit.protocol.json_codec import encode
+from convkit.protocol.messages import Feed, ReferenceRequest, Source
 from convkit.runtimes.onnxruntime import build, verify
 from convkit.runtimes.onnxruntime.genai_check import generate, verify_package
 from convkit.runtimes.onnxruntime.genai_layout import cache_layout, unknown_inputs
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
-from convkit.stages import reference
-from convkit.stages.generation import read_generation
-from convkit.stages.original import OnnxOriginal
-from convkit.stages.step_greedy import compare_tokens
-from convkit.worker.context import Context
-from convkit.worker.protocol import Feed, ReferenceRequest, Source
+from convkit.worker.job_context import Context
+from convkit.worker.original.generation_facts import Generation
+from convkit.worker.reference.original_model import OnnxOriginal
+from convkit.worker.stages import reference
+from convkit.worker.steps.greedy_choice import compare_tokens
+from convkit.worker.steps.reference_greedy import read_generation
 
 OPTIONS = OnnxRuntimeOptions(package="genai")
 FACTS = Generation(ends=(12,), begins=1, pads=0, hidden=4, heads=1, positions=64)

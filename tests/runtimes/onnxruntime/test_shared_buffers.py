@@ -9,16 +9,16 @@ import pytest
 from small_graphs import save, tensor
 from stage_requests import verify_request
 
-from convkit.errors import RecipeError
-from convkit.findings.model import Finding
-from convkit.recipe.loading import parse_recipe
+from convkit.host.recipe.reading.loading import parse_recipe
+from convkit.protocol.contract import Axis, Contract
+from convkit.protocol.errors import RecipeError
+from convkit.protocol.findings.finding import Finding
+from convkit.protocol.messages import Feed, ReferenceRequest, Source, Steps, VerifyResult
 from convkit.runtimes.onnxruntime import session, verify
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
 from convkit.runtimes.onnxruntime.shared_buffers import SharingSession
-from convkit.stages import reference
-from convkit.tensors import Axis, Contract
-from convkit.worker.context import Context
-from convkit.worker.protocol import Feed, ReferenceRequest, Source, Steps, VerifyResult
+from convkit.worker.job_context import Context
+from convkit.worker.stages import reference
 
 # A ring of six places: the oldest row leaves, and the new one comes last.
 RING = """<ir_version: 8, opset_import: ["": 17]>

@@ -8,15 +8,15 @@ import onnx.parser
 from small_graphs import save, tensor
 from stage_requests import build_request
 
-from convkit.models.graph.loading import load_model
-from convkit.models.graph.operator_probes import graph_operators
+from convkit.protocol.contract import Axis, Contract
+from convkit.protocol.messages import ReferenceRequest, Sample, Source
 from convkit.runtimes.openvino import build, verify
 from convkit.runtimes.openvino.options import OpenVINOOptions
-from convkit.stages import reference
-from convkit.tensors import Axis, Contract
-from convkit.worker.context import Context
-from convkit.worker.operators import write_operators
-from convkit.worker.protocol import ReferenceRequest, Sample, Source
+from convkit.worker.graph.graph_loading import load_model
+from convkit.worker.graph.operator_probes import graph_operators
+from convkit.worker.job_context import Context
+from convkit.worker.runtime_interface.distinct_operators import write_operators
+from convkit.worker.stages import reference
 
 HEADER = '<ir_version: 9, opset_import: ["" : 18]>\n'
 # Two products with weights; nodes are in modules, so that a plan can keep one in float32.
@@ -76,3 +76,14 @@ def built(
 def verified(tmp_path: Path, request):
     """Verify a built IR."""
     return verify.run(request, Context(tmp_path))
+
+
+def kernel_types(session) -> dict[str, str]:
+    """Return the element type in which each compiled node runs, by its name (`i8`, `bf16`)."""
+    nodes = session._compiled.get_runtime_model().get_ordered_ops()
+    known = {node.get_friendly_name(): node.get_rt_info() for node in nodes}
+    return {
+        name: info["runtimePrecision"].astype(str)
+        for name, info in known.items()
+        if "runtimePrecision" in info
+    }

@@ -8,15 +8,15 @@ import onnx
 import pytest
 from ir_models import DENSE, SAMPLES, built, dense, reference_of
 
-from convkit.codec import encode
-from convkit.localize.built import compare_built
-from convkit.localize.graph import read_graph
-from convkit.models.graph.provenance import MODULE_KEY
+from convkit.protocol.json_codec import encode
+from convkit.protocol.messages import DiagnoseRequest, Source
 from convkit.runtimes.openvino import diagnose
-from convkit.runtimes.openvino.exposed import ExposedIR
+from convkit.runtimes.openvino.exposed_tensors import ExposedIR
 from convkit.runtimes.openvino.options import OpenVINOOptions
-from convkit.worker.context import Context
-from convkit.worker.protocol import DiagnoseRequest, Source
+from convkit.worker.cause.graphs.runnable_graph import read_graph
+from convkit.worker.cause.place.built_against_graph import compare_built
+from convkit.worker.graph.node_origins import MODULE_KEY
+from convkit.worker.job_context import Context
 
 pytest.importorskip("openvino")
 

@@ -4,24 +4,24 @@ import shutil
 
 import numpy as np
 import pytest
-from ir_models import DENSE, HEADER, SAMPLES, built, dense, reference_of, verified
+from ir_models import DENSE, HEADER, SAMPLES, built, dense, kernel_types, reference_of, verified
 from small_graphs import save, tensor
 from stage_requests import verify_request
 
-from convkit.cases.files import read_tensors
-from convkit.findings.model import Finding
-from convkit.metrics.tensors import compare
-from convkit.models.graph.loading import load_model
-from convkit.models.graph.operator_probes import graph_operators
+from convkit.protocol.contract import Axis, Contract
+from convkit.protocol.findings.finding import Finding
 from convkit.runtimes.onnxruntime import session as onnxruntime
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
 from convkit.runtimes.openvino import kernels, verify
 from convkit.runtimes.openvino import session as openvino
 from convkit.runtimes.openvino.options import OpenVINOOptions
-from convkit.tensors import Axis, Contract
-from convkit.worker.context import StageFailedError
-from convkit.worker.operators import write_operators
-from convkit.worker.sessions import ModelRefusedError
+from convkit.worker.cases.case_files import read_tensors
+from convkit.worker.graph.graph_loading import load_model
+from convkit.worker.graph.operator_probes import graph_operators
+from convkit.worker.job_context import StageFailedError
+from convkit.worker.metrics.tensor_metrics import compare
+from convkit.worker.runtime_interface.distinct_operators import write_operators
+from convkit.worker.runtime_interface.sessions import ModelRefusedError
 
 ov = pytest.importorskip("openvino")
 
@@ -88,7 +88,7 @@ class TestBfloat16:
         assert findings == []
         session = openvino.open(folder / "model.xml", "cpu", OpenVINOOptions())
         assert (session.precision, session.computes) == ("bfloat16", "bfloat16")
-        types = session.kernel_types()
+        types = kernel_types(session)
         assert types["node_a"] == types["node_b"] == "bf16"
         result, findings = verified(tmp_path, request(folder, reference, model.parent, "bfloat16"))
         assert result.evidence == "device"
@@ -102,7 +102,7 @@ class TestBfloat16:
     def test_kept_modules_run_in_float32_whatever_a_caller_sets(self, tmp_path, model):
         folder, _, findings = built(tmp_path, model, low=MIXED)
         assert findings == []
-        types = openvino.open(folder / "model.xml", "cpu", OpenVINOOptions()).kernel_types()
+        types = kernel_types(openvino.open(folder / "model.xml", "cpu", OpenVINOOptions()))
         assert (types["node_a"], types["node_b"]) == ("bf16", "f32")
         default = ov.Core().compile_model(folder / "model.xml", "CPU")
         assert default.get_property("INFERENCE_PRECISION_HINT") == ov.Type.bf16
@@ -209,8 +209,8 @@ def test_int8_runs_as_int8_with_the_cases_as_calibration(tmp_path, model, refere
     folder, _, findings = built(tmp_path, model, low=low, reference=str(reference))
     assert [finding for finding in findings if finding.is_error] == []
     session = openvino.open(folder / "model.xml", "cpu", OpenVINOOptions())
-    whole = {name: kind for name, kind in session.kernel_types().items() if kind in ("i8", "u8")}
-    assert len(whole) >= 2, session.kernel_types()
+    whole = {name: kind for name, kind in kernel_types(session).items() if kind in ("i8", "u8")}
+    assert len(whole) >= 2, kernel_types(session)
     result, findings = verified(tmp_path, request(folder, reference, model.parent, low))
     assert result.evidence == "device"
     assert largest_error(result) > 1e-4

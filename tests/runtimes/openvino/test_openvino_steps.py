@@ -6,14 +6,14 @@ from small_decoder import DECODER, DECODER_SAMPLES, DECODER_STEPS, decoder
 from small_graphs import save
 from stage_requests import verify_request
 
-from convkit.models.graph.loading import load_model
-from convkit.models.graph.operator_probes import graph_operators
+from convkit.protocol.messages import ReferenceRequest, Source
 from convkit.runtimes.openvino import verify
 from convkit.runtimes.openvino.options import OpenVINOOptions
-from convkit.stages import reference
-from convkit.worker.context import Context
-from convkit.worker.operators import write_operators
-from convkit.worker.protocol import ReferenceRequest, Source
+from convkit.worker.graph.graph_loading import load_model
+from convkit.worker.graph.operator_probes import graph_operators
+from convkit.worker.job_context import Context
+from convkit.worker.runtime_interface.distinct_operators import write_operators
+from convkit.worker.stages import reference
 
 pytest.importorskip("openvino")
 

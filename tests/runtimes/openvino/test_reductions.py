@@ -8,9 +8,9 @@ import onnxruntime
 import pytest
 from onnx import helper
 
-from convkit.models.graph.loading import load_model
-from convkit.models.graph.operator_probes import graph_operators
 from convkit.runtimes.openvino.ir import read_graph
+from convkit.worker.graph.graph_loading import load_model
+from convkit.worker.graph.operator_probes import graph_operators
 
 ov = pytest.importorskip("openvino")
 

@@ -8,18 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from ir_models import dense
+from ir_models import dense, kernel_types
 from shared_keys import TOOLS, bert
 
-from convkit.errors import FeedError
-from convkit.execute.run import RunOptions, RunOutcome, run_recipe
-from convkit.home import Home
-from convkit.plan.stages import plan_stages
-from convkit.recipe.loading import load_recipe
-from convkit.record.model import TargetReport
+from convkit.host.home import Home
+from convkit.host.plan.stages import plan_stages
+from convkit.host.recipe.reading.loading import load_recipe
+from convkit.host.record.run_record import TargetReport
+from convkit.host.run.run_command import run_recipe
+from convkit.host.run.run_options import RunOptions, RunOutcome
+from convkit.protocol.errors import FeedError
+from convkit.python.built_model import load
 from convkit.runtimes.openvino import session as openvino
 from convkit.runtimes.openvino.options import OpenVINOOptions
-from convkit.session import load
 
 pytest.importorskip("openvino")
 
@@ -111,7 +112,7 @@ def test_its_models_are_loaded_by_convkit(outcome: RunOutcome) -> None:
 @pytest.mark.skipif(not openvino.can_compute("bfloat16"), reason="a CPU without bfloat16")
 def test_the_kept_layer_runs_in_float32(outcome: RunOutcome) -> None:
     file = outcome.folder / "models" / "mixed" / "model.xml"
-    types = openvino.open(file, "cpu", OpenVINOOptions()).kernel_types()
+    types = kernel_types(openvino.open(file, "cpu", OpenVINOOptions()))
     operators = json.loads((file.parent / "operators.json").read_text())["operators"]
     assert any(each["module"].startswith("encoder.layer.1") for each in operators)
     assert set(types.values()) >= {"bf16", "f32"}
@@ -158,12 +159,12 @@ def test_two_releases_serve_one_artifact_in_isolated_environments(tmp_path: Path
 def test_without_openvino_its_targets_are_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from convkit.execute import absence
+    from convkit.host.facts import absent_devices
 
     dense(tmp_path / "recipe" / "export")
-    monkeypatch.setattr(absence, "host_has", lambda package: package != "openvino")
+    monkeypatch.setattr(absent_devices, "host_has", lambda package: package != "openvino")
     recipe = load_recipe(_written(tmp_path / "recipe")).recipe
-    absent = absence.absent_parts(recipe, Home(tmp_path), "host", may_resolve=True)
+    absent = absent_devices.absent_parts(recipe, Home(tmp_path), "host", may_resolve=True)
     assert absent == {"openvino": "this environment has no openvino"}
     assert not any(stage.stand_in for stage in plan_stages(recipe, (), frozenset(absent)))
 

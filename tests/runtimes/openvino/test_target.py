@@ -3,10 +3,10 @@
 import pytest
 from pydantic import ValidationError
 
-from convkit.recipe.consistency import FaultsError
+from convkit.host.recipe.checks.names_axes_and_sizes import FaultsError
+from convkit.protocol.messages import LowPrecision
 from convkit.runtimes.openvino.options import OpenVINOOptions
 from convkit.runtimes.openvino.target import OpenVINOTarget
-from convkit.worker.protocol import LowPrecision
 
 
 def target(**keys) -> OpenVINOTarget:

@@ -4,18 +4,21 @@ arguments, as coremltools defines them, other weights, other operations of the s
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
-from convkit.localize.region import Region
-from convkit.localize.translated.own_operations import Alternative
-from convkit.localize.translated.translation import SourceStep
-from convkit.localize.translated.writing import INSIDE
 from convkit.runtimes.coreml.as_graph import definitions
-from convkit.runtimes.coreml.as_graph.weights import other_weights
-
-Values = Mapping[str, np.ndarray]
+from convkit.runtimes.coreml.as_graph.weights import (
+    Values,
+    is_constant,
+    other_weights,
+    with_constant,
+)
+from convkit.worker.cause.other_formats.format_operations import Alternative
+from convkit.worker.cause.other_formats.operation_writing import INSIDE
+from convkit.worker.cause.other_formats.source_model import SourceStep
+from convkit.worker.cause.search_types.diverging_region import Region
 
 # Elements. Longer arguments are tables.
 _FEW = 12
@@ -38,14 +41,6 @@ def alternatives(step: SourceStep, values: Values, region: Region) -> Iterator[A
     yield from other_weights(step, values, region)
     yield from _without(step, values, region)
     yield from _operations(step, region)
-
-
-def is_constant(name: str, values: Values, region: Region) -> bool:
-    """Say whether a value is known before the program runs. The graph holds only those constants
-    that its nodes read as tensors.
-    """
-    graph = region.graph
-    return name in values and name not in graph.producers and name not in graph.inputs
 
 
 def _modes(step: SourceStep) -> Iterator[Alternative]:
@@ -104,15 +99,6 @@ def _is_empty(other: Alternative, values: Values, shape: tuple[int, ...]) -> boo
         else not step or not range(size)[None if low else begin : None if high else end : step]
         for begin, end, step, low, high, single, size in parts
     )  # fmt: skip
-
-
-def with_constant(
-    step: SourceStep, argument: str, values: np.ndarray, kind: str, text: str
-) -> Alternative:
-    """Return an operation that reads other values as one argument."""
-    name = f"{step.results[0]}{INSIDE}{argument} corrected"
-    other = dataclasses.replace(step, arguments={**step.arguments, argument: name})
-    return Alternative(kind, text, other, {name: values})  # type: ignore[arg-type]
 
 
 def _others(name: str, now: np.ndarray, rank: int, region: Region) -> Iterator[object]:

@@ -3,9 +3,13 @@
 import numpy as np
 from onnx import helper
 
-from convkit.localize.translated import common
-from convkit.localize.translated.translation import Translation
-from convkit.localize.translated.writing import TURNED, NotTranslatedError, Operation
+from convkit.worker.cause.other_formats import common_operations
+from convkit.worker.cause.other_formats.operation_writing import (
+    TURNED,
+    NotTranslatedError,
+    SourceOperation,
+)
+from convkit.worker.cause.other_formats.source_model import Translation
 
 _UNARY = {
     "abs": "Abs",
@@ -65,7 +69,7 @@ _REDUCTIONS = {
 
 
 def _reduction(operator: str) -> Translation:
-    def translate(op: Operation) -> None:
+    def translate(op: SourceOperation) -> None:
         rank = op.value("x").ndim
         axes = op.integers("axes") if op.has("axes") else list(range(rank))
         whole = op.whole("axes", sorted({axis % rank for axis in axes}))
@@ -77,48 +81,48 @@ def _reduction(operator: str) -> Translation:
 
 
 def _index(operator: str) -> Translation:
-    def translate(op: Operation) -> None:
+    def translate(op: SourceOperation) -> None:
         keys = {"axis": op.integer("axis"), "keepdims": int(op.flag("keep_dims"))}
         op.write(operator, op.tensor("x"), attributes=keys)
 
     return translate
 
 
-def _floor_div(op: Operation) -> None:
+def _floor_div(op: SourceOperation) -> None:
     if op.value("x").dtype.kind != "f":
         raise NotTranslatedError("ONNX divides integers toward zero")
     op.write("Floor", op.write("Div", op.tensor("x"), op.tensor("y"), to=op.inner("divided")))
 
 
-def _shifted(op: Operation) -> str:
+def _shifted(op: SourceOperation) -> str:
     """Return `x + epsilon`."""
     if not op.has("epsilon") or not op.number("epsilon"):
         return op.tensor("x")
     return op.write("Add", op.tensor("x"), op.tensor("epsilon"), to=op.inner("shifted"))
 
 
-def _rsqrt(op: Operation) -> None:
+def _rsqrt(op: SourceOperation) -> None:
     op.write("Reciprocal", op.write("Sqrt", _shifted(op), to=op.inner("root")))
 
 
-def _clip(op: Operation) -> None:
+def _clip(op: SourceOperation) -> None:
     op.write("Clip", op.tensor("x"), op.tensor("alpha"), op.tensor("beta"))
 
 
-def _relu6(op: Operation) -> None:
+def _relu6(op: SourceOperation) -> None:
     bounds = (op.constant(f"{each}", np.asarray(each, np.float32)) for each in (0.0, 6.0))
     op.write("Clip", op.tensor("x"), *bounds)
 
 
-def _exp2(op: Operation) -> None:
+def _exp2(op: SourceOperation) -> None:
     op.write("Pow", op.constant("two", np.asarray(2, np.float32)), op.tensor("x"))
 
 
-def _silu(op: Operation) -> None:
+def _silu(op: SourceOperation) -> None:
     op.write("Mul", op.tensor("x"), op.write("Sigmoid", op.tensor("x"), to=op.inner("sigmoid")))
 
 
-def _gelu(op: Operation) -> None:
+def _gelu(op: SourceOperation) -> None:
     mode = op.text("mode", "EXACT")
     if mode == "SIGMOID_APPROXIMATION":
         factor = op.constant("factor", np.asarray(1.702, np.float32))
@@ -132,44 +136,44 @@ def _gelu(op: Operation) -> None:
 
 
 def _with_numbers(operator: str, *names: str) -> Translation:
-    def translate(op: Operation) -> None:
+    def translate(op: SourceOperation) -> None:
         op.write(operator, op.tensor("x"), attributes={name: op.number(name) for name in names})
 
     return translate
 
 
-def _prelu(op: Operation) -> None:
+def _prelu(op: SourceOperation) -> None:
     alpha = op.value("alpha").reshape(-1, *[1] * (op.value("x").ndim - 2))
     op.write("PRelu", op.tensor("x"), op.constant("alpha", alpha))
 
 
-def _softplus_parametric(op: Operation) -> None:
+def _softplus_parametric(op: SourceOperation) -> None:
     shape = [-1, *[1] * (op.value("x").ndim - 2)]
     alpha, beta = (op.constant(each, op.value(each).reshape(shape)) for each in ("alpha", "beta"))
     scaled = op.write("Mul", op.tensor("x"), beta, to=op.inner("scaled"))
     op.write("Mul", op.write("Softplus", scaled, to=op.inner("softplus")), alpha)
 
 
-def _linear_activation(op: Operation) -> None:
+def _linear_activation(op: SourceOperation) -> None:
     scaled = op.write("Mul", op.tensor("x"), op.tensor("alpha"), to=op.inner("scaled"))
     op.write("Add", scaled, op.tensor("beta"))
 
 
-def _softmax(op: Operation) -> None:
+def _softmax(op: SourceOperation) -> None:
     op.write("Softmax", op.tensor("x"), attributes={"axis": op.integer("axis", -1)})
 
 
-def _select(op: Operation) -> None:
+def _select(op: SourceOperation) -> None:
     op.write("Where", op.tensor("cond"), op.tensor("a"), op.tensor("b"))
 
 
-def _cast(op: Operation) -> None:
+def _cast(op: SourceOperation) -> None:
     # float16 is written as float32: its rounding is the precision's, not the program's.
     kind = helper.np_dtype_to_tensor_dtype(op.result().dtype)
     op.write("Cast", op.tensor("x"), attributes={"to": kind})
 
 
-def _transposed(op: Operation, name: str) -> str:
+def _transposed(op: SourceOperation, name: str) -> str:
     rank = op.value(name).ndim
     if not op.flag(f"transpose_{name}") or rank < 2:
         return op.tensor(name)
@@ -179,11 +183,11 @@ def _transposed(op: Operation, name: str) -> str:
     )
 
 
-def _matmul(op: Operation) -> None:
+def _matmul(op: SourceOperation) -> None:
     op.write("MatMul", _transposed(op, "x"), _transposed(op, "y"))
 
 
-def _linear(op: Operation) -> None:
+def _linear(op: SourceOperation) -> None:
     weight = op.tensor("weight")
     if weight not in op.writer.constants:
         raise NotTranslatedError("a weight that is computed")
@@ -196,11 +200,11 @@ def _linear(op: Operation) -> None:
         op.write("Add", product, op.tensor("bias"))
 
 
-def _einsum(op: Operation) -> None:
+def _einsum(op: SourceOperation) -> None:
     op.write("Einsum", *op.tensors("values"), attributes={"equation": op.text("equation", "")})
 
 
-def _attention(op: Operation) -> None:
+def _attention(op: SourceOperation) -> None:
     key, width = op.value("key"), op.value("query").shape[-1]
     perm = [*range(key.ndim - 2), key.ndim - 1, key.ndim - 2]
     turned = op.write(
@@ -220,15 +224,15 @@ def _attention(op: Operation) -> None:
     op.write("MatMul", weights, op.tensor("value"))
 
 
-def _cumsum(op: Operation) -> None:
+def _cumsum(op: SourceOperation) -> None:
     axis = op.constant("axis", np.asarray(op.integer("axis", 0), np.int64))
     flags = {name: int(op.flag(name)) for name in ("exclusive", "reverse")}
     op.write("CumSum", op.tensor("x"), axis, attributes=flags)
 
 
 ARITHMETIC: dict[str, Translation] = {
-    **{kind: common.applied(operator, "x") for kind, operator in _UNARY.items()},
-    **{kind: common.applied(operator, "x", "y") for kind, operator in _BINARY.items()},
+    **{kind: common_operations.applied(operator, "x") for kind, operator in _UNARY.items()},
+    **{kind: common_operations.applied(operator, "x", "y") for kind, operator in _BINARY.items()},
     **{kind: _reduction(operator) for kind, operator in _REDUCTIONS.items()},
     "cast": _cast,
     "clip": _clip,
@@ -244,8 +248,8 @@ ARITHMETIC: dict[str, Translation] = {
     "linear_activation": _linear_activation,
     "log": lambda op: op.write("Log", _shifted(op)),
     "matmul": _matmul,
-    "mod": common.floor_mod("x", "y"),
-    "not_equal": common.not_equal("x", "y"),
+    "mod": common_operations.floor_mod("x", "y"),
+    "not_equal": common_operations.not_equal("x", "y"),
     "prelu": _prelu,
     "reduce_argmax": _index("ArgMax"),
     "reduce_argmin": _index("ArgMin"),
@@ -258,6 +262,6 @@ ARITHMETIC: dict[str, Translation] = {
     "softmax": _softmax,
     "softplus_parametric": _softplus_parametric,
     "square": lambda op: op.write("Mul", op.tensor("x"), op.tensor("x")),
-    "threshold": common.applied("Max", "x", "alpha"),
+    "threshold": common_operations.applied("Max", "x", "alpha"),
     "thresholded_relu": _with_numbers("ThresholdedRelu", "alpha"),
 }

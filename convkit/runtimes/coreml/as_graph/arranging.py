@@ -3,20 +3,20 @@
 import numpy as np
 from onnx import TensorProto
 
-from convkit.localize.translated import common
-from convkit.localize.translated.translation import Translation
-from convkit.localize.translated.writing import NotTranslatedError, Operation
+from convkit.worker.cause.other_formats import common_operations
+from convkit.worker.cause.other_formats.operation_writing import NotTranslatedError, SourceOperation
+from convkit.worker.cause.other_formats.source_model import Translation
 
 _PADDING = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
 _LAST = np.iinfo(np.int64).max
 
 
-def _transpose(op: Operation) -> None:
+def _transpose(op: SourceOperation) -> None:
     perm = [axis % op.value("x").ndim for axis in op.integers("perm")]
     op.write("Transpose", op.tensor("x"), attributes={"perm": perm})
 
 
-def _concat(op: Operation) -> None:
+def _concat(op: SourceOperation) -> None:
     if op.flag("interleave"):
         raise NotTranslatedError("interleaved")
     axis = op.integer("axis")
@@ -29,7 +29,7 @@ def _concat(op: Operation) -> None:
     op.write("Concat", *parts, attributes={"axis": axis})
 
 
-def _stack(op: Operation) -> None:
+def _stack(op: SourceOperation) -> None:
     axis = op.integer("axis")
     axes = op.whole("axes", [axis])
     parts = [
@@ -39,16 +39,16 @@ def _stack(op: Operation) -> None:
     op.write("Concat", *parts, attributes={"axis": axis})
 
 
-def _tile(op: Operation) -> None:
+def _tile(op: SourceOperation) -> None:
     op.write("Tile", op.tensor("x"), op.whole("times", op.integers("reps")))
 
 
-def _reverse(op: Operation) -> None:
+def _reverse(op: SourceOperation) -> None:
     axes = op.integers("axes") if op.has("axes") else list(range(op.value("x").ndim))
     _sliced(op, op.tensor("x"), axes, [-1] * len(axes), [-_LAST] * len(axes), [-1] * len(axes))
 
 
-def _pad(op: Operation) -> None:
+def _pad(op: SourceOperation) -> None:
     flat, rank = op.integers("pad"), op.value("x").ndim
     pairs = [(0, 0)] * (rank - len(flat) // 2) + list(zip(flat[::2], flat[1::2], strict=True))
     pads = op.whole("pads", [pair[0] for pair in pairs] + [pair[1] for pair in pairs])
@@ -59,13 +59,18 @@ def _pad(op: Operation) -> None:
 
 
 def _sliced(
-    op: Operation, name: str, axes: list[int], begins: list[int], ends: list[int], steps: list[int]
+    op: SourceOperation,
+    name: str,
+    axes: list[int],
+    begins: list[int],
+    ends: list[int],
+    steps: list[int],
 ) -> None:
     numbers = {"begins": begins, "ends": ends, "axes": axes, "steps": steps}
     op.write("Slice", name, *(op.whole(key, each) for key, each in numbers.items()))
 
 
-def _crop(op: Operation) -> None:
+def _crop(op: SourceOperation) -> None:
     sides = zip(op.integers("crop_height"), op.integers("crop_width"), strict=True)
     begins, after = (list(each) for each in sides)
     ends = [s - cut for s, cut in zip(op.value("x").shape[-2:], after, strict=True)]
@@ -73,7 +78,7 @@ def _crop(op: Operation) -> None:
     _sliced(op, op.tensor("x"), [rank - 2, rank - 1], begins, ends, [1, 1])
 
 
-def _slice_by_index(op: Operation) -> None:
+def _slice_by_index(op: SourceOperation) -> None:
     shape, rank = op.value("x").shape, op.value("x").ndim
     flags = {
         name: [bool(each) for each in op.value(name).reshape(-1)]
@@ -103,20 +108,20 @@ def _slice_by_index(op: Operation) -> None:
         op.write("Squeeze", sliced, op.whole("dropped", gone))
 
 
-def _slice_by_size(op: Operation) -> None:
+def _slice_by_size(op: SourceOperation) -> None:
     shape = op.value("x").shape
     begins = [b % max(size, 1) for b, size in zip(op.integers("begin"), shape, strict=True)]
     ends = [begin + size for begin, size in zip(begins, op.result().shape, strict=True)]
     _sliced(op, op.tensor("x"), list(range(len(shape))), begins, ends, [1] * len(shape))
 
 
-def _gather(op: Operation) -> None:
+def _gather(op: SourceOperation) -> None:
     if op.integer("batch_dims", 0):
         raise NotTranslatedError("batch_dims")
     op.write("Gather", op.tensor("x"), _indices(op), attributes={"axis": op.integer("axis", 0)})
 
 
-def _indices(op: Operation) -> str:
+def _indices(op: SourceOperation) -> str:
     """Return the indices in a type that ONNX takes."""
     name = op.tensor("indices")
     if op.value("indices").dtype in (np.int32, np.int64):
@@ -124,12 +129,12 @@ def _indices(op: Operation) -> str:
     return op.write("Cast", name, to=op.inner("indices"), attributes={"to": TensorProto.INT64})
 
 
-def _gather_along_axis(op: Operation) -> None:
+def _gather_along_axis(op: SourceOperation) -> None:
     keys = {"axis": op.integer("axis", 0)}
     op.write("GatherElements", op.tensor("x"), _indices(op), attributes=keys)
 
 
-def _gather_nd(op: Operation) -> None:
+def _gather_nd(op: SourceOperation) -> None:
     wide = op.write(
         "Cast", op.tensor("indices"), to=op.inner("indices"), attributes={"to": TensorProto.INT64}
     )
@@ -137,7 +142,7 @@ def _gather_nd(op: Operation) -> None:
     op.write("GatherND", op.tensor("x"), wide, attributes=keys)
 
 
-def _topk(op: Operation) -> None:
+def _topk(op: SourceOperation) -> None:
     axis = op.integer("axis", -1)
     count = op.whole("k", [op.result().shape[axis]])
     places = op.inner("places")
@@ -147,27 +152,27 @@ def _topk(op: Operation) -> None:
         op.write("Cast", places, to=op.results[1], attributes={"to": TensorProto.INT32})
 
 
-def _fill(op: Operation) -> None:
+def _fill(op: SourceOperation) -> None:
     op.write("Expand", op.tensor("value"), op.whole("shape", op.result().shape))
 
 
-def _pixel_shuffle(op: Operation) -> None:
+def _pixel_shuffle(op: SourceOperation) -> None:
     size = op.integer("upscale_factor")
     op.write("DepthToSpace", op.tensor("x"), attributes={"blocksize": size, "mode": "CRD"})
 
 
-def _nearest(op: Operation) -> None:
+def _nearest(op: SourceOperation) -> None:
     _resized(op, "nearest", "asymmetric", nearest_mode="floor")
 
 
-def _upsample_bilinear(op: Operation) -> None:
+def _upsample_bilinear(op: SourceOperation) -> None:
     corners = not op.has("align_corners") or op.flag("align_corners")
     centers = op.flag("half_pixel_centers") if op.has("half_pixel_centers") else not corners
     grid = "align_corners" if corners else "half_pixel" if centers else "asymmetric"
     _resized(op, "linear", grid)
 
 
-def _resize_bilinear(op: Operation) -> None:
+def _resize_bilinear(op: SourceOperation) -> None:
     grids = {
         "STRICT_ALIGN_CORNERS": "align_corners",
         "ALIGN_CORNERS": "align_corners",
@@ -180,7 +185,7 @@ def _resize_bilinear(op: Operation) -> None:
     _resized(op, "linear", grids[mode])
 
 
-def _resize(op: Operation) -> None:
+def _resize(op: SourceOperation) -> None:
     if op.text("interpolation_mode", "LINEAR") == "LINEAR":
         _resize_bilinear(op)
     elif op.text("sampling_mode", "DEFAULT") == "DEFAULT":
@@ -189,20 +194,20 @@ def _resize(op: Operation) -> None:
         raise NotTranslatedError("the nearest neighbor of another grid")
 
 
-def _resized(op: Operation, mode: str, grid: str, **more: str) -> None:
+def _resized(op: SourceOperation, mode: str, grid: str, **more: str) -> None:
     sizes = op.whole("sizes", op.result().shape)
     keys = {"mode": mode, "coordinate_transformation_mode": grid, **more}
     op.write("Resize", op.tensor("x"), "", "", sizes, attributes=keys)
 
 
-def _range(op: Operation) -> None:
+def _range(op: SourceOperation) -> None:
     op.write("Range", *(op.tensor(name) for name in ("start", "end", "step")))
 
 
 ARRANGING: dict[str, Translation] = {
     "concat": _concat,
     "crop": _crop,
-    "expand_dims": common.unsqueeze("x", "axes"),
+    "expand_dims": common_operations.unsqueeze("x", "axes"),
     "fill": _fill,
     "fill_like": _fill,
     "gather": _gather,
@@ -211,15 +216,15 @@ ARRANGING: dict[str, Translation] = {
     "pad": _pad,
     "pixel_shuffle": _pixel_shuffle,
     "range_1d": _range,
-    "reshape": common.reshape("x"),
+    "reshape": common_operations.reshape("x"),
     "resize": _resize,
     "resize_bilinear": _resize_bilinear,
     "resize_nearest_neighbor": _nearest,
     "reverse": _reverse,
     "slice_by_index": _slice_by_index,
     "slice_by_size": _slice_by_size,
-    "split": common.split("x", "axis"),
-    "squeeze": common.squeeze("x", "axes"),
+    "split": common_operations.split("x", "axis"),
+    "squeeze": common_operations.squeeze("x", "axes"),
     "stack": _stack,
     "tile": _tile,
     "topk": _topk,

@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from convkit.localize.translated.translation import Translation
-from convkit.localize.translated.writing import NotTranslatedError, Operation
+from convkit.worker.cause.other_formats.operation_writing import NotTranslatedError, SourceOperation
+from convkit.worker.cause.other_formats.source_model import Translation
 
 _AUTO = {"same": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
 _GATES = 4
 _RECURRENT = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh"}
 
 
-def _padding(op: Operation) -> dict[str, object]:
+def _padding(op: SourceOperation) -> dict[str, object]:
     """Return padding as attributes: explicit pads where there are any, so that they can be
     compared.
     """
@@ -21,7 +21,7 @@ def _padding(op: Operation) -> dict[str, object]:
     return {"pads": [*flat[::2], *flat[1::2]]}
 
 
-def _conv(op: Operation) -> None:
+def _conv(op: SourceOperation) -> None:
     op.write(
         "Conv",
         *(op.tensor(name) for name in ("x", "weight", "bias") if op.has(name)),
@@ -34,7 +34,7 @@ def _conv(op: Operation) -> None:
     )
 
 
-def _conv_transpose(op: Operation) -> None:
+def _conv_transpose(op: SourceOperation) -> None:
     keys = _padding(op)
     if "auto_pad" in keys and keys["auto_pad"] != "VALID":
         raise NotTranslatedError("padding to the same size")
@@ -62,7 +62,7 @@ def _conv_transpose(op: Operation) -> None:
 
 
 def _pool(operator: str) -> Translation:
-    def translate(op: Operation) -> None:
+    def translate(op: SourceOperation) -> None:
         more: dict[str, object] = {}
         if operator == "AveragePool":
             more["count_include_pad"] = int(not op.flag("exclude_padding_from_average"))
@@ -78,7 +78,7 @@ def _pool(operator: str) -> Translation:
     return translate
 
 
-def _layer_norm(op: Operation) -> None:
+def _layer_norm(op: SourceOperation) -> None:
     x = op.value("x")
     given = op.integers("axes") if op.has("axes") else range(x.ndim)
     axes = sorted(axis % x.ndim for axis in given)
@@ -99,7 +99,7 @@ def _layer_norm(op: Operation) -> None:
     op.write("Transpose", made, attributes={"perm": back})
 
 
-def _batch_norm(op: Operation) -> None:
+def _batch_norm(op: SourceOperation) -> None:
     channels = op.value("x").shape[1]
     gamma = _scale(op, "gamma", np.ones(channels, np.float32))
     beta = _scale(op, "beta", np.zeros(channels, np.float32))
@@ -107,22 +107,22 @@ def _batch_norm(op: Operation) -> None:
     op.write("BatchNormalization", op.tensor("x"), *numbers, attributes=_epsilon(op))
 
 
-def _instance_norm(op: Operation) -> None:
+def _instance_norm(op: SourceOperation) -> None:
     channels = op.value("x").shape[1]
     gamma = _scale(op, "gamma", np.ones(channels, np.float32))
     beta = _scale(op, "beta", np.zeros(channels, np.float32))
     op.write("InstanceNormalization", op.tensor("x"), gamma, beta, attributes=_epsilon(op))
 
 
-def _epsilon(op: Operation) -> dict[str, float]:
+def _epsilon(op: SourceOperation) -> dict[str, float]:
     return {"epsilon": op.number("epsilon")}
 
 
-def _scale(op: Operation, name: str, otherwise: np.ndarray) -> str:
+def _scale(op: SourceOperation, name: str, otherwise: np.ndarray) -> str:
     return op.tensor(name) if op.has(name) else op.constant(name, otherwise)
 
 
-def _l2_norm(op: Operation) -> None:
+def _l2_norm(op: SourceOperation) -> None:
     x = op.tensor("x")
     squares = op.write("Mul", x, x, to=op.inner("squares"))
     total = op.write("ReduceSum", squares, op.whole("axes", [-3, -2, -1]), to=op.inner("total"))
@@ -130,7 +130,7 @@ def _l2_norm(op: Operation) -> None:
     op.write("Div", x, op.write("Sqrt", shifted, to=op.inner("norm")))
 
 
-def _lstm(op: Operation) -> None:
+def _lstm(op: SourceOperation) -> None:
     """Write an LSTM: a program has gates in the order input, forget, output, cell, ONNX has input,
     output, forget, cell; a program joins the directions' outputs.
     """
@@ -160,7 +160,7 @@ def _lstm(op: Operation) -> None:
     _joined(op, made, len(ways))
 
 
-def _rnn(op: Operation) -> None:
+def _rnn(op: SourceOperation) -> None:
     activation = op.text("activation", "tanh")
     if activation not in _RECURRENT:
         raise NotTranslatedError(activation)
@@ -179,7 +179,7 @@ def _rnn(op: Operation) -> None:
     _joined(op, made, 1)
 
 
-def _joined(op: Operation, made: tuple[str, ...], ways: int) -> None:
+def _joined(op: SourceOperation, made: tuple[str, ...], ways: int) -> None:
     """Bring the results into a program's shapes."""
     steps, batch = op.value("x").shape[:2]
     hidden = op.value("weight_hh").shape[1]
@@ -198,7 +198,7 @@ def _joined(op: Operation, made: tuple[str, ...], ways: int) -> None:
             op.write("Reshape", turned, shape, to=op.results[place])
 
 
-def _state(op: Operation, name: str, ways: int, hidden: int) -> str:
+def _state(op: SourceOperation, name: str, ways: int, hidden: int) -> str:
     shape = op.whole(f"{name} shape", [op.value("x").shape[1], ways, hidden])
     apart = op.write("Reshape", op.tensor(name), shape, to=op.inner(f"{name} apart"))
     return op.write("Transpose", apart, to=op.inner(name), attributes={"perm": [1, 0, 2]})

@@ -6,22 +6,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from convkit.localize.translated.translation import (
-    SourceModel,
-    SourceStep,
-    TranslatedGraph,
-    Translation,
-    translate,
-)
-from convkit.mil.constant_values import ConstantValues
-from convkit.mil.evaluator import Evaluator, Watcher
-from convkit.mil.plan import Plan, Result, Step
-from convkit.mil.program import Program
 from convkit.runtimes.coreml.as_graph.alternatives import alternatives
 from convkit.runtimes.coreml.as_graph.arithmetic import ARITHMETIC
 from convkit.runtimes.coreml.as_graph.arranging import ARRANGING
 from convkit.runtimes.coreml.as_graph.layers import LAYERS
 from convkit.runtimes.coreml.as_graph.placing import PLACING
+from convkit.worker.cause.other_formats.source_model import SourceModel, SourceStep, Translation
+from convkit.worker.cause.other_formats.translated_model import TranslatedGraph, translate
+from convkit.worker.mil.constant_values import ConstantValues
+from convkit.worker.mil.evaluation.evaluator import Evaluator, Watcher
+from convkit.worker.mil.evaluation.execution_plan import Plan, ProgramStep, StepResult
+from convkit.worker.mil.program import Program
 
 TRANSLATIONS: dict[str, Translation] = {**ARITHMETIC, **ARRANGING, **LAYERS, **PLACING}
 
@@ -65,7 +60,7 @@ class _Values(Watcher):
         self.found: dict[str, np.ndarray] = {}
 
     def given(
-        self, step: Step, result: Result, computed: torch.Tensor, stored: torch.Tensor
+        self, step: ProgramStep, result: StepResult, computed: torch.Tensor, stored: torch.Tensor
     ) -> torch.Tensor:
         del step, computed
         self.found[self._names.get(result.name, result.name)] = _plain(stored.detach().numpy())
@@ -95,7 +90,7 @@ class _Reading:
             elif step.results:
                 yield self._step(step)
 
-    def _branch(self, step: Step) -> Iterator[SourceStep]:
+    def _branch(self, step: ProgramStep) -> Iterator[SourceStep]:
         condition = next(name for argument, name in step.arguments if argument == "pred")
         taken = step.blocks[0 if bool(self._value(condition)) else 1]
         yield from self.steps(taken)
@@ -108,7 +103,7 @@ class _Reading:
         name = self._named(variable, "", {})
         return self._values[name] if name in self._values else self.constants[name]
 
-    def _step(self, step: Step) -> SourceStep:
+    def _step(self, step: ProgramStep) -> SourceStep:
         arguments: dict[str, str | tuple[str, ...]] = {}
         settings: dict[str, Any] = {}
         for name, given in step.arguments:

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from convkit.localize.layouts import layouts
-from convkit.localize.region import Region
-from convkit.localize.translated.own_operations import Alternative
-from convkit.localize.translated.translation import SourceStep
-from convkit.localize.translated.writing import INSIDE
 from convkit.runtimes.coreml.as_graph import definitions
+from convkit.worker.cause.matching.axis_layouts import layouts
+from convkit.worker.cause.other_formats.format_operations import Alternative
+from convkit.worker.cause.other_formats.operation_writing import INSIDE
+from convkit.worker.cause.other_formats.source_model import SourceStep
+from convkit.worker.cause.search_types.diverging_region import Region
 
 # Arguments that are weights, and may be left out. What leaves them out has them as zeros or ones.
 _OPTIONAL = ("bias", "bias_back", "gamma", "beta")
@@ -20,12 +20,13 @@ _OPTIONAL = ("bias", "bias_back", "gamma", "beta")
 _GATES, _ORDER = 4, (0, 1, 3, 2)
 
 
+Values = Mapping[str, np.ndarray]
+
+
 def other_weights(
     step: SourceStep, values: Mapping[str, np.ndarray], region: Region
 ) -> Iterator[Alternative]:
     """Yield an operation with the original's weights instead of its own, or in addition."""
-    from convkit.runtimes.coreml.as_graph.alternatives import is_constant, with_constant
-
     for name, given in step.arguments.items():
         if isinstance(given, str) and is_constant(given, values, region):
             now = values[given]
@@ -104,3 +105,20 @@ def _by_gate(name: str, weight: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     if len(weight) % _GATES == 0:
         parts = np.split(weight, _GATES)
         yield name, np.concatenate([parts[place] for place in _ORDER]).astype(np.float32)
+
+
+def is_constant(name: str, values: Values, region: Region) -> bool:
+    """Say whether a value is known before the program runs. The graph holds only those constants
+    that its nodes read as tensors.
+    """
+    graph = region.graph
+    return name in values and name not in graph.producers and name not in graph.inputs
+
+
+def with_constant(
+    step: SourceStep, argument: str, values: np.ndarray, kind: str, text: str
+) -> Alternative:
+    """Return an operation that reads other values as one argument."""
+    name = f"{step.results[0]}{INSIDE}{argument} corrected"
+    other = dataclasses.replace(step, arguments={**step.arguments, argument: name})
+    return Alternative(kind, text, other, {name: values})  # type: ignore[arg-type]

@@ -5,9 +5,13 @@ import math
 import numpy as np
 from onnx import helper
 
-from convkit.localize.translated import common
-from convkit.localize.translated.translation import Translation
-from convkit.localize.translated.writing import TURNED, NotTranslatedError, Operation
+from convkit.worker.cause.other_formats import common_operations
+from convkit.worker.cause.other_formats.operation_writing import (
+    TURNED,
+    NotTranslatedError,
+    SourceOperation,
+)
+from convkit.worker.cause.other_formats.source_model import Translation
 
 _UNARY = {
     "Abs": "Abs",
@@ -76,7 +80,7 @@ _REDUCTIONS = {
 
 
 def _reduction(operator: str) -> Translation:
-    def translate(op: Operation) -> None:
+    def translate(op: SourceOperation) -> None:
         rank = op.value("0").ndim
         axes = op.whole("axes", sorted({axis % rank for axis in op.integers("1")}))
         keys = {"keepdims": int(op.settings["keep_dims"])}
@@ -85,20 +89,20 @@ def _reduction(operator: str) -> Translation:
     return translate
 
 
-def _number(op: Operation, suffix: str, value: float) -> str:
+def _number(op: SourceOperation, suffix: str, value: float) -> str:
     return op.constant(suffix, np.asarray(value, np.float32))
 
 
-def _squared_difference(op: Operation) -> None:
+def _squared_difference(op: SourceOperation) -> None:
     difference = op.write("Sub", op.tensor("0"), op.tensor("1"), to=op.inner("difference"))
     op.write("Mul", difference, difference)
 
 
-def _mod(op: Operation) -> None:
+def _mod(op: SourceOperation) -> None:
     op.write("Mod", op.tensor("0"), op.tensor("1"), attributes={"fmod": 1})
 
 
-def _clamp(op: Operation) -> None:
+def _clamp(op: SourceOperation) -> None:
     kind = op.result().dtype
     bounds = (
         op.constant(name, np.asarray(op.settings[name], kind))
@@ -108,55 +112,55 @@ def _clamp(op: Operation) -> None:
     op.write("Clip", op.tensor("0"), *bounds)
 
 
-def _gelu(op: Operation) -> None:
+def _gelu(op: SourceOperation) -> None:
     exact = op.text("approximation_mode", "erf").lower() == "erf"
     op.write("Gelu", op.tensor("0"), attributes={"approximate": "none" if exact else "tanh"})
 
 
-def _swish(op: Operation) -> None:
+def _swish(op: SourceOperation) -> None:
     x = op.tensor("0")
     scaled = op.write("Mul", x, op.tensor("1"), to=op.inner("scaled")) if op.has("1") else x
     op.write("Mul", x, op.write("Sigmoid", scaled, to=op.inner("sigmoid")))
 
 
-def _hard_sigmoid(op: Operation) -> None:
+def _hard_sigmoid(op: SourceOperation) -> None:
     keys = {"alpha": op.number("1"), "beta": op.number("2")}
     op.write("HardSigmoid", op.tensor("0"), attributes=keys)
 
 
-def _hsigmoid(op: Operation) -> None:
+def _hsigmoid(op: SourceOperation) -> None:
     op.write("HardSigmoid", op.tensor("0"), attributes={"alpha": 1 / 6, "beta": 0.5})
 
 
-def _selu(op: Operation) -> None:
+def _selu(op: SourceOperation) -> None:
     keys = {"alpha": op.number("1"), "gamma": op.number("2")}
     op.write("Selu", op.tensor("0"), attributes=keys)
 
 
-def _elu(op: Operation) -> None:
+def _elu(op: SourceOperation) -> None:
     op.write("Elu", op.tensor("0"), attributes={"alpha": float(op.settings["alpha"])})
 
 
-def _round(op: Operation) -> None:
+def _round(op: SourceOperation) -> None:
     if "even" not in op.text("mode", "half_to_even").lower():
         raise NotTranslatedError("rounds halves away from zero")
     op.write("Round", op.tensor("0"))
 
 
 def _with_axis(operator: str) -> Translation:
-    def translate(op: Operation) -> None:
+    def translate(op: SourceOperation) -> None:
         op.write(operator, op.tensor("0"), attributes={"axis": int(op.settings["axis"])})
 
     return translate
 
 
-def _convert(op: Operation) -> None:
+def _convert(op: SourceOperation) -> None:
     # float16 is written as float32: its rounding is the precision's, not the model's.
     kind = helper.np_dtype_to_tensor_dtype(op.result().dtype)
     op.write("Cast", op.tensor("0"), attributes={"to": kind})
 
 
-def _operand(op: Operation, name: str, flag: str) -> str:
+def _operand(op: SourceOperation, name: str, flag: str) -> str:
     """Return a factor with its last axes exchanged if the product exchanges them. A constant stays
     one, under the weight's own name, by which the original's is found.
     """
@@ -172,16 +176,16 @@ def _operand(op: Operation, name: str, flag: str) -> str:
     return op.write("Transpose", tensor, to=op.inner(f"turned {name}"), attributes={"perm": perm})
 
 
-def _matmul(op: Operation) -> None:
+def _matmul(op: SourceOperation) -> None:
     op.write("MatMul", _operand(op, "0", "transpose_a"), _operand(op, "1", "transpose_b"))
 
 
-def _einsum(op: Operation) -> None:
+def _einsum(op: SourceOperation) -> None:
     factors = [op.tensor(str(place)) for place in range(len(op.arguments))]
     op.write("Einsum", *factors, attributes={"equation": op.text("equation", "")})
 
 
-def _attention(op: Operation) -> None:
+def _attention(op: SourceOperation) -> None:
     key, query = op.value("1"), op.value("0")
     perm = [*range(key.ndim - 2), key.ndim - 1, key.ndim - 2]
     keys = {"perm": perm}
@@ -199,7 +203,7 @@ def _attention(op: Operation) -> None:
     op.write("MatMul", weights, op.tensor("2"))
 
 
-def _masked(op: Operation, scores: str) -> str:
+def _masked(op: SourceOperation, scores: str) -> str:
     mask = op.tensor("3")
     if op.value("3").dtype != np.bool_:
         return op.write("Add", scores, mask, to=op.inner("masked"))
@@ -207,13 +211,13 @@ def _masked(op: Operation, scores: str) -> str:
     return op.write("Where", mask, scores, low, to=op.inner("masked"))
 
 
-def _cumsum(op: Operation) -> None:
+def _cumsum(op: SourceOperation) -> None:
     axis = op.constant("axis", np.asarray(op.integer("1"), np.int64))
     flags = {name: int(op.settings[name]) for name in ("exclusive", "reverse")}
     op.write("CumSum", op.tensor("0"), axis, attributes=flags)
 
 
-def _fake_quantize(op: Operation) -> None:
+def _fake_quantize(op: SourceOperation) -> None:
     """Write a rounding to levels between two bounds, as the specification of FakeQuantize has it:
     clamped, scaled, rounded, and scaled to the output's bounds.
     """
@@ -231,7 +235,7 @@ def _fake_quantize(op: Operation) -> None:
     op.write("Add", op.write("Mul", rounded, wide, to=op.inner("moved")), out_low)
 
 
-def _dequantize(op: Operation) -> None:
+def _dequantize(op: SourceOperation) -> None:
     """Write what an IR computes of a weight in whole numbers as one node, with scales and zero
     points along the one axis that has several.
     """
@@ -249,8 +253,8 @@ def _dequantize(op: Operation) -> None:
 
 
 ARITHMETIC: dict[str, Translation] = {
-    **{kind: common.applied(operator, "0") for kind, operator in _UNARY.items()},
-    **{kind: common.applied(operator, "0", "1") for kind, operator in _BINARY.items()},
+    **{kind: common_operations.applied(operator, "0") for kind, operator in _UNARY.items()},
+    **{kind: common_operations.applied(operator, "0", "1") for kind, operator in _BINARY.items()},
     **{kind: _reduction(operator) for kind, operator in _REDUCTIONS.items()},
     "Clamp": _clamp,
     "Convert": _convert,
@@ -260,14 +264,14 @@ ARITHMETIC: dict[str, Translation] = {
     "Einsum": _einsum,
     "Elu": _elu,
     "FakeQuantize": _fake_quantize,
-    "FloorMod": common.floor_mod("0", "1"),
+    "FloorMod": common_operations.floor_mod("0", "1"),
     "Gelu": _gelu,
     "HSigmoid": _hsigmoid,
     "HardSigmoid": _hard_sigmoid,
     "LogSoftmax": _with_axis("LogSoftmax"),
     "MatMul": _matmul,
     "Mod": _mod,
-    "NotEqual": common.not_equal("0", "1"),
+    "NotEqual": common_operations.not_equal("0", "1"),
     "ReduceLogicalAnd": _reduction("ReduceMin"),
     "ReduceLogicalOr": _reduction("ReduceMax"),
     "Round": _round,

@@ -4,25 +4,29 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from convkit.localize.translated.translation import Translation
-from convkit.localize.translated.writing import TURNED, NotTranslatedError, Operation
+from convkit.worker.cause.other_formats.operation_writing import (
+    TURNED,
+    NotTranslatedError,
+    SourceOperation,
+)
+from convkit.worker.cause.other_formats.source_model import Translation
 
 # Between [batch, directions, steps, ...] and ONNX's [steps, directions, batch, ...].
 _STEPS_FIRST = [2, 1, 0, 3]
 
 
-def _numbers(op: Operation, name: str) -> list[int]:
+def _numbers(op: SourceOperation, name: str) -> list[int]:
     return [int(each) for each in op.settings[name]]
 
 
-def _padding(op: Operation) -> dict[str, object]:
+def _padding(op: SourceOperation) -> dict[str, object]:
     kind = op.text("auto_pad", "explicit").lower()
     if kind in ("same_upper", "same_lower", "valid"):
         return {"auto_pad": kind.upper()}
     return {"pads": [*_numbers(op, "pads_begin"), *_numbers(op, "pads_end")]}
 
 
-def _grouped(op: Operation) -> tuple[str, int]:
+def _grouped(op: SourceOperation) -> tuple[str, int]:
     """Return a grouped weight with the groups in its first axis, as ONNX has it, and how many there
     are.
     """
@@ -32,7 +36,7 @@ def _grouped(op: Operation) -> tuple[str, int]:
     return _reshaped(op, shape), groups
 
 
-def _reshaped(op: Operation, shape: Sequence[int]) -> str:
+def _reshaped(op: SourceOperation, shape: Sequence[int]) -> str:
     weight = op.tensor("1")
     if weight in op.writer.constants:
         name = f"{weight}{TURNED}"
@@ -41,15 +45,15 @@ def _reshaped(op: Operation, shape: Sequence[int]) -> str:
     return op.write("Reshape", weight, op.whole("shape", list(shape)), to=op.inner("weight"))
 
 
-def _conv(op: Operation) -> None:
+def _conv(op: SourceOperation) -> None:
     _write_conv(op, op.tensor("1"), 1)
 
 
-def _group_conv(op: Operation) -> None:
+def _group_conv(op: SourceOperation) -> None:
     _write_conv(op, *_grouped(op))
 
 
-def _write_conv(op: Operation, weight: str, groups: int) -> None:
+def _write_conv(op: SourceOperation, weight: str, groups: int) -> None:
     keys = {
         "strides": _numbers(op, "strides"),
         "dilations": _numbers(op, "dilations"),
@@ -59,16 +63,18 @@ def _write_conv(op: Operation, weight: str, groups: int) -> None:
     op.write("Conv", op.tensor("0"), weight, attributes=keys)
 
 
-def _conv_transpose(op: Operation) -> None:
+def _conv_transpose(op: SourceOperation) -> None:
     _write_conv_transpose(op, op.tensor("1"), 1, op.value("1").shape[2:])
 
 
-def _group_conv_transpose(op: Operation) -> None:
+def _group_conv_transpose(op: SourceOperation) -> None:
     # [groups, in / groups, out / groups, ...] is ONNX's [in, out / groups, ...].
     _write_conv_transpose(op, *_grouped(op), op.value("1").shape[3:])
 
 
-def _write_conv_transpose(op: Operation, weight: str, groups: int, widths: Sequence[int]) -> None:
+def _write_conv_transpose(
+    op: SourceOperation, weight: str, groups: int, widths: Sequence[int]
+) -> None:
     if op.text("auto_pad", "explicit").lower() not in ("explicit", "notset", "valid"):
         raise NotTranslatedError("padding to the same size")
     made, sizes = op.result().shape[2:], op.value("0").shape[2:]
@@ -87,7 +93,7 @@ def _write_conv_transpose(op: Operation, weight: str, groups: int, widths: Seque
 
 
 def _pool(operator: str) -> Translation:
-    def translate(op: Operation) -> None:
+    def translate(op: SourceOperation) -> None:
         more: dict[str, object] = {}
         if operator == "AveragePool":
             more["count_include_pad"] = int(not op.settings["exclude-pad"])
@@ -105,7 +111,7 @@ def _pool(operator: str) -> Translation:
     return translate
 
 
-def _adaptive_average(op: Operation) -> None:
+def _adaptive_average(op: SourceOperation) -> None:
     sizes = op.value("0").shape[2:]
     if any(size != 1 for size in op.result().shape[2:]):
         raise NotTranslatedError("windows of several sizes")
@@ -113,7 +119,7 @@ def _adaptive_average(op: Operation) -> None:
     op.write("ReduceMean", op.tensor("0"), axes, attributes={"keepdims": 1})
 
 
-def _interpolate(op: Operation) -> None:
+def _interpolate(op: SourceOperation) -> None:
     mode = op.text("mode", "").lower()
     modes = {"nearest": "nearest", "linear": "linear", "linear_onnx": "linear", "cubic": "cubic"}
     padded = any(_numbers(op, "pads_begin")) or any(_numbers(op, "pads_end"))
@@ -130,7 +136,7 @@ def _interpolate(op: Operation) -> None:
     op.write("Resize", op.tensor("0"), "", "", sizes, attributes={**keys, **cubic})
 
 
-def _grid_sample(op: Operation) -> None:
+def _grid_sample(op: SourceOperation) -> None:
     modes = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
     keys = {
         "mode": modes[op.text("mode", "bilinear").lower()],
@@ -140,7 +146,7 @@ def _grid_sample(op: Operation) -> None:
     op.write("GridSample", op.tensor("0"), op.tensor("1"), attributes=keys)
 
 
-def _mvn(op: Operation) -> None:
+def _mvn(op: SourceOperation) -> None:
     """Write a normalization; scale and shift are operations of their own. ONNX normalizes the last
     axes alone, others are moved there and back.
     """
@@ -161,7 +167,7 @@ def _mvn(op: Operation) -> None:
     op.write("Transpose", normal, attributes={"perm": [int(each) for each in np.argsort(order)]})
 
 
-def _group_norm(op: Operation) -> None:
+def _group_norm(op: SourceOperation) -> None:
     x, groups = op.value("0"), int(op.settings["num_groups"])
     shape = op.whole("groups", [x.shape[0], groups, -1])
     apart = op.write("Reshape", op.tensor("0"), shape, to=op.inner("apart"))
@@ -179,13 +185,13 @@ def _group_norm(op: Operation) -> None:
     op.write("Add", op.write("Mul", back, scale, to=op.inner("scaled")), shift)
 
 
-def _batch_norm(op: Operation) -> None:
+def _batch_norm(op: SourceOperation) -> None:
     numbers = (op.tensor(str(place)) for place in range(5))
     keys = {"epsilon": float(op.settings["epsilon"])}
     op.write("BatchNormalization", *numbers, attributes=keys)
 
 
-def _normalize_l2(op: Operation) -> None:
+def _normalize_l2(op: SourceOperation) -> None:
     x, outside = op.tensor("0"), op.text("eps_mode", "add").lower()
     squares = op.write("Mul", x, x, to=op.inner("squares"))
     axes = op.whole("axes", op.integers("1"))
@@ -195,7 +201,7 @@ def _normalize_l2(op: Operation) -> None:
     op.write("Div", x, op.write("Sqrt", bounded, to=op.inner("norm")))
 
 
-def _lstm(op: Operation) -> None:
+def _lstm(op: SourceOperation) -> None:
     """Write an LSTM: an IR has gates in the order forget, input, cell, output, ONNX has input,
     output, forget, cell.
     """
@@ -203,7 +209,7 @@ def _lstm(op: Operation) -> None:
     _recurrent(op, "LSTM", weights, ("1", "2"), {})
 
 
-def _gru(op: Operation) -> None:
+def _gru(op: SourceOperation) -> None:
     """Write a GRU. With a linear layer before the reset, the fourth row of biases is the recurrent
     one of the hidden gate.
     """
@@ -218,7 +224,7 @@ def _gru(op: Operation) -> None:
     _recurrent(op, "GRU", weights, ("1",), {"linear_before_reset": int(before)})
 
 
-def _gates(op: Operation, place: str, order: Sequence[int]) -> str:
+def _gates(op: SourceOperation, place: str, order: Sequence[int]) -> str:
     """Return a weight with its gates in ONNX's order, under its own name; the biases with zeros for
     the recurrent ones.
     """
@@ -233,7 +239,7 @@ def _gates(op: Operation, place: str, order: Sequence[int]) -> str:
 
 
 def _recurrent(
-    op: Operation,
+    op: SourceOperation,
     operator: str,
     weights: list[str],
     states: tuple[str, ...],

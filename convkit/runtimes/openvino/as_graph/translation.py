@@ -6,19 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from convkit.localize.translated.translation import (
-    SourceModel,
-    SourceStep,
-    TranslatedGraph,
-    Translation,
-    translate,
-)
 from convkit.runtimes.openvino.as_graph.arithmetic import ARITHMETIC
 from convkit.runtimes.openvino.as_graph.arranging import ARRANGING
 from convkit.runtimes.openvino.as_graph.layers import LAYERS
 from convkit.runtimes.openvino.ir import read_graph
 from convkit.runtimes.openvino.options import OpenVINOOptions
-from convkit.runtimes.openvino.session import Session
+from convkit.runtimes.openvino.session import OpenVINOSession
+from convkit.worker.cause.other_formats.source_model import SourceModel, SourceStep, Translation
+from convkit.worker.cause.other_formats.translated_model import TranslatedGraph, translate
 
 if TYPE_CHECKING:
     import openvino
@@ -101,7 +96,7 @@ class _Reading:
                 wanted[f"{_VALUE}{number}"] = self._names[_key(port)]
                 port.get_tensor().add_names({f"{_VALUE}{number}"})
                 model.add_outputs([port])
-        session = Session(model, OpenVINOOptions(), known=[*wanted, *self.inputs])
+        session = OpenVINOSession(model, OpenVINOOptions(), known=[*wanted, *self.inputs])
         found = session.run(feeds)
         for names in session.names_of_outputs():
             array = next(_plain(found[name]) for name in names if name in found)

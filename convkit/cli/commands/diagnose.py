@@ -1,0 +1,191 @@
+"""`convkit diagnose`: causes, their path to the symptoms, and fixes."""
+
+import json as json_module
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from convkit.cli.input.options import HomeFolder, Json, Only, Toolchain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from rich.console import RenderableType
+
+    from convkit.host.diagnosis.diagnose_command import RunDiagnosis
+    from convkit.host.home import Home
+    from convkit.host.record.run_record import RunRecord
+    from convkit.protocol.findings.finding import Finding
+
+_STATUS_STYLES = {
+    "verified": "green",
+    "waived": "yellow",
+    "failed": "red",
+    "broken": "red",
+    "skipped": "yellow",
+}
+
+
+def diagnose(
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECIPE|RUN|MODEL",
+            help=(
+                "A recipe file, a run (as for `convkit show`), or an ONNX, .pt2 or TorchScript"
+                " .pt file."
+            ),
+        ),
+    ],
+    only: Only = None,
+    toolchain: Toolchain = "isolated",
+    json: Json = False,
+    home: HomeFolder = None,
+) -> None:
+    """Explain what is wrong with a recipe, run or model file."""
+    from convkit.cli.output.run_table import left_out_lines
+    from convkit.host.diagnosis.diagnose_command import (
+        diagnose_record,
+        exit_code_of_file,
+        is_model,
+        preview_remark,
+    )
+    from convkit.host.home import Home
+    from convkit.protocol.json_codec import encode
+
+    record = _record(subject, Home.find(home), tuple(only or ()), toolchain, quiet=json)
+    is_file = is_model(Path(subject))
+    diagnoses = diagnose_record(record)
+    if json:
+        typer.echo(json_module.dumps([encode(diagnosis) for diagnosis in diagnoses], indent=1))
+    else:
+        from convkit.cli.output.safe_text import output_console
+
+        console = output_console()
+        for diagnosis in diagnoses:
+            console.print(_view(diagnosis))
+        if is_file:
+            for line in left_out_lines(record):
+                console.print(line)
+            if (remark := preview_remark(record)) is not None:
+                console.print(remark, highlight=False)
+    raise typer.Exit(exit_code_of_file(record) if is_file else record.exit_code)
+
+
+def _record(
+    subject: str, home: "Home", only: tuple[str, ...], toolchain: str, *, quiet: bool
+) -> "RunRecord":
+    from convkit.cli.output.live_progress import LiveProgress
+    from convkit.cli.output.waiting_messages import waiting
+    from convkit.host.diagnosis.diagnose_command import (
+        diagnose_model,
+        diagnose_recipe,
+        is_model,
+        is_recipe,
+    )
+    from convkit.host.draft.model_origins import built_file_fault
+    from convkit.host.recipe.keys.model_sources import ARCHIVES
+    from convkit.host.run.run_folder import read_record
+    from convkit.host.run.run_options import RunOptions
+    from convkit.host.run.run_selection import find_run
+    from convkit.protocol.errors import UsageError
+
+    path = Path(subject)
+    command = ("convkit", *sys.argv[1:])
+    options = RunOptions(
+        recipe=path,
+        home=home,
+        only=only,
+        toolchain=toolchain,  # type: ignore[arg-type]
+        track=False,
+        command=command,
+    )
+
+    def listening() -> LiveProgress:
+        return LiveProgress(quiet=quiet)
+
+    def reading() -> "AbstractContextManager[Callable[[str], None]]":
+        return waiting(f"reading {path.name}", quiet=quiet)
+
+    if is_recipe(path):
+        return diagnose_recipe(options, listening)
+    if is_model(path):
+        return diagnose_model(path, options, listening, reading)
+    if fault := built_file_fault(path):
+        raise UsageError(fault)
+    if path.is_file() and path.name != "result.json":
+        raise UsageError(
+            f"{subject}: is neither a recipe (.yaml), a model file (.onnx, {', '.join(ARCHIVES)})"
+            " nor a run"
+        )
+    return read_record(find_run(subject, home))
+
+
+def _view(diagnosis: "RunDiagnosis") -> "RenderableType":
+    from rich.console import Group
+    from rich.text import Text
+
+    release = f" (onnxruntime {diagnosis.version})" if diagnosis.version else ""
+    head = Text.assemble(
+        (diagnosis.target, "bold"),
+        f"{release}: ",
+        (diagnosis.status, _STATUS_STYLES[diagnosis.status]),
+    )
+    head.append(f", {diagnosis.evidence}")
+    lines: list[RenderableType] = [head]
+    if diagnosis.cause is None:
+        lines.append(Text("  no problems found"))
+    else:
+        lines += _full_finding(diagnosis.cause)
+    shown = [finding for finding in diagnosis.others if finding.severity != "note"]
+    if shown:
+        lines.append(Text("  also", style="bold"))
+        lines += [Text(f"    {finding.code} {finding.message}") for finding in shown]
+    return Group(*lines, "")
+
+
+def _full_finding(finding: "Finding") -> "list[RenderableType]":
+    """Return a finding in full: message, place, chain from cause to symptom, fix."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    def indented(text: Text, by: int = 2) -> Padding:
+        return Padding(text, (0, 0, 0, by))
+
+    place = finding.place
+    where = {
+        "tensor": place.tensor,
+        "node": place.node,
+        "module": place.module,
+        "source": place.source,
+    }
+    where["case"] = place.case
+    lines: list[RenderableType] = [
+        indented(Text.assemble((finding.code, "bold red"), f" {finding.message}"))
+    ]
+    lines += [
+        indented(Text.assemble((f"{name}: ", "dim"), value), 4)
+        for name, value in where.items()
+        if value
+    ]
+    if finding.chain:
+        lines.append(indented(Text("from the cause to the symptom", style="bold")))
+        lines += [
+            indented(Text(f"-> {step}" if index else step), 4)
+            for index, step in enumerate(finding.chain)
+        ]
+    if finding.remedy is not None:
+        lines.append(
+            indented(Text.assemble((f"{finding.remedy.label}: ", "bold"), finding.remedy.text))
+        )
+        lines += [
+            indented(
+                Text(f"{path}: {json_module.dumps(value, ensure_ascii=False)}", style="cyan"), 4
+            )
+            for path, value in finding.remedy.change.items()
+        ]
+    lines.append(indented(Text(f"more: convkit explain {finding.code}", style="dim")))
+    return lines

@@ -1,0 +1,142 @@
+"""Commands on recipes and codes: `init`, `schema`, `explain`."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from convkit.cli.input.options import HomeFolder, Toolchain
+from convkit.protocol.errors import UsageError
+
+
+def init(
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODEL",
+            help=(
+                "An ONNX, .pt2 or TorchScript .pt file, a model folder, FILE.py:CALLABLE, an"
+                " architecture such as bert, OWNER/NAME@COMMIT, or PACKAGE==VERSION:PATH."
+                " Asked for on a terminal if omitted."
+            ),
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write the recipe, and its schema for editors, here instead of printing it.",
+        ),
+    ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TASK",
+            help="The model's head, such as text-generation (a decoder with its cache).",
+        ),
+    ] = None,
+    example: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.py:FUNCTION",
+            help="A function that returns one call's inputs, to learn their shapes.",
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    toolchain: Toolchain = "isolated",
+    home: HomeFolder = None,
+) -> None:
+    """Draft a recipe for a model, by running it once."""
+    from convkit.cli.input.questions import ask_for_missing
+    from convkit.cli.output.waiting_messages import waiting
+    from convkit.host.draft.init_command import Drafting, draft
+    from convkit.host.home import Home
+
+    model, output = ask_for_missing(model, output)
+    if output is not None and output.exists() and not force:
+        raise UsageError(f"{output} exists; --force overwrites it")
+    # Paths in a recipe are relative to its folder: that of the file, or the current one.
+    drafting = Drafting(model, output or Path("recipe.yaml"), task, example)
+    with waiting(f"looking at {model}") as say:
+        text = draft(drafting, Home.find(home), say, toolchain=toolchain)
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    _write(text, output)
+    typer.echo(f"wrote {output}; next: convkit run {output}")
+
+
+def _write(text: str, output: Path) -> None:
+    """Write a recipe whose first line points editors to the schema beside it."""
+    import json
+
+    from convkit.host.recipe.reading.json_schema import recipe_schema
+    from convkit.protocol.errors import storage_error
+
+    schema_file = output.with_name("recipe.schema.json")
+    try:
+        if not schema_file.exists():
+            schema_file.write_text(json.dumps(recipe_schema(), indent=2) + "\n", encoding="utf-8")
+        line = f"# yaml-language-server: $schema={schema_file.name}\n"
+        output.write_text(line + text, encoding="utf-8")
+    except OSError as error:
+        raise storage_error(error, output) from error
+
+
+def schema() -> None:
+    """Print the recipe's JSON Schema, for editors."""
+    import json
+
+    from convkit.host.recipe.reading.json_schema import recipe_schema
+
+    typer.echo(json.dumps(recipe_schema(), indent=2))
+
+
+def explain(
+    code: Annotated[
+        str | None,
+        typer.Argument(metavar="[CODE]", help="A finding's code, such as C110. Omit to list all."),
+    ] = None,
+) -> None:
+    """Explain a finding and why other tools miss it. Without a code, list all codes."""
+    from convkit.host.findings.catalog import CATALOG, FAMILIES, severity_text
+
+    if code is None:
+        _list_codes()
+        return
+    code = code.upper()
+    found = CATALOG.get(code)
+    if found is None:
+        raise UsageError(_unknown_code(code, CATALOG))
+    waivable = " · can be waived" if found.waivable else ""
+    typer.echo(f"{code}  {found.title}\n{severity_text(code)} · {FAMILIES[code[0]]}{waivable}\n")
+    for title, text in (
+        ("What it means", found.meaning),
+        ("Why other tools miss it", found.missed),
+        ("What to do", found.remedy),
+    ):
+        typer.echo(f"{title}\n  {text}\n")
+
+
+def _list_codes() -> None:
+    from convkit.host.findings.catalog import CATALOG, FAMILIES
+    from convkit.protocol.findings.severity import severity_of
+
+    for letter, family in FAMILIES.items():
+        typer.echo(f"{letter}  {family}")
+        for code, found in CATALOG.items():
+            if code.startswith(letter):
+                typer.echo(f"  {code}  {severity_of(code):<7}  {found.title}")
+
+
+def _unknown_code(code: str, known: Iterable[str]) -> str:
+    import difflib
+
+    known = list(known)
+    near = [each for each in known if code and each.startswith(code)][:5]
+    near = near or difflib.get_close_matches(code, known, n=3, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(near)}?" if near else "."
+    return f"no finding has the code {code!r}{hint} `convkit explain` lists all codes."

@@ -1,0 +1,185 @@
+"""`convkit inspect` shows a model file; `convkit doctor` shows this machine."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from convkit.cli.input.options import HomeFolder, Json, Only, Toolchain
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from convkit.host.facts.planning_facts import ToolchainKind
+    from convkit.host.home import Home
+    from convkit.protocol.contract import Contract
+    from convkit.protocol.messages import InspectResult
+
+
+def inspect(
+    model: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL",
+            help=(
+                "An ONNX file or a Core ML package, or a folder that holds one; with --precision"
+                " also a recipe."
+            ),
+        ),
+    ],
+    precision: Annotated[
+        bool,
+        typer.Option(
+            "--precision",
+            help="Show element types by module; for a recipe, its targets' precision plans.",
+        ),
+    ] = False,
+    only: Only = None,
+    toolchain: Toolchain = "isolated",
+    json: Json = False,
+    home: HomeFolder = None,
+) -> None:
+    """Show a model file's contract, types, size and metadata.
+
+    With --precision, show element types by module.
+    """
+    from convkit.host.home import Home
+
+    folder = Home.find(home)
+    if precision and model.suffix in (".yaml", ".yml"):
+        _preview(model, folder, tuple(only or ()), toolchain, json=json)
+        return
+    from convkit.cli.output.waiting_messages import waiting
+    from convkit.host.draft.file_inspection import inspect_model
+    from convkit.protocol.json_codec import encode
+
+    with waiting(f"reading {model.name}", quiet=json) as say:
+        result = inspect_model(model, folder, say, modules=precision)
+    if json:
+        import json as json_module
+
+        typer.echo(json_module.dumps(encode(result) | {"origin": _origin(model)}, indent=1))
+        return
+    from convkit.cli.output.safe_text import output_console
+
+    if precision:
+        from convkit.cli.output.precision_table import types_table
+
+        output_console().print(types_table(result.modules))
+        return
+    output_console().print(_inspection(result, _origin(model)))
+
+
+def _preview(
+    recipe: Path, home: "Home", only: tuple[str, ...], toolchain: "ToolchainKind", *, json: bool
+) -> None:
+    from convkit.cli.output.live_progress import LiveProgress
+    from convkit.host.diagnosis.precision_preview import preview_precision
+    from convkit.protocol.json_codec import encode
+
+    with LiveProgress(quiet=json) as progress:
+        plans = preview_precision(recipe, home, only, toolchain, progress)
+    if json:
+        import json as json_module
+
+        typer.echo(json_module.dumps([encode(plan) for plan in plans], indent=1))
+        return
+    from convkit.cli.output.precision_table import plan_view
+    from convkit.cli.output.safe_text import output_console
+
+    console = output_console()
+    for plan in plans:
+        console.print(plan_view(plan.target, plan.plan, plan.findings))
+
+
+def _origin(model: Path) -> dict[str, str]:
+    """Return the run that built a model, or why what says so is wrong; empty if nothing does."""
+    from convkit.protocol.built_model_origin import checked_origin
+    from convkit.protocol.errors import ModelFileError
+
+    try:
+        origin = checked_origin(model)
+    except ModelFileError as error:
+        return {"problem": str(error)}
+    if origin is None:
+        return {}
+    names = ("recipe", "run", "target", "provenance")
+    return {name: getattr(origin, name) for name in names}
+
+
+def _inspection(result: "InspectResult", origin: dict[str, str]) -> "RenderableType":
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    facts = Table.grid(padding=(0, 2))
+    opsets = ", ".join(f"{domain} {version}" for domain, version in result.opsets.items())
+    facts.add_row("opset", opsets)
+    facts.add_row("IR version", str(result.ir_version))
+    facts.add_row("made by", result.producer or "unknown")
+    facts.add_row("size", f"{result.size_bytes / 1e6:.1f} MB")
+    facts.add_row(
+        "weights",
+        ", ".join(f"{count:,} {dtype}" for dtype, count in result.elements.items()) or "none",
+    )
+    facts.add_row(
+        "operators",
+        ", ".join(f"{count} {name}" for name, count in list(result.operators.items())[:12]),
+    )
+    for key, value in result.metadata.items():
+        facts.add_row(key, value if len(value) <= 100 else value[:97] + "...")
+    if "problem" in origin:
+        facts.add_row("origin", Text(f"!! {origin['problem']}", style="red"))
+    elif origin:
+        shown = f"{origin['recipe']}/{origin['run']}, target {origin['target']}"
+        facts.add_row("origin", f"{shown}; provenance {origin['provenance'][:12]}")
+    if result.carried is None:
+        facts.add_row("contract", "none: convkit did not build this file")
+    elif result.carried != result.graph:
+        facts.add_row("contract", "carried")
+    return Group(
+        facts,
+        _tensors("inputs", result.carried or result.graph),
+        _tensors("outputs", result.carried or result.graph),
+    )
+
+
+def _tensors(which: str, contract: "Contract") -> "RenderableType":
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(which, "dtype", "shape", box=None, padding=(0, 2), title_justify="left")
+    for tensor in contract.inputs if which == "inputs" else contract.outputs:
+        table.add_row(
+            Text(tensor.name), tensor.dtype, Text(f"[{', '.join(map(str, tensor.shape))}]")
+        )
+    return table
+
+
+def doctor(json: Json = False, home: HomeFolder = None) -> None:
+    """List this machine's runtimes, devices and tools."""
+    import dataclasses
+    import json as json_module
+
+    from convkit.host.home import Home
+    from convkit.host.toolchain.doctor import examine
+
+    facts = examine(Home.find(home).root)
+    if json:
+        typer.echo(json_module.dumps([dataclasses.asdict(fact) for fact in facts], indent=1))
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    from convkit.cli.output.safe_text import output_console
+
+    styles = {"ok": "green", "missing": "red", "note": "yellow"}
+    table = Table("", "what", "found", "to get it", box=None, padding=(0, 2))
+    for fact in facts:
+        table.add_row(
+            Text(fact.status, style=styles[fact.status]),
+            fact.name,
+            Text(fact.detail),
+            Text(fact.fix or ""),
+        )
+    output_console().print(table)

@@ -1,0 +1,1 @@
+"""What several commands read: options, questions, and plain words for wrong options."""

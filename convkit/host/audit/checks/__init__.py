@@ -1,0 +1,1 @@
+"""What an audit checks of a run's folder, without a network or a model."""

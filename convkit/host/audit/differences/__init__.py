@@ -1,0 +1,1 @@
+"""How two runs, and two built files, differ."""

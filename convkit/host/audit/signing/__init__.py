@@ -1,0 +1,1 @@
+"""Signatures of runs, with a key or without one."""

@@ -1,0 +1,1 @@
+"""Benchmarks: the session on this machine, and figures, goals and reasons from its timings."""

@@ -1,0 +1,1 @@
+"""What `convkit init` and `convkit inspect` find out about a model, and the recipe they write."""

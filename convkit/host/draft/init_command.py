@@ -1,0 +1,104 @@
+"""Drafts a recipe as `convkit init` does. If only running the model shows its inputs, it runs in an
+environment that can.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+from convkit.host.draft.encoder_and_decoder import draft_joined
+from convkit.host.draft.exported_onnx_folder import Halves, onnx_model
+from convkit.host.draft.file_inspection import survey_model, survey_source
+from convkit.host.draft.recipe_draft import draft_recipe, needs_survey
+from convkit.host.facts.planning_facts import ToolchainKind
+from convkit.host.home import Home
+from convkit.host.plan.stage_requests import source_of
+from convkit.host.processes.request_locations import Locations
+from convkit.host.recipe.reading.loading import parse_recipe
+from convkit.host.toolchain.versions.stage_requirements import environment_spec
+from convkit.protocol.messages import SurveyModelRequest, SurveyResult
+
+# How long a model is run at different sizes, in seconds of work.
+_SURVEY_SECONDS = 60.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Drafting:
+    """What to draft: a model as for `draft_recipe`, for a recipe at `destination`. `example`
+    is `file.py:callable`, which returns one call's inputs.
+    """
+
+    model: str
+    destination: Path
+    task: str | None = None
+    example: str | None = None
+
+
+def draft(
+    drafting: Drafting,
+    home: Home,
+    progress: Callable[[str], None],
+    *,
+    toolchain: ToolchainKind = "isolated",
+) -> str:
+    """Return a recipe's text. Raises UsageError for what is not a model, ModelFileError for one
+    that does not load or run.
+    """
+    found = _onnx_model(drafting)
+    if isinstance(found, Halves):
+        surveys = (
+            survey_model(found.encoder, home, progress, toolchain=toolchain),
+            survey_model(found.decoder, home, progress, toolchain=toolchain),
+        )
+        return draft_joined(
+            Path(drafting.model),
+            found,
+            surveys,
+            destination=drafting.destination,
+            task=drafting.task,
+        )
+    if found is not None:
+        drafting = dataclasses.replace(drafting, model=str(found))
+    survey = None
+    wanted = drafting.example is not None or needs_survey(
+        drafting.model, destination=drafting.destination, task=drafting.task
+    )
+    if wanted:
+        survey = _survey(drafting, home, progress, toolchain)
+    return draft_recipe(
+        drafting.model, destination=drafting.destination, task=drafting.task, survey=survey
+    )
+
+
+def _onnx_model(drafting: Drafting) -> Path | Halves | None:
+    """Return what a folder of ONNX files holds; None for any other model."""
+    folder = Path(drafting.model)
+    return onnx_model(folder) if folder.is_dir() and drafting.example is None else None
+
+
+def _survey(
+    drafting: Drafting, home: Home, progress: Callable[[str], None], toolchain: ToolchainKind
+) -> SurveyResult:
+    if drafting.model.endswith(".onnx"):
+        return survey_model(Path(drafting.model), home, progress, toolchain=toolchain)
+    # A guess says where the model is and what its environment needs, as any recipe does.
+    guess = draft_recipe(drafting.model, destination=drafting.destination, task=drafting.task)
+    loaded = parse_recipe(guess, drafting.destination)
+    recipe = loaded.recipe
+    progress("finding the model and its tools")
+    source = source_of(recipe.model, Locations(loaded, home, {}, ()))
+    # The guess has a task, too; the checkpoint knows better.
+    source = dataclasses.replace(source, task=drafting.task, overrides={})
+    request = SurveyModelRequest(
+        source,
+        _SURVEY_SECONDS,
+        example=_absolute(drafting.example) if drafting.example is not None else None,
+        small=recipe.model.config is not None,
+    )
+    spec = environment_spec(recipe, "export", None, None)
+    return survey_source(drafting.model, request, spec, home, progress, toolchain=toolchain)
+
+
+def _absolute(call: str) -> str:
+    file, _, name = call.rpartition(":")
+    return f"{Path(file).resolve()}:{name}"

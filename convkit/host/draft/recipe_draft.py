@@ -1,0 +1,228 @@
+"""Drafts a recipe for a model: complete, commented and valid, as a starting point to edit."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from convkit.host.draft.cached_decoder_draft import TASK as GENERATION
+from convkit.host.draft.cached_decoder_draft import decoder_signature
+from convkit.host.draft.model_origins import ModelOrigin, origin_of, with_overrides
+from convkit.host.draft.postprocess_section import label_lines, postprocess_lines
+from convkit.host.draft.preprocess_section import preprocess_lines
+from convkit.host.draft.recipe_lines import (
+    PYTHON,
+    TOOLS,
+    axis_lines,
+    item_lines,
+    keys_of,
+    tolerance_lines,
+)
+from convkit.host.draft.surveyed_model import comments_of, signature_of_survey, tolerances_of
+from convkit.host.draft.transformers_families import (
+    DEFAULT_TASK,
+    FAMILIES,
+    KNOWN_TASKS,
+    DraftSignature,
+    Family,
+    signature_of,
+    task_of,
+)
+from convkit.host.recipe.reading.yaml_scalars import yaml_scalar
+from convkit.protocol.errors import UsageError
+from convkit.protocol.json_codec import Json
+from convkit.protocol.messages import OperatorLibrary, SurveyResult
+
+_LIBRARIES = {"onnxruntime-extensions": "==0.15.*"}
+
+_UNKNOWN_MODEL = (
+    (
+        "# TODO: convkit does not know this kind of model. The inputs, outputs and axes below are a"
+        " guess: compare them"
+    ),
+    "# with the model's forward and its config.json before you trust a run.",
+)
+_UNKNOWN_SIZES = (
+    (
+        "# TODO: the model's config.json could not be read. The sizes below are a guess:"
+        " replace those of the outputs"
+    ),
+    "# and axes with the model's own.",
+)
+
+
+def draft_recipe(
+    model: str,
+    *,
+    destination: Path = Path("recipe.yaml"),
+    name: str | None = None,
+    task: str | None = None,
+    architecture: str | None = None,
+    survey: SurveyResult | None = None,
+) -> str:
+    """Return the text of a recipe to be written at `destination`; its paths are relative to that.
+
+    `model` is a folder in transformers' layout, an ONNX file (with its `survey`),
+    `file.py:callable`, `package==version:path`, `owner/name@commit` on a hub, or one of
+    transformers' architectures such as `bert`. A `survey` says what running the model revealed, and
+    goes before what is known of its family. `architecture` is the model_type of a model whose
+    configuration is not available here. Guesses are marked TODO. Raises UsageError.
+    """
+    origin = origin_of(model, destination.absolute().parent, architecture, survey)
+    doubt: tuple[str, ...] | None = None
+    if survey is not None:
+        signature, doubt = signature_of_survey(survey), comments_of(survey)
+        if survey.overrides:
+            origin = with_overrides(origin, model, survey.overrides)
+    elif origin.family is None:
+        signature, doubt = _guess(origin.config, task), _UNKNOWN_MODEL
+    elif not origin.config:
+        signature, doubt = _signature(origin.family, origin.family.small, task), _UNKNOWN_SIZES
+    else:
+        try:
+            signature = _signature(origin.family, origin.config, task)
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise UsageError(
+                f"{model}: config.json does not fit its model_type: {error!r}"
+            ) from error
+    tolerances = tolerances_of(survey) if survey is not None else {}
+    lines = _render(origin, name or origin.name, signature, doubt, tolerances)
+    return "\n".join(lines) + "\n"
+
+
+def needs_survey(model: str, *, destination: Path, task: str | None = None) -> bool:
+    """Return True if only running a model shows its inputs: it is of no known family, or its
+    configuration is not here. Raises UsageError as `draft_recipe` does.
+    """
+    if model.endswith(".onnx"):
+        return True
+    origin = origin_of(model, destination.absolute().parent, None, None)
+    return origin.family is None or not origin.config or (task or DEFAULT_TASK) not in KNOWN_TASKS
+
+
+def _signature(family: Family, config: Mapping[str, Json], task: str | None) -> DraftSignature:
+    """Return a family's signature; a decoder's has its cache."""
+    wanted = task or task_of(family, config)
+    if family.kind == "decoder" and wanted == GENERATION:
+        return decoder_signature(family, config)
+    return signature_of(family, config, wanted)
+
+
+def _guess(config: Mapping[str, Json], task: str | None) -> DraftSignature:
+    family = (
+        FAMILIES["vit"]
+        if "image_size" in config and "vocab_size" not in config
+        else FAMILIES["roberta"]
+    )
+    numbers = {key: value for key, value in config.items() if type(value) is int and value > 0}
+    return signature_of(family, {**family.small, **numbers}, task or "feature-extraction")
+
+
+def _render(
+    origin: ModelOrigin,
+    name: str,
+    signature: DraftSignature,
+    doubt: tuple[str, ...] | None,
+    tolerances: Mapping[str, Mapping[str, Json]],
+) -> Iterator[str]:
+    yield (
+        f"# A recipe for {_one_line(name)}, drafted by `convkit init`. docs/recipe.md describes"
+        " every key."
+    )
+    for comments in (doubt, origin.remarks):
+        if comments:
+            yield "#"
+            yield from comments
+    yield "schema: 1"
+    yield f"name: {yaml_scalar(name)}"
+    yield ""
+    yield "model:"
+    yield from (f"  {line}" for line in origin.lines)
+    if signature.task and not origin.is_own_code:
+        yield f"  task: {yaml_scalar(signature.task)} # the head that transformers loads"
+    yield ""
+    yield "# Every stage runs in its own environment, built from these versions."
+    yield "tools:"
+    yield f'  python: "{PYTHON}"'
+    for package, specifier in TOOLS.items():
+        if package not in _left_out(origin):
+            yield f'  {package}: "{specifier}"'
+    for package, version in origin.packages.items():
+        if package in TOOLS:
+            continue
+        if version:
+            yield f'  {yaml_scalar(package)}: "=={version}" # the model\'s code imports it'
+        else:
+            yield f'  # {package}: "==?" # TODO: the model\'s code imports it; pin its version'
+    yield from _render_libraries(signature.libraries)
+    yield ""
+    if signature.exporter is not None:
+        yield from ("export:", f"  exporter: {signature.exporter}", "")
+    yield from _render_signature(signature, origin)
+    yield from _render_rest(origin, signature.skip, tolerances)
+
+
+def _render_libraries(libraries: tuple[OperatorLibrary, ...]) -> Iterator[str]:
+    """Yield the packages with a model's custom operators, which end `tools`, and `custom_ops`."""
+    packaged = [(each.package, each.path) for each in libraries if each.package is not None]
+    for package, _ in packaged:
+        yield f'  {package}: "{_LIBRARIES[package]}"'
+    if packaged:
+        yield ""
+        yield "# The model has operators that are not onnxruntime's own."
+        yield "custom_ops:"
+        for package, path in packaged:
+            yield f"  - {{ package: {package}, library: {yaml_scalar(path)} }}"
+
+
+def _left_out(origin: ModelOrigin) -> frozenset[str]:
+    """Return the usual tools that no stage of the model needs."""
+    if origin.is_onnx:
+        return frozenset({"torch", "transformers"})
+    if origin.is_own_code and "transformers" not in origin.packages:
+        return frozenset({"transformers"})
+    return frozenset()
+
+
+def _render_signature(signature: DraftSignature, origin: ModelOrigin) -> Iterator[str]:
+    if signature.axes or signature.data_axes:
+        yield from axis_lines(signature.axes)
+        for axis, written in signature.data_axes.items():
+            yield f"  {yaml_scalar(axis)}: {json.dumps(written)}"
+        yield ""
+    yield "# The order of inputs and outputs is part of the contract."
+    yield "inputs:"
+    for tensor in signature.inputs:
+        below = [*preprocess_lines(origin.processor, tensor)]
+        yield from item_lines([*keys_of(tensor)], below)
+    yield ""
+    yield "outputs:"
+    for output in signature.outputs:
+        below = [*postprocess_lines(origin.config, signature.task, output)]
+        if (labels := signature.labels.get(output.name)) is not None:
+            below = [*label_lines(labels, "metadata")]
+        yield from item_lines([*keys_of(output)], below)
+    yield ""
+    if signature.steps:
+        yield from signature.steps
+        yield ""
+
+
+def _render_rest(
+    origin: ModelOrigin, skip: Sequence[str], tolerances: Mapping[str, Mapping[str, Json]]
+) -> Iterator[str]:
+    yield "verify:"
+    if origin.has_tokenizer and (origin.family is None or "vision" not in origin.family.kind):
+        yield "  # texts: texts.txt   # real texts, one per line, through the model's own tokenizer"
+    if skip:
+        yield f"  skip: [{', '.join(skip)}] # the original returns NaN there"
+    yield from tolerance_lines(tolerances)
+    yield ""
+    yield "targets:"
+    yield "  ort-cpu:"
+    yield "    runtime: onnxruntime"
+    yield "    device: cpu"
+    yield "    precision: float32"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

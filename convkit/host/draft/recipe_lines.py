@@ -1,0 +1,74 @@
+"""Lines of a drafted recipe that describe tensors, axes and tools."""
+
+import json
+from collections.abc import Iterator, Mapping
+
+from convkit.host.draft.transformers_families import DraftInput, DraftOutput, DraftSample, Drawn
+from convkit.host.recipe.reading.yaml_scalars import yaml_scalar
+from convkit.protocol.json_codec import Json
+from convkit.protocol.metrics.metric_registry import DEFAULTS, PARAMETERS
+
+# The versions that this repository's recipes are verified with.
+TOOLS = {"torch": "==2.13.*", "transformers": "==5.23.*", "onnxruntime": "==1.31.*"}
+PYTHON = "3.11"
+
+
+def axis_lines(axes: Mapping[str, tuple[int, int, int]]) -> Iterator[str]:
+    """Yield `axes` with their smallest, typical and largest sizes."""
+    yield (
+        "# The sizes the converted model must support. Verification tries the smallest, typical and"
+        " largest."
+    )
+    yield "axes:"
+    for axis, (low, typical, high) in axes.items():
+        yield f"  {yaml_scalar(axis)}: {{ min: {low}, typical: {typical}, max: {high} }}"
+
+
+def item_lines(keys: list[str], below: list[str]) -> Iterator[str]:
+    """Yield a tensor on one line, or its keys and the lines below them one by one."""
+    if not below:
+        yield f"  - {{ {', '.join(keys)} }}"
+        return
+    yield f"  - {keys[0]}"
+    yield from (f"    {line}" for line in (*keys[1:], *below))
+
+
+def keys_of(tensor: DraftInput | DraftOutput) -> Iterator[str]:
+    """Yield a tensor's keys, with an input's sample."""
+    yield f"name: {yaml_scalar(tensor.name)}"
+    if tensor.origin is not None:
+        yield f"from: {yaml_scalar(tensor.origin)}"
+    yield f"dtype: {tensor.dtype}"
+    yield f"shape: [{', '.join(map(yaml_scalar, tensor.shape))}]"
+    if isinstance(tensor, DraftInput):
+        yield from _sample(tensor.sample)
+    elif tensor.mask is not None:
+        yield f"mask: {yaml_scalar(tensor.mask)}"
+
+
+def tolerance_lines(limits: Mapping[str, Mapping[str, Json]]) -> Iterator[str]:
+    """Yield the default tolerance, and other limits by output."""
+    yield "  tolerance:"
+    for name, value in DEFAULTS.items():
+        yield f"    {name}: {value} # the {PARAMETERS[name].description}"
+    if limits:
+        yield "  outputs: # in place of the above; from the largest values and rounding errors seen"
+        for output, own in limits.items():
+            yield f"    {yaml_scalar(output)}: {{ {listed(own)} }}"
+
+
+def listed(limits: Mapping[str, Json]) -> str:
+    """Return limits as they are written in a mapping on one line."""
+    return ", ".join(f"{key}: {json.dumps(limit)}" for key, limit in limits.items())
+
+
+def _sample(sample: DraftSample | None) -> Iterator[str]:
+    match sample:
+        case None:
+            return
+        case str():
+            yield f"sample: {sample}"
+        case Drawn():
+            yield f"sample: {{ {sample.kind}: {json.dumps(sample.numbers)} }}"
+        case (low, high):
+            yield f"sample: {{ integers: [{low}, {high}] }}"

@@ -1,0 +1,221 @@
+"""What a survey of a model puts into a draft."""
+
+import math
+import re
+import textwrap
+from collections.abc import Mapping
+
+from convkit.host.draft.cached_decoder_draft import STEPS
+from convkit.host.draft.transformers_families import (
+    DraftInput,
+    DraftOutput,
+    DraftSample,
+    DraftSignature,
+    Drawn,
+)
+from convkit.protocol.contract import Contract, DataAxis, Dimension, TensorSpec
+from convkit.protocol.json_codec import Json
+from convkit.protocol.messages import Rounding, Sample, SurveyResult
+
+# Of an output's largest magnitude, as the default limit is of values around 1.
+_ERROR_SHARE = 1e-4
+_COSINE = 0.99999
+# How many times a rounding of the inputs adds up in a graph's own roundings: up to 15 times was
+# measured in a spectrogram's logarithm, between two orders of the same sums.
+_ROUNDINGS = 32
+# The same of a file that rounds activations to 8 bits: sums in another order move some by a step.
+_QUANTIZED = (2e-2, 0.999)
+# How many times what rounding was seen to do to such a file may be exceeded on other inputs.
+_QUANTIZED_ROUNDINGS = 3
+# What is stored in a low type may be a few of its units in the last place away, relative to the
+# largest value: correct sums in another order round to either neighbor.
+_STEP = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
+_STEPS = 2
+# The largest part of an output's values that a sum of roundings may excuse.
+_MOST_SHARE = 0.1
+_FAINT_SHARE = 0.1  # of the largest value: a limit that other cases can still exceed
+_NEAR_ZERO = 1e-6
+# Times the share of labels that rounding alone changes, and the least that must agree.
+_FLIPS, _LEAST_AGREEMENT = 4, 0.5
+_WIDTH = 98  # of a comment, without its `# `
+
+
+def signature_of_survey(survey: SurveyResult) -> DraftSignature:
+    """Return what a survey found as a draft. Axes become identifiers: other tools allow
+    `batch-size`.
+    """
+    contract = survey.contract
+    names = {
+        axis.name: re.sub(r"^(?=[0-9])|[^A-Za-z0-9_]", "_", axis.name) for axis in contract.axes
+    }
+    inputs = tuple(
+        DraftInput(
+            spec.name,
+            spec.dtype,
+            _named(spec.shape, names),
+            _sample(survey.samples.get(spec.name), spec),
+            spec.origin,
+        )
+        for spec in contract.inputs
+    )
+    called = _output_names(contract)
+    outputs = tuple(
+        DraftOutput(
+            called[spec.name],
+            _named(spec.shape, names),
+            spec.dtype,
+            spec.origin or (spec.name if called[spec.name] != spec.name else None),
+            spec.mask,
+        )
+        for spec in contract.outputs
+    )
+    axes = {names[axis.name]: (axis.min, axis.typical, axis.max) for axis in contract.axes}
+    data_axes = {axis.name: _data_axis(axis, called) for axis in contract.data_axes}
+    return DraftSignature(
+        survey.task or "",
+        inputs,
+        outputs,
+        axes,
+        STEPS if survey.loops else (),
+        data_axes,
+        survey.libraries,
+        {called[name]: labels for name, labels in survey.labels.items() if name in called},
+        survey.skip,
+        survey.exporter,
+    )
+
+
+def _output_names(contract: Contract) -> dict[str, str]:
+    """Return what a recipe calls each output: a model may return an input's name, as in
+    `return {"features": ...}`, but a contract has each name once.
+    """
+    taken = {spec.name for spec in (*contract.inputs, *contract.outputs)}
+    inputs = {spec.name for spec in contract.inputs}
+    called: dict[str, str] = {}
+    for spec in contract.outputs:
+        name = spec.name
+        if name in inputs:
+            while name in taken:
+                name += "_out"
+            taken.add(name)
+        called[spec.name] = name
+    return called
+
+
+def _data_axis(axis: DataAxis, called: Mapping[str, str]) -> dict[str, Json]:
+    named = {"boxes": axis.boxes, "scores": axis.scores}
+    match: dict[str, Json] = {
+        key: called.get(output, output) for key, output in named.items() if output is not None
+    }
+    return {"from": "data", "max": axis.max} | ({"match": match} if match else {})
+
+
+def comments_of(survey: SurveyResult) -> tuple[str, ...] | None:
+    """Return a survey's remarks for the reader of a draft, as comments; None if there are none."""
+    lines = [
+        line
+        for note in survey.notes
+        for line in textwrap.wrap(f"{note[0].upper()}{note[1:]}.", _WIDTH)
+    ]
+    return tuple(f"# {line}" for line in lines) or None
+
+
+def tolerances_of(survey: SurveyResult) -> dict[str, dict[str, Json]]:
+    """Return tolerances by output, for outputs that the default does not suit.
+
+    Errors of float32 grow with the values, so the limit is a share of the largest; a model that
+    multiplies the rounding of its inputs has a larger one. Where a file rounds activations to whole
+    numbers, they are steps. A cosine over a single number, or noise around zero, says nothing; nor
+    does one of a case whose largest value is an error that the limit allows, if others are above.
+    Labels may differ where rounding alone decides between two.
+    """
+    found: dict[str, dict[str, Json]] = {}
+    called = _output_names(survey.contract)
+    for spec in survey.contract.outputs:
+        if (flips := survey.flips.get(spec.name, 0.0)) > 0:
+            agreement = math.floor(100 * (1 - _FLIPS * flips)) / 100
+            found[called[spec.name]] = {"agreement": max(_LEAST_AGREEMENT, agreement)}
+            continue
+        largest = survey.magnitudes.get(spec.name)
+        if largest is None:
+            continue
+        share, cosine = _QUANTIZED if survey.quantized else (_ERROR_SHARE, _COSINE)
+        # A file may compute in half precision and return float32.
+        step = max(_STEP.get(each, 0.0) for each in (spec.dtype, *survey.computes_in))
+        usual = max(share, _STEPS * step) * max(largest, 1.0)
+        rounding = _rounding_limit(survey, spec.name, largest)
+        limits: dict[str, Json] = {"max_abs": _one_digit(max(usual, rounding))}
+        single = math.prod(size if isinstance(size, int) else 2 for size in spec.shape) == 1
+        faint = survey.faintest.get(spec.name, largest) < usual <= _FAINT_SHARE * largest
+        telling = not single and not faint and largest >= _NEAR_ZERO
+        if telling:
+            limits["cosine"] = cosine
+        if survey.quantized:
+            far = rounding > _MOST_SHARE * largest
+            limits = _quantized_limits(limits, survey.rounding.get(spec.name), far=far)
+        if largest > 1.0 or step or rounding > usual or not telling or survey.quantized:
+            found[called[spec.name]] = limits
+    return found
+
+
+def _rounding_limit(survey: SurveyResult, output: str, largest: float) -> float:
+    """Return by how much roundings may change an output. Where activations are rounded to whole
+    numbers, a rounding of the inputs and weights already shows whole steps, which hardly add up.
+    """
+    once = survey.rounding[output].largest if output in survey.rounding else 0.0
+    times = _QUANTIZED_ROUNDINGS if survey.quantized else _ROUNDINGS
+    return max(once, min(times * once, _MOST_SHARE * largest))
+
+
+def _quantized_limits(
+    limits: dict[str, Json], found: Rounding | None, *, far: bool
+) -> dict[str, Json]:
+    """Return the limits of a file that rounds activations, with a cosine that roundings keep; none
+    if they alone make another output. If they move some elements `far`, the whole is judged: with
+    lengths alike, the relative error of a cosine c is the root of 2 - 2 c.
+    """
+    if found is None or "cosine" not in limits:
+        return limits
+    if found.decides:
+        return {"max_abs": limits["max_abs"]}
+    lost = _QUANTIZED_ROUNDINGS * (1 - found.cosine)
+    cosine = min(_QUANTIZED[1], math.floor((1 - lost) * 1000) / 1000)
+    if far:
+        return {"nrmse": _one_digit(math.sqrt(2 - 2 * cosine)), "cosine": cosine}
+    return limits | {"cosine": cosine}
+
+
+def _one_digit(number: float) -> float:
+    """Return a number rounded up to one digit."""
+    power = 10.0 ** math.floor(math.log10(number))
+    return float(f"{math.ceil(number / power - 1e-9) * power:.0e}")
+
+
+def _named(shape: tuple[Dimension, ...], names: Mapping[str, str]) -> tuple[Dimension, ...]:
+    return tuple(names.get(size, size) if isinstance(size, str) else size for size in shape)
+
+
+def _sample(sample: Sample | None, spec: TensorSpec) -> DraftSample | None:
+    if sample is None:
+        return None
+    match sample.kind:
+        case "normal" if tuple(sample.numbers) == (0.0, 1.0) and spec.dtype.startswith(
+            ("float", "bfloat")
+        ):
+            return None  # what a float input gets anyway
+        case "padding_mask" if spec.padding:
+            return "key_padding_mask"
+        case "padding_mask" | "positions" | "token_ids" | "encoded_image":
+            return sample.kind
+        case "constant":
+            return Drawn("constant", _plain(sample.numbers[0]))
+        case "strings":
+            return Drawn("strings", [*sample.strings])
+        case "lengths":
+            return Drawn("lengths", sample.along)
+        case kind:
+            return Drawn(kind, [_plain(number) for number in sample.numbers])
+
+
+def _plain(number: float) -> Json:
+    return int(number) if number == int(number) else number

@@ -1,0 +1,1 @@
+"""What planning needs to know and does not decide: digests, versions, devices, this processor."""

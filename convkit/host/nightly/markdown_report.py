@@ -1,0 +1,109 @@
+"""Formats a nightly run as Markdown, and its table's rows. Pure."""
+
+from collections.abc import Iterator
+
+from convkit.host.nightly.nightly_record import NightlyRun, RecipeResult
+
+_MARKS = {"green": "✓", "regressed": "✗", "broken": "✗"}
+_MOST_NEWER = 8
+
+
+def summary_rows(run: NightlyRun) -> Iterator[tuple[str, str, str, str, str]]:
+    """Yield a row per recipe: name, status, verdicts, reproduction of the baseline, seconds."""
+    for each in run.recipes:
+        yield (
+            each.recipe,
+            f"{_MARKS[each.status]} {each.status}",
+            _verdicts(each),
+            _baseline(each),
+            f"{each.seconds:.0f}",
+        )
+
+
+def outcome_text(run: NightlyRun) -> str:
+    """Summarize a nightly run in one sentence."""
+    bad = [each.recipe for each in run.recipes if each.status != "green"]
+    total = len(run.asked)
+    if bad:
+        text = f"{len(bad)} of {_recipes(total)} regressed or broke: {', '.join(bad)}."
+    elif len(run.recipes) < total:
+        text = f"Unfinished: {len(run.recipes)} of {_recipes(total)} checked."
+    else:
+        text = f"{_recipes(total)} passed."
+    damaged = len(run.environments)
+    if damaged:
+        text += f" {damaged} environment{'' if damaged == 1 else 's'} damaged."
+    return text
+
+
+def markdown(run: NightlyRun) -> str:
+    """Format a nightly run as Markdown, for a CI job's page."""
+    lines = [f"# Nightly run {run.id}", "", outcome_text(run), ""]
+    lines += [
+        "| recipe | status | targets | baseline | seconds |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    lines += [f"| {' | '.join(_cell(part) for part in row)} |" for row in summary_rows(run)]
+    for each in run.recipes:
+        lines += _details(each)
+    if run.environments:
+        lines += ["", "## Damaged environments", ""]
+        lines += [f"- **{_cell(text)}**" for text in run.environments]
+    lines += _canaries(run)
+    return "\n".join(lines) + "\n"
+
+
+def _details(each: RecipeResult) -> list[str]:
+    if not (each.faults or each.improvements or each.notes or each.waivers or each.elsewhere):
+        return []
+    return [
+        *("", f"## {_cell(each.recipe)}", ""),
+        *(f"- **{_cell(fault.message)}**" for fault in each.faults),
+        *(f"- waiver: {_cell(text)}" for text in each.waivers),
+        *(f"- better: {_cell(text)}" for text in each.improvements),
+        *(f"- another processor: {_cell(text)}" for text in each.elsewhere),
+        *(f"- {_cell(text)}" for text in each.notes),
+    ]
+
+
+def _canaries(run: NightlyRun) -> list[str]:
+    if not run.canaries:
+        return []
+    lines = [
+        *("", "## With newer tools (fails nothing)", ""),
+        "| recipe | tools | status | headline | newer |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for canary in run.canaries:
+        newer = ", ".join(canary.newer[:_MOST_NEWER])
+        row = (canary.recipe, canary.kind, canary.status, canary.headline, newer)
+        lines.append(f"| {' | '.join(_cell(part) for part in row)} |")
+    return lines
+
+
+def _recipes(count: int) -> str:
+    return f"{count} recipe{'' if count == 1 else 's'}"
+
+
+def _verdicts(each: RecipeResult) -> str:
+    counts: dict[str, int] = {}
+    for status in each.verdicts.values():
+        counts[status] = counts.get(status, 0) + 1
+    return ", ".join(f"{count} {status}" for status, count in counts.items()) or "-"
+
+
+def _baseline(each: RecipeResult) -> str:
+    if each.damaged:
+        return "DAMAGED"
+    if each.reproduction is not None:
+        return each.reproduction.worst
+    return "not reproduced" if each.baseline else "none"
+
+
+def _cell(text: str) -> str:
+    """Format text for a cell of a Markdown table, escaping Markdown and HTML."""
+    plain = " ".join(text.split())
+    plain = "".join(character if character.isprintable() else "\ufffd" for character in plain)
+    for mark in "\\|*_`<>":
+        plain = plain.replace(mark, f"\\{mark}")
+    return plain

@@ -1,0 +1,171 @@
+"""Reduces a run to what later runs must match. Pure.
+
+A baseline contains a snapshot of the accepted run; a nightly run takes its own snapshot run
+and compares the two (`convkit.host.nightly.baseline_comparison`).
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator
+
+from convkit.host.audit.differences.across_processors import integer_kernels
+from convkit.host.audit.differences.run_difference import recipe_keys
+from convkit.host.record.processor_record import RecordedProcessor, processor_of
+from convkit.host.record.recorded_materials import Dependency
+from convkit.host.record.run_record import RunRecord, TargetReport, TargetStatus, Verification
+from convkit.protocol.json_codec import SPARSE
+
+# The figures that track parity. max_rel is excluded: it is dominated by elements near zero, and
+# jumps by orders of magnitude while everything else is stable.
+PARITY = ("max_abs", "mean_abs", "rms", "cosine")
+LARGER_IS_BETTER = frozenset({"cosine"})
+# The recipe keys that determine the inputs and the compared outputs. Keys that only select cases
+# (verify.skip, verify.ladder, verify.budget) show up as dropped cases.
+_VERIFIED_ON = ("axes.", "inputs.", "outputs.", "verify.seed", "verify.texts")
+_SOURCES = ("source", "original", "file")
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputSnapshot:
+    """One output: its limits by name, its worst figures over all cases, and the largest magnitude
+    of the original's output; NaN in older baselines.
+    """
+
+    limits: dict[str, float] = dataclasses.field(default_factory=dict)
+    figures: dict[str, float] = dataclasses.field(default_factory=dict)
+    largest: float = dataclasses.field(default=math.nan, metadata=SPARSE)
+
+
+@dataclasses.dataclass(frozen=True)
+class VerificationSnapshot:
+    """One target under one runtime release. `cases` are the axis sizes of each case,
+    `integer_kernels` those that the figures depend on; empty if on none, and in older baselines.
+    """
+
+    status: TargetStatus
+    evidence: str
+    providers: tuple[str, ...] = ()
+    cases: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
+    outputs: dict[str, OutputSnapshot] = dataclasses.field(default_factory=dict)
+    integer_kernels: str = dataclasses.field(default="", metadata=SPARSE)
+
+
+@dataclasses.dataclass(frozen=True)
+class TargetSnapshot:
+    """One target. `verifications` are by their ids."""
+
+    status: TargetStatus
+    headline: str
+    runtime: str
+    device: str
+    precision: str
+    size_bytes: int = 0
+    verifications: dict[str, VerificationSnapshot] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """The facts that a run proved.
+
+    `tools` are versions by stage, then by package; `verified_on` are the recipe keys that determine
+    the inputs; `sources` are digests of the model and of other files, as text; `waivers` are
+    the last days of the recipe's waivers, by `CODE in TARGET`.
+    """
+
+    recipe: str
+    targets: dict[str, TargetSnapshot]
+    tools: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
+    verified_on: dict[str, str] = dataclasses.field(default_factory=dict)
+    sources: dict[str, str] = dataclasses.field(default_factory=dict)
+    waivers: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+def snapshot_of(
+    record: RunRecord, sources: Iterable[Dependency] = (), tools: frozenset[str] = frozenset()
+) -> Snapshot:
+    """Return a run's snapshot; `tools` names the packages whose versions matter."""
+    return Snapshot(
+        recipe=record.recipe,
+        targets={
+            target.name: _target(target, processor_of(record.host)) for target in record.targets
+        },
+        tools={
+            stage.id: found
+            for stage in record.stages
+            if (found := {name: v for name, v in stage.versions.items() if name in tools})
+        },
+        verified_on={
+            key: value for key, value in recipe_keys(record).items() if key.startswith(_VERIFIED_ON)
+        },
+        sources={
+            f"{item.kind} {item.name}": ", ".join(f"{a} {v}" for a, v in item.digest.items())
+            for item in sources
+            if item.kind in _SOURCES and item.digest
+        },
+        waivers={
+            f"{each.code} in {target.name}": each.until
+            for target in record.targets
+            for each in target.waivers
+        },
+    )
+
+
+def _target(target: TargetReport, processor: RecordedProcessor) -> TargetSnapshot:
+    return TargetSnapshot(
+        status=target.status,
+        headline=target.headline,
+        runtime=target.runtime,
+        device=target.device,
+        precision=target.precision,
+        size_bytes=target.size_bytes,
+        verifications={
+            each.id: _verification(each, integer_kernels(target, each, processor) or "")
+            for each in target.verifications
+        },
+    )
+
+
+def _verification(verification: Verification, kernels: str) -> VerificationSnapshot:
+    largest: dict[str, list[float]] = {}
+    limits: dict[str, dict[str, float]] = {}
+    values: dict[str, dict[str, list[float]]] = {}
+    for case in verification.cases:
+        for output in case.outputs:
+            limits.setdefault(output.output, dict(output.limits))
+            largest.setdefault(output.output, []).append(output.metrics.reference_max)
+            by_name = values.setdefault(output.output, {name: [] for name in PARITY})
+            for name in PARITY:
+                by_name[name].append(getattr(output.metrics, name))
+    return VerificationSnapshot(
+        status=verification.status,
+        evidence=verification.evidence,
+        providers=verification.providers,
+        cases={case.case: dict(case.sizes) for case in verification.cases if case.error is None},
+        outputs={
+            name: OutputSnapshot(
+                limits[name],
+                {m: _worst(m, v) for m, v in by_name.items()},
+                _worst("reference_max", largest[name]),
+            )
+            for name, by_name in values.items()
+        },
+        integer_kernels=kernels,
+    )
+
+
+def _worst(metric: str, values: list[float]) -> float:
+    """Return the worst value; NaN if any is, since no comparison accepts it."""
+    if any(math.isnan(value) for value in values):
+        return math.nan
+    return min(values) if metric in LARGER_IS_BETTER else max(values)
+
+
+def figures(snapshot: Snapshot) -> Iterator[tuple[str, str, str, float]]:
+    """Yield (target, subject, metric, value) for every figure; sizes have the target as subject."""
+    for name, target in snapshot.targets.items():
+        if target.size_bytes:
+            yield name, name, "size_bytes", float(target.size_bytes)
+        for stage, verification in target.verifications.items():
+            for output, measured in verification.outputs.items():
+                for metric, value in measured.figures.items():
+                    yield name, f"{stage.removeprefix('verify:')} {output}", metric, value

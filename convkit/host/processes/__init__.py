@@ -1,0 +1,1 @@
+"""Worker processes as the host starts, feeds and ends them."""

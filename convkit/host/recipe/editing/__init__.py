@@ -1,0 +1,1 @@
+"""Changes a recipe's text, and nothing else in its file."""

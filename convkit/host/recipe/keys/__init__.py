@@ -1,0 +1,1 @@
+"""The keys of a recipe as typed, frozen models."""

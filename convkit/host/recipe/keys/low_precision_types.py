@@ -1,0 +1,55 @@
+"""The low-precision types that targets compute in, and the tolerance that follows from each."""
+
+from convkit.host.recipe.keys.recipe import Recipe, Target, Tolerance
+
+# Relative size of one rounding: half the distance between two neighboring numbers near 1, for
+# integers of the range that a tensor's scale covers.
+RESOLUTION = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "int8": 2.0**-8, "int4": 2.0**-4}
+
+# Independent roundings add up by their squares, so 400 in a row, as in a model of a dozen layers,
+# leave twenty times one of them. Integers round relative to a tensor's largest value, which is
+# several times its root mean square: MiniLM with dynamic int8 has 0.17.
+_ROUNDINGS = 20
+_MOST_ERROR = {
+    "float16": _ROUNDINGS * RESOLUTION["float16"],
+    "bfloat16": _ROUNDINGS * RESOLUTION["bfloat16"],
+    "int8": 0.2,
+    "int4": 0.4,
+}
+
+
+def low_type(target: Target) -> str | None:
+    """Return the type with the coarsest steps that a target computes in; None for float32."""
+    if target.low_precision is not None:
+        return str(target.low_precision.default)
+    if target.quantization is not None:
+        return "int4" if "int4" in target.quantization.quantize else "int8"
+    return None
+
+
+def compared_type(recipe: Recipe, target: Target) -> str | None:
+    """Return the type with the coarsest steps that a target or its original computes in; None if
+    both compute in float32.
+
+    The original's is `model.dtype`, or the type of its outputs if that is the checkpoint's own.
+    """
+    written = getattr(recipe.model, "dtype", None)
+    types = {low_type(target), written, *(tensor.dtype for tensor in recipe.outputs)}
+    low = [each for each in types if each is not None and each in _MOST_ERROR]
+    return max(low, key=lambda each: _MOST_ERROR[each], default=None)
+
+
+def derived_tolerance(recipe: Recipe, target: Target) -> Tolerance | None:
+    """Return the tolerance of a target that declares none and computes in low precision, or whose
+    original does; None for float32.
+
+    It limits the root mean squared error in parts of the reference's root mean square, so that it
+    fits outputs of any magnitude.
+    """
+    low = compared_type(recipe, target)
+    return None if low is None else Tolerance.model_validate({"nrmse": usual_nrmse(low)})
+
+
+def usual_nrmse(low: str) -> float:
+    """Return the normalized root mean squared error that a type is allowed by default."""
+    return round(_MOST_ERROR[low], 4)

@@ -1,0 +1,1 @@
+"""`convkit run --repair`: chooses remedies, tries them, keeps what helps."""

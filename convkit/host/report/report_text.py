@@ -1,0 +1,167 @@
+"""Figures, changes, times and links as the report writes them. Pure."""
+
+import datetime as dt
+import json
+import math
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from urllib.parse import quote
+
+import yaml
+
+from convkit.host.record.headroom import non_finite
+from convkit.protocol.json_codec import Json
+from convkit.protocol.messages import TensorMetrics
+
+_YAML_WIDTH = 100
+# What a search for causes, and a task's score, measure, in words.
+_EVIDENCE_NAMES = {
+    "op": "operator",
+    "drop": "how much worse",
+    "max_drop": "drop allowed",
+    "max_rise": "rise allowed",
+    "low": "95 % interval from",
+    "high": "95 % interval to",
+    "disagreed": "rows that differ",
+    "disagreements": "some of them",
+    "before": "error of the outputs",
+    "after": "error with this corrected",
+    "remaining": "error with everything corrected",
+    "share": "share of the error",
+    "error_here": "error at this place",
+    "error_here_corrected": "error here when corrected",
+    "found": "value here",
+    "original": "the original's value",
+    "proven": "proven by correcting it",
+}
+# Evidence that a plot shows.
+_PLOTTED = frozenset({"growth"})
+
+
+def figure_text(value: float) -> str:
+    """Format a number with three significant digits, or as nan or inf."""
+    return f"{value:.3g}"
+
+
+def share_text(share: float) -> str:
+    """Format a share of a limit: '18 % of the limit', '3100 times the limit'."""
+    if not math.isfinite(share):
+        return "beyond any limit"
+    if share <= 1:
+        return f"{percent_text(share)} of the limit"
+    factor = factor_text(share)
+    return "just over the limit" if factor == "1" else f"{factor} times the limit"
+
+
+def percent_text(share: float) -> str:
+    """Return a share of at most 1 in percent, '18 %'. What is not 0 or 1 never reads as if it
+    were: '< 0.01 %', '> 99.9 %'.
+    """
+    if 0 < share < 1e-4:
+        return "< 0.01 %"
+    if 0.9995 <= share < 1:
+        return "> 99.9 %"
+    return f"{share * 100:.2g} %" if share < 0.995 else f"{share * 100:.3g} %"
+
+
+def factor_text(factor: float) -> str:
+    """Return a factor with three digits: '1.5', '3100', '1.2e+06'."""
+    rounded = float(f"{factor:.3g}")
+    return f"{rounded:.0f}" if 100 <= rounded < 1e5 else f"{rounded:.3g}"
+
+
+def difference_text(metrics: TensorMetrics) -> str:
+    """Return the largest absolute error, and what it leaves out: NaN, infinities, another shape."""
+    if metrics.mismatch is not None:
+        return metrics.mismatch
+    odd = non_finite(metrics)
+    return figure_text(metrics.max_abs) + (f", {odd} not finite" if odd else "")
+
+
+def change_text(change: Mapping[str, Json]) -> str:
+    """Format a recipe change as YAML, nested as in the recipe; a path into a list stays one key."""
+    if any(part.isdigit() for path in change for part in path.split(".")):
+        return yaml_text(dict(change))
+    tree: dict[str, Json] = {}
+    for path, value in change.items():
+        *parents, last = path.split(".")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+            # One change replaces a mapping, another a key inside it: show both paths unmerged.
+            if not isinstance(node, dict):
+                return yaml_text(dict(change))
+        node[last] = value
+    return yaml_text(tree)
+
+
+def yaml_text(value: Json) -> str:
+    """Return a value as recipes write it, in the order of its keys: a line for each key at the top,
+    and lists and mappings of plain values on one line.
+    """
+    nested = isinstance(value, dict) and any(isinstance(v, list | dict) for v in value.values())
+    text: str = yaml.safe_dump(
+        value,
+        sort_keys=False,
+        allow_unicode=True,
+        default_flow_style=None if nested else False,
+        width=_YAML_WIDTH,
+    )
+    return text
+
+
+def moment_text(seconds: float) -> str:
+    """Format a time in UTC, because reports are read in other time zones."""
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def evidence_facts(evidence: Mapping[str, Json]) -> list[tuple[str, str]]:
+    """Return a finding's evidence in words, name by name, without what is empty or plotted."""
+    return [
+        (_EVIDENCE_NAMES.get(name, name.replace("_", " ")), json_text(value))
+        for name, value in evidence.items()
+        if value not in ("", [], {}, None) and name not in _PLOTTED
+    ]
+
+
+def json_text(value: Json) -> str:
+    """Return a value in words: numbers with four digits, flat lists as `1, 2`, flat mappings as
+    `a=1, b=2`. What is nested is JSON.
+    """
+    if isinstance(value, list) and value and not any(isinstance(e, list | dict) for e in value):
+        return ", ".join(map(json_text, value))
+    if (
+        isinstance(value, dict)
+        and value
+        and not any(isinstance(each, list | dict) for each in value.values())
+    ):
+        return ", ".join(f"{name}={json_text(each)}" for name, each in value.items())
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return value if isinstance(value, str) else json.dumps(_rounded(value), ensure_ascii=False)
+
+
+def _rounded(value: Json) -> Json:
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, list):
+        return [_rounded(each) for each in value]
+    return (
+        {key: _rounded(each) for key, each in value.items()} if isinstance(value, dict) else value
+    )
+
+
+def link_to(path: str, base: str = "") -> str | None:
+    """Return the address of a file of the run's folder, relative to the report; None for a path
+    that leads out of the folder.
+
+    `base` leads from the report to the run's folder, if it lies elsewhere. Every character that
+    means something in an address is encoded, so that no path can name a scheme or a host.
+    """
+    parts = PurePosixPath(path).parts
+    if not parts or path.startswith("/") or ".." in parts:
+        return None
+    where = "/".join(part for part in (base, *parts) if part)
+    return f"./{quote(where.encode('utf-8', 'surrogatepass'))}"

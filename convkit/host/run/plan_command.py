@@ -1,0 +1,64 @@
+"""`convkit plan`: shows what a run would do."""
+
+import dataclasses
+from pathlib import Path
+from typing import Literal
+
+from convkit.host.facts.absent_devices import absent_parts
+from convkit.host.facts.planning_facts import ToolchainKind, gather
+from convkit.host.facts.version_sources import recipe_tools
+from convkit.host.home import Home
+from convkit.host.plan.stage_keys import explain_change, ingredients, same_but_inputs, stage_key
+from convkit.host.plan.stages import plan_stages
+from convkit.host.recipe.reading.loading import load_recipe
+from convkit.host.run.run_command import settled_records
+from convkit.host.store.store import Store
+
+
+@dataclasses.dataclass(frozen=True)
+class Forecast:
+    """One stage: `key` is unknown until the artifacts it reads exist. `reason`: why it must run."""
+
+    stage: str
+    state: Literal["hit", "run"]
+    key: str | None
+    reason: str
+    tools: dict[str, str]
+
+
+def forecast(
+    recipe: Path, home: Home, only: tuple[str, ...], toolchain: ToolchainKind
+) -> list[Forecast]:
+    """Return what a run would do, stage by stage. Resolves no tools and starts no process."""
+    loaded = load_recipe(recipe)
+    absent = absent_parts(loaded.recipe, home, toolchain, may_resolve=False)
+    stages = plan_stages(loaded.recipe, only, frozenset(absent))
+    store = Store(home.store)
+    facts = gather(
+        loaded, stages, home, toolchain, recipe_tools(loaded, home, may_resolve=False)
+    ).facts
+    records = settled_records(loaded, stages, facts, store)
+    rows = []
+    for stage in stages:
+        tools = dict(facts.packages.get(stage.environment, {}))
+        if stage.id in records:
+            rows.append(Forecast(stage.id, "hit", records[stage.id].key, "", tools))
+            continue
+        inputs = {name: records[name].artifact for name in stage.needs if name in records}
+        parts = ingredients(stage, loaded.recipe, facts, inputs)
+        if parts is None:
+            rows.append(Forecast(stage.id, "run", None, "its tools are not resolved yet", tools))
+            continue
+        running = [name for name in stage.needs if name not in records]
+        before = store.latest(loaded.recipe.name, stage.id)
+        if before is None:
+            reason = "new"
+        elif not running or not same_but_inputs(parts, before.ingredients):
+            reason = explain_change(
+                parts, inputs, before.ingredients, {n: before.inputs.get(n, "") for n in inputs}
+            )
+        else:
+            reason = f"{' and '.join(running)} must run; cached if the artifact comes out the same"
+        key = None if running else stage_key(parts)
+        rows.append(Forecast(stage.id, "run", key, reason, tools))
+    return rows

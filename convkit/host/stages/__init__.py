@@ -1,0 +1,1 @@
+"""Settles the stages of a plan: from the store, or by a worker."""

@@ -1,0 +1,1 @@
+"""Environments on this machine: built, sealed, shared, removed."""

@@ -1,0 +1,154 @@
+"""`--toolchain host`: uses the current environment instead of isolated ones."""
+
+import functools
+import importlib.metadata
+import os
+import platform
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from convkit.host.toolchain.environments.environment_builds import Environment
+from convkit.host.toolchain.versions.incompatible_pairs import broken_pairs
+from convkit.host.toolchain.versions.stage_requirements import CONVKIT_DEFAULT, EnvironmentSpec
+from convkit.protocol.errors import ToolchainError
+
+
+def host_python() -> Path:
+    """Return the current environment's interpreter."""
+    return Path(sys.executable)
+
+
+def host_environment(spec: EnvironmentSpec) -> Environment:
+    """Return the current environment if it satisfies a specification; otherwise raises
+    ToolchainError.
+    """
+    return Environment(host_python(), "host", host_packages(spec))
+
+
+def host_packages(spec: EnvironmentSpec) -> dict[str, str]:
+    """Return the installed versions of a specification's packages and all their dependencies, by
+    name.
+
+    Raises ToolchainError that lists all packages that are missing or of an incompatible release.
+    """
+    if problems := check_host(spec):
+        listed = "".join(f"\n  {problem}" for problem in problems)
+        raise ToolchainError(
+            f"--toolchain host: this environment ({sys.prefix}) does not match the recipe's "
+            f"tools:{listed}\nInstall these here, change tools: in the recipe, or leave --toolchain"
+            " host out."
+        )
+    return _installed(spec)
+
+
+def host_has(package: str) -> bool:
+    """Return True if the current environment has a package."""
+    return _version(package) is not None
+
+
+def check_host(spec: EnvironmentSpec) -> list[str]:
+    """Return the packages of a specification that the current environment lacks or has in an
+    incompatible release, one line each.
+
+    For packages whose releases the recipe leaves to convkit's defaults, any release is accepted:
+    choosing the environment was a choice of releases.
+    """
+    problems: list[str] = []
+    python = platform.python_version()
+    if spec.origin("python") != CONVKIT_DEFAULT and not f"{python}.".startswith(f"{spec.python}."):
+        problems.append(
+            f"Python is {python}; {spec.origin('python') or 'the recipe'} says {spec.python}"
+        )
+    for line in spec.requirements:
+        requirement = Requirement(line)
+        origin = spec.origin(canonicalize_name(requirement.name)) or "the recipe"
+        found = _version(requirement.name)
+        if found is None:
+            problems.append(f"{requirement.name} is not installed; {origin} says {line}")
+        elif origin != CONVKIT_DEFAULT and not requirement.specifier.contains(
+            found, prereleases=True
+        ):
+            problems.append(f"{requirement.name} is {found}; {origin} says {line}")
+    problems += [f"{pair}" for pair in broken_pairs(_installed(spec), for_all=True)]
+    return problems
+
+
+def _installed(spec: EnvironmentSpec) -> dict[str, str]:
+    """Return the installed versions of the named packages and all their transitive dependencies."""
+    folders = _searched_folders()
+    versions: dict[str, str] = {}
+    waiting = [Requirement(line) for line in spec.requirements]
+    seen: set[tuple[str, frozenset[str]]] = set()
+    while waiting:
+        requirement = waiting.pop()
+        name, extras = canonicalize_name(requirement.name), frozenset(requirement.extras)
+        if (name, extras) in seen:
+            continue
+        seen.add((name, extras))
+        found = _read(name, extras, folders)
+        if found is None:
+            continue  # optional, or reported by check_host
+        versions[name], dependencies = found
+        waiting += dependencies
+    return dict(sorted(versions.items()))
+
+
+_Folders = tuple[tuple[str, int], ...]
+
+
+def _searched_folders() -> _Folders:
+    """Return the folders that packages are found in, each with the time of its last change:
+    installing or removing a package changes it.
+    """
+    found = []
+    for folder in sys.path:
+        try:
+            found.append((folder, os.stat(folder or os.curdir).st_mtime_ns))  # noqa: PTH116 - not a Path
+        except OSError:
+            continue  # an archive's entry, or a folder that does not exist
+    return tuple(found)
+
+
+@functools.lru_cache(maxsize=4096)
+def _read(
+    name: str,
+    extras: frozenset[str],
+    folders: _Folders,  # noqa: ARG001 - a changed folder is read again
+) -> tuple[str, tuple[Requirement, ...]] | None:
+    """Return a package's version and dependencies; None if it is not installed.
+
+    Every stage's environment lists a hundred packages, and parsing their metadata costs more than
+    the rest of a plan.
+    """
+    try:
+        distribution = importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    # Each property of a distribution parses its metadata anew; eggs list requirements elsewhere.
+    metadata = distribution.metadata
+    lines = metadata.get_all("Requires-Dist") or distribution.requires or ()
+    return metadata["Version"], _dependencies(lines, extras)
+
+
+def _dependencies(lines: Iterable[str], extras: frozenset[str]) -> tuple[Requirement, ...]:
+    found = []
+    for line in lines:
+        try:
+            requirement = Requirement(line)
+        except InvalidRequirement:
+            continue  # metadata from before PEP 508
+        environments: list[Mapping[str, str]] = [{"extra": extra} for extra in ("", *extras)]
+        if requirement.marker is None or any(
+            requirement.marker.evaluate(dict(values)) for values in environments
+        ):
+            found.append(requirement)
+    return tuple(found)
+
+
+def _version(name: str) -> str | None:
+    found = _read(canonicalize_name(name), frozenset(), _searched_folders())
+    return None if found is None else found[0]

@@ -1,0 +1,1 @@
+"""Which releases of which packages a stage needs, resolved and locked."""

@@ -1,0 +1,93 @@
+"""Markdown summaries, which MLflow shows as a run's description. Pure functions."""
+
+import re
+
+from convkit.host.record.display_text import bytes_text, seconds_text
+from convkit.host.record.headroom import worst_comparison
+from convkit.host.record.run_record import RunRecord, StageReport, TargetReport, Verification
+from convkit.host.record.run_summary import (
+    evidence_of,
+    left_out,
+    located_findings,
+    seconds_of,
+    severity_text,
+    verdict,
+    waiver_lines,
+)
+
+MARKS = {
+    "verified": "✅ verified",
+    "waived": "🟡 waived",
+    "failed": "❌ failed",
+    "broken": "💥 broken",
+    "skipped": "⚠️ skipped",
+}
+
+
+def summary_note(record: RunRecord) -> str:
+    """Return the run's verdict, a table of targets, the findings, and what was not verified."""
+    parts = [f"**{_plain(verdict(record))}**"]
+    if record.description:
+        parts.append(_plain(record.description))
+    rows = [
+        "| target | status | runtime | evidence | closest to its limit | case | size | time |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    rows += [_target_row(record, target) for target in record.targets]
+    parts.append("\n".join(rows))
+    failing = [
+        target for target in record.targets if target.status in ("failed", "waived", "broken")
+    ]
+    parts += [f"**{_plain(target.name)}**: {_plain(target.headline)}" for target in failing]
+    if waivers := waiver_lines(record):
+        parts.append("### Waivers\n" + "\n".join(f"- {_plain(line)}" for line in waivers))
+    if findings := located_findings(record):
+        lines = [
+            f"- **{located.finding.code}** ({severity_text(located)};"
+            f" {_plain(', '.join(located.where))}) {_plain(located.finding.message)}"
+            for located in findings
+        ]
+        parts.append("### Findings\n" + "\n".join(lines))
+    if items := left_out(record):
+        parts.append(
+            "### Not verified\n"
+            + "\n".join(f"- {_plain(i.what)}: {_plain(i.reason)}" for i in items)
+        )
+    return "\n\n".join(parts)
+
+
+def _target_row(record: RunRecord, target: TargetReport) -> str:
+    cases = [case for verification in target.verifications for case in verification.cases]
+    worst = worst_comparison(cases)
+    releases = ", ".join(dict.fromkeys(v.version for v in target.verifications if v.version))
+    cells = (
+        target.name,
+        MARKS[target.status],
+        f"{target.runtime} {releases}".strip(),
+        ", ".join(evidence_of(target)),
+        str(worst) if worst is not None else "",
+        worst.case if worst is not None else "",
+        bytes_text(target.size_bytes) if target.size_bytes else "",
+        seconds_text(seconds_of(record, target.name)),
+    )
+    return "| " + " | ".join(_plain(cell) for cell in cells) + " |"
+
+
+def stage_note(stage: StageReport, verification: Verification | None) -> str:
+    """Return the description of a stage's entry."""
+    lines = [f"**{stage.status}**: {_plain(stage.reason)}"]
+    if stage.error is not None:
+        lines.append(_plain(stage.error))
+    if verification is not None:
+        lines.append(f"{MARKS[verification.status]}: {_plain(verification.headline)}")
+        lines += [
+            f"Not run: case {_plain(item.name)}: {_plain(item.reason)}"
+            for item in verification.omitted
+        ]
+    lines += [f"- **{finding.code}** {_plain(finding.message)}" for finding in stage.findings]
+    return "\n\n".join(lines)
+
+
+def _plain(text: str) -> str:
+    """Escape text so that nothing acts as Markdown or HTML, on one line."""
+    return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", " ".join(text.split()))

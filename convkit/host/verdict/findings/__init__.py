@@ -1,0 +1,1 @@
+"""Findings of a verdict, by subject. Pure functions."""

@@ -1,0 +1,40 @@
+"""Outputs that are almost zero in one case: rounding noise has no direction."""
+
+from collections.abc import Iterable, Mapping
+
+from convkit.protocol.messages import CaseMetrics, TensorMetrics
+from convkit.protocol.metrics.limit_kinds import float32_unit
+from convkit.protocol.metrics.metric_registry import METRICS
+
+# An output computed in float32 is uncertain by more units in the last place of its largest values
+# than this: a sigmoid near 1, a sum of large terms that cancel.
+_ROUNDING_UNITS = 10
+# Limits whose figures are relative to the output's values. `agreement` counts equal elements.
+_RELATIVE = {name for name, each in METRICS.items() if each.unit == "ratio"} - {"agreement"}
+# Cases that reach values which the model does not meet otherwise.
+_UNUSUAL = ("extreme", "values")
+
+
+def largest_values(cases: Iterable[CaseMetrics]) -> dict[str, float]:
+    """Return the original's largest magnitude per output, over all cases with usual values."""
+    largest: dict[str, float] = {}
+    for case in cases:
+        if case.case.partition(":")[0] in _UNUSUAL:
+            continue
+        for output in case.outputs:
+            known = largest.get(output.output, 0.0)
+            largest[output.output] = max(known, output.reference_max)
+    return largest
+
+
+def meaningful(
+    limits: dict[str, float], metrics: TensorMetrics, largest: Mapping[str, float]
+) -> dict[str, float]:
+    """Return the limits that an output is judged by in one case: without those relative to the
+    output (cosine, nrmse) if both the output and its error are within the rounding of its largest
+    values elsewhere. All of them if no other limit would remain.
+    """
+    rounding = _ROUNDING_UNITS * float32_unit(largest.get(metrics.output, 0.0))
+    if not (metrics.max_abs <= rounding and metrics.reference_rms <= rounding):
+        return limits
+    return {name: value for name, value in limits.items() if name not in _RELATIVE} or limits

@@ -1,0 +1,65 @@
+"""Limits for a case in which float32's rounding is all that differs, as float64 has proven."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from convkit.host.recipe.keys.recipe import Recipe, Target, Tolerance
+from convkit.host.recipe.keys.tolerances import limits_for
+from convkit.host.record.run_record import CaseVerdict
+from convkit.host.verdict.findings.near_zero_outputs import meaningful
+from convkit.protocol.findings.finding import Finding
+from convkit.protocol.messages import TensorMetrics
+from convkit.protocol.metrics.limits import problems
+
+# Says that a case is judged so.
+RESOLVED = "N508"
+# Two correct float32 results each differ from float64's, and each by luck less than another.
+_TIMES = 4
+
+Resolution = Mapping[tuple[str, str], float]
+
+
+def resolution(findings: Sequence[Finding]) -> Resolution:
+    """Return how far float32 is from float64, by case and output, in the output's unit."""
+    found: dict[tuple[str, str], float] = {}
+    for finding in findings:
+        resolved = finding.evidence.get("resolved")
+        if finding.code == RESOLVED and finding.place.case and isinstance(resolved, dict):
+            for output, distance in resolved.items():
+                if isinstance(distance, int | float):
+                    found[finding.place.case, output] = float(distance)
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class ResolutionLimits:
+    """What a target's outputs are judged by. `largest` are the outputs' largest usual values."""
+
+    recipe: Recipe
+    target: Target
+    override: Tolerance | None
+    largest: Mapping[str, float]
+    resolved: Resolution
+
+    def of(self, metrics: TensorMetrics, case: str) -> dict[str, float]:
+        """Return the limits on an output in a case. Where they are not met and rounding explains
+        the case, there is none but what float32 resolves. Labels keep theirs.
+        """
+        limits = limits_for(self.recipe, self.target, metrics.output, self.override)
+        limits = meaningful(limits, metrics, self.largest)
+        distance = self.resolved.get((case, metrics.output))
+        if distance is None or "agreement" in limits or not problems(metrics, limits):
+            return limits
+        kept = {name: limits[name] for name in ("ulps",) if name in limits}
+        return {"max_abs": max(_TIMES * distance, limits.get("max_abs", 0.0)), **kept}
+
+
+def explains(findings: Sequence[Finding], cases: Sequence[CaseVerdict]) -> bool:
+    """Return whether failing cases are within what float32 resolves in all outputs that failed."""
+    known = resolution(findings)
+    return all(
+        output.metrics.max_abs <= _TIMES * known.get((case.case, output.output), -1.0)
+        for case in cases
+        for output in case.outputs
+        if not output.passed
+    )

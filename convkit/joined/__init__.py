@@ -1,1 +1,0 @@
-"""Models of several parts: how the parts call each other."""

@@ -1,1 +1,0 @@
-"""The original model, its export and its graph."""

@@ -1,0 +1,1 @@
+"""What host and workers say to each other. Standard library only, except for `numpy_dtypes`."""

@@ -1,0 +1,1 @@
+"""How files that are not models are compared: bytes and JSON."""

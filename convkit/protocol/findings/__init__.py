@@ -1,0 +1,1 @@
+"""The results of checks: coded, with place, evidence and remedy."""

@@ -1,0 +1,1 @@
+"""The jobs of workers, and what a worker imports before it gets one."""

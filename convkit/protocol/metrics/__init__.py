@@ -1,0 +1,1 @@
+"""Every metric, the limits on it, and how they are judged."""

@@ -1,0 +1,1 @@
+"""What a runtime says of itself, and the table of all runtimes."""

@@ -1,0 +1,1 @@
+"""From a torch module to an ML program, by coremltools."""

@@ -1,0 +1,206 @@
+"""Translations that coremltools 9.0 silently gets wrong, each with a correct one. A correction
+receives coremltools' own translation and passes to it all calls that it gets right, so the programs
+of other models stay as they are.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from convkit.runtimes.coreml.conversion.frontend_arguments import arguments, value
+
+Translation = Callable[[Any, Any], None]
+
+# From here on torch's softplus is the identity.
+_DEFAULT_THRESHOLD = 20
+
+
+def scaled_operand(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401 - coremltools' frontend has no types
+    """`add`, `sub` and `rsub` with `alpha`, which torch.export passes by keyword and coremltools
+    does not read: the second operand stays as it is.
+    """
+    from coremltools.converters.mil.frontend.torch.ops import promote_input_dtypes
+    from coremltools.converters.mil.mil import Builder
+
+    first, second, alpha = arguments(context, node, ("self", "other", "alpha"))
+    if alpha is None or value(alpha) == 1:
+        own(context, node)
+        return
+    if node.kind.startswith("rsub"):
+        first, second = second, first
+    scaled = Builder.mul(**dict(zip("xy", promote_input_dtypes([second, alpha]), strict=True)))
+    x, y = promote_input_dtypes([first, scaled])
+    combine = Builder.add if node.kind.startswith("add") else Builder.sub
+    context.add(combine(x=x, y=y, name=node.name))
+
+
+def unbiased(own: Translation, context: Any, node: Any, *, root: bool) -> None:  # noqa: ANN401
+    """Variance, or its `root`, by N - 1 where no correction is given, as it is with `x.std()`:
+    coremltools divides by N.
+    """
+    from coremltools.converters.mil.frontend.torch.ops import _var
+    from coremltools.converters.mil.mil import Builder
+
+    x, dim, correction, keepdim = arguments(context, node, ("self", "dim", "correction", "keepdim"))
+    if value(correction) is not None:
+        own(context, node)
+        return
+    result = _var(x, axes=_axes(dim), keep_dims=bool(value(keepdim)), unbiased=True)
+    context.add(Builder.sqrt(x=result) if root else result, node.name)
+
+
+def log_softmax(_: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
+    """`x - log(sum(exp(x)))`: coremltools takes the logarithm of a softmax, which has rounded to
+    zero where x is 104 below the largest value, and in float16 where it is 17 below.
+    """
+    from coremltools.converters.mil.mil import Builder, types
+
+    x, dim, _ = arguments(context, node, ("self", "dim", "dtype"))
+    if not types.is_float(x.dtype):
+        x = Builder.cast(x=x, dtype="fp32")
+    axes = [int(value(dim))]
+    below = Builder.sub(x=x, y=Builder.reduce_max(x=x, axes=axes, keep_dims=True))
+    total = Builder.reduce_log_sum_exp(x=below, axes=axes, keep_dims=True)
+    context.add(Builder.sub(x=below, y=total, name=node.name))
+
+
+def softplus(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
+    """Softplus with a low threshold, above which torch returns x itself; coremltools ignores it."""
+    from coremltools.converters.mil.mil import Builder, types
+
+    x, beta, threshold = arguments(context, node, ("self", "beta", "threshold"))
+    if threshold is None or value(threshold) >= _DEFAULT_THRESHOLD:
+        own(context, node)
+        return
+    number = types.nptype_from_builtin(x.dtype)
+    steep = number(1 if beta is None else value(beta))
+    scaled = Builder.mul(x=x, y=steep)
+    bent = Builder.real_div(x=Builder.softplus(x=scaled), y=steep)
+    is_straight = Builder.greater(x=scaled, y=number(value(threshold)))
+    context.add(Builder.select(cond=is_straight, a=x, b=bent, name=node.name))
+
+
+def mean(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
+    """Mean of integers as a float: coremltools ignores the requested type and rounds down."""
+    from coremltools.converters.mil.frontend.torch.ops import TorchFrontend
+    from coremltools.converters.mil.mil import Builder, types
+
+    if context.frontend == TorchFrontend.TORCHSCRIPT:  # `mean(x, dtype)` by position
+        own(context, node)
+        return
+    x, dim, keepdim, _ = arguments(context, node, ("self", "dim", "keepdim", "dtype"))
+    if types.is_float(x.dtype) or types.is_complex(x.dtype):
+        own(context, node)
+        return
+    axes = _axes(dim)
+    whole = Builder.cast(x=x, dtype="fp32")
+    result = Builder.reduce_mean(x=whole, axes=axes, keep_dims=bool(value(keepdim)), name=node.name)
+    context.add(result)
+
+
+def _axes(dim: Any) -> list[int] | None:  # noqa: ANN401
+    """Return a reduction's axes; None for all."""
+    given = value(dim)
+    dims = [] if given is None else torch.tensor(given).reshape(-1).tolist()
+    return [int(each) for each in dims] or None
+
+
+def antialiased(mode: str, _: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
+    """Resize an image of shape [batch, channels, rows, columns] with antialiasing, which
+    coremltools leaves out.
+
+    Along one axis it is a product with a constant matrix: torch's own result for the identity.
+    Raises NotImplementedError for an image whose size varies.
+    """
+    from coremltools.converters.mil.mil import Builder, types
+    from coremltools.converters.mil.mil.types.symbolic import is_symbolic
+
+    names = ("input", "output_size", "align_corners", "scale_factors")
+    x, sizes, corners, factors = arguments(context, node, names)
+    if any(is_symbolic(length) for length in x.shape[-2:]):
+        raise NotImplementedError("antialiased resizing of an image whose size varies")
+    number = types.nptype_from_builtin(x.dtype)
+    given = value(sizes) if value(sizes) is not None else value(factors)
+    resize = partial(_resizing, mode, align_corners=bool(value(corners)))
+    is_size = value(sizes) is not None
+    rows, columns = (
+        resize(int(length), each, is_size=is_size).astype(number)
+        for length, each in zip(x.shape[-2:], given, strict=True)
+    )
+    result = Builder.matmul(x=Builder.matmul(x=rows, y=x), y=columns, transpose_y=True)
+    context.add(Builder.identity(x=result, name=node.name))
+
+
+def _resizing(mode: str, length: int, to: Any, *, is_size: bool, align_corners: bool) -> Any:  # noqa: ANN401
+    """Return the matrix of [resized, length] that resizes one axis; `to` is a size or a factor."""
+    target: dict[str, Any] = (
+        {"size": (int(value(to)), length)}
+        if is_size
+        else {"scale_factor": (float(value(to)), 1.0), "recompute_scale_factor": False}
+    )
+    resized = torch.nn.functional.interpolate(
+        torch.eye(length)[None, None],
+        mode=mode,
+        antialias=True,
+        align_corners=align_corners,
+        **target,
+    )
+    return resized[0, 0].numpy()
+
+
+def triangle(own: Translation, context: Any, node: Any, *, upper: bool) -> None:  # noqa: ANN401
+    """`triu` from above the diagonal and `tril` from below it: coremltools subtracts the other
+    part, and a mask of the future, which is minus infinity there, less itself is NaN.
+    """
+    from coremltools.converters.mil.mil import Builder, types
+
+    x, given = arguments(context, node, ("self", "diagonal"))
+    diagonal = 0 if given is None else value(given)
+    if diagonal is None or not types.is_float(x.dtype):
+        own(context, node)
+        return
+    if not (diagonal > 0 if upper else diagonal < 0):
+        own(context, node)
+        return
+    ones = Builder.fill(shape=Builder.shape(x=x), value=1.0)
+    lower, above = (-1, int(diagonal) - 1) if upper else (-int(diagonal) - 1, -1)
+    others = Builder.band_part(x=ones, lower=lower, upper=above)
+    zero = types.nptype_from_builtin(x.dtype)(0)
+    kept = Builder.equal(x=others, y=0.0)
+    context.add(Builder.select(cond=kept, a=x, b=zero, name=node.name))
+
+
+# What coremltools translates wrong, by its name for the operator.
+CORRECTIONS: dict[str, Callable[[Translation, Any, Any], None]] = {
+    "add": scaled_operand,
+    "sub": scaled_operand,
+    "rsub": scaled_operand,
+    "std.correction": partial(unbiased, root=True),
+    "var.correction": partial(unbiased, root=False),
+    "log_softmax": log_softmax,
+    "_log_softmax": log_softmax,
+    "softplus": softplus,
+    "triu": partial(triangle, upper=True),
+    "tril": partial(triangle, upper=False),
+    "mean": mean,
+    "mean.dim": mean,
+    "_upsample_bilinear2d_aa.vec": partial(antialiased, "bilinear"),
+    "_upsample_bicubic2d_aa.vec": partial(antialiased, "bicubic"),
+}
+
+# coremltools' own translations, by name, once `correct` has replaced them.
+OWN: dict[str, Translation] = {}
+
+
+def correct(known: dict[str, Translation]) -> None:
+    """Put the corrections into coremltools' registry; again changes nothing."""
+    for name, correction in CORRECTIONS.items():
+        if name not in OWN:
+            OWN[name] = known.get(name, _missing)
+            known[name] = partial(correction, OWN[name])
+
+
+def _missing(_: Any, node: Any) -> None:  # noqa: ANN401
+    raise NotImplementedError(f"no translation of {node.kind}")

@@ -1,0 +1,260 @@
+"""Operators of torch that coremltools 9.0 lacks and that transformers' models use, taught to its
+frontend.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from convkit.runtimes.coreml.conversion.attention import scaled_dot_product_attention
+from convkit.runtimes.coreml.conversion.corrections import correct
+from convkit.runtimes.coreml.conversion.frontend_arguments import value
+from convkit.runtimes.coreml.conversion.normalization import (
+    adaptive_avg_pool2d,
+    group_norm,
+    native_group_norm,
+    rms_norm,
+)
+from convkit.runtimes.coreml.conversion.size_arithmetic import size_operators
+
+# torch's numbers of element types (c10/core/ScalarType.h), which is how coremltools hands a dtype
+# on.
+_TORCH_BOOL, _TORCH_HALF = 11, 5
+_TORCH_WHOLE = frozenset({0, 1, 2, 3, 4})
+
+# Python's operators on tensors, and the operators that they are.
+_SYNONYMS = {
+    "__and__": "bitwise_and",
+    "__or__": "logical_or",
+    "__xor__": "logical_xor",
+    "bitwise_or": "logical_or",
+    "bitwise_xor": "logical_xor",
+}
+
+# A pooling's inputs without its stride: the tensor and the window.
+_WINDOW_ONLY = 2
+_MAX_POOLS = tuple(f"max_pool{rank}d{kind}" for rank in (1, 2, 3) for kind in ("", "_with_indices"))
+
+
+def register_missing_operators() -> None:
+    """Register them for this process, if coremltools lacks them or implements them incorrectly."""
+    from coremltools.converters.mil.frontend.torch.torch_op_registry import (
+        _TORCH_OPS_REGISTRY,
+        register_torch_op,
+    )
+
+    known = _TORCH_OPS_REGISTRY.name_to_func_mapping
+    for name in ("where", "where.self", "where.scalarself"):
+        known[name] = where  # coremltools' own returns the wrong shape for variable sizes
+    known["gelu"] = gelu  # coremltools' own ignores the requested approximation
+    known["scaled_dot_product_attention"] = scaled_dot_product_attention  # see `attention`
+    known["group_norm"] = group_norm  # its own refuses a batch that varies
+    known["native_group_norm"] = native_group_norm
+    known["rms_norm"] = rms_norm
+    known["reciprocal"] = exact("inverse")  # its own adds 1e-4 to the divisor
+    known["rsqrt"] = exact("rsqrt")  # its own adds 1e-12
+    known["_adaptive_avg_pool2d"] = adaptive_avg_pool2d
+    # Its own ignore the element type that is asked for: zeros like a mask were bools.
+    for name, number in (("zeros_like", 0), ("ones_like", 1), ("full_like", None)):
+        known[name] = like(number, known[name])
+    for name in _MAX_POOLS:
+        if name in known:
+            known[name] = with_stride(known[name])
+    correct(known)
+    for function in (alias, new_ones):
+        if function.__name__ not in known:
+            register_torch_op(function)
+    for name, other in _SYNONYMS.items():
+        if name not in known:
+            known[name] = known[other]
+    for name, translation in size_operators().items():
+        known.setdefault(name, translation)
+
+
+def is_known(node: Any) -> bool:  # noqa: ANN401 - a torch.fx Node
+    """Return True if coremltools can translate a node's operator."""
+    from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY
+    from coremltools.converters.mil.frontend.torch.utils import sanitize_op_kind
+
+    name = (
+        node.target.name()
+        if hasattr(node.target, "name")
+        else getattr(node.target, "__name__", str(node.target))
+    )
+    return sanitize_op_kind(name) in _TORCH_OPS_REGISTRY.name_to_func_mapping
+
+
+def alias(context: Any, node: Any) -> None:  # noqa: ANN401 - coremltools' frontend has no types
+    """Rename a tensor: decompositions leave this for views that change nothing."""
+    from coremltools.converters.mil.frontend.torch.ops import _get_inputs
+    from coremltools.converters.mil.mil import Builder
+
+    context.add(Builder.identity(x=_get_inputs(context, node)[0], name=node.name))
+
+
+def exact(operation: str) -> Callable[[Any, Any], None]:
+    """Translate to an operation of ML programs whose epsilon is zero: torch adds none."""
+
+    def translated(context: Any, node: Any) -> None:  # noqa: ANN401
+        from coremltools.converters.mil.frontend.torch.ops import _get_inputs
+        from coremltools.converters.mil.mil import Builder, types
+
+        x = _get_inputs(context, node, expected=1)[0]
+        zero = types.nptype_from_builtin(x.dtype)(0)
+        context.add(getattr(Builder, operation)(x=x, epsilon=zero, name=node.name))
+
+    return translated
+
+
+def new_ones(context: Any, node: Any) -> None:  # noqa: ANN401
+    """Fill a tensor with ones, by default in another one's element type."""
+    from coremltools.converters.mil.frontend.torch.ops import _get_inputs, _get_kwinputs
+    from coremltools.converters.mil.mil import Builder
+
+    like, sizes, *positional = _get_inputs(context, node)
+    (kind,) = _get_kwinputs(context, node, "dtype", default=[positional[0] if positional else None])
+    one = _typed(1.0, None if kind is None else int(value(kind)), like.dtype)
+    if _is_empty(sizes):
+        context.add(Builder.const(val=one, name=node.name))
+    else:
+        context.add(Builder.fill(shape=_shape(sizes), value=one, name=node.name))
+
+
+def _typed(number: float, wanted: int | None, usual: Any) -> bool | int | float:  # noqa: ANN401
+    """Return a number of torch's element type `wanted`, or without one of coremltools' `usual`."""
+    from coremltools.converters.mil.mil import types
+
+    if wanted == _TORCH_BOOL or (wanted is None and usual == types.bool):
+        return bool(number)
+    if wanted in _TORCH_WHOLE or (wanted is None and types.is_int(usual)):
+        return int(number)
+    return number
+
+
+def like(number: int | None, own: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Translate to a tensor of another's size, filled with a number (None: with that given), by
+    default in the other's element type. A number that is only known at run time is left to
+    coremltools' `own`.
+    """
+    if getattr(own, "has_type", False):
+        return own
+
+    def translated(context: Any, node: Any) -> None:  # noqa: ANN401
+        from coremltools.converters.mil.frontend.torch.ops import _get_inputs, _get_kwinputs
+        from coremltools.converters.mil.mil import Builder, types
+
+        tensor, *positional = _get_inputs(context, node)
+        filled = number if number is not None else value(positional.pop(0))
+        if filled is None:
+            own(context, node)
+            return
+        (kind,) = _get_kwinputs(
+            context, node, "dtype", default=[positional[0] if positional else None]
+        )
+        wanted = None if kind is None else int(value(kind))
+        typed: Any = _typed(float(filled), wanted, tensor.dtype)
+        if wanted == _TORCH_HALF or (wanted is None and tensor.dtype == types.fp16):
+            typed = np.float16(filled)
+        if tensor.rank == 0:
+            context.add(Builder.const(val=typed, name=node.name))
+        else:
+            context.add(Builder.fill(shape=Builder.shape(x=tensor), value=typed, name=node.name))
+
+    translated.has_type = True  # type: ignore[attr-defined]  # registering twice changes nothing
+    return translated
+
+
+def with_stride(translate: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Return a pooling's translation that has a stride, as coremltools 9.0 requires: torch.export
+    leaves out what is the default, the size of the window.
+    """
+    if getattr(translate, "has_stride", False):
+        return translate
+
+    def translated(context: Any, node: Any) -> None:  # noqa: ANN401
+        if len(node.inputs) == _WINDOW_ONLY:
+            node.inputs = [*node.inputs, node.inputs[1]]
+        translate(context, node)
+
+    translated.has_stride = True  # type: ignore[attr-defined]  # registering twice changes nothing
+    return translated
+
+
+def gelu(context: Any, node: Any) -> None:  # noqa: ANN401
+    """Gaussian error linear unit, exact or approximated.
+
+    torch.export hands the approximation over by keyword, which coremltools 9.0 does not read:
+    SigLIP and Gemma 3 then differ by 5e-4 without notice.
+    """
+    from coremltools.converters.mil.frontend.torch.ops import _get_inputs, _get_kwinputs
+    from coremltools.converters.mil.mil import Builder
+
+    x, *positional = _get_inputs(context, node)
+    (wanted,) = _get_kwinputs(
+        context, node, "approximate", default=[positional[0] if positional else "none"]
+    )
+    mode = {"none": "EXACT", "tanh": "TANH_APPROXIMATION"}[str(value(wanted))]
+    context.add(Builder.gelu(x=x, mode=mode, name=node.name))
+
+
+def where(context: Any, node: Any) -> None:  # noqa: ANN401
+    """Select between two tensors.
+
+    coremltools 9.0 infers the shape of a `select` from the two alone, so selecting between two
+    scalars counts as a scalar, whatever the condition's shape. If that may be wrong, one of them is
+    broadcast to the condition.
+    """
+    from coremltools.converters.mil.frontend.torch.ops import (
+        _get_inputs,
+        _nonzero_as_tuple,
+        promote_input_dtypes,
+    )
+    from coremltools.converters.mil.mil import Builder, types
+
+    inputs = _get_inputs(context, node)
+    if len(inputs) == 1:
+        _nonzero_as_tuple(context, node, inputs[0])
+        return
+    condition, one, other = inputs
+    one, other = promote_input_dtypes([one, other])
+    if not types.is_bool(condition.dtype):
+        condition = Builder.cast(x=condition, dtype="bool")
+    if all(tuple(condition.shape) != tuple(each.shape) for each in (one, other)):
+        one = _spread(one, condition)
+    context.add(Builder.select(cond=condition, a=one, b=other, name=node.name))
+
+
+def _spread(tensor: Any, condition: Any) -> Any:  # noqa: ANN401
+    """Return a tensor broadcast against a condition."""
+    from coremltools.converters.mil.mil import Builder, types
+
+    if types.is_bool(tensor.dtype):
+        return Builder.logical_or(x=tensor, y=Builder.logical_and(x=condition, y=False))
+    kind = types.builtin_to_string(tensor.dtype)
+    zeros = Builder.mul(
+        x=Builder.cast(x=condition, dtype=kind), y=types.nptype_from_builtin(tensor.dtype)(0)
+    )
+    return Builder.add(x=tensor, y=zeros)
+
+
+def _is_empty(sizes: Any) -> bool:  # noqa: ANN401
+    """Return True if a shape is a scalar's: coremltools passes an empty list as an empty tensor of
+    floats.
+    """
+    return len(sizes) == 0 if isinstance(sizes, Sequence) else getattr(sizes, "shape", None) == (0,)
+
+
+def _shape(sizes: Any) -> Any:  # noqa: ANN401
+    """Return a shape in coremltools' form: integers, or a tensor if a size is only known at run
+    time.
+    """
+    from coremltools.converters.mil.mil import Builder
+
+    if not isinstance(sizes, Sequence):
+        return sizes
+    values = [value(size) for size in sizes]
+    if all(each is not None for each in values):
+        return [int(each) for each in values]
+    parts = [size if hasattr(size, "val") else Builder.const(val=int(size)) for size in sizes]
+    return Builder.concat(values=[Builder.expand_dims(x=part, axes=[0]) for part in parts], axis=0)

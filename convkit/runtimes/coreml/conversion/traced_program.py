@@ -1,0 +1,250 @@
+"""A torch module as a program that coremltools can convert."""
+
+import contextlib
+import dataclasses
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.export.exported_program import default_decompositions
+
+from convkit.protocol.contract import Contract
+from convkit.runtimes.coreml.conversion.decompositions import own_decompositions, with_correction
+from convkit.runtimes.coreml.conversion.missing_operators import is_known
+from convkit.runtimes.coreml.conversion.operation_origins import (
+    OperationOrigin,
+    below,
+    failed_node,
+    module_of,
+    origin_of,
+    untranslated,
+)
+from convkit.worker.exporters.deferred_guards import drop_assertions
+from convkit.worker.exporters.dynamic_trace import innermost, trace
+from convkit.worker.exporters.export_job import UnexportableError
+from convkit.worker.exporters.local_decompositions import run_decompositions
+from convkit.worker.job_context import StageFailedError
+from convkit.worker.mil.operation_modules import ModuleOf, module_path
+
+# Each round may bring forth operators that have to be decomposed in their turn.
+_MOST_ROUNDS = 4
+
+_DECIDES_BY_DATA = "E305"
+
+
+@dataclasses.dataclass(frozen=True)
+class TracedProgram:
+    """What coremltools converts. `refusal` is why torch.export could not trace the module, if it
+    was traced on an example instead: then every branch in Python, on values and on sizes, is fixed
+    to the example's. `origins` says where in the model each of torch.export's nodes lies, by its
+    number.
+    """
+
+    program: Any
+    module_of: ModuleOf
+    refusal: str | None = None
+    origins: Mapping[int, OperationOrigin] = dataclasses.field(default_factory=dict)
+
+    @property
+    def exported(self) -> torch.export.ExportedProgram | None:
+        """torch.export's program; None if torch.jit.trace traced the module."""
+        return self.program if isinstance(self.program, torch.export.ExportedProgram) else None
+
+
+def traced(
+    module: torch.nn.Module,
+    examples: Sequence[torch.Tensor],
+    contract: Contract,
+    wrapper: str,
+    root: str | None = None,
+) -> TracedProgram:
+    """Trace a module with torch.export, or else with torch.jit.trace.
+
+    `wrapper` is the module's attribute that holds the model, left out of paths; `root`
+    is the folder of its own source files. Raises
+    UnexportableError for axes that the model fixes or restricts, StageFailedError for what neither
+    can trace.
+    """
+    with _bools_as_integers(module) as integers:
+        return _traced(module, integers(examples), contract, wrapper, root)
+
+
+@contextlib.contextmanager
+def _bools_as_integers(
+    module: torch.nn.Module,
+) -> Iterator[Callable[[Sequence[torch.Tensor]], tuple[torch.Tensor, ...]]]:
+    """Yield what turns inputs of bools into integers; a module that is called with them meanwhile
+    casts them first.
+
+    A Core ML model has no inputs of bools, and coremltools takes what it is given for what torch
+    was given: `~mask` of 0 and 1 would be -1 and -2, both of them true.
+    """
+    bools: set[int] = set()
+
+    def integers(examples: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        bools.update(n for n, each in enumerate(examples) if each.dtype == torch.bool)
+        return tuple(
+            each.to(torch.int32) if number in bools else each
+            for number, each in enumerate(examples)
+        )
+
+    def cast(_: torch.nn.Module, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        return tuple(
+            each.to(torch.bool) if number in bools else each for number, each in enumerate(given)
+        )
+
+    hook = module.register_forward_pre_hook(cast)
+    try:
+        yield integers
+    finally:
+        hook.remove()
+
+
+def _traced(
+    module: torch.nn.Module,
+    examples: Sequence[torch.Tensor],
+    contract: Contract,
+    wrapper: str,
+    root: str | None,
+) -> TracedProgram:
+    try:
+        program = decomposed(trace(module, examples, contract))
+    except UnexportableError as refused:
+        # torch.export writes recurrent layers out step by step, for the example's length only;
+        # torch.jit.trace keeps them whole. It follows a decision about data on the example, and
+        # verification tries the other side.
+        recurrent = any(isinstance(each, torch.nn.RNNBase) for each in module.modules())
+        if not recurrent and all(finding.code != _DECIDES_BY_DATA for finding in refused.findings):
+            raise
+        return _followed(module, examples, wrapper, refused)
+    except StageFailedError as refused:
+        return _followed(module, examples, wrapper, refused)
+    _refuse_unknown(program, wrapper, root)
+    return _exported(program, wrapper, root)
+
+
+def simplified(
+    source: TracedProgram, error: Exception, wrapper: str, root: str | None = None
+) -> TracedProgram | None:
+    """Return a traced model with the operator decomposed on which coremltools failed; None if it is
+    unknown, or torch does not decompose it.
+
+    coremltools translates many operators for some arguments only: a padding that is not circular, a
+    mean over windows of a known size.
+    """
+    if source.exported is None:
+        return None
+    program = source.exported
+    node = failed_node(error, {str(node.name): node for node in program.graph.nodes})
+    table = {**default_decompositions(), **own_decompositions()}
+    if node is None or node.target not in table:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's remarks on its own parts
+        simpler = decomposed(run_decompositions(program, {node.target: table[node.target]}))
+    if unknown_operators(simpler) or any(n.target == node.target for n in simpler.graph.nodes):
+        return None
+    return _exported(simpler, wrapper, root)
+
+
+def _exported(
+    program: torch.export.ExportedProgram, wrapper: str, root: str | None
+) -> TracedProgram:
+    paths = number_nodes(program, wrapper)
+    origins = {
+        node.meta["debug_handle"]: origin_of(node, wrapper, root)
+        for node in program.graph.nodes
+        if node.op == "call_function"
+    }
+    return TracedProgram(program, lambda operation: module_path(operation, paths), origins=origins)
+
+
+def _followed(
+    module: torch.nn.Module,
+    examples: Sequence[torch.Tensor],
+    wrapper: str,
+    refused: StageFailedError,
+) -> TracedProgram:
+    """Trace a module with torch.jit.trace, which follows it on an example."""
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")  # torch warns of each value that Python decides by
+            script = torch.jit.trace(module, tuple(examples), check_trace=False, strict=False)
+    except Exception as error:
+        raise StageFailedError(f"{refused}; nor can torch.jit.trace: {innermost(error)}") from error
+    known = {name for name, _ in module.named_modules()}
+    return TracedProgram(
+        script,
+        lambda operation: below(wrapper, _deepest(module_path(operation), known)),
+        str(refused),
+    )
+
+
+def _refuse_unknown(program: torch.export.ExportedProgram, wrapper: str, root: str | None) -> None:
+    """Raise UnexportableError if operators remain that coremltools lacks and torch does not
+    decompose.
+    """
+    left: list[OperationOrigin] = [
+        origin_of(node, wrapper, root)
+        for node in program.graph.nodes
+        if node.op == "call_function" and not is_known(node)
+    ]
+    if left:
+        raise UnexportableError([untranslated(left)])
+
+
+def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """Return a program in which operators that coremltools lacks are decomposed, if torch can.
+
+    Operators that it supports stay whole (a layer norm, an attention), which yields the better
+    program.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's remarks on its own parts
+        with_correction(program)
+        program = run_decompositions(program, {})
+        for _ in range(_MOST_ROUNDS):
+            table = {**default_decompositions(), **own_decompositions()}
+            chosen = {
+                operator: table[operator]
+                for operator in unknown_operators(program)
+                if operator in table
+            }
+            if not chosen:
+                break
+            program = run_decompositions(program, chosen)
+    drop_assertions(program)  # each decomposition brings them back
+    return program
+
+
+def unknown_operators(program: torch.export.ExportedProgram) -> dict[object, None]:
+    """Return the operators of a program that coremltools has no translation for, in order."""
+    return {
+        node.target: None
+        for node in program.graph.nodes
+        if node.op == "call_function" and not is_known(node)
+    }
+
+
+def number_nodes(program: torch.export.ExportedProgram, wrapper: str) -> Mapping[int, str]:
+    """Number the nodes; coremltools passes the numbers on to its operations. Return the module of
+    each number.
+
+    `wrapper` is the attribute of the exported module that contains the model, omitted from the
+    paths.
+    """
+    paths = {}
+    for number, node in enumerate(program.graph.nodes):
+        node.meta["debug_handle"] = number
+        paths[number] = module_of(node, wrapper)
+    return paths
+
+
+def _deepest(path: str, known: Collection[str]) -> str:
+    """Return the module of a TorchScript path: its last part may be a parameter, or a value's
+    number.
+    """
+    while path and path not in known:
+        path = path.rpartition(".")[0]
+    return path

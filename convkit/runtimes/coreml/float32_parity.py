@@ -1,0 +1,142 @@
+"""Findings for a program that differs from the original in float32.
+
+No precision is searched for such a program: no plan can make it correct.
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from convkit.protocol.contract import Contract
+from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.json_codec import Json
+from convkit.protocol.metrics.limits import Limits
+from convkit.runtimes.coreml.conversion.module_conversion import Converted
+from convkit.runtimes.coreml.node_divergence import Beyond, ProgramDivergence, find_divergence
+from convkit.runtimes.coreml.packages.input_types import as_served
+from convkit.worker.cases.compared_cases import JudgedCase
+from convkit.worker.mil.evaluation.evaluator import Evaluator
+from convkit.worker.original.torch_dtypes import to_tensor
+from convkit.worker.precision.search_judgment import compared, sound_cases, worst
+
+OTHERWISE = Remedy(
+    "Write this part of the model with other operations, or use a different release of coremltools"
+    " (tools.coremltools)."
+)
+_MOST_LISTED = 20
+FOLLOWED = "torch.jit.trace followed the model on one example, which keeps no places"
+
+
+def first_divergent_in_float32(
+    converted: Converted, cases: Mapping[str, JudgedCase], limits: Mapping[str, Limits]
+) -> str | None:
+    """Return the first case in which a float32 program is not within the limits, by output; None
+    if there is none. Cases in which the original is not finite are passed over.
+
+    Raises UnsupportedOperation, EvaluationError.
+    """
+    evaluator = Evaluator(converted.program)
+    types = {feature.name: feature.dtype for feature in converted.program.inputs}
+    for name, case in sound_cases(cases).items():
+        feeds = {
+            key: as_served(array, types[key]) for key, array in case.feeds.items() if key in types
+        }
+        share = worst(compared(case, evaluator.run(feeds).outputs), limits)
+        if not share <= 1:
+            return name
+    return None
+
+
+def explain_float32(
+    converted: Converted,
+    contract: Contract,
+    case: str,
+    feeds: Mapping[str, np.ndarray],
+    expected: Mapping[str, np.ndarray],
+) -> tuple[ProgramDivergence | None, list[Finding]]:
+    """Explain where and why a float32 program differs in a case: T108 or N408, else N402.
+
+    Raises UnsupportedOperation, EvaluationError.
+    """
+    if converted.source.exported is None:
+        return None, [unplaced(case, FOLLOWED, {})]
+    given = {spec.name: to_tensor(feeds[spec.name], spec.dtype) for spec in contract.inputs}
+    found = find_divergence(converted, given, expected)
+    evidence: dict[str, Json] = {
+        "error": _figure(found.error),
+        "traced": _figure(found.traced),
+        "after": _figure(found.after),
+    }
+    if found.beyond is not None:
+        return found, [_too_large(found.beyond, case, evidence)]
+    if found.is_proven:
+        return found, [_at_place(found, case, evidence)]
+    if not found.traced <= found.error / 2:
+        why = f"torch.export's own program is already off by {found.traced:.2g}, before coremltools"
+        return found, [unplaced(case, why, evidence)]
+    return found, [unplaced(case, "no single translation explains it", evidence)]
+
+
+def _at_place(found: ProgramDivergence, case: str, evidence: dict[str, Json]) -> Finding:
+    first, places = found.partings[0], len(found.partings)
+    more = f", first of {places} such places," if places > 1 else ""
+    listed: list[Json] = [
+        {"tensor": each.tensor, "operator": each.origin.operator, "module": each.origin.module}
+        for each in found.partings[:_MOST_LISTED]
+    ]
+    return Finding(
+        "N408",
+        f"the Core ML program diverges from the original in float32 at {first.operation}"
+        f" {first.tensor!r}{more} translated from {first.origin}: the outputs are off by"
+        f" {found.error:.2g} now, and by {found.after:.2g} with the original's value"
+        f"{'s' if places > 1 else ''} here",
+        Place(
+            tensor=first.tensor,
+            node=first.origin.name,
+            module=first.origin.module or None,
+            source=first.origin.source or None,
+            case=case,
+        ),
+        evidence
+        | {
+            "kind": "place",
+            "proven": True,
+            "operation": first.origin.operator,
+            "error_here": _figure(first.error),
+            "found": _figure(first.found),
+            "original": _figure(first.original),
+            "places": listed,
+        },
+        OTHERWISE,
+    )
+
+
+def _too_large(beyond: Beyond, case: str, evidence: dict[str, Json]) -> Finding:
+    origin = beyond.origin
+    return Finding(
+        "T108",
+        f"{origin} computes {beyond.value}, which int32 cannot hold; Core ML has no int64, so the"
+        " number wraps around",
+        Place(
+            node=origin.name, module=origin.module or None, source=origin.source or None, case=case
+        ),
+        evidence | {"value": beyond.value, "operation": origin.operator},
+        Remedy("Keep whole numbers within int32, or compute with floats where they are exact."),
+    )
+
+
+def unplaced(case: str, why: str, evidence: dict[str, Json]) -> Finding:
+    """Return N402 for a program in which no place is found."""
+    return Finding(
+        "N402",
+        f"the program differs from the original in float32 in case {case!r}: {why}",
+        Place(case=case),
+        evidence,
+        Remedy("Compare the model's modules one by one, or look at an onnxruntime target."),
+    )
+
+
+def _figure(value: float) -> float | str:
+    """Return a number that JSON can represent."""
+    return value if math.isfinite(value) else str(value)

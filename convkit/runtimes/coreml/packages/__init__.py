@@ -1,0 +1,1 @@
+"""What an app sees of a package: names, types, images, metadata."""

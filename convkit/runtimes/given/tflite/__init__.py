@@ -1,1 +1,0 @@
-"""TFLite models as graphs, for the search for causes."""

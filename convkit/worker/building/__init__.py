@@ -1,0 +1,1 @@
+"""What the build stages of all runtimes share."""

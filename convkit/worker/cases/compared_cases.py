@@ -1,0 +1,59 @@
+"""The ladder's cases, as precision stages examine them."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from convkit.protocol.contract import Contract
+from convkit.protocol.messages import CaseRecord
+from convkit.worker.cases.case_files import read_cases, read_tensors
+from convkit.worker.cases.invariance_cases import row_axis, take_rows
+from convkit.worker.cases.values.padding_masks import output_padding
+
+
+@dataclasses.dataclass(frozen=True)
+class JudgedCase:
+    """One case: inputs and the original's outputs by name, and the positions where outputs are
+    meaningless (see `compare`). `contract` says which outputs are sets of rows.
+    """
+
+    feeds: Mapping[str, np.ndarray]
+    expected: Mapping[str, np.ndarray]
+    padding: Mapping[str, np.ndarray]
+    contract: Contract = dataclasses.field(default_factory=lambda: Contract((), (), ()))
+
+
+def ladder_cases(
+    reference: Path, contract: Contract, *, copies: bool = True
+) -> dict[str, JudgedCase]:
+    """Return the ladder's cases as stored by the reference, memory-mapped.
+
+    `copies`: with all rows, also those that are copies of others. They show nothing that is not
+    known of the others, so a search need not try them; a verification does.
+    """
+    return {
+        case.name: _judged(reference, contract, case, copies=copies)
+        for case in read_cases(reference).cases
+        if case.kind == "ladder"
+    }
+
+
+def single_case(reference: Path, contract: Contract, name: str) -> JudgedCase:
+    """Return one case by its name, memory-mapped, without rows that are copies of others."""
+    case = next(case for case in read_cases(reference).cases if case.name == name)
+    return _judged(reference, contract, case, copies=False)
+
+
+def _judged(reference: Path, contract: Contract, case: CaseRecord, *, copies: bool) -> JudgedCase:
+    feeds = read_tensors(reference, case.name, "inputs", contract.inputs)
+    expected = read_tensors(reference, case.name, "outputs", contract.outputs)
+    rows = row_axis(contract)
+    if case.row_order and not copies and not isinstance(rows, str):
+        different = range(max(case.row_order) + 1)
+        feeds = take_rows(contract.inputs, rows.name, feeds, different)
+        expected = take_rows(contract.outputs, rows.name, expected, different)
+    padding = {spec.name: output_padding(feeds, contract, spec) for spec in contract.outputs}
+    known = {name: positions for name, positions in padding.items() if positions is not None}
+    return JudgedCase(feeds, expected, known, contract)

@@ -1,0 +1,178 @@
+"""Small but numerous cases: every small batch, unusual masks, and both sides of the model's
+comparisons with sizes and values of its inputs.
+"""
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+
+from convkit.protocol.contract import TensorSpec
+from convkit.protocol.messages import Sample
+from convkit.protocol.numpy_dtypes import is_float
+from convkit.worker.cases.axis_sizes import largest_sizes, probe_sizes
+from convkit.worker.cases.case import Case, CaseInputs, Feeds, case_cost, sizes_text
+from convkit.worker.cases.decision_sizes import Decisions, Threshold, turns
+from convkit.worker.cases.invariance_cases import row_axis
+from convkit.worker.cases.values.sampled_values import Draw, Padding, integer_range, sample_for
+
+_NO_MASK = "no input has sample: padding_mask"
+
+# Batches of up to so many rows are all run.
+_SMALL_BATCH = 4
+# Sizes around decisions: the cheapest are run, up to this number, while their total cost is at most
+# a fraction of the largest case; both sides of one decision in any case.
+_MOST_SIZES = 6
+_FEWEST_SIZES = 2
+_MOST_SHARE = 0.5
+# Relative (or, near 0, absolute) distance of a fraction from a threshold.
+_BESIDE = 1e-3
+# Standard deviations that a normal input's values may be from the mean, as in the case `extreme`.
+_REACH = 8.0
+
+
+def mask_patterns(made_from: CaseInputs) -> list[Case] | str:
+    """Return a batch whose rows have padding on the left, holes, and more; or why there is none."""
+    sizes = probe_sizes(made_from.contract)
+    rows = row_axis(made_from.contract)
+    if not isinstance(rows, str):
+        sizes[rows.name] = max(rows.min, min(rows.max, _SMALL_BATCH))
+    extent = made_from.mask_rows(sizes)
+    if extent is None:
+        return _NO_MASK
+    if extent[1] < 2:
+        return f"a mask of {extent[1]} position leaves no room for padding"
+    draw = Draw("mask-patterns", "patterns")
+    return [made_from.extra_case("padding on the left, holes", sizes, draw, may_be_nan=True)]
+
+
+def small_batches(made_from: CaseInputs, before: Sequence[Case]) -> list[Case] | str:
+    """Return one small case for each batch of up to four rows that no other case has."""
+    rows = row_axis(made_from.contract)
+    if isinstance(rows, str):
+        return rows
+    seen = {case.sizes[rows.name] for case in before}
+    cases = []
+    for size in range(rows.min, min(rows.max, _SMALL_BATCH) + 1):
+        if size not in seen:
+            sizes = probe_sizes(made_from.contract) | {rows.name: size}
+            draw = Draw(f"batch:{size}", "ragged")
+            cases.append(made_from.extra_case(f"{size} rows of different lengths", sizes, draw))
+    return cases or f"other cases cover every {rows.name!r} up to {_SMALL_BATCH}"
+
+
+def decided_sizes(
+    made_from: CaseInputs, before: Sequence[Case], decisions: Decisions
+) -> list[Case] | str:
+    """Return cases on either side of each comparison of sizes, without those that others cover."""
+    contract = made_from.contract
+    most = _MOST_SHARE * case_cost(contract, largest_sizes(contract))
+    wanted: dict[tuple[tuple[str, int], ...], tuple[dict[str, int], str]] = {}
+    for decision in decisions.sizes:
+        for turn in turns(decision, contract, probe_sizes(contract)):
+            for side in (turn.below, turn.above):
+                if not any(case.sizes == side for case in before):
+                    wanted.setdefault(tuple(side.items()), (side, turn.place))
+    if not wanted:
+        return "the model's code compares no size with a number within the axes' ranges"
+    cheapest = sorted(wanted.values(), key=lambda each: case_cost(contract, each[0]))
+    cases: list[Case] = []
+    spent = 0
+    for sizes, place in cheapest[:_MOST_SIZES]:
+        spent += case_cost(contract, sizes)
+        if spent > most and len(cases) >= _FEWEST_SIZES:
+            break
+        text = ",".join(f"{axis}={size}" for axis, size in sizes.items())
+        what = f"beside the comparison at {place}"
+        cases.append(made_from.extra_case(what, sizes, Draw(f"sizes:{text}")))
+    return cases
+
+
+def decided_values(made_from: CaseInputs, decisions: Decisions) -> list[Case] | str:
+    """Return a case that has values on either side of each value that inputs are compared with, and
+    one for the other side of each branch on values.
+    """
+    beside = _beside_thresholds(made_from, decisions)
+    branches = [
+        Case(
+            f"values:{number}",
+            f"the other side of the branch at {branch.place} ({sizes_text(branch.sizes)})",
+            branch.sizes,
+            functools.partial(dict, branch.inputs),
+            may_be_refused=True,
+            may_be_nan=True,
+        )
+        for number, branch in enumerate(decisions.branches, 1)
+    ]
+    if isinstance(beside, str):
+        return branches or beside
+    return [*beside, *branches]
+
+
+def legal_inputs(made_from: CaseInputs, sizes: dict[str, int]) -> Iterator[Feeds]:
+    """Yield inputs that differ much, all of them legal: some samples, then a sample moved within
+    each input's range: mirrored, drawn to the middle, all at the lowest value, all at the highest.
+    """
+    paddings: tuple[Padding, ...] = ("full", "right", "ragged")
+    for padding in paddings:
+        yield made_from.draw(sizes, Draw(f"branch:{padding}", padding))
+    yield made_from.draw(sizes, Draw("branch:extreme", extreme=True))
+    base = made_from.draw(sizes, Draw("branch"))
+    for middle, share in ((0.5, -1.0), (0.5, 0.1), (0.0, 0.0), (1.0, 0.0)):
+        moved = {}
+        for spec in made_from.contract.inputs:
+            values = base[spec.name]
+            low, high = _range(made_from, spec, sample_for(spec, made_from.samples))
+            if math.isfinite(low):  # masks and positions stay as they are
+                center = low + middle * (high - low)
+                values = (center + share * (values - center)).astype(values.dtype)
+            moved[spec.name] = values
+        yield moved
+
+
+def _beside_thresholds(made_from: CaseInputs, decisions: Decisions) -> list[Case] | str:
+    contract = made_from.contract
+    values: dict[str, list[float]] = {}
+    places: list[str] = []
+    specs = {spec.name: spec for spec in contract.inputs}
+    for threshold in decisions.thresholds:
+        if threshold.tensor not in specs or not math.isfinite(threshold.value):
+            continue
+        legal = _legal_beside(made_from, specs[threshold.tensor], threshold)
+        if legal:
+            values.setdefault(threshold.tensor, []).extend(legal)
+            places.append(threshold.place)
+    if not values:
+        return "the model's code compares no input with a number within its sample's range"
+    sizes = probe_sizes(contract)
+    draw = Draw("values", values={name: sorted(set(each)) for name, each in values.items()})
+    what = f"beside the comparisons at {', '.join(dict.fromkeys(places))}"
+    return [made_from.extra_case(what, sizes, draw, may_be_nan=True)]
+
+
+def _legal_beside(made_from: CaseInputs, spec: TensorSpec, threshold: Threshold) -> list[float]:
+    """Return a threshold's neighbors, and itself, as far as the sample can draw them."""
+    sample = sample_for(spec, made_from.samples)
+    low, high = _range(made_from, spec, sample)
+    value = threshold.value
+    if is_float(spec.dtype):
+        step = _BESIDE * max(1.0, abs(value))
+        beside = [value - step, *([value] if threshold.exact else []), value + step]
+    else:
+        beside = [float(math.floor(value)) - 1, float(math.floor(value)), math.floor(value) + 1.0]
+    # Both sides, or there is nothing to try.
+    inside = [each for each in beside if low <= each <= high]
+    return inside if len(inside) > 1 else []
+
+
+def _range(made_from: CaseInputs, spec: TensorSpec, sample: Sample) -> tuple[float, float]:
+    match sample.kind:
+        case "token_ids" | "integers":
+            low, high = integer_range(spec, sample, made_from.facts)
+            return float(low), float(high - 1)
+        case "normal":
+            mean, deviation = sample.numbers
+            return mean - _REACH * deviation, mean + _REACH * deviation
+        case "uniform":
+            return sample.numbers[0], sample.numbers[1]
+        case _:  # masks, positions, constants and files have fixed values
+            return math.inf, -math.inf

@@ -1,0 +1,1 @@
+"""Draws the values of inputs: numbers, masks, pictures, sounds."""

@@ -1,0 +1,1 @@
+"""Causes at a graph's inputs and outputs: names, order, layout, scale."""

@@ -1,0 +1,1 @@
+"""Explanations that are tried at the place of a difference, one module per subject."""

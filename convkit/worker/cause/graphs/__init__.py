@@ -1,0 +1,1 @@
+"""Graphs that run in part, in float64, or in a process that may crash."""

@@ -1,0 +1,1 @@
+"""Recognizes a value or an operation of one side on the other."""

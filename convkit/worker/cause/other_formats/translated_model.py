@@ -1,0 +1,144 @@
+"""A model of another format as the search for causes reads it: an ONNX graph, in one case.
+
+The model's values name the graph's. Sizes and axes are written as they are in the case. What has no
+translation, or one that does not compute what the model computed, is a constant instead: the search
+takes its value as given.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+from convkit.worker.cause.graphs.runnable_graph import Graph, PieceFailedError
+from convkit.worker.cause.matching.relative_difference import CLOSE, relative_error
+from convkit.worker.cause.other_formats.format_operations import UNFIT, Alternatives, OwnOperations
+from convkit.worker.cause.other_formats.operation_writing import (
+    INSIDE,
+    NodeWriter,
+    NotTranslatedError,
+    SourceOperation,
+)
+from convkit.worker.cause.other_formats.source_model import SourceModel, SourceStep, Translation
+
+_OPSET, _IR_VERSION = 20, 9
+# Operations that are taken as given, one after the other, because their translations are wrong.
+_MOST_OPAQUE = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class TranslatedGraph:
+    """A model as a graph; `kinds` are its own operations by the name of their first result,
+    `opaque` those that are taken as given, `shapes` the sizes of values.
+    """
+
+    graph: Graph
+    kinds: Mapping[str, str]
+    opaque: tuple[str, ...]
+    shapes: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+
+
+def translate(
+    source: SourceModel,
+    translations: Mapping[str, Translation],
+    alternatives: Alternatives | None = None,
+) -> TranslatedGraph | None:
+    """Translate a model; None if the graph does not compute what the model computed.
+
+    `alternatives` are what the search tries in the place of each of the model's own operations.
+    """
+    opaque: set[str] = set()
+    for _ in range(_MOST_OPAQUE):
+        made = _Translator(source, translations, opaque).translated()
+        wrong = _first_wrong(made.graph, source)
+        if wrong is None:
+            if alternatives is None:
+                return made
+            own = OwnOperations(source, translations, alternatives)
+            return dataclasses.replace(made, graph=dataclasses.replace(made.graph, own=own))
+        opaque.add(wrong)
+    return None
+
+
+def _first_wrong(graph: Graph, source: SourceModel) -> str | None:
+    """Return the first operation of which the graph computes something else."""
+    values = source.values
+    feeds = {name: values[name] for name in source.inputs}
+    names = [name for node in graph.nodes for name in node.output if name in values]
+    try:
+        found = graph.run(names, feeds)
+    except PieceFailedError:
+        found = {}
+        for node in graph.nodes:
+            known = {name: values[name] for name in node.input if name in values}
+            wanted = [name for name in node.output if name in values]
+            try:
+                found |= graph.run(wanted, {**feeds, **known})
+            except PieceFailedError:
+                return owner(str(node.name))
+    for node in graph.nodes:
+        for name in node.output:
+            if name in found and not relative_error(found[name], values[name]) <= CLOSE:
+                return owner(str(node.name))
+    return None
+
+
+def owner(name: str) -> str:
+    """Return the operation that a node or a value of a translation belongs to."""
+    return name.partition(INSIDE)[0]
+
+
+class _Translator:
+    def __init__(
+        self, source: SourceModel, translations: Mapping[str, Translation], opaque: set[str]
+    ) -> None:
+        self._source, self._translations, self._opaque = source, translations, opaque
+        self._values = {**source.constants, **source.values}
+        self._taken_as_given: list[str] = []
+        self._writer = NodeWriter(constants=dict(source.constants))
+        self._moving = set(source.inputs)
+
+    def translated(self) -> TranslatedGraph:
+        """Translate the whole model."""
+        for step in self._source.steps:
+            self._step(step)
+        writer, outputs = self._writer, self._source.outputs
+        read = {name for node in writer.nodes for name in node.input} | set(outputs)
+        constants = {name: values for name, values in writer.constants.items() if name in read}
+        inputs = self._source.inputs
+        graph = Graph(
+            tuple(writer.nodes), inputs, outputs, constants, {}, _IR_VERSION, (("", _OPSET),)
+        )
+        kinds = {step.results[0]: step.kind for step in self._source.steps}
+        shapes = {name: values.shape for name, values in self._values.items()}
+        return TranslatedGraph(graph, kinds, tuple(self._taken_as_given), shapes)
+
+    def _step(self, step: SourceStep) -> None:
+        moves = not step.of_sizes and not self._moving.isdisjoint(_read(step))
+        if moves:
+            self._moving.update(step.results)
+        if not moves and self._values[step.results[0]].dtype.kind != "f":
+            self._give(step)  # sizes and what is computed from them
+            return
+        operation = SourceOperation(
+            step.kind, step.results, step.arguments, self._values, step.settings, self._writer
+        )
+        nodes, constants = len(self._writer.nodes), set(self._writer.constants)
+        try:
+            if step.kind not in self._translations or not self._opaque.isdisjoint(step.results):
+                raise NotTranslatedError(step.kind)
+            self._translations[step.kind](operation)
+        except UNFIT:
+            del self._writer.nodes[nodes:]
+            for name in self._writer.constants.keys() - constants:
+                del self._writer.constants[name]
+            self._taken_as_given.append(step.results[0])
+            self._give(step)
+
+    def _give(self, step: SourceStep) -> None:
+        """Take a step's results as they are in the case."""
+        for name in step.results:
+            self._writer.constants[name] = self._values[name]
+
+
+def _read(step: SourceStep) -> set[str]:
+    given = step.arguments.values()
+    return {name for each in given for name in (each if isinstance(each, tuple) else (each,))}

@@ -1,0 +1,1 @@
+"""Finds where a graph and its original part."""

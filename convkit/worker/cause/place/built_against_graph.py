@@ -1,0 +1,127 @@
+"""Finds where a runtime diverges from the exported graph: compares its tensors with the graph's,
+which onnxruntime computes without optimizations.
+
+For graphs that agree with the original: the difference is then the runtime's own.
+"""
+
+import dataclasses
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from convkit.worker.cause.graphs.runnable_graph import Graph, PieceFailedError, Values
+from convkit.worker.cause.matching.relative_difference import relative_error
+
+# In parts of a tensor's rms. Kernels of any kind agree to a few digits less than float32 has.
+_SAME = 1e-4
+# The fraction of the outputs' error that may remain after an explanation.
+_REMAINS = 0.1
+_MOST_PLACES = 8
+
+
+class ExposedModel(Protocol):
+    """A built model of which intermediate tensors can be had, by the exported graph's names."""
+
+    def tensors(self) -> Collection[str]:
+        """Return the names that it knows."""
+        ...
+
+    def run(self, feeds: Values, exposed: Sequence[str], put: Values) -> Mapping[str, np.ndarray]:
+        """Return outputs and exposed tensors, with the `put` values replacing the tensors that all
+        readers see.
+
+        Raises RunFailedError, ModelRefusedError.
+        """
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class BuiltDifference:
+    """Why a built model differs from its graph. Errors are the outputs', relative to their RMS.
+
+    fused: the outputs are correct once `names` are exposed, which prevents the runtime from fusing
+    their producers with later nodes. computed: these tensors are wrong although their inputs are
+    correct, and the correct values fix the outputs. unplaced: neither.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    before: float
+    after: float
+
+
+def compare_built(graph: Graph, model: ExposedModel, feeds: Values) -> BuiltDifference | None:
+    """Return why a built model's outputs differ from its graph's; None if they do not, or if the
+    graph itself cannot be run.
+    """
+    known = set(model.tensors())
+    names = [name for node in graph.nodes for name in node.output if name in known]
+    try:
+        expected = graph.run([*names, *graph.outputs], feeds)
+    except PieceFailedError:
+        return None
+    search = _Search(model, feeds, expected, tuple(graph.outputs))
+    before = search.error((), {})
+    if before <= _SAME:
+        return None
+    limit = max(before * _REMAINS, _SAME) if math.isfinite(before) else _SAME
+    hidden = [name for name in names if name not in graph.outputs]
+    if search.error(hidden, {}) <= limit:
+        names_needed = search.fewest(hidden, limit)
+        return BuiltDifference("fused", names_needed, before, search.error(names_needed, {}))
+    put = search.wrong(names)
+    after = search.error((), put)
+    kind = "computed" if put and after <= limit else "unplaced"
+    return BuiltDifference(kind, tuple(put), before, after)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Search:
+    model: ExposedModel
+    feeds: Values
+    expected: Mapping[str, np.ndarray]
+    outputs: tuple[str, ...]
+
+    def error(self, exposed: Sequence[str], put: Values) -> float:
+        """Return the largest error of the outputs."""
+        found = self.model.run(self.feeds, exposed, put)
+        return max(
+            relative_error(found[name], self.expected[name]) if name in found else math.inf
+            for name in self.outputs
+        )
+
+    def fewest(self, names: Sequence[str], limit: float) -> tuple[str, ...]:
+        """Return the part of the names that has to be exposed, halved for as long as that does."""
+        while len(names) > 1:
+            middle = len(names) // 2
+            halves = (names[:middle], names[middle:])
+            enough = next((each for each in halves if self.error(each, {}) <= limit), None)
+            if enough is None:
+                break
+            names = enough
+        return tuple(names)
+
+    def wrong(self, names: Sequence[str]) -> dict[str, np.ndarray]:
+        """Return the correct values of the tensors that are wrong by themselves: the first that
+        differs, then the first that differs with that one corrected, and so on.
+        """
+        put: dict[str, np.ndarray] = {}
+        for _ in range(_MOST_PLACES):
+            found = self.model.run(self.feeds, [name for name in names if name not in put], put)
+            first = next(
+                (
+                    name
+                    for name in names
+                    if name not in put
+                    and name in found
+                    and self.expected[name].dtype.kind == "f"
+                    and not relative_error(found[name], self.expected[name]) <= _SAME
+                ),
+                None,
+            )
+            if first is None:
+                break
+            put[first] = self.expected[first]
+        return put

@@ -1,0 +1,1 @@
+"""Causes in quantized weights and activations."""

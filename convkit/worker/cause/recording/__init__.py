@@ -1,0 +1,1 @@
+"""Records what the original computes."""

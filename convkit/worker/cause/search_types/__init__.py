@@ -1,0 +1,1 @@
+"""What a search speaks of: causes, places, regions, and changes of a graph."""

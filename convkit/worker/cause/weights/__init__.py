@@ -1,0 +1,1 @@
+"""Causes in a graph's weights, which need no run."""

@@ -1,0 +1,1 @@
+"""Causes in words, and as findings."""

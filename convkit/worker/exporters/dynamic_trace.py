@@ -1,0 +1,311 @@
+"""torch.export with every axis of the contract symbolic, as input for torch's ONNX exporter and
+Core ML's converter.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import inspect
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from convkit.protocol.contract import Contract, dimension_axes
+from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.worker.exporters.data_guards import data_guard
+from convkit.worker.exporters.deferred_guards import without_guards
+from convkit.worker.exporters.export_job import WRAPPER, UnexportableError
+from convkit.worker.exporters.specializations import SizeLines, size_lines
+from convkit.worker.exporters.traceable_layers import traceable_experts, without_causal_detection
+from convkit.worker.job_context import StageFailedError
+
+_SPECIALISED = re.compile(
+    r"You marked (?P<axis>\w+) as dynamic but your code specialized it to be a constant"
+    r" \((?P<size>\d+)\)"
+)
+_RANGE = re.compile(
+    r"Not all values of (?P<axis>\w+) = .*? satisfy the generated guard (?P<guard>.*?)\.?$",
+    re.MULTILINE,
+)
+# Further lines that a message lists.
+_MOST_LINES = 3
+_SUGGESTION = re.compile(r"Suggested fixes:\n(?P<fixes>(?:  .+\n?)+)")
+
+# A Python loop over numbers or over a tensor's rows, or a comprehension.
+_LENGTH = re.compile(r"\blen\(([\w.]+)\)")
+_LOOP = re.compile(r"\bfor\b.+\bin\b")
+
+
+def trace(
+    module: torch.nn.Module,
+    inputs: Sequence[torch.Tensor],
+    contract: Contract,
+    root: str | None = None,
+) -> torch.export.ExportedProgram:
+    """Trace a module that accepts the contract's inputs. `root` is the folder of its source files.
+
+    Raises UnexportableError with C106 for an axis that the model fixes, with C113 for one that it
+    restricts, and with E305 for a decision about data; StageFailedError if torch.export cannot
+    trace it.
+    """
+    try:
+        return _exported(module, inputs, contract)
+    except Exception as error:
+        if findings := _constraint_findings(str(error), contract, recurrent_modules(module)):
+            if all(finding.code == "C113" for finding in findings):
+                deferred = functools.partial(_exported, module, inputs, contract, deferred=True)
+                matches = functools.partial(_matches, module, inputs, contract)
+                if (program := without_guards(deferred, contract, matches)) is not None:
+                    return program
+            findings = _with_lines(findings, module, inputs, contract, root)
+            raise UnexportableError(findings) from error
+        if (guard := data_guard(error, root)) is not None:
+            raise UnexportableError([guard]) from error
+        raise StageFailedError(
+            f"export: torch.export cannot trace the model: {innermost(error)}"
+        ) from error
+
+
+def _exported(
+    module: torch.nn.Module,
+    inputs: Sequence[torch.Tensor],
+    contract: Contract,
+    *,
+    deferred: bool = False,
+) -> torch.export.ExportedProgram:
+    """Export; `deferred`: conditions on sizes become assertions."""
+    more = {"prefer_deferred_runtime_asserts_over_guards": True} if deferred else {}
+    with (
+        warnings.catch_warnings(),
+        torch.no_grad(),
+        traceable_experts(module),
+        without_causal_detection(),
+    ):
+        warnings.simplefilter("ignore")  # torch's own deprecations
+        return torch.export.export(
+            module, tuple(inputs), dynamic_shapes=_dynamic_shapes(contract), strict=False, **more
+        )
+
+
+def _matches(
+    module: torch.nn.Module,
+    inputs: Sequence[torch.Tensor],
+    contract: Contract,
+    program: torch.export.ExportedProgram,
+    sizes: Mapping[str, int],
+) -> bool:
+    """Say whether a program computes what its module does at some sizes, on inputs cut or repeated
+    to fit.
+    """
+    given = [
+        _resized(tensor, spec.concrete_shape(sizes))
+        for tensor, spec in zip(inputs, contract.inputs, strict=True)
+    ]
+    try:
+        with torch.no_grad():
+            expected = module(*(each.clone() for each in given))
+            found = _runnable(program)(*(each.clone() for each in given))
+    except Exception:  # noqa: BLE001 - either may raise anything
+        return False
+    return all(
+        one.shape == other.shape
+        and torch.allclose(one.double(), other.double(), rtol=1e-4, atol=1e-5, equal_nan=True)
+        for one, other in zip(_listed(expected), _listed(found), strict=True)
+    )
+
+
+def _runnable(program: torch.export.ExportedProgram) -> torch.nn.Module:
+    """Return a program as a module that does not check sizes; older releases of torch never do."""
+    if "check_guards" in inspect.signature(program.module).parameters:
+        return program.module(check_guards=False)
+    return program.module()
+
+
+def _listed(outputs: torch.Tensor | Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    return (outputs,) if isinstance(outputs, torch.Tensor) else outputs
+
+
+def _resized(tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    for axis, size in enumerate(shape):
+        tensor = tensor.index_select(axis, torch.arange(size) % tensor.shape[axis])
+    return tensor
+
+
+def _with_lines(
+    findings: Sequence[Finding],
+    module: torch.nn.Module,
+    inputs: Sequence[torch.Tensor],
+    contract: Contract,
+    root: str | None,
+) -> list[Finding]:
+    """Trace again, which fails again, and add the lines of the model's code that fix or restrict
+    sizes.
+    """
+    with size_lines(root) as lines, contextlib.suppress(Exception):
+        _exported(module, inputs, contract)
+    return [_with_line(finding, lines) for finding in findings]
+
+
+def _with_line(finding: Finding, lines: SizeLines) -> Finding:
+    size = finding.evidence.get("fixed")
+    if finding.code == "C113" and lines.guards:
+        (source, text), *others = lines.guards.items()
+        where = "".join(f", or at {other}" for other, _ in others[:_MOST_LINES])
+    elif isinstance(size, int) and size in lines.fixed and not finding.evidence.get("recurrent"):
+        (source, text), where = lines.fixed[size], ""
+    else:
+        return finding
+    return dataclasses.replace(
+        finding,
+        message=f"{finding.message[:-1]}, at {source}: {text}{where}",
+        place=dataclasses.replace(finding.place, source=source),
+        evidence={**finding.evidence, "line": text},
+        remedy=_unrolled(finding) if _LOOP.search(text) else _by_length(finding, text),
+    )
+
+
+def _by_length(finding: Finding, text: str) -> Remedy | None:
+    """Return what to do about `len(x)`, which Python makes a plain number."""
+    match = _LENGTH.search(text)
+    if finding.code != "C106" or match is None:
+        return finding.remedy
+    return Remedy(f"Write {match[1]}.shape[0] in place of len({match[1]}), which fixes the size.")
+
+
+def _unrolled(finding: Finding) -> Remedy | None:
+    """Return what to do about a Python loop over an axis."""
+    if finding.code != "C106":
+        return finding.remedy
+    axis = finding.evidence["axis"]
+    return Remedy(
+        f"Every exporter unrolls this Python loop over {axis!r}. Write it with operations on whole"
+        f" tensors, such as torch.cumsum; or declare {axis!r} with one size and call the model in a"
+        " loop (steps)."
+    )
+
+
+def _dynamic_shapes(contract: Contract) -> tuple[dict[int, object], ...]:
+    """Return one dimension object for each axis that varies, shared by all inputs.
+
+    Arithmetic over axes is left to torch, which has no sums of dimensions: AUTO infers it from the
+    model's code.
+    """
+    dimensions: dict[str, object] = {
+        axis.name: torch.export.Dim(axis.name, min=axis.min, max=axis.max)
+        for axis in contract.axes
+        if axis.min < axis.max
+    }
+    return tuple(
+        {
+            index: dimensions.get(text, torch.export.Dim.AUTO)
+            for index, text in enumerate(spec.shape)
+            if isinstance(text, str)
+            and (text in dimensions or not dimensions.keys().isdisjoint(dimension_axes(text)))
+        }
+        for spec in contract.inputs
+    )
+
+
+def recurrent_modules(module: torch.nn.Module) -> dict[str, str]:
+    """Return the recurrent layers of a model: class by path. torch.export unrolls them."""
+    return {
+        name.removeprefix(f"{WRAPPER}."): type(each).__name__
+        for name, each in module.named_modules()
+        if isinstance(each, torch.nn.RNNBase)
+    }
+
+
+def _constraint_findings(
+    message: str, contract: Contract, recurrent: Mapping[str, str]
+) -> list[Finding]:
+    known = {axis.name for axis in contract.axes}
+    if not message.startswith("Constraints violated"):
+        return []
+    findings = [
+        _fixed_axis(match["axis"], int(match["size"]), recurrent)
+        for match in _SPECIALISED.finditer(message)
+        if match["axis"] in known
+    ]
+    fixes = _SUGGESTION.search(message)
+    named = {
+        match["axis"]: match["guard"]
+        for match in _RANGE.finditer(message)
+        if match["axis"] in known
+    }
+    if findings and not named:
+        return findings
+    wanted = "; ".join(line.strip() for line in fixes["fixes"].splitlines()) if fixes else ""
+    first = next(iter(named), None) or next(
+        (axis for axis in sorted(known) if re.search(rf"\b{axis}\b", wanted)), None
+    )
+    text = (
+        "The model does not support all sizes that the recipe declares for"
+        f" {', '.join(named) or 'its axes'}"
+    )
+    evidence = {"suggested": wanted, "guards": list(named.values())}
+    remedy = Remedy(
+        f"Limit the axes to what the model supports: {wanted}."
+        if wanted
+        else "Compute with sizes as whole numbers (// and *), or limit the axes.",
+        _change(wanted, known),
+    )
+    why = wanted or "; ".join(f"they must meet {guard}" for guard in named.values())
+    return [*findings, Finding("C113", f"{text}: {why}.", Place(tensor=first), evidence, remedy)]
+
+
+def _change(fixes: str, known: set[str]) -> dict[str, object]:
+    """Turn torch's `sequence = Dim('sequence', max=16)` into a change of the recipe.
+
+    Multiples of an axis (`_sequence = Dim('_sequence', max=12); sequence = 5*_sequence`) are no
+    range.
+    """
+    changes = re.finditer(r"(\w+) = Dim\('\w+'(?:, min=(\d+))?(?:, max=(\d+))?\)", fixes)
+    return {
+        f"axes.{axis}.{bound}": int(value)
+        for axis, low, high in (match.groups() for match in changes)
+        for bound, value in (("min", low), ("max", high))
+        if value is not None and axis in known
+    }
+
+
+def _fixed_axis(axis: str, size: int, recurrent: Mapping[str, str]) -> Finding:
+    """Return C106. A recurrent layer is enough to fix an axis; the model's code may be fine."""
+    if recurrent:
+        name, kind = next(iter(recurrent.items()))
+        return Finding(
+            "C106",
+            f"torch.export fixes axis {axis!r} at {size}, the example's size: it unrolls nn.{kind}"
+            f"{f' {name!r}' if name else ''} step by step.",
+            Place(tensor=axis, module=name or None),
+            {"axis": axis, "fixed": size, "recurrent": dict(recurrent)},
+            Remedy(
+                "TorchScript keeps such layers: export with exporter: torchscript if the rest of"
+                f" the model allows it, or declare {axis!r} with one size."
+            ),
+        )
+    return Finding(
+        "C106",
+        f"The model's own code fixes axis {axis!r} at {size}, the example's size.",
+        Place(tensor=axis),
+        {"axis": axis, "fixed": size},
+        Remedy(
+            "Compute shapes in the model from tensor.shape[i], without int() or literal sizes, so"
+            f" that {axis!r} can vary."
+        ),
+    )
+
+
+def innermost(error: BaseException, lines: int = 12) -> str:
+    """Return the first lines of the error at the root of a chain, without torch's advice for its
+    own developers.
+    """
+    while error.__cause__ is not None:
+        error = error.__cause__
+    text = [
+        line
+        for line in str(error).splitlines()
+        if line.strip() and "TORCH" not in line and "docs.google" not in line
+    ]
+    return f"{type(error).__name__}: " + "\n".join(text[:lines])

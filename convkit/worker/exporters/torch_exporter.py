@@ -1,0 +1,106 @@
+"""torch.export and torch's ONNX exporter ("dynamo")."""
+
+import re
+import warnings
+
+import onnx_ir
+import torch
+
+from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.worker.exporters.dynamic_trace import innermost, trace
+from convkit.worker.exporters.export_job import ExportJob
+from convkit.worker.exporters.known_types import reading_known_types
+from convkit.worker.exporters.local_decompositions import decomposing_locally
+from convkit.worker.exporters.onnxscript_speed import operators_first, without_parsing
+from convkit.worker.exporters.small_constants import optimize_keeping_constants
+from convkit.worker.graph.rewriting.guarded_attention import guard_attention
+from convkit.worker.job_context import StageFailedError
+from convkit.worker.original.operation_places import place_of_operator
+
+# As torch's two exporters name it: `'aten::fft_rfft' to ONNX opset version 17 is not supported`,
+# `No ONNX function found for <OpOverload(op='aten.fft_rfft', ...)>`.
+_REFUSALS = (
+    re.compile(r"operator '(?P<domain>\w+)::(?P<name>\w+)' to ONNX"),
+    re.compile(r"No ONNX function found for <OpOverload\(op='(?P<domain>\w+)\.(?P<name>\w+)"),
+)
+# The domains of torch's own operators.
+_OF_TORCH = frozenset({"aten", "prim", "prims", "torch", "quantized"})
+
+
+def export(job: ExportJob) -> onnx_ir.Model:
+    """Export with every axis symbolic.
+
+    Raises UnexportableError with C106 for an axis that the model fixes, with C113 for one that it
+    restricts, and with E305 for a decision about data; StageFailedError if torch.export cannot
+    trace it.
+    """
+    program = trace(job.module, job.probe.inputs, job.contract, job.loaded.source_root)
+    names = [spec.name for spec in job.contract.inputs]
+    outputs = [spec.name for spec in job.contract.outputs]
+    try:
+        with (
+            warnings.catch_warnings(),
+            decomposing_locally(),
+            reading_known_types(),
+            without_parsing(),
+        ):
+            # torch's own deprecations and remarks on axis names, which the contract overrules.
+            warnings.simplefilter("ignore")
+            exported = torch.onnx.export(
+                program,
+                dynamo=True,
+                opset_version=job.opset,
+                input_names=names,
+                output_names=outputs,
+                custom_translation_table=dict(job.translations) or None,
+                optimize=False,
+                verbose=False,
+            )
+            assert exported is not None
+            guard_attention(exported.model)
+            optimize_keeping_constants(exported.model, lambda: _optimized(exported))
+            # The optimizer renames an input that is an output too.
+            for value, name in zip(exported.model.graph.inputs, names, strict=True):
+                value.name = name
+    except Exception as error:
+        raise StageFailedError(
+            f"export: torch {torch.__version__} could not turn the traced model into ONNX:"
+            f" {innermost(error)}"
+        ) from error
+    return exported.model
+
+
+def _optimized(exported: torch.onnx.ONNXProgram) -> onnx_ir.Model:
+    with operators_first():
+        exported.optimize()
+    return exported.model
+
+
+def untranslated(job: ExportJob, error: str) -> Finding | None:
+    """Return V103 if an exporter stopped at an operator; None for any other error."""
+    match = next((found for each in _REFUSALS if (found := each.search(error))), None)
+    if match is None:
+        return None
+    operator = f"{match['domain']}::{match['name']}"
+    root = job.loaded.source_root
+    place = place_of_operator(job.module, job.probe.inputs, match["name"], root)
+    source, module = place or (None, "")
+    where = f" (module {module}" if module else " (the root module"
+    where = f"{where}, at {source})" if source else f"{where})" if place else ""
+    return Finding(
+        "V103",
+        f"the exporter has no translation of {operator}{where} to ONNX opset {job.opset}",
+        Place(module=module or None, source=source),
+        {"operators": [operator]},
+        Remedy(_remedy(match["domain"], operator)),
+    )
+
+
+def _remedy(domain: str, operator: str) -> str:
+    general = "Write the model without the operator, or try another exporter or opset under export."
+    if domain in _OF_TORCH:
+        return general
+    return (
+        f"Declare a translation of {operator}, custom_ops: [path/to/file.py:function], where the"
+        " function returns a mapping from the operator to a function that writes it as ONNX."
+    )

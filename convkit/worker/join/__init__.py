@@ -1,0 +1,1 @@
+"""Models of several parts: runs them as one, and finds where they depart from the whole."""

@@ -1,0 +1,1 @@
+"""Evaluates ML programs on the CPU."""

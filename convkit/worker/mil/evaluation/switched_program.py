@@ -1,0 +1,134 @@
+"""A float32 program with switchable rounding per module: any plan's effect, without a conversion.
+
+A lowered module computes like a float16 conversion by coremltools 9.0 (FP16ComputePrecision): its
+operations round their float inputs, turn constants from 1e38 into infinity, and round their
+results. Operations that coremltools never casts, and those with a constant between 65504 and 1e38,
+stay in float32.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+from convkit.worker.mil.evaluation.evaluator import Evaluator
+from convkit.worker.mil.evaluation.execution_plan import (
+    ProgramStep,
+    StepResult,
+    Variable,
+    every_step,
+    is_constant,
+)
+from convkit.worker.mil.program import Program
+from convkit.worker.mil.saturated_constants import FLOAT16_LARGEST
+
+# From this magnitude, a constant becomes infinity (FP16ComputePrecision.fp16_overflow).
+TAKEN_FOR_INFINITY = 1e38
+# In constants with fewer elements, values that float16 would round to zero become its smallest
+# subnormal (_check_underflow_to_zero).
+_GUARDED = 400
+_SMALLEST = float(np.nextafter(np.float16(0), np.float16(1)))
+
+
+class SwitchedEvaluator:
+    """A float32 program, ready to run with any modules lowered. `modules` maps tensor names to
+    module paths.
+
+    `saturate`: finite constants beyond float16 become its largest number in lowered operations.
+    """
+
+    def __init__(self, program: Program, modules: Mapping[str, str], *, saturate: bool) -> None:
+        """Raises UnsupportedOperation."""
+        self._evaluator = Evaluator(program, modules)
+        self._saturate = saturate
+        with program.function:  # coremltools' casts depend on the function's deployment target
+            self._castable = {
+                step.name: parameters
+                for step in every_step(self._evaluator.plan)
+                if (parameters := _cast_parameters(step.source, saturate=saturate))
+            }
+        lowable = [
+            step.module for step in every_step(self._evaluator.plan) if step.name in self._castable
+        ]
+        self.modules: tuple[str, ...] = tuple(dict.fromkeys(lowable))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing: there are no resources to release."""
+
+    def run(self, feeds: Mapping[str, np.ndarray], low: Collection[str]) -> dict[str, np.ndarray]:
+        """Return the outputs by name with the given modules lowered and all others in float32."""
+        watcher = _Rounding(self._castable, frozenset(low), saturate=self._saturate)
+        return self._evaluator.run(feeds, watcher=watcher).outputs
+
+
+class _Rounding:
+    def __init__(
+        self, castable: Mapping[str, frozenset[str]], low: frozenset[str], *, saturate: bool
+    ) -> None:
+        self._castable = castable
+        self._low = low
+        self._saturate = saturate
+
+    def _rounds(self, step: ProgramStep) -> bool:
+        return step.module in self._low and step.name in self._castable
+
+    def taken(
+        self, step: ProgramStep, name: str, variable: Variable, value: torch.Tensor
+    ) -> torch.Tensor:
+        if (
+            value.dtype != torch.float32
+            or not self._rounds(step)
+            or name not in self._castable[step.name]
+        ):
+            return value
+        if variable.op is not None and is_constant(variable.op.op_type):
+            return _rounded_constant(value, saturate=self._saturate)
+        return value.half().float()
+
+    def given(
+        self, step: ProgramStep, result: StepResult, computed: torch.Tensor, stored: torch.Tensor
+    ) -> torch.Tensor:
+        del result, computed
+        return (
+            stored.half().float()
+            if stored.dtype == torch.float32 and self._rounds(step)
+            else stored
+        )
+
+
+def _rounded_constant(value: torch.Tensor, *, saturate: bool) -> torch.Tensor:
+    if saturate:
+        value = torch.where(value.isfinite(), value.clamp(-FLOAT16_LARGEST, FLOAT16_LARGEST), value)
+    rounded = value.half().float()
+    if value.numel() < _GUARDED:
+        lost = (rounded == 0) & (value.abs() > np.finfo(np.float32).smallest_subnormal)
+        rounded = torch.where(lost, torch.sign(value) * _SMALLEST, rounded)
+    return rounded
+
+
+def _cast_parameters(operation: Any, *, saturate: bool) -> frozenset[str]:  # noqa: ANN401 - coremltools' Operation
+    """Return the arguments that coremltools casts to float16; empty if it leaves the operation
+    unchanged.
+    """
+    from coremltools.converters.mil.mil.passes.defs.quantization import FP16ComputePrecision
+
+    transform = FP16ComputePrecision()
+    unsupported = operation.op_type in transform._UNSUPPORTED_FP16_OPS  # noqa: SLF001 - coremltools' own list
+    if unsupported or (not saturate and transform.fp16_overflow(operation)):
+        return frozenset()
+    return frozenset(
+        name
+        for name, given in operation.inputs.items()
+        if given is not None
+        and _holds_floats(given)
+        and transform.should_cast_parameter(operation, name)
+    )
+
+
+def _holds_floats(given: Any) -> bool:  # noqa: ANN401 - a Var or several
+    several = given if isinstance(given, list | tuple) else (given,)
+    return any(each.is_tensor_or_scalar_of(dtype="fp32") for each in several)

@@ -1,0 +1,108 @@
+"""Reductions over axes: all of them if `axes` is absent."""
+
+import math
+from collections.abc import Callable
+
+import torch
+
+from convkit.worker.mil.kernels.operation_call import Kernel, OperationCall
+
+_Reduction = Callable[[torch.Tensor, list[int], bool], torch.Tensor]
+
+
+def reduction(function: _Reduction) -> Kernel:
+    """Return a kernel for a function of a tensor, its axes (nonnegative) and whether to keep
+    them.
+    """
+
+    def kernel(call: OperationCall) -> torch.Tensor:
+        x = call.tensor("x")
+        given = call.optional_integers("axes")
+        axes = (
+            sorted({axis % x.dim() for axis in given})
+            if given is not None
+            else list(range(x.dim()))
+        )
+        return function(x, axes, call.flag("keep_dims"))
+
+    return kernel
+
+
+def total(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  # noqa: FBT001 - the signature of kernels
+    """Sum."""
+    return x.sum(axes, keepdim=keep)
+
+
+def mean(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  # noqa: FBT001
+    """Mean; for integers, rounded toward zero."""
+    if x.is_floating_point():
+        return x.mean(axes, keepdim=keep)
+    count = math.prod(x.shape[axis] for axis in axes)
+    return torch.div(x.sum(axes, keepdim=keep), count, rounding_mode="trunc")
+
+
+def largest(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  # noqa: FBT001
+    """Largest value."""
+    return x.amax(axes, keepdim=keep)
+
+
+def smallest(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  # noqa: FBT001
+    """Smallest value."""
+    return x.amin(axes, keepdim=keep)
+
+
+def product(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  # noqa: FBT001
+    """Product."""
+    for axis in reversed(axes):
+        x = x.prod(axis, keepdim=keep)
+    return x
+
+
+def l1_norm(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  # noqa: FBT001
+    """Sum of magnitudes."""
+    return x.abs().sum(axes, keepdim=keep)
+
+
+def l2_norm(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  # noqa: FBT001
+    """Root of the sum of squares."""
+    return torch.sqrt((x * x).sum(axes, keepdim=keep).double())
+
+
+def sum_square(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  # noqa: FBT001
+    """Sum of squares."""
+    return (x * x).sum(axes, keepdim=keep)
+
+
+def log_sum(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  # noqa: FBT001
+    """Logarithm of the sum."""
+    return torch.log(x.sum(axes, keepdim=keep).double())
+
+
+def log_sum_exp(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  # noqa: FBT001
+    """Logarithm of the sum of exponentials."""
+    return torch.logsumexp(x.double(), axes, keepdim=keep)
+
+
+def argmax(call: OperationCall) -> torch.Tensor:
+    """Index of the first largest value along `axis`."""
+    return _first(call, call.tensor("x").amax)
+
+
+def argmin(call: OperationCall) -> torch.Tensor:
+    """Index of the first smallest value along `axis`."""
+    return _first(call, call.tensor("x").amin)
+
+
+def _first(call: OperationCall, extreme: Callable[..., torch.Tensor]) -> torch.Tensor:
+    """Return the index of the first extreme value: torch does not define which of several it
+    returns.
+    """
+    x, axis, keep = call.tensor("x"), call.integer("axis"), call.flag("keep_dims")
+    found = x == extreme(axis, keepdim=True)
+    if x.is_floating_point():
+        found = found | x.isnan()
+    axis %= x.dim()
+    places = torch.arange(x.shape[axis]).reshape(
+        [-1 if each == axis else 1 for each in range(x.dim())]
+    )
+    return torch.where(found, places, x.shape[axis]).amin(axis, keepdim=keep)

@@ -1,0 +1,1 @@
+"""The original model: loaded, called through the contract, examined."""

@@ -1,0 +1,14 @@
+"""A local folder in transformers' layout."""
+
+from pathlib import Path
+
+from convkit.protocol.messages import Source
+from convkit.worker.original.loading import transformers_folder
+from convkit.worker.original.loading.loaded_model import LoadedModel
+
+
+def load(source: Source) -> LoadedModel:
+    """Load the folder without network access."""
+    assert source.path is not None
+    folder = Path(source.path)
+    return transformers_folder.load(folder, source, key="model.path", description=folder.name)

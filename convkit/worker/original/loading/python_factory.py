@@ -1,0 +1,122 @@
+"""A Python callable that returns a torch module."""
+
+import hashlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+from convkit.protocol.messages import Source
+from convkit.protocol.spelling import suggestion
+from convkit.worker.job_context import StageFailedError
+from convkit.worker.original.loading.loaded_model import LoadedModel
+from convkit.worker.original.loading.model_facts import model_facts
+from convkit.worker.original.loading.weight_seeding import seeded
+from convkit.worker.process.user_modules import source_spec
+
+
+def load(source: Source) -> LoadedModel:
+    """Import the file, set the seed, and call the callable with the recipe's arguments.
+
+    The file can import neighboring modules. With `model.dtype` float16 or bfloat16, the module is
+    converted.
+    """
+    import torch
+
+    assert source.path is not None
+    assert source.identifier is not None
+    file = Path(source.path).resolve()
+    with seeded(source.seed):
+        build = named_callable(file, source.identifier)
+        try:
+            module = build(**source.overrides)
+        except Exception as error:
+            raise StageFailedError(
+                f"model.factory.call: {file.name}:{source.identifier} raised"
+                f" {type(error).__name__}: {error}{_own_line(error, file)}. Check the file and"
+                " model.factory.arguments."
+            ) from error
+    if not isinstance(module, torch.nn.Module):
+        raise StageFailedError(
+            f"model.factory.call: {file.name}:{source.identifier} returned a"
+            f" {type(module).__name__}; it must return a torch.nn.Module"
+        )
+    if source.dtype in ("float16", "bfloat16"):
+        module = module.to(getattr(torch, source.dtype))
+    config = getattr(module, "config", None)
+    if not hasattr(config, "model_type"):
+        config = None
+    return LoadedModel(
+        module=module.cpu(),
+        description=f"{file.name}:{source.identifier}",
+        config=config,
+        facts=model_facts(module, config),
+        source_root=str(file.parent),
+    )
+
+
+def named_callable(
+    file: Path, name: str, place: str = "model.factory.call", *, reuse: bool = False
+) -> Callable[..., object]:
+    """Import a file and return its callable of a name; raises StageFailedError, which names the
+    `place` where a user wrote it. With `reuse`, a file that this process has imported is not run
+    again: torch would register its operators anew, under the same names.
+    """
+    return _callable(_import(file, place, reuse=reuse), name, file, place)
+
+
+def _import(file: Path, place: str, *, reuse: bool) -> ModuleType:
+    if not file.is_file():
+        raise StageFailedError(f"{place}: there is no file {file}")
+    # A unique name that is the same in every process: torch writes it into exported graphs.
+    name = f"convkit_factory_{file.stem}_{hashlib.sha256(file.read_bytes()).hexdigest()[:12]}"
+    before = sys.modules.get(name)
+    if reuse and before is not None and before.__file__ == str(file):
+        return before
+    spec = source_spec(name, file)
+    if spec is None or spec.loader is None:
+        raise StageFailedError(f"{place}: {file} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise StageFailedError(
+            f"{place}: importing {file.name} raised {type(error).__name__}: {error}"
+            f"{_own_line(error, file)}. A package that it needs belongs under tools:."
+        ) from error
+    return module
+
+
+def _callable(module: ModuleType, name: str, file: Path, place: str) -> Callable[..., object]:
+    found = getattr(module, name, None)
+    if found is None:
+        known = [
+            key
+            for key, value in vars(module).items()
+            if callable(value) and not key.startswith("_")
+        ]
+        raise StageFailedError(
+            f"{place}: {file.name} has no {name!r}{suggestion(name, known)}. "
+            f"Callables there: {', '.join(known) or 'none'}."
+        )
+    if not callable(found):
+        raise StageFailedError(
+            f"{place}: {file.name}:{name} is a {type(found).__name__}, not a callable"
+        )
+    return found
+
+
+def _own_line(error: Exception, file: Path) -> str:
+    """Return ` (line N)` for the innermost frame of the error in the user's file."""
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == str(file)
+    ]
+    return f" (line {lines[-1]})" if lines else ""

@@ -1,0 +1,1 @@
+"""What the original does when it is run: what it accepts, what it depends on."""

@@ -1,0 +1,217 @@
+"""Searches for the smallest set of modules to keep in float32 so that the outputs meet their
+limits, for any runtime.
+
+A plan is judged on all cases. If it fails, a model with switchable rounding per module shows, on
+a failing case, the cost of each kind of module alone: on the smallest that fails about as badly as
+the worst. Roundings are independent, so their errors add in quadrature: the costliest modules are
+kept until the rest fits the tolerance, and those that prove unnecessary on the same model are
+released. The plan is then judged on all cases again, at most four times.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import numpy as np
+
+from convkit.protocol.messages import PlanRound
+from convkit.protocol.metrics.limits import Limits
+from convkit.protocol.module_naming import as_patterns, general_path
+from convkit.worker.cases.compared_cases import JudgedCase
+from convkit.worker.precision.search_judgment import (
+    Outputs,
+    Round,
+    compared,
+    elements,
+    judge_round,
+    sound_cases,
+    worst,
+)
+
+MOST_REFINEMENTS = 4
+# Errors add randomly, and other cases differ from the examined one, so plans aim for a smaller
+# error.
+_MARGIN = 0.7
+# Up to this many times its limits, a case that was not looked at is nearly within them: the largest
+# one has more elements than others, and so a larger largest error.
+_NEARLY = 2.0
+
+# Returns the overshoot of a set of low-precision modules.
+Share = Callable[[Collection[str]], float]
+
+
+class Switched(Protocol):
+    """A model with switchable rounding per module."""
+
+    @property
+    def modules(self) -> Sequence[str]:
+        """The modules that can be lowered: paths, with the root as an empty one."""
+        ...
+
+    def run(self, feeds: Mapping[str, np.ndarray], low: Collection[str]) -> Outputs:
+        """Return the outputs by name with the given modules lowered and all others in float32."""
+        ...
+
+
+class Searched(Protocol):
+    """A model for which a plan is searched."""
+
+    @property
+    def modules(self) -> Sequence[str]:
+        """Every module that a plan may keep in float32, in model order."""
+        ...
+
+    def planned(
+        self, patterns: tuple[str, ...], cases: Mapping[str, JudgedCase]
+    ) -> Iterator[tuple[str, Outputs]]:
+        """Yield each case's outputs from the model with the patterns' modules kept in float32."""
+        ...
+
+    def switched(self) -> AbstractContextManager[Switched]:
+        """Open the model with switchable rounding."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class FoundModules:
+    """The patterns kept in float32, whether they meet the limits, and each round of the search."""
+
+    patterns: tuple[str, ...]
+    met: bool
+    rounds: tuple[PlanRound, ...]
+
+
+def search_modules(
+    searched: Searched, cases: Mapping[str, JudgedCase], limits: Mapping[str, Limits]
+) -> FoundModules:
+    """Find what must stay in float32 for a model to meet the limits, by output, in every case.
+
+    Cases in which the original itself is not finite are skipped, since verification reports them.
+    """
+    return _Search(searched, cases, limits).run()
+
+
+class _Search:
+    def __init__(
+        self, searched: Searched, cases: Mapping[str, JudgedCase], limits: Mapping[str, Limits]
+    ) -> None:
+        self.searched = searched
+        self.cases = sound_cases(cases)
+        self.limits = limits
+        self.rounds: list[PlanRound] = []
+
+    def run(self) -> FoundModules:
+        kept: frozenset[str] = frozenset()
+        measured = self.measure(kept)
+        looked_at: list[str] = []
+        margin = _MARGIN
+        if self.cases and not measured.met:
+            with self.searched.switched() as switched:
+                for left in reversed(range(MOST_REFINEMENTS)):
+                    case = self.to_examine(measured, looked_at, is_last=left == 0)
+                    if case in looked_at:
+                        margin /= (
+                            max(measured.overshoot, 1.2)
+                            if math.isfinite(measured.overshoot)
+                            else 2.0
+                        )
+                    looked_at = list(dict.fromkeys([*looked_at, case]))
+                    kept = self.refined(switched, looked_at, margin)
+                    measured = self.measure(kept)
+                    if measured.met:
+                        break
+        return FoundModules(self.patterns(kept), measured.met, tuple(self.rounds))
+
+    def to_examine(self, measured: Round, looked_at: Sequence[str], *, is_last: bool) -> str:
+        """Return the case to plan for, besides those that were looked at. If another is nearly
+        within its limits, and takes longer than they do, one of these again: a smaller error there
+        makes a smaller one everywhere.
+        """
+        case = measured.case if measured.examined in looked_at else measured.examined
+        if not looked_at or is_last or not measured.overshoot < _NEARLY:
+            return case
+        longest = max(looked_at, key=lambda name: elements(self.cases[name]))
+        takes_longer = elements(self.cases[case]) > elements(self.cases[longest])
+        return longest if takes_longer else case
+
+    def patterns(self, kept: Collection[str]) -> tuple[str, ...]:
+        modules = self.searched.modules
+        return tuple(as_patterns([module for module in modules if module in kept], modules))
+
+    def measure(self, kept: Collection[str]) -> Round:
+        """Judge a plan on every case."""
+        patterns = self.patterns(kept)
+        found = self.searched.planned(patterns, self.cases)
+        judged = judge_round(patterns, self.cases, found, self.limits)
+        self.rounds.append(judged.as_protocol())
+        return judged
+
+    def overshoot(self, case: JudgedCase, found: Outputs) -> float:
+        return worst(compared(case, found), self.limits)
+
+    def refined(self, switched: Switched, cases: Sequence[str], margin: float) -> frozenset[str]:
+        """Return the modules to keep in float32 so that some cases stay within a fraction of the
+        tolerance.
+        """
+
+        def share(low: Collection[str]) -> float:
+            judged = (self.cases[name] for name in cases)
+            return max(self.overshoot(case, switched.run(case.feeds, low)) for case in judged)
+
+        groups = list(_groups(switched.modules))
+        costs = {group: share(group) for group in groups}
+        baseline = share(())  # the exported graph's own error
+        ranked = sorted(groups, key=lambda group: -costs[group])
+        low: list[tuple[str, ...]] = list(ranked)
+        while low and not _together([costs[group] for group in low], baseline) <= margin:
+            low.pop(0)
+        kept = [group for group in ranked if group not in low]
+        while kept and low and not share(_union(low)) <= margin:
+            kept.append(low.pop(0))
+        for group in reversed(list(kept)):  # cheapest first
+            if math.isfinite(costs[group]) and share(_union([*low, group])) <= margin:
+                low.append(group)
+                kept.remove(group)
+        return _needed(kept, low, share, margin)
+
+
+def _needed(
+    kept: Sequence[tuple[str, ...]], low: Sequence[tuple[str, ...]], share: Share, margin: float
+) -> frozenset[str]:
+    """Return the modules of the kept groups, without those that need not be kept along with their
+    counterparts.
+
+    A layer that overflows is often one of many; if at least half of them do, they are named
+    together anyway.
+    """
+    needed = {module for group in kept for module in group}
+    lowered = _union(low)
+    for group in kept:
+        alone = [module for module in group if not share((*lowered, module)) <= margin]
+        if 2 * len(alone) < len(group):
+            candidate = tuple(module for module in group if module not in alone)
+            if share((*lowered, *candidate)) <= margin:
+                lowered = (*lowered, *candidate)
+                needed -= set(candidate)
+    return frozenset(needed)
+
+
+def _groups(modules: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield groups of modules that differ only in numbers."""
+    groups: dict[str, list[str]] = {}
+    for module in modules:
+        groups.setdefault(general_path(module), []).append(module)
+    yield from map(tuple, groups.values())
+
+
+def _union(groups: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(module for group in groups for module in group)
+
+
+def _together(costs: Sequence[float], baseline: float) -> float:
+    """Return the combined cost: independent errors, in excess of the baseline, add in
+    quadrature.
+    """
+    return math.sqrt(baseline**2 + sum(max(cost**2 - baseline**2, 0.0) for cost in costs))

@@ -1,0 +1,87 @@
+"""Judges the attempts of a precision search: on every case, against the limits."""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from convkit.protocol.messages import PlanRound, TensorMetrics
+from convkit.protocol.metrics.limits import Limits, overshoot, smallest_alike
+from convkit.worker.cases.compared_cases import JudgedCase
+from convkit.worker.metrics.row_sets import compare_outputs
+from convkit.worker.metrics.tensor_metrics import as_float64
+
+Outputs = Mapping[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Round:
+    """One attempt: the patterns kept in float32, every case's metrics, and the worst case.
+
+    `overshoot` is the factor by which the worst error exceeds its limit: at most 1 if all limits
+    are met, infinite for NaN and if there was no case at all (see
+    `convkit.protocol.metrics.limits`). `examined` is the case to look at: the worst, or one that is
+    about as bad and smaller.
+    """
+
+    patterns: tuple[str, ...]
+    metrics: Mapping[str, tuple[TensorMetrics, ...]]
+    case: str
+    overshoot: float
+    examined: str
+
+    @property
+    def met(self) -> bool:
+        """True if every output of every case is within its limits."""
+        return self.overshoot <= 1
+
+    def as_protocol(self) -> PlanRound:
+        """Return the round in the protocol's form."""
+        factor = self.overshoot if math.isfinite(self.overshoot) else None
+        return PlanRound(self.patterns, factor, self.case)
+
+
+def sound_cases(cases: Mapping[str, JudgedCase]) -> dict[str, JudgedCase]:
+    """Return the cases whose original is finite; verification reports the others."""
+    return {
+        name: case
+        for name, case in cases.items()
+        if all(np.isfinite(as_float64(each)).all() for each in case.expected.values())
+    }
+
+
+def judge_round(
+    patterns: tuple[str, ...],
+    cases: Mapping[str, JudgedCase],
+    found: Iterable[tuple[str, Outputs]],
+    limits: Mapping[str, Limits],
+) -> Round:
+    """Compare an attempt's outputs for each case, by the case's name, with the original's. Of a
+    case that was run several times, the worst counts.
+    """
+    metrics: dict[str, tuple[TensorMetrics, ...]] = {}
+    shares: dict[str, float] = {}
+    for name, outputs in found:
+        measured = compared(cases[name], outputs)
+        share = worst(measured, limits)
+        if name not in shares or not share <= shares[name]:
+            metrics[name], shares[name] = measured, share
+    case = max(shares, key=lambda name: shares[name], default="")
+    examined = smallest_alike(shares, {name: elements(cases[name]) for name in shares})
+    return Round(patterns, metrics, case, shares.get(case, math.inf), examined or "")
+
+
+def elements(case: JudgedCase) -> int:
+    """Return how many elements the inputs have: about how long the case takes."""
+    return sum(each.size for each in case.feeds.values())
+
+
+def compared(case: JudgedCase, found: Outputs) -> tuple[TensorMetrics, ...]:
+    """Return the metrics of every output found, in the original's order."""
+    return compare_outputs(case.contract, case.expected, found, case.padding.get)
+
+
+def worst(metrics: Sequence[TensorMetrics], limits: Mapping[str, Limits]) -> float:
+    """Return the largest overshoot over outputs; infinite if nothing was compared."""
+    return max((overshoot(one, limits.get(one.output, {})) for one in metrics), default=math.inf)

@@ -1,0 +1,1 @@
+"""A worker's process: its start, its jobs, the files it opens."""

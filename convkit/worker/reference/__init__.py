@@ -1,0 +1,1 @@
+"""Runs the original on every case."""

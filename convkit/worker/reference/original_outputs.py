@@ -1,0 +1,166 @@
+"""What the outputs of the original model show: NaN, and shapes and types that were not declared."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from convkit.protocol.contract import Contract, Dimension, TensorSpec
+from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.messages import Sample
+from convkit.protocol.numpy_dtypes import dtype_name, without_bits
+from convkit.worker.cases.axis_sizes import smallest_sizes
+from convkit.worker.cases.case import Case, CaseInputs, Feeds, sizes_text
+from convkit.worker.cases.defined_sample_ranges import defined_ranges
+from convkit.worker.cases.values.padding_masks import output_padding, real_values
+from convkit.worker.cases.values.sampled_values import Draw
+from convkit.worker.reference.returned_rows import row_counts
+from convkit.worker.runtime_interface.sessions import RunFailedError
+
+if TYPE_CHECKING:
+    from convkit.worker.original.probing.nan_origin import NanOrigin
+
+# The lowest and highest value of inputs, by name.
+Ranges = Mapping[str, tuple[float, float]]
+
+
+def nan_findings(
+    contract: Contract,
+    case: Case,
+    outputs: Feeds,
+    origin: Callable[[], "NanOrigin | None"] | None = None,
+    ranges: Callable[[], Ranges] = dict,
+) -> Iterator[Finding]:
+    """Yield a finding for each output with NaN that is not at padding; `origin` finds where it
+    begins, and `ranges` those of inputs in which the model returns none.
+    """
+    counts = {spec.name: count_nan(outputs[spec.name]) for spec in contract.outputs}
+    if any(counts.values()):
+        feeds = case.inputs()
+        padded = {spec.name: output_padding(feeds, contract, spec) for spec in contract.outputs}
+        counts = {name: count_nan(real_values(outputs[name], padded[name])) for name in counts}
+    if not any(counts.values()):
+        return
+    found = origin() if origin is not None else None
+    remedy = _narrower(contract, ranges()) or _skipped(case)
+    for name, nans in counts.items():
+        if nans:
+            yield _nan(name, nans, outputs[name].size, case, found, remedy)
+
+
+def ranges_without_nan(made_from: CaseInputs, run: Callable[[Feeds], Feeds]) -> Ranges:
+    """Return narrower ranges of inputs in which a model returns no NaN, as `defined_ranges` does,
+    at the smallest sizes.
+    """
+    sizes = smallest_sizes(made_from.contract)
+
+    def drawn(samples: Mapping[str, Sample], draw: Draw) -> Feeds:
+        return dataclasses.replace(made_from, samples=samples).draw(sizes, draw)
+
+    def is_undefined(feeds: Feeds) -> bool:
+        try:
+            return any(map(count_nan, run(feeds).values()))
+        except RunFailedError:
+            return False
+
+    return defined_ranges(made_from.contract, made_from.samples, drawn, is_undefined)
+
+
+def undeclared_outputs(contract: Contract, case: Case, outputs: Feeds) -> Iterator[Finding]:
+    """Yield a finding for each output whose element type, shape or rows are not as declared."""
+    for place, spec in enumerate(contract.outputs):
+        values = outputs[spec.name]
+        found = dtype_name(values.dtype)
+        if found != spec.dtype:
+            yield _other_dtype(spec, place, found, case)
+        if not spec.fits(values.shape, case.sizes):
+            yield _other_shape(spec.name, spec.shape_at(case.sizes), values.shape, case)
+    for axis in contract.data_axes:
+        if finding := row_counts(axis, contract, outputs, case):
+            yield finding
+
+
+def count_nan(values: np.ndarray) -> int:
+    """Return how many elements are NaN."""
+    values = without_bits(values)
+    return int(np.isnan(values).sum()) if values.dtype.kind in "fc" else 0
+
+
+def _skipped(case: Case) -> Remedy:
+    skipped = case.name.partition(":")[0]
+    return Remedy(
+        f"Fix the model, or leave out the case with verify.skip: [{skipped}].",
+        {"verify.skip": [skipped]},
+    )
+
+
+def _narrower(contract: Contract, ranges: Ranges) -> Remedy | None:
+    """Return a remedy that draws inputs from ranges in which the model was found to be defined."""
+    if not ranges:
+        return None
+    places = {spec.name: place for place, spec in enumerate(contract.inputs)}
+    listed = ", ".join(f"{name!r} from {low:g} to {high:g}" for name, (low, high) in ranges.items())
+    return Remedy(
+        f"If callers never send such values, draw {listed}: the model returns no NaN there."
+        " Otherwise fix the model.",
+        {f"inputs.{places[name]}.sample": {"uniform": list(ends)} for name, ends in ranges.items()},
+        proven=True,
+    )
+
+
+def _nan(
+    output: str, nans: int, elements: int, case: Case, origin: "NanOrigin | None", remedy: Remedy
+) -> Finding:
+    begins, place = "", Place(tensor=output, case=case.name)
+    if origin is not None:
+        module = f"module {origin.module}" if origin.module else "the root module"
+        at = f", at {origin.source}" if origin.source else ""
+        begins = f". It begins in {origin.operator} ({module}{at})"
+        place = dataclasses.replace(place, module=origin.module or None, source=origin.source)
+    return Finding(
+        "N103",
+        f"the original model returns NaN on case {case.name!r} ({sizes_text(case.sizes)}): {nans}"
+        f" of {elements} elements of {output!r}; nothing can be proven there{begins}",
+        place,
+        {"nan": nans, "elements": elements, "sizes": case.sizes},
+        remedy,
+    )
+
+
+def _other_dtype(spec: TensorSpec, place: int, found: str, case: Case) -> Finding:
+    return Finding(
+        "C205",
+        f"output {spec.name!r} of the original model is {found}; declared {spec.dtype}",
+        Place(tensor=spec.name, case=case.name),
+        {"declared": spec.dtype, "found": found},
+        Remedy(
+            f"Set dtype: {found} for output {spec.name!r}.",
+            {f"outputs.{place}.dtype": found},
+            proven=True,
+        ),
+    )
+
+
+def _other_shape(
+    output: str, declared: tuple[Dimension, ...], found: tuple[int, ...], case: Case
+) -> Finding:
+    return Finding(
+        "C207",
+        f"output {output!r} of the original model has shape {list(found)} on case {case.name!r}"
+        f" ({sizes_text(case.sizes)}); the declared shape would be {list(declared)}",
+        Place(tensor=output, case=case.name),
+        {"declared": list(declared), "found": list(found), "sizes": case.sizes},
+        Remedy(f"Set the shape of output {output!r} to the model's, in terms of the axes."),
+    )
+
+
+def no_influence(name: str) -> Finding:
+    """Return C112 for an input whose values change none of the original's outputs."""
+    return Finding(
+        "C112",
+        f"changing {name!r} changes no output of the original model",
+        Place(tensor=name, case=f"perturbed:{name}"),
+        {"moved_reference": 0.0},
+        Remedy(f"Remove input {name!r} from the recipe, or choose a sample for which it matters."),
+    )

@@ -1,0 +1,1 @@
+"""What every runtime implements, and what all of them share."""

@@ -1,0 +1,115 @@
+"""The diagnose job of a runtime of which intermediate tensors can be had: the built model beside
+the exported graph, tensor by tensor.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.json_codec import Json
+from convkit.protocol.messages import DiagnoseRequest, DiagnoseResult
+from convkit.worker.building.built_files import EXPORTED_FILE, find_model
+from convkit.worker.cases.case_files import read_tensors
+from convkit.worker.cause.graphs.runnable_graph import label, module_of, read_graph, source_of
+from convkit.worker.cause.place.built_against_graph import (
+    BuiltDifference,
+    ExposedModel,
+    compare_built,
+)
+from convkit.worker.job_context import Context
+from convkit.worker.runtime_interface.sessions import RuntimeSession
+from convkit.worker.steps.earlier_calls import earlier_call_finding
+
+if TYPE_CHECKING:
+    import onnx
+
+
+@dataclasses.dataclass(frozen=True)
+class Release:
+    """The release that a built model ran in: `name` is a message's, `tool` the key of a recipe."""
+
+    name: str
+    tool: str
+
+    @property
+    def advice(self) -> str:
+        """What helps against any release's faults."""
+        return f"Use a different release ({self.tool})"
+
+
+def diagnose_built(
+    request: DiagnoseRequest,
+    model: ExposedModel,
+    opened: Callable[[], RuntimeSession],
+    release: Release,
+    context: Context,
+) -> tuple[DiagnoseResult, list[Finding]]:
+    """Say what a runtime makes of a graph that agrees with the original: N401, N408, or N402 if no
+    place is proven; N410 if the built model agrees with its graph in a session that `opened` has
+    just opened, and not after other calls; else nothing.
+    """
+    assert request.exported is not None
+    context.progress("comparing the built model with the exported graph", done=0.1)
+    graph = read_graph(find_model(Path(request.exported), EXPORTED_FILE))
+    inputs = request.contract.inputs
+    feeds = read_tensors(Path(request.reference), request.case, "inputs", inputs)
+    found = compare_built(graph, model, dict(feeds))
+    if found is None:
+        context.progress("looking whether earlier calls matter", done=0.5)
+        earlier = earlier_call_finding(request, opened, release.name, release.advice)
+        return DiagnoseResult(None, None, 0), [] if earlier is None else [earlier]
+    nodes = {name: node for node in graph.nodes for name in node.output}
+    placed = found.kind != "unplaced"
+    result = DiagnoseResult(_finite(found.before), _finite(found.after), int(placed))
+    return result, [_finding(found, nodes, release, request.case)]
+
+
+def _finding(
+    found: BuiltDifference, nodes: "Mapping[str, onnx.NodeProto]", release: Release, case: str
+) -> Finding:
+    evidence: dict[str, Json] = {
+        "kind": found.kind,
+        "tensors": list(found.names),
+        "before": _figure(found.before),
+        "after": _figure(found.after),
+        "proven": found.kind != "unplaced",
+    }
+    if found.kind == "unplaced":
+        return Finding(
+            "N402",
+            f"{release.name} differs from the exported graph in case {case!r}: the outputs are off"
+            f" by {found.before:.2g}, and no place was found that explains it",
+            Place(case=case),
+            evidence,
+            Remedy(f"{release.advice}, or report it with the exported graph."),
+        )
+    node = nodes[found.names[0]]
+    module, source = module_of(node), source_of(node)
+    name = label(node)
+    where = f"{node.op_type} {name}"
+    where += f" (module {module}{f', at {source}' if source else ''})" if module else ""
+    place = Place(tensor=found.names[0], node=name, module=module or None, source=source, case=case)
+    if found.kind == "fused":
+        message = (
+            f"{release.name} changes the results when it merges {where} with what follows: the"
+            f" outputs are off by {found.before:.2g} as compiled, and by {found.after:.2g} with"
+            " this tensor kept"
+        )
+        return Finding("N401", message, place, evidence, Remedy(f"{release.advice}."))
+    message = (
+        f"{release.name} does not compute what the exported graph says at {where}: the outputs are"
+        f" off by {found.before:.2g} now, and by {found.after:.2g} with the graph's value here"
+    )
+    remedy = Remedy(f"{release.advice}, or write this part of the model with other operations.")
+    return Finding("N408", message, place, evidence, remedy)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _figure(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)

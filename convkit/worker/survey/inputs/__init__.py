@@ -1,0 +1,1 @@
+"""What the inputs of a surveyed model may be."""

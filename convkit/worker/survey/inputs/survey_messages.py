@@ -1,0 +1,219 @@
+"""A survey's messages: what it found, and what only the user can know."""
+
+import re
+from collections.abc import Sequence
+
+from convkit.protocol.contract import DataAxis
+from convkit.worker.survey.inputs.axis_ranges import Range
+
+# What onnxruntime says before the reason: its release, an error code, the file's path, and a
+# node's whole signature.
+_PREAMBLE = re.compile(
+    r"^onnxruntime \S+: \[ONNXRuntimeError\] : \d+ : \w+ : (Load model from .*? failed:)?"
+    r"(Fatal error: |This is an invalid model\. (In Node, .*, Error )?)?",
+    re.DOTALL,
+)
+
+
+def refused(error: str) -> str:
+    why = _one_line(_PREAMBLE.sub("", error))
+    return f"onnxruntime cannot load the file, so all sizes are guesses: {why}"
+
+
+def no_start(error: str) -> str:
+    return (
+        "the file did not run with any of the sizes and values that were tried, so all sizes are"
+        f" guesses; the first error: {_one_line(error)}"
+    )
+
+
+def holds_sizes(nodes: Sequence[str]) -> str:
+    first, *others = (node or "a node without a name" for node in nodes)
+    more = f" and {len(others)} more hold" if others else " holds"
+    return (
+        f"the file says that its sizes may vary, but {first}{more} those of the example that it was"
+        " traced with: only they work. Export the model again with torch.onnx.export(dynamo=True),"
+        " or take such sizes from the inputs' shapes"
+    )
+
+
+def always_nan(reason: str) -> str:
+    return (
+        f"{_one_line(reason)} with all sizes and values that were tried: give the inputs samples"
+        " that mean something to the model"
+    )
+
+
+def map_output(output: str, classes: str) -> str:
+    return (
+        f"the file returns {output!r} as one map per row, from class to probability; here, and in"
+        f" what convkit builds, it is a tensor with one column per class: {classes}"
+    )
+
+
+def fixed_axis(axis: str, size: int) -> str:
+    return f"the axis {axis} is fixed at {size}: the model ran with no other size that was tried"
+
+
+def other_sizes(axis: str, low: int, high: int) -> str:
+    return (
+        f"{axis} may have other sizes than {low} to {high}, but then the size of an output follows"
+        " no rule that was found"
+    )
+
+
+def steps_of_axis(axis: str, found: Range) -> str:
+    rest = f" plus {found.rest}" if found.rest else ""
+    return f"{axis} must be a multiple of {found.step}{rest}: other sizes were tried and failed"
+
+
+def out_of_time(runs: int, axes: Sequence[str]) -> str:
+    """`axes` are those with sizes that were not tried."""
+    which = f" all sizes of {', '.join(axes)} were tried" if axes else " everything was tried"
+    return (
+        f"the time ran out after {runs} runs, before{which}: the model may accept more than this"
+        " recipe says"
+    )
+
+
+def marker(name: str, number: int) -> str:
+    return (
+        f"the model returns NaN if {name!r} is {number} everywhere, so that number seems to mark"
+        " what does not count, and samples leave it out"
+    )
+
+
+def blank_output(output: str, mask: str) -> str:
+    return (
+        f"{output!r} is NaN where {mask!r} marks padding, and nowhere else, so its values there are"
+        " not compared"
+    )
+
+
+def undefined_end(
+    name: str, ends: tuple[float, float], kept: tuple[float, float], *, refused: bool
+) -> str:
+    does = "refuses to run" if refused else "returns NaN"
+    at = " and ".join(f"{end:g}" for end, other in zip(ends, kept, strict=True) if end != other)
+    return (
+        f"the model {does} if {name!r} is {at} everywhere, so samples are from {kept[0]:g} to"
+        f" {kept[1]:g}"
+    )
+
+
+def chaotic(output: str) -> str:
+    return (
+        f"rounding alone makes another {output!r} of the drawn inputs, so no comparison of it"
+        " proves much: give the inputs samples that mean something to the model (sample: {file:"
+        " ...})"
+    )
+
+
+def near_zero(output: str) -> str:
+    return (
+        f"output {output!r} is almost zero for drawn inputs, which proves little: give real ones"
+        " with sample: {file: ...}"
+    )
+
+
+def data_axis(axis: DataAxis) -> str:
+    return (
+        f"the size of {axis.name!r} depends on the inputs' values: set its max to the most rows"
+        " that the model can return, and match.threshold to the score that they must exceed, if any"
+    )
+
+
+def data_dependent(output: str) -> str:
+    return (
+        f"the shape of {output!r} depends on the inputs' values in more than one axis, which no"
+        " recipe can state: the sizes below are those of one run"
+    )
+
+
+def which_values(name: str) -> str:
+    return f"which values {name!r} may have"
+
+
+def decides(name: str, value: float, outputs: Sequence[str]) -> str:
+    shapes = "the shape" if len(outputs) == 1 else "the shapes"
+    return (
+        f"the value of {name!r} decides {shapes} of {', '.join(map(repr, outputs))}:"
+        f" {value:g} was chosen; a recipe covers one such value"
+    )
+
+
+def only_some_values(name: str, value: float) -> str:
+    return (
+        f"the file fails with some values of {name!r}: {value:g} was chosen; only you can know"
+        " which others it may have"
+    )
+
+
+def values_matter(reason: str) -> str:
+    return (
+        "--example: the model runs with it, but not with numbers drawn from the same range:"
+        f" {_one_line(reason)}. Write a recipe by hand (docs/recipe.md), save the example's values"
+        " with numpy.save, and name the files: sample: {file: values.npy}"
+    )
+
+
+def example_wanted(parameters: Sequence[str], reason: str) -> str:
+    return (
+        f"found no inputs ({', '.join(parameters)}) that the model runs with: {_one_line(reason)}."
+        " Only you can know what its inputs look like: write a function that"
+        " returns one call's inputs (a tensor, a tuple, or a dict by name), and name it with"
+        " --example FILE.py:FUNCTION"
+    )
+
+
+def exported_fixed(axis: str, size: int, reason: str) -> str:
+    return (
+        f"{axis} is fixed at {size}: the model runs at other sizes, but torch.export does not keep"
+        f" them open ({_one_line(reason)})"
+    )
+
+
+def torchscript_instead(reason: str) -> str:
+    return (
+        f"torch's exporter cannot keep this contract ({_one_line(reason)}). TorchScript's can: its"
+        " graph matches the original"
+    )
+
+
+def fixed_for_all(axis: str, size: int) -> str:
+    return f"{axis} is fixed at {size}: no exporter keeps it open"
+
+
+def not_exportable(reason: str) -> str:
+    return f"torch.export could not trace the model: {_one_line(reason)}"
+
+
+def cache_left_out(reason: str) -> str:
+    return f"the draft leaves out the decoder's cache: {_one_line(reason)}"
+
+
+def no_small_decoder(architecture: str) -> str:
+    return (
+        f"found no small configuration of {architecture} that runs. Draft from a folder instead,"
+        " with the config.json and the weights of the model that you convert"
+    )
+
+
+def masked_row_nan() -> str:
+    return (
+        "the model returns NaN for a fully masked row, so verify.skip leaves out that case;"
+        " never give it such a row"
+    )
+
+
+def tried_out(names: Sequence[str]) -> str:
+    return (
+        f"the shapes and values of {', '.join(names)} were found by trying what the model runs"
+        " with; compare them with how you call it"
+    )
+
+
+def _one_line(text: str, most: int = 200) -> str:
+    """Return text for the middle or end of a sentence, which gets its own period."""
+    line = " ".join(text.split()).rstrip(".")
+    return line if len(line) <= most else f"{line[:most].rstrip(' .')} [...]"

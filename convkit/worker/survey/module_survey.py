@@ -1,0 +1,78 @@
+"""The contract of a torch module, with the sizes it accepts, worked out by running it and by
+tracing it as the export will.
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable
+from typing import Any
+
+from convkit.protocol.messages import SurveyResult
+from convkit.worker.original.loading.loaded_model import LoadedModel
+from convkit.worker.original.loading.script_archive import ScriptArchive
+from convkit.worker.survey.inputs.layer_hints import layers_of
+from convkit.worker.survey.inputs.survey_messages import cache_left_out, tried_out
+from convkit.worker.survey.sizes.accepted_sizes import Sizing
+from convkit.worker.survey.sizes.rounding_noise import flip_shares
+from convkit.worker.survey.torch_module.cached_decoder import NotCachedError, survey_cached
+from convkit.worker.survey.torch_module.exporter_choice import exportable, obstacle_of
+from convkit.worker.survey.torch_module.first_call import example_run, first_run
+from convkit.worker.survey.torch_module.input_candidates import ROLES
+from convkit.worker.survey.torch_module.module_trials import ModuleTrials
+from convkit.worker.survey.torch_module.unequal_lengths import untied
+from convkit.worker.survey.values.drafted_ranges import within_domains
+from convkit.worker.survey.values.index_ranges import FEW, within_tables, without_markers
+from convkit.worker.survey.values.mask_meaning import skipping_nan, with_meanings
+
+
+def survey_module(
+    loaded: LoadedModel,
+    seconds: float,
+    progress: Callable[[str], None],
+    example: Any = None,  # noqa: ANN401 - whatever the user's function returns
+    *,
+    with_cache: bool = False,
+) -> SurveyResult:
+    """Return a model's inputs and outputs, which it runs with and torch.export keeps open.
+
+    `example` are one call's inputs; without, they are worked out. `seconds` limits the time spent
+    on sizes. `with_cache`: a decoder's contract has its cache if that is possible. Raises
+    StageFailedError if no inputs are found, or the example's do not run.
+    """
+    trials = ModuleTrials(loaded, seconds, progress)
+    progress("looking for inputs that the model runs with")
+    start = first_run(loaded, trials) if example is None else example_run(loaded, example, trials)
+    if loaded.config is None:  # what transformers' models expect is known
+        tables = [each.width for each in layers_of(loaded.module) if each.columns]
+        start = within_tables(start, [*tables, FEW], trials)
+        start = with_meanings(untied(start, trials), trials)
+    guessed = example is None and loaded.config is None
+    notes = [tried_out([spec.name for spec in start.inputs])] if guessed else []
+    if with_cache:
+        progress("calling the decoder with its cache")
+        try:
+            return _traceable(loaded, survey_cached(loaded, start), progress)
+        except NotCachedError as error:
+            notes.append(cache_left_out(str(error)))
+    # The second sequence of an example is called sequence_2.
+    roles = {axis: ROLES.get(re.sub(r"_\d+$", "", axis), "") for axis in start.sizes}
+    progress("trying other sizes")
+    sizing = Sizing(trials.outputs, roles, start, trials, notes, expects_fixed=True)
+    found = without_markers(skipping_nan(sizing.run(), start, trials), trials)
+    found = within_domains(found, trials)
+    flips = flip_shares(found.contract, found.samples, trials)
+    found = dataclasses.replace(found, flips=flips)
+    if isinstance(loaded.module, ScriptArchive):
+        return found  # its exporter reads the code and traces nothing
+    return exportable(loaded, found, progress)
+
+
+def _traceable(
+    loaded: LoadedModel, survey: SurveyResult, progress: Callable[[str], None]
+) -> SurveyResult:
+    """Return a contract that torch.export keeps open; raises NotCachedError if it does not."""
+    obstacle = obstacle_of(loaded, survey, progress)
+    if obstacle is None:
+        return survey
+    kept = f" (the size of {obstacle.axis.name})" if obstacle.axis is not None else ""
+    raise NotCachedError(f"torch.export cannot trace the model with it{kept}: {obstacle.reason}")

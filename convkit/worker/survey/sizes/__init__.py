@@ -1,0 +1,1 @@
+"""The sizes that a surveyed model accepts and returns."""

@@ -1,0 +1,28 @@
+"""Writes dimensions with other names for their axes."""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+
+from convkit.protocol.contract import Dimension, TensorSpec, dimension_axes, dimension_size
+
+
+def substituted(spec: TensorSpec, words: Mapping[str, Dimension]) -> TensorSpec:
+    """Return a tensor with other names for axes, including in expressions."""
+    return dataclasses.replace(spec, shape=tuple(in_words(size, words) for size in spec.shape))
+
+
+def _factor(size: Dimension) -> str:
+    """Return a dimension as part of an expression."""
+    text = str(size)
+    return text if re.fullmatch(r"\w+", text) else f"({text})"
+
+
+def in_words(size: Dimension, words: Mapping[str, Dimension]) -> Dimension:
+    """Return a dimension with other names for axes."""
+    if isinstance(size, int):
+        return size
+    if size in words:
+        return words[size]
+    text = re.sub(r"[A-Za-z_]\w*", lambda match: _factor(words.get(match[0], match[0])), size)
+    return text if dimension_axes(text) else dimension_size(text, {})

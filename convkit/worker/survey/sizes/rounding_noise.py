@@ -1,0 +1,122 @@
+"""How much rounding alone changes a file's outputs: no tolerance can be tighter than that."""
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from convkit.protocol.contract import Contract, is_whole
+from convkit.protocol.messages import Rounding, Sample
+from convkit.worker.cases.axis_sizes import largest_sizes
+from convkit.worker.cases.values.sampled_values import Draw, draw_inputs, generator
+from convkit.worker.cases.values.sampling_facts import ModelFacts
+from convkit.worker.runtime_interface.sessions import RunFailedError
+from convkit.worker.survey.sizes.first_working_sizes import at_full_length
+from convkit.worker.survey.sizes.perturbed_weights import Values, moved
+from convkit.worker.survey.sizes.size_trials import FileTrials, Trials
+
+_CASES = ("example", "other", "third", "fourth")
+# Samples of whole numbers, which are exact in every type: an index does not round to another.
+_WHOLE = frozenset({"integers", "one_of", "token_ids", "positions", "padding_mask"})
+# By how much two correct kernels that add in another order may differ, in units in the last place.
+_UNITS = 8
+_SECONDS = 5.0  # after which no further run is begun
+
+
+def rounding_errors(
+    contract: Contract,
+    samples: Mapping[str, Sample],
+    trials: FileTrials,
+    with_moved_weights: Callable[[Values], Values] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[str, Rounding]:
+    """Return by how much each output of fractions changes, at most, when every input is moved to
+    the next number of its type: what two correct runtimes may differ by at least. At typical and
+    largest sizes; empty if nothing is moved: no input has fractions, and there is no run
+    `with_moved_weights`.
+
+    A logarithm of nearly nothing, or a difference of nearly equal numbers, multiplies rounding.
+    """
+    found: dict[str, Rounding] = {}
+    end = clock() + _SECONDS
+    for case, sizes in itertools.product(
+        _CASES, (contract.typical_sizes(), largest_sizes(contract))
+    ):
+        given = at_full_length(contract.inputs, samples, sizes)
+        feeds = draw_inputs(contract, given, sizes, 0, facts=ModelFacts(), draw=Draw(case))
+        steady = all(values.dtype.kind != "f" for values in feeds.values())
+        if clock() > end or (steady and with_moved_weights is None):
+            break
+        near = {
+            name: values if samples[name].kind in _WHOLE else _neighbors(name, values, case)
+            for name, values in feeds.items()
+        }
+        try:
+            pair = trials.outputs(feeds), (with_moved_weights or trials.outputs)(near)
+        except RunFailedError:  # of this case: the others tell
+            continue
+        for name, change in _changes(*pair):
+            found[name] = change.or_more(found.get(name))
+    return found
+
+
+def _changes(one: Values, other: Values) -> Iterator[tuple[str, Rounding]]:
+    """Yield how each output of fractions changes; none for rows that come and go."""
+    for name, values in one.items():
+        if values.dtype.kind == "f" and values.shape == other[name].shape:
+            first, second = values.astype(np.float64), other[name].astype(np.float64)
+            finite = np.isfinite(first) & np.isfinite(second)
+            first, second = np.where(finite, first, 0.0), np.where(finite, second, 0.0)
+            lengths = float(np.linalg.norm(first) * np.linalg.norm(second))
+            yield (
+                name,
+                Rounding(
+                    float(np.abs(first - second).max(initial=0.0)),
+                    float(np.vdot(first, second)) / lengths if lengths else 1.0,
+                ),
+            )
+
+
+def _neighbors(name: str, values: np.ndarray, case: str) -> np.ndarray:
+    """Return each number's neighbor, above or below at random; whole numbers and texts as they
+    are.
+    """
+    if values.dtype.kind != "f":
+        return values
+    above = generator(0, case, name, "rounding").integers(0, 2, size=values.shape).astype(bool)
+    toward = np.where(above, np.inf, -np.inf).astype(values.dtype)
+    return np.asarray(np.nextafter(values, toward))
+
+
+def flip_shares(
+    contract: Contract,
+    samples: Mapping[str, Sample],
+    trials: Trials,
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[str, float]:
+    """Return the share of each output of whole numbers that changes, at most, when every input of
+    fractions is moved by a few units in the last place: the ties that rounding decides. Empty if
+    there are no such outputs or inputs.
+    """
+    labels = [spec.name for spec in contract.outputs if is_whole(spec.dtype)]
+    found: dict[str, float] = {}
+    end = clock() + _SECONDS
+    sizes = contract.typical_sizes()
+    given = at_full_length(contract.inputs, samples, sizes)
+    for case in _CASES if labels else ():
+        feeds = trials.drawn(contract.inputs, given, sizes, Draw(case))
+        if clock() > end or all(values.dtype.kind != "f" for values in feeds.values()):
+            break
+        near = {
+            name: values if samples[name].kind in _WHOLE else moved(name, values, case, _UNITS)
+            for name, values in feeds.items()
+        }
+        one, other = trials.values(feeds), trials.values(near)
+        if one is None or other is None:  # in this case: the others tell
+            continue
+        for name in labels:
+            if name in one and one[name].shape == other[name].shape and one[name].size:
+                share = float((one[name] != other[name]).mean())
+                found[name] = max(share, found.get(name, 0.0))
+    return found

@@ -1,0 +1,1 @@
+"""Surveys of torch modules, by running and tracing them."""

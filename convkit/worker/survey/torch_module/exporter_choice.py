@@ -1,0 +1,200 @@
+"""Which exporter keeps a surveyed contract, and what has to be given up if none does."""
+
+import contextlib
+import dataclasses
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from convkit.protocol.contract import Axis, Contract, TensorSpec, dimension_axes, dimension_size
+from convkit.protocol.messages import Sample, SurveyResult
+from convkit.worker.exporters import torch_exporter
+from convkit.worker.exporters.dynamic_trace import trace
+from convkit.worker.exporters.export_job import ExportJob, UnexportableError
+from convkit.worker.exporters.torchscript_alternative import prove_torchscript
+from convkit.worker.job_context import StageFailedError
+from convkit.worker.original.contract_module import ContractModule
+from convkit.worker.original.loading.loaded_model import LoadedModel
+from convkit.worker.original.probing.contract_probe import Examples, probe
+from convkit.worker.original.probing.torch_comparisons import find_decisions
+from convkit.worker.original.probing.value_branches import value_dependent_lines
+from convkit.worker.survey.inputs.survey_messages import (
+    exported_fixed,
+    fixed_for_all,
+    not_exportable,
+    torchscript_instead,
+)
+
+# A recipe's default. Which operators can be translated hardly depends on it.
+_OPSET = 18
+# Weights of a model that is exported whole for a draft; of a larger one, only the trace is tried.
+_MOST_WEIGHTS = 50_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Obstacle:
+    """Why torch's exporter cannot keep a contract, and the axis to fix for it, if that may help.
+    `codes` are those of its findings. `is_recurrent`: it unrolls recurrent layers.
+    """
+
+    reason: str
+    axis: Axis | None
+    codes: frozenset[str] = frozenset()
+    is_recurrent: bool = False
+
+
+def exportable(
+    loaded: LoadedModel, survey: SurveyResult, progress: Callable[[str], None]
+) -> SurveyResult:
+    """Return a survey that an exporter keeps: torch's if it can, else TorchScript's if its graph
+    matches the original, else torch's with fewer open axes, which are given up one at a time. Of
+    recurrent layers, which torch unrolls over every axis, TorchScript's may keep all axes but one.
+    """
+    open_survey = survey  # with the axes that TorchScript's exporter may keep
+    while (obstacle := obstacle_of(loaded, survey, progress)) is not None:
+        axis = obstacle.axis
+        narrowed = axis is not None and 2 * axis.min < axis.typical
+        if axis is not None and narrowed and not obstacle.is_recurrent:
+            # Small sizes leave a single element somewhere inside, which torch.export fixes.
+            survey = dataclasses.replace(
+                survey, contract=_from(survey.contract, axis, axis.typical // 2)
+            )
+            continue
+        for kept in _for_torchscript(open_survey, obstacle):
+            if _torchscript_keeps(loaded, kept, obstacle, progress):
+                return kept
+        if axis is None:
+            notes = (*survey.notes, not_exportable(obstacle.reason))
+            return dataclasses.replace(survey, notes=notes)
+        notes = (*survey.notes, exported_fixed(axis.name, axis.typical, obstacle.reason))
+        survey = dataclasses.replace(_fixed(survey, axis), notes=notes)
+        open_survey = _fixed(open_survey, axis)
+    return survey
+
+
+def _for_torchscript(survey: SurveyResult, obstacle: Obstacle) -> Iterator[SurveyResult]:
+    """Yield what TorchScript's exporter may keep: everything, then all axes but one."""
+    notes = (*survey.notes, torchscript_instead(obstacle.reason))
+    yield dataclasses.replace(survey, exporter="torchscript", notes=notes)
+    for axis in survey.contract.axes if obstacle.is_recurrent else ():
+        left = (*notes, fixed_for_all(axis.name, axis.typical))
+        yield dataclasses.replace(_fixed(survey, axis), exporter="torchscript", notes=left)
+
+
+def obstacle_of(
+    loaded: LoadedModel, survey: SurveyResult, progress: Callable[[str], None]
+) -> Obstacle | None:
+    """Return what keeps torch's exporter from a surveyed contract; None if nothing does."""
+    progress("tracing the model as the export will")
+    contract = survey.contract
+    named: set[str] = set()
+    codes: set[str] = set()
+    is_recurrent = False
+    try:
+        with _job(loaded, survey) as job:
+            found = job.probe
+            if found.outputs is None or found.findings:
+                return Obstacle(" ".join(finding.message for finding in found.findings), None)
+            if sum(each.numel() for each in job.module.parameters()) > _MOST_WEIGHTS:
+                trace(job.module, found.inputs, contract, loaded.source_root)
+            else:
+                torch_exporter.export(job)
+    except UnexportableError as error:
+        named = {finding.place.tensor for finding in error.findings if finding.place.tensor}
+        codes = {finding.code for finding in error.findings}
+        is_recurrent = any(finding.evidence.get("recurrent") for finding in error.findings)
+        reason = str(error)
+    except StageFailedError as error:
+        reason = str(error)
+    else:
+        return None
+    # The axes of time and space come last; the batch goes only if it is named or alone.
+    blamed = [axis for axis in contract.axes if axis.name in named]
+    axis = next(reversed(blamed or contract.axes), None)
+    return Obstacle(reason, axis, frozenset(codes), is_recurrent)
+
+
+def _torchscript_keeps(
+    loaded: LoadedModel, survey: SurveyResult, obstacle: Obstacle, progress: Callable[[str], None]
+) -> bool:
+    """Return True if TorchScript's exporter keeps a contract, and its graph matches the original.
+
+    A trace follows one side of a branch on values, so a model that has one is left out; what
+    torch.export says of sizes is no such branch.
+    """
+    about_sizes = bool(obstacle.codes) and "E305" not in obstacle.codes
+    progress("trying TorchScript's exporter")
+    root = loaded.source_root
+    try:
+        with _job(loaded, survey) as job:
+            if job.probe.outputs is None:
+                return False
+            if not about_sizes and value_dependent_lines(job.module, job.probe.inputs, root):
+                return False
+            drawn, sizes = job.examples.draw, job.probe.sizes
+            decisions, _ = find_decisions(job.module, drawn, job.contract, sizes, root)
+            return prove_torchscript(job, decisions) is not None
+    except StageFailedError:
+        return False
+
+
+@contextlib.contextmanager
+def _job(loaded: LoadedModel, survey: SurveyResult) -> Iterator[ExportJob]:
+    """Yield the export of a surveyed contract; raises StageFailedError if the model does not run
+    with it.
+    """
+    module = ContractModule(loaded, survey.contract)
+    examples = Examples(survey.contract, survey.samples, 0, loaded)
+    found = probe(module, examples)
+    with tempfile.TemporaryDirectory(prefix="convkit-draft-") as scratch:
+        yield ExportJob(loaded, module, examples, found, _OPSET, None, Path(scratch))
+
+
+def _from(contract: Contract, axis: Axis, low: int) -> Contract:
+    """Return a contract in which an axis begins at a larger size."""
+    axes = tuple(
+        dataclasses.replace(each, min=low) if each.name == axis.name else each
+        for each in contract.axes
+    )
+    return dataclasses.replace(contract, axes=axes)
+
+
+def _fixed(survey: SurveyResult, axis: Axis) -> SurveyResult:
+    """Return a survey in which an axis has its typical size."""
+
+    def fixed(spec: TensorSpec) -> TensorSpec:
+        shape = tuple(
+            _with_size(size, axis.name, axis.typical) if isinstance(size, str) else size
+            for size in spec.shape
+        )
+        return dataclasses.replace(spec, shape=shape)
+
+    contract = survey.contract
+    narrowed = dataclasses.replace(
+        contract,
+        inputs=tuple(map(fixed, contract.inputs)),
+        outputs=tuple(map(fixed, contract.outputs)),
+        axes=tuple(each for each in contract.axes if each.name != axis.name),
+    )
+    samples = _samples_at(survey.samples, axis)
+    return dataclasses.replace(survey, contract=narrowed, samples=samples)
+
+
+def _samples_at(samples: Mapping[str, Sample], axis: Axis) -> dict[str, Sample]:
+    """Return samples whose lengths are those of an axis at its typical size."""
+    return {
+        name: dataclasses.replace(sample, along=_with_size(sample.along, axis.name, axis.typical))
+        if isinstance(sample.along, str)
+        else sample
+        for name, sample in samples.items()
+    }
+
+
+def _with_size(text: str, axis: str, size: int) -> int | str:
+    used = dimension_axes(text)
+    if axis not in used:
+        return text
+    if set(used) == {axis}:
+        return dimension_size(text, {axis: size})
+    return re.sub(rf"\b{axis}\b", str(size), text)

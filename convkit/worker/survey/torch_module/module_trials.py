@@ -1,0 +1,162 @@
+"""Runs a torch module at given axis sizes and records what it accepts and returns."""
+
+import copy
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
+
+from convkit.protocol.contract import TensorSpec
+from convkit.protocol.messages import Sample
+from convkit.worker.cases.values.sampled_values import Draw
+from convkit.worker.original.contract_module import as_mapping, flattened
+from convkit.worker.original.loading.loaded_model import LoadedModel
+from convkit.worker.original.torch_dtypes import contract_dtype, to_array, torch_dtype
+from convkit.worker.survey.sizes.size_trials import SizeTrial, Trials
+
+# Seconds of a run, with the drawing of its inputs, after which shapes are worked out without
+# values: dozens of runs follow.
+_LONG_RUN = 0.05
+
+
+class ModuleTrials(Trials):
+    """The original model. Its outputs are those that a recipe can name: the tensors at the top of
+    what forward returns.
+    """
+
+    def __init__(
+        self, loaded: LoadedModel, seconds: float, progress: Callable[[str], None] = lambda _: None
+    ) -> None:
+        # Seconds of work: other processes on the machine do not count.
+        super().__init__(seconds, loaded.facts, time.process_time, progress)
+        self._module = loaded.module
+        self._shapes_only: ShapesOnly | None = None
+        # Without sizes; empty until a run works.
+        self.outputs: tuple[TensorSpec, ...] = ()
+
+    @property
+    def _on_values(self) -> bool:
+        return self._exactly
+
+    def _on_shapes(
+        self, inputs: tuple[TensorSpec, ...], shapes: tuple[tuple[int, ...], ...]
+    ) -> SizeTrial | None:
+        if self._shapes_only is None or self._exactly:
+            return None
+        found = self._shapes_only.run(inputs, shapes)
+        return None if found is None else SizeTrial(found)
+
+    def _drawn_and_fed(
+        self,
+        inputs: tuple[TensorSpec, ...],
+        samples: Mapping[str, Sample],
+        sizes: Mapping[str, int],
+        draw: Draw,
+    ) -> SizeTrial:
+        started = time.process_time()
+        trial = super()._drawn_and_fed(inputs, samples, sizes, draw)
+        is_long = time.process_time() - started > _LONG_RUN  # large inputs take long to draw
+        if trial.worked and is_long and self._shapes_only is None:
+            self._shapes_only = ShapesOnly(self._module)
+        return trial
+
+    def values(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | None:
+        """Return the outputs' values, regardless of the time; None if the model does not run."""
+        try:
+            returned = self._call(feeds)
+        except Exception:  # noqa: BLE001 - a model may raise anything
+            return None
+        return {name: to_array(value) for name, value in named_tensors(returned).items()}
+
+    def _call(self, feeds: Mapping[str, np.ndarray]) -> object:
+        given = {name: torch.from_numpy(value.copy()) for name, value in feeds.items()}
+        with torch.no_grad():
+            returned: object = self._module(**given)
+        return returned
+
+    def _feed(self, feeds: Mapping[str, np.ndarray]) -> SizeTrial:
+        started = time.process_time()
+        try:
+            returned = self._call(feeds)
+        except Exception as error:  # noqa: BLE001 - a model may raise anything
+            return SizeTrial(
+                None, f"{type(error).__name__}: {error}", time.process_time() - started
+            )
+        seconds = time.process_time() - started
+        tensors = named_tensors(returned)
+        if not tensors:
+            return SizeTrial(
+                None,
+                f"forward returned a {type(returned).__name__}; it must return a tensor, a tuple of"
+                " tensors, or named tensors (a dict, a named tuple, a dataclass)",
+                seconds,
+            )
+        return self._noted(tensors, seconds)
+
+    def _noted(self, tensors: Mapping[str, torch.Tensor], seconds: float) -> SizeTrial:
+        specs = []
+        for name, value in tensors.items():
+            dtype = contract_dtype(value.dtype)
+            if dtype is None:
+                return SizeTrial(
+                    None, f"output {name!r} has the element type {value.dtype}", seconds
+                )
+            if value.is_floating_point() and bool(value.isnan().any()):
+                return SizeTrial(None, f"output {name!r} has NaN", seconds, is_nan=True)
+            specs.append(TensorSpec(name, dtype, ()))
+        if self.outputs and {*self.outputs} != {*specs}:
+            return SizeTrial(None, "other outputs than in the first run", seconds)
+        self.outputs = self.outputs or tuple(specs)
+        for name, value in tensors.items():
+            self._note_magnitude(name, to_array(value))
+        return SizeTrial({name: tuple(value.shape) for name, value in tensors.items()}, "", seconds)
+
+
+class ShapesOnly:
+    """A copy of a module without values, which runs in no time at any size.
+
+    It cannot tell that a number is outside a table, and decides nothing by values.
+    """
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._mode = FakeTensorMode()
+        self._module: torch.nn.Module | None
+        try:
+            with FakeCopyMode(self._mode):
+                self._module = copy.deepcopy(module)
+        except Exception:  # noqa: BLE001 - some modules cannot be copied
+            self._module = None
+
+    def run(
+        self, inputs: Sequence[TensorSpec], shapes: Sequence[tuple[int, ...]]
+    ) -> dict[str, tuple[int, ...]] | None:
+        """Return the outputs' shapes; None if the module must run on values to tell."""
+        if self._module is None:
+            return None
+        try:
+            with torch.no_grad(), self._mode:
+                given = {
+                    spec.name: torch.empty(shape, dtype=torch_dtype(spec.dtype))
+                    for spec, shape in zip(inputs, shapes, strict=True)
+                }
+                returned = self._module(**given)
+        except Exception:  # noqa: BLE001 - also for decisions by values; the run on values tells
+            return None
+        return {name: tuple(value.shape) for name, value in named_tensors(returned).items()} or None
+
+
+def named_tensors(returned: object) -> dict[str, torch.Tensor]:
+    """Return the tensors that a recipe can declare as outputs, by name; none if it cannot.
+
+    Caches and nested structures of named outputs are left out, as a recipe may; a tuple is only of
+    use if a recipe can declare all of it.
+    """
+    named = as_mapping(returned)
+    if named is not None:
+        return {name: value for name, value in named.items() if isinstance(value, torch.Tensor)}
+    if isinstance(returned, torch.Tensor):
+        return {"output": returned}
+    values = flattened(returned) or ()
+    return {f"output_{place}": value for place, value in enumerate(values)}

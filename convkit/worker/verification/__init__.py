@@ -1,0 +1,1 @@
+"""Runs a built model on every case, and measures."""

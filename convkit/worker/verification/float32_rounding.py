@@ -1,0 +1,102 @@
+"""Whether float32's rounding alone explains a case that failed.
+
+The proof is a run of both the original and the graph in float64. If they agree there, the graph
+computes what the original computes; how far the original's own float32 outputs are from its float64
+ones is what float32 can resolve. A graph with a wrong operator, however small its effect, differs
+in float64, too.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.worker.cause.graphs import float64_graph
+from convkit.worker.cause.graphs.runnable_graph import Graph
+from convkit.worker.original.float64_mode import run_in_float64
+from convkit.worker.original.torch_dtypes import to_arrays
+from convkit.worker.reference.recorded_original import TorchCase
+
+# Runs on inputs next to the case's, in units of the last place: one run may round luckily.
+_NEAR = ((-97, 61), (53, -89))
+# The most that graph and original may differ in float64, in parts of float32's own rounding. An
+# exporter rounds what it folds: a batch norm in a convolution's weights takes 0.2 of it.
+_AGREES = 0.5
+
+
+def rounding_finding(case: TorchCase, name: str, graph: Graph) -> Finding | None:
+    """Return N508 if a graph differs from its original by nothing but float32's rounding in a case;
+    None if it does, or if nothing proves it.
+
+    Its evidence has, per float output, `resolved`: the largest difference between the original in
+    float32 and in float64, in the output's unit, and `float64`: the largest between the graph and
+    the original, both in float64.
+    """
+    outputs = tuple(spec.name for spec in case.module.contract.outputs)
+    feeds = {given: tensor.numpy() for given, tensor in case.inputs.items()}
+    try:
+        exact = run_in_float64(case.module, case.inputs, outputs)
+        computed = float64_graph.run_in_float64(graph, outputs, feeds)
+        resolved = _resolved(case, outputs, exact)
+    except MemoryError:
+        raise
+    except Exception:  # noqa: BLE001 - either may raise anything in a type it was not made for
+        return None
+    parted = {each: _largest(exact[each], computed[each]) for each in resolved}
+    if not resolved or any(not parted[each] <= _AGREES * resolved[each] for each in resolved):
+        return None
+    others = [each for each in outputs if each not in resolved]
+    if not all(np.array_equal(exact[each], computed[each]) for each in others):
+        return None
+    return _finding(name, resolved, parted)
+
+
+def _resolved(
+    case: TorchCase, outputs: tuple[str, ...], exact: Mapping[str, np.ndarray]
+) -> dict[str, float]:
+    """Return how far float32 is from float64 in each float output, at the inputs and near them."""
+    floats = [each for each in outputs if exact[each].dtype == np.float64]
+    found = dict.fromkeys(floats, 0.0)
+    for steps in (None, *_NEAR):
+        inputs = {
+            given: tensor if steps is None else _moved(tensor, steps)
+            for given, tensor in case.inputs.items()
+        }
+        with torch.no_grad():
+            single = to_arrays(outputs, case.module(*(each.clone() for each in inputs.values())))
+        double = exact if steps is None else run_in_float64(case.module, inputs, outputs)
+        for each in floats:
+            found[each] = max(found[each], _largest(double[each], single[each]))
+    return found
+
+
+def _moved(tensor: torch.Tensor, steps: tuple[int, int]) -> torch.Tensor:
+    """Return a float32 tensor with its elements moved by either number of steps, in turn."""
+    if tensor.dtype != torch.float32:
+        return tensor
+    by = torch.tensor(steps).repeat(tensor.numel() // 2 + 1)[: tensor.numel()]
+    return tensor * (1 + by.view(tensor.shape) * 2.0**-23)
+
+
+def _largest(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the largest difference; infinity for different shapes or non-finite elements."""
+    if one.shape != other.shape or not (np.isfinite(one).all() and np.isfinite(other).all()):
+        return float("inf")
+    return float(np.abs(one - other.astype(np.float64)).max(initial=0.0))
+
+
+def _finding(case: str, resolved: Mapping[str, float], parted: Mapping[str, float]) -> Finding:
+    output = max(resolved, key=lambda each: resolved[each])
+    return Finding(
+        "N508",
+        f"case {case!r} is judged by what float32 resolves there: the original in float32 is up to"
+        f" {resolved[output]:.2g} from itself in float64 ({output!r}), where the graph and the"
+        f" original differ by {parted[output]:.2g}",
+        Place(tensor=output, case=case),
+        {"resolved": dict(resolved), "float64": dict(parted)},
+        Remedy(
+            "Nothing is wrong. If such inputs matter to you, compute differences of large values "
+            "differently, or in float64."
+        ),
+    )

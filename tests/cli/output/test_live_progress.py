@@ -1,0 +1,245 @@
+import io
+import re
+import threading
+import time
+
+import pytest
+from rich.console import Console
+
+from convkit.cli.output.live_progress import LiveProgress
+
+
+def terminal(width=80, height=24, encoding="utf-8", **options):
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding=encoding, errors="strict", write_through=True)
+    console = Console(file=file, width=width, height=height, **{"force_terminal": True, **options})
+    return console, lambda: raw.getvalue().decode(encoding)
+
+
+def a_run(progress):
+    for stage in ("export", "reference", "build:ort-cpu", "verify:ort-cpu"):
+        progress.stage_waiting(stage)
+    progress.stage_finished("reference", "hit", 6.4)
+    progress.stage_started("export", "the recipe changed")
+    progress.stage_progress("export", "tracing", 0.4)
+    progress.stage_finished("export", "done", 14.2)
+    progress.stage_finished("build:ort-cpu", "broken", 1.0)
+    progress.stage_finished("verify:ort-cpu", "blocked", 0.0)
+
+
+def final_lines(text):
+    """Return the last drawing without its codes: before each, rich returns to the first line and
+    erases.
+    """
+    drawing = re.split(r"\r|\x1b\[1A", text)[-1]
+    plain = re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", drawing)
+    return [line.rstrip() for line in plain.splitlines() if line.strip()]
+
+
+def test_elsewhere_state_changes_are_plain_lines():
+    console, text = terminal(force_terminal=False)
+    with LiveProgress(console=console) as progress:
+        a_run(progress)
+    assert text().splitlines() == [
+        "reference: up to date",
+        "export: started: the recipe changed",
+        "export: done in 14.2 s",
+        "build:ort-cpu: broken",
+        "verify:ort-cpu: blocked",
+    ]
+
+
+def test_elsewhere_what_takes_long_is_said_ever_less_often(monkeypatch):
+    console, text = terminal(force_terminal=False)
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    with LiveProgress(console=console) as progress:
+        clock[0] = 102.0
+        progress.beat()
+        progress.stage_started("build", "new")
+        progress.stage_started("verify", "new")
+        clock[0] = 103.6
+        progress.beat()
+        progress.stage_progress("verify", "case  [1]")
+        for clock[0] in (104.0, 105.0, 106.5, 106.7, 112.0):
+            progress.beat()
+        progress.stage_finished("build", "done", 10.0)
+        clock[0] = 114.0
+        progress.beat()
+        progress.stage_finished("verify", "done", 12.0)
+        clock[0] = 200.0
+        progress.beat()
+    assert text().splitlines() == [
+        "prepare: resolving tools and looking for finished stages (2 s)",
+        "build: started: new",
+        "verify: started: new",
+        "build: starting (2 s; 1 more running)",
+        "verify: case [1] (5 s; 1 more running)",
+        "build: done in 10.0 s",
+        "verify: case [1] (12 s)",
+        "verify: done in 12.0 s",
+    ]
+
+
+def test_elsewhere_nothing_is_silent_by_itself():
+    console, text = terminal(force_terminal=False)
+    with LiveProgress(console=console) as progress:
+        progress.stage_started("export", "new")
+        progress.stage_progress("export", "loading the model")
+        deadline = time.monotonic() + 20
+        while "loading" not in text() and time.monotonic() < deadline:
+            time.sleep(0.05)
+    assert re.search(r"^export: loading the model \([1-9]\d* s\)$", text(), re.MULTILINE)
+
+
+def test_a_dumb_terminal_gets_plain_lines(monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    console, text = terminal()
+    with LiveProgress(console=console) as progress:
+        a_run(progress)
+    assert "\x1b" not in text()
+    assert "export: done in 14.2 s" in text()
+
+
+def test_quiet_says_nothing():
+    console, text = terminal()
+    with LiveProgress(console=console, quiet=True) as progress:
+        a_run(progress)
+    assert text() == ""
+
+
+def test_a_terminal_keeps_a_line_per_stage(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    console, text = terminal()
+    with LiveProgress(console=console) as progress:
+        a_run(progress)
+    final = final_lines(text())[-4:]
+    assert "export" in final[0]
+    assert "14.2 s" in final[0]
+    assert "up to date" in final[1]
+    assert "✗" in final[2]
+    assert "broken" in final[2]
+    assert "blocked" in final[3]
+    assert "\x1b[?25h" in text()  # the cursor is back
+
+
+def test_a_running_stage_shows_time_share_and_message(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    console, text = terminal()
+    with LiveProgress(console=console) as progress:
+        progress.stage_started("export", "new")
+        progress.stage_progress("export", "tracing\nthe model", 0.4)
+        time.sleep(0.4)
+    (line,) = final_lines(text())
+    shown = re.fullmatch(r"▸ export +(\d+\.\d\d) s  40 %  tracing the model", line)
+    assert shown is not None
+    assert float(shown[1]) >= 0.4
+
+
+def test_more_stages_than_lines_are_summed_up(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    console, text = terminal(height=6)
+    with LiveProgress(console=console) as progress:
+        for index in range(20):
+            progress.stage_finished(f"build:{index}", "done", 1.0)
+        progress.stage_started("verify:last", "new")
+        progress.stage_finished("build:7", "broken", 1.0)
+    final = "\n".join(final_lines(text())[-5:])
+    assert "verify:last" in final
+    assert "build:7" in final
+    assert "and 17 more: 17 done" in final
+
+
+@pytest.mark.parametrize("tty", [True, False])
+def test_an_ascii_terminal_takes_any_message(monkeypatch, tty):
+    monkeypatch.setenv("TERM", "xterm")
+    console, text = terminal(encoding="ascii", force_terminal=tty)
+    with LiveProgress(console=console) as progress:
+        a_run(progress)
+        progress.stage_started("verify:modèle", "größer [bold]x[/nothing]")
+    assert "gr" in text()
+    assert "?er [bold]x[/nothing]" in text()
+
+
+def test_narrow_terminals_do_not_wrap(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    console, text = terminal(width=30)
+    with LiveProgress(console=console) as progress:
+        progress.stage_started("verify:a-target-with-a-long-name@1.31.0", "reason " * 30)
+    assert [len(line) for line in final_lines(text())] == [30]
+
+
+def test_stages_may_report_from_many_threads():
+    console, text = terminal(force_terminal=False)
+
+    def stage(name):
+        progress.stage_started(name, "new")
+        for step in range(50):
+            progress.stage_progress(name, f"step {step}", step / 50)
+        progress.stage_finished(name, "done", 1.0)
+
+    with LiveProgress(console=console) as progress:
+        threads = [threading.Thread(target=stage, args=(f"stage-{index}",)) for index in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    lines = text().splitlines()
+    assert len(lines) == 16
+    assert set(lines) == {
+        f"stage-{i}: {end}" for i in range(8) for end in ("started: new", "done in 1.0 s")
+    }
+
+
+def test_an_error_inside_gives_the_terminal_back(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    console, text = terminal()
+
+    def crash():
+        with LiveProgress(console=console) as progress:
+            progress.stage_started("export", "new")
+            raise RuntimeError("crash")
+
+    with pytest.raises(RuntimeError, match="crash"):
+        crash()
+    assert "\x1b[?25h" in text()
+
+
+def test_a_stage_whose_check_failed_is_not_done():
+    console, text = terminal(force_terminal=False)
+    with LiveProgress(console=console) as progress:
+        progress.stage_finished("export", "failed", 3.0)
+    assert text() == "export: a check failed in 3.0 s\n"
+
+
+def test_the_whole_run_has_a_bar_with_the_time_left():
+    console, text = terminal()
+    with LiveProgress(console=console) as progress:
+        progress.stage_waiting("export", 10.0)
+        progress.stage_waiting("verify:ort", 30.0)
+        progress.stage_started("export", "new")
+        progress.stage_finished("export", "done", 10.0)
+        progress.stage_started("verify:ort", "new")
+    last = final_lines(text())[-1]
+    assert last.startswith("1 of 2 stages")
+    assert last.endswith("about 30 s left")
+    with LiveProgress(console=console) as progress:
+        progress.stage_waiting("export", 10.0)
+        progress.stage_finished("export", "done", 10.0)
+    assert "stages" not in final_lines(text())[-1]
+
+
+def test_a_run_that_takes_longer_than_ever_promises_no_time():
+    console, text = terminal()
+    with LiveProgress(console=console) as progress:
+        progress.stage_waiting("export", 0.0)
+        progress.stage_started("export", "new")
+    assert final_lines(text())[-1].endswith("longer than expected")
+
+
+def test_without_past_runs_the_bar_counts_stages():
+    console, text = terminal()
+    with LiveProgress(console=console) as progress:
+        progress.stage_waiting("export")
+        progress.stage_started("export", "new")
+    assert final_lines(text())[-1] == "0 of 1 stages"

@@ -1,0 +1,88 @@
+import pytest
+import yaml
+
+from convkit.host.draft.model_origins import model_types
+from convkit.host.draft.recipe_draft import draft_recipe, needs_survey
+from convkit.host.recipe.reading.loading import parse_recipe
+from convkit.protocol.errors import UsageError
+
+CODE = """
+import json
+import neighbor
+import numpy
+import torch
+from packaging.version import Version
+import not_installed_anywhere
+
+def build(): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        ("bogus_arch", "no architecture of transformers"),
+        ("whispr", "Did you mean the architecture whisper"),
+        ("bert-base-uncased", "pin its commit: OWNER/bert-base-uncased@<40 hex digits>"),
+        ("google-bert/bert-base-uncased", "google-bert/bert-base-uncased@<40 hex digits>"),
+        ("google-bert/bert-base-uncased@main", "google-bert/bert-base-uncased@<40 hex digits>"),
+        ("net.py", "returns the model: net.py:build"),
+        ("broken.py", "returns the model: broken.py:NAME"),
+        ("nowhere.py:build", "nowhere.py"),
+        ("net.py:biuld", "perhaps you meant 'build'"),
+        ("broken.py:build", "is not valid Python: line 1"),
+        ("theirs.xml", "theirs: {runtime: given, file: theirs.xml}"),
+        ("empty.xml", "empty.xml: this file is damaged: it is not complete XML"),
+        ("empty.tflite", "this file is damaged: it does not begin as a TFLite model does"),
+        ("empty.mlpackage", "this file is damaged: it has no Manifest.json. Copy it, or convert"),
+        ("missing.tflite", "missing.tflite: no such file"),
+        ("weights.ckpt", "FILE.py:CALLABLE, a function that builds the model and loads them"),
+    ],
+)
+def test_what_is_no_model_is_refused_before_anything_runs(model, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text("def build(): ...", encoding="utf-8")
+    (tmp_path / "broken.py").write_text("def (", encoding="utf-8")
+    (tmp_path / "theirs.xml").write_text("<net><layers/></net>", encoding="utf-8")
+    for name in ("empty.tflite", "empty.xml", "empty.mlpackage", "weights.ckpt"):
+        (tmp_path / name).touch()
+    with pytest.raises(UsageError) as caught:
+        needs_survey(model, destination=tmp_path / "r.yaml")
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "task", "wanted"),
+    [
+        ("bert", None, False),
+        ("bert", "text-classification", False),
+        ("bert", "multiple-choice", True),
+        ("whisper", None, True),
+        ("t5", None, True),
+        ("phi3", "text-generation", True),
+        ("qwen3", "text-generation", False),
+        (f"a/b@{'0' * 40}", None, True),
+        ("not-installed==1.0:model", None, True),
+    ],
+)
+def test_a_model_is_run_only_if_nothing_else_tells_what_it_takes(model, task, wanted, tmp_path):
+    assert needs_survey(model, destination=tmp_path / "r.yaml", task=task) is wanted
+
+
+def test_the_packages_that_a_models_code_imports_become_its_tools(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text(CODE, encoding="utf-8")
+    (tmp_path / "neighbor.py").write_text("", encoding="utf-8")
+    text = draft_recipe("net.py:build", destination=tmp_path / "r.yaml")
+    tools = yaml.safe_load(text)["tools"]
+    assert set(tools) == {"python", "torch", "onnxruntime", "packaging"}
+    assert tools["packaging"].startswith("==")
+    assert '# not_installed_anywhere: "==?" # TODO' in text
+    recipe = parse_recipe(text, tmp_path / "r.yaml").recipe
+    assert recipe.model.factory.call == "net.py:build"
+
+
+def test_the_list_of_architectures_is_that_of_the_pinned_transformers():
+    from transformers import CONFIG_MAPPING
+
+    assert list(model_types()) == sorted(CONFIG_MAPPING.keys())

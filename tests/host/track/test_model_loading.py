@@ -1,0 +1,77 @@
+"""MLflow itself loads an accepted run's model: the very bytes that were verified."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from past_runs import make_run
+
+from convkit.host.home import Home
+from convkit.host.nightly.accept_command import accept_run
+from convkit.host.run.run_options import RunOutcome
+from convkit.host.track.run_tracker import prepare
+from convkit.protocol.built_model_origin import checked_origin
+
+
+@pytest.fixture(scope="module")
+def accepted(tmp_path_factory: pytest.TempPathFactory) -> RunOutcome:
+    home = tmp_path_factory.mktemp("accepted") / "home"
+    outcome = make_run(home, track=True)
+    assert accept_run(outcome.folder, Home(home)).untracked is None
+    return outcome
+
+
+@pytest.fixture
+def mlflow(accepted: RunOutcome, monkeypatch: pytest.MonkeyPatch):
+    import mlflow
+
+    mlflow.set_tracking_uri(f"sqlite:///{accepted.folder.parents[2]}/mlflow.db")
+    yield mlflow
+    # MLflow also sets MLFLOW_TRACKING_URI, and `get_tracking_uri` would have named a database in
+    # the current folder: later runs would log there.
+    mlflow.set_tracking_uri(None)
+    assert "MLFLOW_TRACKING_URI" not in os.environ
+
+
+# MLflow warns about its own type hints when it is imported.
+@pytest.mark.filterwarnings("ignore:.*type hint.*:UserWarning")
+def test_pyfunc_and_onnx_load_the_baseline_by_its_alias(accepted: RunOutcome, mlflow) -> None:
+    import onnxruntime
+
+    rows = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+    file = accepted.folder / "models/ort/model.onnx"
+    expected = onnxruntime.InferenceSession(file).run(None, {"x": rows})[0]
+    loaded = mlflow.pyfunc.load_model("models:/small@baseline")
+    np.testing.assert_array_equal(loaded.predict({"x": rows})["y"], expected)
+    assert loaded.metadata.signature.inputs.inputs[0].shape == (-1, 4)
+    with pytest.raises(mlflow.exceptions.MlflowException):
+        loaded.predict({"x": rows.astype(np.float64).astype(str)})
+    digest = hashlib.sha256((accepted.folder / "provenance.json").read_bytes()).hexdigest()
+    assert loaded.metadata.metadata["convkit_run"] == accepted.record.id
+    assert loaded.metadata.metadata["convkit_provenance"] == f"sha256:{digest}"
+    graph = mlflow.onnx.load_model("models:/small@baseline")
+    assert [each.name for each in graph.graph.input] == ["x"]
+    kept = Path(mlflow.artifacts.download_artifacts("models:/small@baseline")) / "model.onnx"
+    assert kept.read_bytes() == file.read_bytes()
+    origin = checked_origin(kept)
+    assert origin is not None
+    assert (origin.run, origin.provenance) == (accepted.record.id, digest)
+
+
+def test_the_tags_identify_what_was_accepted(accepted: RunOutcome) -> None:
+    folder = accepted.folder
+    client = prepare(None, folder.parents[2]).client
+    version = client.get_model_version_by_alias("small", "baseline")
+    run = client.get_run(version.run_id)
+    digest = hashlib.sha256((folder / "provenance.json").read_bytes()).hexdigest()
+    model = hashlib.sha256((folder / "models/ort/model.onnx").read_bytes()).hexdigest()
+    for tags in (version.tags, run.data.tags):
+        assert tags["convkit.provenance"] == f"sha256:{digest}"
+        source = json.loads(tags["convkit.sources"])
+        assert [name for name in source if name.startswith("source ")]
+        assert len(tags["convkit.commit"]) == 40
+    digests = json.loads(run.data.tags["convkit.model.ort.digests"])
+    assert digests["models/ort/model.onnx"] == f"sha256:{model}"

@@ -1,7 +1,0 @@
-"""Nightly runs are tested on the small run that audits are tested on."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "audit"))
-sys.path.insert(0, str(Path(__file__).parent))

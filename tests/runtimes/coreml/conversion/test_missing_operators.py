@@ -1,0 +1,76 @@
+"""Operators that coremltools 9.0 refuses, or gets wrong, for arguments that torch's users write."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from coreml_modules import BATCH, behind_contract, converted, evaluated, saved
+from torch import nn
+from torch.nn import functional
+
+from convkit.runtimes.coreml.conversion.traced_program import simplified
+from convkit.worker.job_context import StageFailedError
+
+
+class Applied(nn.Module):
+    """A function, with an optional layer."""
+
+    def __init__(self, function: Callable[..., torch.Tensor], *layers: nn.Module) -> None:
+        super().__init__()
+        self.function, self.layers = function, nn.ModuleList(layers)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x, *self.layers)
+
+
+def called(x: torch.Tensor, layer: nn.Module) -> torch.Tensor:
+    return layer(x)
+
+
+OPERATORS: dict[str, nn.Module] = {
+    "max_pool2d without a stride": Applied(lambda x: functional.max_pool2d(x, 2)),
+    "max_pool1d without a stride": Applied(lambda x: functional.max_pool1d(x[:, 0], 3)),
+    "max_pool2d with a stride": Applied(lambda x: functional.max_pool2d(x, 3, 2, 1)),
+    "rms_norm": Applied(called, nn.RMSNorm(6, eps=1e-2)),
+    "rms_norm without an epsilon": Applied(called, nn.RMSNorm(6, elementwise_affine=False)),
+    "cosine_similarity": Applied(lambda x: functional.cosine_similarity(x, x.flip(1), dim=-1)),
+    "circular padding": Applied(
+        called, nn.Conv2d(4, 2, 3, padding=1, padding_mode="circular").requires_grad_(False)
+    ),
+    "reciprocal": Applied(lambda x: torch.reciprocal(x.abs() + 0.01)),
+    "reciprocal of a constant": Applied(lambda x: x * torch.reciprocal(torch.arange(1.0, 7))),
+    "rsqrt of a tiny number": Applied(lambda x: torch.rsqrt(x * x * 1e-10 + 1e-12) * 1e-6),
+    "uneven adaptive windows": Applied(lambda x: functional.adaptive_avg_pool2d(x, (3, 4))),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_it_matches_torch_at_every_batch(name: str, tmp_path: Path) -> None:
+    module = OPERATORS[name].eval()
+    x = torch.randn(BATCH.typical, 4, 8, 6, generator=torch.Generator().manual_seed(1))
+    program = saved(converted(behind_contract(module, {"x": x}, ["y"]), {"x": x}), tmp_path)
+    for batch in (BATCH.typical, BATCH.max):
+        given = x.repeat(2, 1, 1, 1)[:batch] * 0.3
+        with torch.no_grad():
+            expected = module(given).numpy()
+        np.testing.assert_allclose(
+            evaluated(program, {"x": given})["y"], expected, rtol=1e-5, atol=1e-6
+        )
+
+
+def test_what_torch_cannot_decompose_is_refused_with_its_place() -> None:
+    module = Applied(lambda x: functional.max_pool2d(x, 2, dilation=2))
+    x = torch.randn(2, 4, 8, 6)
+    with pytest.raises(StageFailedError, match=r"aten::max_pool2d.*dilation") as caught:
+        converted(behind_contract(module, {"x": x}, ["y"]), {"x": x})
+    (finding,) = caught.value.findings
+    assert finding.code == "V103"
+    assert (finding.place.source or "").startswith("test_missing_operators.py:")
+
+
+def test_a_trace_without_torch_export_has_nothing_to_decompose() -> None:
+    from convkit.runtimes.coreml.conversion.traced_program import TracedProgram
+
+    assert simplified(TracedProgram(None, lambda _: ""), ValueError("no"), "model") is None

@@ -1,0 +1,63 @@
+"""The ladder's cases as a search tries them: without rows that are copies of others."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from convkit.protocol.contract import Axis, Contract, TensorSpec
+from convkit.protocol.messages import CaseRecord, ReferenceResult
+from convkit.worker.cases.calibration_cases import calibration_feeds
+from convkit.worker.cases.case_files import write_cases, write_tensors
+from convkit.worker.cases.compared_cases import ladder_cases
+
+CONTRACT = Contract(
+    inputs=(
+        TensorSpec("x", "float32", ("batch", "width")),
+        TensorSpec("mask", "int64", ("batch", "width")),
+        TensorSpec("scale", "float32", ("width",)),
+    ),
+    outputs=(TensorSpec("y", "float32", ("batch", "width"), mask="mask"),),
+    axes=(Axis("batch", 1, 2, 16), Axis("width", 2, 3, 4)),
+)
+ORDER = (0, 1, 2, 1, 1, 0, 2, 2)
+
+
+@pytest.fixture
+def reference(tmp_path: Path) -> Path:
+    """Write a case whose rows are copies of the first three, and one whose rows are not."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(8, 4)).astype(np.float32)[list(ORDER)]
+    mask = np.array([[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]])[list(ORDER)]
+    scale = np.arange(4, dtype=np.float32)
+    for name in ("typical", "largest"):
+        write_tensors(tmp_path, name, "inputs", {"x": x, "mask": mask, "scale": scale})
+        write_tensors(tmp_path, name, "outputs", {"y": x * scale})
+    sizes = {"batch": 8, "width": 4}
+    records = (
+        CaseRecord("typical", "ladder", "", sizes, 0.0),
+        CaseRecord("largest", "ladder", "", sizes, 0.0, row_order=ORDER),
+    )
+    write_cases(tmp_path, ReferenceResult(records, ()))
+    return tmp_path
+
+
+def test_copies_of_rows_are_left_out(reference: Path) -> None:
+    case = ladder_cases(reference, CONTRACT, copies=False)["largest"]
+    whole = ladder_cases(reference, CONTRACT)["largest"]
+    for found, all_of_them in ((case.feeds, whole.feeds), (case.expected, whole.expected)):
+        for name, values in found.items():
+            expected = all_of_them[name]
+            rows = expected if name == "scale" else expected[:3]
+            np.testing.assert_array_equal(values, rows, strict=True)
+    np.testing.assert_array_equal(case.padding["y"].sum(1), [0, 2, 3])
+    assert whole.feeds["x"].shape == whole.expected["y"].shape == (8, 4)
+
+
+def test_rows_that_may_depend_on_one_another_all_stay(reference: Path) -> None:
+    case = ladder_cases(reference, CONTRACT, copies=False)["typical"]
+    assert case.feeds["x"].shape == case.expected["y"].shape == (8, 4)
+
+
+def test_a_quantizer_is_calibrated_with_all_rows(reference: Path) -> None:
+    assert [feeds["x"].shape for feeds in calibration_feeds(reference, CONTRACT)] == [(8, 4)] * 2

@@ -1,0 +1,62 @@
+"""A runtime's kernel that is off, in a graph that is right."""
+
+import numpy as np
+import onnx
+import onnx_ir
+import torch
+
+from convkit.worker.cause.cause_search import localize
+from convkit.worker.cause.graphs.runnable_graph import make_graph
+from convkit.worker.cause.recording.torch_recording import record, state_of
+from convkit.worker.cause.search_types.search_results import Diagnosis
+from convkit.worker.cause.wording.cause_findings import findings_of
+
+# onnxruntime 1.31 computes a transform of a length that is no power of two term by term in float32.
+LENGTH = 1500
+GRAPH = f"""
+    <ir_version: 8, opset_import: ["" : 17]>
+    agraph (float[3, {LENGTH}] x) => (float[3, 4] y) {{
+        complex = Unsqueeze(x, last)
+        spectrum = DFT<axis = 1>(complex)
+        real = Gather<axis = 2>(spectrum, first)
+        changed = CHANGE(real)
+        y = MatMul(changed, weight)
+    }}
+"""
+
+
+class Spectrum(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = torch.nn.Linear(LENGTH, 4, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.fft.fft(x).real)
+
+
+def diagnosed(change: str) -> Diagnosis:
+    torch.manual_seed(0)
+    original = Spectrum().eval()
+    x = torch.randn(3, LENGTH)
+    model = onnx.parser.parse_model(GRAPH.replace("CHANGE", change))
+    weight = np.ascontiguousarray(original.last.weight.detach().numpy().T)
+    constants = {"last": np.array([-1]), "first": np.int64(0), "weight": weight}
+    for name, values in constants.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    graph = make_graph(onnx_ir.from_proto(model))
+    recording = record(original, {"x": x}, ("y",))
+    return localize(recording, graph, {"x": x.numpy()}, state_of(original))
+
+
+def test_the_kernel_is_named_and_the_graph_is_not_blamed() -> None:
+    (finding,) = findings_of(diagnosed("Identity"), "case")
+    assert (finding.code, finding.place.tensor) == ("N408", "spectrum")
+    assert "onnxruntime's kernel" in finding.message
+    assert "the graph is right" in finding.message
+    assert finding.remedy is not None
+    assert "different release of the runtime" in finding.remedy.text
+
+
+def test_a_graph_that_is_wrong_is_wrong_in_float64_too() -> None:
+    for finding in findings_of(diagnosed("Sin"), "case"):
+        assert "the graph is right" not in finding.message

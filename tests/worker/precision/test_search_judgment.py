@@ -1,0 +1,61 @@
+"""How a search judges an attempt: no case, no comparison and NaN never pass."""
+
+import math
+
+import numpy as np
+
+from convkit.worker.cases.compared_cases import JudgedCase
+from convkit.worker.precision.search_judgment import judge_round, sound_cases, worst
+
+LIMITS = {"y": {"max_abs": 0.1}}
+
+
+def case(*values: float) -> JudgedCase:
+    return JudgedCase({}, {"y": np.asarray(values, np.float32)}, {})
+
+
+def outputs(*values: float) -> dict[str, np.ndarray]:
+    return {"y": np.asarray(values, np.float32)}
+
+
+CASES = {"small": case(1.0, 2.0), "large": case(3.0, 4.0)}
+
+
+def test_the_worst_case_decides() -> None:
+    found = [("small", outputs(1.0, 2.05)), ("large", outputs(3.2, 4.0))]
+    judged = judge_round(("a",), CASES, found, LIMITS)
+    assert (judged.patterns, judged.case, judged.met) == (("a",), "large", False)
+    assert math.isclose(judged.overshoot, 2.0, rel_tol=1e-3)
+    assert set(judged.metrics) == {"small", "large"}
+
+
+def test_an_attempt_within_every_limit_is_met() -> None:
+    found = [("small", outputs(1.0, 2.05)), ("large", outputs(3.0, 4.0))]
+    assert judge_round((), CASES, found, LIMITS).met
+
+
+def test_nan_is_never_met_and_is_written_without_a_factor() -> None:
+    found = [("small", outputs(1.0, math.nan)), ("large", outputs(3.0, 4.0))]
+    judged = judge_round((), CASES, found, LIMITS)
+    assert (judged.case, judged.met, judged.as_protocol().overshoot) == ("small", False, None)
+
+
+def test_no_case_and_no_output_are_never_met() -> None:
+    assert not judge_round((), {}, [], LIMITS).met
+    assert not judge_round((), CASES, [("small", {})], LIMITS).met
+    assert worst((), LIMITS) == math.inf
+
+
+def test_cases_whose_original_is_not_finite_are_left_out() -> None:
+    assert list(sound_cases({**CASES, "nan": case(math.nan, 1.0)})) == ["small", "large"]
+
+
+def test_the_smaller_of_two_cases_as_far_off_is_examined() -> None:
+    cases = {
+        name: JudgedCase({"x": np.zeros(size)}, {"y": np.zeros(2, np.float32)}, {})
+        for name, size in (("large", 800), ("small", 8))
+    }
+    near = judge_round((), cases, [("large", outputs(2, 0)), ("small", outputs(1.8, 0))], LIMITS)
+    assert (near.case, near.examined) == ("large", "small")
+    far = judge_round((), cases, [("large", outputs(2, 0)), ("small", outputs(1.0, 0))], LIMITS)
+    assert (far.case, far.examined) == ("large", "large")
