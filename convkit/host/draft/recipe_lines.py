@@ -47,14 +47,19 @@ def keys_of(tensor: DraftInput | DraftOutput) -> Iterator[str]:
 
 
 def tolerance_lines(limits: Mapping[str, Mapping[str, Json]]) -> Iterator[str]:
-    """Yield the default tolerance, and other limits by output."""
-    yield "  tolerance:"
+    """Yield the tolerance of float32, and other limits by output, which were measured in float32.
+
+    Targets in other types get limits that follow from the type.
+    """
+    yield "  by_precision:"
+    yield "    float32: # what float16, int8, ... may be off follows from the type"
+    yield "      tolerance:"
     for name, value in DEFAULTS.items():
-        yield f"    {name}: {value} # the {PARAMETERS[name].description}"
+        yield f"        {name}: {value} # the {PARAMETERS[name].description}"
     if limits:
-        yield "  outputs: # in place of the above; from the largest values and rounding errors seen"
+        yield "      outputs: # in place of the above; from the largest values and rounding errors"
         for output, own in limits.items():
-            yield f"    {yaml_scalar(output)}: {{ {listed(own)} }}"
+            yield f"        {yaml_scalar(output)}: {{ {listed(own)} }}"
 
 
 def listed(limits: Mapping[str, Json]) -> str:

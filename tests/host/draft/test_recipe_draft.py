@@ -241,7 +241,7 @@ def test_an_output_with_an_inputs_name_gets_one_of_its_own(tmp_path):
         ("x_out_out", "x"),
         ("x_out", None),
     ]
-    assert list(recipe.verify.outputs) == ["x_out_out"]
+    assert list(recipe.verify.by_precision["float32"].outputs) == ["x_out_out"]
 
 
 def test_an_onnx_file_is_drafted_from_its_contract(tmp_path):

@@ -194,6 +194,8 @@ def _outputs_exist(recipe: Mapping[str, object]) -> Iterator[RecipeFault]:
     places += [
         (("targets", name), target) for name, target in mapping(recipe.get("targets")).items()
     ]
+    limits = mapping(mapping(recipe.get("verify")).get("by_precision"))
+    places += [(("verify", "by_precision", kind), each) for kind, each in limits.items()]
     for path, holder in places:
         for name in mapping(mapping(holder).get("outputs")):
             if name not in known:

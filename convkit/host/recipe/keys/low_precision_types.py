@@ -1,6 +1,8 @@
 """The low-precision types that targets compute in, and the tolerance that follows from each."""
 
-from convkit.host.recipe.keys.recipe import Recipe, Target, Tolerance
+from typing import cast
+
+from convkit.host.recipe.keys.recipe import ComputedType, Recipe, Target, Tolerance
 
 # Relative size of one rounding: half the distance between two neighboring numbers near 1, for
 # integers of the range that a tensor's scale covers.
@@ -25,6 +27,11 @@ def low_type(target: Target) -> str | None:
     if target.quantization is not None:
         return "int4" if "int4" in target.quantization.quantize else "int8"
     return None
+
+
+def computed_type(target: Target) -> ComputedType:
+    """Return the type with the coarsest steps that a target computes in."""
+    return cast("ComputedType", low_type(target) or "float32")
 
 
 def compared_type(recipe: Recipe, target: Target) -> str | None:

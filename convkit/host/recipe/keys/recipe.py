@@ -118,6 +118,19 @@ __all__ = [
 ALWAYS_RUN: tuple[str, ...] = ("smallest", "padded", "masked-row")
 
 
+# The types that targets compute in, coarser and coarser.
+ComputedType = Literal["float32", "float16", "bfloat16", "int8", "int4"]
+
+
+class MeasuredLimits(RecipeModel):
+    """Limits that hold for targets of one precision only."""
+
+    tolerance: Tolerance | None = Field(None, description="in place of verify.tolerance")
+    outputs: dict[str, Tolerance] = Field(
+        default_factory=dict, description="tolerances by output, in place of `tolerance`"
+    )
+
+
 class Verify(RecipeModel):
     """How built models are compared with the original."""
 
@@ -138,6 +151,14 @@ class Verify(RecipeModel):
     )
     outputs: dict[str, Tolerance] = Field(
         default_factory=dict, description="tolerances by output, in place of `tolerance`"
+    )
+    by_precision: dict[ComputedType, MeasuredLimits] = Field(
+        default_factory=dict,
+        description=(
+            "limits of targets that compute in this type, in place of `tolerance`: what was"
+            " measured in float32 says nothing of float16"
+        ),
+        examples=[{"float32": {"tolerance": {"max_abs": 1.0e-4}}}],
     )
     budget: Seconds | None = Field(
         None,

@@ -6,10 +6,11 @@ from typing import Literal
 from convkit.host.recipe.keys.low_precision_types import (
     RESOLUTION,
     compared_type,
+    computed_type,
     derived_tolerance,
     usual_nrmse,
 )
-from convkit.host.recipe.keys.recipe import Recipe, Target, Tolerance
+from convkit.host.recipe.keys.recipe import MeasuredLimits, Recipe, Target, Tolerance
 from convkit.protocol.contract import is_whole
 from convkit.protocol.metrics.metric_registry import absolute_limit
 
@@ -35,19 +36,25 @@ def tolerance_of(
     """Return the tolerance that applies to an output: the nearest one given, as a whole.
 
     Nearest first: the command line's, the target's for this output, the target's, the recipe's for
-    this output, the recipe's. If none is written, the tolerance follows from the type of a target
-    or an original in low precision (for fractions only), and all others have the default. A nearer
-    tolerance replaces the others; limits are never combined.
+    this output, the recipe's for the target's precision, the recipe's. If none is written, the
+    tolerance follows from the type of a target or an original in low precision (for fractions
+    only), and all others have the default. A nearer tolerance replaces the others; limits are never
+    combined.
     """
     name = next((name for name, each in recipe.targets.items() if each is target), "")
     whole = any(tensor.name == output and is_whole(tensor.dtype) for tensor in recipe.outputs)
     verify = recipe.verify
+    kind = computed_type(target)
+    measured = verify.by_precision.get(kind) or MeasuredLimits()
+    here = f"verify.by_precision.{kind}"
     written = verify.tolerance if "tolerance" in verify.model_fields_set else None
     nearest_first = (
         (override, "the command line", False),
         (target.outputs.get(output), f"targets.{name}.outputs.{output}", True),
         (target.tolerance, f"targets.{name}.tolerance", False),
         (verify.outputs.get(output), f"verify.outputs.{output}", True),
+        (measured.outputs.get(output), f"{here}.outputs.{output}", True),
+        (measured.tolerance, f"{here}.tolerance", False),
         (written, "verify.tolerance", False),
         (None if whole else derived_tolerance(recipe, target), FROM_PRECISION, False),
         (verify.tolerance, "verify.tolerance", False),
@@ -70,7 +77,12 @@ def decided_by(recipe: Recipe, target: Target) -> Decision:
     if recipe.evaluate is None:
         return "tolerance"
     verify = recipe.verify
-    written = target.tolerance or target.outputs or verify.outputs
+    written = (
+        target.tolerance
+        or target.outputs
+        or verify.outputs
+        or computed_type(target) in verify.by_precision
+    )
     if written or "tolerance" in verify.model_fields_set:
         return "tolerance and task metric"
     return "task metric"

@@ -1,0 +1,55 @@
+"""A draft, and the targets that people convert for: nothing else is written."""
+
+from pathlib import Path
+
+import pytest
+
+from convkit.host.draft.init_command import Drafting, draft
+from convkit.host.home import Home
+from convkit.host.run.run_command import run_recipe
+from convkit.host.run.run_options import RunOptions
+
+MODEL = """
+import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(5)
+        self.first = torch.nn.Conv2d(3, 8, 3, padding=1)
+        self.second = torch.nn.Conv2d(8, 16, 3, padding=1)
+        self.head = torch.nn.Linear(16, 6)
+
+    def forward(self, image):
+        image = torch.relu(self.second(torch.relu(self.first(image))))
+        return 50 * self.head(image.mean((2, 3)))
+
+
+def build():
+    return Net().eval()
+"""
+OTHERS = """
+  ort-float16: {runtime: onnxruntime, precision: {default: float16, keep_float32: auto}}
+  ort-int8: {runtime: onnxruntime, precision: {quantize: dynamic-int8}}
+  openvino: {runtime: openvino}
+"""
+
+
+@pytest.mark.slow
+def test_the_limits_of_a_draft_leave_other_precisions_their_own(tmp_path: Path) -> None:
+    """What was measured in float32 (about 1e-5 of values of 100) is below float16's resolution."""
+    (tmp_path / "model.py").write_text(MODEL)
+    recipe = tmp_path / "recipe.yaml"
+    home = Home(tmp_path / "home")
+    asked = Drafting(f"{tmp_path / 'model.py'}:build", destination=recipe)
+    recipe.write_text(draft(asked, home, print, toolchain="host") + OTHERS.lstrip("\n"))
+    record = run_recipe(RunOptions(recipe, home, toolchain="host", track=False)).record
+    assert {target.name: target.status for target in record.targets} == {
+        "ort-cpu": "verified",
+        "ort-float16": "verified",
+        "ort-int8": "verified",
+        "openvino": "verified",
+    }
+    (converted,) = (stage for stage in record.stages if stage.id == "precision:ort-float16")
+    assert "N207" not in {finding.code for finding in converted.findings}, "nothing is in float16"
