@@ -157,7 +157,9 @@ class _Editor:
                 continue
             entry = self._entry(key, value, name, present[key.value], wanted[name])
             tail = "" if _is_block(value) else self._text[self._content_end(value) : end]
-            text += (lead if text.strip() or not lead else lead.lstrip(" \r\n")) + entry + tail
+            # The first entry that stays stands where the mapping began, without what was blank.
+            above = text + lead if text.strip() else lead.lstrip(" \r\n")
+            text = above + entry + tail
         for name in [name for name in wanted if name not in present and name not in names.values()]:
             text += f"{self._newline}{indent}{self.written(name)}: {self.written(wanted[name])}"
         return text

@@ -359,3 +359,8 @@ def test_the_repository_s_recipes_change_in_the_lines_that_change(path: Path) ->
     assert len(set(after) - set(before)) == 2
     assert len(set(before) - set(after)) <= 2
     assert abs(len(after) - len(before)) <= 1
+
+
+def test_what_is_blank_goes_with_the_entries_that_stood_around_it() -> None:
+    text = "a: 0\ne:\n  b: 0\n\n  c: 0\n  d: 0 # kept\nf: 0\n"
+    assert edited(text, {"a": 0, "e": {"d": 1}, "f": 0}) == "a: 0\ne:\n  d: 1 # kept\nf: 0\n"
