@@ -6,15 +6,17 @@ therefore report versions of packages that they did not use; tests of these repo
 of their own, which import what convkit's own do.
 """
 
+from importlib.util import find_spec
+
 from convkit.protocol.messages import Envelope
 
 # convkit's own modules, which cost a worker 30 ms.
-_STAGES = tuple(
-    f"convkit.{name}"
-    for name in (
-        *("stages.graph_precision", "stages.graph_build", "stages.graph_verify"),
-        *("runtimes.onnxruntime.build", "runtimes.onnxruntime.verify"),
-    )
+_STAGES = (
+    "convkit.worker.stages.graph_precision",
+    "convkit.worker.stages.graph_build",
+    "convkit.worker.stages.graph_verify",
+    "convkit.runtimes.onnxruntime.build",
+    "convkit.runtimes.onnxruntime.verify",
 )
 _GRAPH = ("onnx_ir", "onnxruntime", *_STAGES)
 _TORCH = (
@@ -35,6 +37,9 @@ _TORCH = (
     ),
 )
 _COREML = "convkit.worker.mil.coremltools_import:load_library"
+for _name in (*_GRAPH, *_TORCH, _COREML):
+    # A server that cannot import one of them leaves all of its workers to fresh processes.
+    assert not _name.startswith("convkit.") or find_spec(_name.partition(":")[0]), _name
 
 
 def usual_tools(envelope: Envelope) -> tuple[str, ...]:
