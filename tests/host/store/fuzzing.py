@@ -174,7 +174,10 @@ def _drop_damaged_runs(home: Path) -> None:
 
 def main() -> int:
     """Run the fuzzer from the command line; return 1 where a promise was broken."""
-    sys.path.append(str(Path(__file__).parents[1] / "audit"))
+    sys.path.append(str(Path(__file__).parents[2]))
+    from helper_folders import add_helper_folders
+
+    add_helper_folders()
     from past_runs import make_run
 
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])

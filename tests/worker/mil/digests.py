@@ -16,6 +16,9 @@ import numpy as np
 
 if __name__ == "__main__":
     sys.path.append(str(Path(__file__).parents[2]))
+    from helper_folders import add_helper_folders
+
+    add_helper_folders()
 
 from mil_programs import NEWEST, NUMPY, Function, MilProgram, mb, quietly, small_program, types
 
