@@ -38,7 +38,7 @@ from helper_folders import add_helper_folders  # noqa: E402 - found beside this 
 
 add_helper_folders()
 
-from empty_database import EmptyDatabase  # noqa: E402 - found by what stands above
+from empty_database import EmptyDatabase  # noqa: E402 - found by the call above
 from garbage import collect  # noqa: E402 - as above
 from left_files import LeftFiles  # noqa: E402 - as above
 

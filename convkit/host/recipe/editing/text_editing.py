@@ -157,7 +157,7 @@ class _Editor:
                 continue
             entry = self._entry(key, value, name, present[key.value], wanted[name])
             tail = "" if _is_block(value) else self._text[self._content_end(value) : end]
-            # The first entry that stays stands where the mapping began, without what was blank.
+            # The first entry that stays takes the place where the mapping began, without blanks.
             above = text + lead if text.strip() else lead.lstrip(" \r\n")
             text = above + entry + tail
         for name in [name for name in wanted if name not in present and name not in names.values()]:

@@ -122,7 +122,7 @@ ALWAYS_RUN: tuple[str, ...] = ("smallest", "padded", "masked-row")
 ComputedType = Literal["float32", "float16", "bfloat16", "int8", "int4"]
 
 
-class MeasuredLimits(RecipeModel):
+class PrecisionLimits(RecipeModel):
     """Limits that hold for targets of one precision only."""
 
     tolerance: Tolerance | None = Field(None, description="in place of verify.tolerance")
@@ -152,7 +152,7 @@ class Verify(RecipeModel):
     outputs: dict[str, Tolerance] = Field(
         default_factory=dict, description="tolerances by output, in place of `tolerance`"
     )
-    by_precision: dict[ComputedType, MeasuredLimits] = Field(
+    by_precision: dict[ComputedType, PrecisionLimits] = Field(
         default_factory=dict,
         description=(
             "limits of targets that compute in this type, in place of `tolerance`: what was"

@@ -10,7 +10,7 @@ from convkit.host.recipe.keys.low_precision_types import (
     derived_tolerance,
     usual_nrmse,
 )
-from convkit.host.recipe.keys.recipe import MeasuredLimits, Recipe, Target, Tolerance
+from convkit.host.recipe.keys.recipe import PrecisionLimits, Recipe, Target, Tolerance
 from convkit.protocol.contract import is_whole
 from convkit.protocol.metrics.metric_registry import absolute_limit
 
@@ -45,7 +45,7 @@ def tolerance_of(
     whole = any(tensor.name == output and is_whole(tensor.dtype) for tensor in recipe.outputs)
     verify = recipe.verify
     kind = computed_type(target)
-    measured = verify.by_precision.get(kind) or MeasuredLimits()
+    measured = verify.by_precision.get(kind) or PrecisionLimits()
     here = f"verify.by_precision.{kind}"
     written = verify.tolerance if "tolerance" in verify.model_fields_set else None
     nearest_first = (
