@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from convkit.runtimes.given.tflite_as_graph import TRANSLATIONS
-from convkit.worker.cause.other_formats.source_model import SourceModel, SourceStep
+from convkit.worker.cause.other_formats.source_model import SourceModel
+from convkit.worker.cause.other_formats.source_operation import SourceStep
 from convkit.worker.cause.other_formats.translated_model import TranslatedGraph, translate
 
 # TFLite's number for an argument that is not given.
@@ -77,7 +78,9 @@ def _step(op: Any, model: Any, kinds: Mapping[int, str], names: Mapping[int, str
         if not isinstance(value, types.FunctionType)
     }  # fmt: skip
     arguments = {
-        str(place): names[int(each)] for place, each in enumerate(op.inputs) if int(each) != _ABSENT
+        f"x{place}": names[int(each)]
+        for place, each in enumerate(op.inputs)
+        if int(each) != _ABSENT
     }
     results = tuple(names[int(each)] for each in op.outputs)
     return SourceStep(kind, results, arguments, settings, of_sizes=kind == "SHAPE")

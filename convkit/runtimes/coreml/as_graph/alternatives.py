@@ -16,9 +16,9 @@ from convkit.runtimes.coreml.as_graph.weights import (
     with_constant,
 )
 from convkit.worker.cause.other_formats.format_operations import Alternative
-from convkit.worker.cause.other_formats.operation_writing import INSIDE
-from convkit.worker.cause.other_formats.source_model import SourceStep
+from convkit.worker.cause.other_formats.source_operation import SourceStep
 from convkit.worker.cause.search_types.diverging_region import Region
+from convkit.worker.graph.operators.node_builder import INSIDE
 
 # Elements. Longer arguments are tables.
 _FEW = 12

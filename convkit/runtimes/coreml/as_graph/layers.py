@@ -2,19 +2,27 @@
 
 import numpy as np
 
-from convkit.worker.cause.other_formats.operation_writing import NotTranslatedError, SourceOperation
-from convkit.worker.cause.other_formats.source_model import Translation
+from convkit.worker.cause.other_formats.source_operation import (
+    NotTranslatedError,
+    SourceOperation,
+    Translation,
+)
+from convkit.worker.graph.operators.composed_operators import (
+    layer_normalization,
+    transposed_convolution,
+)
+from convkit.worker.graph.operators.node_builder import Attributes
 
 _AUTO = {"same": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
 _GATES = 4
 _RECURRENT = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh"}
 
 
-def _padding(op: SourceOperation) -> dict[str, object]:
+def _padding(op: SourceOperation) -> Attributes:
     """Return padding as attributes: explicit pads where there are any, so that they can be
     compared.
     """
-    kind = op.text("pad_type", "valid").lower()
+    kind = op.text("pad_type", "valid")
     if kind != "custom":
         return {"auto_pad": _AUTO[kind]}
     flat = op.integers("pad")
@@ -22,112 +30,58 @@ def _padding(op: SourceOperation) -> dict[str, object]:
 
 
 def _conv(op: SourceOperation) -> None:
-    op.write(
-        "Conv",
-        *(op.tensor(name) for name in ("x", "weight", "bias") if op.has(name)),
-        attributes={
-            "strides": op.integers("strides"),
-            "dilations": op.integers("dilations"),
-            "group": op.integer("groups", 1),
-            **_padding(op),
-        },
-    )
+    keys: Attributes = {key: op.integers(key) for key in ("strides", "dilations")}
+    given = op.tensors("x", "weight", "bias")
+    op.write("Conv", *given, group=op.integer("groups", 1), **keys, **_padding(op))
 
 
 def _conv_transpose(op: SourceOperation) -> None:
     keys = _padding(op)
     if "auto_pad" in keys and keys["auto_pad"] != "VALID":
         raise NotTranslatedError("padding to the same size")
-    x, weight, made = op.value("x"), op.value("weight"), op.result()
     strides, dilations = op.integers("strides"), op.integers("dilations")
-    rank = len(strides)
-    pads = keys.get("pads", [0] * 2 * rank)
+    pads = keys.get("pads", [0] * 2 * len(strides))
     assert isinstance(pads, list)
-    spans = zip(x.shape[2:], weight.shape[2:], strides, dilations, strict=True)
-    full = [(size - 1) * step + (width - 1) * gap + 1 for size, width, step, gap in spans]
-    more = [
-        made.shape[2 + axis] - (full[axis] - pads[axis] - pads[axis + rank]) for axis in range(rank)
-    ]
-    op.write(
-        "ConvTranspose",
-        *(op.tensor(name) for name in ("x", "weight", "bias") if op.has(name)),
-        attributes={
-            "strides": strides,
-            "dilations": dilations,
-            "group": op.integer("groups", 1),
-            "pads": pads,
-            "output_padding": more,
-        },
-    )
+    sizes = op.shape("x")[2:], op.shape("weight")[2:], op.result().shape[2:]
+    given, group = op.tensors("x", "weight", "bias"), op.integer("groups", 1)
+    transposed_convolution(op, given, sizes, strides, dilations, pads, group)
 
 
 def _pool(operator: str) -> Translation:
     def translate(op: SourceOperation) -> None:
-        more: dict[str, object] = {}
-        if operator == "AveragePool":
-            more["count_include_pad"] = int(not op.flag("exclude_padding_from_average"))
-        keys = {
-            "kernel_shape": op.integers("kernel_sizes"),
-            "strides": op.integers("strides"),
-            "ceil_mode": int(op.flag("ceil_mode")),
+        average = operator == "AveragePool"
+        op.write(
+            operator,
+            op.tensor("x"),
+            kernel_shape=op.integers("kernel_sizes"),
+            strides=op.integers("strides"),
+            ceil_mode=op.integer("ceil_mode", 0),
+            count_include_pad=int(not op.flag("exclude_padding_from_average")) if average else None,
             **_padding(op),
-            **more,
-        }
-        op.write(operator, op.tensor("x"), attributes=keys)
+        )
 
     return translate
 
 
 def _layer_norm(op: SourceOperation) -> None:
-    x = op.value("x")
-    given = op.integers("axes") if op.has("axes") else range(x.ndim)
-    axes = sorted(axis % x.ndim for axis in given)
-    shape = tuple(x.shape[axis] for axis in axes)
-    # ONNX normalizes over the last axes: others are moved there, and back.
-    moved = [*(axis for axis in range(x.ndim) if axis not in axes), *axes]
-    is_last = moved == list(range(x.ndim))
-    keys = {"axis": -len(axes), "epsilon": op.number("epsilon")}
-    gamma = op.tensor("gamma") if op.has("gamma") else op.constant("1", np.ones(shape, np.float32))
-    beta = [op.tensor("beta")] if op.has("beta") else []
-    if is_last:
-        op.write("LayerNormalization", op.tensor("x"), gamma, *beta, attributes=keys)
-        return
-    last = op.write("Transpose", op.tensor("x"), to=op.inner("moved"), attributes={"perm": moved})
-    to = op.inner("normalized")
-    made = op.write("LayerNormalization", last, gamma, *beta, to=to, attributes=keys)
-    back = [moved.index(axis) for axis in range(x.ndim)]
-    op.write("Transpose", made, attributes={"perm": back})
+    axes, shape = op.axes("axes", "x"), op.shape("x")
+    gain = op.tensors("gamma") or [
+        op.constant("gain", np.ones([shape[axis] for axis in axes], np.float32))
+    ]
+    factors = [*gain, *op.tensors("beta")]
+    layer_normalization(op, op.tensor("x"), shape, axes, op.number("epsilon"), factors)
 
 
-def _batch_norm(op: SourceOperation) -> None:
-    channels = op.value("x").shape[1]
-    gamma = _scale(op, "gamma", np.ones(channels, np.float32))
-    beta = _scale(op, "beta", np.zeros(channels, np.float32))
-    numbers = (gamma, beta, op.tensor("mean"), op.tensor("variance"))
-    op.write("BatchNormalization", op.tensor("x"), *numbers, attributes=_epsilon(op))
+def _channel_norm(formula: str) -> Translation:
+    """Normalize channels; without a gain or a shift, these are ones and zeros."""
 
+    def translate(op: SourceOperation) -> None:
+        channels = op.shape("x")[1]
+        usual = {"gamma": np.ones(channels, np.float32), "beta": np.zeros(channels, np.float32)}
+        absent = {name: op.constant(name, usual[name]) for name in usual if not op.has(name)}
+        op.compute(formula, **absent)
 
-def _instance_norm(op: SourceOperation) -> None:
-    channels = op.value("x").shape[1]
-    gamma = _scale(op, "gamma", np.ones(channels, np.float32))
-    beta = _scale(op, "beta", np.zeros(channels, np.float32))
-    op.write("InstanceNormalization", op.tensor("x"), gamma, beta, attributes=_epsilon(op))
-
-
-def _epsilon(op: SourceOperation) -> dict[str, float]:
-    return {"epsilon": op.number("epsilon")}
-
-
-def _scale(op: SourceOperation, name: str, otherwise: np.ndarray) -> str:
-    return op.tensor(name) if op.has(name) else op.constant(name, otherwise)
-
-
-def _l2_norm(op: SourceOperation) -> None:
-    x = op.tensor("x")
-    squares = op.write("Mul", x, x, to=op.inner("squares"))
-    total = op.write("ReduceSum", squares, op.whole("axes", [-3, -2, -1]), to=op.inner("total"))
-    shifted = op.write("Add", total, op.tensor("epsilon"), to=op.inner("shifted"))
-    op.write("Div", x, op.write("Sqrt", shifted, to=op.inner("norm")))
+    return translate
 
 
 def _lstm(op: SourceOperation) -> None:
@@ -155,15 +109,14 @@ def _lstm(op: SourceOperation) -> None:
         inputs.append("")
     states = [_state(op, name, len(ways), hidden) for name in ("initial_h", "initial_c")]
     made = tuple(op.inner(each) for each in ("sequence", "last", "cell"))
-    keys = {"hidden_size": hidden, "direction": direction, "activations": activations * len(ways)}
-    op.write("LSTM", *inputs, "", *states, to=made, attributes=keys)
+    gates = [str(each) for each in activations] * len(ways)
+    keys = {"hidden_size": hidden, "direction": direction, "activations": gates}
+    op.write("LSTM", *inputs, "", *states, outputs=made, **keys)
     _joined(op, made, len(ways))
 
 
 def _rnn(op: SourceOperation) -> None:
-    activation = op.text("activation", "tanh")
-    if activation not in _RECURRENT:
-        raise NotTranslatedError(activation)
+    activation = op.one_of(_RECURRENT, "activation", "tanh")
     hidden = op.value("weight_hh").shape[1]
     weights = [op.constant(n, op.value(n)[None]) for n in ("weight_ih", "weight_hh")]
     bias = op.value("bias") if op.has("bias") else np.zeros(hidden, np.float32)
@@ -173,9 +126,9 @@ def _rnn(op: SourceOperation) -> None:
     keys = {
         "hidden_size": hidden,
         "direction": op.text("direction", "forward"),
-        "activations": [_RECURRENT[activation]],
+        "activations": [activation],
     }
-    op.write("RNN", op.tensor("x"), *weights, both, "", start, to=made, attributes=keys)
+    op.write("RNN", op.tensor("x"), *weights, both, "", start, outputs=made, **keys)
     _joined(op, made, 1)
 
 
@@ -185,23 +138,19 @@ def _joined(op: SourceOperation, made: tuple[str, ...], ways: int) -> None:
     hidden = op.value("weight_hh").shape[1]
     whole = op.flag("output_sequence")
     perm = [0, 2, 1, 3] if whole else [1, 0, 2]
-    turned = op.write(
-        "Transpose", made[0] if whole else made[1], to=op.inner("turned"), attributes={"perm": perm}
-    )
-    op.write("Reshape", turned, op.whole("shape", [steps if whole else 1, batch, ways * hidden]))
+    turned = op.write("Transpose", made[0] if whole else made[1], inner="turned", perm=perm)
+    op.write("Reshape", turned, [steps if whole else 1, batch, ways * hidden])
     for place, name in enumerate(made[1:], 1):
         if place < len(op.results):
-            turned = op.write(
-                "Transpose", name, to=op.inner(f"turned {place}"), attributes={"perm": [1, 0, 2]}
-            )
-            shape = op.whole(f"shape {place}", [batch, ways * hidden])
-            op.write("Reshape", turned, shape, to=op.results[place])
+            turned = op.write("Transpose", name, inner=f"turned {place}", perm=[1, 0, 2])
+            shape = [batch, ways * hidden]
+            op.write("Reshape", turned, shape, outputs=[op.results[place]])
 
 
 def _state(op: SourceOperation, name: str, ways: int, hidden: int) -> str:
-    shape = op.whole(f"{name} shape", [op.value("x").shape[1], ways, hidden])
-    apart = op.write("Reshape", op.tensor(name), shape, to=op.inner(f"{name} apart"))
-    return op.write("Transpose", apart, to=op.inner(name), attributes={"perm": [1, 0, 2]})
+    shape = [op.shape("x")[1], ways, hidden]
+    apart = op.write("Reshape", op.tensor(name), shape, inner=f"{name} apart")
+    return op.write("Transpose", apart, inner=name, perm=[1, 0, 2])
 
 
 def _gates(values: np.ndarray) -> np.ndarray:
@@ -211,11 +160,13 @@ def _gates(values: np.ndarray) -> np.ndarray:
 
 LAYERS: dict[str, Translation] = {
     "avg_pool": _pool("AveragePool"),
-    "batch_norm": _batch_norm,
+    "batch_norm": _channel_norm(
+        "BatchNormalization(x, gamma, beta, mean, variance, epsilon=epsilon)"
+    ),
     "conv": _conv,
     "conv_transpose": _conv_transpose,
-    "instance_norm": _instance_norm,
-    "l2_norm": _l2_norm,
+    "instance_norm": _channel_norm("InstanceNormalization(x, gamma, beta, epsilon=epsilon)"),
+    "l2_norm": "Div(x, Sqrt(Add(ReduceSum(Mul(x, x), [-3, -2, -1]), epsilon)))",
     "layer_norm": _layer_norm,
     "lstm": _lstm,
     "max_pool": _pool("MaxPool"),

@@ -3,26 +3,30 @@
 import numpy as np
 from onnx import TensorProto
 
-from convkit.worker.cause.other_formats.operation_writing import NotTranslatedError, SourceOperation
-from convkit.worker.cause.other_formats.source_model import Translation
+from convkit.worker.cause.other_formats.source_operation import (
+    NotTranslatedError,
+    SourceOperation,
+    Translation,
+)
 
 # What an element is combined with where it is placed, as ONNX calls it.
 _COMBINED = {"update": "none", "add": "add", "mul": "mul", "max": "max", "min": "min"}
+_ELEMENTS = "ScatterElements(data, indices, updates, axis={0}, reduction={1!r})"
 
 
 def _argsort(op: SourceOperation) -> None:
-    axis = op.integer("axis", -1)
-    count = op.whole("k", [op.value("x").shape[axis]])
-    made = op.inner("values"), op.inner("places")
-    keys = {"axis": axis, "largest": int(not op.flag("ascending"))}
-    op.write("TopK", op.tensor("x"), count, to=made, attributes=keys)
-    op.write("Cast", made[1], attributes={"to": TensorProto.INT32})
+    axis, made = op.integer("axis", -1), [op.inner("values"), op.inner("places")]
+    count, largest = [op.shape("x")[axis]], int(not op.flag("ascending"))
+    op.write("TopK", op.tensor("x"), count, outputs=made, axis=axis, largest=largest)
+    op.cast(made[1])
 
 
 def _one_hot(op: SourceOperation) -> None:
-    size = op.whole("size", [op.integer("one_hot_vector_size")])
+    size = op.constant("size", [op.integer("one_hot_vector_size")])
     values = op.constant("values", np.stack([op.value("off_value"), op.value("on_value")]))
-    op.write("OneHot", _wide(op), size, values, attributes={"axis": op.integer("axis", -1)})
+    # onnxruntime has no kernel for 32-bit indices.
+    wide = op.write("Cast", op.tensor("indices"), inner="indices", to=TensorProto.INT64)
+    op.compute("OneHot(wide, size, values, axis=axis)", wide=wide, size=size, values=values)
 
 
 def _band_part(op: SourceOperation) -> None:
@@ -32,9 +36,8 @@ def _band_part(op: SourceOperation) -> None:
     x = op.tensor("x")
     for name in given:
         bound, is_upper = bounds[name]
-        far = op.constant(f"{name} bound", np.asarray(-bound if is_upper else bound, np.int64))
-        to = op.out if name == given[-1] else op.inner(name)
-        x = op.write("Trilu", x, far, to=to, attributes={"upper": is_upper})
+        far = op.constant(f"{name} bound", -bound if is_upper else bound)
+        x = op.write("Trilu", x, far, inner="" if name == given[-1] else name, upper=is_upper)
     if not given:
         op.write("Identity", x)
 
@@ -43,97 +46,67 @@ def _scatter(op: SourceOperation) -> None:
     """Place whole slices: elements whose indices are alike along all other axes."""
     data = op.value("data")
     axis = op.integer("axis", 0) % data.ndim
-    spread = op.whole("spread", [-1 if each == axis else 1 for each in range(data.ndim)])
-    shape = op.whole("shape", op.value("updates").shape)
-    rows = op.write("Reshape", op.tensor("indices"), spread, to=op.inner("rows"))
-    _scattered(op, op.write("Expand", rows, shape, to=op.inner("places")), axis)
+    spread = [-1 if each == axis else 1 for each in range(data.ndim)]
+    rows = op.write("Reshape", op.tensor("indices"), spread, inner="rows")
+    places = op.write("Expand", rows, op.shape("updates"), inner="places")
+    op.compute(_ELEMENTS.format(axis, _combination(op)), indices=places)
 
 
-def _scatter_along_axis(op: SourceOperation) -> None:
-    _scattered(op, op.tensor("indices"), op.integer("axis", 0))
-
-
-def _scattered(op: SourceOperation, places: str, axis: int) -> None:
-    keys = {"axis": axis, "reduction": _combination(op)}
-    op.write("ScatterElements", op.tensor("data"), places, op.tensor("updates"), attributes=keys)
-
-
-def _scatter_nd(op: SourceOperation) -> None:
-    keys = {"reduction": _combination(op)}
-    op.write("ScatterND", op.tensor("data"), _wide(op), op.tensor("updates"), attributes=keys)
-
-
-def _wide(op: SourceOperation) -> str:
-    """Return the indices in the type that every ONNX operator accepts."""
-    keys = {"to": TensorProto.INT64}
-    return op.write("Cast", op.tensor("indices"), to=op.inner("indices"), attributes=keys)
+def _scattered(formula: str) -> Translation:
+    return lambda op: op.compute(formula.format("axis", _combination(op)))
 
 
 def _combination(op: SourceOperation) -> str:
-    mode = op.text("mode", "add")
-    if mode not in _COMBINED:
-        raise NotTranslatedError(mode)
-    return _COMBINED[mode]
+    return op.one_of(_COMBINED, "mode", "add")
 
 
 def _non_zero(op: SourceOperation) -> None:
-    rows = op.write("NonZero", op.tensor("x"), to=op.inner("rows"))
-    turned = op.write("Transpose", rows, to=op.inner("turned"), attributes={"perm": [1, 0]})
-    op.write("Cast", turned, attributes={"to": TensorProto.INT32})
+    op.cast(op.compute("Transpose(NonZero(x), perm=[1, 0])", inner="turned"))
 
 
 def _sliding_windows(op: SourceOperation) -> None:
     axis, size = op.integer("axis") % op.value("x").ndim, op.integer("size")
     starts = np.arange(op.result().shape[axis]) * op.integer("stride", 1)
     places = op.constant("windows", starts[:, None] + np.arange(size))
-    op.write("Gather", op.tensor("x"), places, attributes={"axis": axis})
-
-
-def _depth_to_space(op: SourceOperation) -> None:
-    keys = {"blocksize": op.integer("block_size"), "mode": "DCR"}
-    op.write("DepthToSpace", op.tensor("x"), attributes=keys)
-
-
-def _space_to_depth(op: SourceOperation) -> None:
-    op.write("SpaceToDepth", op.tensor("x"), attributes={"blocksize": op.integer("block_size")})
+    op.write("Gather", op.tensor("x"), places, axis=axis)
 
 
 def _pixel_unshuffle(op: SourceOperation) -> None:
     """Move space into channels, the position inside the block varying fastest."""
     size = op.integer("downscale_factor")
-    batch, channels, height, width = op.value("x").shape
-    apart = op.whole("apart", [batch, channels, height // size, size, width // size, size])
-    parts = op.write("Reshape", op.tensor("x"), apart, to=op.inner("parts"))
-    moved = op.write(
-        "Transpose", parts, to=op.inner("moved"), attributes={"perm": [0, 1, 3, 5, 2, 4]}
+    batch, channels, height, width = op.shape("x")
+    op.compute(
+        "Reshape(Transpose(Reshape(x, apart), perm=[0, 1, 3, 5, 2, 4]), whole)",
+        apart=[batch, channels, height // size, size, width // size, size],
+        whole=op.result().shape,
     )
-    op.write("Reshape", moved, op.whole("shape", op.result().shape))
 
 
 def _resample(op: SourceOperation) -> None:
     """Sample an image at normalized coordinates: ONNX reflects as torch does."""
-    padding, corners = op.text("padding_mode", ""), op.flag("align_corners")
+    corners = op.flag("align_corners")
     known = {"constant": "zeros", "border": "border"}
     known["reflection" if corners else "symmetric"] = "reflection"
-    outside = padding == "constant" and op.number("padding_value") != 0
-    if op.text("coordinates_mode", "") != "normalized_minus_one_to_one" or outside:
+    padding = op.one_of(known, "padding_mode")
+    outside = padding == "zeros" and op.number("padding_value") != 0
+    if op.text("coordinates_mode") != "normalized_minus_one_to_one" or outside:
         raise NotTranslatedError("other coordinates, or another number outside")
-    mode = {"bilinear": "linear", "nearest": "nearest"}[op.text("sampling_mode", "")]
-    keys = {"mode": mode, "padding_mode": known[padding], "align_corners": int(corners)}
-    op.write("GridSample", op.tensor("x"), op.tensor("coordinates"), attributes=keys)
+    mode = op.one_of({"bilinear": "linear", "nearest": "nearest"}, "sampling_mode")
+    keys = f"mode={mode!r}, padding_mode={padding!r}, align_corners={int(corners)}"
+    op.compute(f"GridSample(x, coordinates, {keys})")
 
 
 PLACING: dict[str, Translation] = {
     "argsort": _argsort,
     "band_part": _band_part,
-    "depth_to_space": _depth_to_space,
+    "depth_to_space": "DepthToSpace(x, blocksize=block_size)",
     "non_zero": _non_zero,
     "one_hot": _one_hot,
     "pixel_unshuffle": _pixel_unshuffle,
     "resample": _resample,
     "scatter": _scatter,
-    "scatter_along_axis": _scatter_along_axis,
-    "scatter_nd": _scatter_nd,
+    "scatter_along_axis": _scattered(_ELEMENTS),
+    "scatter_nd": _scattered("ScatterND(data, indices, updates, reduction={1!r})"),
     "sliding_windows": _sliding_windows,
-    "space_to_depth": _space_to_depth,
+    "space_to_depth": "SpaceToDepth(x, blocksize=block_size)",
 }

@@ -11,7 +11,8 @@ from convkit.runtimes.coreml.as_graph.arithmetic import ARITHMETIC
 from convkit.runtimes.coreml.as_graph.arranging import ARRANGING
 from convkit.runtimes.coreml.as_graph.layers import LAYERS
 from convkit.runtimes.coreml.as_graph.placing import PLACING
-from convkit.worker.cause.other_formats.source_model import SourceModel, SourceStep, Translation
+from convkit.worker.cause.other_formats.source_model import SourceModel
+from convkit.worker.cause.other_formats.source_operation import SourceStep, Translation
 from convkit.worker.cause.other_formats.translated_model import TranslatedGraph, translate
 from convkit.worker.mil.constant_values import ConstantValues
 from convkit.worker.mil.evaluation.evaluator import Evaluator, Watcher

@@ -9,9 +9,9 @@ import numpy as np
 from convkit.runtimes.coreml.as_graph import definitions
 from convkit.worker.cause.matching.axis_layouts import layouts
 from convkit.worker.cause.other_formats.format_operations import Alternative
-from convkit.worker.cause.other_formats.operation_writing import INSIDE
-from convkit.worker.cause.other_formats.source_model import SourceStep
+from convkit.worker.cause.other_formats.source_operation import SourceStep
 from convkit.worker.cause.search_types.diverging_region import Region
+from convkit.worker.graph.operators.node_builder import INSIDE
 
 # Arguments that are weights, and may be left out. What leaves them out has them as zeros or ones.
 _OPTIONAL = ("bias", "bias_back", "gamma", "beta")

@@ -12,7 +12,8 @@ from convkit.runtimes.openvino.as_graph.layers import LAYERS
 from convkit.runtimes.openvino.ir import read_graph
 from convkit.runtimes.openvino.options import OpenVINOOptions
 from convkit.runtimes.openvino.session import OpenVINOSession
-from convkit.worker.cause.other_formats.source_model import SourceModel, SourceStep, Translation
+from convkit.worker.cause.other_formats.source_model import SourceModel
+from convkit.worker.cause.other_formats.source_operation import SourceStep, Translation
 from convkit.worker.cause.other_formats.translated_model import TranslatedGraph, translate
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ class _Reading:
         for name, port in self._copies.items():
             of = self._names[_key(port)]
             self.values[name] = self.constants[of] if of in self.constants else self.values[of]
-            yield SourceStep("Identity", (name,), {"0": of}, {})
+            yield SourceStep("Identity", (name,), {"x0": of}, {})
 
     def _step(self, node: "openvino.Node", kind: str) -> Iterator[SourceStep]:
         results = tuple(self._names[_key(port)] for port in node.outputs())
@@ -172,7 +173,7 @@ class _Reading:
             return
         kind, read = self._quantized(kind, results[0], read)
         arguments: dict[str, str | tuple[str, ...]] = {
-            str(place): name for place, name in enumerate(read)
+            f"x{place}": name for place, name in enumerate(read)
         }
         yield SourceStep(kind, results, arguments, _settings(node), of_sizes=kind == "ShapeOf")
 

@@ -1,133 +1,54 @@
 """Complete activations: written out in several nodes, one is recognized by its result."""
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
-import onnx
-from onnx import helper
 
 from convkit.worker.cause.graphs.runnable_graph import Graph, PieceFailedError, label
 from convkit.worker.cause.matching.relative_difference import relative_error
 from convkit.worker.cause.recording.tensor_sketches import is_flat
 from convkit.worker.cause.search_types.divergence_place import EQUAL
 from convkit.worker.cause.search_types.diverging_region import Region
-from convkit.worker.cause.search_types.graph_edits import BEFORE, Rewrite
+from convkit.worker.cause.search_types.graph_edits import Rewrite, built_from, recomputed
 from convkit.worker.cause.search_types.search_results import Kind
+from convkit.worker.graph.operators.composed_operators import GELU, GELU_SIGMOID, GELU_TANH
 
-# Takes a value's name, the name to compute and a prefix for intermediate names.
-Build = Callable[[str, str, str], tuple[list[onnx.NodeProto], dict[str, np.ndarray]]]
-
-
-def _single(operator: str, **attributes: object) -> Build:
-    return lambda given, made, _: ([helper.make_node(operator, [given], [made], **attributes)], {})
-
-
-def _numbers(**values: float) -> dict[str, np.ndarray]:
-    return {name: np.array(value, np.float32) for name, value in values.items()}
-
-
-def _steps(*steps: tuple[str, str, str, str], **numbers: float) -> Build:
-    """Build from steps `(operator, first, second, made)`: `x` is the input, `y` the output, and
-    "" no second input.
-    """
-
-    def build(given: str, made: str, prefix: str) -> tuple[list, dict]:
-        names = {"x": given, "y": made}
-
-        def name(each: str) -> str:
-            return names.get(each, f"{prefix}//{each}")
-
-        nodes = [
-            helper.make_node(operator, [name(each) for each in (one, two) if each], [name(out)])
-            for operator, one, two, out in steps
-        ]
-        return nodes, {name(each): array for each, array in _numbers(**numbers).items()}
-
-    return build
-
-
-_GELU = _steps(
-    ("Div", "x", "root", "a"),
-    ("Erf", "a", "", "b"),
-    ("Add", "b", "one", "c"),
-    ("Mul", "x", "c", "d"),
-    ("Mul", "d", "half", "y"),
-    root=math.sqrt(2),
-    one=1.0,
-    half=0.5,
-)
-_GELU_TANH = _steps(
-    ("Mul", "x", "x", "a"),
-    ("Mul", "a", "x", "b"),
-    ("Mul", "b", "cubic", "c"),
-    ("Add", "x", "c", "d"),
-    ("Mul", "d", "scale", "e"),
-    ("Tanh", "e", "", "f"),
-    ("Add", "f", "one", "g"),
-    ("Mul", "x", "g", "h"),
-    ("Mul", "h", "half", "y"),
-    cubic=0.044715,
-    scale=math.sqrt(2 / math.pi),
-    one=1.0,
-    half=0.5,
-)
-_GELU_SIGMOID = _steps(
-    ("Mul", "x", "factor", "a"), ("Sigmoid", "a", "", "b"), ("Mul", "x", "b", "y"), factor=1.702
-)
-_SIXTH = 1 / 6
-
-# The names of activations, and how to compute them. Formulas: torch.nn.functional's reference.
+# The names of activations, and how to compute them.
 _NOTHING = "its input"
 # What changes nothing comes first: on positive values several others do not either.
-FUNCTIONS: dict[str, Build] = {
-    _NOTHING: _single("Identity"),
-    "GELU": _GELU,
-    "GELU's tanh approximation": _GELU_TANH,
-    "GELU's sigmoid approximation": _GELU_SIGMOID,
-    "SiLU": _steps(("Sigmoid", "x", "", "a"), ("Mul", "x", "a", "y")),
-    "ReLU": _single("Relu"),
-    "ReLU6": _steps(("Max", "x", "low", "a"), ("Min", "a", "high", "y"), low=0.0, high=6.0),
-    "Sigmoid": _single("Sigmoid"),
-    "Tanh": _single("Tanh"),
-    "HardSwish": _steps(
-        ("Mul", "x", "sixth", "a"),
-        ("Add", "a", "half", "b"),
-        ("Max", "b", "low", "c"),
-        ("Min", "c", "high", "d"),
-        ("Mul", "x", "d", "y"),
-        sixth=_SIXTH,
-        half=0.5,
-        low=0.0,
-        high=1.0,
-    ),
-    "HardSigmoid": _single("HardSigmoid", alpha=_SIXTH, beta=0.5),
-    "HardSigmoid of slope 0.2": _single("HardSigmoid", alpha=0.2, beta=0.5),
-    "ELU": _single("Elu"),
-    "SELU": _single("Selu"),
-    "Softplus": _single("Softplus"),
-    "Mish": _steps(("Softplus", "x", "", "a"), ("Tanh", "a", "", "b"), ("Mul", "x", "b", "y")),
-    "squared ReLU": _steps(("Relu", "x", "", "a"), ("Mul", "a", "a", "y")),
-    "LeakyReLU of slope 0.01": _single("LeakyRelu", alpha=0.01),
-    "LeakyReLU of slope 0.1": _single("LeakyRelu", alpha=0.1),
-    "LeakyReLU of slope 0.2": _single("LeakyRelu", alpha=0.2),
-    "the square root": _single("Sqrt"),
-    "the square": _steps(("Mul", "x", "x", "y")),
-    "the absolute value": _single("Abs"),
-    "the floor": _single("Floor"),
-    "the ceiling": _single("Ceil"),
-    "the nearest whole number": _single("Round"),
-    "the whole number nearer to zero": _steps(
-        ("Abs", "x", "", "a"),
-        ("Floor", "a", "", "b"),
-        ("Sign", "x", "", "c"),
-        ("Mul", "b", "c", "y"),
-    ),
-    "softmax over its last axis": _single("Softmax", axis=-1),
-    "log-softmax over its last axis": _single("LogSoftmax", axis=-1),
-    "softmax over its axis 1": _single("Softmax", axis=1),
-    "the exponential": _single("Exp"),
-    "the logarithm": _single("Log"),
+FUNCTIONS = {
+    _NOTHING: "Identity(x)",
+    "GELU": GELU,
+    "GELU's tanh approximation": GELU_TANH,
+    "GELU's sigmoid approximation": GELU_SIGMOID,
+    "SiLU": "Mul(x, Sigmoid(x))",
+    "ReLU": "Relu(x)",
+    "ReLU6": "Min(Max(x, 0.0), 6.0)",
+    "Sigmoid": "Sigmoid(x)",
+    "Tanh": "Tanh(x)",
+    "HardSwish": f"Mul(x, Min(Max(Add(Mul(x, {1 / 6}), 0.5), 0.0), 1.0))",
+    "HardSigmoid": f"HardSigmoid(x, alpha={1 / 6}, beta=0.5)",
+    "HardSigmoid of slope 0.2": "HardSigmoid(x, alpha=0.2, beta=0.5)",
+    "ELU": "Elu(x)",
+    "SELU": "Selu(x)",
+    "Softplus": "Softplus(x)",
+    "Mish": "Mul(x, Tanh(Softplus(x)))",
+    "squared ReLU": "Mul(Relu(x), Relu(x))",
+    "LeakyReLU of slope 0.01": "LeakyRelu(x, alpha=0.01)",
+    "LeakyReLU of slope 0.1": "LeakyRelu(x, alpha=0.1)",
+    "LeakyReLU of slope 0.2": "LeakyRelu(x, alpha=0.2)",
+    "the square root": "Sqrt(x)",
+    "the square": "Mul(x, x)",
+    "the absolute value": "Abs(x)",
+    "the floor": "Floor(x)",
+    "the ceiling": "Ceil(x)",
+    "the nearest whole number": "Round(x)",
+    "the whole number nearer to zero": "Mul(Floor(Abs(x)), Sign(x))",
+    "softmax over its last axis": "Softmax(x, axis=-1)",
+    "log-softmax over its last axis": "LogSoftmax(x, axis=-1)",
+    "softmax over its axis 1": "Softmax(x, axis=1)",
+    "the exponential": "Exp(x)",
+    "the logarithm": "Log(x)",
 }
 
 
@@ -166,8 +87,8 @@ def _kind_and_text(own: str, name: str, should: str) -> tuple[Kind, str]:
 
 def _equals(region: Region, given: str, function: str, values: np.ndarray) -> bool:
     target = "//activation"
-    nodes, constants = FUNCTIONS[function](given, target, target)
-    found = _computed(region.graph.with_nodes(nodes, constants), target, region)
+    built = built_from(given, target, FUNCTIONS[function])
+    found = _computed(region.graph.with_nodes(built.nodes, built.constants), target, region)
     return found is not None and relative_error(found, values) <= EQUAL
 
 
@@ -182,14 +103,6 @@ def _with_function(graph: Graph, target: str, given: str, function: str) -> Grap
     """Return the graph in which a value is a function of another, regardless of its previous
     computation.
     """
-    index = graph.producers[target]
-    node = onnx.NodeProto()
-    node.CopyFrom(graph.nodes[index])
-    for place, name in enumerate(node.output):
-        if name == target:
-            node.output[place] = target + BEFORE
-    nodes, constants = FUNCTIONS[function](given, target, f"{target}//function")
-    nodes[-1].name = label(graph.nodes[index])
-    return graph.with_nodes(
-        [*graph.nodes[:index], node, *nodes, *graph.nodes[index + 1 :]], constants
-    )
+    built = built_from(given, target, FUNCTIONS[function])
+    built.nodes[-1].name = label(graph.nodes[graph.producers[target]])
+    return recomputed(graph, target, built)

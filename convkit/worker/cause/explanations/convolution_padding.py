@@ -1,11 +1,9 @@
 """How a convolution or a pooling pads what it reads: by how much, with what, and in which node."""
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import onnx
-from onnx import helper
 
 from convkit.worker.cause.explanations.rewritten_nodes import shown
 from convkit.worker.cause.graphs.runnable_graph import Graph, label, renamed_inputs
@@ -19,6 +17,7 @@ from convkit.worker.cause.search_types.graph_edits import (
     with_attribute,
     with_constants,
 )
+from convkit.worker.graph.operators.node_builder import NodeBuilder
 
 _Places = Callable[[np.ndarray, int], np.ndarray]
 
@@ -207,12 +206,10 @@ def _gathered(shape: tuple[int, ...], amounts: Amounts, places: _Places) -> Buil
             return None
         wanted[2 + axis] = places(np.arange(-before, size + after), size)
 
-    def build(given: str, made: str) -> tuple[list[onnx.NodeProto], dict[str, np.ndarray]]:
-        names = [given, *(f"{made}//{axis}" for axis in list(wanted)[:-1]), made]
-        nodes = [
-            helper.make_node("Gather", [one, f"{made}//places{axis}"], [other], axis=axis)
-            for axis, (one, other) in zip(wanted, itertools.pairwise(names), strict=True)
-        ]
-        return nodes, {f"{made}//places{axis}": each for axis, each in wanted.items()}
+    def build(built: NodeBuilder, given: str) -> None:
+        for axis, indices in wanted.items():
+            inner = "" if axis == max(wanted) else str(axis)
+            held = built.constant(f"places{axis}", indices)
+            given = built.write("Gather", given, held, inner=inner, axis=axis)
 
     return build

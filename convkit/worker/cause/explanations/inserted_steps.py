@@ -8,13 +8,14 @@ from collections.abc import Iterator
 
 import numpy as np
 import onnx
-from onnx import helper
 
 from convkit.worker.cause.graphs.runnable_graph import Graph
 from convkit.worker.cause.recording.tensor_sketches import is_flat
 from convkit.worker.cause.search_types.diverging_region import Region, RegionEdge
 from convkit.worker.cause.search_types.graph_edits import Build, Rewrite, appended, inserted
 from convkit.worker.cause.search_types.search_results import Kind
+from convkit.worker.graph.operators.composed_operators import GELU
+from convkit.worker.graph.operators.node_builder import Operand
 
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 # Axes up to this size are tried in the orders of channel shuffles and repeated heads.
@@ -109,33 +110,14 @@ def _kind(text: str) -> Kind:
     return "order" if text.startswith(("the order", "a shift", "a permutation")) else "missing"
 
 
-def _node(operator: str, **attributes: object) -> Build:
-    return lambda given, made: ([helper.make_node(operator, [given], [made], **attributes)], {})
-
-
-def _binary(operator: str, operand: str) -> Build:
-    return lambda given, made: ([helper.make_node(operator, [given, operand], [made])], {})
-
-
-def _with(operator: str, values: np.ndarray, *, first: bool = False) -> Build:
-    def build(given: str, made: str) -> tuple[list, dict]:
-        name = f"{made}//operand"
-        inputs = [name, given] if first else [given, name]
-        return [helper.make_node(operator, inputs, [made])], {name: values}
-
-    return build
+def _with(operator: str, operand: Operand) -> Build:
+    return lambda built, given: built.write(operator, given, operand)
 
 
 def _wide(operator: str, operand: str, shape: tuple[int, ...]) -> Build:
-    def build(given: str, made: str) -> tuple[list, dict]:
-        names = f"{made}//shape", f"{made}//wide"
-        nodes = [
-            helper.make_node("Reshape", [operand, names[0]], [names[1]]),
-            helper.make_node(operator, [given, names[1]], [made]),
-        ]
-        return nodes, {names[0]: np.array(shape, np.int64)}
-
-    return build
+    return lambda built, given: built.compute(
+        f"{operator}(given, Reshape(operand, shape))", given=given, operand=operand, shape=shape
+    )
 
 
 def _bounds(region: Region) -> Iterator[tuple[str, Build]]:
@@ -203,7 +185,7 @@ def _operands(region: Region, dtype: np.dtype) -> Iterator[tuple[str, Build]]:
         values = region.feeds.get(name)
         if values is not None and values.dtype == dtype:
             for operator, word in words.items():
-                yield f"{word} {name}", _binary(operator, name)
+                yield f"{word} {name}", _with(operator, name)
                 if 0 < values.ndim < (rank := len(region.expected.shape)):
                     wide = (*values.shape, *(1,) * (rank - values.ndim))
                     yield f"{word} {name}, with an additional axis", _wide(operator, name, wide)
@@ -226,36 +208,16 @@ def _changes(
 
 def _functions(rank: int) -> Iterator[tuple[str, Build]]:
     for operator in _ACTIVATIONS:
-        yield f"{operator}", _node(operator)
+        yield operator, f"{operator}(x)"
     for axis in range(-1, -rank - 1, -1):
         for operator in ("Softmax", "LogSoftmax"):
-            yield f"{operator} over axis {axis}", _node(operator, axis=axis)
+            yield f"{operator} over axis {axis}", f"{operator}(x, axis={axis})"
         for power in (2, 1):
-            norm = _node("LpNormalization", axis=axis, p=power)
+            norm = f"LpNormalization(x, axis={axis}, p={power})"
             yield f"an L{power} normalization over axis {axis}", norm
-    yield "1 minus it", _with("Sub", np.array(1, np.float32), first=True)
-    yield "SiLU", _silu
-    yield "GELU", _gelu
-
-
-def _silu(given: str, made: str) -> tuple[list, dict]:
-    gate = f"{made}//gate"
-    nodes = [helper.make_node("Sigmoid", [given], [gate])]
-    return [*nodes, helper.make_node("Mul", [given, gate], [made])], {}
-
-
-def _gelu(given: str, made: str) -> tuple[list, dict]:
-    names = [f"{made}//{place}" for place in range(4)]
-    root, one, half = f"{made}//root", f"{made}//one", f"{made}//half"
-    nodes = [
-        helper.make_node("Div", [given, root], [names[0]]),
-        helper.make_node("Erf", [names[0]], [names[1]]),
-        helper.make_node("Add", [names[1], one], [names[2]]),
-        helper.make_node("Mul", [given, names[2]], [names[3]]),
-        helper.make_node("Mul", [names[3], half], [made]),
-    ]
-    numbers = {root: math.sqrt(2), one: 1.0, half: 0.5}
-    return nodes, {name: np.array(number, np.float32) for name, number in numbers.items()}
+    yield "1 minus it", "Sub(1.0, x)"
+    yield "SiLU", "Mul(x, Sigmoid(x))"
+    yield "GELU", GELU
 
 
 def _numbers(
@@ -282,24 +244,21 @@ def _numbers(
 
 
 def _affine(scale: np.ndarray, shift: np.ndarray) -> Build:
-    def build(given: str, made: str) -> tuple[list, dict]:
-        names = [f"{made}//{each}" for each in ("scale", "shift", "scaled")]
-        nodes = [
-            helper.make_node("Mul", [given, names[0]], [names[2]]),
-            helper.make_node("Add", [names[2], names[1]], [made]),
-        ]
-        return nodes, {names[0]: scale, names[1]: shift}
-
-    return build
+    return lambda built, given: built.compute(
+        "Add(Mul(given, scale), shift)",
+        given=given,
+        scale=built.constant("scale", scale),
+        shift=built.constant("shift", shift),
+    )
 
 
 def _orders(shape: tuple[int, ...]) -> Iterator[tuple[str, Build]]:
     """Reorder elements: permuted axes, a reversed axis, a shift by one, interleaved halves."""
     rank = len(shape)
     if 1 < rank <= 4:
-        for axes in itertools.permutations(range(rank)):
-            if axes != tuple(range(rank)):
-                yield f"a permutation of its axes to {list(axes)}", _node("Transpose", perm=axes)
+        for axes in map(list, itertools.permutations(range(rank))):
+            if axes != [*range(rank)]:
+                yield f"a permutation of its axes to {axes}", f"Transpose(x, perm={axes})"
     for axis in range(rank):
         size = shape[axis]
         if size < 2:
@@ -322,9 +281,6 @@ def _orders(shape: tuple[int, ...]) -> Iterator[tuple[str, Build]]:
 
 
 def _gather(order: np.ndarray, axis: int) -> Build:
-    def build(given: str, made: str) -> tuple[list, dict]:
-        name = f"{made}//order"
-        node = helper.make_node("Gather", [given, name], [made], axis=axis)
-        return [node], {name: np.ascontiguousarray(order)}
-
-    return build
+    return lambda built, given: built.write(
+        "Gather", given, built.constant("order", np.ascontiguousarray(order)), axis=axis
+    )

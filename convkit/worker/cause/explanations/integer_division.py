@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 
 import numpy as np
-import onnx
-from onnx import helper
 
 from convkit.worker.cause.search_types.diverging_region import Region
 from convkit.worker.cause.search_types.graph_edits import Rewrite
+from convkit.worker.graph.operators.node_builder import NodeBuilder
 
 
 def divisions(region: Region) -> Iterator[Rewrite]:
@@ -19,20 +18,13 @@ def divisions(region: Region) -> Iterator[Rewrite]:
             continue
         if (divisor := graph.constants.get(node.input[1])) is not None and not divisor.all():
             continue  # the kernel ends the process
-        nodes = [*graph.nodes[:index], *_floored(node), *graph.nodes[index + 1 :]]
+        floored = NodeBuilder(node.output[0])
+        # What is left without the remainder, which has the divisor's sign.
+        floored.compute("Div(Sub(x, Mod(x, y)), y)", x=node.input[0], y=node.input[1])
+        floored.nodes[-1].name = node.name
+        nodes = [*graph.nodes[:index], *floored.nodes, *graph.nodes[index + 1 :]]
         text = "it rounds towards zero and should round down, as the original's division does"
         yield Rewrite("operator", node.output[0], text, graph.with_nodes(nodes))
-
-
-def _floored(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    """Return the division of what is left without the remainder, which has the divisor's sign."""
-    dividend, divisor = node.input
-    remainder, rest = f"{node.output[0]}//remainder", f"{node.output[0]}//rest"
-    return [
-        helper.make_node("Mod", [dividend, divisor], [remainder]),
-        helper.make_node("Sub", [dividend, remainder], [rest]),
-        helper.make_node("Div", [rest, divisor], list(node.output), name=node.name),
-    ]
 
 
 def _is_whole(region: Region, name: str) -> bool:

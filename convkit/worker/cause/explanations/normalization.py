@@ -6,19 +6,12 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from onnx import helper
 
 from convkit.worker.cause.matching.relative_difference import relative_error
 from convkit.worker.cause.recording.tensor_sketches import is_flat
 from convkit.worker.cause.search_types.divergence_place import EQUAL
 from convkit.worker.cause.search_types.diverging_region import Region, RegionEdge
-from convkit.worker.cause.search_types.graph_edits import (
-    Build,
-    Rewrite,
-    inserted,
-    pinned,
-    with_constants,
-)
+from convkit.worker.cause.search_types.graph_edits import Rewrite, inserted, pinned, with_constants
 from convkit.worker.cause.search_types.search_results import Kind
 
 _EPSILONS = (0.0, 1e-5, 1e-6, 1e-12, 1e-3, 1e-8)
@@ -72,20 +65,13 @@ def groups(region: Region) -> Iterator[Rewrite]:
         for count in dict.fromkeys(counts):
             if count == gain.size:
                 continue
-            name = f"{node.output[0]}//groups"
             edge = RegionEdge(node.output[0], 0, node.input[0])
-            graph = inserted(region.graph, edge, _regrouped(name, count))
+            graph = inserted(region.graph, edge, f"Reshape(x, [0, {count}, -1])")
             constants = {node.input[1]: np.ones(count, np.float32)}
             constants[node.input[2]] = np.zeros(count, np.float32)
             text = f"it normalizes {gain.size} groups of channels and should normalize {count}"
             graph = with_constants(graph, constants)
             yield Rewrite("attribute", node.output[0], text, graph)
-
-
-def _regrouped(name: str, count: int) -> Build:
-    """Return what divides the same elements into another number of groups."""
-    shape = {name: np.array([0, count, -1], np.int64)}
-    return lambda given, made: ([helper.make_node("Reshape", [given, name], [made])], shape)
 
 
 def _way(given: np.ndarray, made: np.ndarray, region: Region) -> str | None:

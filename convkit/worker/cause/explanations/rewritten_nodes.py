@@ -9,7 +9,6 @@ import onnx
 from convkit.worker.cause.explanations.wrong_numbers import fit
 from convkit.worker.cause.graphs.runnable_graph import Graph, label
 from convkit.worker.cause.matching.relative_difference import relative_error
-from convkit.worker.cause.other_formats.operation_writing import INSIDE
 from convkit.worker.cause.search_types.divergence_place import EQUAL
 from convkit.worker.cause.search_types.diverging_region import Region, RegionEdge
 from convkit.worker.cause.search_types.graph_edits import (
@@ -19,6 +18,7 @@ from convkit.worker.cause.search_types.graph_edits import (
     rewired,
     with_attribute,
 )
+from convkit.worker.graph.operators.node_builder import INSIDE
 
 # Nodes that can make one step of a preparation, such as a division by the largest magnitude.
 _ONE_STEP = 6

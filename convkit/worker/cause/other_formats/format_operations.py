@@ -10,16 +10,17 @@ import numpy as np
 import onnx
 
 from convkit.worker.cause.graphs.runnable_graph import Graph
-from convkit.worker.cause.other_formats.operation_writing import (
-    INSIDE,
-    NodeWriter,
+from convkit.worker.cause.other_formats.source_model import SourceModel
+from convkit.worker.cause.other_formats.source_operation import (
     NotTranslatedError,
     SourceOperation,
+    SourceStep,
+    Translation,
 )
-from convkit.worker.cause.other_formats.source_model import SourceModel, SourceStep, Translation
 from convkit.worker.cause.search_types.diverging_region import Region
 from convkit.worker.cause.search_types.graph_edits import Rewrite, in_order
 from convkit.worker.cause.search_types.search_results import Kind
+from convkit.worker.graph.operators.node_builder import INSIDE
 
 # What a translation raises for arguments that it does not know.
 UNFIT = (NotTranslatedError, KeyError, ValueError, TypeError, IndexError)
@@ -74,17 +75,13 @@ class OwnOperations:
         step = other.step
         known = {**values, **other.constants}
         constants = {**graph.constants, **other.constants}
-        writer = NodeWriter(constants=constants.copy())
-        operation = SourceOperation(
-            step.kind, step.results, step.arguments, known, step.settings, writer
-        )
+        operation = SourceOperation(step.results[0], constants=constants, step=step, values=known)
         try:
-            self.translations[step.kind](operation)
+            operation.translate(self.translations[step.kind])
         except UNFIT:
             return None
-        new = {n: v for n, v in writer.constants.items() if n not in graph.constants or (
-            v is not graph.constants[n])}  # fmt: skip
-        return in_order(graph.with_nodes(_exchanged(graph, step.results, writer.nodes), new))
+        new = {n: v for n, v in constants.items() if v is not graph.constants.get(n)}
+        return in_order(graph.with_nodes(_exchanged(graph, step.results, operation.nodes), new))
 
 
 def own_operations(region: Region) -> Iterator[Rewrite]:

@@ -4,8 +4,9 @@ import dataclasses
 import re
 
 from convkit.protocol.findings.finding import Finding, Remedy
-from convkit.worker.cause.other_formats.operation_writing import INSIDE, TURNED
+from convkit.worker.cause.other_formats.source_operation import TURNED
 from convkit.worker.cause.other_formats.translated_model import TranslatedGraph, owner
+from convkit.worker.graph.operators.node_builder import INSIDE
 
 _ONNX_NODE = r"\b[A-Z]\w+ "
 

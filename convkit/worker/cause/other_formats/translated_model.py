@@ -8,18 +8,21 @@ takes its value as given.
 import dataclasses
 from collections.abc import Mapping
 
+import onnx
+
 from convkit.worker.cause.graphs.runnable_graph import Graph, PieceFailedError
 from convkit.worker.cause.matching.relative_difference import CLOSE, relative_error
 from convkit.worker.cause.other_formats.format_operations import UNFIT, Alternatives, OwnOperations
-from convkit.worker.cause.other_formats.operation_writing import (
-    INSIDE,
-    NodeWriter,
+from convkit.worker.cause.other_formats.source_model import SourceModel
+from convkit.worker.cause.other_formats.source_operation import (
     NotTranslatedError,
     SourceOperation,
+    SourceStep,
+    Translation,
 )
-from convkit.worker.cause.other_formats.source_model import SourceModel, SourceStep, Translation
+from convkit.worker.graph.operators.node_builder import INSIDE, OPSET
 
-_OPSET, _IR_VERSION = 20, 9
+_IR_VERSION = 9
 # Operations that are taken as given, one after the other, because their translations are wrong.
 _MOST_OPAQUE = 8
 
@@ -93,20 +96,19 @@ class _Translator:
         self._source, self._translations, self._opaque = source, translations, opaque
         self._values = {**source.constants, **source.values}
         self._taken_as_given: list[str] = []
-        self._writer = NodeWriter(constants=dict(source.constants))
+        self._nodes: list[onnx.NodeProto] = []
+        self._constants = dict(source.constants)
         self._moving = set(source.inputs)
 
     def translated(self) -> TranslatedGraph:
         """Translate the whole model."""
         for step in self._source.steps:
             self._step(step)
-        writer, outputs = self._writer, self._source.outputs
-        read = {name for node in writer.nodes for name in node.input} | set(outputs)
-        constants = {name: values for name, values in writer.constants.items() if name in read}
+        nodes, outputs = tuple(self._nodes), self._source.outputs
+        read = {name for node in nodes for name in node.input} | set(outputs)
+        constants = {name: values for name, values in self._constants.items() if name in read}
         inputs = self._source.inputs
-        graph = Graph(
-            tuple(writer.nodes), inputs, outputs, constants, {}, _IR_VERSION, (("", _OPSET),)
-        )
+        graph = Graph(nodes, inputs, outputs, constants, {}, _IR_VERSION, (("", OPSET),))
         kinds = {step.results[0]: step.kind for step in self._source.steps}
         shapes = {name: values.shape for name, values in self._values.items()}
         return TranslatedGraph(graph, kinds, tuple(self._taken_as_given), shapes)
@@ -118,25 +120,25 @@ class _Translator:
         if not moves and self._values[step.results[0]].dtype.kind != "f":
             self._give(step)  # sizes and what is computed from them
             return
+        nodes, constants = len(self._nodes), set(self._constants)
         operation = SourceOperation(
-            step.kind, step.results, step.arguments, self._values, step.settings, self._writer
+            step.results[0], self._nodes, self._constants, step=step, values=self._values
         )
-        nodes, constants = len(self._writer.nodes), set(self._writer.constants)
         try:
             if step.kind not in self._translations or not self._opaque.isdisjoint(step.results):
                 raise NotTranslatedError(step.kind)
-            self._translations[step.kind](operation)
+            operation.translate(self._translations[step.kind])
         except UNFIT:
-            del self._writer.nodes[nodes:]
-            for name in self._writer.constants.keys() - constants:
-                del self._writer.constants[name]
+            del self._nodes[nodes:]
+            for name in self._constants.keys() - constants:
+                del self._constants[name]
             self._taken_as_given.append(step.results[0])
             self._give(step)
 
     def _give(self, step: SourceStep) -> None:
         """Take a step's results as they are in the case."""
         for name in step.results:
-            self._writer.constants[name] = self._values[name]
+            self._constants[name] = self._values[name]
 
 
 def _read(step: SourceStep) -> set[str]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import onnx
@@ -10,9 +11,10 @@ from onnx import helper
 from convkit.worker.cause.graphs.runnable_graph import Graph
 from convkit.worker.cause.search_types.diverging_region import RegionEdge
 from convkit.worker.cause.search_types.search_results import Kind
+from convkit.worker.graph.operators.node_builder import NodeBuilder
 
-# Nodes that compute a name from another, and the constants that they need.
-Build = Callable[[str, str], tuple[list[onnx.NodeProto], dict[str, np.ndarray]]]
+# Builds a value from another, given by name: a formula of `x`, or what writes nodes.
+Build: TypeAlias = str | Callable[[NodeBuilder, str], object]
 
 # Ends the name of a value that a correction replaced: nothing needs it any more.
 BEFORE = "//before"
@@ -72,42 +74,50 @@ def rewired(graph: Graph, edge: RegionEdge, value: str) -> Graph:
 def inserted(graph: Graph, edge: RegionEdge, build: Build) -> Graph:
     """Return the graph with new nodes inserted between a value and one of its readers."""
     name = f"{edge.value}{INSERTED}"
-    nodes, constants = build(edge.value, name)
+    built = built_from(edge.value, name, build)
     index = graph.producers[edge.reader]
     node = copied(graph.nodes[index])
     node.input[edge.place] = name
     return graph.with_nodes(
-        [*graph.nodes[:index], *nodes, node, *graph.nodes[index + 1 :]], constants
+        [*graph.nodes[:index], *built.nodes, node, *graph.nodes[index + 1 :]], built.constants
     )
 
 
 def appended(graph: Graph, value: str, build: Build) -> Graph:
     """Return the graph in which new nodes change a value for all its readers."""
+    return recomputed(graph, value, built_from(value + BEFORE, value, build))
+
+
+def recomputed(graph: Graph, value: str, built: NodeBuilder) -> Graph:
+    """Return the graph in which new nodes compute a value, after the node that did."""
     index = graph.producers[value]
     node = copied(graph.nodes[index])
-    before = value + BEFORE
     for place, name in enumerate(node.output):
         if name == value:
-            node.output[place] = before
-    nodes, constants = build(before, value)
+            node.output[place] = value + BEFORE
     return graph.with_nodes(
-        [*graph.nodes[:index], node, *nodes, *graph.nodes[index + 1 :]], constants
+        [*graph.nodes[:index], node, *built.nodes, *graph.nodes[index + 1 :]], built.constants
     )
 
 
 def pinned(graph: Graph, name: str, values: np.ndarray) -> Graph:
     """Return the graph with a value fixed instead of computed."""
-    index = graph.producers[name]
-    node = copied(graph.nodes[index])
-    for place, made in enumerate(node.output):
-        if made == name:
-            node.output[place] = name + BEFORE
-    return with_constants(replaced(graph, index, node), {name: values})
+    return recomputed(graph, name, NodeBuilder(name, constants={name: values}))
 
 
 def holding(values: np.ndarray) -> Build:
     """Return what reads nothing and holds values, whatever it is put after."""
-    return lambda _, made: ([], {made: values})
+    return lambda built, _: built.constants.update({built.out: values})
+
+
+def built_from(given: str, made: str, build: Build) -> NodeBuilder:
+    """Return what computes a value from another."""
+    builder = NodeBuilder(made)
+    if isinstance(build, str):
+        builder.compute(build, x=given)
+    else:
+        build(builder, given)
+    return builder
 
 
 def with_constants(graph: Graph, constants: Mapping[str, np.ndarray]) -> Graph:

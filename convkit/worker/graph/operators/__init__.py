@@ -1,0 +1,1 @@
+"""One library that builds ONNX operators, for every translation into a graph."""
