@@ -144,11 +144,6 @@ def argsort(call: OperationCall) -> torch.Tensor:
     return torch.sort(x, dim=axis, descending=not call.flag("ascending"), stable=True).indices
 
 
-def non_zero(call: OperationCall) -> torch.Tensor:
-    """Coordinates of the nonzero elements, one row each."""
-    return torch.nonzero(call.tensor("x"))
-
-
 def one_hot(call: OperationCall) -> torch.Tensor:
     """Set `on_value` at each index along a new axis, `off_value` elsewhere; an index out of range
     sets nothing.

@@ -35,11 +35,6 @@ def matmul(call: OperationCall) -> torch.Tensor:
     return torch.matmul(x, y)
 
 
-def einsum(call: OperationCall) -> torch.Tensor:
-    """Einstein summation."""
-    return torch.einsum(call.text("equation"), *call.tensors("values"))
-
-
 def scaled_dot_product_attention(call: OperationCall) -> torch.Tensor:
     """`softmax(query @ key.T / sqrt(width) + mask) @ value`; a boolean mask selects the keys that
     participate.

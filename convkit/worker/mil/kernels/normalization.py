@@ -54,12 +54,6 @@ def instance_norm(call: OperationCall) -> torch.Tensor:
     return normal + per_channel(beta, x) if beta is not None else normal
 
 
-def l2_norm(call: OperationCall) -> torch.Tensor:
-    """Divide by the root of the sum of squares over the last three axes."""
-    x = call.tensor("x")
-    return x / torch.sqrt(x.square().sum((-3, -2, -1), keepdim=True) + call.tensor("epsilon"))
-
-
 def local_response_norm(call: OperationCall) -> torch.Tensor:
     """Divide by `(k + alpha / size * sum of squares over neighboring channels) ** beta`."""
     return functional.local_response_norm(

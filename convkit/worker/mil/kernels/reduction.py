@@ -28,11 +28,6 @@ def reduction(function: _Reduction) -> Kernel:
     return kernel
 
 
-def total(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  # noqa: FBT001 - the signature of kernels
-    """Sum."""
-    return x.sum(axes, keepdim=keep)
-
-
 def mean(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  # noqa: FBT001
     """Mean; for integers, rounded toward zero."""
     if x.is_floating_point():
@@ -41,46 +36,11 @@ def mean(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  # noqa:
     return torch.div(x.sum(axes, keepdim=keep), count, rounding_mode="trunc")
 
 
-def largest(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  # noqa: FBT001
-    """Largest value."""
-    return x.amax(axes, keepdim=keep)
-
-
-def smallest(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  # noqa: FBT001
-    """Smallest value."""
-    return x.amin(axes, keepdim=keep)
-
-
 def product(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  # noqa: FBT001
     """Product."""
     for axis in reversed(axes):
         x = x.prod(axis, keepdim=keep)
     return x
-
-
-def l1_norm(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  # noqa: FBT001
-    """Sum of magnitudes."""
-    return x.abs().sum(axes, keepdim=keep)
-
-
-def l2_norm(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  # noqa: FBT001
-    """Root of the sum of squares."""
-    return torch.sqrt((x * x).sum(axes, keepdim=keep).double())
-
-
-def sum_square(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  # noqa: FBT001
-    """Sum of squares."""
-    return (x * x).sum(axes, keepdim=keep)
-
-
-def log_sum(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  # noqa: FBT001
-    """Logarithm of the sum."""
-    return torch.log(x.sum(axes, keepdim=keep).double())
-
-
-def log_sum_exp(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  # noqa: FBT001
-    """Logarithm of the sum of exponentials."""
-    return torch.logsumexp(x.double(), axes, keepdim=keep)
 
 
 def argmax(call: OperationCall) -> torch.Tensor:

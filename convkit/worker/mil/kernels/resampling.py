@@ -38,10 +38,6 @@ def resample(call: OperationCall) -> torch.Tensor:
             pass
         case other:
             raise EvaluationError(f"coordinates_mode {other} is undefined")
-    columns, rows = (
-        _pixels(places[..., axis], x.shape[-1 - axis], padding, corners=corners)
-        for axis in range(2)
-    )
     outside = call.number("padding_value") if padding == "constant" else 0.0
     columns, rows = (
         _pixels(places[..., axis], x.shape[-1 - axis], padding, corners=corners)

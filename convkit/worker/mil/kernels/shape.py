@@ -3,6 +3,7 @@ repeating, padding.
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch.nn import functional
@@ -57,11 +58,6 @@ def squeeze(call: OperationCall) -> torch.Tensor:
     return x
 
 
-def shape(call: OperationCall) -> torch.Tensor:
-    """Return the shape as integers."""
-    return torch.tensor(call.tensor("x").shape, dtype=torch.int32)
-
-
 def concat(call: OperationCall) -> torch.Tensor:
     """Join along an axis, sequentially or interleaved; scalars become one-element vectors."""
     parts = [part.reshape(1) if part.dim() == 0 else part for part in call.tensors("values")]
@@ -70,11 +66,6 @@ def concat(call: OperationCall) -> torch.Tensor:
         return torch.cat(parts, axis)
     axis %= parts[0].dim()
     return torch.stack(parts, axis + 1).flatten(axis, axis + 1)
-
-
-def stack(call: OperationCall) -> torch.Tensor:
-    """Stack along a new axis."""
-    return torch.stack(call.tensors("values"), call.integer("axis"))
 
 
 def split(call: OperationCall) -> list[torch.Tensor]:
@@ -91,19 +82,9 @@ def split(call: OperationCall) -> list[torch.Tensor]:
     return list(torch.split(x, max(x.shape[axis] // count, 1), axis))
 
 
-def tile(call: OperationCall) -> torch.Tensor:
-    """Repeat along every axis."""
-    return call.tensor("x").repeat(call.integers("reps"))
-
-
-def fill(call: OperationCall) -> torch.Tensor:
+def filled(call: OperationCall, sizes: Sequence[int]) -> torch.Tensor:
     """Create a tensor filled with one value."""
-    return call.tensor("value").reshape(()).expand(call.integers("shape")).clone()
-
-
-def fill_like(call: OperationCall) -> torch.Tensor:
-    """Create a tensor filled with one value, with another tensor's shape."""
-    return call.tensor("value").reshape(()).expand(call.tensor("ref_tensor").shape).clone()
+    return call.tensor("value").reshape(()).expand(tuple(sizes)).clone()
 
 
 def range_1d(call: OperationCall) -> torch.Tensor:
@@ -191,16 +172,6 @@ def sliding_windows(call: OperationCall) -> torch.Tensor:
     x = call.tensor("x")
     axis = call.integer("axis") % x.dim()
     return x.unfold(axis, call.integer("size"), call.integer("stride")).movedim(-1, axis + 1)
-
-
-def pixel_shuffle(call: OperationCall) -> torch.Tensor:
-    """Move channels into space, as torch's PixelShuffle does."""
-    return functional.pixel_shuffle(call.tensor("x"), call.integer("upscale_factor"))
-
-
-def pixel_unshuffle(call: OperationCall) -> torch.Tensor:
-    """Move space into channels, as torch's PixelUnshuffle does."""
-    return functional.pixel_unshuffle(call.tensor("x"), call.integer("downscale_factor"))
 
 
 def depth_to_space(call: OperationCall) -> torch.Tensor:
