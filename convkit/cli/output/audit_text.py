@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from convkit.cli.output.history_table import STYLES
 from convkit.cli.output.safe_text import Encodable
+from convkit.cli.output.text_lines import line, section
 from convkit.host.audit.audit_answer import AuditAnswer
 from convkit.host.audit.checks.how_it_was_built import BuildInputs
 from convkit.host.audit.checks.verified_targets import TargetProof, VerificationProof
@@ -40,14 +41,13 @@ def audit_text(answer: AuditAnswer, *, full: bool = False) -> "RenderableType":
     with `full`, also the origin, the tools, the recipe, and every file, case and tolerance.
     """
     from rich.console import Group
-    from rich.text import Text
 
     word, style, meaning = _VERDICTS[answer.integrity]
-    head = Text.assemble(f"Audit of run {answer.run}: ", (word, style), f", {meaning}.")
-    parts: list[RenderableType] = [head, Text(f"Signature: {_signed(answer)}.")]
+    head = line(f"Audit of run {answer.run}: ", (word, style), f", {meaning}.")
+    parts: list[RenderableType] = [head, line(f"Signature: {_signed(answer)}.")]
     if answer.verdict is not None:
         parts.append(
-            Text.assemble(
+            line(
                 "Verification: ", (answer.verdict, STYLES[answer.verdict]), f" ({_counts(answer)})."
             )
         )
@@ -64,20 +64,10 @@ def audit_text(answer: AuditAnswer, *, full: bool = False) -> "RenderableType":
         ("Afterwards", _since(answer)),
         ("Recipe", _recipe(making)),
     ):
-        parts += _section(title, list(lines))
+        parts += section(title, lines)
     if not full:
-        parts += [Text(), Text("--full: sources, tools, files, cases and the recipe", style="dim")]
+        parts += [line(), line("--full: sources, tools, files, cases and the recipe", style="dim")]
     return Encodable(Group(*parts))
-
-
-def _section(title: str, lines: list[str]) -> "list[RenderableType]":
-    from rich.padding import Padding
-    from rich.text import Text
-
-    if not lines:
-        return []
-    body = [Padding(Text(line, overflow="fold"), (0, 0, 0, 2), expand=False) for line in lines]
-    return [Text(), Text(title, style="bold"), *body]
 
 
 def _counts(answer: AuditAnswer) -> str:

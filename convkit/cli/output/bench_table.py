@@ -4,6 +4,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from convkit.cli.output.safe_text import Encodable
+from convkit.cli.output.text_lines import SEVERITY_STYLES, figure_table, line
 from convkit.host.record.bench_record import BenchRecord, ModelFigures, SizeFigures
 from convkit.host.record.display_text import count_text, first_line, ratio_text, sizes_text
 from convkit.host.record.latency_statistics import waiting_text
@@ -12,8 +13,6 @@ from convkit.host.report.bench_section import footprint_row, how_text, latency_t
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.table import Table
-
-_STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold"}
 
 
 def bench_summary(record: BenchRecord) -> "RenderableType":
@@ -27,38 +26,35 @@ class _Summary:
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
         del console, options
-        from rich.text import Text
-
         record = self.record
         for figures in record.original.sizes:  # a file has `rounds` sorted by name
             size, sizes = figures.size, figures.sizes
-            yield Text(f"{size} ({sizes_text(sizes)}), {how_text(record, size)}", style="bold")
+            yield line(f"{size} ({sizes_text(sizes)}), {how_text(record, size)}", style="bold")
             if crowded := waiting_text(record.waiting.get(size, 0.0)):
-                yield Text(crowded, style="yellow")
+                yield line(crowded, style="yellow")
             yield _latencies(record, size)
-            yield Text()
+            yield line()
         for figures in record.original.sizes:
             if figures.error is not None:
-                yield Text(f"{figures.size}: the original fails: {first_line(figures.error)}")
-        yield Text("once per model", style="bold")
+                yield line(f"{figures.size}: the original fails: {first_line(figures.error)}")
+        yield line("once per model", style="bold")
         yield _footprints(record)
         for model in record.targets:
             if model.absent:
-                yield Text(f"{model.name}: no figure: {first_line(model.absent)}", style="yellow")
-        for line in record.summary:
-            yield Text(line, style="bold")
+                yield line(f"{model.name}: no figure: {first_line(model.absent)}", style="yellow")
+        for text in record.summary:
+            yield line(text, style="bold")
         for finding in record.findings:
-            yield Text.assemble(
-                (f"{finding.severity} {finding.code} ", _STYLES[finding.severity]), finding.message
-            )
+            code = f"{finding.severity} {finding.code} ", SEVERITY_STYLES[finding.severity]
+            yield line(code, finding.message)
             for place in (finding.evidence.get("most_expensive") or [])[:3]:
-                yield Text(f"    {place}", style="dim")
+                yield line(place, style="dim", indent=4)
             if finding.remedy is not None:
-                yield Text(f"    {finding.remedy.text}", style="cyan")
+                yield line(finding.remedy.text, style="cyan", indent=4)
 
 
 def _latencies(record: BenchRecord, size: str) -> "Table":
-    table = _table("model", "p50", "p90", "p99", "rows/s", "vs original")
+    table = figure_table(("model", "p50", "p90", "p99", "rows/s", "vs original"))
     for model in record.models:
         found = next((each for each in model.sizes if each.size == size), None)
         if found is None:
@@ -83,18 +79,8 @@ def _latency_row(model: ModelFigures, found: SizeFigures) -> tuple[str, ...]:
 
 
 def _footprints(record: BenchRecord) -> "Table":
-    table = _table("model", "size", "memory", "load", "first call")
+    table = figure_table(("model", "size", "memory", "load", "first call"))
     for model in record.models:
         if model.load_seconds is not None or model.size_bytes is not None:
             table.add_row(*footprint_row(model))
-    return table
-
-
-def _table(*columns: str) -> "Table":
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
     return table

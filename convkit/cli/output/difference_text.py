@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from convkit.cli.output.safe_text import Encodable
+from convkit.cli.output.text_lines import line, section
 from convkit.host.audit.differences.run_difference import (
     FindingEntry,
     RunChange,
@@ -34,21 +35,13 @@ _WORDS: dict[RunRelation, tuple[str, str]] = {
 def difference_text(difference: RunDifference) -> "RenderableType":
     """Format a comparison for the terminal: differences first, then informational items."""
     from rich.console import Group
-    from rich.padding import Padding
-    from rich.text import Text
 
     word = _WORDS[difference.relation]
-    parts: list[RenderableType] = [Text.assemble(f"{difference.a} -> {difference.b}: ", word)]
+    parts = [line(f"{difference.a} -> {difference.b}: ", word)]
     for title, lines in _sections(difference):
         found = list(lines)
-        if not found:
-            continue
-        shown = [
-            *found[:_MOST],
-            *([f"and {len(found) - _MOST} more (--json)"] if len(found) > _MOST else []),
-        ]
-        body = [Padding(Text(line, overflow="fold"), (0, 0, 0, 2), expand=False) for line in shown]
-        parts += [Text(), Text(title, style="bold"), *body]
+        more = [f"and {len(found) - _MOST} more (--json)"] if len(found) > _MOST else []
+        parts += section(title, [*found[:_MOST], *more])
     return Encodable(Group(*parts))
 
 
@@ -90,7 +83,7 @@ def _tools(difference: RunDifference) -> Iterator[str]:
 def _built(difference: RunDifference) -> Iterator[str]:
     for file in difference.built:
         yield f"{file.path}: {_digest(file.before)} -> {_digest(file.after)}"
-        yield from (f"  {line}" for line in file.description)
+        yield from (f"  {each}" for each in file.description)
 
 
 def _digest(value: str | None) -> str:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from convkit.cli.output.safe_text import output_console
 from convkit.host.audit.past_runs.later_records import CLASSES
@@ -17,90 +18,63 @@ _MOST_LINES = 10
 
 def print_reproduction(report: ReproductionReport) -> None:
     """Print each artifact's class, its differences, and what else changed."""
-    console = output_console()
     for each in report.artifacts:
         good = CLASSES.index(each.likeness) <= CLASSES.index("NUMERIC_OK")
-        console.print(
-            f"[{'green' if good else 'red'}]{each.likeness}[/]  {escape(plain(each.target))}",
-            highlight=False,
-        )
-        for line in each.where[:_MOST_LINES]:
-            console.print(f"    {escape(plain(line))}", highlight=False, soft_wrap=True)
+        _print((each.likeness, "green" if good else "red"), f"  {each.target}")
+        lines = [*each.where[:_MOST_LINES]]
         if len(each.where) > _MOST_LINES:
-            console.print(
-                f"    and {len(each.where) - _MOST_LINES} more", highlight=False, soft_wrap=True
-            )
-        for line in each.why[:_MOST_LINES]:
-            console.print(f"    changed: {escape(plain(line))}", highlight=False, soft_wrap=True)
-    console.print(
-        f"\nReproduced run {report.run} in {report.seconds:.0f} s with {report.varied}",
-        highlight=False,
-    )
+            lines.append(f"and {len(each.where) - _MOST_LINES} more")
+        lines += [f"changed: {text}" for text in each.why[:_MOST_LINES]]
+        for text in lines:
+            _print(f"    {text}")
+    _print(f"\nReproduced run {report.run} in {report.seconds:.0f} s with {report.varied}")
 
 
 def print_nightly(run: NightlyRun, folder: Path) -> None:
     """Print the summary, the regressions, and where to find the rest."""
-    console = output_console()
     table = Table("recipe", "status", "targets", "baseline", "seconds", box=None, pad_edge=False)
     for row in summary_rows(run):
         table.add_row(*(escape(plain(cell)) for cell in row))
-    console.print(table)
+    output_console().print(table)
     for each in run.recipes:
-        name = escape(plain(each.recipe))
         for fault in each.faults:
-            console.print(
-                f"\n[red]{name}[/]: {escape(plain(fault.message))}", highlight=False, soft_wrap=True
-            )
+            _print("\n", (each.recipe, "red"), f": {fault.message}")
         for text in each.waivers:
-            console.print(
-                f"\n{name}: waiver: [yellow]{escape(plain(text))}[/]",
-                highlight=False,
-                soft_wrap=True,
-            )
-        for text in each.improvements:
-            console.print(
-                f"\n{name}: better: {escape(plain(text))}", highlight=False, soft_wrap=True
-            )
-        for text in each.elsewhere:
-            console.print(
-                f"\n{name}: another processor: {escape(plain(text))}",
-                highlight=False,
-                soft_wrap=True,
-            )
-        for text in each.notes:
-            console.print(f"\n{name}: {escape(plain(text))}", highlight=False, soft_wrap=True)
-    for line in run.environments:
-        console.print(f"\n[red]{escape(plain(line))}[/]", highlight=False, soft_wrap=True)
+            _print(f"\n{each.recipe}: waiver: ", (text, "yellow"))
+        for text in (
+            *(f"better: {text}" for text in each.improvements),
+            *(f"another processor: {text}" for text in each.elsewhere),
+            *each.notes,
+        ):
+            _print(f"\n{each.recipe}: {text}")
+    for text in run.environments:
+        _print("\n", (text, "red"))
     for canary in run.canaries:
         newer = f" ({', '.join(canary.newer[:4])})" if canary.newer else ""
         text = f"{canary.recipe} with {canary.kind} tools: {canary.status}{newer} {canary.headline}"
-        console.print(f"canary: {escape(plain(text))}", highlight=False, soft_wrap=True)
-    console.print(f"\n{escape(outcome_text(run))}", highlight=False, soft_wrap=True)
-    console.print(
-        f"{'green' if run.green else 'NOT green'}: {folder}/nightly.md, junit.xml, nightly.json",
-        highlight=False,
-        soft_wrap=True,
-    )
+        _print(f"canary: {text}")
+    _print(f"\n{outcome_text(run)}")
+    word = "green" if run.green else "NOT green"
+    _print(f"{word}: {folder}/nightly.md, junit.xml, nightly.json")
 
 
 def print_accepted(accepted: Accepted) -> None:
     """Print the baseline's file, and how it is looser or stricter than the previous one."""
-    console = output_console()
-    console.print(
-        f"{accepted.run} is the baseline of {accepted.recipe}: commit {accepted.file}",
-        highlight=False,
-        soft_wrap=True,
-    )
+    _print(f"{accepted.run} is the baseline of {accepted.recipe}: commit {accepted.file}")
     if accepted.changes is None:
         return
-    for fault in accepted.changes.faults:
-        console.print(
-            f"  accepted: {escape(plain(fault.message))}", highlight=False, soft_wrap=True
-        )
-    for text in accepted.changes.improvements:
-        console.print(f"  better: {escape(plain(text))}", highlight=False, soft_wrap=True)
-    for text in (*accepted.changes.elsewhere, *accepted.changes.notes):
-        console.print(f"  {escape(plain(text))}", highlight=False, soft_wrap=True)
+    for text in (
+        *(f"accepted: {fault.message}" for fault in accepted.changes.faults),
+        *(f"better: {text}" for text in accepted.changes.improvements),
+        *accepted.changes.elsewhere,
+        *accepted.changes.notes,
+    ):
+        _print(f"  {text}")
+
+
+def _print(*parts: str | tuple[str, str]) -> None:
+    safe = (plain(each) if isinstance(each, str) else (plain(each[0]), each[1]) for each in parts)
+    output_console().print(Text.assemble(*safe), soft_wrap=True)
 
 
 def plain(text: str) -> str:

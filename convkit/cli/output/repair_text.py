@@ -4,13 +4,13 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from convkit.cli.output.safe_text import Encodable, output_console
+from convkit.cli.output.safe_text import output_console
+from convkit.cli.output.text_lines import print_unwrapped
 from convkit.host.record.run_record import RepairStep
 from convkit.protocol.json_codec import Json
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
 
     from convkit.host.repair.repair_command import RepairOutcome
 
@@ -27,12 +27,11 @@ def change_text(change: Mapping[str, Json]) -> str:
 def announce(steps: tuple[RepairStep, ...]) -> None:
     """Print on standard error what the next round changes."""
     from rich.console import Console
-    from rich.text import Text
 
     console = Console(stderr=True)
     for step in steps:
         what = f"{step.code} of {step.target}: {change_text(step.change)}"
-        _print(console, Text.assemble((f"repair, round {step.round}: ", "bold"), what))
+        print_unwrapped(console, (f"repair, round {step.round}: ", "bold"), what)
 
 
 def print_repair(
@@ -43,8 +42,6 @@ def print_repair(
     `written`: the change is already in the recipe's file. `command`: the command that would write
     it. Lines are not wrapped, so that the diff can be copied.
     """
-    from rich.text import Text
-
     console = console or output_console()
     word, style = (
         ("Not repaired", "bold red")
@@ -52,27 +49,21 @@ def print_repair(
         else ("Repair", "bold")
     )
     console.print()
-    _print(console, Text.assemble((f"{word}: ", style), outcome.ending))
+    print_unwrapped(console, (f"{word}: ", style), outcome.ending)
     if not outcome.repaired:
         for each in outcome.withheld:
             shown = change_text({each.path: each.value})
-            _print(
+            print_unwrapped(
                 console,
-                Text.assemble(
-                    f"  {each.code} of {each.target} suggests ", (shown, "cyan"), f"; {each.reason}"
-                ),
+                f"  {each.code} of {each.target} suggests ",
+                (shown, "cyan"),
+                f"; {each.reason}",
             )
     if outcome.diff:
         proven = "proven by the run above" if outcome.repaired else "incomplete and not proven"
-        _print(console, Text(f"Recipe change, {proven}:"))
-        for line in outcome.diff.splitlines():
-            _print(console, Text(line, style=_DIFF_STYLES.get(line[:1], "")))
+        print_unwrapped(console, f"Recipe change, {proven}:")
+        for text in outcome.diff.splitlines():
+            print_unwrapped(console, text, style=_DIFF_STYLES.get(text[:1], ""))
     if outcome.repaired:
-        _print(
-            console,
-            Text(f"Written to {outcome.loaded.path}" if written else f"To save it: {command}"),
-        )
-
-
-def _print(console: "Console", text: "Text") -> None:
-    console.print(Encodable(text), soft_wrap=True)
+        saved = f"Written to {outcome.loaded.path}" if written else f"To save it: {command}"
+        print_unwrapped(console, saved)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from convkit.cli.output.repair_text import change_text
 from convkit.cli.output.safe_text import Encodable
+from convkit.cli.output.text_lines import SEVERITY_STYLES, Part, line
 from convkit.host.record.display_text import bytes_text, first_line, seconds_text
 from convkit.host.record.headroom import Worst, worst_comparison
 from convkit.host.record.run_record import RunRecord, TargetReport, TargetStatus, Verification
@@ -26,8 +27,6 @@ from convkit.protocol.json_codec import encode
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-    from rich.text import Text
-
 # Below this width, seven columns would break words, so each target gets a few lines instead.
 _TABLE_WIDTH = 100
 
@@ -38,7 +37,6 @@ _STYLES: dict[TargetStatus, str] = {
     "broken": "bold red",
     "skipped": "bold yellow",
 }
-_SEVERITY_STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold"}
 
 
 def record_json(record: RunRecord) -> str:
@@ -97,20 +95,18 @@ class _Summary:
     link: str | None
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
-        from rich.text import Text
-
         ascii_only = options.ascii_only
         rows = _rows(self.record)
         if options.max_width >= _TABLE_WIDTH:
             yield _table(rows, ascii_only=ascii_only)
         else:
             yield from _stacked(rows, ascii_only=ascii_only)
-        yield Text()
-        yield Text(verdict(self.record), style="bold")
-        for line in _decisions(self.record):
-            yield Text(line)
+        yield line()
+        yield line(verdict(self.record), style="bold")
+        for text in _decisions(self.record):
+            yield line(text)
         if self.up_to_date:
-            yield Text("Up to date: every stage is cached, nothing had to run.")
+            yield line("Up to date: every stage is cached, nothing had to run.")
         yield from self._repair_lines()
         yield from self._waiver_lines()
         for located in located_findings(self.record):
@@ -120,104 +116,75 @@ class _Summary:
         yield from self._links()
 
     def _repair_lines(self) -> "RenderResult":
-        from rich.padding import Padding
-        from rich.text import Text
-
         if self.record.repaired_from is None:
             return
-        yield Text()
+        yield line()
         kept = "" if self.record.repair else ", with its recipe unchanged"
-        yield Text(f"Repairs run {self.record.repaired_from}{kept}:", style="bold")
-        for step in self.record.repair:
-            text = Text.assemble(
-                f"round {step.round}, {step.code} of {step.target}: ",
-                (change_text(step.change), "cyan"),
-            )
-            yield Padding(text, (0, 0, 0, 2), expand=False)
-            yield Padding(
-                Text(f"then {first_line(step.outcome or '')}", style="dim"),
-                (0, 0, 0, 4),
-                expand=False,
-            )
-
-        for undone in self.record.withdrawn:
-            step = undone.step
-            text = Text.assemble(
-                f"round {step.round}, withdrawn, {step.code} of {step.target}: ",
-                (change_text(step.change), "cyan"),
-            )
-            yield Padding(text, (0, 0, 0, 2), expand=False)
-            yield Padding(
-                Text(f"because {first_line(undone.reason)}", style="dim"),
-                (0, 0, 0, 4),
-                expand=False,
-            )
+        yield line(f"Repairs run {self.record.repaired_from}{kept}:", style="bold")
+        steps = [
+            (each, "", f"then {first_line(each.outcome or '')}") for each in self.record.repair
+        ]
+        steps += [
+            (each.step, "withdrawn, ", f"because {first_line(each.reason)}")
+            for each in self.record.withdrawn
+        ]
+        for step, what, after in steps:
+            head = f"round {step.round}, {what}{step.code} of {step.target}: "
+            yield line(head, (change_text(step.change), "cyan"), indent=2)
+            yield line(after, style="dim", indent=4)
 
     def _waiver_lines(self) -> "RenderResult":
-        from rich.padding import Padding
-        from rich.text import Text
-
         if not (lines := waiver_lines(self.record)):
             return
-        yield Text()
-        yield Text("Waivers:", style="bold yellow")
-        for line in lines:
-            yield Padding(Text(line), (0, 0, 0, 2), expand=False)
+        yield line()
+        yield line("Waivers:", style="bold yellow")
+        for text in lines:
+            yield line(text, indent=2)
 
     def _broken_lines(self) -> "RenderResult":
-        from rich.padding import Padding
-        from rich.text import Text
-
         for stage in self.record.stages:
             if stage.status != "broken":
                 continue
-            yield Text()
-            yield Text.assemble(
+            yield line()
+            yield line(
                 (f"stage {stage.id} broke", "bold red"), f" after {seconds_text(stage.seconds)}"
             )
             reported = any(
                 (stage.error or stage.reason) in finding.message for finding in stage.findings
             )
             if not reported:  # above, as a finding
-                yield Padding(Text(stage.error or stage.reason), (0, 0, 0, 2), expand=False)
+                yield line(stage.error or stage.reason, indent=2)
             if stage.log is not None:
                 log = stage.log if self.folder is None else str(self.folder / stage.log)
-                yield Padding(Text(f"log: {log}", overflow="fold"), (0, 0, 0, 2), expand=False)
+                yield line(f"log: {log}", fold=True, indent=2)
 
     def _links(self) -> "RenderResult":
-        from rich.text import Text
-
         links = []
         if self.folder is not None:
             links.append(("Report", str(self.folder / "report.html")))
         if self.link is not None:
             links.append(("MLflow", self.link))
         if links:
-            yield Text()
+            yield line()
         for name, address in links:
             # Never wrap a path: people copy it.
-            yield Text.assemble((f"{name}: ", "bold"), address, overflow="fold")
+            yield line((f"{name}: ", "bold"), address, fold=True)
 
 
 def left_out_lines(record: RunRecord) -> "RenderResult":
     """Yield what a run did not verify, with the reasons, and how many cases do not apply; nothing
     if it ran every case.
     """
-    from rich.padding import Padding
-    from rich.text import Text
-
     items, others = left_out(record), len(inapplicable_cases(record))
     if items or others:
-        yield Text()
+        yield line()
     if items:
-        yield Text("Not verified:", style="bold yellow")
+        yield line("Not verified:", style="bold yellow")
     for item in items:
-        yield Padding(
-            Text.assemble((item.what, "bold"), f": {item.reason}"), (0, 0, 0, 2), expand=False
-        )
+        yield line((item.what, "bold"), f": {item.reason}", indent=2)
     if others:
         count = "1 case does" if others == 1 else f"{others} cases do"
-        yield Text(f"{count} not apply to this model; its report says why.", style="dim")
+        yield line(f"{count} not apply to this model; its report says why.", style="dim")
 
 
 def _decisions(record: RunRecord) -> list[str]:
@@ -243,9 +210,7 @@ def _rows(record: RunRecord) -> list[_Row]:
     return rows
 
 
-def _status_text(status: TargetStatus, *, ascii_only: bool) -> "Text":
-    from rich.text import Text
-
+def _status_text(status: TargetStatus, *, ascii_only: bool) -> "tuple[str, str]":
     match status:
         case "verified":
             mark = "ok" if ascii_only else "\N{CHECK MARK}"
@@ -255,27 +220,24 @@ def _status_text(status: TargetStatus, *, ascii_only: bool) -> "Text":
             mark = "!!" if ascii_only else "\N{BALLOT X}"
         case "skipped":
             mark = "--" if ascii_only else "\N{EN DASH}"
-    return Text(f"{mark} {status}", style=_STYLES[status])
+    return f"{mark} {status}", _STYLES[status]
 
 
-def _worst_text(row: _Row) -> "Text":
-    from rich.text import Text
-
+def _worst_text(row: _Row) -> "tuple[Part, ...]":
     worst = row.worst
     by_task = row.verification is not None and row.verification.decided_by == "task metric"
     if worst is None or (by_task and worst.passed):
         headline = row.target.headline if row.verification is None else row.verification.headline
-        return Text(first_line(headline), style="dim" if row.status == "skipped" else "")
+        return ((first_line(headline), "dim" if row.status == "skipped" else ""),)
     where = (
         worst.case if worst.output is None or row.one_output else f"{worst.case}, {worst.output}"
     )
-    return Text.assemble((str(worst), "" if worst.passed else "bold red"), f" in {where}")
+    return (str(worst), "" if worst.passed else "bold red"), f" in {where}"
 
 
 def _table(rows: list[_Row], *, ascii_only: bool) -> "RenderableType":
     from rich import box
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(box=box.ASCII if ascii_only else box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for heading in ("target", "status", "runtime"):
@@ -286,12 +248,12 @@ def _table(rows: list[_Row], *, ascii_only: bool) -> "RenderableType":
     table.add_column("time", justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
-            # Text, because rich would parse a plain string as markup.
-            Text(row.target.name if row.first else ""),
-            _status_text(row.status, ascii_only=ascii_only),
-            Text(row.runtime),
+            # Lines, because rich would parse a plain string as markup.
+            line(row.target.name if row.first else ""),
+            line(_status_text(row.status, ascii_only=ascii_only)),
+            line(row.runtime),
             row.evidence,
-            _worst_text(row),
+            line(*_worst_text(row)),
             bytes_text(row.target.size_bytes) if row.first and row.target.size_bytes else "",
             seconds_text(row.seconds) if row.first else "",
         )
@@ -299,45 +261,29 @@ def _table(rows: list[_Row], *, ascii_only: bool) -> "RenderableType":
 
 
 def _stacked(rows: list[_Row], *, ascii_only: bool) -> "RenderResult":
-    from rich.padding import Padding
-    from rich.text import Text
-
     for row in rows:
         if row.first:
             size = f"  {bytes_text(row.target.size_bytes)}" if row.target.size_bytes else ""
-            yield Text.assemble(
-                (row.target.name, "bold"), (f"{size}  {seconds_text(row.seconds)}", "dim")
-            )
+            yield line((row.target.name, "bold"), (f"{size}  {seconds_text(row.seconds)}", "dim"))
         status = _status_text(row.status, ascii_only=ascii_only)
-        yield Padding(
-            Text.assemble(status, f"  {row.runtime}  ({row.evidence or 'no evidence'})"),
-            (0, 0, 0, 2),
-            expand=False,
-        )
-        yield Padding(_worst_text(row), (0, 0, 0, 4), expand=False)
+        yield line(status, f"  {row.runtime}  ({row.evidence or 'no evidence'})", indent=2)
+        yield line(*_worst_text(row), indent=4)
 
 
 def _finding_lines(located: LocatedFinding) -> "RenderResult":
-    from rich.padding import Padding
-    from rich.text import Text
-
     finding = located.finding
-    yield Text()
-    style = _SEVERITY_STYLES[finding.severity]
-    yield Text.assemble(
+    yield line()
+    style = SEVERITY_STYLES[finding.severity]
+    yield line(
         (f"{finding.severity} {finding.code}", style),
         f" in {', '.join(located.where)}",
         (f" ({waived_text(located)})" if located.waived else "", "bold yellow"),
     )
-    yield Padding(Text(finding.message), (0, 0, 0, 2), expand=False)
+    yield line(finding.message, indent=2)
     if place := str(finding.place):
-        yield Padding(Text(f"at {place}", style="dim"), (0, 0, 0, 2), expand=False)
+        yield line(f"at {place}", style="dim", indent=2)
     if finding.remedy is not None:
-        yield Padding(
-            Text.assemble((f"{finding.remedy.label}: ", "bold"), finding.remedy.text),
-            (0, 0, 0, 2),
-            expand=False,
-        )
+        yield line((f"{finding.remedy.label}: ", "bold"), finding.remedy.text, indent=2)
         for path, value in finding.remedy.change.items():
             shown = json.dumps(value, ensure_ascii=False)
-            yield Padding(Text(f"{path}: {shown}", style="cyan"), (0, 0, 0, 6), expand=False)
+            yield line(f"{path}: {shown}", style="cyan", indent=6)

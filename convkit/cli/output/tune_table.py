@@ -5,6 +5,7 @@ import json
 from typing import TYPE_CHECKING
 
 from convkit.cli.output.safe_text import Encodable
+from convkit.cli.output.text_lines import figure_table, line
 from convkit.host.record.display_text import first_line
 from convkit.host.record.latency_statistics import noise_text, waiting_text
 from convkit.host.record.tune_record import Candidate, CandidateStatus, TuneRecord
@@ -26,14 +27,12 @@ class _Summary:
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
         del console, options
-        from rich.text import Text
-
         record = self.record
         threads = f"{record.threads} thread{'s' if record.threads != 1 else ''}"
         steady = f", {noise_text(record.noise)}" if record.noise is not None else ""
-        yield Text(f"\nfrontier: latency at {record.size}, {threads}{steady}", style="bold")
+        yield line(f"\nfrontier: latency at {record.size}, {threads}{steady}", style="bold")
         if crowded := waiting_text(record.waiting or 0.0):
-            yield Text(crowded, style="yellow")
+            yield line(crowded, style="yellow")
         yield self._table(record.with_status("frontier"), with_original=True)
         behind: dict[CandidateStatus, str] = {
             "dominated": "another candidate is at least as good in every respect",
@@ -41,17 +40,17 @@ class _Summary:
         }
         for status, title in behind.items():
             if found := record.with_status(status):
-                yield Text(title, style="bold")
+                yield line(title, style="bold")
                 yield self._table(found)
                 yield from (
-                    Text(f"  {each.name}: {each.why}", style="dim")
+                    line(f"  {each.name}: {each.why}", style="dim")
                     for each in found
                     if each.status == "missed"
                 )
         yield from self._without_result()
         for why, names in _by_reason(record.with_status("left-out")).items():
-            yield Text(f"not tried: {', '.join(names)}: {first_line(why)}", style="dim")
-        yield Text()
+            yield line(f"not tried: {', '.join(names)}: {first_line(why)}", style="dim")
+        yield line()
         yield from self._choice()
 
     def _without_result(self) -> "RenderResult":
@@ -61,31 +60,24 @@ class _Summary:
         for status in ("failed", "broken", "skipped"):
             style = "yellow" if status == "skipped" else "red"
             for why, names in _by_reason(self.record.with_status(status)).items():
-                line = f"{', '.join(names)}: {status}: {first_line(why)}"
-                yield Text(line, style=style, no_wrap=True, overflow="ellipsis")
+                text = f"{', '.join(names)}: {status}: {first_line(why)}"
+                yield Text(text, style=style, no_wrap=True, overflow="ellipsis")
 
     def _choice(self) -> "RenderResult":
-        from rich.text import Text
-
         best = self.record.choice
         if best is None:
-            yield Text("No candidate meets tolerance and goals.", style="bold red")
+            yield line("No candidate meets tolerance and goals.", style="bold red")
             return
-        yield Text.assemble(("best for ", "bold"), f"{self.record.prefer}: ", (best.name, "green"))
-        yield Text(f"  {target_text(best)}")
+        yield line(("best for ", "bold"), f"{self.record.prefer}: ", (best.name, "green"))
+        yield line(f"  {target_text(best)}")
         if best.threads is not None:
             count = f"{best.threads} compute thread{'s' if best.threads > 1 else ''}"
-            yield Text(f"  Serve it with {count}: that was the fastest here.")
+            yield line(f"  Serve it with {count}: that was the fastest here.")
         if not best.own:
-            yield Text("  To add it to the recipe, run the same command with --write.")
+            yield line("  To add it to the recipe, run the same command with --write.")
 
     def _table(self, found: tuple[Candidate, ...], *, with_original: bool = False) -> "Table":
-        from rich import box
-        from rich.table import Table
-
-        table = Table(box=box.SIMPLE, pad_edge=False)
-        for number, column in enumerate(columns(self.record)):
-            table.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
+        table = figure_table(columns(self.record))
         if with_original:
             table.add_row("original", *figure_cells(self.record.original, self.record))
         for each in found:
