@@ -39,10 +39,12 @@ from helper_folders import add_helper_folders  # noqa: E402 - found beside this 
 add_helper_folders()
 
 from empty_database import EmptyDatabase  # noqa: E402 - found by the call above
+from faults.provoking_tests import FoundCodes, runs_all_cases  # noqa: E402 - as above
 from garbage import collect  # noqa: E402 - as above
 from left_files import LeftFiles  # noqa: E402 - as above
 
 _LEFT = LeftFiles(Path(__file__).parents[1])
+_FOUND = FoundCodes()
 
 # Files whose tests share no costly fixture: any worker of pytest-xdist may run any of them.
 _INDEPENDENT = frozenset(
@@ -105,9 +107,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=turn)  # stable: a file's tests stay in order
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Exempt all that was imported from garbage collections."""
+    _FOUND.collected(session.items, all_cases=runs_all_cases(session.config))
     collect()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Note what convkit finds in a file's fixtures apart from what it finds in each test."""
+    _FOUND.set_up(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Fail a test in which convkit does not find the codes that `PROVOKED_BY` names it for."""
+    _FOUND.call(item)
+    yield
+    assert (missing := _FOUND.missing(item)) == set(), f"provokes no {', '.join(sorted(missing))}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _found_codes() -> Iterator[None]:
+    """Record the codes that convkit finds."""
+    with _FOUND.recording():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,8 @@ FAMILIES = (
     "sizes",
     "exports",
     "versions",
+    "malformed",
+    "altered",
     "behavior",
     "preparing",
     "numeric",

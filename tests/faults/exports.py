@@ -105,6 +105,35 @@ def branch_folded_in_a_file(folder: Path) -> Path:
     return write_recipe(folder, code=BRANCHING, graph=graph, **SIGNATURE)
 
 
+@fault(
+    code="E305",
+    place="model.py:*",
+    remedy="torch.where",
+    repaired="the branch is in the model's own code",
+    source="piper1-gpl#148, PT#153955",
+)
+def branch_refused(folder: Path) -> Path:
+    """a branch on a tensor's values, which torch's exporter refuses as a guard on data"""
+    return write_recipe(
+        folder, code=BRANCHING, **SIGNATURE | {"export": {"exporter": "torch", "opset": 18}}
+    )
+
+
+@fault(
+    code="E306",
+    place="drop",
+    remedy="eval()",
+    repaired="a warning: you decide whether the dropout is meant",
+    source="ORT#3873",
+)
+def dropout_in_training_mode(folder: Path) -> Path:
+    """build() calls eval() before it adds the dropout, which stays in training mode"""
+    code = DROPOUT.replace(
+        "return Net()", "model = Net().eval()\n    model.drop.train()\n    return model"
+    )
+    return write_recipe(folder, code=code, **SIGNATURE)
+
+
 GRU = "torch.nn.GRU(8, 8, batch_first=True)"
 RECURRENT = DROPOUT.replace("torch.nn.Dropout(0.5)", GRU).replace(
     "self.drop(self.first(x))", "self.drop(self.first(x))[0]"

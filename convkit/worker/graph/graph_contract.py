@@ -131,7 +131,22 @@ def rename_to_contract(model: onnx_ir.Model, contract: Contract) -> None:
     names as `from`.
     """
     _rename(model.graph.inputs, contract.inputs)
+    _copy_returned_inputs(model.graph, contract.outputs)
     _rename(model.graph.outputs, contract.outputs)
+
+
+def _copy_returned_inputs(graph: onnx_ir.Graph, specs: Sequence[TensorSpec]) -> None:
+    """Copy each input that is returned unchanged under a new name: the input keeps its own."""
+    names = [value.name for value in graph.outputs]
+    for spec in specs:
+        if spec.origin not in names or spec.name in names:
+            continue
+        index = names.index(spec.origin)
+        value = graph.outputs[index]
+        if value.is_graph_input():
+            copy = onnx_ir.Value(name=spec.name, type=value.type, shape=value.shape)
+            graph.append(onnx_ir.Node("", "Identity", [value], outputs=[copy]))
+            graph.outputs[index] = copy
 
 
 def _rename(values: Sequence[onnx_ir.Value], specs: Sequence[TensorSpec]) -> None:

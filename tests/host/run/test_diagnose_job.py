@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import onnx
+import pytest
 import torch
 from faults.exporting import exported
 from faults.recipes import write_recipe
@@ -10,8 +11,10 @@ from onnx import numpy_helper
 
 from convkit.host.home import Home
 from convkit.host.record.run_record import RunRecord
+from convkit.host.run import failure_causes
 from convkit.host.run.run_command import run_recipe
 from convkit.host.run.run_options import RunOptions
+from convkit.protocol.errors import ConvkitError
 
 CODE = """
 class Net(torch.nn.Module):
@@ -61,6 +64,26 @@ def test_an_attribute_is_the_headline_with_its_place(tmp_path: Path) -> None:
     # What was merely possible is gone, and so is a remedy that cannot help.
     assert "N402" not in {finding.code for finding in target.verifications[0].findings}
     assert not any("another exporter" in f.remedy.text for f in record.findings if f.remedy)
+
+
+def test_a_search_that_cannot_start_is_told_and_the_verdict_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = graph()
+    norm = next(node for node in model.graph.node if node.op_type == "LayerNormalization")
+    next(a for a in norm.attribute if a.name == "epsilon").f = 0.1
+
+    def no_environment() -> Path:
+        raise ConvkitError("no release of torch fits")
+
+    monkeypatch.setattr(failure_causes, "host_python", no_environment)
+    (target,) = ran(tmp_path, model).targets
+    assert target.status == "failed"
+    findings = {finding.code: finding for finding in target.verifications[0].findings}
+    assert findings["N402"].is_error
+    assert not findings["E216"].is_error
+    assert "no release of torch fits" in findings["E216"].message
+    assert target.headline.split(" ")[0] != "E216"
 
 
 def test_a_weight_is_the_headline(tmp_path: Path) -> None:

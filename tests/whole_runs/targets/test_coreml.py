@@ -256,6 +256,26 @@ def test_a_program_that_differs_in_float32_is_explained_and_no_precision_is_sear
 
 
 @pytest.mark.slow
+def test_what_is_traced_on_an_example_or_cannot_be_evaluated_is_told(
+    home: Path, tmp_path: Path
+) -> None:
+    """A branch that every input takes, and noise that reaches no output."""
+    outputs = [{"name": "y", "dtype": "float32", "shape": ["batch", 4]}]
+    branching = BESSEL.replace(
+        "return torch.special.bessel_j0(x)", "return x * 2 if x.sum() > -1e9 else x"
+    )
+    outcome = run(recipe(tmp_path / "branching", branching, outputs=outputs), home)
+    (traced,) = found(outcome, "E212")
+    assert traced.severity == "note"
+    assert outcome.record.status == "verified"
+    noisy = BESSEL.replace("torch.special.bessel_j0(x)", "x + 0 * torch.randn_like(x)")
+    outcome = run(recipe(tmp_path / "noisy", noisy, outputs=outputs), home)
+    (unknown,) = found(outcome, "E211")
+    assert unknown.evidence["operations"] == ["random_normal"]
+    assert outcome.record.status != "verified"
+
+
+@pytest.mark.slow
 def test_a_plan_that_keeps_everything_is_not_float16(home: Path, tmp_path: Path) -> None:
     precision = {"default": "float16", "keep_float32": [".", "before", "blocks", "after"]}
     outcome = run(recipe(tmp_path, OVERFLOWING, target={"precision": precision}), home)

@@ -41,12 +41,16 @@ def test_other_modules_stay_as_they_are():
 
 
 def test_an_implementation_that_is_fixed_when_loaded_is_kept():
+    asked = []
+
     class Fixed(torch.nn.Module):
         def get_experts_implementation(self) -> dict[str, str]:
             return {"": "deepgemm_megamoe"}
 
         def set_experts_implementation(self, name: object) -> None:
+            asked.append(name)
             raise RuntimeError(f"cannot switch to {name}")
 
     with traceable_experts(Fixed()):
-        pass
+        assert asked == ["batched_mm"]
+    assert asked == ["batched_mm"], "there is nothing to switch back"

@@ -12,6 +12,7 @@ from convkit.worker.graph.graph_contract import (
     carry_contract,
     load_graph,
     read_contract,
+    rename_to_contract,
 )
 from convkit.worker.graph.onnx_dtypes import contract_dtype
 from convkit.worker.job_context import StageFailedError
@@ -49,6 +50,19 @@ def test_what_the_graph_leaves_open(tmp_path):
     found = read_contract(save(model, tmp_path))
     assert found.inputs[0].shape == (UNKNOWN_DIMENSION, 3)
     assert found.outputs[0].shape == UNKNOWN_RANK
+
+
+def test_an_input_that_is_returned_under_a_new_name_keeps_its_own(tmp_path):
+    text = GRAPH.replace("(float[batch, 3] y)", "(float[batch, 3] y, bool[2] c)")
+    path = save(onnx.parser.parse_model(text), tmp_path)
+    model = load_graph(path)
+    outputs = (tensor("y", "batch", 3), tensor("same", 2, dtype="bool", origin="c"))
+    rename_to_contract(model, Contract(read_contract(path).inputs, outputs, (BATCH,)))
+    onnx_ir.save(model, path)
+    onnx.checker.check_model(path, full_check=True)
+    found = read_contract(path)
+    assert [spec.name for spec in found.inputs] == ["a", "b", "c"]
+    assert list(map(str, found.outputs)) == ["y: float32[batch, 3]", "same: bool[2]"]
 
 
 def test_initializers_listed_as_inputs_are_none(tmp_path):

@@ -91,7 +91,8 @@ onnxruntime.InferenceSession(model, settings, providers=["CPUExecutionProvider"]
 assert not (x * x).any()
 assert GraphSession(open_model(model)).run({"x": x})["y"].all()
 """
-    subprocess.run([sys.executable, "-c", code], input=model(), check=True)
+    ended = subprocess.run([sys.executable, "-c", code], input=model(), check=False)
+    assert ended.returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -253,9 +253,9 @@ def test_a_text_generator_by_its_logits(tmp_path):
 def test_an_onnx_file_is_adopted_without_torch():
     code = (
         "import sys, convkit.worker.stages.export, convkit.worker.graph; "
-        "assert 'torch' not in sys.modules"
+        "sys.exit('torch' in sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.slow

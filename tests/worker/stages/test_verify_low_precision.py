@@ -4,17 +4,24 @@ import dataclasses
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from small_graphs import CONTRACT, body, graph, save
+from small_models import layers, write
 from stage_requests import build_request, verify_request
+from tiny_models import tensor
 from verified_graphs import make_reference
 
+from convkit.protocol.contract import Axis, Contract
+from convkit.protocol.messages import ReferenceRequest, Sample, Source
 from convkit.runtimes.onnxruntime import build, verify
 from convkit.runtimes.onnxruntime import session as onnxruntime
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
 from convkit.worker.cases.case_files import read_tensors
 from convkit.worker.job_context import Context, StageSkippedError
+from convkit.worker.precision.quantization import switched_quantization
 from convkit.worker.stages import graph_build as build_graph
+from convkit.worker.stages.reference import run as run_reference
 
 
 def lower(original, text):
@@ -60,6 +67,40 @@ def test_what_the_cpu_would_hide_is_found(tmp_path):
     ):
         feeds = read_tensors(Path(request.reference), case.case, "inputs", CONTRACT.inputs)
         assert np.isfinite(plain.run(feeds)[CONTRACT.outputs[0].name]).all()
+
+
+WIDE = Contract((tensor("x", "rows", 32),), (tensor("y", "rows", 32),), (Axis("rows", 1, 2, 4),))
+
+
+@pytest.mark.parametrize(("memory", "code"), [(None, "Q102"), (1000, "Q111")])
+def test_the_modules_that_cost_most_are_named_if_the_memory_suffices(
+    tmp_path, monkeypatch, memory, code
+):
+    model = layers()
+    for weight in model.graph.initializer:  # one hidden value is large, and hardly read
+        values = onnx.numpy_helper.to_array(weight).copy()
+        if weight.name == "W1":
+            values[:, 0] *= 1000
+        elif weight.name == "W2":
+            values[0] /= 1000
+        weight.CopyFrom(onnx.numpy_helper.from_array(values, weight.name))
+    exported = write(model, tmp_path / "exported").parent
+    reference, built = tmp_path / "reference", tmp_path / "built"
+    for folder in (reference, built):
+        folder.mkdir()
+    source = Source("onnx", path=str(exported / "model.onnx"))
+    samples = {"x": Sample("normal", (0.0, 1.0))}
+    run_reference(ReferenceRequest(source, WIDE, samples, 0, (), None, ()), Context(reference))
+    low = {"quantize": "dynamic-int8", "per_channel": False}
+    build.run(build_request(exported, contract=WIDE, low=low), Context(built))
+    if memory is not None:
+        monkeypatch.setattr(switched_quantization, "available_memory", lambda: memory)
+    asked = verify_request(built, reference, contract=WIDE, low=low, exported=str(exported))
+    result, findings = verify.run(asked, Context(tmp_path))
+    (finding,) = (each for each in findings if each.code in ("Q102", "Q111"))
+    assert finding.code == code
+    assert finding.place.case in {case.case for case in result.cases}
+    assert result.cases, "the verification itself needs no such memory"
 
 
 def test_a_low_precision_on_an_absent_device_is_skipped(original):

@@ -216,7 +216,7 @@ class _Matching:
     ) -> None:
         """Note how a weight differs from the one that it should be, the nearest layout of it."""
         values, expected = self._weights[name], self._state[original]
-        moved = self._layouts(name, expected)
+        moved = self._layouts(name, expected, None if instead == original else instead)
         if not moved:
             return  # a different shape: these cannot be its values, whatever its name
         compared = [(how_different(values, each), each) for each in moved]
@@ -237,12 +237,19 @@ class _Matching:
             WeightDifference(name, original, (original,), likeness, corrected, instead)
         )
 
-    def _layouts(self, name: str, original: np.ndarray) -> list[np.ndarray]:
+    def _layouts(
+        self, name: str, original: np.ndarray, instead: str | None = None
+    ) -> list[np.ndarray]:
         """Return an original in the orders of axes that a weight can have, the likeliest first:
-        that in which it resembles it, or else that of other weights of such nodes.
+        that in which it holds another of the same shape `instead`, or resembles the original, or
+        else that of other weights of such nodes.
         """
         values = self._weights[name]
         moved = list(layouts_of(original, values.shape))
+        if instead is not None and self._state[instead].shape == original.shape:
+            others = layouts_of(self._state[instead], values.shape)
+            pairs = [(np.array_equal(o, values), m) for o, m in zip(others, moved, strict=True)]
+            return [each for _, each in sorted(pairs, key=lambda pair: not pair[0])]
         if len(moved) < 2 or values.ndim != 2:
             return moved
         near = [each for each in moved if resembles(np.nan_to_num(values), each)]

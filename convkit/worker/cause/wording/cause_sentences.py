@@ -102,9 +102,13 @@ def explained_cause(
     read = set(node.input) & set(graph.inputs)
     boundary: Literal["input", "output"] | None = None
     if rewrite.kind in ("missing", "order", "extra"):
-        if rewrite.node in graph.outputs and not rewrite.combines:
+        # A single node may read the input and return the output: what it reads decides.
+        of_input = _all_read(graph, read) and _is_of_input(rewrite)
+        if of_input and rewrite.kind != "extra":
+            boundary = "input"
+        elif rewrite.node in graph.outputs and not rewrite.combines:
             boundary = "output"
-        elif _all_read(graph, read) and _is_of_input(rewrite):
+        elif of_input:
             boundary = "input"
     weight = rewrite.node if rewrite.constant is None else rewrite.constant
     if boundary == "input":

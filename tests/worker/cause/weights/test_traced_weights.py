@@ -119,6 +119,25 @@ def test_exchanged_weights_are_named_by_each_other(
     }
 
 
+def test_exchanged_weights_are_corrected_in_the_layout_in_which_they_are_stored() -> None:
+    """Nothing else in the graph says that a product stores its weight transposed."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[n,4] x) => (float[n,4] y) { h = MatMul(x, a) t = Tanh(h) y = MatMul(t, b) }"""
+    drawn = np.random.default_rng(0).normal(size=(2, 4, 4)).astype(np.float32)
+    state = {"first.weight": drawn[0], "second.weight": drawn[1]}
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.extend(
+        onnx.numpy_helper.from_array(np.ascontiguousarray(drawn[index].T), name)
+        for index, name in ((1, "a"), (0, "b"))
+    )
+    for node, module in zip(model.graph.node, ("first", "", "second"), strict=True):
+        node.name = f"/{module}/{node.op_type}"
+    report = compare_weights(make_graph(onnx_ir.from_proto(model)), state)
+    corrected = {each.weight: each.corrected for each in report.differences}
+    assert np.array_equal(corrected["a"], drawn[0].T)
+    assert np.array_equal(corrected["b"], drawn[1].T)
+
+
 def test_weights_of_another_model_are_unknown_and_the_original_s_missing(
     exported: tuple[Graph, dict[str, np.ndarray]],
 ) -> None:

@@ -68,7 +68,9 @@ def test_allowed_pickled_weights_are_the_same_weights(pickled, saved):
 def test_safetensors_are_preferred_over_a_pickle_beside_them(saved, pickled):
     (pickled / "model.safetensors").write_bytes((saved / "model.safetensors").read_bytes())
     (pickled / "pytorch_model.bin").write_bytes(b"would not even load")
-    load_model(Source("path", path=str(pickled), allow_pickle=True))
+    loaded = load_model(Source("path", path=str(pickled), allow_pickle=True)).module.state_dict()
+    expected = load_model(Source("path", path=str(saved))).module.state_dict()
+    assert all(torch.equal(loaded[name], expected[name]) for name in expected)
 
 
 class Exploding:

@@ -58,4 +58,5 @@ def test_a_runtime_that_would_hide_the_roundings_is_refused_by_a_stand_in(tmp_pa
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_this_release_keeps_them(tmp_path: Path, dtype):
     ir.save(ir.from_onnx_text(TEXT), tmp_path / "model.onnx")
-    open_simulation(tmp_path / "model.onnx", opened("all"), dtype)
+    session = open_simulation(tmp_path / "model.onnx", opened("all"), dtype)
+    assert session.run({"x": np.array([1 + 2.0**-12], np.float32)})["y"].tolist() == [1]
