@@ -13,6 +13,7 @@ from convkit.worker.exporters.known_types import reading_known_types
 from convkit.worker.exporters.local_decompositions import decomposing_locally
 from convkit.worker.exporters.onnxscript_speed import operators_first, without_parsing
 from convkit.worker.exporters.small_constants import optimize_keeping_constants
+from convkit.worker.graph.graph_contract import name_in_order
 from convkit.worker.graph.rewriting.guarded_attention import guard_attention
 from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.operation_places import place_of_operator
@@ -59,9 +60,8 @@ def export(job: ExportJob) -> onnx_ir.Model:
             assert exported is not None
             guard_attention(exported.model)
             optimize_keeping_constants(exported.model, lambda: _optimized(exported))
-            # The optimizer renames an input that is an output too.
-            for value, name in zip(exported.model.graph.inputs, names, strict=True):
-                value.name = name
+            # torch renames an input that is an output too, and an output that is returned twice.
+            name_in_order(exported.model.graph, names, outputs)
     except Exception as error:
         raise StageFailedError(
             f"export: torch {torch.__version__} could not turn the traced model into ONNX:"

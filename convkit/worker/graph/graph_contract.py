@@ -156,6 +156,20 @@ def _rename(values: Sequence[onnx_ir.Value], specs: Sequence[TensorSpec]) -> Non
             present[spec.origin].name = spec.name
 
 
+def name_in_order(graph: onnx_ir.Graph, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    """Give a graph's inputs and outputs these names, in order; other values that have one of them
+    get another. Raises ValueError if the numbers differ.
+    """
+    wanted = [*zip(graph.inputs, inputs, strict=True), *zip(graph.outputs, outputs, strict=True)]
+    ends, names = {id(value) for value, _ in wanted}, {name for _, name in wanted}
+    made = [value for node in graph.all_nodes() for value in node.outputs]
+    for value in (*made, *graph.initializers.values()):
+        if value.name in names and id(value) not in ends:
+            value.name = f"{value.name}_inside"
+    for value, name in wanted:
+        value.name = name
+
+
 def order_inputs(model: onnx_ir.Model, contract: Contract) -> None:
     """Put the inputs in the contract's order if they are the contract's inputs; otherwise leave
     them for the check to report.

@@ -216,3 +216,26 @@ def test_an_axis_that_a_literal_size_fixes_is_no_loop(tmp_path):
     (finding,) = findings
     assert finding.code == "C106"
     assert "without int() or literal sizes" in finding.remedy.text
+
+
+def test_outputs_that_are_one_tensor_and_an_input_keep_their_names(tmp_path):
+    contract = Contract(
+        (X,),
+        (
+            tensor("relu", "batch", "sequence", 4),  # as torch calls the value below
+            tensor("sum", "batch", "sequence", 4),
+            tensor("again", "batch", "sequence", 4),
+            tensor("x_out", "batch", "sequence", 4),
+        ),
+        AXES,
+    )
+    code = module("y = x.relu(); z = y + x; return z, y, z, x")
+    result, findings, out = export_factory(tmp_path, code, contract)
+    assert findings == []
+    assert result.graph.outputs == contract.outputs
+    x = np.linspace(-1, 1, 24, dtype=np.float32).reshape(2, 3, 4)
+    both, positive, again, same = run_onnx(out, {"x": x})
+    np.testing.assert_array_equal(same, x)
+    np.testing.assert_array_equal(positive, np.maximum(x, 0))
+    np.testing.assert_array_equal(both, positive + x)
+    np.testing.assert_array_equal(again, both)

@@ -61,6 +61,8 @@ def register_missing_operators() -> None:
     for name in _MAX_POOLS:
         if name in known:
             known[name] = with_stride(known[name])
+    # Its own leaves copies out: an output that copies an input was called as that input is.
+    known["clone"] = alias
     correct(known)
     for function in (alias, new_ones):
         if function.__name__ not in known:
@@ -86,7 +88,7 @@ def is_known(node: Any) -> bool:  # noqa: ANN401 - a torch.fx Node
 
 
 def alias(context: Any, node: Any) -> None:  # noqa: ANN401 - coremltools' frontend has no types
-    """Rename a tensor: decompositions leave this for views that change nothing."""
+    """Rename a tensor: a copy, or what decompositions leave for views that change nothing."""
     from coremltools.converters.mil.frontend.torch.ops import _get_inputs
     from coremltools.converters.mil.mil import Builder
 

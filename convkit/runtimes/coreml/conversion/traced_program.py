@@ -66,7 +66,7 @@ def traced(
     UnexportableError for axes that the model fixes or restricts, StageFailedError for what neither
     can trace.
     """
-    with _bools_as_integers(module) as integers:
+    with _bools_as_integers(module) as integers, _separate_outputs(module):
         return _traced(module, integers(examples), contract, wrapper, root)
 
 
@@ -97,6 +97,29 @@ def _bools_as_integers(
     hook = module.register_forward_pre_hook(cast)
     try:
         yield integers
+    finally:
+        hook.remove()
+
+
+@contextlib.contextmanager
+def _separate_outputs(module: torch.nn.Module) -> Iterator[None]:
+    """Let a module return copies of inputs and of tensors that it returns twice: a program's
+    outputs have a name each.
+    """
+
+    def copy(_: torch.nn.Module, given: tuple[object, ...], returned: object) -> object:
+        if not isinstance(returned, tuple):
+            return returned
+        seen = {id(each) for each in given}
+        distinct = []
+        for each in returned:
+            distinct.append(each.clone() if id(each) in seen else each)
+            seen.add(id(each))
+        return tuple(distinct)
+
+    hook = module.register_forward_hook(copy)
+    try:
+        yield
     finally:
         hook.remove()
 
