@@ -1,5 +1,6 @@
 """Drafts a recipe for a model: complete, commented and valid, as a starting point to edit."""
 
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -74,6 +75,9 @@ def draft_recipe(
     doubt: tuple[str, ...] | None = None
     if survey is not None:
         signature, doubt = signature_of_survey(survey), comments_of(survey)
+        if survey.weights is not None:
+            line = f"dtype: {survey.weights} # the module's own weights are in another type"
+            origin = dataclasses.replace(origin, lines=(*origin.lines, line))
         if survey.overrides:
             origin = with_overrides(origin, model, survey.overrides)
     elif origin.family is None:

@@ -28,8 +28,8 @@ from convkit.worker.process.user_modules import source_spec
 def load(source: Source) -> LoadedModel:
     """Import the file, set the seed, and call the callable with the recipe's arguments.
 
-    The file can import neighboring modules. With `model.dtype` float16 or bfloat16, the module is
-    converted.
+    The file can import neighboring modules, and those of its project. With `model.dtype`, the
+    module's weights are converted; without, or with `stored`, they stay as they were built.
     """
     import torch
 
@@ -42,7 +42,7 @@ def load(source: Source) -> LoadedModel:
             f"model.factory.call: {file.name}:{source.identifier} returned a"
             f" {type(module).__name__}; it must return a torch.nn.Module"
         )
-    if source.dtype in ("float16", "bfloat16"):
+    if source.dtype in ("float16", "bfloat16", "float32"):
         module = module.to(getattr(torch, source.dtype))
     config = getattr(module, "config", None)
     if not hasattr(config, "model_type"):
@@ -130,7 +130,11 @@ def _member(file: Path) -> str | None:
     if member is None:
         return None
     own = member[1].partition(".")[0]
-    for node in ast.walk(ast.parse(file.read_bytes())):
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError, RecursionError):
+        return None  # importing it says why
+    for node in ast.walk(tree):
         match node:
             case ast.ImportFrom(level=level, module=module):
                 if level or (module or "").partition(".")[0] == own:
