@@ -45,6 +45,14 @@ def init(
             help="A function that returns one call's inputs, to learn their shapes.",
         ),
     ] = None,
+    packages: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="PACKAGE[==VERSION]",
+            help="A further package that the model's code needs. Repeatable.",
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     toolchain: Toolchain = "isolated",
     home: HomeFolder = None,
@@ -59,7 +67,7 @@ def init(
     if output is not None and output.exists() and not force:
         raise UsageError(f"{output} exists; --force overwrites it")
     # Paths in a recipe are relative to its folder: that of the file, or the current one.
-    drafting = Drafting(model, output or Path("recipe.yaml"), task, example)
+    drafting = Drafting(model, output or Path("recipe.yaml"), task, example, tuple(packages or ()))
     with waiting(f"looking at {model}") as say:
         text = draft(drafting, Home.find(home), say, toolchain=toolchain)
     if output is None:

@@ -3,19 +3,21 @@ environment that can.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from convkit.host.draft.encoder_and_decoder import draft_joined
 from convkit.host.draft.exported_onnx_folder import Halves, onnx_model
 from convkit.host.draft.file_inspection import survey_model, survey_source
+from convkit.host.draft.model_origins import factory_call
+from convkit.host.draft.model_tools import ModelTool, find_model_tools
 from convkit.host.draft.recipe_draft import draft_recipe, needs_survey
 from convkit.host.facts.planning_facts import ToolchainKind
 from convkit.host.home import Home
 from convkit.host.plan.stage_requests import source_of
 from convkit.host.processes.request_locations import Locations
-from convkit.host.recipe.reading.loading import parse_recipe
-from convkit.host.toolchain.versions.stage_requirements import environment_spec
+from convkit.host.recipe.reading.loading import LoadedRecipe, parse_recipe
+from convkit.host.toolchain.versions.stage_requirements import EnvironmentSpec, environment_spec
 from convkit.protocol.messages import SurveyModelRequest, SurveyResult
 
 # How long a model is run at different sizes, in seconds of work.
@@ -25,13 +27,15 @@ _SURVEY_SECONDS = 60.0
 @dataclasses.dataclass(frozen=True)
 class Drafting:
     """What to draft: a model as for `draft_recipe`, for a recipe at `destination`. `example`
-    is `file.py:callable`, which returns one call's inputs.
+    is `file.py:callable`, which returns one call's inputs. `packages` are further ones that the
+    model's code needs, as `PACKAGE==VERSION`.
     """
 
     model: str
     destination: Path
     task: str | None = None
     example: str | None = None
+    packages: tuple[str, ...] = ()
 
 
 def draft(
@@ -60,14 +64,43 @@ def draft(
     if found is not None:
         drafting = dataclasses.replace(drafting, model=str(found))
     survey = None
+    tools = _tools(drafting, home, progress, toolchain)
     wanted = drafting.example is not None or needs_survey(
         drafting.model, destination=drafting.destination, task=drafting.task
     )
     if wanted:
-        survey = _survey(drafting, home, progress, toolchain)
+        survey = _survey(drafting, tools, home, progress, toolchain)
     return draft_recipe(
-        drafting.model, destination=drafting.destination, task=drafting.task, survey=survey
+        drafting.model,
+        destination=drafting.destination,
+        task=drafting.task,
+        survey=survey,
+        tools=tools,
     )
+
+
+def _tools(
+    drafting: Drafting, home: Home, progress: Callable[[str], None], toolchain: ToolchainKind
+) -> dict[str, ModelTool]:
+    """Return the packages that the model's own code needs."""
+    named = (drafting.model, drafting.example or "")
+    calls = [call for text in named if (call := factory_call(text)) is not None]
+
+    def spec_with(tools: Mapping[str, ModelTool]) -> EnvironmentSpec:
+        return environment_spec(_guess(drafting, tools).recipe, "export", None, None)
+
+    if drafting.model.endswith(".onnx") or not (calls or drafting.packages):
+        return {}
+    spec_with({})  # what is no model is refused first
+    return find_model_tools(calls, drafting.packages, spec_with, home.root, toolchain, progress)
+
+
+def _guess(drafting: Drafting, tools: Mapping[str, ModelTool]) -> LoadedRecipe:
+    """Return a recipe that says where the model is and what its environment needs."""
+    text = draft_recipe(
+        drafting.model, destination=drafting.destination, task=drafting.task, tools=tools
+    )
+    return parse_recipe(text, drafting.destination)
 
 
 def _onnx_model(drafting: Drafting) -> Path | Halves | None:
@@ -77,13 +110,15 @@ def _onnx_model(drafting: Drafting) -> Path | Halves | None:
 
 
 def _survey(
-    drafting: Drafting, home: Home, progress: Callable[[str], None], toolchain: ToolchainKind
+    drafting: Drafting,
+    tools: Mapping[str, ModelTool],
+    home: Home,
+    progress: Callable[[str], None],
+    toolchain: ToolchainKind,
 ) -> SurveyResult:
     if drafting.model.endswith(".onnx"):
         return survey_model(Path(drafting.model), home, progress, toolchain=toolchain)
-    # A guess says where the model is and what its environment needs, as any recipe does.
-    guess = draft_recipe(drafting.model, destination=drafting.destination, task=drafting.task)
-    loaded = parse_recipe(guess, drafting.destination)
+    loaded = _guess(drafting, tools)
     recipe = loaded.recipe
     progress("finding the model and its tools")
     source = source_of(recipe.model, Locations(loaded, home, {}, ()))

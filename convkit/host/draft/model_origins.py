@@ -8,7 +8,6 @@ import importlib.metadata
 import json
 import os
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -41,9 +40,8 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.txt", "vocab.jso
 
 @dataclasses.dataclass(frozen=True)
 class ModelOrigin:
-    """A model's source: the lines under `model:`, and what is known about it. `packages` are those
-    that the model's own code imports, with their versions; "" if only a person can know them.
-    `processor` are the settings of the image processor or feature extractor beside the weights.
+    """A model's source: the lines under `model:`, and what is known about it. `processor` are the
+    settings of the image processor or feature extractor beside the weights.
     `remarks` are comments that say what the recipe does not convert.
     """
 
@@ -54,7 +52,6 @@ class ModelOrigin:
     has_tokenizer: bool = False
     is_onnx: bool = False
     is_own_code: bool = False
-    packages: Mapping[str, str] = dataclasses.field(default_factory=dict)
     processor: Mapping[str, Json] = dataclasses.field(default_factory=dict)
     remarks: tuple[str, ...] = ()
 
@@ -66,8 +63,8 @@ def origin_of(
     is none, with what to write instead.
     """
     path = Path(model)
-    if match := _CALL.fullmatch(model):
-        return _factory_origin(Path(match["file"]), match["name"], folder)
+    if (call := factory_call(model)) is not None:
+        return _factory_origin(*call, folder)
     if model.endswith(".onnx"):
         return _onnx_origin(path, folder, survey)
     if path.suffix in ARCHIVES:
@@ -183,33 +180,14 @@ def model_types() -> tuple[str, ...]:
 def _factory_origin(file: Path, name: str, folder: Path) -> ModelOrigin:
     if fault := factory_fault(file.absolute().parent, f"{file.name}:{name}"):
         raise UsageError(f"{file}: {fault}")
-    tree = ast.parse(file.read_bytes())
     lines = (f"factory: {yaml_scalar(f'{relative_path(file, folder)}:{name}')}",)
-    packages = _imported_packages(tree, file.absolute().parent)
-    return ModelOrigin(recipe_name(file.stem), lines, {}, None, is_own_code=True, packages=packages)
+    return ModelOrigin(recipe_name(file.stem), lines, {}, None, is_own_code=True)
 
 
-def _imported_packages(tree: ast.Module, folder: Path) -> dict[str, str]:
-    """Return the packages that a file imports beside torch and numpy, with the version that is
-    installed here.
-    """
-    roots = set()
-    for node in ast.walk(tree):
-        match node:
-            case ast.Import():
-                roots |= {alias.name.partition(".")[0] for alias in node.names}
-            case ast.ImportFrom() if node.level == 0 and node.module:
-                roots.add(node.module.partition(".")[0])
-    own = {root for root in roots if any(folder.glob(f"{root}.py")) or (folder / root).is_dir()}
-    distributions = importlib.metadata.packages_distributions()
-    found: dict[str, str] = {}
-    for root in sorted(roots - own - sys.stdlib_module_names - {"torch", "numpy"}):
-        name = distributions.get(root, [root])[0]
-        try:
-            found[name.lower()] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name.lower()] = ""
-    return found
+def factory_call(model: str) -> tuple[Path, str] | None:
+    """Return the file and the callable that a model is written as; None for other models."""
+    match = _CALL.fullmatch(model)
+    return (Path(match["file"]), match["name"]) if match is not None else None
 
 
 def _onnx_origin(path: Path, folder: Path, survey: SurveyResult | None) -> ModelOrigin:

@@ -1,5 +1,6 @@
 """Drafts a recipe for a model: complete, commented and valid, as a starting point to edit."""
 
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 from convkit.host.draft.cached_decoder_draft import TASK as GENERATION
 from convkit.host.draft.cached_decoder_draft import decoder_signature
 from convkit.host.draft.model_origins import ModelOrigin, origin_of, with_overrides
+from convkit.host.draft.model_tools import ModelTool
 from convkit.host.draft.postprocess_section import label_lines, postprocess_lines
 from convkit.host.draft.preprocess_section import preprocess_lines
 from convkit.host.draft.recipe_lines import (
@@ -58,6 +60,7 @@ def draft_recipe(
     task: str | None = None,
     architecture: str | None = None,
     survey: SurveyResult | None = None,
+    tools: Mapping[str, ModelTool] | None = None,
 ) -> str:
     """Return the text of a recipe to be written at `destination`; its paths are relative to that.
 
@@ -65,12 +68,16 @@ def draft_recipe(
     `file.py:callable`, `package==version:path`, `owner/name@commit` on a hub, or one of
     transformers' architectures such as `bert`. A `survey` says what running the model revealed, and
     goes before what is known of its family. `architecture` is the model_type of a model whose
-    configuration is not available here. Guesses are marked TODO. Raises UsageError.
+    configuration is not available here. `tools` are packages that its own code needs. Guesses are
+    marked TODO. Raises UsageError.
     """
     origin = origin_of(model, destination.absolute().parent, architecture, survey)
     doubt: tuple[str, ...] | None = None
     if survey is not None:
         signature, doubt = signature_of_survey(survey), comments_of(survey)
+        if survey.weights is not None:
+            line = f"dtype: {survey.weights} # the module's own weights are in another type"
+            origin = dataclasses.replace(origin, lines=(*origin.lines, line))
         if survey.overrides:
             origin = with_overrides(origin, model, survey.overrides)
     elif origin.family is None:
@@ -85,7 +92,7 @@ def draft_recipe(
                 f"{model}: config.json does not fit its model_type: {error!r}"
             ) from error
     tolerances = tolerances_of(survey) if survey is not None else {}
-    lines = _render(origin, name or origin.name, signature, doubt, tolerances)
+    lines = _render(origin, name or origin.name, signature, doubt, tolerances, tools or {})
     return "\n".join(lines) + "\n"
 
 
@@ -123,6 +130,7 @@ def _render(
     signature: DraftSignature,
     doubt: tuple[str, ...] | None,
     tolerances: Mapping[str, Mapping[str, Json]],
+    tools: Mapping[str, ModelTool],
 ) -> Iterator[str]:
     yield (
         f"# A recipe for {_one_line(name)}, drafted by `convkit init`. docs/recipe.md describes"
@@ -143,16 +151,11 @@ def _render(
     yield "# Every stage runs in its own environment, built from these versions."
     yield "tools:"
     yield f'  python: "{PYTHON}"'
-    for package, specifier in TOOLS.items():
-        if package not in _left_out(origin):
-            yield f'  {package}: "{specifier}"'
-    for package, version in origin.packages.items():
-        if package in TOOLS:
-            continue
-        if version:
-            yield f'  {yaml_scalar(package)}: "=={version}" # the model\'s code imports it'
-        else:
-            yield f'  # {package}: "==?" # TODO: the model\'s code imports it; pin its version'
+    left_out = _left_out(origin, tools)
+    usual = {name: ModelTool(own, "") for name, own in TOOLS.items() if name not in left_out}
+    for package, tool in {**usual, **tools}.items():
+        comment = f" # {tool.why}" if tool.why else ""
+        yield f'  {yaml_scalar(package)}: "{tool.specifier or TOOLS.get(package, "")}"{comment}'
     yield from _render_libraries(signature.libraries)
     yield ""
     if signature.exporter is not None:
@@ -174,11 +177,11 @@ def _render_libraries(libraries: tuple[OperatorLibrary, ...]) -> Iterator[str]:
             yield f"  - {{ package: {package}, library: {yaml_scalar(path)} }}"
 
 
-def _left_out(origin: ModelOrigin) -> frozenset[str]:
+def _left_out(origin: ModelOrigin, tools: Mapping[str, ModelTool]) -> frozenset[str]:
     """Return the usual tools that no stage of the model needs."""
     if origin.is_onnx:
         return frozenset({"torch", "transformers"})
-    if origin.is_own_code and "transformers" not in origin.packages:
+    if origin.is_own_code and "transformers" not in tools:
         return frozenset({"transformers"})
     return frozenset()
 

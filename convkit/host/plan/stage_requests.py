@@ -279,6 +279,8 @@ def source_of(model: Model, places: Places) -> Source:
     if model.factory is not None:
         call = model.factory.call.rpartition(":")[2]
         options |= {"seed": model.factory.seed, "overrides": dict(model.factory.arguments)}
+        if "dtype" not in model.model_fields_set:
+            options["dtype"] = None  # as it was built
         return Source("factory", identifier=call, **options)  # type: ignore[arg-type]
     kinds = ("path", "package", *FILE_KINDS)
     kind = next(name for name in kinds if getattr(model, name) is not None)

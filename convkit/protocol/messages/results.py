@@ -299,7 +299,8 @@ class SurveyResult:
     them. `skip` are the cases that the model returns NaN for, `exporter` the one that keeps the
     contract if it is not torch's. `flips` is the share of each output of whole numbers that
     rounding decides. `computes_in` are the types of low precision in which the file computes.
-    `draws`: the file draws random numbers, and was run with fixed ones in their place.
+    `draws`: the file draws random numbers, and was run with fixed ones in their place. `weights` is
+    the type that the model's weights were loaded in, if not their own.
     """
 
     contract: Contract
@@ -320,6 +321,7 @@ class SurveyResult:
     flips: dict[str, float] = dataclasses.field(default_factory=dict)
     computes_in: tuple[DType, ...] = ()
     draws: bool = False
+    weights: DType | None = None
 
 
 # Best first. The last two mean that only the first or only the second artifact has the file.

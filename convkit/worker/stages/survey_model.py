@@ -6,11 +6,12 @@ from pathlib import Path
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.messages import Source, SurveyModelRequest, SurveyResult
 from convkit.worker.job_context import Context, StageFailedError
-from convkit.worker.original.loading import load_model
+from convkit.worker.original.loading import LoadedModel, load_model
 from convkit.worker.original.loading.python_factory import named_callable
-from convkit.worker.survey.inputs.survey_messages import no_small_decoder
+from convkit.worker.survey.inputs.survey_messages import in_eval_mode, no_small_decoder
 from convkit.worker.survey.module_survey import survey_module
 from convkit.worker.survey.torch_module.cached_decoder import TASK
+from convkit.worker.survey.torch_module.number_types import TypedModel, in_float32, type_choices
 from convkit.worker.survey.torch_module.shrunk_decoder import narrow_decoder
 from convkit.worker.survey.torch_module.transformers_heads import likely_task, small_overrides
 
@@ -25,14 +26,39 @@ def run(request: SurveyModelRequest, context: Context) -> tuple[SurveyResult, li
         source = _small(source)
     loaded = load_model(source)
     example = _example(request.example) if request.example is not None else loaded.example
-    found = survey_module(
-        loaded,
-        request.seconds,
-        context.progress,
-        example,
-        with_cache=source.task == TASK and example is None,
+    with_cache = source.task == TASK and example is None
+    typed, found = _surveyed(source, loaded, example, request.seconds, context, with_cache)
+    notes = (typed.note, in_eval_mode(loaded.changed_by_training), *found.notes)
+    survey = dataclasses.replace(
+        found,
+        notes=tuple(filter(None, notes)),
+        task=source.task,
+        overrides=source.overrides,
+        weights=typed.weights,
     )
-    return dataclasses.replace(found, task=source.task, overrides=source.overrides), []
+    return survey, []
+
+
+def _surveyed(
+    source: Source,
+    loaded: LoadedModel,
+    example: object,
+    seconds: float,
+    context: Context,
+    with_cache: bool,  # noqa: FBT001 - one caller
+) -> tuple[TypedModel, SurveyResult]:
+    """Survey a model in the first types in which it runs; raises the first's StageFailedError."""
+    first: StageFailedError | None = None
+    for typed in type_choices(source, loaded):
+        given = in_float32(example) if typed.weights is not None else example
+        try:
+            return typed, survey_module(
+                typed.loaded, seconds, context.progress, given, with_cache=with_cache
+            )
+        except StageFailedError as error:
+            first = first or error
+    assert first is not None
+    raise first
 
 
 def _small(source: Source) -> Source:

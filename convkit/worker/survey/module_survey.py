@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from convkit.protocol.messages import SurveyResult
+from convkit.worker.cases.values.sampled_values import Draw
 from convkit.worker.original.loading.loaded_model import LoadedModel
 from convkit.worker.original.loading.script_archive import ScriptArchive
 from convkit.worker.survey.inputs.layer_hints import layers_of
@@ -19,6 +20,7 @@ from convkit.worker.survey.torch_module.exporter_choice import exportable, obsta
 from convkit.worker.survey.torch_module.first_call import example_run, first_run
 from convkit.worker.survey.torch_module.input_candidates import ROLES
 from convkit.worker.survey.torch_module.module_trials import ModuleTrials
+from convkit.worker.survey.torch_module.number_types import float64_note
 from convkit.worker.survey.torch_module.unequal_lengths import untied
 from convkit.worker.survey.values.drafted_ranges import within_domains
 from convkit.worker.survey.values.index_ranges import FEW, within_tables, without_markers
@@ -61,7 +63,12 @@ def survey_module(
     found = without_markers(skipping_nan(sizing.run(), start, trials), trials)
     found = within_domains(found, trials)
     flips = flip_shares(found.contract, found.samples, trials)
-    found = dataclasses.replace(found, flips=flips)
+    double = float64_note(
+        loaded,
+        found.contract,
+        trials.drawn(start.inputs, start.samples, start.sizes, Draw("example")),
+    )
+    found = dataclasses.replace(found, flips=flips, notes=(*found.notes, *filter(None, [double])))
     if isinstance(loaded.module, ScriptArchive):
         return found  # its exporter reads the code and traces nothing
     return exportable(loaded, found, progress)

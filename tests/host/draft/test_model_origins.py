@@ -1,21 +1,12 @@
 import pytest
-import yaml
 
 from convkit.host.draft.model_origins import model_types
+from convkit.host.draft.model_tools import ModelTool
 from convkit.host.draft.recipe_draft import draft_recipe, needs_survey
+from convkit.host.draft.recipe_lines import TOOLS
 from convkit.host.recipe.reading.loading import parse_recipe
+from convkit.host.toolchain.versions.stage_requirements import environment_spec
 from convkit.protocol.errors import UsageError
-
-CODE = """
-import json
-import neighbor
-import numpy
-import torch
-from packaging.version import Version
-import not_installed_anywhere
-
-def build(): ...
-"""
 
 
 @pytest.mark.parametrize(
@@ -69,16 +60,27 @@ def test_a_model_is_run_only_if_nothing_else_tells_what_it_takes(model, task, wa
     assert needs_survey(model, destination=tmp_path / "r.yaml", task=task) is wanted
 
 
-def test_the_packages_that_a_models_code_imports_become_its_tools(tmp_path, monkeypatch):
+def test_the_packages_that_a_models_code_needs_become_its_tools(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "net.py").write_text(CODE, encoding="utf-8")
-    (tmp_path / "neighbor.py").write_text("", encoding="utf-8")
-    text = draft_recipe("net.py:build", destination=tmp_path / "r.yaml")
-    tools = yaml.safe_load(text)["tools"]
-    assert set(tools) == {"python", "torch", "onnxruntime", "packaging"}
-    assert tools["packaging"].startswith("==")
-    assert '# not_installed_anywhere: "==?" # TODO' in text
+    (tmp_path / "net.py").write_text("def build(): ...", encoding="utf-8")
+    text = draft_recipe(
+        "net.py:build",
+        destination=tmp_path / "r.yaml",
+        tools={
+            "packaging": ModelTool("==26.0", "imported in net.py:3"),
+            "transformers": ModelTool("", "imported in net.py:4"),
+        },
+    )
     recipe = parse_recipe(text, tmp_path / "r.yaml").recipe
+    assert recipe.tools.packages() == {
+        "torch": TOOLS["torch"],
+        "transformers": TOOLS["transformers"],
+        "onnxruntime": TOOLS["onnxruntime"],
+        "packaging": "==26.0",
+    }
+    assert 'packaging: "==26.0" # imported in net.py:3' in text
+    spec = environment_spec(recipe, "export", None, None)
+    assert {"packaging==26.0", f"transformers{TOOLS['transformers']}"} <= {*spec.requirements}
     assert recipe.model.factory.call == "net.py:build"
 
 

@@ -183,7 +183,10 @@ class Model(RecipeModel):
     )
     dtype: Literal["float32", "float16", "bfloat16", "stored"] = Field(
         "float32",
-        description="element type to load the weights in; stored keeps the checkpoint's own",
+        description=(
+            "element type to load the weights in; stored keeps the checkpoint's own, as do"
+            " factories without this key"
+        ),
     )
     attn_implementation: Literal["eager", "sdpa"] | None = Field(
         None, description="transformers' attention implementation"

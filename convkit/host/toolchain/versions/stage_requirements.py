@@ -25,6 +25,8 @@ from convkit.protocol.runtimes.runtime_row import Runtime
 
 CONVKIT_DEFAULT = "convkit's default"
 
+# A model's own code may need it, too.
+_PILLOW = "preprocess image"
 _TORCH = ("torch", "onnx", "onnx-ir", "onnxscript", "numpy", "safetensors")
 # What exports and references import. Exports differ by exporter (`onnx`: the model is already
 # ONNX). A torch model's reference runs in the environment of the recipe's own export: it never
@@ -38,7 +40,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "export onnx": ("onnx", "onnx-ir", "numpy"),
     "reference onnx": ("onnxruntime", "onnx", "numpy"),
     # What prepares images with the original's processor.
-    "preprocess image": ("pillow",),
+    _PILLOW: ("pillow",),
 }
 # What reading a graph requires: to inspect it, compare two, or simulate one that is in low
 # precision itself.
@@ -288,10 +290,16 @@ def _known() -> frozenset[str]:
 
     Other packages under `tools` belong to the model's own code and are installed where it runs.
     """
-    own = {name for names in NEEDS.values() for name in names}
+    own = {name for stage, names in NEEDS.items() for name in names if stage != _PILLOW}
+    return frozenset(own | runtime_packages())
+
+
+@functools.cache
+def runtime_packages() -> frozenset[str]:
+    """Return the packages that runtimes consist of, and onnxruntime for exporters."""
     return frozenset(
-        own | {tool for row in runtimes().values() for tool in (*row.tools, *row.defaults)}
-    )
+        {tool for row in runtimes().values() for tool in (*row.tools, *row.defaults)}
+    ) - {*_TORCH, "transformers"}
 
 
 def _model_packages(model: Model, choices: Mapping[str, _Choice]) -> list[str]:
@@ -317,13 +325,13 @@ def _preprocessing_packages(recipe: Recipe) -> list[str]:
     for tensor in recipe.inputs:
         if tensor.preprocess is None:
             continue
-        names += NEEDS["preprocess image"] if tensor.preprocess.image is not None else ()
+        names += NEEDS[_PILLOW] if tensor.preprocess.image is not None else ()
         if (source := tensor.preprocess.processor) is None or source.call is None:
             names.append("transformers")
     for output in recipe.outputs:
         given = output.postprocess
         if given is not None and given.boxes is not None:
-            names += NEEDS["preprocess image"]
+            names += NEEDS[_PILLOW]
             names += (
                 [] if given.processor is not None and given.processor.call else ["transformers"]
             )

@@ -105,11 +105,26 @@ def resolve(spec: EnvironmentSpec, home: Path) -> Resolution:
             if known is not None:
                 return known
             resolution = resolve_anew(spec)
-            yanked = yanked_lines(resolution.packages, resolution.yanked)
-            write_whole(file, resolution.text + yanked)
+            _write(resolution, file)
     except OSError as error:
         raise storage_error(error, file) from error
     return resolution
+
+
+def remember(spec: EnvironmentSpec, resolution: Resolution, home: Path) -> None:
+    """Keep a resolution for a specification that it meets, too, unless one is known."""
+    file = resolution_file(spec, home)
+    try:
+        with file_lock(file.with_suffix(".lock")):
+            if resolved(spec, home) is None:
+                _write(resolution, file)
+    except OSError as error:
+        raise storage_error(error, file) from error
+
+
+def _write(resolution: Resolution, file: Path) -> None:
+    yanked = yanked_lines(resolution.packages, resolution.yanked)
+    write_whole(file, resolution.text + yanked)
 
 
 def resolution_file(spec: EnvironmentSpec, home: Path) -> Path:

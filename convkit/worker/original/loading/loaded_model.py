@@ -24,7 +24,8 @@ class LoadedModel:
     `unloaded` names the weights that the checkpoint lacks, which transformers initialized randomly.
     `source_root` is the folder of the model's own Python files (a factory's), to which source lines
     are relative. `example` are the inputs of one call, by parameter, if the source has them.
-    `training` are the modules that the source left in training mode.
+    `training` are the modules that the source left in training mode; if that is the whole model,
+    `changed_by_training` are the kinds of layers that compute differently there.
     """
 
     module: "torch.nn.Module"
@@ -37,3 +38,4 @@ class LoadedModel:
     processor: Path | None = None
     example: "Mapping[str, torch.Tensor] | None" = None
     training: tuple[str, ...] = ()
+    changed_by_training: tuple[str, ...] = ()

@@ -16,7 +16,7 @@ from convkit.worker.original.loading import (
     transformers_config,
 )
 from convkit.worker.original.loading.loaded_model import LoadedModel
-from convkit.worker.original.loading.training_mode import left_in_training
+from convkit.worker.original.loading.training_mode import changed_by_training, left_in_training
 from convkit.worker.process.denormal_mode import keep_denormals
 
 REGISTRY: dict[SourceKind, ModuleType] = {
@@ -40,10 +40,10 @@ def load_model(source: Source) -> LoadedModel:
         return ready
     loaded: LoadedModel = REGISTRY[source.kind].load(source)
     keep_denormals()  # the model's own code may have changed this thread's mode
-    training = left_in_training(loaded.module)
+    training, changed = left_in_training(loaded.module), changed_by_training(loaded.module)
     loaded.module.eval()
     loaded.module.requires_grad_(requires_grad=False)
-    return dataclasses.replace(loaded, training=training) if training else loaded
+    return dataclasses.replace(loaded, training=training, changed_by_training=changed)
 
 
 def load_ahead(source: Json) -> None:

@@ -26,6 +26,30 @@ def left_in_training(module: "torch.nn.Module") -> tuple[str, ...]:
     return tuple(paths)
 
 
+def changed_by_training(module: "torch.nn.Module") -> tuple[str, ...]:
+    """Return the kinds of the layers in a model that compute differently in training mode, if the
+    whole model is in it; empty otherwise.
+    """
+    if not module.training:
+        return ()
+    kinds = {type(each).__name__: None for each in module.modules() if _depends_on_mode(each)}
+    return tuple(kinds)
+
+
+def _depends_on_mode(module: "torch.nn.Module") -> bool:
+    from torch import nn
+    from torch.nn.modules import batchnorm, dropout
+
+    if isinstance(module, dropout._DropoutNd):  # noqa: SLF001 - the base of all kinds
+        return module.p > 0
+    if isinstance(module, batchnorm._BatchNorm | nn.RReLU):  # noqa: SLF001 - as above
+        return True
+    if type(module).__module__.startswith("torch."):
+        return getattr(module, "dropout", 0.0) not in (0.0, None) and not any(module.children())
+    code = getattr(type(module).forward, "__code__", None)
+    return code is not None and "training" in code.co_names
+
+
 def training_finding(
     model: "torch.nn.Module", paths: Sequence[str], run: Callable[[], Feeds]
 ) -> Finding | None:

@@ -27,6 +27,16 @@ def no_start(error: str) -> str:
     )
 
 
+def in_eval_mode(kinds: Sequence[str]) -> str:
+    """Return what changes in a model that its source left in training mode; empty for no kinds."""
+    if not kinds:
+        return ""
+    return (
+        "the module comes in training mode. It is converted, and compared with the original, in"
+        f" eval mode, which changes the result of {', '.join(kinds)}"
+    )
+
+
 def holds_sizes(nodes: Sequence[str]) -> str:
     first, *others = (node or "a node without a name" for node in nodes)
     more = f" and {len(others)} more hold" if others else " holds"

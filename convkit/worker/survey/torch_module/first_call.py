@@ -237,12 +237,23 @@ def _combinations(
     lists = []
     for name in names:
         known = by_name(name, loaded.config) if loaded.config is not None else []
-        lists.append(known or by_layers(parameters[name], loaded))
+        lists.append(known or _in_own_type(by_layers(parameters[name], loaded), loaded))
     longest = max(map(len, lists), default=0)
     for reach in range(longest):
         for places in itertools.product(*(range(min(len(each), reach + 1)) for each in lists)):
             if max(places) == reach:
                 yield tuple(each[place] for each, place in zip(lists, places, strict=True))
+
+
+def _in_own_type(candidates: Sequence[InputCandidate], loaded: LoadedModel) -> list[InputCandidate]:
+    """Return inputs in float16 for a module with all its weights in it."""
+    weights = {each.dtype for each in loaded.module.parameters() if each.is_floating_point()}
+    if weights != {torch.float16}:
+        return [*candidates]
+    return [
+        dataclasses.replace(each, dtype="float16") if each.dtype == "float32" else each
+        for each in candidates
+    ]
 
 
 def _start(names: Sequence[str], candidates: Sequence[InputCandidate]) -> Start:

@@ -3,17 +3,19 @@
 import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
 
-from convkit.protocol.contract import TensorSpec
+from convkit.protocol.contract import DType, TensorSpec
 from convkit.protocol.messages import Sample
+from convkit.protocol.numpy_dtypes import dtype_name
 from convkit.worker.cases.values.sampled_values import Draw
 from convkit.worker.original.contract_module import as_mapping, flattened
 from convkit.worker.original.loading.loaded_model import LoadedModel
-from convkit.worker.original.torch_dtypes import contract_dtype, to_array, torch_dtype
+from convkit.worker.original.torch_dtypes import contract_dtype, to_array, to_tensor, torch_dtype
 from convkit.worker.survey.sizes.size_trials import SizeTrial, Trials
 
 # Seconds of a run, with the drawing of its inputs, after which shapes are worked out without
@@ -71,7 +73,7 @@ class ModuleTrials(Trials):
         return {name: to_array(value) for name, value in named_tensors(returned).items()}
 
     def _call(self, feeds: Mapping[str, np.ndarray]) -> object:
-        given = {name: torch.from_numpy(value.copy()) for name, value in feeds.items()}
+        given = {name: _tensor(each) for name, each in feeds.items()}
         with torch.no_grad():
             returned: object = self._module(**given)
         return returned
@@ -145,6 +147,11 @@ class ShapesOnly:
         except Exception:  # noqa: BLE001 - also for decisions by values; the run on values tells
             return None
         return {name: tuple(value.shape) for name, value in named_tensors(returned).items()} or None
+
+
+def _tensor(values: np.ndarray) -> torch.Tensor:
+    """Return values in their own type, bfloat16 too, which numpy has from ml_dtypes."""
+    return to_tensor(values, cast("DType", dtype_name(values.dtype)))
 
 
 def named_tensors(returned: object) -> dict[str, torch.Tensor]:

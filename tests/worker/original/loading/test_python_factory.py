@@ -145,3 +145,75 @@ def test_a_missing_file(tmp_path):
         StageFailedError, match=r"model\.factory\.call: there is no file .*none\.py"
     ):
         load_model(Source("factory", path=str(tmp_path / "none.py"), identifier="build"))
+
+
+@pytest.mark.parametrize(
+    ("layout", "statement"),
+    [
+        ("src/packed_{}", "from .layers import WIDTH"),
+        ("src/packed_{}", "from packed_{}.layers import WIDTH"),
+        ("packed_{}", "from .layers import WIDTH"),
+        ("packed_{}", "from packed_{}.layers import WIDTH"),
+    ],
+)
+def test_a_file_of_a_package_imports_from_it(layout, statement, tmp_path, request):
+    name = f"{abs(hash(request.node.name))}"
+    (tmp_path / "pyproject.toml").touch()
+    package = tmp_path / layout.format(name)
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("from .net import build\n")
+    (package / "layers.py").write_text("WIDTH = 5\n")
+    (package / "net.py").write_text(
+        f"import torch\n{statement.format(name)}\n"
+        f"LIB = torch.library.Library('lib_{name}', 'DEF')\n"
+        "def build():\n    return torch.nn.Linear(WIDTH, 1)\n"
+    )
+    source = Source(kind="factory", path=str(package / "net.py"), identifier="build")
+    assert load_model(source).module.in_features == 5
+
+
+def test_relative_imports_work_in_a_folder_without_init(tmp_path):
+    folder = tmp_path / "plain_folder_of_modules"
+    folder.mkdir()
+    (folder / "layers.py").write_text("WIDTH = 5\n")
+    (folder / "net.py").write_text(
+        "import torch\nfrom .layers import WIDTH\ndef build(): return torch.nn.Linear(WIDTH, 1)\n"
+    )
+    source = Source(kind="factory", path=str(folder / "net.py"), identifier="build")
+    assert load_model(source).module.in_features == 5
+
+
+def test_a_script_imports_the_package_of_its_project(tmp_path):
+    script = (
+        "import torch, package_of_the_script as p\n"
+        "def build(): return torch.nn.Linear(p.WIDTH, 1)\n"
+    )
+    for name, text in (
+        ("pyproject.toml", ""),
+        ("src/package_of_the_script/__init__.py", "WIDTH = 5"),
+        ("scripts/net.py", script),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    source = Source(kind="factory", path=str(tmp_path / "scripts/net.py"), identifier="build")
+    assert load_model(source).module.in_features == 5
+
+
+@pytest.mark.parametrize("where", ["import", "build"])
+def test_a_package_without_its_compiled_operators_can_be_imported(where, tmp_path):
+    """As torchvision's wheel for CUDA beside a torch for the CPU."""
+    code = "".join(
+        f"\ntorch.library.register_fake('absent_{where}::{name}')(lambda x: x)"
+        for name in ("nms", "qnms")
+    )
+    (tmp_path / f"package_without_{where}.py").write_text("import torch" + code)
+    line = f"import package_without_{where}"
+    if where == "build":
+        text = f"def build():\n    {line}\n    return torch.nn.Linear(5, torch.randint(3, 9, ()))"
+    else:
+        text = f"{line}\ndef build():\n    return torch.nn.Linear(5, torch.randint(3, 9, ()))"
+    source = factory_source(tmp_path, text, seed=1)
+    first, again = load_model(source).module, load_model(source).module
+    assert torch.equal(first.weight, again.weight)
+    with pytest.raises(NotImplementedError, match=f"absent_{where}::nms"):
+        getattr(torch.ops, f"absent_{where}").nms(torch.ones(1))
