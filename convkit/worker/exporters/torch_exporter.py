@@ -7,10 +7,11 @@ import onnx_ir
 import torch
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.worker.exporters.decompositions.decomposition_table import decomposed
+from convkit.worker.exporters.decompositions.local_decompositions import decomposing_locally
 from convkit.worker.exporters.dynamic_trace import innermost, trace
 from convkit.worker.exporters.export_job import ExportJob
 from convkit.worker.exporters.known_types import reading_known_types
-from convkit.worker.exporters.local_decompositions import decomposing_locally
 from convkit.worker.exporters.onnxscript_speed import operators_first, without_parsing
 from convkit.worker.exporters.small_constants import optimize_keeping_constants
 from convkit.worker.graph.graph_contract import name_in_order
@@ -35,7 +36,7 @@ def export(job: ExportJob) -> onnx_ir.Model:
     restricts, and with E305 for a decision about data; StageFailedError if torch.export cannot
     trace it.
     """
-    program = trace(job.module, job.probe.inputs, job.contract, job.loaded.source_root)
+    program = decomposed(trace(job.module, job.probe.inputs, job.contract, job.loaded.source_root))
     names = [spec.name for spec in job.contract.inputs]
     outputs = [spec.name for spec in job.contract.outputs]
     try:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._ops import OpOverload
-from torch.overrides import TorchFunctionMode
 
-from convkit.worker.original.dispatch_mode import OperationMode
+from convkit.worker.original.dispatch_mode import FunctionMode, OperationMode
 from convkit.worker.original.source_lines import relative_source
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ class _Operations(PlacedOperations):
         return function(*args, **kwargs)
 
 
-class _Calls(TorchFunctionMode):
+class _Calls(FunctionMode):
     """Finds an operator where Python calls it: torch dispatches some only in parts."""
 
     def __init__(self, operator: str, module: "ContractModule", root: str | None) -> None:

@@ -20,10 +20,11 @@ from convkit.runtimes.coreml.conversion.operation_origins import (
     origin_of,
     untranslated,
 )
+from convkit.worker.exporters.decompositions import decomposition_table
+from convkit.worker.exporters.decompositions.local_decompositions import run_decompositions
 from convkit.worker.exporters.deferred_guards import drop_assertions
 from convkit.worker.exporters.dynamic_trace import innermost, trace
 from convkit.worker.exporters.export_job import UnexportableError
-from convkit.worker.exporters.local_decompositions import run_decompositions
 from convkit.worker.job_context import StageFailedError
 from convkit.worker.mil.operation_modules import ModuleOf, module_path
 
@@ -226,7 +227,7 @@ def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's remarks on its own parts
         with_correction(program)
-        program = run_decompositions(program, {})
+        program = decomposition_table.decomposed(run_decompositions(program, {}), is_known)
         for _ in range(_MOST_ROUNDS):
             table = {**default_decompositions(), **own_decompositions()}
             chosen = {

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch._ops import OpOverload
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from convkit.worker.cause.recording.operation_replay import replay_of
 from convkit.worker.cause.recording.recorded_call import Operation, Recording, Value
-from convkit.worker.original.dispatch_mode import OperationMode
+from convkit.worker.original.dispatch_mode import FunctionMode, OperationMode
 from convkit.worker.original.source_lines import relative_source
 from convkit.worker.original.torch_dtypes import to_array
 
@@ -64,7 +63,7 @@ def state_of(module: torch.nn.Module) -> dict[str, np.ndarray]:
     }
 
 
-class _WholeLayers(TorchFunctionMode):
+class _WholeLayers(FunctionMode):
     """Records a recurrent layer over many steps as one operation.
 
     torch decomposes it into a dozen operations a step, whose recording takes dozens of times as

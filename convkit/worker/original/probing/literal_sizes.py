@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from convkit.protocol.contract import Contract
 from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.worker.original.dispatch_mode import FunctionMode
 from convkit.worker.original.source_lines import relative_source
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class _Number:
     value: int
 
 
-class _Numbers(TorchFunctionMode):
+class _Numbers(FunctionMode):
     """Notes the plain numbers that the model's own code passes to functions that take sizes, and
     replaces one of them.
     """

@@ -13,7 +13,6 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from convkit.protocol.contract import Contract
 from convkit.worker.cases.decision_sizes import (
@@ -25,6 +24,7 @@ from convkit.worker.cases.decision_sizes import (
     Threshold,
     turns,
 )
+from convkit.worker.original.dispatch_mode import FunctionMode
 from convkit.worker.original.probing.value_branches import relative_line
 
 # A comparison that a run inverts more often belongs to a loop that no longer ends.
@@ -201,7 +201,7 @@ class _Shape(tuple[int, ...]):
         return product
 
 
-class _Watch(TorchFunctionMode):
+class _Watch(FunctionMode):
     """Provides tracked sizes, and follows inputs to comparisons."""
 
     def __init__(self, log: _Log, sizes: Sizes, inputs: Mapping[str, torch.Tensor]) -> None:

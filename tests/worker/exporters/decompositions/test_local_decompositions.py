@@ -12,7 +12,7 @@ from onnx_ir.passes.common import IdentityEliminationPass
 from torch.nn import functional
 from torch.onnx._internal.exporter import _fx_passes
 
-from convkit.worker.exporters.local_decompositions import decomposing_locally
+from convkit.worker.exporters.decompositions.local_decompositions import decomposing_locally
 from convkit.worker.exporters.onnxscript_speed import without_parsing
 
 

@@ -1,0 +1,123 @@
+"""Operators that torch decomposes into too many others or not at all, as few that every converter
+knows.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from convkit.worker.exporters.decompositions import order_statistics, resampling, small_matrices
+from convkit.worker.exporters.decompositions.local_decompositions import run_decompositions
+
+
+@dataclasses.dataclass(frozen=True)
+class _Row:
+    """A decomposition, and for which calls of its operator it is right. `is_needed`: for which of
+    those torch's own would not do.
+    """
+
+    decomposition: Callable[..., object]
+    is_right: Callable[..., bool] = lambda *_, **__: True
+    is_needed: Callable[..., bool] = lambda *_, **__: True
+
+
+def decomposed(
+    program: torch.export.ExportedProgram, is_known: Callable[[Node], bool] = lambda _: False
+) -> torch.export.ExportedProgram:
+    """Return a program without such operators; the same one if it has none. A converter keeps calls
+    that it knows how to translate well.
+    """
+    calls: dict[Any, list[Node]] = {}
+    for node in _nodes(program.graph_module):
+        if node.op == "call_function" and not is_known(node):
+            calls.setdefault(node.target, []).append(node)
+    chosen = {
+        operator: row.decomposition
+        for operator, row in decompositions().items()
+        if any(_applies(row.is_needed, node) for node in calls.get(operator, ()))
+        and all(_applies(row.is_right, node) for node in calls[operator])
+    }
+    return run_decompositions(program, chosen) if chosen else program
+
+
+def _nodes(module: torch.nn.Module) -> list[Node]:
+    """Return the nodes of a graph and of the branches and loops inside."""
+    return [
+        node
+        for each in module.modules()
+        if isinstance(each, torch.fx.GraphModule)
+        for node in each.graph.nodes
+    ]
+
+
+def _applies(question: Callable[..., bool], node: Node) -> bool:
+    def value(each: Node) -> object:
+        return each.meta.get("val")
+
+    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), value)
+    return question(*args, **kwargs)
+
+
+def _is_small(matrix: torch.Tensor, *_: object, **__: object) -> bool:
+    size = matrix.shape[-1]
+    return isinstance(size, int) and size <= small_matrices.LARGEST and not matrix.is_complex()
+
+
+def _has_fixed_outputs(_: torch.Tensor, output_size: Sequence[int]) -> bool:
+    return all(isinstance(size, int | None) for size in output_size)
+
+
+def _has_known_images(values: torch.Tensor, *_: object) -> bool:
+    return all(isinstance(size, int) for size in values.shape[-2:])
+
+
+@functools.cache
+def decompositions() -> dict[Any, _Row]:
+    """Return the rows by operator."""
+    aten = torch.ops.aten
+    matrices: dict[Any, Callable[..., object]] = {
+        aten.linalg_inv.default: small_matrices.inverse,
+        aten.inverse.default: small_matrices.inverse,
+        aten.linalg_solve.default: small_matrices.solution,
+        aten.linalg_det.default: small_matrices.determinant,
+        aten.det.default: small_matrices.determinant,
+        aten.linalg_slogdet.default: small_matrices.sign_and_logarithm,
+        aten.slogdet.default: small_matrices.sign_and_logarithm,
+        aten.linalg_cholesky.default: small_matrices.cholesky,
+        aten.linalg_solve_triangular.default: small_matrices.triangular_solution,
+    }
+    statistics: dict[Any, Callable[..., object]] = {
+        aten.median.default: order_statistics.median,
+        aten.median.dim: order_statistics.median_along,
+        aten.nanmedian.default: order_statistics.nanmedian,
+        aten.nanmedian.dim: order_statistics.nanmedian_along,
+        aten.kthvalue.default: order_statistics.kth_value,
+    }
+    pools: dict[Callable[..., object], tuple[Any, ...]] = {
+        resampling.adaptive_mean: (
+            aten.adaptive_avg_pool1d,
+            aten.adaptive_avg_pool2d,
+            aten.adaptive_avg_pool3d,
+        ),
+        resampling.adaptive_maximum: (aten.adaptive_max_pool2d, aten.adaptive_max_pool3d),
+    }
+    return {
+        **{each: _Row(how, _is_small) for each, how in matrices.items()},
+        **{each: _Row(how) for each, how in statistics.items()},
+        **{
+            each.default: _Row(how, _has_fixed_outputs, resampling.has_uneven_windows)
+            for how, operators in pools.items()
+            for each in operators
+        },
+        **{
+            each.vec: _Row(functools.partial(resampling.resized, cubic), _has_known_images)
+            for each, cubic in (
+                (aten._upsample_bilinear2d_aa, False),  # noqa: SLF001 - torch's name
+                (aten._upsample_bicubic2d_aa, True),  # noqa: SLF001 - torch's name
+            )
+        },
+    }

@@ -1,0 +1,86 @@
+"""Medians and the k-th value, by sorting. A NaN counts as the largest value, as in torch; it is
+taken out before the sort, because runtimes order NaN each in their own way.
+"""
+
+import torch
+
+
+def median(values: torch.Tensor) -> torch.Tensor:
+    """`x.median()`."""
+    return median_along(values.reshape(-1), 0)[0]
+
+
+def nanmedian(values: torch.Tensor) -> torch.Tensor:
+    """`x.nanmedian()`."""
+    return nanmedian_along(values.reshape(-1), 0)[0]
+
+
+def median_along(
+    values: torch.Tensor,
+    dim: int,
+    keepdim: bool = False,  # noqa: FBT001, FBT002 - torch's
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`x.median(dim)`: the lower of two in the middle; NaN if there is one."""
+    missing = _is_nan(values)
+    found, places = _taken(values, (values.shape[dim] - 1) // 2, dim)
+    if missing is not None:
+        any_missing = missing.any(dim, keepdim=True)
+        first = missing.to(torch.int32).argmax(dim, keepdim=True)
+        found = torch.where(any_missing, torch.nan, found)
+        places = torch.where(any_missing, first, places)
+    return _kept(found, places, dim, keepdim=keepdim)
+
+
+def nanmedian_along(
+    values: torch.Tensor,
+    dim: int,
+    keepdim: bool = False,  # noqa: FBT001, FBT002 - torch's
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`x.nanmedian(dim)`: the median of the others; NaN if there are none."""
+    missing = _is_nan(values)
+    if missing is None:
+        return median_along(values, dim, keepdim)
+    ordered, places = _sorted(values, missing, dim)
+    count = (~missing).sum(dim, keepdim=True)
+    middle = ((count - 1) // 2).clamp_min(0)
+    found = torch.where(count > 0, ordered.gather(dim, middle), torch.nan)
+    return _kept(found, places.gather(dim, middle), dim, keepdim=keepdim)
+
+
+def kth_value(
+    values: torch.Tensor,
+    k: int,
+    dim: int = -1,
+    keepdim: bool = False,  # noqa: FBT001, FBT002 - torch's
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`x.kthvalue(k, dim)`."""
+    missing = _is_nan(values)
+    found, places = _taken(values, k - 1, dim)
+    if missing is not None:
+        count = (~missing).sum(dim, keepdim=True)
+        found = torch.where(count >= k, found, torch.nan)
+    return _kept(found, places, dim, keepdim=keepdim)
+
+
+def _is_nan(values: torch.Tensor) -> torch.Tensor | None:
+    return values != values if values.is_floating_point() else None  # noqa: PLR0124 - true for NaN
+
+
+def _taken(values: torch.Tensor, place: int, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what is at a place in the sorted values, with its index, along a dimension."""
+    ordered, places = _sorted(values, _is_nan(values), dim)
+    return ordered.narrow(dim, place, 1), places.narrow(dim, place, 1)
+
+
+def _sorted(
+    values: torch.Tensor, missing: torch.Tensor | None, dim: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    if missing is not None:
+        values = torch.where(missing, torch.inf, values)
+    return values.sort(dim)
+
+
+def _kept(
+    found: torch.Tensor, places: torch.Tensor, dim: int, *, keepdim: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return (found, places) if keepdim else (found.squeeze(dim), places.squeeze(dim))

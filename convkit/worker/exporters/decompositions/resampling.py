@@ -1,0 +1,138 @@
+"""Adaptive pooling and antialiased resizing, one axis after the other: a mean over windows, or a
+weighted one, is a matrix product; a maximum is taken under a mask.
+
+torch writes adaptive pooling out window by window, and has no decomposition of the other. The
+matrices follow from the sizes alone, so that runtimes fold them; an axis may be open.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+_AXES_OF_AN_IMAGE = (-2, -1)
+
+
+def adaptive_mean(values: torch.Tensor, output_size: Sequence[int]) -> torch.Tensor:
+    """`F.adaptive_avg_pool1d`, `2d` and `3d`."""
+    for axis, count in _sizes(values, output_size):
+        size = values.shape[axis]
+        if _is_known(size == count):
+            continue
+        if _is_known(count == 1):
+            values = values.mean(axis, keepdim=True)
+            continue
+        inside = _windows(size, count)
+        weights = inside.to(values.dtype) / inside.sum(-1, keepdim=True).to(values.dtype)
+        values = _along(values, axis, weights)
+    return values
+
+
+def adaptive_maximum(
+    values: torch.Tensor, output_size: Sequence[int]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`F.adaptive_max_pool2d` and `3d`, with the places of the maxima in the flattened image."""
+    places, block = None, 1
+    # The last axis first: of equal values, torch takes the first in memory.
+    for axis, count in reversed(_sizes(values, output_size)):
+        size = values.shape[axis]
+        lowest = torch.full((), -torch.inf, dtype=values.dtype)
+        moved = values.transpose(axis, -1).unsqueeze(-2)
+        windows = torch.where(_windows(size, count), moved, lowest)
+        chosen = windows.argmax(-1)
+        values = windows.amax(-1).transpose(axis, -1)
+        where = chosen.transpose(axis, -1)
+        within = places.gather(axis, where) if places is not None else torch.zeros_like(where)
+        places, block = within + where * block, block * size
+    assert places is not None
+    return values, places
+
+
+def resized(
+    cubic: bool,  # noqa: FBT001 - bound once for each operator
+    values: torch.Tensor,
+    output_size: Sequence[int] | None,
+    align_corners: bool,  # noqa: FBT001 - torch's
+    scale_factors: Sequence[float] | None = None,
+) -> torch.Tensor:
+    """`F.interpolate(mode="bilinear" or "bicubic", antialias=True)`."""
+    for place, axis in enumerate(_AXES_OF_AN_IMAGE):
+        size = values.shape[axis]
+        factor = scale_factors[place] if scale_factors is not None else None
+        count = output_size[place] if output_size is not None else int(size * (factor or 1))
+        if align_corners:
+            scale = (size - 1) / (count - 1) if count > 1 else 0.0
+        else:
+            scale = 1 / factor if factor is not None else size / count
+        weights = _filter(size, count, scale, _cubic if cubic else _triangle, 4 if cubic else 2)
+        values = _along(values, axis, weights.to(values.dtype))
+    return values
+
+
+def has_uneven_windows(values: torch.Tensor, output_size: Sequence[int]) -> bool:
+    """Say whether the windows of an adaptive pooling may differ, which torch writes out one by
+    one.
+    """
+    return not all(
+        _is_known(values.shape[axis] % count == 0) for axis, count in _sizes(values, output_size)
+    )
+
+
+def _sizes(values: torch.Tensor, output_size: Sequence[int | None]) -> list[tuple[int, int]]:
+    """Return the axes that are resampled, and their sizes afterwards."""
+    axes = range(-len(output_size), 0)
+    return [
+        (axis, values.shape[axis] if count is None else count)
+        for axis, count in zip(axes, output_size, strict=True)
+    ]
+
+
+def _is_known(condition: object) -> bool:
+    """Say whether a condition on sizes holds for all of them, without fixing an open one."""
+    return bool(statically_known_true(condition))
+
+
+def _windows(size: int, count: int) -> torch.Tensor:
+    """Return the places inside of each window: (count, size)."""
+    numbers, places = torch.arange(count).unsqueeze(-1), torch.arange(size)
+    return (places >= numbers * size // count) & (
+        places < ((numbers + 1) * size + count - 1) // count
+    )
+
+
+def _along(values: torch.Tensor, axis: int, weights: torch.Tensor) -> torch.Tensor:
+    """Multiply an axis with a matrix (after, before)."""
+    if axis == -1:
+        return torch.matmul(values, weights.mT)
+    if axis == -2:
+        return torch.matmul(weights, values)
+    return torch.matmul(values.transpose(axis, -1), weights.mT).transpose(axis, -1)
+
+
+def _filter(
+    size: int, count: int, scale: float, shape: Callable[[torch.Tensor], torch.Tensor], taps: int
+) -> torch.Tensor:
+    """Return the weights (count, size) as torch computes them (UpSampleKernel.cpp,
+    `_compute_index_ranges_weights`): a filter of `taps` at scale 1, stretched over what shrinks.
+    """
+    stretched = max(scale, 1.0)
+    support = taps / 2 * stretched
+    centers = ((torch.arange(count) + 0.5) * scale).unsqueeze(-1)
+    first = (centers - support + 0.5).trunc().clamp_min(0)
+    last = (centers + support + 0.5).trunc()
+    places = torch.arange(size)
+    weights = shape((places - centers + 0.5) / stretched)
+    weights = torch.where((places >= first) & (places < last), weights, 0.0)
+    return weights / weights.sum(-1, keepdim=True)
+
+
+def _triangle(x: torch.Tensor) -> torch.Tensor:
+    return (1 - x.abs()).clamp_min(0)
+
+
+def _cubic(x: torch.Tensor) -> torch.Tensor:
+    """Keys' filter, with a = -0.5 as torch's antialiased resizing has it."""
+    x = x.abs()
+    near = (1.5 * x - 2.5) * x * x + 1
+    far = ((-0.5 * x + 2.5) * x - 4) * x + 2
+    return torch.where(x < 1, near, torch.where(x < 2, far, 0.0))
