@@ -9,6 +9,7 @@ from convkit.host.record.run_record import CaseVerdict
 from convkit.host.verdict.findings.near_zero_outputs import meaningful
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.messages import TensorMetrics
+from convkit.protocol.metrics.limit_kinds import largest_in_units
 from convkit.protocol.metrics.limits import problems
 
 # Says that a case is judged so.
@@ -16,14 +17,15 @@ RESOLVED = "N508"
 # Two correct float32 results each differ from float64's, and each by luck less than another.
 _TIMES = 4
 
+# By case and output, in units in the last place of float32 at the scale of each element.
 Resolution = Mapping[tuple[str, str], float]
 
 
 def resolution(findings: Sequence[Finding]) -> Resolution:
-    """Return how far float32 is from float64, by case and output, in the output's unit."""
+    """Return how far float32 is from float64, by case and output."""
     found: dict[tuple[str, str], float] = {}
     for finding in findings:
-        resolved = finding.evidence.get("resolved")
+        resolved = finding.evidence.get("units")
         if finding.code == RESOLVED and finding.place.case and isinstance(resolved, dict):
             for output, distance in resolved.items():
                 if isinstance(distance, int | float):
@@ -50,15 +52,17 @@ class ResolutionLimits:
         distance = self.resolved.get((case, metrics.output))
         if distance is None or "agreement" in limits or not problems(metrics, limits):
             return limits
-        kept = {name: limits[name] for name in ("ulps",) if name in limits}
-        return {"max_abs": max(_TIMES * distance, limits.get("max_abs", 0.0)), **kept}
+        return {
+            "max_abs": limits.get("max_abs", 0.0),
+            "ulps": max(_TIMES * distance, limits.get("ulps", 0.0)),
+        }
 
 
 def explains(findings: Sequence[Finding], cases: Sequence[CaseVerdict]) -> bool:
     """Return whether failing cases are within what float32 resolves in all outputs that failed."""
     known = resolution(findings)
     return all(
-        output.metrics.max_abs <= _TIMES * known.get((case.case, output.output), -1.0)
+        largest_in_units(output.metrics) <= _TIMES * known.get((case.case, output.output), -1.0)
         for case in cases
         for output in case.outputs
         if not output.passed

@@ -43,6 +43,7 @@ from convkit.protocol.messages import (
     UnpaddedMetrics,
     VerifyResult,
 )
+from convkit.protocol.metrics.limit_kinds import judged_error
 from convkit.protocol.metrics.limits import problems
 from convkit.protocol.metrics.metric_registry import absolute_limit
 from convkit.protocol.metrics.number_text import distinct_texts
@@ -311,7 +312,7 @@ def _output_failure(case: CaseVerdict, output: OutputVerdict, search: Remedy | N
     evidence = {
         "sizes": case.sizes,
         "failures": list(output.failures),
-        "worst_index": list(metrics.worst_index),
+        "worst_index": list(judged_error(metrics, output.limits).index),
     }
     what = (
         f"{output.output!r} in case {case.case!r} ({_sizes(case.sizes)}):"
@@ -341,8 +342,9 @@ def _output_failure(case: CaseVerdict, output: OutputVerdict, search: Remedy | N
         if search is not None and search.change:  # no tolerance accepts NaN
             remedy = Remedy(FIND_MODULES, search.change)
         return Finding("N102", what, place, evidence, remedy)
-    values = distinct_texts(metrics.worst_candidate, metrics.worst_reference, digits=6)
-    worst = f", worst at {list(metrics.worst_index)}: {values[0]}, original {values[1]}"
+    judged = judged_error(metrics, output.limits)
+    values = distinct_texts(judged.candidate, judged.reference, digits=6)
+    worst = f", worst at {list(judged.index)}: {values[0]}, original {values[1]}"
     remedy = search or FIND_THE_CAUSE
     return Finding("N101", what + worst, place, evidence | {"max_abs": metrics.max_abs}, remedy)
 

@@ -40,6 +40,7 @@ from convkit.protocol.messages.joined_parts import (
 )
 from convkit.protocol.messages.measurements import (
     CaseMetrics,
+    ErrorAtScale,
     Fallback,
     InvarianceCheck,
     InvarianceMetrics,
@@ -165,6 +166,7 @@ __all__ = [
     "DifferenceKind",
     "Disagreement",
     "Envelope",
+    "ErrorAtScale",
     "Evaluation",
     "EvaluationMetrics",
     "ExportRequest",

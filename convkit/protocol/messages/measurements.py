@@ -43,6 +43,21 @@ class RowMetrics:
 
 
 @dataclasses.dataclass(frozen=True)
+class ErrorAtScale:
+    """The largest error among the elements of one scale, where it is, and both values there.
+
+    The `scale` is a power of two: at most the size of the values around the element, more than half
+    of it (see `convkit.worker.metrics.errors_by_scale`).
+    """
+
+    scale: float
+    error: float
+    index: tuple[int, ...]
+    reference: float
+    candidate: float
+
+
+@dataclasses.dataclass(frozen=True)
 class TensorMetrics:
     """How one output differs from the reference in one case. Errors are over elements finite on
     both sides.
@@ -54,7 +69,8 @@ class TensorMetrics:
     `agreement` is the share of elements that are equal, `reference_rms` and `reference_max` are the
     original's root mean square and largest magnitude, `nrmse` is `rms` in parts of `reference_rms`,
     and `differing_max` is the original's largest magnitude among elements that differ (0: none do);
-    NaN in records of older releases.
+    NaN in records of older releases. `by_scale` has the largest errors of a float32 output at each
+    scale, both rising; empty where all elements have one, `differing_max`, and in older records.
     With `rows`, the figures cover the rows that both models return.
     """
 
@@ -83,6 +99,7 @@ class TensorMetrics:
     reference_max: float = math.nan
     nrmse: float = math.nan
     differing_max: float = math.nan
+    by_scale: tuple[ErrorAtScale, ...] = ()
     rows: RowMetrics | None = None
 
 

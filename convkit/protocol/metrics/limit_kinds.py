@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
-from convkit.protocol.messages import TensorMetrics
+from convkit.protocol.messages import ErrorAtScale, TensorMetrics
 from convkit.protocol.metrics.number_text import distinct_texts
 
 # The keys set in a recipe's tolerance, with their values.
@@ -113,8 +113,9 @@ class Metric:
     - `least` (allowed itself or not), `most`, `default`: the values of its limit, as in
       `Parameter`.
     - `ulps`: a second key, which widens the limit for large outputs: it is at least this many units
-      in the last place of float32 at the original's largest value that differs. Values that are
-      equal on both sides, such as a mask's -1e9, say nothing about the rounding of others.
+      in the last place of float32 at the scale of each error, the size of the values around it.
+      Values that are equal on both sides, such as a mask's -1e9, say nothing about the rounding of
+      others.
     """
 
     name: str
@@ -158,10 +159,11 @@ class Metric:
         """Return the limit that a tolerance sets on it for an output; None if it sets none."""
         if not any(parameter.name in limits for parameter in self.parameters):
             return None
-        allowed = limits.get(self.name, 0.0)
-        if self.ulps is not None and self.ulps.name in limits and metrics is not None:
-            allowed = max(allowed, limits[self.ulps.name] * float32_unit(metrics.differing_max))
-        return MetricLimit(self, allowed)
+        written = limits.get(self.name, 0.0)
+        if self.ulps is None or self.ulps.name not in limits or metrics is None:
+            return MetricLimit(self, written)
+        units = limits[self.ulps.name]
+        return WidenedLimit(self, _judged(metrics, written, units)[1], written, units)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,6 +206,44 @@ class MetricLimit:
         texts = distinct_texts(found, allowed, *best, digits=self.metric.digits)
         holds, fails = (">=", "<") if self.metric.larger_is_better else ("<=", ">")
         return f"{self.name} {texts[0]} {holds if passed else fails} {texts[1]}"
+
+
+@dataclasses.dataclass(frozen=True)
+class WidenedLimit(MetricLimit):
+    """A limit on errors that is at least `units` in the last place of float32 at the scale of each.
+
+    `allowed` is the limit on the error that uses most of its own; that error is the figure.
+    """
+
+    written: float
+    units: float
+
+    def found(self, metrics: TensorMetrics) -> float:
+        return _judged(metrics, self.written, self.units)[0].error
+
+
+def largest_in_units(metrics: TensorMetrics) -> float:
+    """Return the largest error in units in the last place of float32 at its scale; infinity if it
+    is NaN, or if no scale is known for it.
+    """
+    error, unit = _judged(metrics, 0.0, 1.0)
+    return _share(error.error, unit)
+
+
+def judged_error(metrics: TensorMetrics, limits: Limits) -> ErrorAtScale:
+    """Return the error that uses most of its limit, by `max_abs` and `ulps`."""
+    return _judged(metrics, limits.get("max_abs", 0.0), limits.get("ulps", 0.0))[0]
+
+
+def _judged(metrics: TensorMetrics, written: float, units: float) -> tuple[ErrorAtScale, float]:
+    """Return the error that uses most of its limit, and that limit."""
+    worst = metrics.worst_index, metrics.worst_reference, metrics.worst_candidate
+    whole = ErrorAtScale(metrics.differing_max, metrics.max_abs, *worst)
+    allowed = [
+        (each, max(written, units * float32_unit(each.scale)))
+        for each in metrics.by_scale or [whole]
+    ]
+    return max(allowed, key=lambda each: _share(each[0].error, each[1]))
 
 
 @dataclasses.dataclass(frozen=True)

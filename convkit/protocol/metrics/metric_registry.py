@@ -37,7 +37,7 @@ _METRICS = (
         ulps=Parameter(
             "ulps",
             "largest absolute error that max_abs always allows, in units in the last place of"
-            " float32 at the output's largest value",
+            " float32 at the size of the values around each error",
             default="10",
         ),
     ),

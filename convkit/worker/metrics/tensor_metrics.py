@@ -1,5 +1,6 @@
 """Measures how two tensors differ, in chunks: memory-mapped tensors stay on disk."""
 
+import dataclasses
 import hashlib
 import math
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from convkit.protocol.float_limits import SMALLEST_NORMAL
 from convkit.protocol.messages import TensorMetrics
 from convkit.protocol.numpy_dtypes import dtype_name, without_bits
 from convkit.worker.metrics.error_hull import Frontier
+from convkit.worker.metrics.errors_by_scale import errors_by_scale
 
 # Elements per chunk: the few float64 arrays derived from a chunk fit in the L2 cache.
 _CHUNK = 1 << 15
@@ -56,7 +58,11 @@ def compare(
         for start in range(0, reference.size, _CHUNK):
             stop = min(start + _CHUNK, reference.size)
             sums.add(start, flat_reference[start:stop], flat_candidate[start:stop])
-    return sums.metrics(output, reference, candidate)
+    metrics = sums.metrics(output, reference, candidate)
+    if reference.dtype != np.float32:
+        return metrics
+    by_scale = errors_by_scale(reference, candidate, padding, metrics.differing_max)
+    return dataclasses.replace(metrics, by_scale=by_scale)
 
 
 def largest_difference(

@@ -6,6 +6,8 @@ ones is what float32 can resolve. A graph with a wrong operator, however small i
 in float64, too.
 """
 
+import dataclasses
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -14,6 +16,7 @@ import torch
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.worker.cause.graphs import float64_graph
 from convkit.worker.cause.graphs.runnable_graph import Graph
+from convkit.worker.metrics.errors_by_scale import largest_in_units
 from convkit.worker.original.float64_mode import run_in_float64
 from convkit.worker.original.torch_dtypes import to_arrays
 from convkit.worker.reference.recorded_original import TorchCase
@@ -25,13 +28,25 @@ _NEAR = ((-97, 61), (53, -89))
 _AGREES = 0.5
 
 
+@dataclasses.dataclass(frozen=True)
+class _Distance:
+    """A largest difference: in the output's unit, and in units of float32 at an element's scale."""
+
+    absolute: float
+    units: float
+
+    def larger(self, other: "_Distance") -> "_Distance":
+        return _Distance(max(self.absolute, other.absolute), max(self.units, other.units))
+
+
 def rounding_finding(case: TorchCase, name: str, graph: Graph) -> Finding | None:
     """Return N508 if a graph differs from its original by nothing but float32's rounding in a case;
     None if it does, or if nothing proves it.
 
     Its evidence has, per float output, `resolved`: the largest difference between the original in
-    float32 and in float64, in the output's unit, and `float64`: the largest between the graph and
-    the original, both in float64.
+    float32 and in float64, in the output's unit, and `units`: the same in units in the last place
+    of float32 at the scale of each element, which is what the graph and the original, both in
+    float64, are judged by; `float64` is how far these two differ, in the output's unit.
     """
     outputs = tuple(spec.name for spec in case.module.contract.outputs)
     feeds = {given: tensor.numpy() for given, tensor in case.inputs.items()}
@@ -43,8 +58,10 @@ def rounding_finding(case: TorchCase, name: str, graph: Graph) -> Finding | None
         raise
     except Exception:  # noqa: BLE001 - either may raise anything in a type it was not made for
         return None
-    parted = {each: _largest(exact[each], computed[each]) for each in resolved}
-    if not resolved or any(not parted[each] <= _AGREES * resolved[each] for each in resolved):
+    parted = {each: _distance(exact[each], computed[each]) for each in resolved}
+    if not resolved or any(
+        not parted[each].units <= _AGREES * resolved[each].units for each in resolved
+    ):
         return None
     others = [each for each in outputs if each not in resolved]
     if not all(np.array_equal(exact[each], computed[each]) for each in others):
@@ -54,10 +71,10 @@ def rounding_finding(case: TorchCase, name: str, graph: Graph) -> Finding | None
 
 def _resolved(
     case: TorchCase, outputs: tuple[str, ...], exact: Mapping[str, np.ndarray]
-) -> dict[str, float]:
+) -> dict[str, _Distance]:
     """Return how far float32 is from float64 in each float output, at the inputs and near them."""
     floats = [each for each in outputs if exact[each].dtype == np.float64]
-    found = dict.fromkeys(floats, 0.0)
+    found = dict.fromkeys(floats, _Distance(0.0, 0.0))
     for steps in (None, *_NEAR):
         inputs = {
             given: tensor if steps is None else _moved(tensor, steps)
@@ -67,7 +84,7 @@ def _resolved(
             single = to_arrays(outputs, case.module(*(each.clone() for each in inputs.values())))
         double = exact if steps is None else run_in_float64(case.module, inputs, outputs)
         for each in floats:
-            found[each] = max(found[each], _largest(double[each], single[each]))
+            found[each] = found[each].larger(_distance(double[each], single[each]))
     return found
 
 
@@ -79,22 +96,29 @@ def _moved(tensor: torch.Tensor, steps: tuple[int, int]) -> torch.Tensor:
     return tensor * (1 + by.view(tensor.shape) * 2.0**-23)
 
 
-def _largest(one: np.ndarray, other: np.ndarray) -> float:
+def _distance(one: np.ndarray, other: np.ndarray) -> _Distance:
     """Return the largest difference; infinity for different shapes or non-finite elements."""
     if one.shape != other.shape or not (np.isfinite(one).all() and np.isfinite(other).all()):
-        return float("inf")
-    return float(np.abs(one - other.astype(np.float64)).max(initial=0.0))
+        return _Distance(math.inf, math.inf)
+    other = other.astype(np.float64)
+    return _Distance(float(np.abs(one - other).max(initial=0.0)), largest_in_units(one, other))
 
 
-def _finding(case: str, resolved: Mapping[str, float], parted: Mapping[str, float]) -> Finding:
-    output = max(resolved, key=lambda each: resolved[each])
+def _finding(
+    case: str, resolved: Mapping[str, _Distance], parted: Mapping[str, _Distance]
+) -> Finding:
+    output = max(resolved, key=lambda each: resolved[each].absolute)
     return Finding(
         "N508",
         f"case {case!r} is judged by what float32 resolves there: the original in float32 is up to"
-        f" {resolved[output]:.2g} from itself in float64 ({output!r}), where the graph and the"
-        f" original differ by {parted[output]:.2g}",
+        f" {resolved[output].absolute:.2g} from itself in float64 ({output!r}), where the graph"
+        f" and the original differ by {parted[output].absolute:.2g}",
         Place(tensor=output, case=case),
-        {"resolved": dict(resolved), "float64": dict(parted)},
+        {
+            "resolved": {each: distance.absolute for each, distance in resolved.items()},
+            "units": {each: distance.units for each, distance in resolved.items()},
+            "float64": {each: distance.absolute for each, distance in parted.items()},
+        },
         Remedy(
             "Nothing is wrong. If such inputs matter to you, compute differences of large values "
             "differently, or in float64."

@@ -11,7 +11,9 @@ from convkit.host.audit.checks.measured_figures import impossible_figures
 from convkit.host.recipe.keys.recipe import Tolerance
 from convkit.host.recipe.keys.tolerances import limits_for, limits_of
 from convkit.protocol.messages import TensorMetrics
+from convkit.protocol.metrics.limit_kinds import judged_error
 from convkit.protocol.metrics.limits import breaches, is_within, overshoot
+from convkit.worker.metrics import errors_by_scale
 from convkit.worker.metrics.tensor_metrics import compare
 
 DEFAULT = limits_of(recipe(verify={}).verify.tolerance)
@@ -91,3 +93,60 @@ def test_a_record_cannot_widen_the_limit_by_a_magnitude_that_the_output_lacks() 
     assert list(impossible_figures(honest)) == []
     forged = dataclasses.replace(honest, differing_max=1e9)
     assert list(impossible_figures(forged)) == ["differing_max is 1e+09, reference_max 90000"]
+
+
+def beside_a_large_column(seed: int) -> np.ndarray:
+    """Return rows of a value near 1e7 and eight near 1."""
+    rng = np.random.default_rng(seed)
+    small = rng.random((4, 8), np.float32)
+    return np.concatenate([1e7 * (1 + rng.random((4, 1), np.float32)), small], 1, dtype=np.float32)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_large_column_does_not_widen_the_limit_of_others(transposed: bool) -> None:
+    right = beside_a_large_column(1)
+    wrong = right.copy()
+    wrong[:, 0] += 1.0  # the unit in the last place there
+    place = (2, 3)
+    if transposed:
+        right, wrong, place = right.T.copy(), wrong.T.copy(), (3, 2)
+    assert is_within(compare("y", right, wrong), DEFAULT)
+    wrong[place] += 0.2
+    metrics = compare("y", right, wrong)
+    [breach] = breaches(metrics, LIMITS)
+    assert breach.found == pytest.approx(0.2)
+    assert breach.allowed == 1e-4
+    assert judged_error(metrics, LIMITS).index == place
+    assert metrics.max_abs >= 1.0  # which all elements together are allowed
+    assert is_within(dataclasses.replace(metrics, by_scale=()), LIMITS)
+
+
+def test_errors_by_scale_are_those_of_blocks_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    right = (rng.standard_normal((24, 5, 6)) * 10.0 ** rng.integers(0, 6, (1, 5, 1))).astype("f4")
+    wrong = right + rng.standard_normal(right.shape).astype("f4")
+    padding = np.zeros(24, bool)
+    padding[7] = True
+    whole = compare("y", right, wrong, padding)
+    assert len(whole.by_scale) > 1
+    assert whole.by_scale[-1].error == whole.max_abs
+    monkeypatch.setattr(errors_by_scale, "_BLOCK", 64)
+    assert compare("y", right, wrong, padding) == whole
+
+
+def test_cancellation_in_an_element_is_judged_by_its_row_and_column() -> None:
+    right = np.random.default_rng(5).standard_normal((8, 8)).astype("f4") * 1e5
+    right[3, 4] = 0.01
+    wrong = np.nextafter(right, np.float32(np.inf))
+    wrong[3, 4] += np.float32(0.02)  # three units at 1e5
+    assert is_within(compare("y", right, wrong), DEFAULT)
+
+
+def test_a_record_cannot_claim_a_scale_that_the_output_lacks() -> None:
+    right = beside_a_large_column(2)
+    honest = compare("y", right, right + np.float32(2.0))
+    assert list(impossible_figures(honest)) == []
+    last = honest.by_scale[-1]
+    for changed in (dataclasses.replace(last, scale=1e9), dataclasses.replace(last, error=0.5)):
+        forged = dataclasses.replace(honest, by_scale=(*honest.by_scale[:-1], changed))
+        assert len(list(impossible_figures(forged))) == 1

@@ -119,6 +119,10 @@ def _relations(metrics: TensorMetrics) -> Iterator[str]:
         yield f"the worst element is {metrics.worst_reference:g}, reference_max {largest:g}"
     if any(not 0 <= magnitude <= largest * (1 + _ROUNDING) for magnitude, _ in metrics.frontier):
         yield f"the frontier exceeds reference_max {largest:g}"
+    if any(not each.scale <= largest * (1 + _ROUNDING) for each in metrics.by_scale):
+        yield f"an error's scale exceeds reference_max {largest:g}"
+    if metrics.by_scale and metrics.by_scale[-1].error != metrics.max_abs:
+        yield f"max_abs is {metrics.max_abs:g}, by scale {metrics.by_scale[-1].error:g}"
 
 
 def misplaced_figures(metrics: TensorMetrics, shape: tuple[int, ...]) -> Iterator[str]:
