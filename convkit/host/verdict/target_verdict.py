@@ -144,7 +144,7 @@ def _findings(
         *simulation_findings(recipe, target, measured, override),
         *step_findings(recipe, target, measured, cases, override),
         *results_findings(recipe, target, measured, override),
-        *evaluation_findings(recipe, target, measured.evaluation),
+        *evaluation_findings(recipe, target, measured.evaluation, cases),
         *branch_findings(reference, cases),
         *limit_findings(recipe, target, cases),
     ]

@@ -1,10 +1,14 @@
 """Judges the score of a target on the user's task. Pure."""
 
 import math
+from collections.abc import Sequence
 
 from convkit.host.recipe.keys.recipe import Recipe, Target
+from convkit.host.recipe.keys.tolerances import limits_by_type
+from convkit.host.record.run_record import CaseVerdict
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.messages import EvaluationMetrics
+from convkit.protocol.metrics.limits import problems
 
 _DROPPED = "N701"
 UNDECIDED = "N702"
@@ -12,10 +16,13 @@ _NO_SCORE = "N703"
 
 
 def evaluation_findings(
-    recipe: Recipe, target: Target, scored: EvaluationMetrics | None
+    recipe: Recipe, target: Target, scored: EvaluationMetrics | None, cases: Sequence[CaseVerdict]
 ) -> list[Finding]:
     """Return what the score says: N701 if it dropped by more than the recipe allows, beyond the
     sampling noise; N702 if the rows cannot tell; N703 without a score.
+
+    A few rows decided alike cannot tell how the next is decided. The outputs can: where those of
+    all `cases` are within the limits that they would have without a task, nothing is undecided.
     """
     if recipe.evaluate is None:
         return []
@@ -35,10 +42,19 @@ def evaluation_findings(
         ]
     if scored.low > allowed or not math.isfinite(scored.candidate):
         return [_finding(_DROPPED, f"is {by}", recipe, scored, allowed)]
-    if scored.high <= allowed:
+    if scored.high <= allowed or (scored.disagreed == 0 and _outputs_agree(recipe, target, cases)):
         return []
     what = f"may be {by}, or not: the rows cannot tell"
     return [_finding(UNDECIDED, what, recipe, scored, allowed)]
+
+
+def _outputs_agree(recipe: Recipe, target: Target, cases: Sequence[CaseVerdict]) -> bool:
+    """Return whether the outputs of all cases are within their limits, whatever decides."""
+    return bool(cases) and all(
+        not problems(output.metrics, limits_by_type(recipe, target, output.output, None))
+        for case in cases
+        for output in case.outputs
+    )
 
 
 def _without_score(scored: EvaluationMetrics | None) -> str | None:

@@ -11,7 +11,7 @@ from convkit.protocol.messages import Evaluation
 from convkit.protocol.postprocessing_constants import CtcConstants, Postprocessing
 from convkit.worker.evaluate.paired_bootstrap import compare_decisions
 from convkit.worker.evaluate.row_reading import read_rows
-from convkit.worker.evaluate.task_scores import scorer_of
+from convkit.worker.evaluate.task_scores import Scorer, scorer_of
 from convkit.worker.job_context import StageFailedError, UnfitDataError
 
 
@@ -158,7 +158,22 @@ class TestPaired:
     def test_equal_decisions_have_no_drop_at_all(self):
         labels = [0, 1] * 50
         found = self.compare(labels[::-1], labels[::-1], labels)
-        assert (found.drop, found.low, found.high, found.disagreed) == (0.0, 0.0, 0.0, 0)
+        assert (found.drop, found.disagreed) == (0.0, 0)
+        # But the next row may be decided differently: 0.975 = (1 - 0.036) ** 100.
+        assert -found.low == found.high == pytest.approx(1 - 0.025 ** (1 / 100))
+
+    @pytest.mark.parametrize("rows", [1, 4, 20])
+    def test_the_interval_of_few_rows_holds_the_true_drop(self, rows):
+        right = Scorer(
+            list, lambda decided, _: lambda chosen: sum(decided[i] for i in chosen) / rows
+        )
+        generator = np.random.default_rng(rows)
+        held = 0
+        for _ in range(60):
+            candidate = (generator.random(rows) > 0.3).astype(int).tolist()
+            found = compare_decisions("right", right, [1] * rows, candidate, [1] * rows)
+            held += found.low <= 0.3 <= found.high
+        assert held >= 0.9 * 60  # 95 % but for the chance of 60 draws
 
     def test_few_rows_leave_a_wide_interval_and_many_a_narrow_one(self):
         few = self.compare([1] * 20, [0] + [1] * 19, [1] * 20)

@@ -107,12 +107,21 @@ def limits_for(
 ) -> dict[str, float]:
     """Return the limits that an output is judged by.
 
-    There are none if the task metric alone decides. Of a tolerance that is not its own, whole
-    numbers take `agreement` only (all elements equal if it is not given), and fractions
-    everything else, with `ulps` for float32 only.
+    There are none if the task metric alone decides.
     """
     if override is None and decided_by(recipe, target) == "task metric":
         return {}
+    return limits_by_type(recipe, target, output, override)
+
+
+def limits_by_type(
+    recipe: Recipe, target: Target, output: str, override: Tolerance | None
+) -> dict[str, float]:
+    """Return the limits that an output has, whether or not they decide.
+
+    Of a tolerance that is not its own, whole numbers take `agreement` only (all elements equal if
+    it is not given), and fractions everything else, with `ulps` for float32 only.
+    """
     found = tolerance_of(recipe, target, output, override)
     limits = limits_of(found.tolerance)
     if found.own:

@@ -1,13 +1,16 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 from small_recipe import recipe
 
 from convkit.host.recipe.keys.tolerances import decided_by, limits_for
+from convkit.host.record.run_record import CaseVerdict, OutputVerdict
 from convkit.host.verdict.findings.doubtful_settings import advice, sample_advice
 from convkit.host.verdict.task_score import evaluation_findings, evaluation_text
 from convkit.protocol.messages import EvaluationMetrics
+from convkit.worker.metrics.tensor_metrics import compare
 
 ASKED = {
     "data": "rows.npz", "inputs": {"ids": "ids"}, "labels": "l", "metric": "accuracy",
@@ -19,7 +22,7 @@ TASK = recipe(evaluate=ASKED, verify={})
 
 def codes(made, **changes) -> list[str]:
     scored = dataclasses.replace(SCORED, **changes)
-    return [each.code for each in evaluation_findings(made, made.targets["ort"], scored)]
+    return [each.code for each in evaluation_findings(made, made.targets["ort"], scored, ())]
 
 
 @pytest.mark.parametrize(
@@ -35,12 +38,24 @@ def test_the_interval_decides(low, high, code):
     assert codes(TASK, low=low, high=high) == code
 
 
+@pytest.mark.parametrize(
+    ("disagreed", "error", "code"), [(0, 1e-5, []), (0, 1e-2, ["N702"]), (1, 1e-5, ["N702"])]
+)
+def test_outputs_tell_what_a_few_rows_decided_alike_cannot(disagreed, error, code):
+    right = np.linspace(0, 1, 8, dtype=np.float32)
+    output = OutputVerdict("y", True, (), {}, compare("y", right, right + np.float32(error)))
+    case = CaseVerdict("typical", "", {}, True, 0.1, (output,))
+    scored = dataclasses.replace(SCORED, rows=4, low=-0.6, high=0.6, disagreed=disagreed)
+    found = evaluation_findings(TASK, TASK.targets["ort"], scored, (case,))
+    assert [each.code for each in found] == code
+
+
 def test_a_score_that_is_not_a_number_never_passes():
     nan = math.nan
     assert codes(TASK, candidate=nan, drop=nan, low=nan, high=nan) == ["N701"]
     assert codes(TASK, original=nan) == ["N703"]
     assert codes(TASK, error="the runtime failed") == ["N703"]
-    missing = evaluation_findings(TASK, TASK.targets["ort"], None)
+    missing = evaluation_findings(TASK, TASK.targets["ort"], None, ())
     assert [each.code for each in missing] == ["N703"]
 
 
@@ -48,14 +63,14 @@ def test_a_perplexity_is_judged_by_the_share_it_rises_by():
     asked = ASKED | {"metric": "perplexity", "max_rise": 0.05, "max_drop": None, "labels": None}
     made = recipe(evaluate=asked, verify={})
     scored = EvaluationMetrics("perplexity", 40, 20.0, 22.0, 0.1, 0.08, 0.12, rises=True)
-    (finding,) = evaluation_findings(made, made.targets["ort"], scored)
+    (finding,) = evaluation_findings(made, made.targets["ort"], scored, ())
     assert finding.code == "N701"
     assert "is higher by more than 5 %" in finding.message
     assert "perplexity 22, original 20 (rises by 10 %, 95 % between 8 % and 12 %" in finding.message
     assert finding.evidence["max_rise"] == 0.05
     allowed = {"ort": {"runtime": "onnxruntime", "max_rise": 0.12}}
     loose = recipe(evaluate=asked, verify={}, targets=allowed)
-    assert evaluation_findings(loose, loose.targets["ort"], scored) == []
+    assert evaluation_findings(loose, loose.targets["ort"], scored, ()) == []
 
 
 def test_word_errors_are_judged_by_their_difference():
@@ -64,14 +79,14 @@ def test_word_errors_are_judged_by_their_difference():
                 "postprocess": {"text": {"symbols": ["-", "a", "b"]}}}]  # fmt: skip
     made = recipe(evaluate=asked, verify={}, outputs=outputs)
     scored = EvaluationMetrics("wer", 40, 0.0, 0.1, 0.1, 0.08, 0.12, rises=True, relative=False)
-    (finding,) = evaluation_findings(made, made.targets["ort"], scored)
+    (finding,) = evaluation_findings(made, made.targets["ort"], scored, ())
     assert finding.code == "N701"
     assert "is higher by more than 0.01: wer 0.1, original 0 (rise 0.1, 95 %" in finding.message
 
 
 def test_without_evaluate_nothing_is_said():
     plain = recipe()
-    assert evaluation_findings(plain, plain.targets["ort"], None) == []
+    assert evaluation_findings(plain, plain.targets["ort"], None, ()) == []
 
 
 @pytest.mark.parametrize(
