@@ -12,6 +12,7 @@ from pathlib import Path
 EXIT_VERIFIED = 0
 EXIT_FAILED = 1
 EXIT_SKIPPED = 4
+EXIT_UNPROVEN = 5
 EXIT_BUG = 70
 
 

@@ -8,7 +8,7 @@ from convkit.cli.input.options import HomeFolder, Json, PolicyFile, Toolchain
 
 _MOST_ROWS = 100
 
-Verdict = Literal["verified", "waived", "failed", "skipped", "broken"]
+Verdict = Literal["verified", "waived", "failed", "unproven", "skipped", "broken"]
 
 
 def runs(

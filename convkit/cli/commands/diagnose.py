@@ -25,6 +25,7 @@ _STATUS_STYLES = {
     "waived": "yellow",
     "failed": "red",
     "broken": "red",
+    "unproven": "yellow",
     "skipped": "yellow",
 }
 

@@ -42,7 +42,10 @@ def run(
         bool, typer.Option("--force", help="Run every stage again, even if its result is cached.")
     ] = False,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 4 if a target was skipped.")
+        bool,
+        typer.Option(
+            "--strict", help="Exit with 5 if a target is unproven, with 4 if one was skipped."
+        ),
     ] = False,
     track: Annotated[
         bool, typer.Option("--track/--no-track", help="Log the run to MLflow.")
@@ -63,7 +66,7 @@ def run(
     from convkit.cli.output.waiting_messages import waiting
     from convkit.host.home import Home
     from convkit.host.secret_redaction import redacted
-    from convkit.protocol.errors import EXIT_SKIPPED, UsageError
+    from convkit.protocol.errors import UsageError
 
     if write and not repair:
         raise UsageError("--write saves what --repair has proven; pass both")
@@ -100,16 +103,21 @@ def run(
         _end_repair(repaired, write=write, silent=silent)
     if outcome.untracked is not None:
         typer.echo(f"warning: not logged to MLflow: {outcome.untracked}", err=True)
-    skipped = strict and _any_skipped(outcome.record)
-    raise typer.Exit(outcome.record.exit_code or (EXIT_SKIPPED if skipped else 0))
+    raise typer.Exit(outcome.record.exit_code or (_strict_code(outcome.record) if strict else 0))
 
 
-def _any_skipped(record: "RunRecord") -> bool:
-    """Say whether a target, or one of its releases, was skipped."""
-    return any(
-        "skipped" in (target.status, *(each.status for each in target.verifications))
+def _strict_code(record: "RunRecord") -> int:
+    """Return the exit code of a run without failures in which not everything was proven."""
+    from convkit.protocol.errors import EXIT_SKIPPED, EXIT_UNPROVEN, EXIT_VERIFIED
+
+    statuses = {
+        status
         for target in record.targets
-    )
+        for status in (target.status, *(each.status for each in target.verifications))
+    }
+    if "unproven" in statuses:
+        return EXIT_UNPROVEN
+    return EXIT_SKIPPED if "skipped" in statuses else EXIT_VERIFIED
 
 
 def _run_or_repair(

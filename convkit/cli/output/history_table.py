@@ -20,6 +20,7 @@ STYLES = {
     "failed": "bold red",
     "broken": "bold red",
     "waived": "yellow",
+    "unproven": "yellow",
     "skipped": "yellow",
     "damaged": "bold red",
 }

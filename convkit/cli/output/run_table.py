@@ -35,6 +35,7 @@ _STYLES: dict[TargetStatus, str] = {
     "waived": "bold yellow",
     "failed": "bold red",
     "broken": "bold red",
+    "unproven": "bold yellow",
     "skipped": "bold yellow",
 }
 
@@ -218,6 +219,8 @@ def _status_text(status: TargetStatus, *, ascii_only: bool) -> "tuple[str, str]"
             mark = "w" if ascii_only else "\N{WARNING SIGN}"
         case "failed" | "broken":
             mark = "!!" if ascii_only else "\N{BALLOT X}"
+        case "unproven":
+            mark = "??" if ascii_only else "?"
         case "skipped":
             mark = "--" if ascii_only else "\N{EN DASH}"
     return f"{mark} {status}", _STYLES[status]

@@ -57,8 +57,8 @@ class _Summary:
         """Yield a line per reason: a report and `convkit show RUN` have the sentences in full."""
         from rich.text import Text
 
-        for status in ("failed", "broken", "skipped"):
-            style = "yellow" if status == "skipped" else "red"
+        for status in ("failed", "broken", "unproven", "skipped"):
+            style = "yellow" if status in ("unproven", "skipped") else "red"
             for why, names in _by_reason(self.record.with_status(status)).items():
                 text = f"{', '.join(names)}: {status}: {first_line(why)}"
                 yield Text(text, style=style, no_wrap=True, overflow="ellipsis")

@@ -131,7 +131,7 @@ def snapshot_of_run(record: RunRecord, folder: Path, loaded: LoadedRecipe) -> Sn
 
 def _acceptable(folder: Path) -> RunRecord:
     record = read_record(folder)
-    if record.status not in ("verified", "waived", "skipped"):
+    if record.status not in ("verified", "waived", "unproven", "skipped"):
         raise UsageError(f"run {record.id} {record.status}; only a verified run can be a baseline")
     if damaged := damage_of(folder):
         raise UsageError(

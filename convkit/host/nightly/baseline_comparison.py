@@ -26,10 +26,9 @@ from convkit.host.nightly.run_snapshot import (
     VerificationSnapshot,
     figures,
 )
-from convkit.host.record.run_record import TargetStatus
+from convkit.host.record.run_record import WORST_LAST
 
 # Best first.
-_STATUSES: tuple[TargetStatus, ...] = ("verified", "skipped", "waived", "failed", "broken")
 _EVIDENCE = ("device", "simulated", "skipped")
 
 
@@ -162,7 +161,7 @@ def _target(name: str, before: TargetSnapshot, now: TargetSnapshot) -> Iterator[
         was, found = getattr(before, part), getattr(now, part)
         if was != found:
             yield NightlyFault("target", f"{name} {part}", f"{name} {part}: {was} -> {found}", name)
-    rank = _STATUSES.index(now.status) - _STATUSES.index(before.status)
+    rank = WORST_LAST.index(now.status) - WORST_LAST.index(before.status)
     if rank > 0:
         message = f"{name} {_is(now.status)} ({before.status} in the baseline): {now.headline}"
         yield NightlyFault("verdict", name, message, name)

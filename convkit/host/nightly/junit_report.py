@@ -45,7 +45,7 @@ def _recipe_suite(root: ET.Element, result: RecipeResult) -> None:
         case = _case(suite, result.recipe, target, seconds)
         if target in verdicts:
             _fail(case, verdicts[target], "failure")
-        elif status == "skipped":
+        elif status in ("unproven", "skipped"):
             ET.SubElement(case, "skipped")
         elif status == "waived":
             mine = [line for line in result.waivers if line.startswith(f"{target}: ")]

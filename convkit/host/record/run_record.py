@@ -36,11 +36,19 @@ FORMAT = 1
 StageStatus = Literal["hit", "done", "broken", "skipped", "blocked"]
 
 # verified: every comparison passed · failed: a comparison failed or a check found an error ·
-# waived: it failed, but the recipe waives each of its errors · skipped · broken: a stage broke.
-TargetStatus = Literal["verified", "failed", "waived", "skipped", "broken"]
+# waived: it failed, but the recipe waives each of its errors · unproven: nothing failed, but a
+# wrong model would have passed, too · skipped · broken: a stage broke.
+TargetStatus = Literal["verified", "failed", "waived", "unproven", "skipped", "broken"]
 
 # A target's status if its verifications (or stages) ended differently: the worst one.
-WORST_LAST: tuple[TargetStatus, ...] = ("verified", "skipped", "waived", "failed", "broken")
+WORST_LAST: tuple[TargetStatus, ...] = (
+    "verified",
+    "skipped",
+    "unproven",
+    "waived",
+    "failed",
+    "broken",
+)
 
 # active: the target shows the error · unused: it does not · unchecked: nothing was compared ·
 # expired: the target shows the error, and the waiver no longer counts.

@@ -281,7 +281,7 @@ def verified_name(target: TargetReport, verification: Verification) -> str:
 
 def verdict(record: RunRecord) -> str:
     """Return a one-sentence summary of the run: the number of targets per status."""
-    counts = dict.fromkeys(("verified", "waived", "failed", "broken", "skipped"), 0)
+    counts = dict.fromkeys(("verified", "waived", "failed", "broken", "unproven", "skipped"), 0)
     for target in record.targets:
         counts[target.status] += 1
     parts = [f"{count} {status}" for status, count in counts.items() if count]

@@ -17,7 +17,7 @@ FORMAT = 1
 # is · missed: verified, but a goal is missed or undecided · failed, broken, skipped: as in a run ·
 # left-out: not tried, because it cannot run here or be verified.
 CandidateStatus = Literal[
-    "frontier", "dominated", "missed", "failed", "broken", "skipped", "left-out"
+    "frontier", "dominated", "missed", "failed", "broken", "unproven", "skipped", "left-out"
 ]
 
 

@@ -43,7 +43,7 @@ from convkit.protocol.metrics.number_text import distinct_texts
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
-from convkit.host.verdict.task_score import evaluation_text
+from convkit.host.verdict.findings.task_score import evaluation_text
 
 REPORT_NAME = "report.html"
 _TEMPLATE = "report.html.jinja"
@@ -51,7 +51,14 @@ _UNITS = {"output": "in the output's unit", "ratio": "a ratio"}
 _STYLE = "report.css"
 _TEMPLATES = (".jinja", _STYLE)
 _CODE = re.compile(r"`([^`]+)`")
-_MARKS = {"verified": "✓", "waived": "⚠", "failed": "✗", "broken": "✗", "skipped": "\N{EN DASH}"}
+_MARKS = {
+    "verified": "✓",
+    "waived": "⚠",
+    "failed": "✗",
+    "broken": "✗",
+    "unproven": "?",
+    "skipped": "\N{EN DASH}",
+}
 _EVIDENCE = {
     "device": "ran on the device",
     "simulated": "simulated, not run on its device",

@@ -199,7 +199,7 @@ def sentence(record: RunRecord) -> str:
     """Return the verdict of a run in one sentence; it never hides what rests on a simulation."""
     named = {
         status: [target.name for target in record.targets if target.status == status]
-        for status in ("failed", "broken", "waived", "skipped", "verified")
+        for status in ("failed", "broken", "waived", "unproven", "skipped", "verified")
     }
     total = len(record.targets)
     of_all, noun = f" of {total}", "targets"
@@ -208,6 +208,7 @@ def sentence(record: RunRecord) -> str:
         ("broken", "could not be built or verified"),
         ("failed", "failed verification"),
         ("waived", "failed with every error waived"),
+        ("unproven", "would have passed with a wrong model, too"),
         ("skipped", "was skipped" if len(named["skipped"]) == 1 else "were skipped"),
     ):
         if names := named[status]:

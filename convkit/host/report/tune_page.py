@@ -42,7 +42,7 @@ def render_tune(record: TuneRecord) -> str:
         frontier=rows(record, record.with_status("frontier")),
         behind=rows(record, record.with_status("dominated")),
         missed=rows(record, record.with_status("missed")),
-        failed=rows(record, record.with_status("failed", "broken", "skipped")),
+        failed=rows(record, record.with_status("failed", "broken", "unproven", "skipped")),
         left_out=record.with_status("left-out"),
         plots=plots(record),
         steady=noise_text(record.noise) if record.noise is not None else "",

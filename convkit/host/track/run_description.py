@@ -20,6 +20,7 @@ MARKS = {
     "waived": "🟡 waived",
     "failed": "❌ failed",
     "broken": "💥 broken",
+    "unproven": "❔ unproven",
     "skipped": "⚠️ skipped",
 }
 

@@ -181,15 +181,15 @@ def _stage_tags(stage: StageReport) -> dict[str, str]:
 
 
 def _run_status(status: TargetStatus | StageStatus) -> RunStatus:
-    """Return MLflow's status. Skipped and waived are not FINISHED, which MLflow shows in green:
-    nothing was proven, or it failed.
+    """Return MLflow's status. Skipped, unproven and waived are not FINISHED, which MLflow shows in
+    green: nothing was proven, or it failed.
     """
     match status:
         case "verified" | "done" | "hit":
             return "FINISHED"
         case "failed" | "waived" | "broken":
             return "FAILED"
-        case "skipped" | "blocked":
+        case "unproven" | "skipped" | "blocked":
             return "KILLED"
 
 

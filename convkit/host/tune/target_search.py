@@ -184,6 +184,7 @@ class _Search:
         statuses: dict[str, CandidateStatus] = {
             "verified": "frontier",
             "failed": "failed",
+            "unproven": "unproven",
             "skipped": "skipped",
         }
         for report in record.targets:

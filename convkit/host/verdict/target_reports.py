@@ -287,9 +287,11 @@ def _explains(finding: Finding, verifications: Sequence[Verification]) -> bool:
 
 
 def exit_code(status: TargetStatus) -> int:
-    """Return a run's exit code. Skipped targets fail only with `--strict`, which the CLI adds."""
+    """Return a run's exit code. Skipped and unproven targets fail only with `--strict`, which the
+    CLI adds.
+    """
     match status:
-        case "verified" | "waived" | "skipped":
+        case "verified" | "waived" | "unproven" | "skipped":
             return EXIT_VERIFIED
         case "failed":
             return EXIT_FAILED

@@ -27,12 +27,13 @@ from convkit.host.verdict.findings.low_precision_remedy import (
     without_exceptions,
 )
 from convkit.host.verdict.findings.near_zero_outputs import largest_values
+from convkit.host.verdict.findings.nothing_judged import is_unproven, unjudged_findings
 from convkit.host.verdict.findings.one_sided_branch import branch_findings
 from convkit.host.verdict.findings.padding_errors import padding_findings
 from convkit.host.verdict.findings.skipped_case_remedies import with_all_skips
 from convkit.host.verdict.findings.swapped_or_dead_inputs import probe_findings
+from convkit.host.verdict.findings.task_score import evaluation_findings, passing_text
 from convkit.host.verdict.float32_resolution import ResolutionLimits, resolution
-from convkit.host.verdict.task_score import UNDECIDED, evaluation_findings, passing_text
 from convkit.protocol.contract import Dimension, dimension_axes, dimension_size
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.messages import (
@@ -147,6 +148,9 @@ def _findings(
         *evaluation_findings(recipe, target, measured.evaluation, cases),
         *branch_findings(reference, cases),
         *limit_findings(recipe, target, cases),
+        *unjudged_findings(
+            recipe, target, cases, (*reference.omitted, *measured.omitted), measured.evaluation
+        ),
     ]
     findings = weaken_explained_nan(without_guesses(findings, recipe))
     findings = blame_original(findings, measured, reference_findings)
@@ -186,10 +190,10 @@ def _decide(
 ) -> tuple[TargetStatus, Finding | None]:
     """Return the status, and the finding that leads it: the first error, if there is one."""
     error = next((finding for finding in findings if finding.is_error), None)
-    undecided = next((finding for finding in findings if finding.code == UNDECIDED), None)
+    undecided = next((finding for finding in findings if is_unproven(finding)), None)
     if error is not None or not cases or not all(case.passed for case in cases):
         return "failed", error or undecided
-    return ("skipped" if undecided else "verified"), undecided
+    return ("unproven" if undecided else "verified"), undecided
 
 
 def _judge_case(

@@ -1,6 +1,7 @@
 """A task's data and metric, and what a built model scores on it."""
 
 import dataclasses
+import math
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +54,8 @@ class EvaluationMetrics:
     higher the built model's is: a share of the original's if `relative` (a perplexity; 0.05 is
     5 %), or the plain difference (a word error rate). `low` and `high` are
     the ends of its paired bootstrap interval of 95 %. `disagreed` counts the rows with different
-    decisions, some of which are listed. `error` says why there is no score.
+    decisions, some of which are listed. `error` says why there is no score. `shuffled` is the best
+    score of the original's decisions dealt to other rows, of 20 times; NaN if it depends on none.
     """
 
     metric: str
@@ -68,3 +70,4 @@ class EvaluationMetrics:
     error: str | None = None
     rises: bool = False
     relative: bool = True
+    shuffled: float = math.nan

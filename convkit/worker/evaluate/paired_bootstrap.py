@@ -22,6 +22,7 @@ from convkit.worker.evaluate.task_scores import Scorer
 
 _RESAMPLES = 500
 _LISTED = 10
+_DEALS = 20  # of which the best is what chance reaches in one of 20
 _TAIL = 0.025  # on each side of an interval of 95 %
 
 
@@ -63,7 +64,20 @@ def compare_decisions(
         listed,
         rises=scorer.rises,
         relative=scorer.relative,
+        shuffled=_shuffled(scorer, original, labels),
     )
+
+
+def _shuffled(scorer: Scorer, original: Sequence[Any], labels: Sequence[Any]) -> float:
+    """Return the best score of decisions dealt to other rows; NaN where labels play no part."""
+    if scorer.without_labels:
+        return math.nan
+    generator = np.random.default_rng(1)
+    scores = [
+        scorer.score([original[row] for row in generator.permutation(len(labels))], labels)
+        for _ in range(_DEALS)
+    ]
+    return min(scores) if scorer.rises else max(scores)
 
 
 def _interval(

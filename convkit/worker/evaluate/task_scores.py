@@ -30,7 +30,8 @@ class Scorer:
     `scores` gets the decisions and labels of all rows, and returns what scores any of them, by
     number. If a score `rises`, a larger one is worse; if that is `relative`, by a share of the
     original's. Without labels, the original's
-    decisions are the labels if `by_original`. `shown` turns a row's decision into what is listed.
+    decisions are the labels if `by_original`; `without_labels`, a score needs none. `shown` turns a
+    row's decision into what is listed.
     `condense`, if any, reduces the outputs, with their inputs, to what `decide` needs, one entry
     per row: a language model's scores are too large to keep.
     """
@@ -40,6 +41,7 @@ class Scorer:
     rises: bool = False
     relative: bool = True
     by_original: bool = False
+    without_labels: bool = False
     shown: Callable[[Any], Any] = lambda decision: decision
     condense: Callable[[Feeds, Feeds, Evaluation], np.ndarray] | None = None
 
@@ -224,6 +226,7 @@ _SCORERS: dict[str, Scorer] = {
         _rows,
         _of_rows(_likelihood_score),
         rises=True,
+        without_labels=True,
         shown=_row_perplexity,
         condense=row_likelihoods,
     ),

@@ -87,7 +87,7 @@ def _contradictions(
             yield Contradiction((shown, "result.json"), "it is older than the run")
         if isinstance(event, Reproduction):
             yield from _reproduction(shown, event, record)
-        elif not event.retired and record.status not in ("verified", "waived", "skipped"):
+        elif not event.retired and record.status in ("failed", "broken"):
             yield Contradiction((shown, "result.json"), f"it accepts a run that is {record.status}")
 
 

@@ -52,7 +52,10 @@ def limit_findings(recipe: Recipe, target: Target, cases: Sequence[CaseVerdict])
 def _too_wide(output: str, limits: Mapping[str, float], rms: float) -> Finding | None:
     wide = {name: limits[name] for name in _ERRORS if name in limits and limits[name] >= rms > 0}
     parts = {name: limits[name] for name in _PARTS if name in limits and limits[name] >= 1}
-    rest = [other for other in limits if other not in wide and other not in parts]
+    # Zeros have a cosine of 0, and ulps only ever widens a max_abs that is given.
+    met = {name for name, limit in limits.items() if name == "cosine" and limit <= 0}
+    met |= {"ulps"} if "max_abs" in wide else set()
+    rest = limits.keys() - wide.keys() - parts.keys() - met
     if parts and not wide and not rest and rms > 0:
         return _all_of_it(output, *next(iter(parts.items())))
     if not wide:
@@ -64,7 +67,7 @@ def _too_wide(output: str, limits: Mapping[str, float], rms: float) -> Finding |
         f"the limit {name} {limit:g} on {output!r} is larger than the output itself, whose rms is"
         f" {rms:.3g}{passes}",
         Place(tensor=output),
-        {"limit": limit, "rms": rms},
+        {"limit": limit, "rms": rms, "zeros_pass": not rest},
         Remedy(f"Set {name} to a small part of the output's rms, such as {rms / 100:.1g}."),
     )
 
@@ -75,7 +78,7 @@ def _all_of_it(output: str, name: str, limit: float) -> Finding:
         f"the limit {name} {limit:g} on {output!r} allows errors as large as the output itself: an"
         " output of all zeros passes",
         Place(tensor=output),
-        {"limit": limit},
+        {"limit": limit, "zeros_pass": True},
         Remedy(f"Set {name} to a small part, such as 0.01."),
     )
 

@@ -8,7 +8,7 @@ from small_recipe import recipe
 from convkit.host.recipe.keys.tolerances import decided_by, limits_for
 from convkit.host.record.run_record import CaseVerdict, OutputVerdict
 from convkit.host.verdict.findings.doubtful_settings import advice, sample_advice
-from convkit.host.verdict.task_score import evaluation_findings, evaluation_text
+from convkit.host.verdict.findings.task_score import evaluation_findings, evaluation_text
 from convkit.protocol.messages import EvaluationMetrics
 from convkit.worker.metrics.tensor_metrics import compare
 

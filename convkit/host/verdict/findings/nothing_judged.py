@@ -1,0 +1,124 @@
+"""Whether a verdict means anything: whether a wrong model would have failed. Pure."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from convkit.host.recipe.keys.recipe import Recipe, Target
+from convkit.host.recipe.keys.tolerances import decided_by
+from convkit.host.record.run_record import CaseVerdict
+from convkit.host.verdict.findings.task_score import UNDECIDED, allowed_loss
+from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.messages import EvaluationMetrics, OmittedCase
+
+# No limit, or none that a wrong model would exceed.
+_NO_LIMIT = "N511"
+# The task's score is what a model that knows nothing reaches.
+_NO_SKILL = "N704"
+_TOO_WIDE = "N501"
+# What two vectors of one length differ by at an angle: |a - b| = |a| sqrt(2 - 2 cos). Twice that is
+# left for the error's part along the original.
+_ALONG = 2.0
+# With no more than this share of the cases that a recipe could have, hardly anything was tried.
+_FEW = 0.2
+
+
+def unjudged_findings(
+    recipe: Recipe,
+    target: Target,
+    cases: Sequence[CaseVerdict],
+    omitted: Sequence[OmittedCase],
+    scored: EvaluationMetrics | None,
+) -> list[Finding]:
+    """Return N511 for outputs that no limit judges, for limits that are blind to the error that an
+    output has, and for a recipe that skips nearly all cases; N704 for a score that any model has.
+    """
+    by_task = decided_by(recipe, target) == "task metric"
+    return [
+        *([] if by_task else _without_limits(cases)),
+        *_skipped(recipe, cases, omitted),
+        *(_without_skill(recipe, target, scored) if by_task and scored is not None else []),
+    ]
+
+
+def is_unproven(finding: Finding) -> bool:
+    """Return True for what leaves open whether a wrong model would have failed."""
+    if finding.code == _TOO_WIDE:
+        return bool(finding.evidence.get("zeros_pass"))
+    return finding.code in (_NO_LIMIT, _NO_SKILL, UNDECIDED)
+
+
+def _without_limits(cases: Sequence[CaseVerdict]) -> Iterator[Finding]:
+    found: dict[str, Finding] = {}
+    for case in cases:
+        for output in case.outputs:
+            metrics, limits = output.metrics, output.limits
+            if not metrics.elements or metrics.mismatch is not None or output.output in found:
+                continue
+            place = Place(tensor=output.output, case=case.case)
+            if not limits:
+                found[output.output] = Finding(
+                    _NO_LIMIT,
+                    f"no limit judges output {output.output!r}",
+                    place,
+                    remedy=Remedy("Give it a tolerance, or remove the empty one."),
+                )
+            elif _is_blind(limits, metrics.nrmse):
+                found[output.output] = Finding(
+                    _NO_LIMIT,
+                    f"cosine is the only limit on {output.output!r}, and is blind to its error:"
+                    f" nrmse is {metrics.nrmse:.3g} in case {case.case!r}",
+                    place,
+                    {"nrmse": metrics.nrmse, "limits": dict(limits)},
+                    Remedy("Add a limit that follows the size of values, such as nrmse: 0.05."),
+                )
+    yield from found.values()
+
+
+def _is_blind(limits: Mapping[str, float], nrmse: float) -> bool:
+    """Return whether an error that a cosine alone allows is larger than its angle explains."""
+    if set(limits) != {"cosine"} or math.isnan(nrmse):
+        return False
+    return not nrmse <= _ALONG * math.sqrt(max(0.0, 2 - 2 * limits["cosine"]))
+
+
+def _skipped(
+    recipe: Recipe, cases: Sequence[CaseVerdict], omitted: Sequence[OmittedCase]
+) -> Iterator[Finding]:
+    skipped = [each.name for each in omitted if each.name in recipe.verify.skip]
+    if not skipped or len(cases) > _FEW * (len(cases) + len(skipped)):
+        return
+    yield Finding(
+        _NO_LIMIT,
+        f"verify.skip leaves {len(cases)} of {len(cases) + len(skipped)} cases, too few to tell a"
+        " right model from a wrong one",
+        evidence={"skipped": skipped},
+        remedy=Remedy("Skip only cases that the model is not meant for."),
+    )
+
+
+def _without_skill(recipe: Recipe, target: Target, scored: EvaluationMetrics) -> Iterator[Finding]:
+    assert recipe.evaluate is not None
+    place = Place(tensor=recipe.evaluate.output or recipe.outputs[0].name)
+    allowed = allowed_loss(recipe, target)
+    score = f"{scored.metric} {scored.original:.4g}"
+    if not scored.rises and allowed >= scored.original > 0:
+        yield Finding(
+            _NO_SKILL,
+            f"max_drop {allowed:g} allows any score: the original has {score}",
+            place,
+            {"max_drop": allowed, "original": scored.original},
+            Remedy("Allow a small part of the original's score."),
+        )
+    elif not math.isnan(scored.shuffled) and not (
+        scored.original < scored.shuffled if scored.rises else scored.original > scored.shuffled
+    ):
+        yield Finding(
+            _NO_SKILL,
+            f"the original has {score}, and so do its decisions dealt to other rows"
+            f" ({scored.shuffled:.4g}): the score cannot tell a right model from a wrong one",
+            place,
+            {"original": scored.original, "shuffled": scored.shuffled},
+            Remedy(
+                "Use rows on which the original is better than chance, and a metric that tells."
+            ),
+        )

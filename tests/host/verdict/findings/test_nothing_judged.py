@@ -1,0 +1,90 @@
+"""A target that a wrong model would have passed is not verified."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from small_recipe import recipe
+
+from convkit.host.record.run_record import CaseVerdict, OutputVerdict
+from convkit.host.verdict.findings.limits_without_meaning import limit_findings
+from convkit.host.verdict.findings.nothing_judged import is_unproven, unjudged_findings
+from convkit.protocol.messages import EvaluationMetrics, OmittedCase
+from convkit.worker.metrics.tensor_metrics import compare
+
+RIGHT = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
+ASKED = {
+    "data": "rows.npz", "inputs": {"ids": "ids"}, "labels": "l", "metric": "accuracy",
+    "max_drop": 0.02,
+}  # fmt: skip
+SCORED = EvaluationMetrics("accuracy", 100, 0.9, 0.9, 0.0, 0.0, 0.0, shuffled=0.4)
+
+
+def judged(limits: dict[str, float], found: np.ndarray, count: int = 1) -> list[CaseVerdict]:
+    output = OutputVerdict("y", True, (), limits, compare("y", RIGHT, found))
+    return [CaseVerdict(f"case-{n}", "", {}, True, 0.1, (output,)) for n in range(count)]
+
+
+def codes(limits: dict[str, float], found: np.ndarray) -> list[str]:
+    made = recipe(verify={"tolerance": {"max_abs": 1.0}})
+    cases = judged(limits, found)
+    findings = [
+        *limit_findings(made, made.targets["ort"], cases),
+        *unjudged_findings(made, made.targets["ort"], cases, (), None),
+    ]
+    return [each.code for each in findings if is_unproven(each)]
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({"max_abs": 1e-4}, []),
+        ({"max_abs": 100.0}, ["N501"]),
+        ({"max_abs": 100.0, "ulps": 10.0}, ["N501"]),
+        ({"max_abs": 100.0, "cosine": 0.99}, []),  # zeros have no direction
+        ({"max_abs": 100.0, "cosine": -0.5}, ["N501"]),
+        ({"nrmse": 1.0}, ["N501"]),
+        ({}, ["N511"]),
+    ],
+)
+def test_limits_that_zeros_meet_prove_nothing(limits, expected):
+    assert codes(limits, RIGHT) == expected
+
+
+@pytest.mark.parametrize(("factor", "expected"), [(1.001, []), (1.5, ["N511"]), (0.1, ["N511"])])
+def test_a_cosine_alone_proves_nothing_about_a_wrong_scale(factor, expected):
+    assert codes({"cosine": 0.999}, RIGHT * np.float32(factor)) == expected
+    assert codes({"cosine": 0.999, "rms": 0.1}, RIGHT * np.float32(factor)) == []
+
+
+@pytest.mark.parametrize(("left", "expected"), [(4, []), (1, ["N511"])])
+def test_skipping_nearly_all_cases_proves_nothing(left, expected):
+    skipped = ["typical", "largest", "off-typical", "batch", "extreme"]
+    made = recipe(verify={"skip": skipped})
+    omitted = [OmittedCase(name, "skipped by the recipe (verify.skip)") for name in skipped]
+    cases = judged({"max_abs": 1e-4}, RIGHT, left)
+    found = unjudged_findings(made, made.targets["ort"], cases, omitted, None)
+    assert [each.code for each in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "asked", "expected"),
+    [
+        ({}, {}, []),
+        ({}, {"max_drop": 1.0}, ["N704"]),
+        ({}, {"max_drop": 0.9}, ["N704"]),
+        ({"shuffled": 0.9}, {}, ["N704"]),
+        ({"shuffled": 0.95}, {}, ["N704"]),
+        ({"shuffled": math.nan}, {}, []),
+        ({"rises": True, "shuffled": 1.0}, {}, []),
+        ({"rises": True, "shuffled": 0.8}, {}, ["N704"]),
+    ],
+)
+def test_a_score_that_any_model_has_proves_nothing(changes, asked, expected):
+    made = recipe(evaluate=ASKED | asked, verify={})
+    scored = dataclasses.replace(SCORED, **changes)
+    found = unjudged_findings(made, made.targets["ort"], judged({}, RIGHT), (), scored)
+    assert [each.code for each in found] == expected
+    both = recipe(evaluate=ASKED | asked)  # a tolerance decides as well
+    assert not unjudged_findings(both, both.targets["ort"], judged({"rms": 1.0}, RIGHT), (), scored)
