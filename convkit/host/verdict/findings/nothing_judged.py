@@ -1,14 +1,16 @@
 """Whether a verdict means anything: whether a wrong model would have failed. Pure."""
 
+import fnmatch
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from convkit.host.recipe.keys.recipe import Recipe, Target
-from convkit.host.recipe.keys.tolerances import decided_by
+from convkit.host.recipe.keys.tolerances import decided_by, limits_by_type
 from convkit.host.record.run_record import CaseVerdict
 from convkit.host.verdict.findings.task_score import UNDECIDED, allowed_loss
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.messages import EvaluationMetrics, OmittedCase
+from convkit.protocol.metrics.limits import problems
 
 # No limit, or none that a wrong model would exceed.
 _NO_LIMIT = "N511"
@@ -29,12 +31,12 @@ def unjudged_findings(
     omitted: Sequence[OmittedCase],
     scored: EvaluationMetrics | None,
 ) -> list[Finding]:
-    """Return N511 for outputs that no limit judges, for limits that are blind to the error that an
+    """Return N511 for outputs that nothing judges, for limits that are blind to the error that an
     output has, and for a recipe that skips nearly all cases; N704 for a score that any model has.
     """
     by_task = decided_by(recipe, target) == "task metric"
     return [
-        *([] if by_task else _without_limits(cases)),
+        *(_unscored(recipe, target, cases) if by_task else _without_limits(cases)),
         *_skipped(recipe, cases, omitted),
         *(_without_skill(recipe, target, scored) if by_task and scored is not None else []),
     ]
@@ -72,6 +74,36 @@ def _without_limits(cases: Sequence[CaseVerdict]) -> Iterator[Finding]:
                     Remedy("Add a limit that follows the size of values, such as nrmse: 0.05."),
                 )
     yield from found.values()
+
+
+def _unscored(recipe: Recipe, target: Target, cases: Sequence[CaseVerdict]) -> Iterator[Finding]:
+    """Yield N511 for outputs besides the scored one that are further off than their types allow.
+    What the next call takes, such as a cache, shows in the score.
+    """
+    assert recipe.evaluate is not None
+    scored = recipe.evaluate.output or recipe.outputs[0].name
+    carried = tuple(recipe.steps.feeds) if recipe.steps is not None else ()
+    for spec in recipe.outputs:
+        if spec.name == scored or any(fnmatch.fnmatchcase(spec.name, each) for each in carried):
+            continue
+        limits = limits_by_type(recipe, target, spec.name, None)
+        for case in cases:
+            off = [
+                problem.message
+                for output in case.outputs
+                if output.output == spec.name and output.passed
+                for problem in problems(output.metrics, limits)
+            ]
+            if off:
+                yield Finding(
+                    _NO_LIMIT,
+                    f"nothing judges output {spec.name!r}, only {scored!r} is scored, and it is off"
+                    f" in case {case.case!r}: {'; '.join(off)}",
+                    Place(tensor=spec.name, case=case.case),
+                    {"limits": dict(limits)},
+                    Remedy(f"Give {spec.name!r} a limit under verify.outputs."),
+                )
+                break
 
 
 def _is_blind(limits: Mapping[str, float], nrmse: float) -> bool:

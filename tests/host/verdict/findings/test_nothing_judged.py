@@ -68,6 +68,15 @@ def test_skipping_nearly_all_cases_proves_nothing(left, expected):
     assert [each.code for each in found] == expected
 
 
+@pytest.mark.parametrize(("error", "expected"), [(1e-6, []), (0.1, ["N511"])])
+def test_an_output_beside_the_scored_one_is_judged_by_its_type(error, expected):
+    outputs = [{"name": name, "dtype": "float32", "shape": ["batch", 8]} for name in ("z", "y")]
+    made = recipe(evaluate=ASKED, verify={}, outputs=outputs)
+    cases = judged({}, RIGHT + np.float32(error))
+    found = unjudged_findings(made, made.targets["ort"], cases, (), SCORED)
+    assert [each.code for each in found] == expected
+
+
 @pytest.mark.parametrize(
     ("changes", "asked", "expected"),
     [
