@@ -155,10 +155,10 @@ def test_a_target_that_fails_now_is_a_regression(recipes: Path, tmp_path: Path) 
 def test_a_loosened_tolerance_is_red_until_it_is_accepted(recipes: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     accepted(recipes, home)
-    write(recipes, "small", verify={"seed": 11, "tolerance": {"max_abs": 1000.0}})
+    write(recipes, "small", verify={"seed": 11, "tolerance": {"max_abs": 1e-3}})
     (recipe,) = nightly(recipes, home, reuse_builds=True).recipes
     assert recipe.verdicts == {"ort": "verified"}
-    assert [fault.message for fault in recipe.faults] == ["ort y tolerance: max_abs 1e-05 -> 1000"]
+    assert [fault.message for fault in recipe.faults] == ["ort y tolerance: max_abs 1e-05 -> 0.001"]
     accepted(recipes, home, note="the output is in millimeters now")
     (recipe,) = nightly(recipes, home, reuse_builds=True).recipes
     assert recipe.status == "green", recipe.faults

@@ -195,7 +195,7 @@ def test_a_wrong_join_fails_every_target_and_names_the_wire(home: Path, tmp_path
     assert verification.status == "failed"
     loose = rejudge(outcome.folder, parse_tolerance(["max_abs=1e9"]))
     (verification,) = next(each for each in loose.targets if each.name == "ort").verifications
-    assert verification.status == "verified"
+    assert verification.status == "unproven"  # zeros would do as well
     assert loose.status == "failed"  # C511 is about the recipe, whatever the tolerance
 
 
