@@ -132,6 +132,7 @@ def test_another_tool_is_named_beside_a_difference(run: Path) -> None:
     (run / "result.json").unlink()
     write_json(run / "result.json", record)
     (artifact,) = again(run).artifacts
+    assert artifact.likeness == "NUMERIC_OK"
     assert any(line.startswith("torch 0.1, now 2.") for line in artifact.why), artifact.why
 
 

@@ -129,4 +129,6 @@ def test_what_noise_leaves_undecided_is_said_with_its_interval():
 def test_a_slow_target_without_a_known_reason_points_at_its_operators():
     made = target(at("typical", 1.5), profile=profiled(MatMul=1.0))
     (found,) = findings(made, p50=1.0)
+    assert (found.code, found.evidence["reasons"]) == ("E401", [])
+    assert len(found.evidence["most_expensive"]) == 1
     assert found.remedy.text.startswith("Look at the most expensive operators")

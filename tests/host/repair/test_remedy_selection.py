@@ -228,7 +228,10 @@ class TestWhatARepairNeverDoes:
     )
     def test_a_precision_is_not_given_up(self, value: Any) -> None:
         proposal = propose(record(finding("N202", {PRECISION: value})), CONTENT)
-        assert proposal.withheld[0].reason.startswith("left to you: it drops float16")
+        assert (proposal.offers, proposal.content) == ((), CONTENT)
+        (withheld,) = proposal.withheld
+        assert (withheld.path, withheld.code) == (PRECISION, "N202")
+        assert withheld.reason.startswith("left to you: it drops float16")
 
     def test_of_a_remedy_the_part_that_may_be_applied_is(self) -> None:
         proposal = propose(

@@ -91,7 +91,11 @@ def test_a_weight_is_the_headline(tmp_path: Path) -> None:
     tensor = next(each for each in model.graph.initializer if each.name == "last.bias")
     tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * 2, tensor.name))
     (target,) = ran(tmp_path, model).targets
-    assert target.headline.startswith("N403 the weight last.bias is not the original's last.bias")
+    leading = target.verifications[0].findings[0]
+    assert leading.code == target.headline.split(" ")[0] == "N403"
+    assert (leading.place.tensor, leading.place.module) == ("last.bias", "last")
+    assert leading.evidence["proven"] is True
+    assert leading.evidence["after"] < 1e-5 < leading.evidence["before"]
     assert "scaled by 2" in target.headline
 
 

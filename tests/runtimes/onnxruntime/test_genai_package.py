@@ -151,7 +151,9 @@ def test_a_value_that_contradicts_the_model_is_named(packaged, original, tmp_pat
 def test_a_configuration_that_is_gone_or_no_json_is_named(packaged, original, tmp_path):
     copy = edited(packaged, tmp_path, "search.top_p", 1.0)
     (copy / "genai_config.json").write_text("{")
-    assert "cannot be read" in verified(copy, original)[1]["E310"].message
+    finding = verified(copy, original)[1]["E310"]
+    assert finding.is_error
+    assert "cannot be read" in finding.message
 
 
 class TestGenerationThatDiffers:
@@ -185,7 +187,9 @@ class TestGenerationThatDiffers:
         settings = config_of(copy)
         settings["search"] = {"no_such_option": 1}
         (copy / "genai_config.json").write_text(json.dumps(settings))
-        assert "no_such_option" in verified(copy, original)[1]["E311"].message
+        finding = verified(copy, original)[1]["E311"]
+        assert finding.is_error
+        assert "no_such_option" in finding.message
 
 
 def feeds(*names: str) -> list[Feed]:

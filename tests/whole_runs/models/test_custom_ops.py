@@ -141,18 +141,23 @@ def test_types_of_onnxruntime_s_own_operators_are_known() -> None:
 
 
 def test_an_undeclared_operator_is_named_with_the_way_to_declare_it(tmp_path: Path) -> None:
-    found = findings(run(recipe(tmp_path)))
-    assert "ai.onnx.contrib" in found["V103"].message
-    assert "NegPos" in found["V103"].message
-    assert "custom_ops: [path/to/library.so]" in str(found["V103"].remedy)
+    outcome = run(recipe(tmp_path))
+    assert (outcome.record.status, outcome.record.exit_code) == ("failed", 1)
+    finding = findings(outcome)["V103"]
+    assert "ai.onnx.contrib.NegPos" in finding.message
+    assert "custom_ops: [path/to/library.so]" in str(finding.remedy)
 
 
 def test_a_library_that_does_not_load_is_refused(tmp_path: Path) -> None:
     (tmp_path / "libops.so").write_text("not a library")
     path = recipe(tmp_path, custom_ops=["libops.so"])
-    message = findings(run(path))["E322"].message
-    assert "libops.so" in message
-    assert "onnxruntime cannot load it" in message
+    outcome = run(path)
+    assert (outcome.record.status, outcome.record.exit_code) == ("broken", 3)
+    finding = findings(outcome)["E322"]
+    assert finding.remedy is not None
+    assert finding.remedy.change == {}
+    assert "libops.so" in finding.message
+    assert "onnxruntime cannot load it" in finding.message
 
 
 def test_a_library_that_a_package_lacks_is_refused_with_those_it_has() -> None:

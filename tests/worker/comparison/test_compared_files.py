@@ -101,7 +101,10 @@ def test_weights_outside_the_folder_are_not_read(tmp_path: Path) -> None:
         tensor.external_data.add(key="location", value="../secret")
         (folder / "model.onnx").write_bytes(made.SerializeToString())
     file = entry(compared(*folders))
-    assert any("outside the model's folder" in found.detail for found in file.differences)
+    assert file.likeness == "DIFFERENT"
+    assert {found.place for found in file.differences} == {"name", ""}, "no weight is compared"
+    (refused,) = [found for found in file.differences if found.place == ""]
+    assert "outside the model's folder" in refused.detail
 
 
 # Weights by type.

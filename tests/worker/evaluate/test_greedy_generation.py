@@ -1,6 +1,7 @@
 """Generated tokens: of a model that counts, through rows of arrays and of texts."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -155,4 +156,7 @@ def test_scores_that_are_not_numbers_are_no_score(tmp_path):
     def broken(feeds):
         return {"logits": counting()(feeds)["logits"] * np.float32("nan")}
 
-    assert "NaN for generated token 1" in score(tmp_path, ASKED, broken, TEXTS).error
+    found = score(tmp_path, ASKED, broken, TEXTS)
+    assert math.isnan(found.candidate)
+    assert math.isnan(found.drop)
+    assert "NaN for generated token 1" in found.error

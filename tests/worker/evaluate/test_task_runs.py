@@ -1,6 +1,7 @@
 """Rows through an original and a built model, both plain functions here."""
 
 import dataclasses
+import math
 
 import ml_dtypes
 import numpy as np
@@ -73,8 +74,12 @@ def test_a_runtime_that_fails_or_loses_the_output_is_no_score(asked, tmp_path):
     def fail(feeds):
         raise RunFailedError("too many")
 
-    assert "failed on a row: too many" in score(asked, tmp_path / "a", fail).error
-    assert "no output 'y'" in score(asked, tmp_path / "b", lambda _: {}).error
+    for number, (run, why) in enumerate(
+        ((fail, "failed on a row: too many"), (lambda _: {}, "no output 'y'"))
+    ):
+        found = score(asked, tmp_path / str(number), run)
+        assert math.isnan(found.candidate)
+        assert why in found.error
 
 
 @pytest.mark.parametrize(

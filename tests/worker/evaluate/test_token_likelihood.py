@@ -1,6 +1,7 @@
 """Perplexity: of models whose probabilities are known, and through the rows of an evaluation."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -115,5 +116,9 @@ def test_the_rise_is_a_share_with_an_interval(run):
 
 
 def test_scores_that_are_not_numbers_or_are_gone_are_no_score(run):
-    assert "returns NaN" in run(float("nan")).error
-    assert "scores of the shape (3, 5, 5)" in run(0.9, cut=1).error
+    for found, why in (
+        (run(float("nan")), "returns NaN"),
+        (run(0.9, cut=1), "scores of the shape (3, 5, 5)"),
+    ):
+        assert math.isnan(found.candidate)
+        assert why in found.error

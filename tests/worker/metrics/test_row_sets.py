@@ -64,16 +64,30 @@ def test_rows_that_are_no_longer_in_order_of_score_are_reported():
     assert "a later score is 0.2 higher" in problem.message
 
 
-def test_a_confident_row_that_is_missing_is_reported_with_its_score():
-    (problem,) = failures(THREE, detections((0, 0.9, 1), (90, 0.7, 1)))
+EVERY_ROW = dataclasses.replace(DETECTIONS, threshold=None)
+
+
+@pytest.mark.parametrize(
+    ("rows", "axis", "message"),
+    [
+        (
+            ((0, 0.9, 1), (90, 0.7, 1)),
+            DETECTIONS,
+            "row 1 is missing, with score 0.8, 0.3 from the threshold",
+        ),
+        (
+            ((0, 0.9, 1), (50, 0.8, 2), (70, 0.75, 3), (90, 0.7, 1)),
+            DETECTIONS,
+            "row 2 is additional, with score 0.75",
+        ),
+        (((0, 0.9, 1), (50, 0.8, 2)), EVERY_ROW, "row 2 is missing, with score 0.7"),
+    ],
+    ids=["missing", "additional", "without a threshold"],
+)
+def test_a_confident_row_on_one_side_is_reported_with_its_score(rows, axis, message):
+    (problem,) = failures(THREE, detections(*rows), axis)
     assert problem.kind == "rows"
-    assert "row 1 is missing, with score 0.8, 0.3 from the threshold" in problem.message
-
-
-def test_a_confident_row_too_many_is_reported():
-    more = detections((0, 0.9, 1), (50, 0.8, 2), (70, 0.75, 3), (90, 0.7, 1))
-    (problem,) = failures(THREE, more)
-    assert "row 2 is additional, with score 0.75" in problem.message
+    assert message in problem.message
 
 
 @pytest.mark.parametrize(("score", "fails"), [(0.5005, False), (0.502, True)])
@@ -89,12 +103,6 @@ def test_a_limit_in_parts_of_the_scores_bounds_the_distance_too():
     assert is_within(found, {"nrmse": 0.01})  # of 0.9
     assert not is_within(found, {"nrmse": 0.001})
     assert not is_within(found, {"cosine": 0.9})
-
-
-def test_without_a_threshold_every_row_counts():
-    axis = dataclasses.replace(DETECTIONS, threshold=None)
-    (problem,) = failures(THREE, detections((0, 0.9, 1), (50, 0.8, 2)), axis)
-    assert "row 2 is missing, with score 0.7" in problem.message
 
 
 def test_a_full_set_ends_at_its_lowest_score():

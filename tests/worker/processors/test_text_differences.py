@@ -52,4 +52,7 @@ def test_each_mistake_is_named_with_its_fix(
 
 def test_texts_of_one_length_are_completed_so_that_padding_shows(tokenizer: Any) -> None:
     (finding,) = findings(tokenizer, ["a b"], padding_side="left")
+    assert finding.code == "C527"
+    assert finding.remedy is not None
+    assert finding.remedy.change == {f"{PLACE}.text.padding_side": "right"}
     assert "of 3 texts" in finding.message

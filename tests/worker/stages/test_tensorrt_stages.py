@@ -122,6 +122,7 @@ class TestWithoutADevice:
         )
         _, findings = build(tmp_path, graph(nodes=nodes), stand_in=True)
         (finding,) = [finding for finding in findings if finding.code == "T105"]
+        assert (finding.is_error, finding.place.node) == (True, "/net/Neg_2")
         assert "Neg (int16 -> int16)" in finding.message
 
     def test_float64_is_warned_of_and_an_opset_out_of_range_refused(self, tmp_path: Path) -> None:

@@ -52,7 +52,9 @@ def test_both_formats_are_named(own: str, should: str, axis: int) -> None:
 
 def test_centers_are_as_models_decode_them() -> None:
     (rewrite,) = said(CENTERS, corners(CENTERS))
+    assert rewrite.kind == "missing"
     assert "has boxes as centers and sizes" in rewrite.text
+    assert not place(CENTERS, corners(CENTERS)).error(rewrite.graph) > 2e-5
 
 
 def test_other_values_are_no_boxes() -> None:

@@ -98,4 +98,6 @@ def test_an_output_without_axes_is_compared() -> None:
     )
     graph = make_graph(onnx_ir.from_proto(model))
     (cause,) = localize(recording, graph, {"x": x.numpy()}, {}).causes
+    assert (cause.kind, cause.tensor) == ("constant", "k")
+    assert cause.after < 1e-5 < cause.before
     assert "is 2 and should be 3" in cause.text

@@ -121,6 +121,8 @@ def test_an_epsilon_that_is_tiny_beside_its_sum_is_not_taken_for_none() -> None:
         return Model(forward, layer=layer).eval()
 
     cause = diagnosed(model(1e-3), exported(model(1.0))).causes[0]
+    assert cause.kind == "constant"
+    assert cause.after < 1e-4 < cause.before
     assert "is 1 and should be 0.001" in cause.text
 
 

@@ -66,6 +66,7 @@ def test_a_length_that_fits_another_axis() -> None:
 def test_an_axis_that_is_none() -> None:
     numbers, scales = scaled(SQUARE, 1)
     (finding,) = check(dequantizing(numbers, scales, 2))
+    assert (finding.code, finding.severity, finding.place.module) == ("Q104", "error", "dense")
     assert "a weight of shape [16, 16] has no axis 2" in finding.message
 
 
