@@ -45,7 +45,7 @@ def asserts(path: Path, definition: Definition, seen: frozenset[tuple[Path, str]
     if any(isinstance(node, ast.Assert) for node in nodes):
         return True
     calls = [node for node in nodes if isinstance(node, ast.Call)]
-    if any(is_assertion(ast.unparse(call.func)) for call in calls):
+    if any(is_assertion(call) for call in calls):
         return True
     known = names(path)
     return any(
@@ -56,9 +56,16 @@ def asserts(path: Path, definition: Definition, seen: frozenset[tuple[Path, str]
     )
 
 
-def is_assertion(call: str) -> bool:
-    """Say whether a call asserts by itself: pytest.raises, np.testing.assert_allclose."""
-    return call in {"pytest.raises", "pytest.warns", "pytest.fail"} or "assert" in call
+def is_assertion(call: ast.Call) -> bool:
+    """Say whether a call asserts by itself: pytest.raises, np.testing.assert_allclose, or
+    subprocess.run with check=True.
+    """
+    name = ast.unparse(call.func)
+    return (
+        name in {"pytest.raises", "pytest.warns", "pytest.fail"}
+        or "assert" in name
+        or any(ast.unparse(each) == "check=True" for each in call.keywords)
+    )
 
 
 def called(call: ast.Call) -> Iterator[str]:
