@@ -65,10 +65,7 @@ PROVOKED_BY: dict[str, dict[str, tuple[str, ...]]] = {
         "test_a_package_s_tokens_are_judged_in_the_same_way": ("N621",),
         "test_tokens_that_differ_by_more_fail": ("N601",),
     },
-    "host/verdict/test_target_verdict": {
-        "test_a_runtime_failure_on_one_case_is_told_with_its_sizes": ("E206",),
-        "test_no_case_at_all_fails": ("N104",),
-    },
+    "host/verdict/test_target_verdict": {"test_no_case_at_all_fails": ("N104",)},
     "host/verdict/test_waivers": {"test_a_waiver_that_matches_nothing_warns": ("R111",)},
     "runtimes/coreml/packages/test_runtime": {
         "test_verification_with_a_mocked_core_ml_judges_its_results_and_tells_the_cpu_s_apart": (
@@ -137,7 +134,6 @@ PROVOKED_BY: dict[str, dict[str, tuple[str, ...]]] = {
     "whole_runs/precision/test_quantized": {
         "test_a_calibration_file_with_nan_or_another_shape_is_an_error": ("E412",),
         "test_packed_weights_are_not_quantized_again": ("Q103",),
-        "test_the_module_that_costs_most_is_named_and_its_exception_verifies": ("Q102",),
     },
     "whole_runs/precision/test_rounding": {
         "test_rounding_is_judged_by_what_float32_resolves": ("N508",)
@@ -151,9 +147,6 @@ PROVOKED_BY: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "whole_runs/targets/test_tensorrt": {
         "test_an_operator_without_a_layer_fails_the_target_alone": ("T105",)
-    },
-    "worker/cause/boundary/test_boundary_faults": {
-        "test_what_happens_to_an_output_is_named": ("C209",)
     },
     "worker/cause/explanations/test_frozen_values": {
         "test_the_line_that_reads_a_value_is_named": ("N510",)

@@ -294,7 +294,9 @@ def test_an_opset_too_new_for_a_release_is_told_and_its_remedy_heals_it(
 
 
 def test_this_test_s_own_python_is_not_a_stage_s(outcome: RunOutcome, home: Path) -> None:
-    for folder, _ in list_environments(home):
+    environments = list_environments(home)
+    assert len(environments) >= 3
+    for folder, _ in environments:
         assert (folder / "bin" / "python").exists()
         assert str(folder / "bin") not in sys.path
         assert not list(folder.glob("lib/python*/site-packages/convkit*"))

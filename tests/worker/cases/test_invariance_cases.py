@@ -88,6 +88,7 @@ def test_a_row_is_repeated_where_a_batch_has_more():
     contract = dataclasses.replace(CONTRACT, axes=(Axis("batch", 2, 2, 4), CONTRACT.axes[1]))
     _, base, variants, _ = make(contract)
     feeds, alone = base.inputs(), variants[ALONE].inputs()
+    assert alone.keys() == feeds.keys()
     for name, values in alone.items():
         np.testing.assert_array_equal(values, feeds[name][[ROW, ROW]])
 

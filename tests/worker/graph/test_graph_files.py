@@ -56,8 +56,10 @@ def test_weights_lie_in_one_file_sorted_and_aligned(written):
 
 def test_the_values_are_what_they_were(written):
     onnx.checker.check_model(str(written / "model.onnx"), full_check=True)
-    for tensor in onnx.load(written / "model.onnx").graph.initializer:
-        assert np.array_equal(numpy_helper.to_array(tensor), WEIGHTS[tensor.name])
+    tensors = {each.name: each for each in onnx.load(written / "model.onnx").graph.initializer}
+    assert tensors.keys() == WEIGHTS.keys()
+    for name, tensor in tensors.items():
+        assert np.array_equal(numpy_helper.to_array(tensor), WEIGHTS[name])
 
 
 def test_the_same_model_gives_the_same_bytes(written, tmp_path):

@@ -46,6 +46,8 @@ def test_without_axes_there_is_one_choice():
 def test_sizes_are_inside_the_ranges(ranges):
     axes = [Axis(f"a{i}", low, low, low + extent) for i, (low, extent) in enumerate(ranges)]
     found = contract(*axes, shape=tuple(axis.name for axis in axes))
-    for sizes in example_sizes(found):
+    examples = list(example_sizes(found))
+    assert examples
+    for sizes in examples:
         assert all(axis.min <= sizes[axis.name] <= axis.max for axis in axes)
         assert all(sizes[axis.name] > 1 for axis in axes if axis.min < axis.max)

@@ -258,6 +258,7 @@ class TestTheBuiltModel:
             of_decoder[0],
         )
         rows = result.greedy
+        assert rows
         assert all(row.agreed == 0 and row.margin is not None and row.margin > 0 for row in rows)
 
 

@@ -107,6 +107,7 @@ def test_editing_an_environment_leaves_uv_s_cache_alone(wheels: Path, tmp_path: 
     first = ensure_environment(ALPHA, tmp_path / "one", progress=quiet)
     edit(module_of(first))
     cached = [path for path in (tmp_path / "uv-cache").rglob("*") if path.is_file()]
+    assert module_of(first).name in {path.name for path in cached}
     assert all(path.stat().st_nlink == 1 for path in cached)
     assert not any(b"edited" in path.read_bytes() for path in cached)
 
