@@ -145,9 +145,6 @@ PROVOKED_BY: dict[str, dict[str, tuple[str, ...]]] = {
     "whole_runs/targets/test_low_graphs": {
         "test_one_that_does_not_overflow_is_verified_in_simulation": ("N502",)
     },
-    "whole_runs/targets/test_tensorrt": {
-        "test_an_operator_without_a_layer_fails_the_target_alone": ("T105",)
-    },
     "worker/cause/explanations/test_frozen_values": {
         "test_the_line_that_reads_a_value_is_named": ("N510",)
     },

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from faults.corpus import fault
+from faults.corpus import fault, healthy
 from faults.recipes import write_recipe
 
 AXES = {"batch": {"min": 1, "typical": 2, "max": 4}}
@@ -111,6 +111,35 @@ def unknown_operator(folder: Path) -> Path:
     return write_recipe(folder, graph=graph([node], domains={"com.example": 1}), **SIGNATURE)
 
 
+@fault(
+    code="T105",
+    place="determinant",
+    remedy="deploy it with onnxruntime",
+    repaired="the operator is in the file",
+    source="TRT#1635",
+)
+def no_layer_in_tensorrt(folder: Path) -> Path:
+    """ONNX and onnxruntime have the operator, and TensorRT's parser has no layer for it"""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("Unsqueeze", ["x", "last"], ["column"]),
+        helper.make_node("MatMul", ["column", "row"], ["products"]),
+        helper.make_node("Add", ["products", "eye"], ["squares"]),
+        helper.make_node("Det", ["squares"], ["determinants"], name="determinant"),
+        helper.make_node("Unsqueeze", ["determinants", "last_of_one"], ["scale"]),
+        helper.make_node("Mul", ["h", "scale"], ["y"]),
+    ]
+    weights = [
+        weight("w", 4, 4),
+        weight("row", 1, 4),
+        numpy_helper.from_array(np.eye(4, dtype=np.float32), "eye"),
+        numpy_helper.from_array(np.array([2]), "last"),
+        numpy_helper.from_array(np.array([1]), "last_of_one"),
+    ]
+    keys: dict[str, Any] = {"targets": {"trt": {"runtime": "tensorrt"}}}
+    return write_recipe(folder, graph=graph(nodes, weights=weights), **SIGNATURE, **keys)
+
+
 def _external(folder: Path) -> Path:
     """Write a recipe for a file whose weights lie in `weights.bin` beside it; return the recipe."""
     nodes = [
@@ -169,4 +198,17 @@ def weights_of_another_size(folder: Path) -> Path:
         if entry.key == "length":
             entry.value = "512"
     onnx.save(model, folder / "model.onnx")
+    return recipe
+
+
+@healthy(
+    tempts="files outside the model's folder, which onnxruntime refuses behind links (ORT#27353)"
+)
+def links_into_a_cache(folder: Path) -> Path:
+    """model and weights are links into a folder of blobs, as in a hub's cache"""
+    recipe = _external(folder)
+    (folder / "blobs").mkdir()
+    for name in ("model.onnx", "weights.bin"):
+        (folder / name).rename(folder / "blobs" / name)
+        (folder / name).symlink_to(folder / "blobs" / name)
     return recipe
