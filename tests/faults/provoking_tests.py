@@ -148,9 +148,6 @@ PROVOKED_BY: dict[str, dict[str, tuple[str, ...]]] = {
     "worker/cause/explanations/test_frozen_values": {
         "test_the_line_that_reads_a_value_is_named": ("N510",)
     },
-    "worker/cause/graphs/test_quantized_weights": {
-        "test_the_cause_is_proven_at_the_outputs": ("Q108", "Q109")
-    },
     "worker/cause/test_several": {
         "test_what_is_found_within_an_unexplained_place_is_kept_as_not_proven": ("N409",)
     },

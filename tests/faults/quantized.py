@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import torch
+from onnx import helper, numpy_helper
 
 from faults.corpus import fault
 from faults.exporting import exported
 from faults.recipes import write_recipe
+from faults.spans import ADOPTED
 
 SHAPE = ["batch", 32]
 NET = """
@@ -184,3 +187,64 @@ def four_bits_for_a_small_layer(folder: Path) -> Path:
 def nothing_left_to_quantize(folder: Path) -> Path:
     """the exceptions cover every layer, so the quantizer writes the model unchanged"""
     return quantized(folder, "pass", PER_TENSOR | {"keep_float32": ["layers", "head"]})
+
+
+ONE_LAYER = """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.dense = torch.nn.Linear(32, 32, bias=False)
+        self.dense.weight.data = torch.sin(torch.arange(1024.0) * 1.7).reshape(32, 32)
+
+    def forward(self, x):
+        return self.dense(x)
+
+def build():
+    return Net()
+"""
+
+
+def of_one_layer(folder: Path, scale: float, precise: float, tolerance: dict[str, float]) -> Path:
+    """Write the layer, and a file of it whose weight is rounded in steps of `precise`, and read
+    with `scale`.
+    """
+    exact = np.sin(np.arange(1024.0) * 1.7).reshape(32, 32).T
+    stored = np.clip(np.round(exact / precise), -127, 127).astype(np.int8)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["stored", "scale"], ["weight"], name="/dense/Read"),
+        helper.make_node("MatMul", ["x", "weight"], ["y"], name="/dense/MatMul"),
+    ]
+    weights = [
+        numpy_helper.from_array(stored, "stored"),
+        numpy_helper.from_array(np.float32(scale), "scale"),
+    ]
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, SHAPE)
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, SHAPE)
+    made = helper.make_graph(nodes, "g", [x], [y], weights)
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    tensor = {"name": "x", "dtype": "float32", "shape": SHAPE, "sample": {"normal": [0, 1]}}
+    return write_recipe(
+        folder,
+        code=ONE_LAYER,
+        graph=model,
+        axes={"batch": {"min": 1, "typical": 4, "max": 16}},
+        inputs=[tensor],
+        outputs=[{"name": "y", "dtype": "float32", "shape": SHAPE}],
+        verify={"tolerance": tolerance},
+    )
+
+
+@fault(
+    code="Q108", place="stored", remedy="Quantize", repaired=ADOPTED, source="sony/nnabla PR 674"
+)
+def reciprocal_of_a_scale(folder: Path) -> Path:
+    """a converter wrote the reciprocal of a weight's scale"""
+    return of_one_layer(
+        folder, scale=127.0, precise=1 / 127, tolerance={"cosine": 0.999, "nrmse": 0.05}
+    )
+
+
+@fault(code="Q109", place="stored", remedy="tolerance", repaired=ADOPTED, source="ORT#9599")
+def coarser_than_the_tolerance(folder: Path) -> Path:
+    """a file in four bits is held to a tolerance that only floats can meet"""
+    return of_one_layer(folder, scale=1 / 7, precise=1 / 7, tolerance={"max_abs": 1e-4})
