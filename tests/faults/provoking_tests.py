@@ -42,17 +42,10 @@ PROVOKED_BY: dict[str, dict[str, tuple[str, ...]]] = {
         "test_two_verdicts_are_a_warning": ("N211",),
     },
     "host/verdict/findings/test_doubtful_settings": {
-        "test_a_low_precision_without_a_tolerance_is_judged_by_what_its_type_allows": ("N507",),
-        "test_a_mask_drawn_as_plain_integers": ("C401",),
-        "test_an_output_masked_by_what_is_no_mask": ("C402",),
-        "test_cosine_alone_is_blind_to_scale": ("N503",),
-        "test_labels_judged_by_distance": ("N504",),
+        "test_a_low_precision_without_a_tolerance_is_judged_by_what_its_type_allows": ("N507",)
     },
     "host/verdict/findings/test_evaluation_verdict": {
         "test_a_score_that_is_not_a_number_never_passes": ("N703",)
-    },
-    "host/verdict/findings/test_limits_without_meaning": {
-        "test_a_limit_larger_than_the_output": ("N501",)
     },
     "host/verdict/findings/test_results_verdict": {
         "test_a_margin_of_twice_the_tolerance_is_a_tie": ("C577",)
@@ -65,7 +58,6 @@ PROVOKED_BY: dict[str, dict[str, tuple[str, ...]]] = {
         "test_a_package_s_tokens_are_judged_in_the_same_way": ("N621",),
         "test_tokens_that_differ_by_more_fail": ("N601",),
     },
-    "host/verdict/test_target_verdict": {"test_no_case_at_all_fails": ("N104",)},
     "host/verdict/test_waivers": {"test_a_waiver_that_matches_nothing_warns": ("R111",)},
     "runtimes/coreml/packages/test_runtime": {
         "test_verification_with_a_mocked_core_ml_judges_its_results_and_tells_the_cpu_s_apart": (
@@ -98,7 +90,8 @@ PROVOKED_BY: dict[str, dict[str, tuple[str, ...]]] = {
         "test_a_library_that_does_not_load_is_refused": ("E322",)
     },
     "whole_runs/models/test_data_dependent": {
-        "test_another_threshold_in_the_converted_model_is_found": ("N105",)
+        "test_a_threshold_that_lets_nothing_through_proves_nothing": ("N104",),
+        "test_another_threshold_in_the_converted_model_is_found": ("N105",),
     },
     "whole_runs/models/test_evaluate": {
         "test_a_build_of_cosine_0_999_that_loses_accuracy_fails": ("N701",),
@@ -142,8 +135,8 @@ PROVOKED_BY: dict[str, dict[str, tuple[str, ...]]] = {
         "test_a_searched_precision_of_a_model_with_names_that_core_ml_changes": ("C303",),
         "test_what_is_traced_on_an_example_or_cannot_be_evaluated_is_told": ("E211", "E212"),
     },
-    "whole_runs/targets/test_low_graphs": {
-        "test_one_that_does_not_overflow_is_verified_in_simulation": ("N502",)
+    "whole_runs/test_doubtful_recipe": {
+        "test_each_target_has_its_own_doubts": ("C401", "C402", "N501", "N502", "N503", "N504")
     },
     "worker/cause/explanations/test_frozen_values": {
         "test_the_line_that_reads_a_value_is_named": ("N510",)

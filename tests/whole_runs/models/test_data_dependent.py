@@ -88,6 +88,14 @@ def test_what_a_mask_keeps_is_verified(tmp_path: Path) -> None:
     assert all(each.is_complete for each in rows)
 
 
+def test_a_threshold_that_lets_nothing_through_proves_nothing(tmp_path: Path) -> None:
+    model = {"factory": {"call": "model.py:build", "seed": 3, "arguments": {"threshold": 2.0}}}
+    outcome = run(head_recipe(tmp_path, model=model), tmp_path / "home")
+    assert (outcome.record.status, outcome.record.exit_code) == ("failed", 1)
+    assert outcome.record.targets[0].headline.startswith("N104")
+    assert {each.reference for each in rows_of(outcome)} == {0}
+
+
 def test_another_threshold_in_the_converted_model_is_found(tmp_path: Path) -> None:
     exported = run(head_recipe(tmp_path / "stricter"), tmp_path / "home")
     onnx.save(built(exported), tmp_path / "head.onnx")
