@@ -1,6 +1,5 @@
 """Settings that prove less than they seem to, in a whole run of a model that is right."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
