@@ -37,6 +37,10 @@ PROVOKED_BY: dict[str, dict[str, tuple[str, ...]]] = {
     "host/toolchain/versions/test_yanked_releases": {
         "test_a_yanked_release_is_found_remembered_and_reported_without_the_network": ("V105",)
     },
+    "host/verdict/findings/test_nothing_judged": {
+        "test_a_score_that_any_model_has_proves_nothing": ("N704",),
+        "test_skipping_nearly_all_cases_proves_nothing": ("N511",),
+    },
     "host/verdict/findings/test_device_and_simulation": {
         "test_one_verdict_is_a_note": ("N212",),
         "test_two_verdicts_are_a_warning": ("N211",),
