@@ -15,7 +15,7 @@ from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import Precision as WorkerPrecision
 from convkit.protocol.messages import Quantization, StageKind
 from convkit.runtimes.tensorrt import options
-from convkit.runtimes.tensorrt.target_profiles import profile_faults
+from convkit.runtimes.tensorrt.target_profile_checks import profile_faults
 
 # The graph that an engine would be built from, and its simulation.
 _STAND_IN = ("onnxruntime", "numpy", "onnx", "onnx-ir")
