@@ -194,7 +194,9 @@ PROVOKED_BY: dict[str, dict[str, tuple[str, ...]]] = {
         "test_a_constant_that_differs_is_named_with_the_originals": ("C575",),
         "test_what_no_constants_explain_is_reported_as_such": ("C570",),
     },
-    "worker/pre_and_postprocessing/test_sounds": {"test_each_mistake_is_named_with_its_fix": ("C526",)},
+    "worker/pre_and_postprocessing/test_sounds": {
+        "test_each_mistake_is_named_with_its_fix": ("C526",)
+    },
     "worker/runtime_interface/test_refusal_causes": {
         "test_a_missing_locale_is_named_with_how_to_install_it": ("E215",)
     },
