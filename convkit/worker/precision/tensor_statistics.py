@@ -18,7 +18,12 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import onnx_ir as ir
 
-from convkit.worker.graph.graph_traversal import all_names, attribute_graphs, free_name
+from convkit.worker.graph.graph_traversal import (
+    add_constant,
+    all_names,
+    attribute_graphs,
+    free_name,
+)
 from convkit.worker.runtime_interface.registered_operators import register_libraries
 
 if TYPE_CHECKING:
@@ -153,15 +158,7 @@ class Reductions:
         """Return a constant of the main graph, which is also visible in subgraphs."""
         if name not in self.constants:
             unique = free_name(f"{_PREFIX}.{name}", self.names)
-            tensor = ir.tensor(array, name=unique)
-            value = ir.Value(
-                name=unique,
-                type=ir.TensorType(tensor.dtype),
-                shape=tensor.shape,
-                const_value=tensor,
-            )
-            self.model.graph.register_initializer(value)
-            self.constants[name] = value
+            self.constants[name] = add_constant(self.model.graph, unique, array)
         return self.constants[name]
 
     def op(
