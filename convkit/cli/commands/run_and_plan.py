@@ -141,24 +141,10 @@ def _run_or_repair(
 
 def _run(options: "RunOptions", *, silent: bool) -> "RunOutcome":
     from convkit.cli.output.live_progress import LiveProgress
-    from convkit.python.runs import run as run_api
+    from convkit.host.run.run_command import run_recipe
 
     with LiveProgress(quiet=silent) as progress:
-        finished = run_api(
-            options.recipe,
-            only=options.only,
-            home=options.home.root,
-            toolchain=options.toolchain,
-            jobs=options.jobs,
-            force=options.force,
-            track=options.track,
-            listener=progress,
-            command=options.command,
-            scheduler=options.scheduler,
-            store=options.shared_store,
-        )
-    assert finished.outcome is not None
-    return finished.outcome
+        return run_recipe(options, progress)
 
 
 def _repair(options: "RunOptions", *, silent: bool) -> "RepairOutcome":
