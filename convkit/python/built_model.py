@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from convkit.worker.join.joined_session import JoinedSession
-    from convkit.worker.processors.results import Results
+    from convkit.worker.pre_and_postprocessing.results import Results
 
 
 def load(
@@ -228,7 +228,7 @@ class Session:
         the contract: `session(image=session.prepare("image", [photo]))`. Needs Pillow. Raises
         FeedError.
         """
-        from convkit.worker.processors.images import prepared_batch
+        from convkit.worker.pre_and_postprocessing.images import prepared_batch
 
         spec = next((each for each in self.inputs if each.name == name), None)
         if spec is None or spec.preprocess is None or spec.preprocess.image is None:
@@ -251,7 +251,7 @@ class Session:
         They follow from the constants in the contract: `session.results(session(image=photo))`.
         Raises FeedError if no output declares them, or an output is missing.
         """
-        from convkit.worker.processors.results import results
+        from convkit.worker.pre_and_postprocessing.results import results
 
         declared = {each.name: each.postprocess for each in self.outputs if each.postprocess}
         if not declared:

@@ -166,19 +166,21 @@ PROVOKED_BY: dict[str, dict[str, tuple[str, ...]]] = {
     "worker/precision/quantization/test_quantize": {
         "test_results_are_near_and_the_border_metadata_and_modules_stay": ("Q107",)
     },
-    "worker/processors/test_image_differences": {
+    "worker/pre_and_postprocessing/test_image_differences": {
         "test_each_mistake_is_named_with_its_fix": ("C523",),
         "test_what_no_constant_explains_is_an_error_nevertheless": ("C520",),
     },
-    "worker/processors/test_original_results": {
+    "worker/pre_and_postprocessing/test_original_results": {
         "TestTheModelsConfiguration::test_a_model_of_several_labels_applies_sigmoid": ("C572",),
         "TestTransformersProcessors::test_detections_are_those_of_the_image_processor": ("C573",),
     },
-    "worker/processors/test_result_differences": {
+    "worker/pre_and_postprocessing/test_result_differences": {
         "test_a_constant_that_differs_is_named_with_the_originals": ("C575",),
         "test_what_no_constants_explain_is_reported_as_such": ("C570",),
     },
-    "worker/processors/test_sounds": {"test_each_mistake_is_named_with_its_fix": ("C526",)},
+    "worker/pre_and_postprocessing/test_sounds": {
+        "test_each_mistake_is_named_with_its_fix": ("C526",)
+    },
     "worker/runtime_interface/test_refusal_causes": {
         "test_a_missing_locale_is_named_with_how_to_install_it": ("E215",)
     },

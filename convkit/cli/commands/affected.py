@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from convkit.cli.input.options import HomeFolder
+from convkit.cli.output.json_text import print_json
 
 if TYPE_CHECKING:
     from convkit.host.audit.past_runs.affected_models import AffectedModels
@@ -39,11 +40,7 @@ def affected(
         answer = search(asked, Home.find(home))
     match format_:
         case "json":
-            import json
-
-            from convkit.protocol.json_codec import encode
-
-            typer.echo(json.dumps(encode(answer), indent=2, ensure_ascii=False))
+            print_json(answer)
         case "csv":
             _print_csv(answer)
         case "text":

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from convkit.cli.input.options import HomeFolder, Json, PolicyFile, Toolchain
+from convkit.cli.output.json_text import print_json
 
 _MOST_ROWS = 100
 
@@ -74,7 +75,7 @@ def runs(
     with waiting("reading the runs", quiet=json):
         entries = list_runs(place, wanted)
     if json:
-        _print_json(entries)
+        print_json(entries)
         return
     from convkit.cli.output.history_table import history
     from convkit.cli.output.safe_text import output_console
@@ -116,7 +117,7 @@ def audit(
     except UnknownBytesError as error:
         if not json:
             raise
-        _print_json(
+        print_json(
             {
                 "integrity": "unknown",
                 "asked": subject,
@@ -129,7 +130,7 @@ def audit(
     with waiting("checking every file of the run", quiet=json):
         answer = answer_for(located, place, trusted)
     if json:
-        _print_json(answer, exit_code=answer.exit_code)
+        print_json(answer, exit_code=answer.exit_code)
     else:
         from convkit.cli.output.audit_text import audit_text
         from convkit.cli.output.safe_text import output_console
@@ -163,21 +164,10 @@ def diff(
     with waiting("comparing the runs", quiet=json) as say:
         difference = compare_runs(before, after, Comparing(place, toolchain, say))
     if json:
-        _print_json(difference, same=difference.same, relation=difference.relation)
+        print_json(difference, same=difference.same, relation=difference.relation)
     else:
         from convkit.cli.output.difference_text import difference_text
         from convkit.cli.output.safe_text import output_console
 
         output_console().print(difference_text(difference))
     raise typer.Exit(0 if difference.same else 1)
-
-
-def _print_json(value: object, **further: object) -> None:
-    import json
-
-    from convkit.protocol.json_codec import encode
-
-    content = encode(value)
-    if further:
-        content |= further
-    typer.echo(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from convkit.cli.input.options import HomeFolder, Json, Only, Toolchain
+from convkit.cli.output.json_text import print_json
 
 if TYPE_CHECKING:
     from convkit.host.bench.bench_command import BenchOutcome
@@ -71,11 +72,7 @@ def bench(
         with waiting("logging to MLflow", quiet=json):
             untracked = _log(outcome, folder, place)
     if json:
-        import json as json_module
-
-        from convkit.protocol.json_codec import encode
-
-        typer.echo(json_module.dumps(encode(outcome.record), indent=2, ensure_ascii=False))
+        print_json(outcome.record)
     else:
         from convkit.cli.output.bench_table import bench_summary
         from convkit.cli.output.safe_text import output_console

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from convkit.cli.input.options import HomeFolder, Json, Only, Toolchain
+from convkit.cli.output.json_text import print_json
+from convkit.cli.output.text_lines import line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,13 +57,12 @@ def diagnose(
         preview_remark,
     )
     from convkit.host.home import Home
-    from convkit.protocol.json_codec import encode
 
     record = _record(subject, Home.find(home), tuple(only or ()), toolchain, quiet=json)
     is_file = is_model(Path(subject))
     diagnoses = diagnose_record(record)
     if json:
-        typer.echo(json_module.dumps([encode(diagnosis) for diagnosis in diagnoses], indent=1))
+        print_json(diagnoses)
     else:
         from convkit.cli.output.safe_text import output_console
 
@@ -127,35 +128,23 @@ def _record(
 
 def _view(diagnosis: "RunDiagnosis") -> "RenderableType":
     from rich.console import Group
-    from rich.text import Text
 
     release = f" (onnxruntime {diagnosis.version})" if diagnosis.version else ""
-    head = Text.assemble(
-        (diagnosis.target, "bold"),
-        f"{release}: ",
-        (diagnosis.status, _STATUS_STYLES[diagnosis.status]),
-    )
-    head.append(f", {diagnosis.evidence}")
-    lines: list[RenderableType] = [head]
+    status = diagnosis.status, _STATUS_STYLES[diagnosis.status]
+    lines = [line((diagnosis.target, "bold"), f"{release}: ", status, f", {diagnosis.evidence}")]
     if diagnosis.cause is None:
-        lines.append(Text("  no problems found"))
+        lines.append(line("  no problems found"))
     else:
         lines += _full_finding(diagnosis.cause)
     shown = [finding for finding in diagnosis.others if finding.severity != "note"]
     if shown:
-        lines.append(Text("  also", style="bold"))
-        lines += [Text(f"    {finding.code} {finding.message}") for finding in shown]
+        lines.append(line("  also", style="bold"))
+        lines += [line(f"    {finding.code} {finding.message}") for finding in shown]
     return Group(*lines, "")
 
 
 def _full_finding(finding: "Finding") -> "list[RenderableType]":
     """Return a finding in full: message, place, chain from cause to symptom, fix."""
-    from rich.padding import Padding
-    from rich.text import Text
-
-    def indented(text: Text, by: int = 2) -> Padding:
-        return Padding(text, (0, 0, 0, by))
-
     place = finding.place
     where = {
         "tensor": place.tensor,
@@ -164,29 +153,19 @@ def _full_finding(finding: "Finding") -> "list[RenderableType]":
         "source": place.source,
     }
     where["case"] = place.case
-    lines: list[RenderableType] = [
-        indented(Text.assemble((finding.code, "bold red"), f" {finding.message}"))
-    ]
-    lines += [
-        indented(Text.assemble((f"{name}: ", "dim"), value), 4)
-        for name, value in where.items()
-        if value
-    ]
+    lines = [line((finding.code, "bold red"), f" {finding.message}", indent=2)]
+    lines += [line((f"{name}: ", "dim"), value, indent=4) for name, value in where.items() if value]
     if finding.chain:
-        lines.append(indented(Text("from the cause to the symptom", style="bold")))
+        lines.append(line("from the cause to the symptom", style="bold", indent=2))
         lines += [
-            indented(Text(f"-> {step}" if index else step), 4)
+            line(f"-> {step}" if index else step, indent=4)
             for index, step in enumerate(finding.chain)
         ]
     if finding.remedy is not None:
-        lines.append(
-            indented(Text.assemble((f"{finding.remedy.label}: ", "bold"), finding.remedy.text))
-        )
+        lines.append(line((f"{finding.remedy.label}: ", "bold"), finding.remedy.text, indent=2))
         lines += [
-            indented(
-                Text(f"{path}: {json_module.dumps(value, ensure_ascii=False)}", style="cyan"), 4
-            )
+            line(f"{path}: {json_module.dumps(value, ensure_ascii=False)}", style="cyan", indent=4)
             for path, value in finding.remedy.change.items()
         ]
-    lines.append(indented(Text(f"more: convkit explain {finding.code}", style="dim")))
+    lines.append(line(f"more: convkit explain {finding.code}", style="dim", indent=2))
     return lines

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from convkit.cli.input.options import HomeFolder, Json
+from convkit.cli.output.json_text import print_json
 from convkit.protocol.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,11 +38,9 @@ def list_(json: Json = False, home: HomeFolder = None) -> None:
     left = leftovers(root)
     if json:
         import dataclasses
-        import json as json_module
 
         entries = [{**dataclasses.asdict(entry), "folder": str(entry.folder)} for entry in standing]
-        listed = {"environments": entries, "leftovers": [str(path) for path in left]}
-        typer.echo(json_module.dumps(listed, indent=1))
+        print_json({"environments": entries, "leftovers": [str(path) for path in left]})
         return
     if standing:
         from convkit.cli.output.safe_text import output_console

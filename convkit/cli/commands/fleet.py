@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from convkit.cli.input.options import HomeFolder, Json
+from convkit.cli.output.json_text import print_json
 
 app = typer.Typer(
     no_args_is_help=True, help="Machines that run stages for others.", rich_markup_mode=None
@@ -76,10 +77,7 @@ def status(scheduler: Scheduler, json: Json = False) -> None:
 
     workers = fleet_status(scheduler)
     if json:
-        import dataclasses
-        import json as json_module
-
-        typer.echo(json_module.dumps([dataclasses.asdict(each) for each in workers], indent=1))
+        print_json(workers)
         return
     for each in workers:
         tags = " ".join(f"{tag}={amount:g}" for tag, amount in sorted(each.tags.items()))

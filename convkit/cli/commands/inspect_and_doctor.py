@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from convkit.cli.input.options import HomeFolder, Json, Only, Toolchain
+from convkit.cli.output.json_text import print_json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -51,14 +52,11 @@ def inspect(
         return
     from convkit.cli.output.waiting_messages import waiting
     from convkit.host.draft.file_inspection import inspect_model
-    from convkit.protocol.json_codec import encode
 
     with waiting(f"reading {model.name}", quiet=json) as say:
         result = inspect_model(model, folder, say, modules=precision)
     if json:
-        import json as json_module
-
-        typer.echo(json_module.dumps(encode(result) | {"origin": _origin(model)}, indent=1))
+        print_json(result, origin=_origin(model))
         return
     from convkit.cli.output.safe_text import output_console
 
@@ -75,14 +73,11 @@ def _preview(
 ) -> None:
     from convkit.cli.output.live_progress import LiveProgress
     from convkit.host.diagnosis.precision_preview import preview_precision
-    from convkit.protocol.json_codec import encode
 
     with LiveProgress(quiet=json) as progress:
         plans = preview_precision(recipe, home, only, toolchain, progress)
     if json:
-        import json as json_module
-
-        typer.echo(json_module.dumps([encode(plan) for plan in plans], indent=1))
+        print_json(plans)
         return
     from convkit.cli.output.precision_table import plan_view
     from convkit.cli.output.safe_text import output_console
@@ -158,15 +153,12 @@ def _tensors(which: str, contract: "Contract") -> "RenderableType":
 
 def doctor(json: Json = False, home: HomeFolder = None) -> None:
     """List this machine's runtimes, devices and tools."""
-    import dataclasses
-    import json as json_module
-
     from convkit.host.home import Home
     from convkit.host.toolchain.doctor import examine
 
     facts = examine(Home.find(home).root)
     if json:
-        typer.echo(json_module.dumps([dataclasses.asdict(fact) for fact in facts], indent=1))
+        print_json(facts)
         return
     from rich.table import Table
     from rich.text import Text

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from convkit.cli.input.options import HomeFolder, Jobs, Json, PolicyFile, Quiet, Run, Toolchain
+from convkit.cli.output.json_text import print_json
 
 if TYPE_CHECKING:
     from convkit.host.nightly.nightly_record import NightlyRun
@@ -42,7 +43,7 @@ def reproduce(
     except KeyboardInterrupt:
         raise Interrupted("interrupted; the reproduction was discarded") from None
     if json:
-        _print_json({"worst": report.worst}, report)
+        print_json(report, worst=report.worst)
     elif not quiet:
         from convkit.cli.output.nightly_table import print_reproduction
 
@@ -113,7 +114,7 @@ def nightly(
     folder = nightly_folder(options.home, run.id)
     _write_summaries(run, folder, junit, markdown)
     if json:
-        _print_json({"green": run.green}, run)
+        print_json(run, green=run.green)
     elif not quiet:
         print_nightly(run, folder)
     raise typer.Exit(0 if run.green else 1)
@@ -184,13 +185,3 @@ def accept(
         print_accepted(accepted)
     if accepted.untracked is not None:
         typer.echo(f"warning: not recorded in MLflow: {accepted.untracked}", err=True)
-
-
-def _print_json(first: dict[str, object], value: object) -> None:
-    import json
-
-    from convkit.protocol.json_codec import encode
-
-    content = encode(value)
-    assert isinstance(content, dict)
-    typer.echo(json.dumps({**first, **content}, indent=1))

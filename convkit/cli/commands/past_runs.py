@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from convkit.cli.input.options import HomeFolder, Json, Run
+from convkit.cli.output.json_text import print_json
 
 
 def verify(
@@ -20,7 +21,7 @@ def verify(
     home: HomeFolder = None,
 ) -> None:
     """Judge a stored run again without running any model."""
-    from convkit.cli.output.run_table import record_json, summary
+    from convkit.cli.output.run_table import summary
     from convkit.host.home import Home
     from convkit.host.run.rejudging import parse_tolerance, rejudge
     from convkit.host.run.run_selection import find_run
@@ -29,7 +30,7 @@ def verify(
     folder = find_run(run, Home.find(home))
     record = rejudge(folder, parse_tolerance(tolerance or []), day_of(time.time()))
     if json:
-        typer.echo(record_json(record))
+        print_json(record)
     else:
         from convkit.cli.output.safe_text import output_console
 
@@ -39,12 +40,12 @@ def verify(
 
 def show(run: Run, json: Json = False, home: HomeFolder = None) -> None:
     """Show a past run's table and findings."""
-    from convkit.cli.output.run_table import record_json, summary
+    from convkit.cli.output.run_table import summary
     from convkit.python.runs import Run as PastRun
 
     opened = PastRun.open(run, home=home)
     if json:
-        typer.echo(record_json(opened.record))
+        print_json(opened.record)
         return
     from convkit.cli.output.safe_text import output_console
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from convkit.cli.input.options import HomeFolder, Jobs, Json, Only, Quiet, RecipeFile, Toolchain
+from convkit.cli.output.json_text import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,9 +93,7 @@ def run(
         _print_advice(recipe, only)
     outcome, repaired = _run_or_repair(options, repair=repair, silent=silent)
     if json:
-        from convkit.cli.output.run_table import record_json
-
-        typer.echo(record_json(outcome.record))
+        print_json(outcome.record)
     elif not quiet:
         from convkit.cli.output.run_printing import print_run
 
@@ -142,24 +141,10 @@ def _run_or_repair(
 
 def _run(options: "RunOptions", *, silent: bool) -> "RunOutcome":
     from convkit.cli.output.live_progress import LiveProgress
-    from convkit.python.runs import run as run_api
+    from convkit.host.run.run_command import run_recipe
 
     with LiveProgress(quiet=silent) as progress:
-        finished = run_api(
-            options.recipe,
-            only=options.only,
-            home=options.home.root,
-            toolchain=options.toolchain,
-            jobs=options.jobs,
-            force=options.force,
-            track=options.track,
-            listener=progress,
-            command=options.command,
-            scheduler=options.scheduler,
-            store=options.shared_store,
-        )
-    assert finished.outcome is not None
-    return finished.outcome
+        return run_recipe(options, progress)
 
 
 def _repair(options: "RunOptions", *, silent: bool) -> "RepairOutcome":
@@ -218,10 +203,7 @@ def plan(
     _print_advice(recipe, only)
     rows = forecast(recipe, Home.find(home), tuple(only or ()), toolchain)
     if json:
-        import dataclasses
-        import json as json_module
-
-        typer.echo(json_module.dumps([dataclasses.asdict(row) for row in rows], indent=1))
+        print_json(rows)
         return
     width = max(len(row.stage) for row in rows)
     for row in rows:

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from convkit.cli.input.options import HomeFolder, Json
+from convkit.cli.output.json_text import print_json
 
 app = typer.Typer(
     no_args_is_help=True, help="Check the store, and free space.", rich_markup_mode=None
@@ -67,11 +68,7 @@ def gc(
         found = collect_garbage(Home.find(home), older_than=older_than, dry_run=dry_run)
     total = sum(each.bytes for each in found.freed)
     if json:
-        import dataclasses
-        import json as json_module
-
-        content = {**dataclasses.asdict(found), "bytes": total, "dry_run": dry_run}
-        typer.echo(json_module.dumps(content, indent=1))
+        print_json(found, bytes=total, dry_run=dry_run)
         return
     for each in found.freed:
         typer.echo(f"{each.kind}: {each.files}, {each.bytes / 1e6:.1f} MB")

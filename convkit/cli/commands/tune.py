@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from convkit.cli.input.options import HomeFolder, Jobs, Json, RecipeFile, Toolchain
+from convkit.cli.output.json_text import print_json
 
 if TYPE_CHECKING:
     from convkit.host.recipe.reading.loading import LoadedRecipe
@@ -142,11 +143,7 @@ def _space(loaded: "LoadedRecipe", only: tuple[str, ...], like: str | None) -> "
 
 def _print(record: "TuneRecord", file: Path, page: Path, *, json: bool) -> None:
     if json:
-        import json as json_module
-
-        from convkit.protocol.json_codec import encode
-
-        typer.echo(json_module.dumps(encode(record), indent=2, ensure_ascii=False))
+        print_json(record)
         return
     from convkit.cli.output.safe_text import output_console
     from convkit.cli.output.tune_table import tune_summary

@@ -23,7 +23,6 @@ from convkit.host.record.run_summary import (
     waived_text,
     waiver_lines,
 )
-from convkit.protocol.json_codec import encode
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -38,11 +37,6 @@ _STYLES: dict[TargetStatus, str] = {
     "unproven": "bold yellow",
     "skipped": "bold yellow",
 }
-
-
-def record_json(record: RunRecord) -> str:
-    """Return the record as JSON, as in `result.json`."""
-    return json.dumps(encode(record), indent=2, ensure_ascii=False)
 
 
 def summary(

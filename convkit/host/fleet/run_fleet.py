@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from convkit.host.fleet.dask_cluster import Cluster, connect
-from convkit.host.fleet.fleet_settler import FleetSettler
+from convkit.host.fleet.stage_sending import FleetSettler
 from convkit.host.fleet.worker_tags import absent_devices_among
 from convkit.host.home import Home
 from convkit.host.processes.progress_events import Listener

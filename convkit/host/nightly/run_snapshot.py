@@ -14,6 +14,7 @@ from convkit.host.record.processor_record import RecordedProcessor, processor_of
 from convkit.host.record.recorded_materials import Dependency
 from convkit.host.record.run_record import RunRecord, TargetReport, TargetStatus, Verification
 from convkit.protocol.json_codec import SPARSE
+from convkit.protocol.same_fields import taken_from
 
 # The figures that track parity. max_rel is excluded: it is dominated by elements near zero, and
 # jumps by orders of magnitude while everything else is stable.
@@ -111,13 +112,9 @@ def snapshot_of(
 
 
 def _target(target: TargetReport, processor: RecordedProcessor) -> TargetSnapshot:
-    return TargetSnapshot(
-        status=target.status,
-        headline=target.headline,
-        runtime=target.runtime,
-        device=target.device,
-        precision=target.precision,
-        size_bytes=target.size_bytes,
+    return taken_from(
+        TargetSnapshot,
+        target,
         verifications={
             each.id: _verification(each, integer_kernels(target, each, processor) or "")
             for each in target.verifications
@@ -136,10 +133,9 @@ def _verification(verification: Verification, kernels: str) -> VerificationSnaps
             by_name = values.setdefault(output.output, {name: [] for name in PARITY})
             for name in PARITY:
                 by_name[name].append(getattr(output.metrics, name))
-    return VerificationSnapshot(
-        status=verification.status,
-        evidence=verification.evidence,
-        providers=verification.providers,
+    return taken_from(
+        VerificationSnapshot,
+        verification,
         cases={case.case: dict(case.sizes) for case in verification.cases if case.error is None},
         outputs={
             name: OutputSnapshot(

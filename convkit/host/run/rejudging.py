@@ -21,6 +21,7 @@ from convkit.host.verdict.waivers import day_of, with_waivers, without_waivers
 from convkit.protocol.contract import Contract
 from convkit.protocol.errors import UsageError
 from convkit.protocol.messages import CaseMetrics, CaseRecord, Layout, ReferenceResult, VerifyResult
+from convkit.protocol.same_fields import taken_from
 
 
 def parse_tolerance(limits: Sequence[str]) -> Tolerance | None:
@@ -168,21 +169,12 @@ def _measured(old: Verification, contract: Contract) -> VerifyResult:
         )
         for case in old.cases
     )
-    return VerifyResult(
+    return taken_from(
+        VerifyResult,
+        old,
         evidence="simulated" if old.evidence == "simulated" else "device",
         session=contract,
-        providers=old.providers,
         fallbacks=(),
         cases=tuple(cases),
-        omitted=old.omitted,
         probes=with_changes(old.probes, contract),
-        simulated=old.simulated,
-        invariance=old.invariance,
-        trials=old.trials,
-        greedy=old.greedy,
-        evaluation=old.evaluation,
-        packaged=old.packaged,
-        results=old.results,
-        family=old.family,
-        families_agree=old.families_agree,
     )

@@ -49,6 +49,7 @@ from convkit.protocol.messages import (
     StageResult,
 )
 from convkit.protocol.runtimes.runtime_registry import package_folder, runtimes
+from convkit.protocol.same_fields import taken_from
 
 
 class RemoteStages(Protocol):
@@ -170,21 +171,14 @@ class StageRunner:
         )
 
     def _hit(self, stage: Stage, record: StageRecord) -> Settled:
-        report = StageReport(
-            id=stage.id,
-            kind=stage.kind,
+        report = taken_from(
+            StageReport,
+            stage,
+            record,
             key=record.key,
             status="hit",
             reason="in the store",
-            target=stage.target,
-            version=stage.version,
-            artifact=record.artifact,
-            started=record.started,
             ended=record.started + record.seconds,
-            seconds=record.seconds,
-            peak_memory_bytes=record.peak_memory_bytes,
-            versions=record.versions,
-            findings=record.findings,
         )
         return Settled(
             report, self.store.log(record.key), decode(JOBS[stage.kind].result, record.result)
@@ -358,19 +352,14 @@ class StageRunner:
     ) -> None:
         assert report.artifact is not None
         assert report.started is not None
-        record = StageRecord(
-            key=report.key,
-            id=report.id,
-            kind=report.kind,
+        record = taken_from(
+            StageRecord,
+            report,
             ingredients=dict(parts),
             inputs=dict(inputs),
-            artifact=report.artifact,
             result=answer.result,
-            findings=report.findings,
             versions=answer.versions,
-            seconds=report.seconds,
             peak_memory_bytes=answer.peak_memory_bytes,
-            started=report.started,
         )
         self.store.put_record(record, log)
         self.store.set_latest(self.loaded.recipe.name, report.id, report.key)

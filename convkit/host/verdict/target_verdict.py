@@ -48,6 +48,7 @@ from convkit.protocol.metrics.limit_kinds import judged_error
 from convkit.protocol.metrics.limits import problems
 from convkit.protocol.metrics.metric_registry import absolute_limit
 from convkit.protocol.metrics.number_text import distinct_texts
+from convkit.protocol.same_fields import taken_from
 
 _OTHER_OUTPUT = (  # the reference says if the original does not follow the recipe
     "Correct the file at its source: the original follows the recipe, unless C205 or C207 says"
@@ -92,30 +93,20 @@ def judge(
         example_sizes=example_sizes or {},
     )
     status, leading = _decide(findings, cases)
-    return Verification(
+    return taken_from(
+        Verification,
+        measured,
         stage=stage,
         version=version,
         status=status,
-        evidence=measured.evidence,
         headline=_headline(leading, cases, passing_text(recipe, target, measured.evaluation)),
         cases=tuple(cases),
         omitted=(*reference.omitted, *measured.omitted),
-        probes=measured.probes,
-        providers=measured.providers,
-        simulated=measured.simulated,
-        invariance=measured.invariance,
-        greedy=measured.greedy,
         findings=tuple(findings),
         leading=leading,
-        evaluation=measured.evaluation,
         decided_by=decided_by(recipe, target),
-        packaged=measured.packaged,
-        trials=measured.trials,
         branches=reference.branches,
         rows=reference.layout.rows,
-        results=measured.results,
-        family=measured.family,
-        families_agree=measured.families_agree,
     )
 
 

@@ -17,6 +17,7 @@ from convkit.host.recipe.keys.field_types import MODULES_PATTERN, RecipeModel, S
 from convkit.host.recipe.keys.precision import MixedPrecision, Precision, QuantizedPrecision
 from convkit.host.recipe.keys.targets import BaseTarget
 from convkit.protocol.messages import StageKind
+from convkit.protocol.same_fields import taken_from
 from convkit.runtimes.coreml.packages.options import CompressionOptions, ProgramOptions
 from convkit.runtimes.coreml.target_states import open_axis, state_faults
 
@@ -176,14 +177,9 @@ class CoreMLTarget(BaseTarget):
 
     def options(self) -> ProgramOptions:
         """Return the options that affect the program."""
-        compression = self.compression
-        return ProgramOptions(
-            self.minimum,
-            self.shapes,
-            CompressionOptions(**compression.model_dump()) if compression is not None else None,
-            self.states,
-            self.images,
-        )
+        given = self.compression
+        compression = None if given is None else taken_from(CompressionOptions, given)
+        return taken_from(ProgramOptions, self, compression=compression)
 
     @property
     def builds_with_steps(self) -> bool:

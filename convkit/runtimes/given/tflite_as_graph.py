@@ -9,7 +9,7 @@ from convkit.worker.cause.other_formats.source_operation import (
     Translation,
 )
 from convkit.worker.graph.operators.composed_operators import stacked, strided_slice
-from convkit.worker.graph.operators.node_builder import Attributes
+from convkit.worker.graph.operators.formulas import Attributes
 
 # schema.fbs: ActivationFunctionType, Padding.
 _ACTIVATIONS = {1: "Relu(x)", 3: "Clip(x, 0.0, 6.0)", 4: "Tanh(x)"}

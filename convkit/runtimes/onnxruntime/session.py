@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.messages import BuildRequest, Device, Fallback
-from convkit.runtimes.onnxruntime.kernels import check_operators
 from convkit.runtimes.onnxruntime.options import LEVELS, OnnxRuntimeOptions, Optimization
 from convkit.runtimes.onnxruntime.profile import fallbacks_in_profile, read_profile
+from convkit.runtimes.onnxruntime.supported_operators import check_operators
 from convkit.worker.graph.file_links import link_model
 from convkit.worker.graph.graph_session import GraphSession, limit_threads
 from convkit.worker.job_context import Context, StageFailedError, StageSkippedError

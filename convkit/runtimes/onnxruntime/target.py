@@ -18,6 +18,7 @@ from convkit.host.recipe.keys.field_types import OPTION_PATTERN, ProviderOption,
 from convkit.host.recipe.keys.targets import GraphTarget, Processors, Releases, families_of
 from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import ProductFamily, QuantizationKind, StageKind
+from convkit.protocol.same_fields import taken_from
 from convkit.runtimes.onnxruntime.genai_layout import cache_layout, unknown_inputs
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
 
@@ -128,18 +129,15 @@ class OnnxRuntimeTarget(GraphTarget):
     def options(self) -> OnnxRuntimeOptions:
         """Return the session options."""
         if self.device == "cpu":
-            return OnnxRuntimeOptions(
-                self.optimization,
-                self.artifact,
-                package=self.package,
-                shared_buffers=self.shared_buffers,
+            return taken_from(
+                OnnxRuntimeOptions, self, provider=None, provider_options={}, tf32=False
             )
-        return OnnxRuntimeOptions(
-            self.optimization,
-            self.artifact,
-            self.provider or "cuda",
-            dict(self.provider_options),
-            self.tf32,
+        return taken_from(
+            OnnxRuntimeOptions,
+            self,
+            provider=self.provider or "cuda",
+            package=None,
+            shared_buffers=False,
         )
 
     def packages(self, stage: StageKind, *, stand_in: bool) -> tuple[str, ...]:

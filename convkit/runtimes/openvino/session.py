@@ -14,8 +14,8 @@ from convkit.protocol.json_codec import CodecError, decode
 from convkit.protocol.messages import BuildRequest, Device, Fallback, LowPrecision, Quantization
 from convkit.protocol.numpy_dtypes import BFLOAT16_BITS, dtype_name
 from convkit.runtimes.openvino.ir import CONTRACT_PATH, PRECISION_PATH, read_graph, save_ir
-from convkit.runtimes.openvino.kernels import check_operators
 from convkit.runtimes.openvino.options import OpenVINOOptions
+from convkit.runtimes.openvino.supported_operators import check_operators
 from convkit.worker.graph.file_links import link_model
 from convkit.worker.job_context import Context, StageSkippedError
 from convkit.worker.original.contract_check import CONTRACT_KEY, UNKNOWN_DIMENSION, UNKNOWN_RANK

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, cast
 from convkit.protocol.contract import Contract
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.runtimes.tensorrt.library import TENSORRT_11, MessageLog, make_logger
+from convkit.runtimes.tensorrt.optimization_profiles import shape_profiles
 from convkit.runtimes.tensorrt.options import EngineOptions
 from convkit.runtimes.tensorrt.parser_support import PLUGIN, SUPPORTED
-from convkit.runtimes.tensorrt.profiles import shape_profiles
 from convkit.runtimes.tensorrt.timing import TimingCache
 from convkit.worker.job_context import Context
 from convkit.worker.runtime_interface.registered_operators import library_files, unusable

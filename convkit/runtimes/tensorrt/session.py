@@ -12,8 +12,8 @@ from convkit.protocol.messages import Fallback
 from convkit.runtimes.tensorrt.engine import load_engine
 from convkit.runtimes.tensorrt.library import MessageLog, make_logger
 from convkit.runtimes.tensorrt.memory import DeviceMemory, open_memory
+from convkit.runtimes.tensorrt.optimization_profiles import Profile, ShapeRange, serving_profile
 from convkit.runtimes.tensorrt.options import EngineOptions
-from convkit.runtimes.tensorrt.profiles import Profile, ShapeRange, serving_profile
 from convkit.worker.original.contract_check import UNKNOWN_DIMENSION
 from convkit.worker.runtime_interface.sessions import (
     ModelRefusedError,

@@ -14,8 +14,9 @@ from convkit.host.recipe.keys.targets import GraphTarget, Places
 from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import Precision as WorkerPrecision
 from convkit.protocol.messages import Quantization, StageKind
+from convkit.protocol.same_fields import taken_from
 from convkit.runtimes.tensorrt import options
-from convkit.runtimes.tensorrt.target_profiles import profile_faults
+from convkit.runtimes.tensorrt.target_profile_checks import profile_faults
 
 # The graph that an engine would be built from, and its simulation.
 _STAND_IN = ("onnxruntime", "numpy", "onnx", "onnx-ir")
@@ -128,17 +129,7 @@ class TensorRTTarget(GraphTarget):
             for profile in self.profiles
         )
         dla = options.Dla(self.dla.core, self.dla.fallback) if self.dla is not None else None
-        return options.EngineOptions(
-            profiles=profiles,
-            workspace_gib=self.workspace_gib,
-            builder_level=self.builder_level,
-            version_compatible=self.version_compatible,
-            hardware_compatible=self.hardware_compatible,
-            weights=self.weights,
-            sparse_weights=self.sparse_weights,
-            dla=dla,
-            tf32=self.tf32,
-        )
+        return taken_from(options.EngineOptions, self, profiles=profiles, dla=dla)
 
     def worker_precision(self, place: Places) -> WorkerPrecision:
         """Return the precision; quantization is symmetric: TensorRT has no other zero points."""

@@ -14,7 +14,7 @@ from convkit.protocol.postprocessing_constants import BoxConstants, Postprocessi
 from convkit.worker.cases.case import Feeds
 from convkit.worker.evaluate.row_reading import Predictions
 from convkit.worker.job_context import UnfitDataError
-from convkit.worker.processors.results import named, results
+from convkit.worker.pre_and_postprocessing.results import named, results
 
 # The best detections of an image that count, as in COCO's main metric.
 _MOST = 100

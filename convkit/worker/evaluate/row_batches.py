@@ -16,7 +16,7 @@ from convkit.worker.cases.values.sampled_values import Draw
 from convkit.worker.evaluate.greedy_generation import generated_axis, prompts, with_room
 from convkit.worker.evaluate.row_reading import Rows
 from convkit.worker.job_context import StageFailedError, UnfitDataError
-from convkit.worker.processors.images import prepared_batch, read_image
+from convkit.worker.pre_and_postprocessing.images import prepared_batch, read_image
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,8 +19,8 @@ from convkit.worker.evaluate.retrieval import retrieved
 from convkit.worker.evaluate.row_reading import Predictions
 from convkit.worker.evaluate.token_likelihood import perplexity, row_likelihoods
 from convkit.worker.job_context import StageFailedError
+from convkit.worker.pre_and_postprocessing.results import results
 from convkit.worker.process.user_modules import source_spec
-from convkit.worker.processors.results import results
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,7 +26,7 @@ from convkit.worker.graph.graph_contract import load_graph
 from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.example_sizes import other_sizes
 from convkit.worker.original.forward_signature import forward_parameters
-from convkit.worker.original.loading.script_archive import ScriptArchive
+from convkit.worker.original.loading.archive_as_module import ScriptArchive
 from convkit.worker.original.probing.conversion_obstacles import other_values
 from convkit.worker.original.probing.nondeterminism import unsteady_finding
 from convkit.worker.original.probing.torch_comparisons import find_decisions

@@ -1,7 +1,8 @@
-"""Walking and naming in onnx-ir models, for rewrites."""
+"""Walking, naming and small additions in onnx-ir models, for rewrites."""
 
 from collections.abc import Iterator
 
+import numpy as np
 import onnx_ir as ir
 
 
@@ -74,3 +75,24 @@ def free_name(name: str, taken: set[str | None]) -> str:
         candidate = f"{name}.{number}"
     taken.add(candidate)
     return candidate
+
+
+def add_constant(graph: ir.Graph, name: str, values: np.ndarray | ir.TensorProtocol) -> ir.Value:
+    """Return a new initializer of a graph, under a name that is free."""
+    tensor = ir.tensor(values, name=name) if isinstance(values, np.ndarray) else values
+    value = ir.Value(
+        name=name,
+        type=ir.TensorType(tensor.dtype),
+        shape=ir.Shape(list(tensor.shape)),
+        const_value=tensor,
+    )
+    graph.register_initializer(value)
+    return value
+
+
+def cast_node(source: ir.Value, output: ir.Value, taken: set[str | None]) -> ir.Node:
+    """Return a Cast of a value to the type of another, which it computes, named after that."""
+    assert output.dtype is not None
+    to = ir.AttrInt64("to", int(output.dtype))
+    name = free_name(f"cast.{output.name}", taken)
+    return ir.Node("", "Cast", [source], [to], outputs=[output], name=name)

@@ -11,8 +11,8 @@ import numpy as np
 from convkit.protocol.float_limits import SMALLEST_NORMAL
 from convkit.protocol.messages import TensorMetrics
 from convkit.protocol.numpy_dtypes import dtype_name, without_bits
-from convkit.worker.metrics.error_hull import Frontier
 from convkit.worker.metrics.errors_by_scale import errors_by_scale
+from convkit.worker.metrics.errors_for_any_rtol import Frontier
 
 # Elements per chunk: the few float64 arrays derived from a chunk fit in the L2 cache.
 _CHUNK = 1 << 15

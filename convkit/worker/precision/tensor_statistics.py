@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import onnx_ir as ir
 
-from convkit.worker.graph.graph_traversal import all_names, attribute_graphs, free_name
+from convkit.worker.graph.graph_traversal import (
+    add_constant,
+    all_names,
+    attribute_graphs,
+    free_name,
+)
+from convkit.worker.graph.operators.formulas import Attributes, FormulaWriter
 from convkit.worker.runtime_interface.registered_operators import register_libraries
 
 if TYPE_CHECKING:
@@ -70,6 +76,21 @@ class StatisticsLayout:
         return numbers
 
 
+_NOT_FINITE = "IsNaN(Sub(x, x))"  # x - x is zero for finite elements and NaN for all others
+# A statistic of a vector, as a vector of one element.
+_FORMULAS: dict[Statistic, str] = {
+    "max": "ReduceMax(x, keepdims=1)",
+    "min": "ReduceMin(x, keepdims=1)",
+    "sum": "ReduceSum(x, keepdims=1)",
+    # Not Equal, which has floats only from opset 11 on. NaN counts as true.
+    "smallest": "ReduceMin(Where(Cast(Abs(x), to=9), Abs(x), infinity), keepdims=1)",
+    "nonfinite": f"ReduceSum(Cast({_NOT_FINITE}, to=1), keepdims=1)",
+    "finite_max": f"ReduceMax(Where({_NOT_FINITE}, zero, x), keepdims=1)",
+    "finite_min": f"ReduceMin(Where({_NOT_FINITE}, zero, x), keepdims=1)",
+}
+_CONSTANTS = {"zero": 0.0, "infinity": np.inf}
+
+
 @dataclasses.dataclass
 class _Scope:
     """The numbers collected in one graph: one-element vectors, with their keys."""
@@ -77,6 +98,26 @@ class _Scope:
     graph: ir.Graph
     parts: list[ir.Value] = dataclasses.field(default_factory=list)
     keys: list[Key] = dataclasses.field(default_factory=list)
+
+
+class _Formula(FormulaWriter[ir.Value]):
+    """Writes a formula's nodes to a list; its names are constants that all reductions share."""
+
+    def __init__(self, reductions: "Reductions", nodes: list[ir.Node]) -> None:
+        self._reductions = reductions
+        self._nodes = nodes
+
+    def operand(self, operator: str, place: int, name: str) -> list[ir.Value]:
+        del operator, place
+        return [self._reductions.constant(name, np.array(_CONSTANTS[name], np.float32))]
+
+    def written(
+        self, operator: str, operands: list[ir.Value], attributes: Attributes, inner: str
+    ) -> ir.Value:
+        del inner
+        boolean = operator == "IsNaN" or attributes.get("to") == ir.DataType.BOOL
+        kind = ir.DataType.BOOL if boolean else ir.DataType.FLOAT
+        return self._reductions.op(self._nodes, operator, operands, attributes, kind)
 
 
 class Reductions:
@@ -104,64 +145,16 @@ class Reductions:
         everything = self.constant("vector", np.array([-1], np.int64))
         vector = self.op(nodes, "Reshape", [value, everything])
         for statistic in statistics:
-            scope.parts.append(self.reduce(nodes, vector, statistic))
+            written = _Formula(self, nodes).compute(_FORMULAS[statistic], x=vector)
+            scope.parts.append(written)
             scope.keys.append((named or source.name or "", statistic))
         self.insert(graph, source, nodes)
-
-    def reduce(self, nodes: list[ir.Node], value: ir.Value, statistic: Statistic) -> ir.Value:
-        """Return a statistic of a vector, as a vector of one element."""
-        whole = {"keepdims": 1}
-        match statistic:
-            case "max" | "min" | "sum":
-                return self.op(nodes, f"Reduce{statistic.capitalize()}", [value], whole)
-            case "smallest":
-                size = self.op(nodes, "Abs", [value])
-                # Not Equal, which has floats only from opset 11 on. NaN counts as true.
-                is_set = self.op(
-                    nodes, "Cast", [size], {"to": int(ir.DataType.BOOL)}, dtype=ir.DataType.BOOL
-                )
-                infinity = self.constant("infinity", np.array(np.inf, np.float32))
-                return self.op(
-                    nodes, "ReduceMin", [self.op(nodes, "Where", [is_set, size, infinity])], whole
-                )
-            case "nonfinite":
-                counted = self.op(
-                    nodes, "Cast", [self.not_finite(nodes, value)], {"to": int(ir.DataType.FLOAT)}
-                )
-                return self.op(nodes, "ReduceSum", [counted], whole)
-            case "finite_max" | "finite_min":
-                finite = self.op(
-                    nodes, "Where", [self.not_finite(nodes, value), self.zero(), value]
-                )
-                return self.op(
-                    nodes,
-                    "ReduceMax" if statistic == "finite_max" else "ReduceMin",
-                    [finite],
-                    whole,
-                )
-
-    def not_finite(self, nodes: list[ir.Node], value: ir.Value) -> ir.Value:
-        # x - x is zero for finite elements and NaN for all others.
-        return self.op(
-            nodes, "IsNaN", [self.op(nodes, "Sub", [value, value])], dtype=ir.DataType.BOOL
-        )
-
-    def zero(self) -> ir.Value:
-        return self.constant("zero", np.array(0, np.float32))
 
     def constant(self, name: str, array: np.ndarray) -> ir.Value:
         """Return a constant of the main graph, which is also visible in subgraphs."""
         if name not in self.constants:
             unique = free_name(f"{_PREFIX}.{name}", self.names)
-            tensor = ir.tensor(array, name=unique)
-            value = ir.Value(
-                name=unique,
-                type=ir.TensorType(tensor.dtype),
-                shape=tensor.shape,
-                const_value=tensor,
-            )
-            self.model.graph.register_initializer(value)
-            self.constants[name] = value
+            self.constants[name] = add_constant(self.model.graph, unique, array)
         return self.constants[name]
 
     def op(

@@ -18,11 +18,11 @@ from convkit.worker.cases.values.pictures_and_sounds import draw_audio, draw_ima
 from convkit.worker.cases.values.sampled_values import Draw, generator
 from convkit.worker.job_context import StageFailedError, UnfitDataError
 from convkit.worker.metrics.row_sets import compare_outputs
-from convkit.worker.processors.image_differences import image_findings
-from convkit.worker.processors.images import normalized, read_image, sized
-from convkit.worker.processors.original_processor import Kind, OriginalProcessor
-from convkit.worker.processors.sounds import read_sound, sound_findings
-from convkit.worker.processors.text_differences import text_findings
+from convkit.worker.pre_and_postprocessing.image_differences import image_findings
+from convkit.worker.pre_and_postprocessing.images import normalized, read_image, sized
+from convkit.worker.pre_and_postprocessing.original_processor import Kind, OriginalProcessor
+from convkit.worker.pre_and_postprocessing.sounds import read_sound, sound_findings
+from convkit.worker.pre_and_postprocessing.text_differences import text_findings
 from convkit.worker.reference.original_model import OriginalModel, TorchOriginal
 from convkit.worker.runtime_interface.sessions import RunFailedError
 

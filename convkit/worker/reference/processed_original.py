@@ -10,7 +10,7 @@ from convkit.protocol.contract import Contract
 from convkit.worker.cases.case import Feeds
 from convkit.worker.cases.decision_sizes import Decisions, Sizes
 from convkit.worker.original.generation_facts import Generation
-from convkit.worker.processors.original_processor import OriginalProcessor
+from convkit.worker.pre_and_postprocessing.original_processor import OriginalProcessor
 from convkit.worker.reference.original_model import OriginalModel
 
 

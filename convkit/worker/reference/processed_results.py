@@ -11,9 +11,9 @@ from convkit.protocol.messages import CaseRecord, Processor
 from convkit.worker.cases.case import Feeds
 from convkit.worker.cases.case_files import read_tensors
 from convkit.worker.cases.values.sampled_values import generator
-from convkit.worker.processors.drawn_outputs import drawn_outputs
-from convkit.worker.processors.original_results import ModelFiles, OriginalResults
-from convkit.worker.processors.result_differences import result_findings
+from convkit.worker.pre_and_postprocessing.drawn_outputs import drawn_outputs
+from convkit.worker.pre_and_postprocessing.original_results import ModelFiles, OriginalResults
+from convkit.worker.pre_and_postprocessing.result_differences import result_findings
 from convkit.worker.reference.original_model import OnnxOriginal, OriginalModel, TorchOriginal
 
 # Real outputs that are compared, besides drawn ones.

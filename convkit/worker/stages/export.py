@@ -201,7 +201,7 @@ def _tidy(
     model: onnx_ir.Model, exporter: Exporter, request: ExportRequest, loaded: "LoadedModel"
 ) -> None:
     """Remove what depends on exporter and machine; apply the contract's names and order."""
-    from convkit.worker.original.loading.script_archive import ScriptArchive
+    from convkit.worker.original.loading.archive_as_module import ScriptArchive
 
     unwrapped = exporter == "optimum" or isinstance(loaded.module, ScriptArchive)
     wrapper = "" if unwrapped else WRAPPER

@@ -17,6 +17,7 @@ from convkit.protocol.messages import (
     ReferenceResult,
     Steps,
 )
+from convkit.protocol.same_fields import taken_from
 from convkit.worker.cases.axis_sizes import probe_sizes, smallest_sizes
 from convkit.worker.cases.case import Case, CaseInputs, Feeds, case_cost, sizes_text
 from convkit.worker.cases.case_files import read_tensors, write_cases, write_tensors
@@ -289,15 +290,7 @@ class _Reference:
 
     def _probe(self, probe: Case, base: Feeds, expected: Feeds) -> CaseRecord:
         feeds = probe.inputs()
-        record = CaseRecord(
-            name=probe.name,
-            kind=probe.kind,
-            description=probe.description,
-            sizes=probe.sizes,
-            seconds=0.0,
-            base=probe.base,
-            change=probe.change,
-        )
+        record = taken_from(CaseRecord, probe, seconds=0.0)
         write_tensors(self._context.output, probe.name, "inputs", feeds)
         if all(np.array_equal(feeds[name], base[name]) for name in feeds):
             return dataclasses.replace(

@@ -9,8 +9,8 @@ from typing import Any
 
 from convkit.protocol.messages import SurveyResult
 from convkit.worker.cases.values.sampled_values import Draw
+from convkit.worker.original.loading.archive_as_module import ScriptArchive
 from convkit.worker.original.loading.loaded_model import LoadedModel
-from convkit.worker.original.loading.script_archive import ScriptArchive
 from convkit.worker.survey.inputs.layer_hints import layers_of
 from convkit.worker.survey.inputs.survey_messages import cache_left_out, tried_out
 from convkit.worker.survey.sizes.accepted_sizes import Sizing

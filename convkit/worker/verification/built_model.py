@@ -32,7 +32,7 @@ from convkit.worker.metrics.case_agreement import compare_cases
 from convkit.worker.metrics.lost_information import Spread, measure_spread
 from convkit.worker.metrics.row_sets import compare_outputs, largest_output_difference
 from convkit.worker.metrics.tensor_metrics import compare, largest_difference
-from convkit.worker.processors.result_metrics import result_metrics
+from convkit.worker.pre_and_postprocessing.result_metrics import result_metrics
 from convkit.worker.runtime_interface.sessions import NotServedError, RunFailedError, Runnable
 
 

@@ -7,7 +7,8 @@ import pytest
 from records import build_record, failed_target, verified_record
 from rich.console import Console
 
-from convkit.cli.output.run_table import record_json, summary
+from convkit.cli.output.json_text import print_json
+from convkit.cli.output.run_table import summary
 from convkit.host.record.run_record import RunRecord
 from convkit.host.record.run_summary import inapplicable, left_out
 from convkit.host.report.report_file import render_report
@@ -185,8 +186,9 @@ def test_a_model_of_several_outputs_names_the_one():
     assert "in padded, last_hidden_state" not in joined(shown(build_record(), width=160))
 
 
-def test_json_is_the_record():
-    assert decode(RunRecord, json.loads(record_json(build_record()))) == build_record()
+def test_json_is_the_record(capsys):
+    print_json(build_record())
+    assert decode(RunRecord, json.loads(capsys.readouterr().out)) == build_record()
 
 
 def test_what_decided_is_named_if_a_task_was_scored():

@@ -20,10 +20,10 @@ from convkit.host.facts.version_sources import recorded_tools
 from convkit.host.fleet import dask_cluster as cluster_module
 from convkit.host.fleet import remote_stage, run_fleet
 from convkit.host.fleet.dask_cluster import Cluster
-from convkit.host.fleet.fleet_settler import FleetSettler
 from convkit.host.fleet.recipe_bundle import bundle_of
 from convkit.host.fleet.remote_stage import perform
 from convkit.host.fleet.stage_orders import Answered, StageOrder
+from convkit.host.fleet.stage_sending import FleetSettler
 from convkit.host.fleet.worker_tags import announced_tags
 from convkit.host.home import Home
 from convkit.host.plan.stages import plan_stages

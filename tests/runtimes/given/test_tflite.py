@@ -6,6 +6,7 @@ import pytest
 from ai_edge_litert import schema_py_generated as schema
 from given_models import NAMES, save_tflite
 
+from convkit.runtimes.given.tflite_as_graph import TRANSLATIONS
 from convkit.runtimes.given.tflite_reading import read_tflite
 from convkit.worker.cause.cause_search import localize
 from convkit.worker.cause.recording.graph_recording import record_graph
@@ -67,7 +68,36 @@ CASES = {
     "RSQRT": (ROWS, [], None),
     "LOGISTIC": (ROWS, [], None),
     "DIV": (ROWS, [weight(3)], options("Div")),
+    "RESHAPE": (ROWS, [np.int32([3, 2])], options("Reshape", newShape=[3, 2])),
+    "EXPAND_DIMS": (ROWS, [np.int32(1)], options("ExpandDims")),
+    "SQUEEZE": (ROWS[:, None], [], options("Squeeze", squeezeDims=[1])),
+    "PADV2": (ROWS, [np.int32([[0, 1], [2, 0]]), np.float32(0.5)], options("PadV2")),
+    **{
+        kind: (ROWS, [np.int32([1])], options("Reducer", keepDims=False))
+        for kind in ("SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD")
+    },
+    **{
+        kind: (ROWS - 0.3, [weight(3)], None)
+        for kind in (
+            *("ADD", "SUB", "MUL", "MAXIMUM", "MINIMUM"),
+            *("LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL", "EQUAL"),
+        )
+    },
+    "POW": (ROWS, [weight(3)], None),
+    **{
+        kind: (3 * ROWS, [], None)
+        for kind in (
+            *("ABS", "CEIL", "COS", "ELU", "EXP", "FLOOR", "HARD_SWISH", "LOG", "NEG", "RELU"),
+            *("ROUND", "SIGN", "SIN", "SQRT", "SQUARE", "TANH"),
+        )
+    },
 }
+# They read other things than floats first.
+WITHOUT_A_SAMPLE = {"CAST", "LOGICAL_AND", "LOGICAL_NOT", "LOGICAL_OR", "SELECT_V2"}
+
+
+def test_every_translation_has_a_sample():
+    assert TRANSLATIONS.keys() - CASES.keys() == WITHOUT_A_SAMPLE
 
 
 def model_of(kind: str, given: np.ndarray, constants: list, option: object) -> bytes:

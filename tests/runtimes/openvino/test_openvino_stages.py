@@ -12,8 +12,8 @@ from convkit.protocol.contract import Axis, Contract
 from convkit.protocol.findings.finding import Finding
 from convkit.runtimes.onnxruntime import session as onnxruntime
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
-from convkit.runtimes.openvino import kernels, verify
 from convkit.runtimes.openvino import session as openvino
+from convkit.runtimes.openvino import supported_operators, verify
 from convkit.runtimes.openvino.options import OpenVINOOptions
 from convkit.worker.cases.case_files import read_tensors
 from convkit.worker.graph.graph_loading import load_model
@@ -247,7 +247,7 @@ def test_operands_of_several_types_are_named(tmp_path):
         f"{HEADER}g (float[n] x, float16[n] h) => (float[n] y) {{ y = Add(x, h) }}",
         carries=None,
     )
-    (finding,) = kernels.check_operators(graph_operators(load_model(model)))
+    (finding,) = supported_operators.check_operators(graph_operators(load_model(model)))
     assert finding.code == "T102"
 
 

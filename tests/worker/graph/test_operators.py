@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from convkit.runtimes.onnxruntime.kernels import check_operators
+from convkit.runtimes.onnxruntime.supported_operators import check_operators
 from convkit.worker.graph.operator_probes import graph_operators
 from convkit.worker.graph.typed_graph import prepare
 from convkit.worker.precision.lowering.graph_conversion import convert

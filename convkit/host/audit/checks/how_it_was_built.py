@@ -8,6 +8,7 @@ from convkit.host.record.recorded_materials import Dependency
 from convkit.host.record.run_record import RunRecord
 from convkit.host.store.digests import digest_file
 from convkit.protocol.json_codec import Json
+from convkit.protocol.same_fields import taken_from
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,17 +54,11 @@ def build_inputs_of(
     """Return how a run was built, from its provenance or, without one, its record."""
     if provenance is not None:
         found = provenance.dependencies
-        return BuildInputs(
-            recipe=provenance.recipe,
-            recipe_text=provenance.recipe_text,
-            convkit=provenance.convkit,
-            command=provenance.command,
-            toolchain=provenance.toolchain,
-            host=provenance.host,
-            started=provenance.started,
+        return taken_from(
+            BuildInputs,
+            provenance,
             sources=tuple(item for item in found if item.kind in ("source", "original")),
             files=tuple(item for item in found if item.kind == "file"),
-            seeds=provenance.seeds,
             locks=tuple(
                 LockFile(item.name, item.digest["sha256"]) for item in found if item.kind == "lock"
             ),
@@ -71,14 +66,9 @@ def build_inputs_of(
         )
     if record is None:
         return None
-    return BuildInputs(
-        recipe=record.recipe,
-        recipe_text=record.recipe_text,
-        convkit=record.convkit,
-        command=record.command,
-        toolchain=record.toolchain,
-        host=record.host,
-        started=record.started,
+    return taken_from(
+        BuildInputs,
+        record,
         sources=None,
         files=(),
         seeds=None,

@@ -5,6 +5,7 @@ import dataclasses
 from convkit.host.record.headroom import worst_comparison
 from convkit.host.record.provenance import FileDigest, Provenance
 from convkit.host.record.run_record import AppliedWaiver, RunRecord, TargetReport, Verification
+from convkit.protocol.same_fields import taken_from
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,16 +63,12 @@ def proofs_of(record: RunRecord | None, provenance: Provenance | None) -> tuple[
 
 
 def _target(target: TargetReport, files: dict[str, FileDigest]) -> TargetProof:
-    return TargetProof(
+    return taken_from(
+        TargetProof,
+        target,
         target=target.name,
-        runtime=target.runtime,
-        device=target.device,
-        precision=target.precision,
-        status=target.status,
-        headline=target.headline,
         verifications=tuple(map(_verification, target.verifications)),
         files=_files_of(target.name, files),
-        waivers=target.waivers,
     )
 
 
@@ -85,11 +82,9 @@ def _verification(verification: Verification) -> VerificationProof:
     worst = worst_comparison(verification.cases)
     # If the task metric decides, tensors have no limits to be close to.
     limited = worst is not None and not (worst.passed and worst.limit is None)
-    return VerificationProof(
-        version=verification.version,
-        status=verification.status,
-        evidence=verification.evidence,
-        headline=verification.headline,
+    return taken_from(
+        VerificationProof,
+        verification,
         tolerances=tolerances,
         cases=tuple(CaseProof(case.case, case.sizes, case.passed) for case in verification.cases),
         omitted={case.name: case.reason for case in verification.omitted},

@@ -9,6 +9,7 @@ from convkit.host.recipe.checks.names_axes_and_sizes import FaultsError, RecipeF
 from convkit.host.recipe.keys.field_types import MODULES_PATTERN, NPZ_PATTERN, RecipeModel, Switch
 from convkit.protocol import messages
 from convkit.protocol.messages import LowPrecision, Quantization, QuantizationKind
+from convkit.protocol.same_fields import taken_from
 
 PrecisionName = Literal["float32", "float16", "bfloat16"]
 LowName = Literal["float16", "bfloat16"]
@@ -208,16 +209,7 @@ class QuantizedPrecision(_WithExceptions):
         if given is not None:
             file = place(given.file) if given.file is not None else None
             calibration = messages.Calibration(given.method, given.percentile, file)
-        return Quantization(
-            quantize=self.quantize,
-            keep_float32=self.keep_float32,
-            per_channel=self.per_channel,
-            format=self.format,
-            calibration=calibration,
-            block_size=self.block_size,
-            reduce_range=self.reduce_range,
-            symmetric=self.symmetric,
-        )
+        return taken_from(Quantization, self, calibration=calibration)
 
     def __str__(self) -> str:
         """Return it on one line: `dynamic-int8, float32: lm_head`."""

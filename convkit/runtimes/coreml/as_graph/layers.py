@@ -11,7 +11,7 @@ from convkit.worker.graph.operators.composed_operators import (
     layer_normalization,
     transposed_convolution,
 )
-from convkit.worker.graph.operators.node_builder import Attributes
+from convkit.worker.graph.operators.formulas import Attributes
 
 _AUTO = {"same": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
 _GATES = 4

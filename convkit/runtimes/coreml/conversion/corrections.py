@@ -9,9 +9,7 @@ from typing import Any
 
 import torch
 
-from convkit.runtimes.coreml.conversion.frontend_arguments import arguments, value
-
-Translation = Callable[[Any, Any], None]
+from convkit.runtimes.coreml.conversion.frontend_arguments import Translation, arguments, value
 
 # From here on torch's softplus is the identity.
 _DEFAULT_THRESHOLD = 20

@@ -1,7 +1,26 @@
 """How a translation of a torch operator reads its arguments in coremltools' frontend."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+# Of a torch operator: it gets coremltools' context and the node.
+Translation = Callable[[Any, Any], None]
+
+
+def translation(write: Callable[..., Any], *, promotes: bool = False) -> Translation:
+    """Return the translation whose result `write` makes: of MIL's builder, the result's name and
+    the node's inputs, of one element type if it `promotes`.
+    """
+
+    def translated(context: Any, node: Any) -> None:  # noqa: ANN401 - coremltools' frontend has no types
+        from coremltools.converters.mil.frontend.torch.ops import _get_inputs, promote_input_dtypes
+        from coremltools.converters.mil.mil import Builder
+
+        inputs = _get_inputs(context, node)
+        given = promote_input_dtypes(inputs) if promotes else inputs
+        context.add(write(Builder, node.name, *given))
+
+    return translated
 
 
 def arguments(context: Any, node: Any, names: Sequence[str]) -> list[Any]:  # noqa: ANN401 - coremltools' frontend has no types

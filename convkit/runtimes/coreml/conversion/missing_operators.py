@@ -2,14 +2,14 @@
 frontend.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from convkit.runtimes.coreml.conversion.attention import scaled_dot_product_attention
 from convkit.runtimes.coreml.conversion.corrections import correct
-from convkit.runtimes.coreml.conversion.frontend_arguments import value
+from convkit.runtimes.coreml.conversion.frontend_arguments import Translation, translation, value
 from convkit.runtimes.coreml.conversion.normalization import (
     adaptive_avg_pool2d,
     group_norm,
@@ -39,10 +39,7 @@ _MAX_POOLS = tuple(f"max_pool{rank}d{kind}" for rank in (1, 2, 3) for kind in ("
 
 def register_missing_operators() -> None:
     """Register them for this process, if coremltools lacks them or implements them incorrectly."""
-    from coremltools.converters.mil.frontend.torch.torch_op_registry import (
-        _TORCH_OPS_REGISTRY,
-        register_torch_op,
-    )
+    from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY
 
     known = _TORCH_OPS_REGISTRY.name_to_func_mapping
     for name in ("where", "where.self", "where.scalarself"):
@@ -62,16 +59,15 @@ def register_missing_operators() -> None:
         if name in known:
             known[name] = with_stride(known[name])
     # Its own leaves copies out: an output that copies an input was called as that input is.
-    known["clone"] = alias
+    known["clone"] = ALIAS
     correct(known)
-    for function in (alias, new_ones):
-        if function.__name__ not in known:
-            register_torch_op(function)
+    for name, own in (("alias", ALIAS), ("new_ones", new_ones)):
+        known.setdefault(name, own)
     for name, other in _SYNONYMS.items():
         if name not in known:
             known[name] = known[other]
-    for name, translation in size_operators().items():
-        known.setdefault(name, translation)
+    for name, own in size_operators().items():
+        known.setdefault(name, own)
 
 
 def is_known(node: Any) -> bool:  # noqa: ANN401 - a torch.fx Node
@@ -87,26 +83,19 @@ def is_known(node: Any) -> bool:  # noqa: ANN401 - a torch.fx Node
     return sanitize_op_kind(name) in _TORCH_OPS_REGISTRY.name_to_func_mapping
 
 
-def alias(context: Any, node: Any) -> None:  # noqa: ANN401 - coremltools' frontend has no types
-    """Rename a tensor: a copy, or what decompositions leave for views that change nothing."""
-    from coremltools.converters.mil.frontend.torch.ops import _get_inputs
-    from coremltools.converters.mil.mil import Builder
-
-    context.add(Builder.identity(x=_get_inputs(context, node)[0], name=node.name))
+# Renames a tensor: a copy, or what decompositions leave for views that change nothing.
+ALIAS = translation(lambda mb, name, x, *_: mb.identity(x=x, name=name))
 
 
-def exact(operation: str) -> Callable[[Any, Any], None]:
+def exact(operation: str) -> Translation:
     """Translate to an operation of ML programs whose epsilon is zero: torch adds none."""
 
-    def translated(context: Any, node: Any) -> None:  # noqa: ANN401
-        from coremltools.converters.mil.frontend.torch.ops import _get_inputs
-        from coremltools.converters.mil.mil import Builder, types
+    def write(mb: Any, name: str, x: Any) -> Any:  # noqa: ANN401 - coremltools has no types
+        from coremltools.converters.mil.mil import types
 
-        x = _get_inputs(context, node, expected=1)[0]
-        zero = types.nptype_from_builtin(x.dtype)(0)
-        context.add(getattr(Builder, operation)(x=x, epsilon=zero, name=node.name))
+        return getattr(mb, operation)(x=x, epsilon=types.nptype_from_builtin(x.dtype)(0), name=name)
 
-    return translated
+    return translation(write)
 
 
 def new_ones(context: Any, node: Any) -> None:  # noqa: ANN401
@@ -134,7 +123,7 @@ def _typed(number: float, wanted: int | None, usual: Any) -> bool | int | float:
     return number
 
 
-def like(number: int | None, own: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+def like(number: int | None, own: Translation) -> Translation:
     """Translate to a tensor of another's size, filled with a number (None: with that given), by
     default in the other's element type. A number that is only known at run time is left to
     coremltools' `own`.
@@ -167,7 +156,7 @@ def like(number: int | None, own: Callable[[Any, Any], None]) -> Callable[[Any, 
     return translated
 
 
-def with_stride(translate: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+def with_stride(translate: Translation) -> Translation:
     """Return a pooling's translation that has a stride, as coremltools 9.0 requires: torch.export
     leaves out what is the default, the size of the window.
     """

@@ -2,74 +2,39 @@
 that torch.export keeps and that coremltools 9.0 lacks.
 """
 
-from collections.abc import Callable
 from typing import Any
 
-Translation = Callable[[Any, Any], None]
+from convkit.runtimes.coreml.conversion.frontend_arguments import Translation, translation
 
 
 def size_operators() -> dict[str, Translation]:
     """Return the translations by coremltools' name of the operator."""
+    whole = translation(lambda mb, name, x: mb.cast(x=x, dtype="int32", name=name))
     return {
-        "mod": _of_two("mod"),
-        "sym_max": _of_two("maximum"),
-        "sym_min": _of_two("minimum"),
-        "sym_float": _cast("fp32"),
-        "sym_int": _cast("int32"),
-        "trunc": _cast("int32"),
-        "sym_not": _not,
-        "sym_ite": _chosen,
-        "_sym_sqrt": _square_root,
+        # Like Python's, it has the divisor's sign.
+        "mod": translation(lambda mb, name, x, y: mb.mod(x=x, y=y, name=name), promotes=True),
+        "sym_max": translation(
+            lambda mb, name, x, y: mb.maximum(x=x, y=y, name=name), promotes=True
+        ),
+        "sym_min": translation(
+            lambda mb, name, x, y: mb.minimum(x=x, y=y, name=name), promotes=True
+        ),
+        "sym_float": translation(lambda mb, name, x: mb.cast(x=x, dtype="fp32", name=name)),
+        # Fractions are truncated.
+        "sym_int": whole,
+        "trunc": whole,
+        "sym_not": translation(
+            lambda mb, name, x: mb.logical_not(x=mb.cast(x=x, dtype="bool"), name=name)
+        ),
+        "sym_ite": translation(_chosen),
+        "_sym_sqrt": translation(
+            lambda mb, name, x: mb.sqrt(x=mb.cast(x=x, dtype="fp32"), name=name)
+        ),
     }
 
 
-def _of_two(operation: str) -> Translation:
-    """Translate to an operation on two numbers. Like Python's, `mod` has the divisor's sign."""
+def _chosen(mb: Any, name: str, condition: Any, *both: Any) -> Any:  # noqa: ANN401 - coremltools has no types
+    from coremltools.converters.mil.frontend.torch.ops import promote_input_dtypes
 
-    def translated(context: Any, node: Any) -> None:  # noqa: ANN401 - coremltools has no types
-        from coremltools.converters.mil.frontend.torch.ops import _get_inputs, promote_input_dtypes
-        from coremltools.converters.mil.mil import Builder
-
-        x, y = promote_input_dtypes(_get_inputs(context, node, expected=2))
-        context.add(getattr(Builder, operation)(x=x, y=y, name=node.name))
-
-    return translated
-
-
-def _cast(dtype: str) -> Translation:
-    """Translate to a cast, which truncates fractions."""
-
-    def translated(context: Any, node: Any) -> None:  # noqa: ANN401
-        from coremltools.converters.mil.frontend.torch.ops import _get_inputs
-        from coremltools.converters.mil.mil import Builder
-
-        x = _get_inputs(context, node, expected=1)[0]
-        context.add(Builder.cast(x=x, dtype=dtype, name=node.name))
-
-    return translated
-
-
-def _not(context: Any, node: Any) -> None:  # noqa: ANN401
-    from coremltools.converters.mil.frontend.torch.ops import _get_inputs
-    from coremltools.converters.mil.mil import Builder
-
-    x = _get_inputs(context, node, expected=1)[0]
-    context.add(Builder.logical_not(x=Builder.cast(x=x, dtype="bool"), name=node.name))
-
-
-def _chosen(context: Any, node: Any) -> None:  # noqa: ANN401
-    from coremltools.converters.mil.frontend.torch.ops import _get_inputs, promote_input_dtypes
-    from coremltools.converters.mil.mil import Builder
-
-    condition, *both = _get_inputs(context, node, expected=3)
     one, other = promote_input_dtypes(both)
-    condition = Builder.cast(x=condition, dtype="bool")
-    context.add(Builder.select(cond=condition, a=one, b=other, name=node.name))
-
-
-def _square_root(context: Any, node: Any) -> None:  # noqa: ANN401
-    from coremltools.converters.mil.frontend.torch.ops import _get_inputs
-    from coremltools.converters.mil.mil import Builder
-
-    x = _get_inputs(context, node, expected=1)[0]
-    context.add(Builder.sqrt(x=Builder.cast(x=x, dtype="fp32"), name=node.name))
+    return mb.select(cond=mb.cast(x=condition, dtype="bool"), a=one, b=other, name=name)

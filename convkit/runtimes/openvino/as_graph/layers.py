@@ -14,7 +14,7 @@ from convkit.worker.graph.operators.composed_operators import (
     resized,
     transposed_convolution,
 )
-from convkit.worker.graph.operators.node_builder import Attributes
+from convkit.worker.graph.operators.formulas import Attributes
 
 # Between [batch, directions, steps, ...] and ONNX's [steps, directions, batch, ...].
 _STEPS_FIRST = [2, 1, 0, 3]

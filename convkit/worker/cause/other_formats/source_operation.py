@@ -6,14 +6,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from convkit.worker.graph.operators.formulas import formal, schema
 from convkit.worker.graph.operators.node_builder import (
     INSIDE,
     NodeBuilder,
     Operand,
     element_type,
-    formal,
     last_two_swapped,
-    schema,
 )
 
 # Ends the name of a weight whose axes ONNX has in another order.

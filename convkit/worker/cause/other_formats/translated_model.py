@@ -20,7 +20,8 @@ from convkit.worker.cause.other_formats.source_operation import (
     SourceStep,
     Translation,
 )
-from convkit.worker.graph.operators.node_builder import INSIDE, OPSET
+from convkit.worker.graph.operators.formulas import OPSET
+from convkit.worker.graph.operators.node_builder import INSIDE
 
 _IR_VERSION = 9
 # Operations that are taken as given, one after the other, because their translations are wrong.

@@ -24,6 +24,7 @@ from convkit.worker.cause.quantized.quantized_weight import (
     unpacked,
     whole_attribute,
 )
+from convkit.worker.graph.operators.node_builder import NodeBuilder
 
 # An operator of a graph, to lower; None if it is none of this kind, or reads no constant weight.
 Lowering = Callable[[Graph, onnx.NodeProto], "Lowered | None"]
@@ -128,12 +129,12 @@ def _given(node: onnx.NodeProto, place: int) -> str:
 def _product(
     node: onnx.NodeProto, left: str, right: str, bias: str, made: str = ""
 ) -> tuple[onnx.NodeProto, ...]:
-    made = made or node.output[0]
-    plain = f"{made}//product" if bias else made
-    nodes = [helper.make_node("MatMul", [left, right], [plain], name=node.name)]
-    if bias:
-        nodes.append(helper.make_node("Add", [plain, bias], [made]))
-    return tuple(nodes)
+    builder = NodeBuilder(made or node.output[0])
+    product = "MatMul(left, right)"
+    formula = f"Add({product}, bias)" if bias else product
+    builder.compute(formula, left=left, right=right, bias=bias)
+    builder.nodes[0].name = node.name
+    return tuple(builder.nodes)
 
 
 def _as_float(
@@ -146,19 +147,22 @@ def _as_float(
 
 
 def _dequantized(node: onnx.NodeProto, value: str, scale: str, zero: str) -> onnx.NodeProto:
+    builder = NodeBuilder(node.output[0])
     given = [value, scale, zero] if zero else [value, scale]
-    return helper.make_node("DequantizeLinear", given, [f"{node.output[0]}//of {value}"])
+    builder.write("DequantizeLinear", *given, inner=f"of {value}")
+    return builder.nodes[0]
 
 
 def _dynamic_matmul(graph: Graph, node: onnx.NodeProto) -> Lowered | None:
     weight = read_weight(graph, node, (1, 2, 3), -1)
     if weight is None:
         return None
-    rounded = [f"{node.output[0]}//{each}" for each in ("rounded", "scale", "zero")]
-    whole = helper.make_node("DynamicQuantizeLinear", [node.input[0]], rounded)
+    builder = NodeBuilder(node.output[0])
+    rounded = [builder.inner(each) for each in ("rounded", "scale", "zero")]
+    builder.write("DynamicQuantizeLinear", node.input[0], outputs=rounded)
     floats = _dequantized(node, *rounded)
     product = _product(node, floats.output[0], weight.floats, _given(node, 4))
-    return Lowered(weight, (whole, floats, *product))
+    return Lowered(weight, (*builder.nodes, floats, *product))
 
 
 def _matmul_to_float(graph: Graph, node: onnx.NodeProto) -> Lowered | None:
@@ -170,24 +174,28 @@ def _matmul_to_float(graph: Graph, node: onnx.NodeProto) -> Lowered | None:
     return Lowered(weight, (floats, *product))
 
 
-def _requantized(
-    node: onnx.NodeProto, scale: int, build: Callable[[str], Sequence[onnx.NodeProto]]
-) -> tuple[onnx.NodeProto, ...]:
-    """Return nodes that compute floats and quantize them again, by the inputs from `scale` on."""
-    plain = f"{node.output[0]}//plain"
-    again = [each for each in (_given(node, scale), _given(node, scale + 1)) if each]
-    return (*build(plain), helper.make_node("QuantizeLinear", [plain, *again], node.output))
+def _quantized_product(
+    operator: str, axis: Callable[[onnx.NodeProto], int], *, result: int, bias: int = 0
+) -> Lowering:
+    """Lower a product of a quantized left side: `bias` and `result` are the places of its bias and
+    its result's scale. Without that scale, the result stays in float.
+    """
 
+    def lower(graph: Graph, node: onnx.NodeProto) -> Lowered | None:
+        weight = read_weight(graph, node, (3, 4, 5), axis(node))
+        biases = _with_bias(graph, node, bias, (1, 4)) if bias else {}
+        if weight is None or biases is None:
+            return None
+        floats = _dequantized(node, *node.input[:3])
+        again = [each for each in (_given(node, result), _given(node, result + 1)) if each]
+        made = f"{node.output[0]}//plain" if again else node.output[0]
+        given = [floats.output[0], weight.floats, *biases]
+        nodes = [floats, _as_float(node, operator, given, made)]
+        if again:
+            nodes.append(helper.make_node("QuantizeLinear", [made, *again], node.output))
+        return Lowered(weight, tuple(nodes), biases)
 
-def _qlinear_matmul(graph: Graph, node: onnx.NodeProto) -> Lowered | None:
-    weight = read_weight(graph, node, (3, 4, 5), -1)
-    if weight is None:
-        return None
-    floats = _dequantized(node, *node.input[:3])
-    product = _requantized(
-        node, 6, lambda made: _product(node, floats.output[0], weight.floats, "", made)
-    )
-    return Lowered(weight, (floats, *product))
+    return lower
 
 
 def _with_bias(
@@ -207,31 +215,8 @@ def _with_bias(
     return {f"{node.input[place]}//floats": floats.astype(np.float32)}
 
 
-def _qlinear_conv(graph: Graph, node: onnx.NodeProto) -> Lowered | None:
-    weight = read_weight(graph, node, (3, 4, 5), 0)
-    bias = _with_bias(graph, node, 8, (1, 4))
-    if weight is None or bias is None:
-        return None
-    floats = _dequantized(node, *node.input[:3])
-    given = [floats.output[0], weight.floats, *bias]
-    nodes = _requantized(node, 6, lambda made: [_as_float(node, "Conv", given, made)])
-    return Lowered(weight, (floats, *nodes), bias)
-
-
-def _qgemm(graph: Graph, node: onnx.NodeProto) -> Lowered | None:
-    weight = read_weight(graph, node, (3, 4, 5), 0 if whole_attribute(node, "transB", 0) else 1)
-    bias = _with_bias(graph, node, 6, (1, 4))
-    if weight is None or bias is None:
-        return None
-    floats = _dequantized(node, *node.input[:3])
-    given = [floats.output[0], weight.floats, *bias]
-
-    def build(made: str) -> list[onnx.NodeProto]:
-        return [_as_float(node, "Gemm", given, made)]
-
-    # Without its own scale, the result stays in float.
-    nodes = _requantized(node, 7, build) if _given(node, 7) else tuple(build(node.output[0]))
-    return Lowered(weight, (floats, *nodes), bias)
+def _gemm_axis(node: onnx.NodeProto) -> int:
+    return 0 if whole_attribute(node, "transB", 0) else 1
 
 
 def _integer(operator: str, axis: int) -> Lowering:
@@ -244,19 +229,14 @@ def _integer(operator: str, axis: int) -> Lowering:
         weight = read_weight(graph, node, (1, None, 3), axis, scaling.constant)
         if weight is None:
             return None
-        zero = _given(node, 2)
-        left = f"{node.output[0]}//left"
-        nodes = [helper.make_node("Cast", [node.input[0]], [left], to=onnx.TensorProto.FLOAT)]
-        if zero:
-            nodes += [
-                helper.make_node("Cast", [zero], [f"{left}zero"], to=onnx.TensorProto.FLOAT),
-                helper.make_node("Sub", [left, f"{left}zero"], [f"{left}centered"]),
-            ]
-            left = f"{left}centered"
-        plain = f"{node.output[0]}//floats"
+        builder = NodeBuilder(node.output[0])
+        wide, zero = "Cast(x, to=1)", _given(node, 2)
+        formula = f"Sub({wide}, Cast(zero, to=1))" if zero else wide
+        left = builder.compute(formula, x=node.input[0], zero=zero, inner="left")
+        plain = builder.inner("floats")
         product = _as_float(node, operator, [left, weight.floats], plain)
         last = helper.make_node("Mul", [plain, scaling.computed], [scaling.result])
-        return Lowered(weight, (*nodes, product, last), replaced=scaling.replaced)
+        return Lowered(weight, (*builder.nodes, product, last), replaced=scaling.replaced)
 
     return lower
 
@@ -264,9 +244,9 @@ def _integer(operator: str, axis: int) -> Lowering:
 LOWERINGS: dict[tuple[str, str], Lowering] = {
     ("", "DequantizeLinear"): _dequantize_linear,
     (_MICROSOFT, "DequantizeLinear"): _dequantize_linear,
-    ("", "QLinearMatMul"): _qlinear_matmul,
-    ("", "QLinearConv"): _qlinear_conv,
-    (_MICROSOFT, "QGemm"): _qgemm,
+    ("", "QLinearMatMul"): _quantized_product("MatMul", lambda _: -1, result=6),
+    ("", "QLinearConv"): _quantized_product("Conv", lambda _: 0, result=6, bias=8),
+    (_MICROSOFT, "QGemm"): _quantized_product("Gemm", _gemm_axis, result=7, bias=6),
     ("", "MatMulInteger"): _integer("MatMul", -1),
     ("", "ConvInteger"): _integer("Conv", 0),
     (_MICROSOFT, "DynamicQuantizeMatMul"): _dynamic_matmul,

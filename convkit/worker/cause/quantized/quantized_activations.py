@@ -21,6 +21,7 @@ from convkit.worker.cause.graphs.runnable_graph import (
 )
 from convkit.worker.cause.quantized.quantized_weight import constant, is_computed
 from convkit.worker.cause.search_types.search_results import Cause, Kind
+from convkit.worker.graph.operators.node_builder import INSIDE, NodeBuilder
 
 # A wrong range leaves the outputs at most this much of the error once it is corrected.
 _CHANGES = 0.8
@@ -101,12 +102,11 @@ def _begins_at_zero(graph: Graph, quantizer: Quantizer) -> bool:
 def _scaled(quantizer: Quantizer, made: str) -> list[onnx.NodeProto]:
     """Return nodes for what would be integers, had they not been rounded: x / scale + zero."""
     _, scale, zero = quantizer.node.output
-    parts = f"{made}//steps", f"{made}//zero"
-    return [
-        helper.make_node("Div", [quantizer.value, scale], [parts[0]]),
-        helper.make_node("Cast", [zero], [parts[1]], to=onnx.TensorProto.FLOAT),
-        helper.make_node("Add", list(parts), [made]),
-    ]
+    builder = NodeBuilder(made)
+    builder.compute(
+        "Add(Div(x, scale), Cast(zero, to=1))", x=quantizer.value, scale=scale, zero=zero
+    )
+    return builder.nodes
 
 
 def wrong_ranges(
@@ -196,8 +196,8 @@ def _read_otherwise(
 ) -> str | None:
     """Describe other numbers with which the integers are made floats again."""
     read, base = _numbers(graph, reader)
-    # The node that an operator's own reading was lowered to has no name.
-    name = reader.name or reader.output[0].partition("//")[0]
+    # The node that an operator's own reading was lowered to is named after that operator's result.
+    name = label(reader).partition(f"{INSIDE}of ")[0]
     if read is None or base is None or read.size != 1 or base.size != 1:
         return None
     if read != scale:

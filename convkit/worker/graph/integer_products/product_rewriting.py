@@ -201,7 +201,7 @@ class _Saturation:
                 "DynamicQuantizeLinear", [node.inputs[0]], [_UINT8, _FLOAT, _UINT8]
             )
         if node.attributes.get_int("transA", 0):
-            left = writer.op("Transpose", [left], _UINT8, perm=[1, 0])
+            left = writer.op("Transpose", [left], perm=[1, 0])
         if node.op_type == "QLinearConv":
             sums = self._convolved(left, zero)
         else:
@@ -217,7 +217,7 @@ class _Saturation:
         weights = writer.constant(_other_sign(pairs.weights))
         own = self._product.value(self._product.operands.weight_zero)
         operands = [left, weights, zero, _moved_zero(own, _UINT8, writer)]
-        exact = writer.op("MatMulInteger", operands, _INT32)
+        exact = writer.op("MatMulInteger", operands)
         wide = writer.cast(left, _FLOAT)
         change = write_correction(writer, wide, pairs, axis=-1, counts=self._counts)
         assert change is not None
@@ -242,33 +242,40 @@ class _Saturation:
         parts = [self._group(columns, index) for index in range(groups)]
         first = self._pairs[0].weights
         self._count(columns, len(first) // 2 * first.shape[1], len(first))
-        joined = parts[0] if groups == 1 else writer.op("Concat", parts, _FLOAT, axis=1)
+        joined = parts[0] if groups == 1 else writer.op("Concat", parts, axis=1)
         sums = self._changed(exact, finish(writer, joined, sizes, None, len(kernel)))
         bias = product.value(product.operands.bias)
         if bias is None:
             return sums
-        column = writer.op("Reshape", [bias, writer.integers(-1, *[1] * len(kernel))], _INT32)
-        return writer.op("Add", [sums, column], _INT32)
+        column = [-1, *[1] * len(kernel)]
+        return writer.compute(
+            "Add(sums, Reshape(bias, column))", sums=sums, bias=bias, column=column
+        )
 
     def _group(self, columns: ir.Value, index: int) -> ir.Value:
         """Return what saturation adds to a group's sums: [N, O/g, windows]."""
         writer, pairs = self._writer, self._pairs[index]
         if len(self._pairs) > 1:
-            columns = writer.op("Gather", [columns, writer.number(index)], _FLOAT, axis=1)
+            columns = writer.op("Gather", [columns, index], axis=1)
         change = write_correction(writer, columns, pairs, axis=-2, counts=self._counts)
         if change is not None:
             return change
-        row = writer.op("Gather", [columns, writer.integers(0)], _FLOAT, axis=-2)
-        nothing = writer.op("Sub", [row, row], _FLOAT)
-        repeats = writer.constant(np.zeros(pairs.weights.shape[1], np.int64))
-        return writer.op("Gather", [nothing, repeats], _FLOAT, axis=-2)
+        row = "Gather(columns, [0], axis=-2)"
+        repeats = [0] * pairs.weights.shape[1]
+        return writer.compute(
+            f"Gather(Sub({row}, {row}), repeats, axis=-2)", columns=columns, repeats=repeats
+        )
 
     def _changed(self, exact: ir.Value, change: ir.Value) -> ir.Value:
         """Add a change to exact sums if the switch is on."""
         writer = self._writer
-        switch = writer.op("Gather", [self._switches, writer.number(self._index)], _FLOAT)
-        switched = writer.op("Mul", [change, switch], _FLOAT)
-        return writer.op("Add", [exact, writer.cast(switched, _INT32)], _INT32)
+        switched = writer.compute(
+            "Mul(change, Gather(switches, index))",
+            change=change,
+            switches=self._switches,
+            index=self._index,
+        )
+        return writer.op("Add", [exact, writer.cast(switched, _INT32)])
 
     def _count(self, left: ir.Value, pairs_per_row: int, summed: int) -> None:
         """Make an output of the numbers of pairs that saturated, and of all: `left` has `summed`
@@ -277,11 +284,12 @@ class _Saturation:
         if self._counts is None:
             return
         writer = self._writer
-        saturated = writer.op("Sum", self._counts, _FLOAT)
-        size = writer.cast(writer.op("Size", [left], ir.DataType.INT64), _FLOAT)
-        each = writer.constant(np.array([pairs_per_row / summed], np.float32))
-        both = [saturated, writer.op("Mul", [size, each], _FLOAT)]
-        self.count = writer.op("Concat", both, _FLOAT, axis=0)
+        self.count = writer.compute(
+            "Concat(saturated, Mul(size, share), axis=0)",
+            saturated=writer.op("Sum", self._counts),
+            size=writer.cast(writer.op("Size", [left]), _FLOAT),
+            share=[pairs_per_row / summed],
+        )
         self.count.name, self.count.shape = self.count_name, ir.Shape([2])
 
 
@@ -293,23 +301,23 @@ def _scaled(
     weight_scale = product.value(operands.weight_scale)
     assert scale is not None
     assert weight_scale is not None
-    factor = writer.op("Mul", [scale, weight_scale], _FLOAT)
+    factor = writer.op("Mul", [scale, weight_scale])
     alpha = node.attributes.get_float("alpha", 1.0)
     if alpha != 1.0:
-        factor = writer.op("Mul", [writer.constant(np.array(alpha, np.float32)), factor], _FLOAT)
+        factor = writer.op("Mul", [alpha, factor])
     bias = product.value(operands.bias)
     if bias is not None and node.op_type == "QGemm":
-        sums = writer.op("Add", [sums, bias], _INT32)
+        sums = writer.op("Add", [sums, bias])
     result_scale = product.value(operands.result_scale)
     if result_scale is not None:
-        factor = writer.op("Div", [factor, result_scale], _FLOAT)
+        factor = writer.op("Div", [factor, result_scale])
     if product.is_convolution:
         rank = len(product.weight.shape or ()) - 2
-        factor = writer.op("Reshape", [factor, writer.integers(-1, *[1] * rank)], _FLOAT)
-    floats = writer.op("Mul", [writer.cast(sums, _FLOAT), factor], _FLOAT)
+        factor = writer.op("Reshape", [factor, [-1, *[1] * rank]])
+    floats = writer.op("Mul", [writer.cast(sums, _FLOAT), factor])
     if result_scale is None:
         if bias is not None and node.op_type != "QGemm":
-            floats = writer.op("Add", [floats, bias], _FLOAT)
+            floats = writer.op("Add", [floats, bias])
         return floats
     kind = node.outputs[0].dtype or _UINT8
     return _requantized(floats, product.value(operands.result_zero), kind, writer)
@@ -320,11 +328,10 @@ def _requantized(
 ) -> ir.Value:
     """Round to nearest even, add the zero point, and clip to the type's range."""
     limits = np.iinfo(kind.numpy())
-    rounded = writer.op("Round", [floats], _FLOAT)
+    rounded = writer.op("Round", [floats])
     if zero is not None:
-        rounded = writer.op("Add", [rounded, writer.cast(zero, _FLOAT)], _FLOAT)
-    ends = [writer.constant(np.array(each, np.float32)) for each in (limits.min, limits.max)]
-    return writer.cast(writer.op("Clip", [rounded, *ends], _FLOAT), kind)
+        rounded = writer.op("Add", [rounded, writer.cast(zero, _FLOAT)])
+    return writer.cast(writer.op("Clip", [rounded, float(limits.min), float(limits.max)]), kind)
 
 
 def _make_exact(product: Product, names: set[str | None]) -> None:
@@ -342,9 +349,7 @@ def _store_other_sign(node: ir.Node, weight: int, zero: int, names: set[str | No
     if tensor is not None:
         moved = writer.constant(_other_sign(tensor.numpy()))
     else:
-        half = writer.constant(np.array(128 if kind == _UINT8 else -128, np.int32))
-        wide = writer.op("Add", [writer.cast(value, _INT32), half], _INT32)
-        moved = writer.cast(wide, kind)
+        moved = _shifted(value, kind, writer)
     if len(node.inputs) <= zero:
         node.resize_inputs(zero + 1)
     moved_zero = _moved_zero(node.inputs[zero], kind, writer)
@@ -365,5 +370,9 @@ def _moved_zero(zero: ir.Value | None, kind: ir.DataType, writer: NodeWriter) ->
     tensor = constant_tensor(zero)
     if tensor is not None:
         return writer.constant(_other_sign(tensor.numpy()))
-    half = writer.constant(np.array(128 if kind == _UINT8 else -128, np.int32))
-    return writer.cast(writer.op("Add", [writer.cast(zero, _INT32), half], _INT32), kind)
+    return _shifted(zero, kind, writer)
+
+
+def _shifted(value: ir.Value, kind: ir.DataType, writer: NodeWriter) -> ir.Value:
+    half = 128 if kind == _UINT8 else -128
+    return writer.cast(writer.op("Add", [writer.cast(value, _INT32), half]), kind)

@@ -79,11 +79,11 @@ def write_correction(
         order[group] = placed + np.arange(len(group))
         placed += len(group)
     if (order < 0).any():  # columns without such a pair: nothing is added
-        one = writer.op("Gather", [parts[0], writer.integers(0)], _FLOAT, axis=axis)
-        parts.append(writer.op("Sub", [one, one], _FLOAT))
+        one = f"Gather(part, [0], axis={axis})"
+        parts.append(writer.compute(f"Sub({one}, {one})", part=parts[0]))
         order[order < 0] = placed
-    joined = parts[0] if len(parts) == 1 else writer.op("Concat", parts, _FLOAT, axis=axis)
-    return writer.op("Gather", [joined, writer.constant(order)], _FLOAT, axis=axis)
+    joined = parts[0] if len(parts) == 1 else writer.op("Concat", parts, axis=axis)
+    return writer.op("Gather", [joined, writer.constant(order)], axis=axis)
 
 
 def _pieces(pairs: Pairs) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -131,22 +131,17 @@ def _piece(
         numbers = np.where(filled, 0, weights[at + step, columns[:, None]]).astype(np.float32)
         if axis == -2:
             numbers = numbers[:, :, None]
-        taken = writer.op("Gather", [left, writer.constant(at + step)], _FLOAT, axis=axis)
-        product = writer.op("Mul", [taken, writer.constant(numbers)], _FLOAT)
-        total = product if total is None else writer.op("Add", [total, product], _FLOAT)
+        taken = writer.op("Gather", [left, writer.constant(at + step)], axis=axis)
+        product = writer.op("Mul", [taken, writer.constant(numbers)])
+        total = product if total is None else writer.op("Add", [total, product])
     assert total is not None
-    limits = [writer.constant(np.array(each, np.float32)) for each in (LOWEST, HIGHEST)]
-    clipped = writer.op("Clip", [total, *limits], _FLOAT)
-    change = writer.op("Sub", [clipped, total], _FLOAT)
+    clip = f"Clip(total, {float(LOWEST)}, {float(HIGHEST)})"
+    change = writer.compute(f"Sub({clip}, total)", total=total)
     if counts is not None:
-        different = writer.op("Cast", [change], ir.DataType.BOOL, to=int(ir.DataType.BOOL))
-        numbers_of = writer.op(
-            "Reshape", [writer.cast(different, _FLOAT), writer.integers(-1)], _FLOAT
-        )
-        counts.append(writer.op("ReduceSum", [numbers_of], _FLOAT, keepdims=1))
+        different = writer.cast(writer.cast(change, ir.DataType.BOOL), _FLOAT)
+        counts.append(writer.compute("ReduceSum(Reshape(x, [-1]), keepdims=1)", x=different))
     # The new axis of pairs is behind that of the columns. 2^24 / 2^15 = 512 pairs fit float32.
     if rows.shape[1] > 256:
         change = writer.cast(change, _INT32)
-    kind = change.dtype or _FLOAT
-    summed = writer.op("ReduceSum", [change, writer.integers(axis)], kind, keepdims=0)
-    return summed if kind == _FLOAT else writer.cast(summed, _FLOAT)
+    summed = writer.op("ReduceSum", [change, [axis]], keepdims=0)
+    return summed if summed.dtype == _FLOAT else writer.cast(summed, _FLOAT)

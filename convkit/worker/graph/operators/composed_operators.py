@@ -4,12 +4,8 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from convkit.worker.graph.operators.node_builder import (
-    Attributes,
-    NodeBuilder,
-    Operand,
-    last_two_swapped,
-)
+from convkit.worker.graph.operators.formulas import Attributes
+from convkit.worker.graph.operators.node_builder import NodeBuilder, Operand, last_two_swapped
 
 # The end of any axis, as ONNX's Slice has it.
 LAST = np.iinfo(np.int64).max

@@ -7,7 +7,6 @@ import onnx_ir as ir
 
 from convkit.worker.graph.rewriting.node_writer import NodeWriter
 
-_DOUBLE, _INT64 = ir.DataType.DOUBLE, ir.DataType.INT64
 _TO_THE_END = np.iinfo(np.int64).max
 
 Widen = Callable[[ir.Value], ir.Value]
@@ -24,8 +23,8 @@ def write_convolution(node: ir.Node, writer: NodeWriter, widen: Widen) -> ir.Val
         return None
     groups = node.attributes.get_int("group", 1)
     columns, sizes = window.columns(writer, x, groups)
-    rows = weight_rows(writer, widen(weight), weight.dtype or _DOUBLE, kernel, groups)
-    products = writer.op("MatMul", [rows, widen(columns)], _DOUBLE)
+    rows = weight_rows(writer, widen(weight), kernel, groups)
+    products = writer.op("MatMul", [rows, widen(columns)])
     return finish(writer, products, sizes, None if bias is None else widen(bias), len(kernel))
 
 
@@ -64,30 +63,19 @@ def write_transposed(node: ir.Node, writer: NodeWriter, widen: Widen) -> ir.Valu
     inner, outer = weight.shape[0], weight.shape[1]
     assert isinstance(inner, int)
     assert isinstance(outer, int)
-    floats = weight.dtype or _DOUBLE
-    split = writer.op(
-        "Reshape", [weight, writer.integers(groups, inner // groups, outer, *kernel)], floats
-    )
-    order = [0, 2, 1, *range(3, 3 + rank)]
-    turned = writer.op("Transpose", [split], floats, perm=order)
-    joined = writer.op(
-        "Reshape", [turned, writer.integers(groups * outer, inner // groups, *kernel)], floats
-    )
-    axes = list(range(2, 2 + rank))
-    flipped = writer.op(
-        "Slice",
-        [
-            joined,
-            writer.integers(*[-1] * rank),
-            writer.integers(*[np.iinfo(np.int64).min] * rank),
-            writer.integers(*axes),
-            writer.integers(*[-1] * rank),
-        ],
-        floats,
+    turned = f"Transpose(Reshape(w, apart), perm={[0, 2, 1, *range(3, 3 + rank)]})"
+    flipped = writer.compute(
+        f"Slice(Reshape({turned}, whole), back, first, axes, back)",
+        w=weight,
+        apart=[groups, inner // groups, outer, *kernel],
+        whole=[groups * outer, inner // groups, *kernel],
+        back=[-1] * rank,
+        first=[np.iinfo(np.int64).min] * rank,
+        axes=list(range(2, 2 + rank)),
     )
     flipped.shape = ir.Shape([groups * outer, inner // groups, *kernel])
-    rows = weight_rows(writer, widen(flipped), floats, kernel, groups)
-    products = writer.op("MatMul", [rows, widen(columns)], _DOUBLE)
+    rows = weight_rows(writer, widen(flipped), kernel, groups)
+    products = writer.op("MatMul", [rows, widen(columns)])
     return finish(writer, products, sizes, None if bias is None else widen(bias), rank)
 
 
@@ -143,12 +131,10 @@ class Window:
         windows], by place in the kernel, then channel; and the shape [N, C, windows per axis...].
         `groups` is left out if it is 1. `fill` is the value of padding, 0 by default.
         """
-        kind = x.dtype or _DOUBLE
         rank = len(self.kernel)
         if any(self.pads):
-            none = [0, 0]
-            pads = writer.integers(*none, *self.pads[:rank], *none, *self.pads[rank:])
-            x = writer.op("Pad", [x, pads, *([fill] if fill is not None else [])], kind)
+            pads = [0, 0, *self.pads[:rank], 0, 0, *self.pads[rank:]]
+            x = writer.op("Pad", [x, pads, *([fill] if fill is not None else [])])
         axes = writer.integers(*range(2, 2 + rank))
         steps = writer.integers(*self.strides)
         pieces: list[ir.Value] = []
@@ -159,95 +145,80 @@ class Window:
                 for at, size, dilation in zip(place, self.kernel, self.dilations, strict=True)
             ]
             ends = [-left if left else _TO_THE_END for left in lefts]
-            limits = [writer.integers(*begins), writer.integers(*ends), axes, steps]
-            pieces.append(writer.op("Slice", [x, *limits], kind))
-        sizes = writer.op("Shape", [pieces[0]], _INT64)
-        new_axis = writer.integers(1)
-        rows = [writer.op("Unsqueeze", [piece, new_axis], kind) for piece in pieces]
-        stacked = rows[0] if len(rows) == 1 else writer.op("Concat", rows, kind, axis=1)
+            pieces.append(writer.op("Slice", [x, begins, ends, axes, steps]))
+        sizes = writer.op("Shape", [pieces[0]])
+        rows = [writer.op("Unsqueeze", [piece, [1]]) for piece in pieces]
+        stacked = rows[0] if len(rows) == 1 else writer.op("Concat", rows, axis=1)
         # Now [N, kernel, C, windows].
-        count = len(pieces)
+        count = [len(pieces)]
         if groups == 1:
             # 0 keeps a size; the sizes after it are joined.
-            merged = writer.op("Reshape", [stacked, self._merged(writer, sizes, count)], kind)
+            merged = writer.compute(
+                "Reshape(x, Concat([0], Mul(Slice(sizes, [1], [2]), count), [-1], axis=0))",
+                x=stacked,
+                sizes=sizes,
+                count=count,
+            )
             return merged, sizes
-        split = writer.op(
-            "Reshape", [stacked, self._split(writer, sizes, count, groups)], kind
-        )  # [N, kernel, g, C/g, windows]
-        moved = writer.op("Transpose", [split], kind, perm=[0, 2, 1, 3, 4])
-        per_group = self._per_group(writer, sizes, count, groups)
-        return writer.op("Reshape", [moved, per_group], kind), sizes
-
-    def _channels(self, writer: NodeWriter, sizes: ir.Value) -> ir.Value:
-        limits = [writer.integers(1), writer.integers(2)]
-        return writer.op("Slice", [sizes, *limits], _INT64)
-
-    def _merged(self, writer: NodeWriter, sizes: ir.Value, count: int) -> ir.Value:
-        channels = self._channels(writer, sizes)
-        rows = writer.op("Mul", [channels, writer.integers(count)], _INT64)
-        parts = [writer.integers(0), rows, writer.integers(-1)]
-        return writer.op("Concat", parts, _INT64, axis=0)
-
-    def _split(self, writer: NodeWriter, sizes: ir.Value, count: int, groups: int) -> ir.Value:
-        each = writer.op("Div", [self._channels(writer, sizes), writer.integers(groups)], _INT64)
-        parts = [writer.integers(0, count, groups), each, writer.integers(-1)]
-        return writer.op("Concat", parts, _INT64, axis=0)
-
-    def _per_group(self, writer: NodeWriter, sizes: ir.Value, count: int, groups: int) -> ir.Value:
-        each = writer.op("Div", [self._channels(writer, sizes), writer.integers(groups)], _INT64)
-        rows = writer.op("Mul", [each, writer.integers(count)], _INT64)
-        parts = [writer.integers(0, groups), rows, writer.integers(-1)]
-        return writer.op("Concat", parts, _INT64, axis=0)
+        # First [N, kernel, g, C/g, windows].
+        columns = writer.compute(
+            "Reshape(Transpose(Reshape(x, Concat(lead, each, [-1], axis=0)), perm=[0, 2, 1, 3, 4]),"
+            " Concat(apart, Mul(each, count), [-1], axis=0))",
+            x=stacked,
+            lead=[0, *count, groups],
+            each=writer.compute(
+                "Div(Slice(sizes, [1], [2]), groups)", sizes=sizes, groups=[groups]
+            ),
+            apart=[0, groups],
+            count=count,
+        )
+        return columns, sizes
 
 
 def weight_rows(
-    writer: NodeWriter, weight: ir.Value, kind: ir.DataType, kernel: Sequence[int], groups: int
+    writer: NodeWriter, weight: ir.Value, kernel: Sequence[int], groups: int
 ) -> ir.Value:
     """Return a kernel [O, C/g, k...] as rows [g, O/g, k * C/g], by place, then channel; `groups` is
     left out if it is 1.
     """
-    kind = weight.dtype or kind
-    count = int(np.prod(kernel))
-    flat = writer.op("Reshape", [weight, writer.integers(0, 0, count)], kind)
-    moved = writer.op("Transpose", [flat], kind, perm=[0, 2, 1])
+    moved = writer.compute(
+        "Transpose(Reshape(w, flat), perm=[0, 2, 1])", w=weight, flat=[0, 0, int(np.prod(kernel))]
+    )
     if groups == 1:
-        return writer.op("Reshape", [moved, writer.integers(0, -1)], kind)
-    rows = writer.op("Flatten", [moved], kind, axis=1)
-    sizes = writer.op("Shape", [rows], _INT64)
-    width = writer.op("Slice", [sizes, writer.integers(1), writer.integers(2)], _INT64)
-    shape = writer.op("Concat", [writer.integers(groups, -1), width], _INT64, axis=0)
-    return writer.op("Reshape", [rows, shape], kind)
+        return writer.op("Reshape", [moved, [0, -1]])
+    rows = writer.op("Flatten", [moved], axis=1)
+    shape = "Concat(groups, Slice(Shape(rows), [1], [2]), axis=0)"
+    return writer.compute(f"Reshape(rows, {shape})", rows=rows, groups=[groups, -1])
 
 
 def finish(
     writer: NodeWriter, products: ir.Value, sizes: ir.Value, bias: ir.Value | None, rank: int
 ) -> ir.Value:
     """Return products [N, (g,) O/g, windows] as [N, O, windows per axis...], with the bias."""
-    kind = products.dtype or _DOUBLE
-    count = writer.op("Slice", [sizes, writer.integers(0), writer.integers(1)], _INT64)
-    spatial = writer.op("Slice", [sizes, writer.integers(2), writer.integers(2 + rank)], _INT64)
-    shape = writer.op("Concat", [count, writer.integers(-1), spatial], _INT64, axis=0)
-    result = writer.op("Reshape", [products, shape], kind)
+    result = writer.compute(
+        "Reshape(x, Concat(Slice(sizes, [0], [1]), [-1], Slice(sizes, [2], end), axis=0))",
+        x=products,
+        sizes=sizes,
+        end=[2 + rank],
+    )
     if bias is None:
         return result
-    column = writer.op("Reshape", [bias, writer.integers(-1, *[1] * rank)], kind)
-    return writer.op("Add", [result, column], kind)
+    return writer.compute("Add(x, Reshape(b, column))", x=result, b=bias, column=[-1, *[1] * rank])
 
 
 def _with_zeros_between(writer: NodeWriter, x: ir.Value, strides: Sequence[int]) -> ir.Value:
     """Put stride - 1 zeros behind every element of each spatial axis."""
-    kind = x.dtype or _DOUBLE
     rank = len(strides)
     if all(stride == 1 for stride in strides):
         return x
-    sizes = writer.op("Shape", [x], _INT64)
-    axes = [3 + 2 * axis for axis in range(rank)]
-    split = writer.op("Unsqueeze", [x, writer.integers(*axes)], kind)
-    begins = [0] * (2 + 2 * rank)
     ends = [0, 0, *(each for stride in strides for each in (0, stride - 1))]
-    padded = writer.op("Pad", [split, writer.integers(*begins, *ends)], kind)
-    grown = writer.op("Mul", [sizes, writer.integers(1, 1, *strides)], _INT64)
-    return writer.op("Reshape", [padded, grown], kind)
+    return writer.compute(
+        "Reshape(Pad(Unsqueeze(x, axes), pads), Mul(Shape(x), grown))",
+        x=x,
+        axes=[3 + 2 * axis for axis in range(rank)],
+        pads=[*[0] * (2 + 2 * rank), *ends],
+        grown=[1, 1, *strides],
+    )
 
 
 def _same_pads(

@@ -13,6 +13,8 @@ import math
 import numpy as np
 import onnx_ir
 
+from convkit.worker.graph.graph_traversal import add_constant
+
 # Finite numbers below this represent minus infinity, as does the smallest number of a type (-65504
 # in float16).
 _LIKE_MINUS_INFINITY = -1e30
@@ -79,10 +81,7 @@ def _replace_constant(mask: onnx_ir.Node) -> bool:
             if not isinstance(graph, onnx_ir.Graph):
                 continue
             infinity = np.full(numbers.shape, -np.inf, numbers.dtype)
-            constant = onnx_ir.Value(
-                name=f"{mask.outputs[0].name}_minus_infinity", const_value=onnx_ir.tensor(infinity)
-            )
-            graph.register_initializer(constant)
-            mask.replace_input_with(index, constant)
+            name = f"{mask.outputs[0].name}_minus_infinity"
+            mask.replace_input_with(index, add_constant(graph, name, infinity))
             return True
     return False

@@ -1,16 +1,20 @@
 """Writes nodes in front of a node that they take the place of."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
 
 from convkit.worker.graph.graph_traversal import free_name
+from convkit.worker.graph.operators.formulas import Attributes, FormulaWriter, formal, schema
 
 Attribute = int | float | str | Sequence[int]
+# A value, or a constant: numbers are of the type of the operator's other operands.
+Operand: TypeAlias = ir.Value | float | Sequence[int] | None
 
 
-class NodeWriter:
+class NodeWriter(FormulaWriter[ir.Value]):
     """Inserts nodes into a graph in front of one of its nodes.
 
     New values and nodes are named after `at`, uniquely among `names`, and have its metadata.
@@ -32,12 +36,28 @@ class NodeWriter:
     def op(
         self,
         operator: str,
-        inputs: Sequence[ir.Value | None],
-        dtype: ir.DataType,
+        inputs: Sequence[Operand],
+        dtype: ir.DataType | None = None,
         **attributes: Attribute,
     ) -> ir.Value:
-        """Return the only output of a new node, of an element type."""
-        return self.node(operator, inputs, [dtype], attributes)[0]
+        """Return the only output of a new node; its element type is that which ONNX defines, unless
+        given.
+        """
+        values = [
+            each
+            if each is None or isinstance(each, ir.Value)
+            else self.constant(np.array(each, _number_type(operator, place, inputs)))
+            for place, each in enumerate(inputs)
+        ]
+        kind = dtype or _result_type(operator, values, attributes)
+        return self.node(operator, values, [kind], attributes)[0]
+
+    def written(
+        self, operator: str, operands: list[Any], attributes: Attributes, inner: str
+    ) -> ir.Value:
+        """Add a node of a formula."""
+        del inner
+        return self.op(operator, operands, None, **attributes)
 
     def node(
         self,
@@ -91,10 +111,6 @@ class NodeWriter:
             node.attributes.add(attribute)
         return value
 
-    def number(self, number: int) -> ir.Value:
-        """Return a constant scalar of int64."""
-        return self.constant(np.array(number, np.int64))
-
     def integers(self, *numbers: int) -> ir.Value:
         """Return a constant vector of int64."""
         return self.constant(np.array(numbers, np.int64))
@@ -109,3 +125,35 @@ class NodeWriter:
             before.name = free_name(f"{name}.before", self._names)
             after.name, after.type, after.shape = name, kind, shape
         self._graph.remove(self._at, safe=True)
+
+
+def _number_type(operator: str, place: int, inputs: Sequence[Operand]) -> np.dtype:
+    """Return the type of numbers among an operator's inputs: that of an input that must have the
+    same, or int64.
+    """
+    wanted = formal(operator, place).type_str
+    for other, value in enumerate(inputs):
+        if isinstance(value, ir.Value) and formal(operator, other).type_str == wanted:
+            return np.dtype((value.dtype or ir.DataType.INT64).numpy())
+    return np.dtype(np.float32 if isinstance(inputs[place], float) else np.int64)
+
+
+def _result_type(
+    operator: str, inputs: Sequence[ir.Value | None], attributes: Mapping[str, Attribute]
+) -> ir.DataType:
+    """Return the element type that ONNX defines for an operator's result."""
+    if "to" in attributes:
+        return ir.DataType(attributes["to"])
+    result = schema(operator).outputs[0]
+    if len(result.types) == 1:
+        return ir.DataType[_element(next(iter(result.types)))]
+    for place, value in enumerate(inputs):
+        if value is not None and formal(operator, place).type_str == result.type_str:
+            assert value.dtype is not None
+            return value.dtype
+    raise ValueError(f"{operator} does not say which type its result has")
+
+
+def _element(text: str) -> str:
+    """Return the name of an element type as in `tensor(int64)`."""
+    return text.removeprefix("tensor(").removesuffix(")").upper()

@@ -13,7 +13,7 @@ def load(source: Source) -> LoadedModel:
     """Load the archive. TorchScript has its own interpreter and unpickles no Python objects."""
     import torch
 
-    from convkit.worker.original.loading.script_archive import ScriptArchive
+    from convkit.worker.original.loading.archive_as_module import ScriptArchive
 
     assert source.path is not None
     path = Path(source.path)

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from convkit.protocol.json_codec import Json
-from convkit.worker.graph.graph_traversal import all_names, free_name
+from convkit.worker.graph.graph_traversal import add_constant, all_names, free_name
 from convkit.worker.graph.node_modules import nodes_with_modules
 from convkit.worker.graph.session_values import run_outputs
 from convkit.worker.precision.diagnosis.guilty_origins import (
@@ -144,12 +144,7 @@ def _put_right(
     """Replace the elements of a value that are not finite, for all that reads it."""
     node, name = value.producer(), value.name or ""
     assert node is not None
-    stored = ir.Value(
-        name=free_name(f"{name}.harmless", taken),
-        type=ir.TensorType(ir.DataType.FLOAT),
-        const_value=ir.tensor(harmless),
-    )
-    model.graph.register_initializer(stored)
+    stored = add_constant(model.graph, free_name(f"{name}.harmless", taken), harmless)
     nan, infinite = (ir.Node("", operator, [value], num_outputs=1) for operator in _NOT_FINITE)
     either = ir.Node("", "Or", [nan.outputs[0], infinite.outputs[0]], num_outputs=1)
     right = ir.Node("", "Where", [either.outputs[0], stored, value], num_outputs=1)

@@ -15,9 +15,11 @@ import onnx_ir as ir
 
 from convkit.protocol.contract import DType
 from convkit.worker.graph.graph_traversal import (
+    add_constant,
     all_names,
     all_values,
     attribute_graphs,
+    cast_node,
     constant_tensor,
     free_name,
     set_dtype,
@@ -234,16 +236,10 @@ class _Rewriter:
 
     def store(self, value: ir.Value, tensor: ir.TensorProtocol, dtype: DType) -> ir.Value:
         name = free_name(f"{value.name}.{dtype}", self.names)
-        stored = ir.Value(
-            name=name,
-            type=ir.TensorType(IR_DTYPES[dtype]),
-            shape=ir.Shape(list(tensor.shape)),
-            const_value=convert_tensor(tensor, dtype, name, saturate=self.saturates(value)),
-        )
+        assert value.graph is not None
+        converted = convert_tensor(tensor, dtype, name, saturate=self.saturates(value))
+        stored = add_constant(value.graph, name, converted)
         stored.metadata_props.update(value.metadata_props)
-        graph = value.graph
-        assert graph is not None
-        graph.register_initializer(stored)
         self.converted_constants[value.name or ""] = None
         return stored
 
@@ -254,14 +250,7 @@ class _Rewriter:
         producer, graph = after.producer(), after.graph
         assert graph is not None
         output = ir.Value(name=name, type=ir.TensorType(to), shape=after.shape)
-        cast = ir.Node(
-            "",
-            "Cast",
-            [source],
-            [ir.AttrInt64("to", int(to))],
-            outputs=[output],
-            name=free_name(f"cast.{name}", self.names),
-        )
+        cast = cast_node(source, output, self.names)
         if producer is not None:
             cast.metadata_props.update(
                 {key: text for key, text in producer.metadata_props.items() if key in _PLACE_KEYS}

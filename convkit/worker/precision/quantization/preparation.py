@@ -11,7 +11,7 @@ from pathlib import Path
 import onnx_ir as ir
 from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
-from convkit.worker.graph.graph_traversal import all_names, constant_tensor, free_name
+from convkit.worker.graph.graph_traversal import add_constant, all_names, constant_tensor, free_name
 from convkit.worker.precision.simulation.float32_graph import load_float32
 
 PREPARED_FILE = "float32.onnx"
@@ -202,11 +202,5 @@ def _store_transposed(
         return ir.Tensor(tensor.numpy().T.copy(), dtype=tensor.dtype, name=unique)
 
     shape = ir.Shape([columns, rows])
-    stored = ir.Value(
-        name=unique,
-        type=ir.TensorType(tensor.dtype),
-        shape=shape,
-        const_value=ir.LazyTensor(turned, dtype=tensor.dtype, shape=shape, name=unique),
-    )
-    graph.register_initializer(stored)
-    return stored
+    stored = ir.LazyTensor(turned, dtype=tensor.dtype, shape=shape, name=unique)
+    return add_constant(graph, unique, stored)

@@ -17,7 +17,12 @@ import numpy as np
 import onnx_ir as ir
 
 from convkit.worker.graph.graph_loading import load_model
-from convkit.worker.graph.graph_traversal import all_names, attribute_graphs, free_name
+from convkit.worker.graph.graph_traversal import (
+    add_constant,
+    all_names,
+    attribute_graphs,
+    free_name,
+)
 from convkit.worker.graph.node_modules import nodes_with_modules
 from convkit.worker.graph.session_values import run_outputs
 from convkit.worker.job_context import StageFailedError
@@ -276,13 +281,7 @@ def _switch(
 ) -> _Pair:
     """Redirect all consumers of a float32 value to its switch."""
     name = free_name(f"convkit.switch.{index}", names)
-    place = ir.Value(
-        name=f"{name}.index",
-        type=ir.TensorType(ir.DataType.INT64),
-        shape=ir.Shape([]),
-        const_value=ir.tensor(np.array(index, np.int64), name=f"{name}.index"),
-    )
-    graph.register_initializer(place)
+    place = add_constant(graph, f"{name}.index", np.array(index, np.int64))
     is_on = ir.Value(name=f"{name}.on", type=ir.TensorType(ir.DataType.BOOL), shape=ir.Shape([]))
     running = ir.Value(name=f"{name}.value", type=reference.type, shape=reference.shape)
     ir.convenience.replace_all_uses_with(reference, running, replace_graph_outputs=True)

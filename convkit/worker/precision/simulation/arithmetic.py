@@ -121,8 +121,7 @@ def _rewrite(node: ir.Node, writer: NodeWriter, wide: dict[ir.Value, ir.Value]) 
                 writer.replace([None if r is None else writer.cast(r, _FLOAT) for r in results])
         case "Tan":
             operand = _wide(_operand(node), writer, wide)
-            sine, cosine = (writer.op(each, [operand], _DOUBLE) for each in ("Sin", "Cos"))
-            _give(writer, writer.op("Div", [sine, cosine], _DOUBLE))
+            _give(writer, writer.compute("Div(Sin(x), Cos(x))", x=operand))
 
 
 def _operand(node: ir.Node) -> ir.Value:
@@ -183,55 +182,48 @@ def _widen(node: ir.Node, writer: NodeWriter, wide: dict[ir.Value, ir.Value]) ->
 
 def _erf(writer: NodeWriter, x: ir.Value) -> ir.Value:
     """Return erf(x) = sign(x) (1 - exp(-x^2) p(t) / (1 + 2|x|)), in float64."""
-
-    def op(operator: str, *operands: ir.Value) -> ir.Value:
-        return writer.op(operator, operands, _DOUBLE)
-
-    def number(value: float) -> ir.Value:
-        return writer.constant(np.array(value, np.float64))
-
     # Beyond 6, erf is 1 in float64; an infinite x would make t NaN.
-    size = op("Min", op("Abs", x), number(6.0))
-    t = op("Div", op("Sub", size, number(_ERF_POLE)), op("Add", size, number(_ERF_POLE)))
-    total = number(_ERF_POLYNOMIAL[-1])
+    size = writer.compute("Min(Abs(x), 6.0)", x=x)
+    t = writer.compute("Div(Sub(size, pole), Add(size, pole))", size=size, pole=_ERF_POLE)
+    total = writer.constant(np.array(_ERF_POLYNOMIAL[-1], np.float64))
     for coefficient in reversed(_ERF_POLYNOMIAL[:-1]):
-        total = op("Add", op("Mul", total, t), number(coefficient))
-    decay = op("Exp", op("Neg", op("Mul", size, size)))
-    doubled = op("Add", op("Add", size, size), number(1.0))
-    whole = op("Sub", number(1.0), op("Div", op("Mul", decay, total), doubled))
-    return op("Mul", op("Sign", x), whole)
+        total = writer.compute("Add(Mul(total, t), c)", total=total, t=t, c=coefficient)
+    return writer.compute(
+        "Mul(Sign(x), Sub(1.0, Div(Mul(Exp(Neg(Mul(s, s))), total), Add(Add(s, s), 1.0))))",
+        x=x,
+        s=size,
+        total=total,
+    )
 
 
 def _mean(writer: NodeWriter, x: ir.Value, axes: ir.Value) -> ir.Value:
     opset = writer.opset
     if opset >= 18:
-        return writer.op("ReduceMean", [x, axes], _DOUBLE, keepdims=1)
+        return writer.op("ReduceMean", [x, axes], keepdims=1)
     numbers = ir.convenience.get_const_tensor(axes)
     assert numbers is not None
-    return writer.op("ReduceMean", [x], _DOUBLE, keepdims=1, axes=numbers.numpy().tolist())
+    return writer.op("ReduceMean", [x], keepdims=1, axes=numbers.numpy().tolist())
 
 
 def _instance_normalization(
     node: ir.Node, writer: NodeWriter, wide: dict[ir.Value, ir.Value]
 ) -> ir.Value:
     """Return (x - mean) / sqrt(variance + epsilon) * scale + bias, per row and channel."""
-
-    def op(operator: str, *operands: ir.Value) -> ir.Value:
-        return writer.op(operator, operands, _DOUBLE)
-
     given = [each for each in node.inputs if each is not None]
     x, scale, bias = (_wide(each, writer, wide) for each in given)
-    rows = op("Reshape", x, writer.integers(0, 0, -1))
+    rows = writer.op("Reshape", [x, [0, 0, -1]])
     axis = writer.integers(2)
-    centered = op("Sub", rows, _mean(writer, rows, axis))
-    variance = _mean(writer, op("Mul", centered, centered), axis)
-    epsilon = node.attributes.get_float("epsilon", 1e-5)
-    deviation = op("Sqrt", op("Add", variance, writer.constant(np.array(epsilon, np.float64))))
-    column = writer.integers(-1, 1)
-    scaled = op("Mul", op("Div", centered, deviation), op("Reshape", scale, column))
-    shifted = op("Add", scaled, op("Reshape", bias, column))
-    shape = writer.op("Shape", [x], ir.DataType.INT64)
-    return op("Reshape", shifted, shape)
+    centered = writer.op("Sub", [rows, _mean(writer, rows, axis)])
+    return writer.compute(
+        "Reshape(Add(Mul(Div(centered, Sqrt(Add(variance, epsilon))), Reshape(scale, [-1, 1])),"
+        " Reshape(bias, [-1, 1])), Shape(x))",
+        x=x,
+        scale=scale,
+        bias=bias,
+        centered=centered,
+        variance=_mean(writer, writer.op("Mul", [centered, centered]), axis),
+        epsilon=node.attributes.get_float("epsilon", 1e-5),
+    )
 
 
 def _with_definitions(model: ir.Model) -> ir.Model:

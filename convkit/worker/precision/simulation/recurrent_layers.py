@@ -149,7 +149,7 @@ def write_recurrent(
     ]
     axes = [1, 0, 0]
     return [
-        parts[0] if directions == 1 else writer.op("Concat", list(parts), _DOUBLE, axis=axis)
+        parts[0] if directions == 1 else writer.op("Concat", list(parts), axis=axis)
         for axis, parts in zip(axes, zip(*results, strict=True), strict=False)
     ]
 
@@ -183,35 +183,30 @@ class _Layer:
         assert recurrent is not None
         wide = widen(x)
         w = self._of_direction(widen(weight), index)
-        r = writer.op(
-            "Transpose", [self._of_direction(widen(recurrent), index)], _DOUBLE, perm=[1, 0]
+        r = writer.compute(
+            "Transpose(r, perm=[1, 0])", r=self._of_direction(widen(recurrent), index)
         )
-        turned = writer.op("Transpose", [w], _DOUBLE, perm=[1, 0])
-        sizes = writer.op("Shape", [x], ir.DataType.INT64)
+        sizes = writer.op("Shape", [x])
         within = self._within(sizes, lengths)
         if backwards:
             wide = self._reversed(wide, lengths)
-        products = writer.op("MatMul", [wide, turned], _DOUBLE)
+        products = writer.compute("MatMul(x, Transpose(w, perm=[1, 0]))", x=wide, w=w)
         last = writer.constant(np.zeros(self._hidden))
         if bias is not None:
             products, last = self._with_biases(products, self._of_direction(widen(bias), index))
         states = [self._first(first_h, index, sizes), self._first(first_c, index, sizes)]
         name = "GRU_after" if self._after else self._kind
         count = 3 if self._kind == "LSTM" else 2
-        found = writer.node(
+        ys, *last_states = writer.node(
             name, [products, r, last, within, *states], [_DOUBLE] * count, domain=DOMAIN
         )
-        ys = found[0]
         if backwards:
             ys = self._reversed(ys, lengths)
-        steps = writer.op("Unsqueeze", [ys, writer.integers(1)], _DOUBLE)
-        return [
-            steps, *(writer.op("Unsqueeze", [e, writer.integers(0)], _DOUBLE) for e in found[1:])
-        ]  # fmt: skip
+        steps = writer.op("Unsqueeze", [ys, [1]])
+        return [steps, *(writer.op("Unsqueeze", [each, [0]]) for each in last_states)]
 
     def _of_direction(self, value: ir.Value, index: int) -> ir.Value:
-        place = self._writer.constant(np.array(index, np.int64))
-        return self._writer.op("Gather", [value, place], value.dtype or _DOUBLE, axis=0)
+        return self._writer.op("Gather", [value, index], axis=0)
 
     def _with_biases(self, products: ir.Value, bias: ir.Value) -> tuple[ir.Value, ir.Value]:
         """Add what can be added outside the loop; return the rest, a GRU's last recurrent bias."""
@@ -220,53 +215,43 @@ class _Layer:
         own, again = writer.node("Split", [bias], [_DOUBLE, _DOUBLE], {"axis": 0, "num_outputs": 2})
         rest = writer.constant(np.zeros(self._hidden))
         if self._kind == "GRU":
-            parts = writer.node(
+            update, reset, rest = writer.node(
                 "Split", [again], [_DOUBLE] * gates, {"axis": 0, "num_outputs": gates}
             )
-            rest = parts[2]
-            again = writer.op(
-                "Concat",
-                [parts[0], parts[1], writer.constant(np.zeros(self._hidden))],
-                _DOUBLE,
-                axis=0,
-            )
-        both = writer.op("Add", [own, again], _DOUBLE)
-        return writer.op("Add", [products, both], _DOUBLE), rest
+            none = writer.constant(np.zeros(self._hidden))
+            again = writer.op("Concat", [update, reset, none], axis=0)
+        return writer.compute("Add(x, Add(own, again))", x=products, own=own, again=again), rest
 
     def _first(self, given: ir.Value | None, index: int, sizes: ir.Value) -> ir.Value:
         """Return the state that a direction begins with: [batch, hidden]."""
         if given is not None:
             return self._of_direction(self._widen(given), index)
-        writer = self._writer
-        batch = writer.op(
-            "Slice", [sizes, writer.integers(1), writer.integers(2)], ir.DataType.INT64
+        return self._writer.compute(
+            "Expand(zero, Concat(Slice(sizes, [1], [2]), hidden, axis=0))",
+            zero=self._writer.constant(np.zeros(1)),
+            sizes=sizes,
+            hidden=[self._hidden],
         )
-        shape = writer.op(
-            "Concat", [batch, writer.integers(self._hidden)], ir.DataType.INT64, axis=0
-        )
-        return writer.op("Expand", [writer.constant(np.zeros(1)), shape], _DOUBLE)
 
     def _within(self, sizes: ir.Value, lengths: ir.Value | None) -> ir.Value:
         """Return which steps of which rows are within the row's length: [steps, batch, 1]."""
         writer = self._writer
-        whole = ir.DataType.INT64
-        steps = writer.op("Gather", [sizes, writer.constant(np.array(0, np.int64))], whole)
-        zero, one = (writer.constant(np.array(each, np.int64)) for each in (0, 1))
-        numbers = writer.op("Range", [zero, steps, one], whole)
-        column = writer.op("Unsqueeze", [numbers, writer.integers(1, 2)], whole)
-        if lengths is None:
-            batch = writer.op("Slice", [sizes, writer.integers(1), writer.integers(2)], whole)
-            row = writer.op("Expand", [steps, batch], whole)
-        else:
-            row = writer.cast(lengths, whole)
-        limits = writer.op("Unsqueeze", [row, writer.integers(0, 2)], whole)
-        return writer.op("Less", [column, limits], ir.DataType.BOOL)
+        steps = writer.op("Gather", [sizes, 0])
+        row = (
+            writer.compute("Expand(steps, Slice(sizes, [1], [2]))", steps=steps, sizes=sizes)
+            if lengths is None
+            else writer.cast(lengths, ir.DataType.INT64)
+        )
+        return writer.compute(
+            "Less(Unsqueeze(Range(0, steps, 1), [1, 2]), Unsqueeze(row, [0, 2]))",
+            steps=steps,
+            row=row,
+        )
 
     def _reversed(self, value: ir.Value, lengths: ir.Value | None) -> ir.Value:
         """Reverse the steps of each row, within its length."""
         writer = self._writer
         if lengths is not None:
             row = writer.cast(lengths, ir.DataType.INT64)
-            return writer.op("ReverseSequence", [value, row], _DOUBLE, time_axis=0, batch_axis=1)
-        limits = [writer.integers(each) for each in (-1, np.iinfo(np.int64).min, 0, -1)]
-        return writer.op("Slice", [value, *limits], _DOUBLE)
+            return writer.op("ReverseSequence", [value, row], time_axis=0, batch_axis=1)
+        return writer.op("Slice", [value, [-1], [np.iinfo(np.int64).min], [0], [-1]])

@@ -17,7 +17,13 @@ from pathlib import Path
 import onnx_ir as ir
 
 from convkit.worker.graph.graph_loading import load_model
-from convkit.worker.graph.graph_traversal import all_names, attribute_graphs, free_name, set_dtype
+from convkit.worker.graph.graph_traversal import (
+    all_names,
+    attribute_graphs,
+    cast_node,
+    free_name,
+    set_dtype,
+)
 from convkit.worker.graph.typed_graph import prepare, with_types
 from convkit.worker.precision.constant_rounding import NAMES, convert_tensor
 from convkit.worker.precision.lowering.graph_conversion import TYPED_BY_ATTRIBUTE, cast_like_to_cast
@@ -193,17 +199,8 @@ class _Simulator:
         self.insert_cast(narrow.producer() or node, narrow, wide)
 
     def insert_cast(self, after: ir.Node, source: ir.Value, output: ir.Value) -> None:
-        assert output.dtype is not None
         assert after.graph is not None
-        to = ir.AttrInt64("to", int(output.dtype))
-        cast = ir.Node(
-            "",
-            "Cast",
-            [source],
-            [to],
-            outputs=[output],
-            name=free_name(f"cast.{output.name}", self.names),
-        )
+        cast = cast_node(source, output, self.names)
         cast.metadata_props.update(after.metadata_props)
         after.graph.insert_after(after, cast)
 
@@ -213,15 +210,7 @@ class _Simulator:
         name = free_name(f"{value.name}.wide", self.names)
         wide = ir.Value(name=name, type=ir.TensorType(ir.DataType.FLOAT), shape=value.shape)
         ir.convenience.replace_all_uses_with(value, wide, replace_graph_outputs=True)
-        cast = ir.Node(
-            "",
-            "Cast",
-            [value],
-            [ir.AttrInt64("to", int(ir.DataType.FLOAT))],
-            outputs=[wide],
-            name=free_name(f"cast.{name}", self.names),
-        )
-        graph.insert_before(graph[0], cast)
+        graph.insert_before(graph[0], cast_node(value, wide, self.names))
 
     def narrow_output(self, index: int, dtype: ir.DataType | None) -> None:
         """Return an output in the contract's low-precision type; its values are already rounded."""
@@ -230,14 +219,5 @@ class _Simulator:
         assert dtype is not None
         output = ir.Value(name=value.name, type=ir.TensorType(dtype), shape=value.shape)
         value.name = free_name(f"{value.name}.{NAMES[ir.DataType.FLOAT]}", self.names)
-        graph.append(
-            ir.Node(
-                "",
-                "Cast",
-                [value],
-                [ir.AttrInt64("to", int(dtype))],
-                outputs=[output],
-                name=free_name(f"cast.{output.name}", self.names),
-            )
-        )
+        graph.append(cast_node(value, output, self.names))
         graph.outputs[index] = output

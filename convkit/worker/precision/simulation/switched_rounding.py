@@ -15,6 +15,7 @@ import onnx_ir as ir
 from convkit.protocol.contract import DType
 from convkit.protocol.messages import LowPrecision
 from convkit.worker.graph.graph_traversal import (
+    add_constant,
     all_names,
     attribute_graphs,
     constant_tensor,
@@ -207,13 +208,7 @@ class _Rewriter:
         return self.op("Cast", [low], value, {"to": int(ir.DataType.FLOAT)}, after=low.producer())
 
     def constant(self, array: np.ndarray) -> ir.Value:
-        name = free_name("convkit.constant", self.names)
-        tensor = ir.tensor(array, name=name)
-        value = ir.Value(
-            name=name, type=ir.TensorType(tensor.dtype), shape=tensor.shape, const_value=tensor
-        )
-        self.graph.register_initializer(value)
-        return value
+        return add_constant(self.graph, free_name("convkit.constant", self.names), array)
 
     def early(self, op_type: str, inputs: list[ir.Value]) -> ir.Value:
         output = ir.Value(

@@ -20,7 +20,7 @@ from convkit.worker.exporters.export_job import UnexportableError
 from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.contract_module import ContractModule
 from convkit.worker.original.loading.loaded_model import LoadedModel
-from convkit.worker.processors.images import normalized
+from convkit.worker.pre_and_postprocessing.images import normalized
 
 WIDTH = Axis("width", 2, 4, 6)
 

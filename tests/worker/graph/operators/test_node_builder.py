@@ -6,7 +6,8 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from convkit.worker.graph.operators.composed_operators import GELU, GELU_TANH, strided_slice
-from convkit.worker.graph.operators.node_builder import OPSET, NodeBuilder
+from convkit.worker.graph.operators.formulas import OPSET
+from convkit.worker.graph.operators.node_builder import NodeBuilder
 
 X = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
 

@@ -11,7 +11,7 @@ from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.json_codec import Json
 from convkit.protocol.preprocessing_constants import AudioConstants
 from convkit.worker.job_context import UnfitDataError
-from convkit.worker.processors.original_processor import OriginalProcessor
+from convkit.worker.pre_and_postprocessing.original_processor import OriginalProcessor
 
 # The error of two computations of one spectrogram, relative to its largest value.
 _ROUNDING = 1e-4

@@ -9,7 +9,7 @@ import numpy as np
 from convkit.protocol.contract import Contract
 from convkit.protocol.messages import ResultMetrics
 from convkit.protocol.postprocessing_constants import BoxConstants, LabelConstants, Postprocessing
-from convkit.worker.processors.results import (
+from convkit.worker.pre_and_postprocessing.results import (
     AppResult,
     Results,
     activated,

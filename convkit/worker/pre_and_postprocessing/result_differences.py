@@ -18,8 +18,8 @@ from convkit.protocol.postprocessing_constants import (
     LabelConstants,
     Postprocessing,
 )
-from convkit.worker.processors.drawn_outputs import Outputs
-from convkit.worker.processors.results import AppResult, Results, named, paired, results
+from convkit.worker.pre_and_postprocessing.drawn_outputs import Outputs
+from convkit.worker.pre_and_postprocessing.results import AppResult, Results, named, paired, results
 
 Constants = LabelConstants | BoxConstants | CtcConstants
 Original = Callable[[Outputs], list[Results]]

@@ -14,9 +14,9 @@ from convkit.protocol.messages import Processor
 from convkit.protocol.preprocessing_constants import ImageConstants
 from convkit.worker.cases.values.pictures_and_sounds import draw_image
 from convkit.worker.job_context import UnfitDataError
-from convkit.worker.processors.image_differences import image_findings
-from convkit.worker.processors.images import normalized, sized
-from convkit.worker.processors.original_processor import OriginalProcessor
+from convkit.worker.pre_and_postprocessing.image_differences import image_findings
+from convkit.worker.pre_and_postprocessing.images import normalized, sized
+from convkit.worker.pre_and_postprocessing.original_processor import OriginalProcessor
 
 PLACE = "inputs.0.preprocess"
 CLIP = ImageConstants(

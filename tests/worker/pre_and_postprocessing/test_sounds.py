@@ -13,8 +13,8 @@ from convkit.protocol.messages import Processor
 from convkit.protocol.preprocessing_constants import AudioConstants
 from convkit.worker.cases.values.pictures_and_sounds import draw_audio
 from convkit.worker.job_context import UnfitDataError
-from convkit.worker.processors.original_processor import OriginalProcessor
-from convkit.worker.processors.sounds import read_sound, sound_findings
+from convkit.worker.pre_and_postprocessing.original_processor import OriginalProcessor
+from convkit.worker.pre_and_postprocessing.sounds import read_sound, sound_findings
 
 PLACE = "inputs.0.preprocess"
 SETTINGS = {"feature_extractor_type": "WhisperFeatureExtractor", "chunk_length": 1}

@@ -7,7 +7,7 @@ from word_tokenizers import word_tokenizer
 
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.preprocessing_constants import TextConstants
-from convkit.worker.processors.text_differences import text_findings
+from convkit.worker.pre_and_postprocessing.text_differences import text_findings
 
 PLACE = "inputs.0.preprocess"
 TEXTS = ["a b c", "a b c d e f g h"]

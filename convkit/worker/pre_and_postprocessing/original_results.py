@@ -11,8 +11,8 @@ from convkit.protocol.contract import TensorSpec
 from convkit.protocol.messages import Processor
 from convkit.protocol.postprocessing_constants import BoxConstants, LabelConstants, Postprocessing
 from convkit.worker.job_context import UnfitDataError
-from convkit.worker.processors.original_processor import OriginalProcessor, imported
-from convkit.worker.processors.results import AppResult, Results, named, results
+from convkit.worker.pre_and_postprocessing.original_processor import OriginalProcessor, imported
+from convkit.worker.pre_and_postprocessing.results import AppResult, Results, named, results
 
 # A function returns one of these for each row of the batch.
 _FORMS = "a label or text, (label, score), or {label, score, box} for each row, or a list of them"

@@ -15,8 +15,8 @@ from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.image_settings import INTERPOLATIONS, image_constants
 from convkit.protocol.json_codec import Json, encode
 from convkit.protocol.preprocessing_constants import ImageConstants
-from convkit.worker.processors.images import in_order, normalized, sized
-from convkit.worker.processors.original_processor import OriginalProcessor
+from convkit.worker.pre_and_postprocessing.images import in_order, normalized, sized
+from convkit.worker.pre_and_postprocessing.original_processor import OriginalProcessor
 
 # How far two implementations of one interpolation may differ at any pixel, in steps of 1/255:
 # Pillow and torchvision round to whole steps at different moments.

@@ -9,8 +9,14 @@ from convkit.protocol.postprocessing_constants import (
     LabelConstants,
     Postprocessing,
 )
-from convkit.worker.processors.result_metrics import compare_results
-from convkit.worker.processors.results import AppResult, activated, overlap, paired, results
+from convkit.worker.pre_and_postprocessing.result_metrics import compare_results
+from convkit.worker.pre_and_postprocessing.results import (
+    AppResult,
+    activated,
+    overlap,
+    paired,
+    results,
+)
 
 BOXES = Postprocessing(
     boxes=BoxConstants("scores", ("cat", "dog"), "none", "corners", 0.5, overlap=0.5)

@@ -17,9 +17,9 @@ from convkit.protocol.postprocessing_constants import (
     Postprocessing,
 )
 from convkit.worker.job_context import UnfitDataError
-from convkit.worker.processors.drawn_outputs import drawn_outputs
-from convkit.worker.processors.original_results import ModelFiles, OriginalResults
-from convkit.worker.processors.result_differences import result_findings
+from convkit.worker.pre_and_postprocessing.drawn_outputs import drawn_outputs
+from convkit.worker.pre_and_postprocessing.original_results import ModelFiles, OriginalResults
+from convkit.worker.pre_and_postprocessing.result_differences import result_findings
 
 NAMES = {0: "cat", 1: "dog", 2: "eel"}
 PLACE = "outputs.0.postprocess"

@@ -14,9 +14,9 @@ from convkit.protocol.postprocessing_constants import (
     LabelConstants,
     Postprocessing,
 )
-from convkit.worker.processors.drawn_outputs import Outputs, drawn_outputs
-from convkit.worker.processors.result_differences import result_findings
-from convkit.worker.processors.results import results
+from convkit.worker.pre_and_postprocessing.drawn_outputs import Outputs, drawn_outputs
+from convkit.worker.pre_and_postprocessing.result_differences import result_findings
+from convkit.worker.pre_and_postprocessing.results import results
 
 ANIMALS = ("cat", "dog", "eel", "fox", "gnu")
 LABELS = LabelConstants(ANIMALS)
