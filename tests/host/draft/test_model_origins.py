@@ -84,6 +84,20 @@ def test_the_packages_that_a_models_code_needs_become_its_tools(tmp_path, monkey
     assert recipe.model.factory.call == "net.py:build"
 
 
+def test_a_runtime_that_a_models_code_imports_is_there_when_it_is_loaded(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text("def build(): ...", encoding="utf-8")
+
+    def packages(tools):
+        text = draft_recipe("net.py:build", destination=tmp_path / "r.yaml", tools=tools)
+        recipe = parse_recipe(text, tmp_path / "r.yaml").recipe
+        return environment_spec(recipe, "reference", None, None).requirements
+
+    wanted = f"onnxruntime{TOOLS['onnxruntime']}"
+    assert wanted not in packages({})
+    assert wanted in packages({"onnxruntime": ModelTool("", "imported in net.py:3")})
+
+
 def test_the_list_of_architectures_is_that_of_the_pinned_transformers():
     from transformers import CONFIG_MAPPING
 
