@@ -188,7 +188,10 @@ def _from_index(
         except ToolchainError as error:
             certain = {name: each for name, each in kept.items() if not each.may_be_left_out}
             if len(certain) == len(kept):
-                raise ToolchainError(f"{_and(kept.values())}: {error}") from error
+                raise ToolchainError(
+                    f"{_and(kept.values())}: {error}\nThere is no recipe yet: choose other releases"
+                    " with --with PACKAGE==VERSION, of torch too (--with 'torch==2.12.*')."
+                ) from error
             kept = certain
     needs = [f"{name} {tool.specifier.lstrip('=')} ({tool.why})" for name, tool in tools.items()]
     progress(f"the model's code needs {', '.join(needs)}")
