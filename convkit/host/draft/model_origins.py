@@ -1,6 +1,5 @@
 """The origin of a model to draft a recipe for, and what is known of it without loading it."""
 
-import ast
 import dataclasses
 import difflib
 import functools
@@ -14,6 +13,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from convkit.host.draft.folder_without_config import missing_config_fault, other_format
+from convkit.host.draft.model_callables import all_callables, draft_name, model_callables
 from convkit.host.draft.other_libraries_folder import (
     ENCODER_ONLY,
     is_sentence_transformer,
@@ -133,29 +133,10 @@ def _unreadable_file(path: Path) -> str:
     )
 
 
-def _callables(file: Path) -> list[str]:
-    """Return the public functions and classes that a file defines, the last one first: a module's
-    helpers usually precede what uses them.
-    """
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return []
-    return [
-        node.name
-        for node in reversed(tree.body)
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
-    ]
-
-
 def _unknown(model: str) -> str:
     """Return what to write in place of what is not a model."""
     if model.endswith(".py"):
-        names = [f"{model}:{name}" for name in _callables(Path(model))] or [f"{model}:NAME"]
-        return (
-            f"{model}: name the function or class in it that returns the model:"
-            f" {' or '.join(names[:_MOST_NAMES])}"
-        )
+        return f"{model}: {_name_wanted(Path(model))}"
     if "/" in model and (Path(model).parent.is_dir() or model.count("/") > 1):
         return f"{model}: no such folder; one in transformers' layout has a config.json"
     near = difflib.get_close_matches(model, model_types(), n=3, cutoff=0.7)
@@ -170,6 +151,16 @@ def _unknown(model: str) -> str:
     )
 
 
+def _name_wanted(file: Path) -> str:
+    """Return the commands for what a file defines."""
+    names = model_callables(file) or all_callables(file)[:_MOST_NAMES] or ["NAME"]
+    commands = (
+        f"\n  convkit init {file}:{name} -o {recipe_name(draft_name(file, name))}.yaml"
+        for name in names
+    )
+    return f"name the function or class in it that returns the model:{''.join(commands)}"
+
+
 @functools.cache
 def model_types() -> tuple[str, ...]:
     """Return the architectures that transformers knows, as of the release that drafts pin."""
@@ -181,7 +172,8 @@ def _factory_origin(file: Path, name: str, folder: Path) -> ModelOrigin:
     if fault := factory_fault(file.absolute().parent, f"{file.name}:{name}"):
         raise UsageError(f"{file}: {fault}")
     lines = (f"factory: {yaml_scalar(f'{relative_path(file, folder)}:{name}')}",)
-    return ModelOrigin(recipe_name(file.stem), lines, {}, None, is_own_code=True)
+    called = recipe_name(draft_name(file, name))
+    return ModelOrigin(called, lines, {}, None, is_own_code=True)
 
 
 def factory_call(model: str) -> tuple[Path, str] | None:

@@ -19,6 +19,7 @@ from convkit.host.draft.package_names import (
     package_of,
     source_folder,
 )
+from convkit.host.draft.recipe_lines import TOOLS
 from convkit.host.facts.planning_facts import ToolchainKind
 from convkit.host.toolchain.versions.stage_requirements import (
     NEEDS,
@@ -102,6 +103,8 @@ def find_model_tools(
         package = package_of(found.root)
         if package in bare or package in _ALWAYS or package in wanted:
             continue
+        if found.conditional and package in runtime_packages():
+            continue
         if is_guessed(found.root) and found.root in USUALLY_OWN:
             unknown.append(found)
             continue
@@ -110,12 +113,20 @@ def find_model_tools(
     required = [found for found in unknown if not found.conditional]
     if required and not spare:
         raise UsageError("\n".join(map(_own_module_wanted, required)))
-    if not wanted:
-        return {}
-    _refuse_runtimes(wanted.values())
+    usual = {name: ModelTool("", each.why) for name, each in wanted.items() if _is_usual(each)}
+    wanted = {name: each for name, each in wanted.items() if name not in usual}
     if toolchain == "host":
-        return _from_host(wanted)
-    return _from_index(wanted, spec_with, home, progress, spare=spare)
+        return usual | _from_host(wanted)
+    if not wanted:
+        return usual
+    return usual | _from_index(
+        wanted, lambda tools: spec_with({**usual, **tools}), home, progress, spare=spare
+    )
+
+
+def _is_usual(wanted: _Wanted) -> bool:
+    """Return True for a package whose releases drafts choose by themselves."""
+    return wanted.name in TOOLS and not wanted.requirement.specifier
 
 
 def _asked(text: str) -> _Wanted:
@@ -134,20 +145,6 @@ def _asked(text: str) -> _Wanted:
     return _Wanted(requirement)
 
 
-def _refuse_runtimes(wanted: Iterable[_Wanted]) -> None:
-    """Raise UsageError for imports of a runtime, which only the stages of its targets have."""
-    known = runtime_packages()
-    faults = [
-        f"{_at(each.place)}: imports {each.place.module} when the model is loaded, but the"
-        f" environment that loads it has no {each.name}: it belongs to targets. Move the import"
-        " into the function that uses it"
-        for each in wanted
-        if each.place is not None and each.name in known and not each.may_be_left_out
-    ]
-    if faults:
-        raise UsageError("\n".join(faults))
-
-
 def _from_host(wanted: Mapping[str, _Wanted]) -> Tools:
     """Return the packages in their installed releases; raises UsageError that lists the missing."""
     found, faults = {}, []
@@ -163,8 +160,9 @@ def _from_host(wanted: Mapping[str, _Wanted]) -> Tools:
                 " in an environment of its own"
             )
             continue
-        local = source_folder(each.requirement.name) is not None
-        found[name] = ModelTool(_pin(version) if not local else "", each.why)
+        local = source_folder(each.requirement.name)
+        origin = "" if local is None else f"; installed from {local}, with --toolchain host only"
+        found[name] = ModelTool(_pin(version), each.why + origin)
     if faults:
         raise UsageError("\n".join(faults))
     return found
@@ -190,7 +188,10 @@ def _from_index(
         except ToolchainError as error:
             certain = {name: each for name, each in kept.items() if not each.may_be_left_out}
             if len(certain) == len(kept):
-                raise ToolchainError(f"{_and(kept.values())}: {error}") from error
+                raise ToolchainError(
+                    f"{_and(kept.values())}: {error}\nThere is no recipe yet: choose other releases"
+                    " with --with PACKAGE==VERSION, of torch too (--with 'torch==2.12.*')."
+                ) from error
             kept = certain
     needs = [f"{name} {tool.specifier.lstrip('=')} ({tool.why})" for name, tool in tools.items()]
     progress(f"the model's code needs {', '.join(needs)}")

@@ -30,6 +30,7 @@ from convkit.host.draft.transformers_families import (
     task_of,
 )
 from convkit.host.recipe.reading.yaml_scalars import yaml_scalar
+from convkit.host.toolchain.versions.stage_requirements import runtime_packages
 from convkit.protocol.errors import UsageError
 from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import OperatorLibrary, SurveyResult
@@ -91,6 +92,9 @@ def draft_recipe(
             raise UsageError(
                 f"{model}: config.json does not fit its model_type: {error!r}"
             ) from error
+    if imports := [name for name in tools or () if name in runtime_packages()]:
+        line = f"imports: [{', '.join(map(yaml_scalar, imports))}] # by its own code"
+        origin = dataclasses.replace(origin, lines=(*origin.lines, line))
     tolerances = tolerances_of(survey) if survey is not None else {}
     lines = _render(origin, name or origin.name, signature, doubt, tolerances, tools or {})
     return "\n".join(lines) + "\n"

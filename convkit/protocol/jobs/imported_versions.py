@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 _NAME_OR_VERSION = re.compile(r"^(Name|Version): *(.+?)\s*$", re.MULTILINE)
 
+_INSTALLED = ("site-packages", "dist-packages")
+
 
 def imported_versions() -> dict[str, str]:
     """Return the versions of Python and of every distribution that an imported module may come
@@ -58,7 +60,13 @@ def _distributions_in(
     folder: str, _changed: int
 ) -> tuple[tuple[importlib.metadata.Distribution, frozenset[str]], ...]:
     found = importlib.metadata.distributions(path=[folder])
-    return tuple((distribution, _modules_of(distribution)) for distribution in found)
+    # `pip install -e` leaves an .egg-info beside a project's own modules, which are sources.
+    is_project = os.path.basename(folder) not in _INSTALLED  # noqa: PTH119 - every stage pays
+    return tuple(
+        (distribution, _modules_of(distribution))
+        for distribution in found
+        if not (is_project and distribution.read_text("SOURCES.txt") is not None)
+    )
 
 
 def _modules_of(distribution: importlib.metadata.Distribution) -> frozenset[str]:

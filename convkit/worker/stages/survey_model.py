@@ -28,7 +28,9 @@ def run(request: SurveyModelRequest, context: Context) -> tuple[SurveyResult, li
     example = _example(request.example) if request.example is not None else loaded.example
     with_cache = source.task == TASK and example is None
     typed, found = _surveyed(source, loaded, example, request.seconds, context, with_cache)
-    notes = (typed.note, in_eval_mode(loaded.changed_by_training), *found.notes)
+    # Of other sources, nobody asked for training mode.
+    changed = loaded.changed_by_training if source.kind == "factory" else ()
+    notes = (typed.note, in_eval_mode(changed), *found.notes)
     survey = dataclasses.replace(
         found,
         notes=tuple(filter(None, notes)),

@@ -17,8 +17,8 @@ from convkit.protocol.errors import UsageError
         ("bert-base-uncased", "pin its commit: OWNER/bert-base-uncased@<40 hex digits>"),
         ("google-bert/bert-base-uncased", "google-bert/bert-base-uncased@<40 hex digits>"),
         ("google-bert/bert-base-uncased@main", "google-bert/bert-base-uncased@<40 hex digits>"),
-        ("net.py", "returns the model: net.py:build"),
-        ("broken.py", "returns the model: broken.py:NAME"),
+        ("net.py", "returns the model:\n  convkit init net.py:build -o net.yaml"),
+        ("broken.py", "returns the model:\n  convkit init broken.py:NAME"),
         ("nowhere.py:build", "nowhere.py"),
         ("net.py:biuld", "perhaps you meant 'build'"),
         ("broken.py:build", "is not valid Python: line 1"),
@@ -82,6 +82,20 @@ def test_the_packages_that_a_models_code_needs_become_its_tools(tmp_path, monkey
     spec = environment_spec(recipe, "export", None, None)
     assert {"packaging==26.0", f"transformers{TOOLS['transformers']}"} <= {*spec.requirements}
     assert recipe.model.factory.call == "net.py:build"
+
+
+def test_a_runtime_that_a_models_code_imports_is_there_when_it_is_loaded(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text("def build(): ...", encoding="utf-8")
+
+    def packages(tools):
+        text = draft_recipe("net.py:build", destination=tmp_path / "r.yaml", tools=tools)
+        recipe = parse_recipe(text, tmp_path / "r.yaml").recipe
+        return environment_spec(recipe, "reference", None, None).requirements
+
+    wanted = f"onnxruntime{TOOLS['onnxruntime']}"
+    assert wanted not in packages({})
+    assert wanted in packages({"onnxruntime": ModelTool("", "imported in net.py:3")})
 
 
 def test_the_list_of_architectures_is_that_of_the_pinned_transformers():

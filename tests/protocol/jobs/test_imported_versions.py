@@ -72,3 +72,24 @@ def test_a_package_installed_meanwhile_is_found(
         (folder / "top_level.txt").write_text("late_module\n")
         (folder / "METADATA").write_text(f"Name: late-name\nVersion: {version}\n\n")
         assert imported_versions()["late-name"] == version
+
+
+def test_a_project_s_own_modules_are_no_distribution(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`pip install -e` leaves metadata beside them."""
+    info = tmp_path / "src" / "acme.egg-info"
+    info.mkdir(parents=True)
+    files = {
+        "top_level.txt": "acme_of_src",
+        "SOURCES.txt": "",
+        "PKG-INFO": "Name: acme\nVersion: 1",
+    }
+    for name, text in files.items():
+        (info / name).write_text(text)
+    monkeypatch.setitem(sys.modules, "acme_of_src", sys)
+    monkeypatch.syspath_prepend(str(tmp_path / "src"))
+    assert "acme" not in imported_versions()
+    (info / "SOURCES.txt").unlink()
+    (tmp_path / "src" / "another").touch()  # a folder is read again if it has changed
+    assert imported_versions()["acme"] == "1"

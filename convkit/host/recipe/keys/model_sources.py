@@ -171,6 +171,14 @@ class Model(RecipeModel):
         ),
         examples=[["weights/tokens.model"]],
     )
+    imports: tuple[Name, ...] = Field(
+        (),
+        description=(
+            "tools of a target that the model's own code imports, too; it gets all packages under"
+            " tools that belong to no target"
+        ),
+        examples=[["onnxruntime"]],
+    )
     task: Text | None = Field(
         None,
         description=("the head transformers loads; default: feature-extraction (no head)"),

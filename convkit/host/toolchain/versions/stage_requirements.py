@@ -307,7 +307,7 @@ def _model_packages(model: Model, choices: Mapping[str, _Choice]) -> list[str]:
     stage requires.
     """
     kind = next(kind for kind in SOURCE_KINDS if getattr(model, kind) is not None)
-    named = [name for name in choices if name not in _known()]
+    named = [name for name in choices if name not in _known()] + [*model.imports]
     uses_transformers = kind in _TRANSFORMERS_SOURCES or (
         kind != "onnx" and "transformers" in choices
     )
