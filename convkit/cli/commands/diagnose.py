@@ -137,13 +137,13 @@ def _view(diagnosis: "RunDiagnosis") -> "RenderableType":
     )
     head.append(f", {diagnosis.evidence}")
     lines: list[RenderableType] = [head]
-    if diagnosis.cause is None:
-        lines.append(Text("  no problems found"))
-    else:
-        lines += _full_finding(diagnosis.cause)
     shown = [finding for finding in diagnosis.others if finding.severity != "note"]
+    if diagnosis.cause is not None:
+        lines += _full_finding(diagnosis.cause)
+    elif not shown:
+        lines.append(Text("  no problems found"))
     if shown:
-        lines.append(Text("  also", style="bold"))
+        lines.append(Text("  also" if diagnosis.cause else "  warnings", style="bold"))
         lines += [Text(f"    {finding.code} {finding.message}") for finding in shown]
     return Group(*lines, "")
 

@@ -188,7 +188,7 @@ def _left_out(origin: ModelOrigin, tools: Mapping[str, ModelTool]) -> frozenset[
 
 def _render_signature(signature: DraftSignature, origin: ModelOrigin) -> Iterator[str]:
     if signature.axes or signature.data_axes:
-        yield from axis_lines(signature.axes)
+        yield from axis_lines(signature.axes, signature.axis_notes)
         for axis, written in signature.data_axes.items():
             yield f"  {yaml_scalar(axis)}: {json.dumps(written)}"
         yield ""
