@@ -15,11 +15,12 @@ from convkit.worker.original.loading.script_archive import ScriptArchive
 from convkit.worker.survey.inputs.layer_hints import layers_of
 from convkit.worker.survey.inputs.survey_messages import cache_left_out, tried_out
 from convkit.worker.survey.sizes.accepted_sizes import Sizing
-from convkit.worker.survey.sizes.batch_axis import batch_notes
+from convkit.worker.survey.sizes.batch_axis import BATCH, batch_notes
 from convkit.worker.survey.sizes.rounding_noise import flip_shares
 from convkit.worker.survey.torch_module.cached_decoder import NotCachedError, survey_cached
 from convkit.worker.survey.torch_module.exporter_choice import exportable, obstacle_of
 from convkit.worker.survey.torch_module.first_call import example_run, first_run, with_meant_numbers
+from convkit.worker.survey.torch_module.held_batch import why_fixed
 from convkit.worker.survey.torch_module.input_candidates import ROLES
 from convkit.worker.survey.torch_module.module_trials import ModuleTrials
 from convkit.worker.survey.torch_module.number_types import float64_note
@@ -69,6 +70,9 @@ def survey_module(
     progress("trying other sizes")
     sizing = Sizing(trials.outputs, roles, start, trials, notes, expects_fixed=True)
     found = without_markers(skipping_nan(sizing.run(), start, trials), trials)
+    if BATCH in start.sizes and not _is_open(found, BATCH):
+        why = why_fixed(loaded, start, trials)
+        found = dataclasses.replace(found, notes=(*found.notes, why))
     found = unequal_at_padding(found, trials, attention_in_parts())
     found = within_domains(found, trials)
     flips = flip_shares(found.contract, found.samples, trials)
@@ -86,6 +90,12 @@ def survey_module(
     if isinstance(loaded.module, ScriptArchive):
         return found  # its exporter reads the code and traces nothing
     return exportable(loaded, found, progress)
+
+
+def _is_open(found: SurveyResult, axis: str) -> bool:
+    return any(
+        axis == each.name or axis in each.name.split("_div_") for each in found.contract.axes
+    )
 
 
 def _traceable(

@@ -86,6 +86,20 @@ def fixed_axis(axis: str, size: int, node: str | None, why: str) -> str:
     return f"the file declares {axis} open, but the axis {axis} is fixed at {size}: {where}"
 
 
+def held_by(size: int, what: str, function: str, *, refused: str = "") -> str:
+    """`what` holds the batch's size, in a call of `function`; `refused` is a line at which others
+    fail.
+    """
+    start = f"the batch is fixed at {size}: "
+    if function:
+        return f"{start}{what} passes that number to {function}, and others work in its place"
+    if what:
+        return f"{start}{what} has that size"
+    return start + (
+        f"other sizes fail at {refused}" if refused else "no other that was tried works"
+    )
+
+
 def other_sizes(axis: str, low: int, high: int) -> str:
     return (
         f"{axis} may have other sizes than {low} to {high}, but then the size of an output follows"

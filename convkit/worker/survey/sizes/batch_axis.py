@@ -16,7 +16,7 @@ from convkit.worker.survey.sizes.size_trials import Trials
 BATCH = "batch"
 # Of an output's largest magnitude: rounding in another order of sums.
 _ROUNDING = 1e-4
-# Sizes of the axis, of which the first is no other axis's by chance.
+# Sizes of the axis, after its own.
 _ROWS = (3, 2)
 
 
@@ -31,7 +31,7 @@ def is_independent(start: Start, axis: str, trials: Trials) -> bool | None:
 def _is_independent(start: Start, axis: str, trials: Trials) -> bool | None:
     if not any(axis in spec.shape for spec in start.inputs):
         return None
-    for rows in (*_ROWS, start.sizes.get(axis, 0)):
+    for rows in dict.fromkeys((start.sizes.get(axis, 0), *_ROWS)):
         if rows < 2 or rows in (size for name, size in start.sizes.items() if name != axis):
             continue
         sizes = {**start.sizes, axis: rows}
@@ -96,7 +96,10 @@ def with_batch(start: Start, trials: Trials) -> Start:
         return start
     for axis in start.sizes:
         if axis != BATCH and is_independent(start, axis, trials):
-            return _swapped(start, axis)
+            swapped = _swapped(start, axis)
+            usual = dataclasses.replace(swapped, sizes=start.sizes)
+            given = at_full_length(usual.inputs, usual.samples, usual.sizes)
+            return usual if trials.run(usual.inputs, given, usual.sizes).worked else swapped
     return start
 
 

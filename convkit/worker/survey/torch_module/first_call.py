@@ -23,6 +23,7 @@ from convkit.worker.survey.sizes.batch_axis import BATCH, is_independent, with_b
 from convkit.worker.survey.sizes.first_working_sizes import Start, at_full_length, inverted_masks
 from convkit.worker.survey.sizes.flattened_sizes import SolvedSizes
 from convkit.worker.survey.torch_module.argument_roles import Role
+from convkit.worker.survey.torch_module.held_batch import held_batches
 from convkit.worker.survey.torch_module.input_candidates import (
     ROLES,
     SIZES,
@@ -61,30 +62,74 @@ def first_run(loaded: LoadedModel, trials: ModuleTrials) -> Start:
     reason = ""
     for names in _input_sets(loaded):
         roles = _roles(names, loaded, trials) if loaded.config is None else {}
-        first, left = None, _MOST_COMBINATIONS
-        for candidates in _combinations(names, loaded, roles):
-            start = _with_counts(_start(names, candidates), roles)
-            sizes, why = _fitting_sizes(start, trials)
-            if sizes is not None:
-                start = dataclasses.replace(start, sizes=sizes)
-                if loaded.config is None:
-                    start = with_batch(start, trials)
-                if loaded.config is not None or (
-                    _has_rows(start, trials)
-                    and all_hide(start, trials)
-                    and _reads_tables(start, loaded, trials)
-                ):
-                    return _settled(start)
-                if first is None:
-                    first, left = start, _MORE_COMBINATIONS
-            reason = reason or why
-            left -= 1
-            if left <= 0 or (first is not None and trials.is_over):
-                break
-        if first is not None:
-            return _settled(first)
+        found = _search(names, loaded, roles, trials)
+        if not found.is_sound and (batches := _likely_batches(names, loaded, trials)):
+            other = _search(names, loaded, roles, trials, batches)
+            found = other if other.is_sound or found.start is None else found
+        if found.start is not None:
+            return _settled(found.start)
+        reason = reason or found.reason
     reason = reason or "neither its layers nor its inputs' names say what they are"
     raise StageFailedError(example_wanted(list(forward_parameters(loaded)), reason))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Found:
+    """Inputs with which a model runs. `is_sound`: nothing speaks against what they mean. `reason`
+    says why the first did not run.
+    """
+
+    start: Start | None
+    reason: str
+    is_sound: bool = False
+
+
+def _search(
+    names: Sequence[str],
+    loaded: LoadedModel,
+    roles: Mapping[str, Role],
+    trials: ModuleTrials,
+    batches: Sequence[int] = (),
+) -> _Found:
+    """Return the first inputs that are sound, else the first that the model runs with. `batches`
+    are sizes of the batch in place of the usual ones.
+    """
+    reason, first, left = "", None, _MOST_COMBINATIONS
+    for candidates in _combinations(names, loaded, roles):
+        start = _with_counts(_start(names, candidates), roles)
+        sizes, why = _fitting_sizes(start, trials, batches)
+        if sizes is not None:
+            start = dataclasses.replace(start, sizes=sizes)
+            if loaded.config is not None:
+                return _Found(start, "", is_sound=True)
+            start = with_batch(start, trials)
+            if (
+                _has_rows(start, trials)
+                and all_hide(start, trials)
+                and _reads_tables(start, loaded, trials)
+            ):
+                return _Found(start, "", is_sound=True)
+            if first is None:
+                first, left = start, _MORE_COMBINATIONS
+        reason = reason or why
+        left -= 1
+        if left <= 0 or (first is not None and trials.is_over):
+            break
+    return _Found(first, reason)
+
+
+def _likely_batches(
+    names: Sequence[str], loaded: LoadedModel, trials: ModuleTrials
+) -> Sequence[int]:
+    """Return sizes that a module may hold as that of its batch; none for transformers' models."""
+    for candidates in _one_by_one(names, loaded) if loaded.config is None else ():
+        start = _start(names, candidates)
+        with contextlib.suppress(StageFailedError, DimensionError):
+            sizes = next(_sizes(start.inputs))
+            feeds = trials.drawn(start.inputs, start.samples, sizes, Draw("example"))
+            if found := held_batches(loaded, feeds):
+                return found
+    return ()
 
 
 def _has_rows(start: Start, trials: ModuleTrials) -> bool:
@@ -190,7 +235,9 @@ def with_meant_numbers(start: Start, trials: ModuleTrials) -> Start:
     return start
 
 
-def _fitting_sizes(start: Start, trials: ModuleTrials) -> tuple[dict[str, int] | None, str]:
+def _fitting_sizes(
+    start: Start, trials: ModuleTrials, batches: Sequence[int] = ()
+) -> tuple[dict[str, int] | None, str]:
     """Return the first sizes with which the model runs; None, and why the first did not, if there
     are none.
     """
@@ -198,7 +245,7 @@ def _fitting_sizes(start: Start, trials: ModuleTrials) -> tuple[dict[str, int] |
     axes = {size for spec in start.inputs for size in spec.shape if isinstance(size, str)}
     free = axes - {"batch"}
     solved = SolvedSizes(start.inputs, free.pop()) if len(free) == 1 else None
-    for usual in itertools.islice(_sizes(start.inputs), _MOST_SIZES):
+    for usual in itertools.islice(_sizes(start.inputs, batches), _MOST_SIZES):
         sizes: dict[str, int] | None = usual
         while sizes is not None:
             trial = trials.run(start.inputs, start.samples, sizes)
@@ -406,12 +453,12 @@ def _start(names: Sequence[str], candidates: Sequence[InputCandidate]) -> Start:
     return Start(inputs, {}, samples)
 
 
-def _sizes(inputs: Sequence[TensorSpec]) -> Iterator[dict[str, int]]:
+def _sizes(inputs: Sequence[TensorSpec], batches: Sequence[int] = ()) -> Iterator[dict[str, int]]:
     axes = list(
         dict.fromkeys(size for spec in inputs for size in spec.shape if isinstance(size, str))
     )
     # The batch varies slowest: if two rows fail, one rarely helps.
-    lists = [SIZES[ROLES[axis]] for axis in axes]
+    lists = [batches if axis == BATCH and batches else SIZES[ROLES[axis]] for axis in axes]
     for sizes in itertools.product(*lists):
         yield dict(zip(axes, sizes, strict=True))
 

@@ -75,11 +75,11 @@ class ModuleTrials(Trials):
 
     def uses(self, feeds: Mapping[str, np.ndarray]) -> Uses:
         """Return what becomes of arguments in a call, also if that fails."""
-        return argument_uses(self._module, _tensors(feeds))
+        return argument_uses(self._module, tensors_of(feeds))
 
     def _call(self, feeds: Mapping[str, np.ndarray]) -> object:
         with torch.no_grad():
-            returned: object = self._module(**_tensors(feeds))
+            returned: object = self._module(**tensors_of(feeds))
         return returned
 
     def _feed(self, feeds: Mapping[str, np.ndarray]) -> SizeTrial:
@@ -120,7 +120,8 @@ class ModuleTrials(Trials):
         return SizeTrial({name: tuple(value.shape) for name, value in tensors.items()}, "", seconds)
 
 
-def _tensors(feeds: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
+def tensors_of(feeds: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
+    """Return inputs as a module takes them."""
     return {name: _tensor(value) for name, value in feeds.items()}
 
 
