@@ -217,7 +217,7 @@ def _render_rest(
     if origin.has_tokenizer and (origin.family is None or "vision" not in origin.family.kind):
         yield "  # texts: texts.txt   # real texts, one per line, through the model's own tokenizer"
     if skip:
-        yield f"  skip: [{', '.join(skip)}] # the original returns NaN there"
+        yield f"  skip: [{', '.join(skip)}] # see the comments at the top"
     yield from tolerance_lines(tolerances)
     yield ""
     yield "targets:"

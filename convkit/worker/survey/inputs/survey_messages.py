@@ -279,6 +279,15 @@ def masked_row_nan() -> str:
     )
 
 
+def written_beyond(outputs: Sequence[str], cases: Sequence[str]) -> str:
+    return (
+        f"what {', '.join(map(repr, outputs))} is beyond the rows' lengths depends on how torch"
+        " computes: its fast path for inference writes zeros there, what is exported does not."
+        f" verify.skip leaves out the cases with such rows ({', '.join(cases)}). To verify them,"
+        " return zeros beyond the lengths yourself, or give the model a mask in their place"
+    )
+
+
 def masked_row_differs() -> str:
     return "the same holds for all of a fully masked row, so verify.skip leaves out that case"
 

@@ -35,6 +35,8 @@ class Role:
 _INDEXING = frozenset(
     ("embedding", "embedding_bag", "index_select", "gather", "take", "take_along_dim", "one_hot")
 )
+# In place of an argument's name: 0, 1, 2, ...
+_POSITIONS = ""
 _Source = tuple[str, int | None]
 _EQUALITIES = frozenset(("eq", "ne", "__eq__", "__ne__", "not_equal", "isin"))
 # Numbers that are compared with at once, as those of a table of special tokens.
@@ -81,7 +83,7 @@ class _Following(TorchFunctionMode):
     def reached(self, tensor: object, role: RoleName) -> None:
         """Note that a tensor is used as what has this role."""
         origin = self._origins.get(id(tensor))
-        if origin is not None:
+        if origin:
             self.roles.setdefault(origin, Role(role))
 
     def _put(self, into: object, where: object, what: object) -> None:
@@ -114,6 +116,10 @@ class _Following(TorchFunctionMode):
         if name in _PUTTING and len(args) > max(_PUTTING[name]):
             where, what = _PUTTING[name]
             self._put(args[0], args[where], args[what])
+        if name in COMPARING and len(args) > 1:
+            for one, other in (args[:2], args[1::-1]):
+                if self._origins.get(id(one)) == _POSITIONS:
+                    self.reached(other, "lengths")
         if name in _INDEXING:
             for each in (*args, *given.values()):
                 self._index(each)
@@ -122,6 +128,8 @@ class _Following(TorchFunctionMode):
         if name in _EQUALITIES and len(args) > 1:
             sources |= {*self._compared(args[0], args[1]), *self._compared(args[1], args[0])}
         self._derive(result, sources)
+        if name == "arange":
+            self._follow(result, _POSITIONS)
         origin = self._origins.get(id(args[0])) if args else None
         if origin is not None and (name in KEEPING or name in _TRUTH):
             self._follow(result, origin)
@@ -136,7 +144,7 @@ class _Following(TorchFunctionMode):
     def _compared(self, tensor: object, other: object) -> Iterator[_Source]:
         """Note and yield the whole numbers that an argument is compared with."""
         origin = self._origins.get(id(tensor))
-        if origin is None or not isinstance(tensor, torch.Tensor) or tensor.is_floating_point():
+        if not origin or not isinstance(tensor, torch.Tensor) or tensor.is_floating_point():
             return
         if isinstance(other, torch.Tensor):
             numbers = other.flatten().tolist() if other.numel() <= _MOST_COMPARED else []

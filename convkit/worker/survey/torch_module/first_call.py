@@ -40,6 +40,11 @@ _OTHERS = (Draw("other"), Draw("third"))
 _MOST_COMBINATIONS, _MOST_SIZES = 600, 60
 # Combinations that are tried after one that works, whose rows are not independent.
 _MORE_COMBINATIONS = 60
+# Calls with one of them get beyond `~mask`, which fractions do not have.
+_ANY_MASK = (
+    InputCandidate("bool", ("batch", "sequence"), Sample("integers", (0.0, 2.0))),
+    InputCandidate("bool", ("sequence", "sequence"), Sample("integers", (0.0, 2.0))),
+)
 # Rows have a width.
 _AXES_OF_ROWS = 2
 # Calls that show what becomes of an input, and seconds that all of them may take.
@@ -173,6 +178,9 @@ def _one_by_one(names: Sequence[str], loaded: LoadedModel) -> Iterator[list[Inpu
     for place, others in enumerate(lists):
         for other in others[1:]:
             yield [*first[:place], other, *first[place + 1 :]]
+    for main, mask in itertools.product(lists[0], _ANY_MASK):
+        for place in range(1, len(lists)):
+            yield [main, *first[1:place], mask, *first[place + 1 :]]
 
 
 def _reads_tables(start: Start, loaded: LoadedModel, trials: ModuleTrials) -> bool:

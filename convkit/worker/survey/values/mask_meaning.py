@@ -6,13 +6,13 @@ import contextlib
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 
 from convkit.protocol.contract import Contract, TensorSpec, dimension_size
-from convkit.protocol.messages import Layout, Sample, SurveyResult
+from convkit.protocol.messages import CaseName, Layout, Sample, SurveyResult
 from convkit.protocol.numpy_dtypes import is_float
 from convkit.worker.cases.invariance_cases import position_dimensions
 from convkit.worker.cases.values.padding_masks import padding_positions
@@ -22,6 +22,7 @@ from convkit.worker.survey.inputs.survey_messages import (
     masked_row_differs,
     masked_row_nan,
     written_at_padding,
+    written_beyond,
 )
 from convkit.worker.survey.sizes.first_working_sizes import (
     Start,
@@ -41,6 +42,8 @@ _FEWEST = 3
 # A mask has rows, and positions.
 _AXES_OF_MASK = 2
 _TRUTH = (1, 2)
+# The cases in which rows are shorter than their axis.
+_PADDED_CASES: tuple[CaseName, ...] = ("padded", "ragged", "batch")
 _NOWHERE = np.zeros(0, dtype=bool)
 
 
@@ -207,7 +210,8 @@ def unequal_at_padding(
     """Return a result in which outputs have the mask that marks padding where they differ in
     another context, and differ nowhere else: what torch writes there depends on how it computes.
     """
-    feeds = _padded(found, trials)
+    by_lengths = _has_lengths(found)
+    feeds = _padded(found, trials, by_lengths=by_lengths)
     usual = trials.values(feeds) if feeds is not None else None
     if feeds is None or usual is None:
         return found
@@ -215,6 +219,9 @@ def unequal_at_padding(
         otherwise = trials.values(feeds)
     if otherwise is None:
         return found
+    if by_lengths:
+        changed = [name for name in usual if not _agree({name: usual[name]}, otherwise, 0, 0)]
+        return _without_padding(found, changed) if changed else found
 
     def differs(name: str) -> np.ndarray:
         one, two = usual[name], otherwise[name]
@@ -232,10 +239,29 @@ def unequal_at_padding(
     )
 
 
-def _padded(found: SurveyResult, trials: Trials) -> Mapping[str, np.ndarray] | None:
-    """Return inputs with padding; None if no mask marks it, or the time is up."""
+def _has_lengths(found: SurveyResult) -> bool:
+    """Return True if nothing but lengths says what is padding."""
+    return any(sample.kind == "lengths" for sample in found.samples.values()) and not any(
+        is_padding_mask(spec, found.samples) for spec in found.contract.inputs
+    )
+
+
+def _without_padding(found: SurveyResult, outputs: Sequence[str]) -> SurveyResult:
+    """Return a result without the cases in which lengths leave padding: an output's mask is one of
+    positions.
+    """
+    skip = dict.fromkeys((*found.skip, *_PADDED_CASES))
+    note = written_beyond(outputs, _PADDED_CASES)
+    return dataclasses.replace(found, skip=tuple(skip), notes=(*found.notes, note))
+
+
+def _padded(
+    found: SurveyResult, trials: Trials, *, by_lengths: bool = False
+) -> Mapping[str, np.ndarray] | None:
+    """Return inputs with padding; None if no mask or lengths mark it, or the time is up."""
     contract = found.contract
-    if trials.is_over or not any(is_padding_mask(spec, found.samples) for spec in contract.inputs):
+    masked = any(is_padding_mask(spec, found.samples) for spec in contract.inputs)
+    if trials.is_over or not (masked or by_lengths):
         return None
     sizes = contract.typical_sizes()
     return trials.drawn(contract.inputs, found.samples, sizes, Draw("padded", "right"))
