@@ -65,6 +65,9 @@ _ROW_ID_NAME = re.compile(
     r"_(id|index|idx|label|class|kind|type|category)$|^(label|class|category)$", re.IGNORECASE
 )
 _ROW_AMOUNT_NAME = re.compile(r"speed|scale|temperature|rate$|ratio|alpha|strength|^dt$|factor")
+# Whether something holds for a row.
+_FLAG_NAME = re.compile(r"^(has|is|use|with)_|(^|_)flag$", re.IGNORECASE)
+_FLAG_TYPES: tuple[DType, ...] = ("float32", "bool", "int64")
 # Pairs of nodes, as in PyTorch Geometric.
 _EDGES_NAME = re.compile(r"edge_index|edges$|adj_t$", re.IGNORECASE)
 _IMAGE_CHANNELS = (1, 3, 4)
@@ -120,6 +123,7 @@ def by_layers(
     """
     layers = list(layers_of(loaded.module))
     found = list(_of_role(role, layers))
+    found += _flags_and_pixels(parameter.name, layers)
     if _MASK_NAME.search(parameter.name):
         shape: tuple[Dimension, ...] = ("batch", "sequence")
         # A tokenizer's attention_mask holds integers, and so do those of models written for it.
@@ -151,7 +155,7 @@ def by_layers(
     if _EDGES_NAME.search(parameter.name):
         found.append(InputCandidate("int64", (2, "edges"), Sample("integers", (0.0, 2.0))))
     if is_length_name(parameter.name):
-        found.append(InputCandidate("int64", ("batch",), Sample("lengths", along="sequence")))
+        found += _lengths()
     if _ROW_AMOUNT_NAME.search(parameter.name):
         amount = Sample("uniform", (0.5, 2.0))
         found += [InputCandidate("float32", shape, amount) for shape in (("batch",), ("batch", 1))]
@@ -178,7 +182,7 @@ def by_layers(
 def _of_role(role: Role | None, layers: Sequence[HintingLayer]) -> Iterator[InputCandidate]:
     match role.name if role is not None else None:
         case "lengths":
-            yield InputCandidate("int64", ("batch",), Sample("lengths", along="sequence"))
+            yield from _lengths()
         case "rows":
             widths = [layer.width for layer in layers if layer.kind is torch.nn.Linear]
             own = role.width if role is not None else None
@@ -191,6 +195,12 @@ def _of_role(role: Role | None, layers: Sequence[HintingLayer]) -> Iterator[Inpu
             yield from _masks(_MASK_SHAPES)
 
 
+def _lengths() -> Iterator[InputCandidate]:
+    """Yield lengths of rows, along each axis that may be one of time."""
+    for axis in ("sequence", "length", "samples"):
+        yield InputCandidate("int64", ("batch",), Sample("lengths", along=axis))
+
+
 def _masks(shapes: Sequence[tuple[Dimension, ...]]) -> Iterator[InputCandidate]:
     """Yield masks: of bools, True where padding is or is not, and of what is added to scores."""
     for shape in shapes:
@@ -200,6 +210,19 @@ def _masks(shapes: Sequence[tuple[Dimension, ...]]) -> Iterator[InputCandidate]:
         yield InputCandidate("bool", shape, Sample(kind), 1)
         yield InputCandidate("bool", shape, Sample(kind), 0)
         yield InputCandidate("float32", shape, Sample(kind, (_HIDDEN,)), 1)
+
+
+def _flags_and_pixels(name: str, layers: Sequence[HintingLayer]) -> Iterator[InputCandidate]:
+    """Yield what says whether something holds for a row, and masks of pixels, such as one that a
+    model drew before.
+    """
+    if _FLAG_NAME.search(name):
+        for dtype in _FLAG_TYPES:
+            yield InputCandidate(dtype, ("batch",), Sample("one_of", (0.0, 1.0)))
+            yield InputCandidate(dtype, ("batch", 1), Sample("one_of", (0.0, 1.0)))
+    reads_one_channel = any(layer.kind is torch.nn.Conv2d and layer.width == 1 for layer in layers)
+    if _MASK_NAME.search(name) and reads_one_channel:
+        yield InputCandidate("float32", ("batch", 1, "side", "side"))
 
 
 def _videos(channels: int) -> list[InputCandidate]:
