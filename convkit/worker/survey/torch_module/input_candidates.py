@@ -218,8 +218,8 @@ def _flags_and_pixels(name: str, layers: Sequence[HintingLayer]) -> Iterator[Inp
     """
     if _FLAG_NAME.search(name):
         for dtype in _FLAG_TYPES:
-            yield InputCandidate(dtype, ("batch",), Sample("one_of", (0.0, 1.0)))
-            yield InputCandidate(dtype, ("batch", 1), Sample("one_of", (0.0, 1.0)))
+            yield InputCandidate(dtype, ("batch",), Sample("integers", (0.0, 2.0)))
+            yield InputCandidate(dtype, ("batch", 1), Sample("integers", (0.0, 2.0)))
     reads_one_channel = any(layer.kind is torch.nn.Conv2d and layer.width == 1 for layer in layers)
     if _MASK_NAME.search(name) and reads_one_channel:
         yield InputCandidate("float32", ("batch", 1, "side", "side"))
