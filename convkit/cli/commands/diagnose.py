@@ -132,13 +132,13 @@ def _view(diagnosis: "RunDiagnosis") -> "RenderableType":
     release = f" (onnxruntime {diagnosis.version})" if diagnosis.version else ""
     status = diagnosis.status, _STATUS_STYLES[diagnosis.status]
     lines = [line((diagnosis.target, "bold"), f"{release}: ", status, f", {diagnosis.evidence}")]
-    if diagnosis.cause is None:
-        lines.append(line("  no problems found"))
-    else:
-        lines += _full_finding(diagnosis.cause)
     shown = [finding for finding in diagnosis.others if finding.severity != "note"]
+    if diagnosis.cause is not None:
+        lines += _full_finding(diagnosis.cause)
+    elif not shown:
+        lines.append(line("  no problems found"))
     if shown:
-        lines.append(line("  also", style="bold"))
+        lines.append(line("  also" if diagnosis.cause else "  warnings", style="bold"))
         lines += [line(f"    {finding.code} {finding.message}") for finding in shown]
     return Group(*lines, "")
 

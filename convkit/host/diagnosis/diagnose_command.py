@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from convkit.host.run.run_options import RunOptions
 from convkit.host.verdict.target_reports import exit_code
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.json_codec import Json
+from convkit.protocol.messages import SurveyResult
 
 Listening = Callable[[], AbstractContextManager[Listener]]
 # Shows that a model's file is being read, and what is done next.
@@ -122,35 +123,48 @@ def diagnose_model(
         path = Path(folder) / "recipe.yaml"
         with reading() as say:
             drafted = _draft_archive if model.suffix in ARCHIVES else _draft_onnx
-            text, has_float32, largest = drafted(model, path, options, say)
+            text, has_float32, survey = drafted(model, path, options, say)
+        largest = survey.magnitudes if survey is not None else {}
         targeted = _with_targets(text, largest, has_float32=has_float32)
         path.write_text(targeted, encoding="utf-8")
-        return diagnose_recipe(dataclasses.replace(options, recipe=path), listening)
+        record = diagnose_recipe(dataclasses.replace(options, recipe=path), listening)
+        return _with_findings(record, survey.findings if survey is not None else ())
+
+
+def _with_findings(record: RunRecord, findings: Sequence[Finding]) -> RunRecord:
+    """Return a record in which the file as it is has further findings."""
+    targets = tuple(
+        dataclasses.replace(target, findings=(*target.findings, *findings))
+        if target.name == _AS_IT_IS
+        else target
+        for target in record.targets
+    )
+    return dataclasses.replace(record, targets=targets)
 
 
 def _draft_onnx(
     model: Path, destination: Path, options: RunOptions, say: Callable[[str], None]
-) -> tuple[str, bool, Mapping[str, float]]:
-    """Return the recipe drafted for an ONNX file, whether the file has float32 weights, and the
-    largest magnitude of each output.
+) -> tuple[str, bool, SurveyResult | None]:
+    """Return the recipe drafted for an ONNX file, whether the file has float32 weights, and what
+    running it showed.
     """
     file = (model / "model.onnx" if model.is_dir() else model).resolve()
     inspected = inspect_model(model, options.home, say, toolchain=options.toolchain)
     survey = survey_model(file, options.home, say, toolchain=options.toolchain)
     text = draft_recipe(str(file), destination=destination, survey=survey)
-    return text, bool(inspected.elements.get("float32")), survey.magnitudes
+    return text, bool(inspected.elements.get("float32")), survey
 
 
 def _draft_archive(
     model: Path, destination: Path, options: RunOptions, say: Callable[[str], None]
-) -> tuple[str, bool, Mapping[str, float]]:
-    """Return the recipe drafted for an archive of torch, and whether it returns float32; no
-    magnitudes.
+) -> tuple[str, bool, SurveyResult | None]:
+    """Return the recipe drafted for an archive of torch, and whether it returns float32; nothing
+    else.
     """
     drafting = Drafting(str(model.absolute()), destination)
     text = draft(drafting, options.home, say, toolchain=options.toolchain)
     outputs = parse_recipe(text, destination).recipe.outputs
-    return text, any(output.dtype == "float32" for output in outputs), {}
+    return text, any(output.dtype == "float32" for output in outputs), None
 
 
 def exit_code_of_file(record: RunRecord) -> int:

@@ -126,7 +126,7 @@ def _render(
 ) -> Iterator[str]:
     yield from _heading(recipe_name(folder.resolve().name), halves, task or _task(joined))
     yield from _tools()
-    yield from axis_lines(joined.axes)
+    yield from axis_lines(joined.axes, {})
     yield ""
     yield "parts:"
     files = (halves.encoder, halves.decoder)

@@ -192,7 +192,7 @@ def _left_out(origin: ModelOrigin, tools: Mapping[str, ModelTool]) -> frozenset[
 
 def _render_signature(signature: DraftSignature, origin: ModelOrigin) -> Iterator[str]:
     if signature.axes or signature.data_axes:
-        yield from axis_lines(signature.axes)
+        yield from axis_lines(signature.axes, signature.axis_notes)
         for axis, written in signature.data_axes.items():
             yield f"  {yaml_scalar(axis)}: {json.dumps(written)}"
         yield ""
@@ -221,7 +221,7 @@ def _render_rest(
     if origin.has_tokenizer and (origin.family is None or "vision" not in origin.family.kind):
         yield "  # texts: texts.txt   # real texts, one per line, through the model's own tokenizer"
     if skip:
-        yield f"  skip: [{', '.join(skip)}] # the original returns NaN there"
+        yield f"  skip: [{', '.join(skip)}] # see the comments at the top"
     yield from tolerance_lines(tolerances)
     yield ""
     yield "targets:"

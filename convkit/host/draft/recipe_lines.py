@@ -1,6 +1,7 @@
 """Lines of a drafted recipe that describe tensors, axes and tools."""
 
 import json
+import textwrap
 from collections.abc import Iterator, Mapping
 
 from convkit.host.draft.transformers_families import DraftInput, DraftOutput, DraftSample, Drawn
@@ -11,16 +12,19 @@ from convkit.protocol.metrics.metric_registry import DEFAULTS, PARAMETERS
 # The versions that this repository's recipes are verified with.
 TOOLS = {"torch": "==2.13.*", "transformers": "==5.23.*", "onnxruntime": "==1.31.*"}
 PYTHON = "3.11"
+_WIDTH = 96  # of a comment below `axes`, without its `  # `
 
 
-def axis_lines(axes: Mapping[str, tuple[int, int, int]]) -> Iterator[str]:
-    """Yield `axes` with their smallest, typical and largest sizes."""
+def axis_lines(axes: Mapping[str, tuple[int, int, int]], notes: Mapping[str, str]) -> Iterator[str]:
+    """Yield `axes` with their smallest, typical and largest sizes, and what is known of them."""
     yield (
         "# The sizes the converted model must support. Verification tries the smallest, typical and"
         " largest."
     )
     yield "axes:"
     for axis, (low, typical, high) in axes.items():
+        if axis in notes:
+            yield from (f"  # {line}" for line in textwrap.wrap(f"{notes[axis]}.", _WIDTH))
         yield f"  {yaml_scalar(axis)}: {{ min: {low}, typical: {typical}, max: {high} }}"
 
 
@@ -74,6 +78,8 @@ def _sample(sample: DraftSample | None) -> Iterator[str]:
         case str():
             yield f"sample: {sample}"
         case Drawn():
-            yield f"sample: {{ {sample.kind}: {json.dumps(sample.numbers)} }}"
+            held = ", ".join(f"[{number}, {count}]" for number, count in sample.held)
+            more = f", holds: [{held}]" if held else ""
+            yield f"sample: {{ {sample.kind}: {json.dumps(sample.numbers)}{more} }}"
         case (low, high):
             yield f"sample: {{ integers: [{low}, {high}] }}"

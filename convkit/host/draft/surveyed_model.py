@@ -13,6 +13,8 @@ from convkit.host.draft.transformers_families import (
     DraftSignature,
     Drawn,
 )
+from convkit.host.recipe.checks.names_axes_and_sizes import SOME
+from convkit.host.recipe.checks.padding_samples import ADDITIVE, CAUSAL_VALUES, PADDING_VALUES
 from convkit.protocol.contract import Contract, DataAxis, Dimension, TensorSpec
 from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import Rounding, Sample, SurveyResult
@@ -82,6 +84,7 @@ def signature_of_survey(survey: SurveyResult) -> DraftSignature:
         {called[name]: labels for name, labels in survey.labels.items() if name in called},
         survey.skip,
         survey.exporter,
+        {names[axis]: note for axis, note in survey.axis_notes.items() if axis in names},
     )
 
 
@@ -203,9 +206,14 @@ def _sample(sample: Sample | None, spec: TensorSpec) -> DraftSample | None:
             ("float", "bfloat")
         ):
             return None  # what a float input gets anyway
-        case "padding_mask" if spec.padding:
-            return "key_padding_mask"
-        case "padding_mask" | "positions" | "token_ids" | "encoded_image":
+        case "padding_mask" | "causal_mask":
+            names = PADDING_VALUES if sample.kind == "padding_mask" else CAUSAL_VALUES
+            return next(
+                name
+                for name, value in names.items()
+                if value == spec.padding and (name in ADDITIVE) == bool(sample.numbers)
+            )
+        case "positions" | "token_ids" | "encoded_image":
             return sample.kind
         case "constant":
             return Drawn("constant", _plain(sample.numbers[0]))
@@ -214,7 +222,10 @@ def _sample(sample: Sample | None, spec: TensorSpec) -> DraftSample | None:
         case "lengths":
             return Drawn("lengths", sample.along)
         case kind:
-            return Drawn(kind, [_plain(number) for number in sample.numbers])
+            held = tuple(
+                (each.value, SOME if each.count is None else each.count) for each in sample.held
+            )
+            return Drawn(kind, [_plain(number) for number in sample.numbers], held)
 
 
 def _plain(number: float) -> Json:

@@ -16,10 +16,13 @@ Dimension = int | str
 
 @dataclasses.dataclass(frozen=True)
 class Drawn:
-    """A sample of a kind that has numbers: `{uniform: [0, 1]}`."""
+    """A sample of a kind that has numbers: `{uniform: [0, 1]}`. `held` are those with a meaning,
+    and how many elements have them.
+    """
 
     kind: str
     numbers: Json
+    held: tuple[tuple[int, Dimension], ...] = ()
 
 
 # As in a recipe; a pair is a range of integers.
@@ -55,7 +58,8 @@ class DraftSignature:
     """Inputs, outputs, task and the sizes of the axes (min, typical, max). `steps` are the lines of
     a recipe that say how a model is called in a loop, `data_axes` as in a recipe. `libraries`
     implement its custom operators, `labels` are those that the model names, by output. `skip` are
-    cases to leave out, `exporter` is the exporter to use if it is not torch's.
+    cases to leave out, `exporter` is the exporter to use if it is not torch's, `axis_notes` are
+    sentences about axes.
     """
 
     task: str
@@ -68,6 +72,7 @@ class DraftSignature:
     labels: Mapping[str, LabelConstants] = dataclasses.field(default_factory=dict)
     skip: tuple[str, ...] = ()
     exporter: str | None = None
+    axis_notes: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)

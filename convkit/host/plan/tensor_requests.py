@@ -1,13 +1,15 @@
 """What requests say about a recipe's inputs and outputs. Pure."""
 
+import math
 from collections.abc import Callable
 
-from convkit.host.recipe.checks.padding_samples import padding_value
+from convkit.host.recipe.checks.names_axes_and_sizes import SOME
+from convkit.host.recipe.checks.padding_samples import ADDITIVE, PADDING_VALUES, padding_value
 from convkit.host.recipe.keys import recipe as models
 from convkit.host.recipe.keys.recipe import Recipe
 from convkit.protocol import contract
 from convkit.protocol.contract import Contract, TensorSpec
-from convkit.protocol.messages import PreparedInput, Processor, Sample
+from convkit.protocol.messages import Held, PreparedInput, Processor, Sample
 
 
 def contract_of(recipe: Recipe) -> Contract:
@@ -51,12 +53,17 @@ def _sample(sample: models.Sample | None, place: Callable[[str], str]) -> Sample
     match sample:
         case None:
             return Sample("normal", (0.0, 1.0))
-        case "padding_mask" | "key_padding_mask":
-            return Sample("padding_mask")
-        case str():
+        case "token_ids" | "positions" | "encoded_image":
             return Sample(sample)
+        case str():
+            hidden = (-math.inf,) if sample in ADDITIVE else ()
+            return Sample("padding_mask" if sample in PADDING_VALUES else "causal_mask", hidden)
         case models.Integers():
-            return Sample("integers", (float(sample.integers[0]), float(sample.integers[1])))
+            low, high = sample.integers
+            held = tuple(
+                Held(number, None if count == SOME else count) for number, count in sample.holds
+            )
+            return Sample("integers", (float(low), float(high)), held=held)
         case models.Normal():
             return Sample("normal", sample.normal)
         case models.Uniform():

@@ -40,21 +40,33 @@ class Source:
 
 
 @dataclasses.dataclass(frozen=True)
+class Held:
+    """A whole number with a meaning: how many elements have it, in even parts of the rows; about a
+    quarter if `count` is None. No other elements have it.
+    """
+
+    value: int
+    count: Dimension | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class Sample:
     """How values for one input are drawn.
 
     token_ids: whole numbers below the vocabulary's size · padding_mask: ones with the padding's
-    zeros · positions: 0, 1, 2, ... along the last axis · integers: low (included) to high
-    (excluded) · one_of: one of these values, the same everywhere · normal: mean, standard
-    deviation · uniform: low, high · image, audio: what looks like one, from low to high ·
-    encoded_image: the bytes of a PNG file along the last axis · constant: one
-    value · strings: any of these texts · lengths: how many elements of the dimension `along` each
-    row uses · file: an .npy file.
+    zeros, or the reverse, or zeros with its number at padding · causal_mask: the same of pairs of
+    positions, of which each sees itself and those before it · positions: 0, 1, 2, ... along the
+    last axis · integers: low (included) to high (excluded) · one_of: one of these values, the same
+    everywhere · normal: mean, standard deviation · uniform: low, high · image, audio: what looks
+    like one, from low to high · encoded_image: the bytes of a PNG file along the last axis ·
+    constant: one value · strings: any of these texts · lengths: how many elements of the dimension
+    `along` each row uses · file: an .npy file. `held` are numbers with a meaning among integers.
     """
 
     kind: Literal[
         "token_ids",
         "padding_mask",
+        "causal_mask",
         "positions",
         "integers",
         "normal",
@@ -72,6 +84,7 @@ class Sample:
     strings: tuple[str, ...] = ()
     along: Dimension | None = None
     path: str | None = None
+    held: tuple[Held, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Literal
 
 from convkit.protocol.contract import Contract, DType
+from convkit.protocol.findings.finding import Finding
 from convkit.protocol.json_codec import Json
 from convkit.protocol.messages.call_steps import GreedyRow, StepTrial
 from convkit.protocol.messages.custom_operators import OperatorLibrary
@@ -301,6 +302,8 @@ class SurveyResult:
     rounding decides. `computes_in` are the types of low precision in which the file computes.
     `draws`: the file draws random numbers, and was run with fixed ones in their place. `weights` is
     the type that the model's weights were loaded in, if not their own.
+    `axis_notes` are sentences about axes: what shows which of them is the batch. `findings` are
+    faults of the file itself, which `notes` have, too.
     """
 
     contract: Contract
@@ -322,6 +325,8 @@ class SurveyResult:
     computes_in: tuple[DType, ...] = ()
     draws: bool = False
     weights: DType | None = None
+    axis_notes: dict[str, str] = dataclasses.field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
 
 
 # Best first. The last two mean that only the first or only the second artifact has the file.

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from convkit.protocol.contract import TensorSpec
-from convkit.protocol.messages import OmittedCase, ProbeChange
+from convkit.protocol.messages import OmittedCase, ProbeChange, Sample
 from convkit.worker.cases.case import Case, CaseInputs, Feeds, sizes_text
+from convkit.worker.cases.values.held_numbers import kept
+from convkit.worker.cases.values.padding_masks import mask_values, real_positions
 from convkit.worker.cases.values.sampled_values import (
     Draw,
     draw_values,
@@ -111,15 +113,18 @@ def other_values(made_from: CaseInputs, spec: TensorSpec, values: np.ndarray) ->
         return values
     match sample.kind:
         case "padding_mask":
-            return _other_mask(values)
+            return _other_mask(values, sample)
+        case "causal_mask":
+            return _other_pairs(values, spec, sample)
         case "token_ids" | "integers":
             low, high = integer_range(spec, sample, made_from.facts)
             if high - low < 2:
                 return values
             step = random.integers(1, high - low, size=values.shape)
-            return np.asarray((values.astype(np.int64) - low + step) % (high - low) + low).astype(
-                values.dtype
-            )
+            moved = (values.astype(np.int64) - low + step) % (high - low) + low
+            if sample.held:
+                moved = kept(moved, values, (low, high), sample.held)
+            return np.asarray(moved).astype(values.dtype)
         case "positions":
             several = values.ndim > 0 and values.shape[-1] > 1
             return (
@@ -147,16 +152,28 @@ def other_values(made_from: CaseInputs, spec: TensorSpec, values: np.ndarray) ->
             return _other_constant(values) if np.array_equal(rolled, values) else rolled
 
 
-def _other_mask(values: np.ndarray) -> np.ndarray:
+def _other_mask(values: np.ndarray, sample: Sample) -> np.ndarray:
     """Flip every third position, counted from the end, and never the first, which is real in the
     base case.
     """
+    if sample.numbers:
+        flipped = _other_mask((values != 0).astype(np.int8), Sample("padding_mask"))
+        return mask_values(flipped == 0, 1, sample.numbers).astype(values.dtype)
     positions = values.shape[-1] if values.ndim else 1
     index = np.arange(positions)
     flipped = ((positions - 1 - index) % 3 == 0) & (index > 0)
     return np.where(flipped, 1 - values.astype(np.int64), values.astype(np.int64)).astype(
         values.dtype
     )
+
+
+def _other_pairs(values: np.ndarray, spec: TensorSpec, sample: Sample) -> np.ndarray:
+    """Hide every second pair, counted from each position itself, which stays visible."""
+    visible = real_positions(values, spec.padding)
+    queries, keys = values.shape[-2:] if values.ndim > 1 else (1, values.size)
+    distance = np.arange(queries)[:, None] + max(0, keys - queries) - np.arange(keys)
+    visible = visible & (distance % 2 == 0).reshape(values.shape[-2:])
+    return mask_values(visible, spec.padding, sample.numbers).astype(values.dtype)
 
 
 def _other_constant(values: np.ndarray) -> np.ndarray:

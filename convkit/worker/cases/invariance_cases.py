@@ -12,7 +12,7 @@ from convkit.protocol.contract import Axis, Contract, Dimension, TensorSpec, dim
 from convkit.protocol.messages import InvarianceCheck, Layout, OmittedCase, Sample
 from convkit.worker.cases.case import Case, CaseInputs, Feeds, sizes_text
 from convkit.worker.cases.input_probes import other_values
-from convkit.worker.cases.values.padding_masks import real_positions
+from convkit.worker.cases.values.padding_masks import mask_values, real_positions
 from convkit.worker.cases.values.sampled_values import Draw, Padding, sample_for
 
 BASE = "invariance"
@@ -203,7 +203,8 @@ def _padded(made_from: CaseInputs, layout: Layout, base: Case, axes: Sequence[Ax
         for spec in made_from.contract.inputs:
             values = feeds[spec.name]
             if spec.name in layout.masks:
-                longer[spec.name] = _more_padding(spec, values, longer[spec.name].shape)
+                sample = sample_for(spec, made_from.samples)
+                longer[spec.name] = _more_padding(spec, sample, values, longer[spec.name].shape)
             else:
                 extended = longer[spec.name].copy()
                 extended[tuple(map(slice, values.shape))] = values
@@ -217,7 +218,9 @@ def _padded(made_from: CaseInputs, layout: Layout, base: Case, axes: Sequence[Ax
     return Case(PADDED, description, sizes, inputs, kind="invariance", base=base.name)
 
 
-def _more_padding(spec: TensorSpec, mask: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def _more_padding(
+    spec: TensorSpec, sample: Sample, mask: np.ndarray, shape: tuple[int, ...]
+) -> np.ndarray:
     """Return a mask that marks all new positions as padding.
 
     If the mask has an axis of queries, new queries see what the last one sees: a query that sees
@@ -225,7 +228,8 @@ def _more_padding(spec: TensorSpec, mask: np.ndarray, shape: tuple[int, ...]) ->
     """
     widths = [(0, new - old) for new, old in zip(shape, mask.shape, strict=True)]
     longer = np.pad(mask, widths, mode="edge")
-    longer[..., mask.shape[-1] :] = spec.padding
+    hidden = np.zeros(1, dtype=bool)
+    longer[..., mask.shape[-1] :] = mask_values(hidden, spec.padding, sample.numbers)
     return longer
 
 

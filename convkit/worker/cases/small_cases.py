@@ -13,6 +13,7 @@ from convkit.worker.cases.axis_sizes import largest_sizes, probe_sizes
 from convkit.worker.cases.case import Case, CaseInputs, Feeds, case_cost, sizes_text
 from convkit.worker.cases.decision_sizes import Decisions, Threshold, turns
 from convkit.worker.cases.invariance_cases import row_axis
+from convkit.worker.cases.values.held_numbers import HowMany
 from convkit.worker.cases.values.sampled_values import Draw, Padding, integer_range, sample_for
 
 _NO_MASK = "no input has sample: padding_mask"
@@ -92,6 +93,9 @@ def decided_values(made_from: CaseInputs, decisions: Decisions) -> list[Case] | 
     one for the other side of each branch on values.
     """
     beside = _beside_thresholds(made_from, decisions)
+    meant = [*_with_meaning(made_from)]
+    if meant:
+        beside = [*([] if isinstance(beside, str) else beside), *meant]
     branches = [
         Case(
             f"values:{number}",
@@ -147,6 +151,23 @@ def _beside_thresholds(made_from: CaseInputs, decisions: Decisions) -> list[Case
     draw = Draw("values", values={name: sorted(set(each)) for name, each in values.items()})
     what = f"beside the comparisons at {', '.join(dict.fromkeys(places))}"
     return [made_from.extra_case(what, sizes, draw, may_be_nan=True)]
+
+
+def _with_meaning(made_from: CaseInputs) -> Iterator[Case]:
+    """Yield cases in which no element, one, and every one has a number with a meaning."""
+    held = {
+        spec.name: sample.held
+        for spec in made_from.contract.inputs
+        if (sample := sample_for(spec, made_from.samples)).held
+    }
+    if not any(each.count is None for group in held.values() for each in group):
+        return
+    sizes = probe_sizes(made_from.contract)
+    numbers = ", ".join(str(each.value) for group in held.values() for each in group)
+    how_many: tuple[HowMany, ...] = ("none", "one", "all")
+    for amount in how_many:
+        draw = Draw(f"values:{amount}", held=amount)
+        yield made_from.extra_case(f"{amount} of {numbers}", sizes, draw, may_be_nan=True)
 
 
 def _legal_beside(made_from: CaseInputs, spec: TensorSpec, threshold: Threshold) -> list[float]:

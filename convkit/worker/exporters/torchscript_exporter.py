@@ -2,9 +2,7 @@
 become constants.
 """
 
-import contextlib
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import onnx_ir
@@ -21,7 +19,7 @@ from convkit.worker.exporters.trace_comparison import (
     first_difference,
     open_inferred_sizes,
 )
-from convkit.worker.exporters.traceable_layers import traceable_experts
+from convkit.worker.exporters.traceable_layers import attention_in_parts, traceable_experts
 from convkit.worker.graph.graph_contract import load_graph
 from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.example_sizes import other_sizes
@@ -106,7 +104,7 @@ def _trace(job: ExportJob, inputs: tuple[torch.Tensor, ...], folder: Path) -> on
     try:
         with (
             warnings.catch_warnings(),
-            _attention_in_parts(),
+            attention_in_parts(),
             explicit_states(module),
             traceable_experts(module),
         ):
@@ -153,19 +151,6 @@ def _by_position(
         )
     pairs = [given[name] for name in places]
     return [name for name, _ in pairs], tuple(tensor for _, tensor in pairs)
-
-
-@contextlib.contextmanager
-def _attention_in_parts() -> Iterator[None]:
-    """Let `nn.MultiheadAttention` compute with single operators: the exporter has no translation of
-    the one that replaces them in inference.
-    """
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def _dynamic_axes(contract: Contract) -> dict[str, dict[int, str]]:

@@ -65,3 +65,16 @@ def _outermost(module: torch.nn.Module) -> list[torch.nn.Module]:
     ):
         return [module]
     return [model for child in module.children() for model in _outermost(child)]
+
+
+@contextlib.contextmanager
+def attention_in_parts() -> Iterator[None]:
+    """Let `nn.MultiheadAttention` compute with single operators: the exporter has no translation of
+    the one that replaces them in inference.
+    """
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)

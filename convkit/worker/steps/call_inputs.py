@@ -180,10 +180,11 @@ def _place(made_from: CaseInputs, steps: Steps, whole: Feeds, pads: np.ndarray |
     if mask is not None and pads is not None:
         live = np.arange(whole[mask.name].shape[-1])[None, :] >= pads[:, None]
     for spec in own_inputs(made_from.contract, steps):
-        kind, values = sample_for(spec, made_from.samples).kind, whole[spec.name]
+        sample, values = sample_for(spec, made_from.samples), whole[spec.name]
+        kind = sample.kind
         if live is not None and live.shape == values.shape:
             placed = (
-                mask_values(live, spec.padding)
+                mask_values(live, spec.padding, sample.numbers)
                 if kind == "padding_mask"
                 else _padded(kind, values, live, made_from.facts.pad_token)
             )

@@ -9,22 +9,30 @@ from typing import Any
 
 from convkit.protocol.messages import SurveyResult
 from convkit.worker.cases.values.sampled_values import Draw
+from convkit.worker.exporters.traceable_layers import attention_in_parts
 from convkit.worker.original.loading.archive_as_module import ScriptArchive
 from convkit.worker.original.loading.loaded_model import LoadedModel
 from convkit.worker.survey.inputs.layer_hints import layers_of
 from convkit.worker.survey.inputs.survey_messages import cache_left_out, tried_out
 from convkit.worker.survey.sizes.accepted_sizes import Sizing
+from convkit.worker.survey.sizes.batch_axis import BATCH, batch_notes
 from convkit.worker.survey.sizes.rounding_noise import flip_shares
 from convkit.worker.survey.torch_module.cached_decoder import NotCachedError, survey_cached
 from convkit.worker.survey.torch_module.exporter_choice import exportable, obstacle_of
-from convkit.worker.survey.torch_module.first_call import example_run, first_run
+from convkit.worker.survey.torch_module.first_call import example_run, first_run, with_meant_numbers
+from convkit.worker.survey.torch_module.held_batch import why_fixed
 from convkit.worker.survey.torch_module.input_candidates import ROLES
 from convkit.worker.survey.torch_module.module_trials import ModuleTrials
 from convkit.worker.survey.torch_module.number_types import float64_note
 from convkit.worker.survey.torch_module.unequal_lengths import untied
 from convkit.worker.survey.values.drafted_ranges import within_domains
 from convkit.worker.survey.values.index_ranges import FEW, within_tables, without_markers
-from convkit.worker.survey.values.mask_meaning import skipping_nan, with_meanings
+from convkit.worker.survey.values.mask_meaning import (
+    skipping_nan,
+    unequal_at_padding,
+    with_lengths,
+    with_meanings,
+)
 
 
 def survey_module(
@@ -47,7 +55,8 @@ def survey_module(
     if loaded.config is None:  # what transformers' models expect is known
         tables = [each.width for each in layers_of(loaded.module) if each.columns]
         start = within_tables(start, [*tables, FEW], trials)
-        start = with_meanings(untied(start, trials), trials)
+        start = with_meant_numbers(start, trials)
+        start = with_lengths(with_meanings(untied(start, trials), trials), trials)
     guessed = example is None and loaded.config is None
     notes = [tried_out([spec.name for spec in start.inputs])] if guessed else []
     if with_cache:
@@ -61,6 +70,10 @@ def survey_module(
     progress("trying other sizes")
     sizing = Sizing(trials.outputs, roles, start, trials, notes, expects_fixed=True)
     found = without_markers(skipping_nan(sizing.run(), start, trials), trials)
+    if BATCH in start.sizes and not _is_open(found, BATCH):
+        why = why_fixed(loaded, start, trials)
+        found = dataclasses.replace(found, notes=(*found.notes, why))
+    found = unequal_at_padding(found, trials, attention_in_parts())
     found = within_domains(found, trials)
     flips = flip_shares(found.contract, found.samples, trials)
     double = float64_note(
@@ -68,10 +81,21 @@ def survey_module(
         found.contract,
         trials.drawn(start.inputs, start.samples, start.sizes, Draw("example")),
     )
-    found = dataclasses.replace(found, flips=flips, notes=(*found.notes, *filter(None, [double])))
+    found = dataclasses.replace(
+        found,
+        flips=flips,
+        notes=(*found.notes, *filter(None, [double])),
+        axis_notes=batch_notes(start, trials),
+    )
     if isinstance(loaded.module, ScriptArchive):
         return found  # its exporter reads the code and traces nothing
     return exportable(loaded, found, progress)
+
+
+def _is_open(found: SurveyResult, axis: str) -> bool:
+    return any(
+        axis == each.name or axis in each.name.split("_div_") for each in found.contract.axes
+    )
 
 
 def _traceable(

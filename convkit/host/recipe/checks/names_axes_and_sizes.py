@@ -9,7 +9,7 @@ import dataclasses
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from convkit.host.recipe.checks.padding_samples import PADDING_VALUES
+from convkit.host.recipe.checks.padding_samples import ADDITIVE, CAUSAL_VALUES, PADDING_VALUES
 from convkit.protocol.contract import DimensionError, dimension_axes, dimension_size
 from convkit.protocol.runtimes.runtime_registry import runtimes
 
@@ -95,6 +95,10 @@ def _tensors(
                 yield (kind, i), tensor
 
 
+# How many elements have a number with a meaning, if no axis says it: about a quarter.
+SOME = "some"
+
+
 def dimensions(recipe: Mapping[str, object]) -> Iterator[tuple[KeyPath, str, tuple[str, ...]]]:
     """Yield each symbolic dimension: its place, its text, its axes."""
     for path, tensor in _tensors(recipe):
@@ -103,8 +107,15 @@ def dimensions(recipe: Mapping[str, object]) -> Iterator[tuple[KeyPath, str, tup
             ((*path, "shape", i), dimension)
             for i, dimension in enumerate(shape if isinstance(shape, list | tuple) else ())
         ]
-        lengths = mapping(tensor.get("sample")).get("lengths")
-        for place, dimension in [*places, ((*path, "sample", "lengths"), lengths)]:
+        sample = mapping(tensor.get("sample"))
+        places.append(((*path, "sample", "lengths"), sample.get("lengths")))
+        held = sample.get("holds")
+        places += [
+            ((*path, "sample", "holds", i), pair[1])
+            for i, pair in enumerate(held if isinstance(held, list | tuple) else ())
+            if isinstance(pair, list | tuple) and len(pair) == 2 and pair[1] != SOME
+        ]
+        for place, dimension in places:
             if isinstance(dimension, str):
                 try:
                     yield place, dimension, dimension_axes(dimension)
@@ -230,7 +241,8 @@ def _texts_have_a_tokenizer(recipe: Mapping[str, object]) -> Iterator[RecipeFaul
             return
     inputs = [tensor.get("sample") for _, tensor in _tensors(recipe, ("inputs",))]
     if inputs and not any(
-        isinstance(sample, str) and sample not in (*PADDING_VALUES, "positions", "encoded_image")
+        isinstance(sample, str)
+        and sample not in (*PADDING_VALUES, *CAUSAL_VALUES, "positions", "encoded_image")
         for sample in inputs
     ):
         yield RecipeFault(
@@ -302,6 +314,8 @@ def sample_fault(dtype: str, kind: str, numbers: Sequence[float]) -> str | None:
     if kind == "encoded_image" and dtype != "uint8":
         return f"{kind} samples bytes, but the input is {dtype}; its dtype would be uint8"
     whole = _whole_range(dtype)
+    if whole is not None and kind in ADDITIVE:
+        return f"{kind} is added to scores, but the input is {dtype}; its dtype would be float32"
     if whole is None:
         unfit = kind in ("token_ids", "positions", "lengths")
         return f"{kind} are integers, but the input is {dtype}" if unfit else None

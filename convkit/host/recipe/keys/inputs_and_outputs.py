@@ -49,6 +49,26 @@ class Integers(RecipeModel):
     integers: tuple[Whole, Whole] = Field(
         description="[low, high]: low included, high not", examples=[[0, 2]]
     )
+    holds: tuple[tuple[Whole, Annotated[int | str, BeforeValidator(_check_dimension)]], ...] = (
+        Field(
+            (),
+            description=(
+                "numbers with a meaning, such as the token in whose place an image goes, each with"
+                " how many elements have it: a size, an axis, arithmetic over axes, or `some`"
+            ),
+            examples=[[[7, "features"]], [[2, "some"]]],
+        )
+    )
+
+    @model_validator(mode="after")
+    def _holds_legal(self) -> Self:
+        low, high = self.integers
+        for number, _ in self.holds:
+            if not low <= number < high:
+                raise ValueError(f"holds: {number} is not in integers: [{low}, {high}]")
+        if self.holds and len({number for number, _ in self.holds}) >= high - low:
+            raise ValueError("holds: leave at least one of the integers without a meaning")
+        return self
 
     @field_validator("integers")
     @classmethod
@@ -150,7 +170,17 @@ class File(RecipeModel):
     )
 
 
-SampleName = Literal["token_ids", "padding_mask", "key_padding_mask", "positions", "encoded_image"]
+SampleName = Literal[
+    "token_ids",
+    "padding_mask",
+    "key_padding_mask",
+    "additive_padding_mask",
+    "causal_mask",
+    "inverted_causal_mask",
+    "additive_causal_mask",
+    "positions",
+    "encoded_image",
+]
 _SAMPLE_MODELS: tuple[type[RecipeModel], ...] = (
     Integers,
     Normal,
@@ -192,8 +222,7 @@ Sample = Annotated[
         _sample_kind,
         custom_error_type="alternatives",
         custom_error_message=(
-            "write token_ids, padding_mask, key_padding_mask, positions, encoded_image, {integers:"
-            " [low, high]},"
+            f"write {', '.join(get_args(SampleName))}, {{integers: [low, high]}},"
             " {normal: [mean, deviation]}, {uniform: [low, high]}, {image: [low, high]},"
             " {audio: [low, high]}, {one_of: [values]}, {constant: value}, {strings:"
             " [texts]}, {lengths: axis} or {file: path.npy}"
@@ -203,10 +232,11 @@ Sample = Annotated[
 
 
 def _kind_and_numbers(sample: SampleName | RecipeModel) -> tuple[str, tuple[float, ...]]:
-    """Return a sample's kind, which is its only field's name, and its numbers."""
+    """Return a sample's kind, which is its first field's name, and its numbers."""
     if isinstance(sample, str):
         return sample, ()
-    ((kind, value),) = ((name, getattr(sample, name)) for name in type(sample).model_fields)
+    kind, *_ = type(sample).model_fields
+    value = getattr(sample, kind)
     if isinstance(value, str) or kind in ("strings", "lengths"):
         return kind, ()
     return kind, value if isinstance(value, tuple) else (value,)

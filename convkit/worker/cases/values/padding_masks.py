@@ -2,7 +2,7 @@
 that a mask among the inputs marks as padding.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -15,9 +15,22 @@ def real_positions(mask: np.ndarray, padding: int) -> np.ndarray:
     return marked if padding == 0 else np.asarray(~marked)
 
 
-def mask_values(real: np.ndarray, padding: int) -> np.ndarray:
-    """Return a mask's values: `padding`, 0 or 1, at all but the real positions."""
+def mask_values(real: np.ndarray, padding: int, numbers: Sequence[float] = ()) -> np.ndarray:
+    """Return a mask's values: `padding`, 0 or 1, at all but the real positions; the number of a
+    mask that is added to scores in place of 1.
+    """
+    if numbers:
+        return np.where(real, 0.0, numbers[0])
     return (real != bool(padding)).astype(np.int8)
+
+
+def causal_mask(shape: tuple[int, ...]) -> np.ndarray:
+    """Return which pairs of the last two axes are visible: each position sees itself and those
+    before it; if there are more of the latter, the last sees all.
+    """
+    queries, keys = shape[-2:] if len(shape) > 1 else (1, *shape)
+    visible = np.arange(keys) <= np.arange(queries)[:, None] + max(0, keys - queries)
+    return np.broadcast_to(visible, (*shape[:-2], queries, keys)).reshape(shape)
 
 
 def output_padding(

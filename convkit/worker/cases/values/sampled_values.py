@@ -11,10 +11,11 @@ import numpy as np
 
 from convkit.protocol.contract import Contract, TensorSpec, dimension_size
 from convkit.protocol.findings.finding import Finding, Place, Remedy
-from convkit.protocol.messages import Sample
+from convkit.protocol.messages import Held, Sample
 from convkit.protocol.numpy_dtypes import DTypeUnavailableError, is_float, numpy_dtype
 from convkit.worker.cases.values.encoded_images import draw_encoded, read_encoded
-from convkit.worker.cases.values.padding_masks import mask_values, real_positions
+from convkit.worker.cases.values.held_numbers import HowMany, hold
+from convkit.worker.cases.values.padding_masks import causal_mask, mask_values, real_positions
 from convkit.worker.cases.values.pictures_and_sounds import draw_audio, draw_image
 from convkit.worker.cases.values.sampling_facts import ModelFacts
 from convkit.worker.job_context import StageFailedError, UnfitDataError
@@ -34,7 +35,8 @@ class Draw:
     """How a case's inputs are sampled: `extreme` uses the ends of each legal range.
 
     Without `pad_tokens`, token ids under padding are ordinary ids: only the mask marks padding.
-    `values` must occur among an input's elements, by its name.
+    `values` must occur among an input's elements, by its name. `held`: how many elements have each
+    number with a meaning that the sample does not count.
     """
 
     case: str = "example"
@@ -42,6 +44,7 @@ class Draw:
     extreme: bool = False
     pad_tokens: bool = True
     values: Mapping[str, Sequence[float]] = dataclasses.field(default_factory=dict)
+    held: HowMany = "some"
 
 
 def draw_inputs(
@@ -65,7 +68,7 @@ def draw_inputs(
         shape = spec.concrete_shape(sizes)
         random = generator(seed, draw.case, spec.name)
         inputs[spec.name] = draw_values(spec, sample, shape, random, facts, draw)
-        if values := draw.values.get(spec.name):
+        if (values := draw.values.get(spec.name)) and not sample.held:
             _scatter(inputs[spec.name], values, random)
     if draw.pad_tokens:
         _fill_padding(contract, samples, inputs, facts)
@@ -80,7 +83,15 @@ def _scatter(array: np.ndarray, values: Sequence[float], random: np.random.Gener
 
 
 def at_sizes(sample: Sample, sizes: Mapping[str, int]) -> Sample:
-    """Return a sample of lengths with the size that they are bounded by as its number."""
+    """Return a sample of lengths with the size that they are bounded by as its number, and one with
+    numbers that have a meaning with how many elements have them.
+    """
+    if sample.held:
+        counted = (
+            each if each.count is None else Held(each.value, dimension_size(each.count, sizes))
+            for each in sample.held
+        )
+        return dataclasses.replace(sample, held=tuple(counted))
     if sample.along is None:
         return sample
     return dataclasses.replace(sample, numbers=(dimension_size(sample.along, sizes),))
@@ -123,7 +134,10 @@ def draw_values(
     dtype = _numpy_dtype(spec)
     match sample.kind:
         case "padding_mask":
-            return mask_values(padding_mask(shape, draw.padding), spec.padding).astype(dtype)
+            real = padding_mask(shape, draw.padding)
+            return mask_values(real, spec.padding, sample.numbers).astype(dtype)
+        case "causal_mask":
+            return mask_values(causal_mask(shape), spec.padding, sample.numbers).astype(dtype)
         case "positions":
             return np.broadcast_to(np.arange(shape[-1] if shape else 1), shape or ()).astype(dtype)
         case "token_ids" | "integers":
@@ -133,7 +147,10 @@ def draw_values(
                 if draw.extreme
                 else _whole_numbers(low, high, shape, random)
             )
-            return _avoid_pad(values, sample, facts, low, high, extreme=draw.extreme).astype(dtype)
+            values = _avoid_pad(values, sample, facts, low, high, extreme=draw.extreme)
+            if sample.held:
+                values = hold(values, spec, (low, high), sample.held, draw.held)
+            return values.astype(dtype)
         case "normal" | "uniform" | "image" | "audio":
             return _in_dtype(_fractions(sample, shape, random, extreme=draw.extreme), dtype, spec)
         case "encoded_image":

@@ -31,7 +31,7 @@ _MOST_TRIED = 24
 
 
 @dataclasses.dataclass(frozen=True)
-class _Number:
+class SizeNumber:
     """A plain number in a call: the line, the function, its place among the arguments."""
 
     source: str
@@ -40,17 +40,21 @@ class _Number:
     value: int
 
 
-class _Numbers(FunctionMode):
+class SizeNumbers(FunctionMode):
     """Notes the plain numbers that the model's own code passes to functions that take sizes, and
     replaces one of them.
     """
 
-    def __init__(self, root: str | None, replaced: _Number | None = None, size: int = 0) -> None:
+    def __init__(
+        self, root: str | None, replaced: SizeNumber | None = None, size: int = 0, *, least: int = 2
+    ) -> None:
+        """`least` is the smallest number that is noted."""
         super().__init__()
+        self._least = least
         self._root = root
         self._replaced = replaced
         self._size = size
-        self.found: dict[_Number, None] = {}
+        self.found: dict[SizeNumber, None] = {}
 
     def __torch_function__(
         self,
@@ -68,8 +72,8 @@ class _Numbers(FunctionMode):
             return func(*args, **(kwargs or {}))
         leaves, form = tree_flatten((tuple(args), dict(kwargs or {})))
         for place, leaf in enumerate(leaves):
-            if isinstance(leaf, int) and not isinstance(leaf, bool) and leaf > 1:
-                number = _Number(source, name, place, leaf)
+            if isinstance(leaf, int) and not isinstance(leaf, bool) and leaf >= self._least:
+                number = SizeNumber(source, name, place, leaf)
                 self.found.setdefault(number)
                 if number == self._replaced:
                     leaves[place] = self._size
@@ -89,12 +93,12 @@ def literal_size(
     than declared. The proof: with the axis's size in place of the number, the outputs are as
     declared. None if no number is to blame.
     """
-    noting = _Numbers(root)
+    noting = SizeNumbers(root)
     if _fits(module, inputs, sizes, noting):
         return None
     for number in list(noting.found)[:_MOST_TRIED]:
         for axis, size in _axes(module.contract, sizes, number.value):
-            if _fits(module, inputs, sizes, _Numbers(root, number, size)):
+            if _fits(module, inputs, sizes, SizeNumbers(root, number, size)):
                 return _finding(number, axis, size)
     return None
 
@@ -110,7 +114,7 @@ def _fits(
     module: "ContractModule",
     inputs: Sequence[torch.Tensor],
     sizes: Mapping[str, int],
-    numbers: _Numbers,
+    numbers: SizeNumbers,
 ) -> bool:
     """Return True if the outputs have their declared shapes."""
     try:
@@ -122,7 +126,7 @@ def _fits(
     return all(spec.fits(tuple(output.shape), sizes) for spec, output in pairs)
 
 
-def _finding(number: _Number, axis: str, size: int) -> Finding:
+def _finding(number: SizeNumber, axis: str, size: int) -> Finding:
     return Finding(
         "C106",
         f"axis {axis!r} is fixed at {number.value} in the model's own code, in {number.function}()"

@@ -36,7 +36,7 @@ _TORCH = str(Path(torch.__file__).parent)
 _HERE = __file__
 
 # Functions whose result has the same values, and those that compare.
-_KEEP = frozenset(
+KEEPING = frozenset(
     (
         *("to", "float", "double", "long", "int", "half", "bfloat16", "type", "type_as"),
         *("view", "reshape", "unsqueeze", "squeeze", "transpose", "permute", "movedim", "flatten"),
@@ -44,7 +44,7 @@ _KEEP = frozenset(
         *("select", "narrow", "__getitem__", "unbind", "split", "chunk"),
     )
 )
-_COMPARE = frozenset(
+COMPARING = frozenset(
     (
         *COMPARISONS,
         *(f"__{name}__" for name in COMPARISONS),
@@ -248,14 +248,14 @@ class _Watch(FunctionMode):
         self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], result: object
     ) -> None:
         origin = self._origins[id(args[0])]
-        if name in _KEEP:
+        if name in KEEPING:
             for tensor in result if isinstance(result, list | tuple) else [result]:
                 if isinstance(tensor, torch.Tensor) and id(tensor) not in self._origins:
                     self._follow(tensor, origin)
             return
         others = [_number(each) for each in (*args[1:], *kwargs.values())]
         numbers = [each for each in others if each is not None]
-        if name in _COMPARE or name in _LIMIT:
+        if name in COMPARING or name in _LIMIT:
             for number in numbers:
                 self._threshold(origin, number)
         elif name in _AFFINE and len(numbers) == 1 and isinstance(result, torch.Tensor):

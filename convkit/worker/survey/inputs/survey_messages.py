@@ -15,6 +15,25 @@ _PREAMBLE = re.compile(
 )
 
 
+# How onnxruntime says which node fails, and why: after a place in its own sources.
+_FAILED_NODE = re.compile(
+    r"running (?P<operator>\w+) node\. Name:'(?P<name>[^']*)' Status Message: (?P<why>.*)",
+    re.DOTALL,
+)
+_OWN_PLACE = re.compile(r"^\S+\.(h|cc|cpp):\d+ (.*? was false\. |\w+ (?=[A-Z]))?", re.DOTALL)
+
+
+def failed_node(error: str) -> tuple[str, str, str] | None:
+    """Return the node that fails in a run, in words, its name, and the reason; None if the error
+    names none.
+    """
+    match = _FAILED_NODE.search(error)
+    if match is None:
+        return None
+    words = f"{match['operator']} {match['name']!r}" if match["name"] else match["operator"]
+    return words, match["name"], _one_line(_OWN_PLACE.sub("", match["why"]))
+
+
 def refused(error: str) -> str:
     why = _one_line(_PREAMBLE.sub("", error))
     return f"onnxruntime cannot load the file, so all sizes are guesses: {why}"
@@ -61,8 +80,24 @@ def map_output(output: str, classes: str) -> str:
     )
 
 
-def fixed_axis(axis: str, size: int) -> str:
-    return f"the axis {axis} is fixed at {size}: the model ran with no other size that was tried"
+def fixed_axis(axis: str, size: int, node: str | None, why: str) -> str:
+    """`node` is what refuses another size, and `why`."""
+    where = f"{node} refuses others ({why})" if node else "it ran with no other that was tried"
+    return f"the file declares {axis} open, but the axis {axis} is fixed at {size}: {where}"
+
+
+def held_by(size: int, what: str, function: str, *, refused: str = "") -> str:
+    """`what` holds the batch's size, in a call of `function`; `refused` is a line at which others
+    fail.
+    """
+    start = f"the batch is fixed at {size}: "
+    if function:
+        return f"{start}{what} passes that number to {function}, and others work in its place"
+    if what:
+        return f"{start}{what} has that size"
+    return start + (
+        f"other sizes fail at {refused}" if refused else "no other that was tried works"
+    )
 
 
 def other_sizes(axis: str, low: int, high: int) -> str:
@@ -100,6 +135,14 @@ def blank_output(output: str, mask: str) -> str:
     )
 
 
+def written_at_padding(output: str, mask: str) -> str:
+    return (
+        f"what {output!r} is where {mask!r} marks padding depends on how torch computes: its fast"
+        " path for inference writes zeros there, what is exported does not. These values are not"
+        " compared"
+    )
+
+
 def undefined_end(
     name: str, ends: tuple[float, float], kept: tuple[float, float], *, refused: bool
 ) -> str:
@@ -116,6 +159,26 @@ def chaotic(output: str) -> str:
         f"rounding alone makes another {output!r} of the drawn inputs, so no comparison of it"
         " proves much: give the inputs samples that mean something to the model (sample: {file:"
         " ...})"
+    )
+
+
+def batch_axis(*, independent: bool, place: int, alone: bool) -> str:
+    """`place` is where the axis stands in the inputs, `alone`: the model also runs without it."""
+    if not independent:
+        return (
+            "not proven to be a batch: other values in one row change what the model returns for"
+            " the others"
+        )
+    first = "" if place == 0 else "; the axis before it is time"
+    other = (
+        ". The model also runs on one sequence without this axis: to convert that, name a function"
+        " that returns such inputs with --example"
+        if alone
+        else ""
+    )
+    return (
+        "the batch: other values in its last row change nothing in the first row of the outputs"
+        f"{first}{other}"
     )
 
 
@@ -214,6 +277,19 @@ def masked_row_nan() -> str:
         "the model returns NaN for a fully masked row, so verify.skip leaves out that case;"
         " never give it such a row"
     )
+
+
+def written_beyond(outputs: Sequence[str], cases: Sequence[str]) -> str:
+    return (
+        f"what {', '.join(map(repr, outputs))} is beyond the rows' lengths depends on how torch"
+        " computes: its fast path for inference writes zeros there, what is exported does not."
+        f" verify.skip leaves out the cases with such rows ({', '.join(cases)}). To verify them,"
+        " return zeros beyond the lengths yourself, or give the model a mask in their place"
+    )
+
+
+def masked_row_differs() -> str:
+    return "the same holds for all of a fully masked row, so verify.skip leaves out that case"
 
 
 def tried_out(names: Sequence[str]) -> str:

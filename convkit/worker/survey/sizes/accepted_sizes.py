@@ -13,6 +13,7 @@ from convkit.protocol.contract import (
     dimension_axes,
     dimension_size,
 )
+from convkit.protocol.findings.finding import Finding, Place
 from convkit.protocol.messages import Sample, SurveyResult
 from convkit.worker.cases.axis_sizes import (
     largest_sizes,
@@ -27,6 +28,7 @@ from convkit.worker.survey.inputs.survey_messages import (
     data_axis,
     data_dependent,
     decides,
+    failed_node,
     fixed_axis,
     near_zero,
     only_some_values,
@@ -90,6 +92,7 @@ class Sizing:
             stated, trials, self._samples, may_follow_values=may_follow_values
         )
         self._notes = list(notes)
+        self._findings: list[Finding] = []
         self._ranges: dict[str, Range] = {}
         # Axes with sizes that there was no time to try.
         self._hurried: list[str] = []
@@ -110,8 +113,8 @@ class Sizing:
             if self._trials.is_over:
                 break
             if found.is_fixed:
-                if found.size(found.low) != 1 and not self._expects_fixed:
-                    self._notes.append(fixed_axis(axis, found.size(found.low)))
+                if not self._expects_fixed:
+                    self._note_fixed(axis, found.size(found.low))
             elif found.step > 1:
                 self._notes.append(steps_of_axis(axis, found))
         contract = Contract(inputs, outputs, axes, counted.axes)
@@ -125,7 +128,24 @@ class Sizing:
             notes=tuple(self._notes),
             magnitudes=self._trials.magnitudes,
             faintest=self._trials.faintest,
+            findings=tuple(self._findings),
         )
+
+    def _note_fixed(self, axis: str, size: int) -> None:
+        """Say that a file declares an axis open and runs with one size, and which node refuses."""
+        node = name = why = ""
+        for other in (size + 1, 2 * size, size - 1):
+            sizes = {**self._base, axis: other}
+            given = at_full_length(self._named, self._samples, sizes)
+            trial = self._trials.run(self._named, given, sizes) if other > 0 else None
+            failed = failed_node(trial.reason) if trial is not None else None
+            if failed is not None:
+                node, name, why = failed
+                break
+        text = fixed_axis(axis, size, node, why)
+        self._notes.append(text)
+        place = Place(tensor=axis, node=name or None)
+        self._findings.append(Finding("C116", text, place, {"axis": axis, "size": size}))
 
     def _hold_deciding_values(self) -> None:
         """Give a single value to bools that decide a size, to inputs that the model refuses some
@@ -360,9 +380,10 @@ class Sizing:
     def _final_samples(self, contract: Contract) -> dict[str, Sample]:
         """Return the samples; a length is at most the size of its axis."""
         whole = longest_dimension(contract.inputs)
-        if whole is None or not any(map(is_length, contract.inputs)):
+        known = any(sample.along is not None for sample in self._samples.values())
+        if whole is None or not (known or any(map(is_length, contract.inputs))):
             return self._samples
-        if any(sample.along is not None for sample in self._samples.values()):
+        if known:
             words = self._words()
             return {
                 name: sample

@@ -25,6 +25,7 @@ _EMPTY_TRIES = 4
 _NAN_TRIES = 8
 
 
+MASKS = ("padding_mask", "causal_mask")
 # The sizes and samples of a run, and the run.
 _Worked = tuple[dict[str, int], dict[str, Sample], SizeTrial]
 
@@ -237,14 +238,21 @@ def inverted_masks(
 ) -> tuple[TensorSpec, ...]:
     """Return the inputs with the other meaning of each padding mask."""
     return tuple(
-        dataclasses.replace(spec, padding=1 - spec.padding) if is_mask(spec, samples) else spec
+        dataclasses.replace(spec, padding=1 - spec.padding)
+        if is_mask(spec, samples) and not samples[spec.name].numbers
+        else spec
         for spec in inputs
     )
 
 
 def is_mask(spec: TensorSpec, samples: Mapping[str, Sample]) -> bool:
+    """Return True if an input hides positions along an axis."""
+    return bool(spec.shape) and spec.name in samples and samples[spec.name].kind in MASKS
+
+
+def is_padding_mask(spec: TensorSpec, samples: Mapping[str, Sample]) -> bool:
     """Return True if an input marks padding along an axis."""
-    return bool(spec.shape) and spec.name in samples and samples[spec.name].kind == "padding_mask"
+    return is_mask(spec, samples) and samples[spec.name].kind == "padding_mask"
 
 
 def _samples(guesses: Mapping[str, Guess]) -> Iterator[dict[str, Sample]]:
@@ -265,7 +273,8 @@ def at_full_length(
     full = dict(samples)
     for spec in inputs:
         whole = samples[spec.name].along or longest if spec.name in samples else None
-        if whole is None or not is_length(spec):
+        is_own = spec.name in samples and samples[spec.name].kind == "lengths"
+        if whole is None or not (is_own or is_length(spec)):
             continue
         with contextlib.suppress(DimensionError):  # of an axis that has got one size since
             full[spec.name] = Sample("constant", (dimension_size(whole, sizes),))

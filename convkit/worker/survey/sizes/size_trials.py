@@ -72,6 +72,7 @@ class Trials(abc.ABC):
         self._clock = clock
         self._end = clock() + seconds
         self._known: dict[object, SizeTrial] = {}
+        self._answers: dict[object, bool | None] = {}
         self._exactly = False
         self._accepts_nan = False
         self.saw_nan = False
@@ -183,6 +184,12 @@ class Trials(abc.ABC):
         return draw_inputs(
             Contract(inputs, (), ()), samples, sizes, 0, facts=self._facts, draw=draw
         )
+
+    def remembered(self, key: object, find: Callable[[], bool | None]) -> bool | None:
+        """Return what was found out under a key before, or finds it out."""
+        if key not in self._answers:
+            self._answers[key] = find()
+        return self._answers[key]
 
     def accept_nan(self) -> None:
         """From now on, count results with NaN: no sample that was tried avoids them."""

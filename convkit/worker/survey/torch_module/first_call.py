@@ -1,23 +1,29 @@
 """Finds inputs with which a torch module runs: from one example call, or by trying."""
 
+import contextlib
 import dataclasses
 import itertools
 import math
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
-from convkit.protocol.contract import Dimension, TensorSpec
-from convkit.protocol.messages import Sample
+from convkit.protocol.contract import Dimension, DimensionError, TensorSpec
+from convkit.protocol.messages import Held, Sample
 from convkit.worker.cases.values.sampled_values import Draw
 from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.forward_signature import forward_parameters
 from convkit.worker.original.loading.loaded_model import LoadedModel
 from convkit.worker.original.torch_dtypes import contract_dtype, to_array
+from convkit.worker.survey.inputs.layer_hints import layers_of
 from convkit.worker.survey.inputs.survey_messages import example_wanted, values_matter
-from convkit.worker.survey.sizes.first_working_sizes import Start, inverted_masks
+from convkit.worker.survey.sizes.batch_axis import BATCH, is_independent, with_batch
+from convkit.worker.survey.sizes.first_working_sizes import Start, at_full_length, inverted_masks
 from convkit.worker.survey.sizes.flattened_sizes import SolvedSizes
+from convkit.worker.survey.torch_module.argument_roles import Role
+from convkit.worker.survey.torch_module.held_batch import held_batches
 from convkit.worker.survey.torch_module.input_candidates import (
     ROLES,
     SIZES,
@@ -26,11 +32,23 @@ from convkit.worker.survey.torch_module.input_candidates import (
     by_name,
 )
 from convkit.worker.survey.torch_module.module_trials import ModuleTrials
+from convkit.worker.survey.values.mask_meaning import all_hide, with_lengths
 
 # Draws of a narrower range that must give outputs of the same sizes: some values are sizes.
 _OTHERS = (Draw("other"), Draw("third"))
 # Combinations of what the inputs may be, and of sizes for each.
 _MOST_COMBINATIONS, _MOST_SIZES = 600, 60
+# Combinations that are tried after one that works, whose rows are not independent.
+_MORE_COMBINATIONS = 60
+# Calls with one of them get beyond `~mask`, which fractions do not have.
+_ANY_MASK = (
+    InputCandidate("bool", ("batch", "sequence"), Sample("integers", (0.0, 2.0))),
+    InputCandidate("bool", ("sequence", "sequence"), Sample("integers", (0.0, 2.0))),
+)
+# Rows have a width.
+_AXES_OF_ROWS = 2
+# Calls that show what becomes of an input, and seconds that all of them may take.
+_CALLS_FOR_ROLES, _SECONDS_FOR_ROLES = 12, 3.0
 # What other sizes do not mend: elements of the wrong type, too few axes, numbers beyond a table.
 _OF_VALUES = re.compile(
     r"index out of range|must be long|scalar type|same dtype|not implemented for"
@@ -48,17 +66,186 @@ def first_run(loaded: LoadedModel, trials: ModuleTrials) -> Start:
     """
     reason = ""
     for names in _input_sets(loaded):
-        for candidates in itertools.islice(_combinations(names, loaded), _MOST_COMBINATIONS):
-            start = _start(names, candidates)
-            sizes, why = _fitting_sizes(start, trials)
-            if sizes is not None:
-                return _settled(start, sizes)
-            reason = reason or why
+        roles = _roles(names, loaded, trials) if loaded.config is None else {}
+        found = _search(names, loaded, roles, trials)
+        if not found.is_sound and (batches := _likely_batches(names, loaded, trials)):
+            other = _search(names, loaded, roles, trials, batches)
+            found = other if other.is_sound or found.start is None else found
+        if found.start is not None:
+            return _settled(found.start)
+        reason = reason or found.reason
     reason = reason or "neither its layers nor its inputs' names say what they are"
     raise StageFailedError(example_wanted(list(forward_parameters(loaded)), reason))
 
 
-def _fitting_sizes(start: Start, trials: ModuleTrials) -> tuple[dict[str, int] | None, str]:
+@dataclasses.dataclass(frozen=True)
+class _Found:
+    """Inputs with which a model runs. `is_sound`: nothing speaks against what they mean. `reason`
+    says why the first did not run.
+    """
+
+    start: Start | None
+    reason: str
+    is_sound: bool = False
+
+
+def _search(
+    names: Sequence[str],
+    loaded: LoadedModel,
+    roles: Mapping[str, Role],
+    trials: ModuleTrials,
+    batches: Sequence[int] = (),
+) -> _Found:
+    """Return the first inputs that are sound, else the first that the model runs with. `batches`
+    are sizes of the batch in place of the usual ones.
+    """
+    reason, first, left = "", None, _MOST_COMBINATIONS
+    for candidates in _combinations(names, loaded, roles):
+        start = _with_counts(_start(names, candidates), roles)
+        sizes, why = _fitting_sizes(start, trials, batches)
+        if sizes is not None:
+            start = dataclasses.replace(start, sizes=sizes)
+            if loaded.config is not None:
+                return _Found(start, "", is_sound=True)
+            start = with_batch(start, trials)
+            if (
+                _has_rows(start, trials)
+                and all_hide(start, trials)
+                and _reads_tables(start, loaded, trials)
+            ):
+                return _Found(start, "", is_sound=True)
+            if first is None:
+                first, left = start, _MORE_COMBINATIONS
+        reason = reason or why
+        left -= 1
+        if left <= 0 or (first is not None and trials.is_over):
+            break
+    return _Found(first, reason)
+
+
+def _likely_batches(
+    names: Sequence[str], loaded: LoadedModel, trials: ModuleTrials
+) -> Sequence[int]:
+    """Return sizes that a module may hold as that of its batch; none for transformers' models."""
+    for candidates in _one_by_one(names, loaded) if loaded.config is None else ():
+        start = _start(names, candidates)
+        with contextlib.suppress(StageFailedError, DimensionError):
+            sizes = next(_sizes(start.inputs))
+            feeds = trials.drawn(start.inputs, start.samples, sizes, Draw("example"))
+            if found := held_batches(loaded, feeds):
+                return found
+    return ()
+
+
+def _has_rows(start: Start, trials: ModuleTrials) -> bool:
+    """Return False if what is called the batch has a single row, or rows that are no rows: one
+    sequence without a batch runs, too, in most models.
+    """
+    rows = start.sizes.get(BATCH)
+    if "edges" in start.sizes:  # they join what is otherwise the batch's rows
+        return True
+    return rows is None or (rows > 1 and is_independent(start, BATCH, trials) is not False)
+
+
+def _roles(names: Sequence[str], loaded: LoadedModel, trials: ModuleTrials) -> dict[str, Role]:
+    """Return what becomes of inputs in calls with the likeliest, of which most fail."""
+    found: dict[str, Role] = {}
+    if len(names) < 2:
+        return found
+    began = time.process_time()
+    for candidates in _one_by_one(names, loaded):
+        start = _start(names, candidates)
+        sizes = next(_sizes(start.inputs))
+        with contextlib.suppress(StageFailedError, DimensionError):
+            feeds = trials.drawn(start.inputs, start.samples, sizes, Draw("roles"))
+            found = {**trials.uses(feeds).roles, **found}
+        if time.process_time() - began > _SECONDS_FOR_ROLES:
+            break
+    return found
+
+
+def _one_by_one(names: Sequence[str], loaded: LoadedModel) -> Iterator[list[InputCandidate]]:
+    """Yield the likeliest candidates, with each of an input's others in place of its own."""
+    parameters = forward_parameters(loaded)
+    lists = [
+        _in_own_type(by_layers(parameters[name], loaded), loaded)[:_CALLS_FOR_ROLES]
+        for name in names
+    ]
+    if not all(lists):
+        return
+    first = [each[0] for each in lists]
+    yield first
+    for place, others in enumerate(lists):
+        for other in others[1:]:
+            yield [*first[:place], other, *first[place + 1 :]]
+    for main, mask in itertools.product(lists[0], _ANY_MASK):
+        for place in range(1, len(lists)):
+            yield [main, *first[1:place], mask, *first[place + 1 :]]
+
+
+def _reads_tables(start: Start, loaded: LoadedModel, trials: ModuleTrials) -> bool:
+    """Return False if whole numbers that were drawn as those of a table are no indices."""
+    rows = {float(layer.width) for layer in layers_of(loaded.module) if layer.columns}
+    start = with_lengths(start, trials)
+    ids = [
+        spec.name
+        for spec in start.inputs
+        if start.samples[spec.name].kind == "integers"
+        and spec.dtype != "bool"
+        and start.samples[spec.name].numbers[1] in rows
+    ]
+    if len(start.inputs) < 2 or not ids:
+        return True
+    given = at_full_length(start.inputs, start.samples, start.sizes)
+    uses = trials.uses(trials.drawn(start.inputs, given, start.sizes, Draw("uses")))
+    return uses.indices.issuperset(ids)
+
+
+def _with_counts(start: Start, roles: Mapping[str, Role]) -> Start:
+    """Return a start in which ids have a value as often as there are rows for its places."""
+    samples = dict(start.samples)
+    for spec in start.inputs:
+        role = roles.get(spec.name)
+        if role is None or role.name != "rows" or len(spec.shape) < _AXES_OF_ROWS:
+            continue
+        sample = samples.get(role.ids)
+        if sample is None or sample.kind != "integers":
+            continue
+        count = "*".join(map(str, spec.shape[:-1]))
+        held = Held(role.value, int(count) if count.isdigit() else count)
+        others = (each for each in sample.held if each.value != role.value)
+        if sample.numbers[0] <= role.value < sample.numbers[1]:
+            samples[role.ids] = dataclasses.replace(sample, held=(*others, held))
+    return dataclasses.replace(start, samples=samples)
+
+
+def with_meant_numbers(start: Start, trials: ModuleTrials) -> Start:
+    """Return a start in which ids also have the values that the model compares them with."""
+    if all(start.samples[spec.name].kind != "integers" for spec in start.inputs):
+        return start
+    given = at_full_length(start.inputs, start.samples, start.sizes)
+    compared = trials.uses(trials.drawn(start.inputs, given, start.sizes, Draw("uses"))).compared
+    for spec in start.inputs:
+        sample = start.samples[spec.name]
+        if sample.kind != "integers" or not spec.shape or spec.dtype == "bool":
+            continue
+        low, high = sample.numbers
+        known = {each.value for each in sample.held}
+        meant = [each for each in compared.get(spec.name, ()) if low <= each < high]
+        more = tuple(Held(number) for number in meant if number not in known)
+        if not more or len(known) + len(more) >= high - low:
+            continue
+        samples = {**start.samples, spec.name: dataclasses.replace(sample, held=sample.held + more)}
+        if trials.run(
+            start.inputs, at_full_length(start.inputs, samples, start.sizes), start.sizes
+        ).worked:
+            start = dataclasses.replace(start, samples=samples)
+    return start
+
+
+def _fitting_sizes(
+    start: Start, trials: ModuleTrials, batches: Sequence[int] = ()
+) -> tuple[dict[str, int] | None, str]:
     """Return the first sizes with which the model runs; None, and why the first did not, if there
     are none.
     """
@@ -66,7 +253,7 @@ def _fitting_sizes(start: Start, trials: ModuleTrials) -> tuple[dict[str, int] |
     axes = {size for spec in start.inputs for size in spec.shape if isinstance(size, str)}
     free = axes - {"batch"}
     solved = SolvedSizes(start.inputs, free.pop()) if len(free) == 1 else None
-    for usual in itertools.islice(_sizes(start.inputs), _MOST_SIZES):
+    for usual in itertools.islice(_sizes(start.inputs, batches), _MOST_SIZES):
         sizes: dict[str, int] | None = usual
         while sizes is not None:
             trial = trials.run(start.inputs, start.samples, sizes)
@@ -105,10 +292,12 @@ def example_run(loaded: LoadedModel, example: object, trials: ModuleTrials) -> S
             )
         tensors[name] = value
     ordered = {name: tensors[name] for name in parameters if name in tensors}
-    shapes, sizes = _opened(ordered)
+    roles = trials.uses({name: to_array(value) for name, value in ordered.items()}).roles
+    shapes, sizes = _opened(ordered, roles)
     inputs = tuple(_spec(name, shapes[name], value) for name, value in ordered.items())
     reason = ""
-    for number, samples in enumerate(_samples_like(ordered, loaded)):
+    for number, like in enumerate(_samples_like(ordered, loaded)):
+        samples = _with_counts(Start(inputs, sizes, like), roles).samples
         for each in dict.fromkeys((inputs, inverted_masks(inputs, samples))):
             trial = trials.run(each, samples, sizes)
             others = [trials.run(each, samples, sizes, draw) for draw in _OTHERS if number]
@@ -164,16 +353,21 @@ def _spec(name: str, shape: tuple[Dimension, ...], value: torch.Tensor) -> Tenso
 
 
 def _opened(
-    tensors: Mapping[str, torch.Tensor],
+    tensors: Mapping[str, torch.Tensor], roles: Mapping[str, Role]
 ) -> tuple[dict[str, tuple[Dimension, ...]], dict[str, int]]:
     """Return shapes with a name for each size that may vary, and the names' sizes: the batch, and
     the inner axes of all but images. Trials decide which of them do.
     """
     batch = next((value.shape[0] for value in tensors.values() if value.dim()), None)
     names: dict[int, str] = {}
+    sizes: dict[str, int] = {}
     shapes: dict[str, tuple[Dimension, ...]] = {}
     for tensor, value in tensors.items():
         shape: list[Dimension] = list(value.shape)
+        if tensor in roles and roles[tensor].name == "rows" and value.dim() >= _AXES_OF_ROWS:
+            shapes[tensor] = (*shape[:-2], "features", shape[-1])
+            sizes["features"] = value.shape[-2]
+            continue
         if shape and value.shape[0] == batch:
             shape[0] = "batch"
         if value.dim() in (2, 3):
@@ -182,7 +376,7 @@ def _opened(
                 name = "sequence" if not names else f"sequence_{len(names) + 1}"
                 shape[place] = names.setdefault(size, name)
         shapes[tensor] = tuple(shape)
-    sizes = {name: size for size, name in names.items()}
+    sizes |= {name: size for size, name in names.items()}
     return shapes, sizes | ({"batch": batch} if batch is not None else {})
 
 
@@ -230,14 +424,16 @@ def _input_sets(loaded: LoadedModel) -> Iterator[list[str]]:
 
 
 def _combinations(
-    names: Sequence[str], loaded: LoadedModel
+    names: Sequence[str], loaded: LoadedModel, roles: Mapping[str, Role]
 ) -> Iterator[tuple[InputCandidate, ...]]:
     """Yield one candidate for each input, the likeliest together first."""
     parameters = forward_parameters(loaded)
     lists = []
     for name in names:
         known = by_name(name, loaded.config) if loaded.config is not None else []
-        lists.append(known or _in_own_type(by_layers(parameters[name], loaded), loaded))
+        lists.append(
+            known or _in_own_type(by_layers(parameters[name], loaded, roles.get(name)), loaded)
+        )
     longest = max(map(len, lists), default=0)
     for reach in range(longest):
         for places in itertools.product(*(range(min(len(each), reach + 1)) for each in lists)):
@@ -265,18 +461,19 @@ def _start(names: Sequence[str], candidates: Sequence[InputCandidate]) -> Start:
     return Start(inputs, {}, samples)
 
 
-def _sizes(inputs: Sequence[TensorSpec]) -> Iterator[dict[str, int]]:
+def _sizes(inputs: Sequence[TensorSpec], batches: Sequence[int] = ()) -> Iterator[dict[str, int]]:
     axes = list(
         dict.fromkeys(size for spec in inputs for size in spec.shape if isinstance(size, str))
     )
     # The batch varies slowest: if two rows fail, one rarely helps.
-    lists = [SIZES[ROLES[axis]] for axis in axes]
+    lists = [batches if axis == BATCH and batches else SIZES[ROLES[axis]] for axis in axes]
     for sizes in itertools.product(*lists):
         yield dict(zip(axes, sizes, strict=True))
 
 
-def _settled(start: Start, sizes: Mapping[str, int]) -> Start:
+def _settled(start: Start) -> Start:
     """Fix the sides of images: few models are exported for images of several sizes."""
+    sizes = start.sizes
     inputs = tuple(
         dataclasses.replace(
             spec, shape=tuple(sizes["side"] if size == "side" else size for size in spec.shape)

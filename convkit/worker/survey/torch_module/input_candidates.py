@@ -2,8 +2,10 @@
 
 import dataclasses
 import inspect
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 import torch
 
@@ -12,6 +14,7 @@ from convkit.protocol.messages import Sample
 from convkit.worker.original.loading.loaded_model import Config, LoadedModel
 from convkit.worker.survey.inputs.input_guesses import is_length_name
 from convkit.worker.survey.inputs.layer_hints import HintingLayer, layers_of
+from convkit.worker.survey.torch_module.argument_roles import Role
 
 # Sizes of the axes with which a module is tried, likeliest first, by the axis's role. A batch of
 # two shows a size that is the batch's, and one that is not.
@@ -24,6 +27,7 @@ SIZES: dict[str, tuple[int, ...]] = {
     "frames": (8, 4, 16, 2, 32),
     "letters": (12, 5),
     "edges": (8, 3),
+    "rows": (3, 2, 4),
 }
 ROLES: dict[str, str] = {
     "batch": "batch",
@@ -36,9 +40,20 @@ ROLES: dict[str, str] = {
     "frames": "frames",
     "letters": "letters",
     "edges": "edges",
+    "features": "rows",
 }
 _NORMAL = Sample("normal", (0.0, 1.0))
 _MASK_NAME = re.compile(r"mask", re.IGNORECASE)
+_MASK_LIKE_NAME = re.compile(r"mask|^pad|padding|valid|keep|visible|att\w*_bias", re.IGNORECASE)
+_HIDDEN = -math.inf  # in a mask that is added to scores
+# The shapes of masks of positions, and of pairs of them.
+_MASK_SHAPES: tuple[tuple[Dimension, ...], ...] = (
+    ("batch", "sequence"),
+    ("sequence", "sequence"),
+    ("batch", "sequence", "sequence"),
+    ("batch", 1, "sequence", "sequence"),
+    ("batch", 1, 1, "sequence"),
+)
 _AUDIO_NAME = re.compile(r"audio|wave|wav\b|speech|pcm|sound", re.IGNORECASE)
 _IMAGE_NAME = re.compile(r"image|img|pixel|picture|photo", re.IGNORECASE)
 _VIDEO_NAME = re.compile(r"video|clip|frames", re.IGNORECASE)
@@ -50,6 +65,9 @@ _ROW_ID_NAME = re.compile(
     r"_(id|index|idx|label|class|kind|type|category)$|^(label|class|category)$", re.IGNORECASE
 )
 _ROW_AMOUNT_NAME = re.compile(r"speed|scale|temperature|rate$|ratio|alpha|strength|^dt$|factor")
+# Whether something holds for a row.
+_FLAG_NAME = re.compile(r"^(has|is|use|with)_|(^|_)flag$", re.IGNORECASE)
+_FLAG_TYPES: tuple[DType, ...] = ("float32", "bool", "int64")
 # Pairs of nodes, as in PyTorch Geometric.
 _EDGES_NAME = re.compile(r"edge_index|edges$|adj_t$", re.IGNORECASE)
 _IMAGE_CHANNELS = (1, 3, 4)
@@ -95,12 +113,17 @@ def by_name(name: str, config: Config) -> list[InputCandidate]:
             return []
 
 
-def by_layers(parameter: inspect.Parameter, loaded: LoadedModel) -> list[InputCandidate]:
-    """Return what an input of any module may be, from its name and the layers that could read it.
+def by_layers(
+    parameter: inspect.Parameter, loaded: LoadedModel, role: Role | None = None
+) -> list[InputCandidate]:
+    """Return what an input of any module may be, from its name, its role if that was seen, and the
+    layers that could read it.
 
     None without either: a module may accept shapes that mean nothing to it.
     """
-    found: list[InputCandidate] = []
+    layers = list(layers_of(loaded.module))
+    found = list(_of_role(role, layers))
+    found += _flags_and_pixels(parameter.name, layers)
     if _MASK_NAME.search(parameter.name):
         shape: tuple[Dimension, ...] = ("batch", "sequence")
         # A tokenizer's attention_mask holds integers, and so do those of models written for it.
@@ -111,13 +134,14 @@ def by_layers(parameter: inspect.Parameter, loaded: LoadedModel) -> list[InputCa
             for dtype in (*types, "float32")
             for padding in (0, 1)
         ]
+    if _MASK_LIKE_NAME.search(parameter.name):
+        found += _masks(_MASK_SHAPES)
     if _AUDIO_NAME.search(parameter.name):
         sound = Sample("audio", (-1.0, 1.0))
         found += [
             InputCandidate("float32", ("batch", "samples"), sound),
             InputCandidate("float32", ("batch", 1, "samples"), sound),
         ]
-    layers = list(layers_of(loaded.module))
     if _IMAGE_NAME.search(parameter.name):
         shape = ("batch", _channels(layers), "side", "side")
         found.append(InputCandidate("float32", shape, Sample("image", (0.0, 1.0))))
@@ -131,7 +155,7 @@ def by_layers(parameter: inspect.Parameter, loaded: LoadedModel) -> list[InputCa
     if _EDGES_NAME.search(parameter.name):
         found.append(InputCandidate("int64", (2, "edges"), Sample("integers", (0.0, 2.0))))
     if is_length_name(parameter.name):
-        found.append(InputCandidate("int64", ("batch",), Sample("lengths", along="sequence")))
+        found += _lengths()
     if _ROW_AMOUNT_NAME.search(parameter.name):
         amount = Sample("uniform", (0.5, 2.0))
         found += [InputCandidate("float32", shape, amount) for shape in (("batch",), ("batch", 1))]
@@ -153,6 +177,52 @@ def by_layers(parameter: inspect.Parameter, loaded: LoadedModel) -> list[InputCa
     if found:
         found.append(InputCandidate("float32", ("batch",)))
     return list(dict.fromkeys(found))
+
+
+def _of_role(role: Role | None, layers: Sequence[HintingLayer]) -> Iterator[InputCandidate]:
+    match role.name if role is not None else None:
+        case "lengths":
+            yield from _lengths()
+        case "rows":
+            widths = [layer.width for layer in layers if layer.kind is torch.nn.Linear]
+            own = role.width if role is not None else None
+            for width in dict.fromkeys(widths if own is None else [own]):
+                yield InputCandidate("float32", ("features", width))
+                yield InputCandidate("float32", ("batch", "features", width))
+        case "padding":
+            yield from _masks(_MASK_SHAPES[:1])
+        case "mask":
+            yield from _masks(_MASK_SHAPES)
+
+
+def _lengths() -> Iterator[InputCandidate]:
+    """Yield lengths of rows, along each axis that may be one of time."""
+    for axis in ("sequence", "length", "samples"):
+        yield InputCandidate("int64", ("batch",), Sample("lengths", along=axis))
+
+
+def _masks(shapes: Sequence[tuple[Dimension, ...]]) -> Iterator[InputCandidate]:
+    """Yield masks: of bools, True where padding is or is not, and of what is added to scores."""
+    for shape in shapes:
+        kind: Literal["causal_mask", "padding_mask"] = (
+            "causal_mask" if shape == ("sequence", "sequence") else "padding_mask"
+        )
+        yield InputCandidate("bool", shape, Sample(kind), 1)
+        yield InputCandidate("bool", shape, Sample(kind), 0)
+        yield InputCandidate("float32", shape, Sample(kind, (_HIDDEN,)), 1)
+
+
+def _flags_and_pixels(name: str, layers: Sequence[HintingLayer]) -> Iterator[InputCandidate]:
+    """Yield what says whether something holds for a row, and masks of pixels, such as one that a
+    model drew before.
+    """
+    if _FLAG_NAME.search(name):
+        for dtype in _FLAG_TYPES:
+            yield InputCandidate(dtype, ("batch",), Sample("integers", (0.0, 2.0)))
+            yield InputCandidate(dtype, ("batch", 1), Sample("integers", (0.0, 2.0)))
+    reads_one_channel = any(layer.kind is torch.nn.Conv2d and layer.width == 1 for layer in layers)
+    if _MASK_NAME.search(name) and reads_one_channel:
+        yield InputCandidate("float32", ("batch", 1, "side", "side"))
 
 
 def _videos(channels: int) -> list[InputCandidate]:

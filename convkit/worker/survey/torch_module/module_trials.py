@@ -17,6 +17,7 @@ from convkit.worker.original.contract_module import as_mapping, flattened
 from convkit.worker.original.loading.loaded_model import LoadedModel
 from convkit.worker.original.torch_dtypes import contract_dtype, to_array, to_tensor, torch_dtype
 from convkit.worker.survey.sizes.size_trials import SizeTrial, Trials
+from convkit.worker.survey.torch_module.argument_roles import Uses, argument_uses
 
 # Seconds of a run, with the drawing of its inputs, after which shapes are worked out without
 # values: dozens of runs follow.
@@ -72,10 +73,13 @@ class ModuleTrials(Trials):
             return None
         return {name: to_array(value) for name, value in named_tensors(returned).items()}
 
+    def uses(self, feeds: Mapping[str, np.ndarray]) -> Uses:
+        """Return what becomes of arguments in a call, also if that fails."""
+        return argument_uses(self._module, tensors_of(feeds))
+
     def _call(self, feeds: Mapping[str, np.ndarray]) -> object:
-        given = {name: _tensor(each) for name, each in feeds.items()}
         with torch.no_grad():
-            returned: object = self._module(**given)
+            returned: object = self._module(**tensors_of(feeds))
         return returned
 
     def _feed(self, feeds: Mapping[str, np.ndarray]) -> SizeTrial:
@@ -114,6 +118,11 @@ class ModuleTrials(Trials):
         for name, value in tensors.items():
             self._note_magnitude(name, to_array(value))
         return SizeTrial({name: tuple(value.shape) for name, value in tensors.items()}, "", seconds)
+
+
+def tensors_of(feeds: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
+    """Return inputs as a module takes them."""
+    return {name: _tensor(value) for name, value in feeds.items()}
 
 
 class ShapesOnly:

@@ -71,7 +71,7 @@ def without_markers(found: SurveyResult, trials: Trials) -> SurveyResult:
         sample = found.samples[spec.name]
         high = _high(sample)
         low = int(sample.numbers[0]) if high is not None else 0
-        if high is None or high - low <= FEW or trials.is_over:
+        if high is None or high - low <= FEW or sample.held or trials.is_over:
             continue
         given = at_full_length(contract.inputs, found.samples, sizes)
         feeds = trials.drawn(contract.inputs, given, sizes, _ENDS)
@@ -94,14 +94,17 @@ def _high(sample: Sample) -> int | None:
 
 
 def _below(samples: Mapping[str, Sample], spec: TensorSpec, high: int) -> dict[str, Sample]:
-    low = samples[spec.name].numbers[0]
-    return {**samples, spec.name: Sample("integers", (low, float(high)))}
+    sample = samples[spec.name]
+    held = tuple(each for each in sample.held if each.value < high)
+    return {**samples, spec.name: Sample("integers", (sample.numbers[0], float(high)), held=held)}
 
 
 def _accepts(start: Start, samples: Mapping[str, Sample], trials: Trials, name: str) -> bool:
     """Return True if the model runs with the ends of the ranges: both, and nothing but the upper
     one, which an input of a single element may not have drawn.
     """
+    if samples[name].held:  # nothing but one number may have no meaning
+        return _runs(start, samples, start.sizes, trials, _ENDS)
     upper = Sample("one_of", (samples[name].numbers[1] - 1,))
     return _runs(start, samples, start.sizes, trials, _ENDS) and _runs(
         start, {**samples, name: upper}, start.sizes, trials, _ENDS

@@ -182,3 +182,15 @@ def test_lengths_are_bounded_by_their_axis(padding, expected):
 def test_lengths_follow_arithmetic_over_axes():
     drawn = one("int64", Sample("lengths", along="2 * sequence + 1"), shape=("batch",))
     assert drawn.tolist() == [25, 25, 25, 25]
+
+
+def test_a_mask_that_is_added_hides_by_minus_infinity():
+    sample = Sample("padding_mask", (-np.inf,))
+    mask = one("float32", sample, draw=Draw("padded", "right"))
+    assert set(np.unique(mask)) == {-np.inf, 0.0}
+    assert np.array_equal(mask == 0, padding_mask((4, 12), "right"))
+
+
+def test_a_causal_mask_shows_each_position_itself_and_those_before_it():
+    mask = one("bool", Sample("causal_mask"), shape=("batch", "sequence", "sequence"))
+    assert np.array_equal(mask, np.broadcast_to(np.tri(12, dtype=bool), (4, 12, 12)))

@@ -1,0 +1,141 @@
+"""What an input means is found out by what the model does with it: masks of any kind, lengths, ids
+in whose places something else goes, the batch, and sizes that the code holds.
+"""
+
+from pathlib import Path
+
+import pytest
+from test_module_survey import own, shapes
+
+from convkit.host.draft.recipe_draft import draft_recipe
+from convkit.protocol.messages import Held, SurveyResult
+
+ATTENTION = """
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.q, self.o = torch.nn.Linear(8, 24), torch.nn.Linear(8, 8)
+
+    def forward(self, x, {name}):
+        q, k, v = self.q(x).chunk(3, -1)
+        scores = q @ k.transpose(1, 2) / 3
+        scores = {masked}
+        return self.o(scores.softmax(-1) @ v)
+"""
+ENCODER = """
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = torch.nn.Embedding(30, 8)
+        layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first={batch_first})
+        self.layers = torch.nn.TransformerEncoder(layer, 1, enable_nested_tensor={batch_first})
+
+    def forward(self, {inputs}):
+        return self.layers(self.table(tokens), {masks})
+"""
+SCATTER = """
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.project = torch.nn.Embedding(300, 8), torch.nn.Linear(6, 8)
+        self.out = torch.nn.Linear(8, 8)
+
+    def forward(self, ids, image_features):
+        x = self.table(ids)
+        places = (ids == 299)[..., None].expand_as(x)
+        return self.out(x.masked_scatter(places, self.project(image_features)))
+"""
+CHOICE = """
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.out = torch.nn.Embedding(3000, 8), torch.nn.Linear(8, 4)
+
+    def forward(self, ids):
+        last = (ids == 2999).int().argmax(-1)
+        return self.out(self.table(ids)[torch.arange(ids.shape[0]), last])
+"""
+HELD = """
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.rnn = torch.nn.GRU(6, 5, batch_first=True)
+        self.register_buffer("first", torch.zeros(1, 3, 5))
+
+    def forward(self, x):
+        return self.rnn(x, {first})[0]
+"""
+
+
+def sampled(result: SurveyResult, name: str, folder: Path) -> str:
+    """Return the line of an input in a draft."""
+    text = draft_recipe(f"{folder}/factory.py:build", destination=folder / "r.yaml", survey=result)
+    return next(line for line in text.splitlines() if f"name: {name}," in line)
+
+
+@pytest.mark.parametrize(
+    ("name", "masked", "dtype", "sample"),
+    [
+        ("m", "scores.masked_fill(m[:, None], float('-inf'))", "bool", "key_padding_mask"),
+        ("m", "scores.masked_fill(~m[:, None], -1e9)", "bool", "padding_mask"),
+        ("attention_bias", "scores + attention_bias[:, None]", "float32", "additive_padding_mask"),
+        ("m", "scores.masked_fill(m, float('-inf'))", "bool", "inverted_causal_mask"),
+        ("mask", "scores + mask.log()[:, None]", "bool", "padding_mask"),
+    ],
+    ids=["hides", "keeps", "added", "pairs", "multiplied"],
+)
+def test_a_mask_is_drawn_as_what_hides_positions(
+    tmp_path: Path, name: str, masked: str, dtype: str, sample: str
+) -> None:
+    result = own(tmp_path, ATTENTION.format(name=name, masked=masked))
+    line = sampled(result, name, tmp_path)
+    assert f"dtype: {dtype}," in line
+    assert f"sample: {sample} }}" in line
+    assert shapes(result)["x"] == ("batch", "sequence", 8)
+
+
+def test_what_torch_writes_at_padding_by_its_fast_path_is_not_compared(tmp_path: Path) -> None:
+    masks = "src_key_padding_mask=padding"
+    code = ENCODER.format(batch_first=True, inputs="tokens, padding", masks=masks)
+    result = own(tmp_path, code)
+    assert shapes(result)["tokens"] == ("batch", "sequence")
+    assert "sample: key_padding_mask" in sampled(result, "padding", tmp_path)
+    assert result.contract.outputs[0].mask == "padding"
+    assert "masked-row" in result.skip
+
+
+def test_lengths_are_known_by_what_lies_beyond_them(tmp_path: Path) -> None:
+    masked = "scores.masked_fill((torch.arange(x.shape[1]) >= n[:, None])[:, None], -1e9)"
+    result = own(tmp_path, ATTENTION.format(name="n", masked=masked))
+    assert result.samples["n"].along == "sequence"
+
+
+def test_the_batch_is_the_axis_with_independent_rows(tmp_path: Path) -> None:
+    code = ENCODER.format(batch_first=False, inputs="tokens", masks="mask=None")
+    result = own(tmp_path, code)
+    assert shapes(result)["tokens"] == ("sequence", "batch")
+    assert "change nothing in the first row" in result.axis_notes["batch"]
+    assert "--example" in result.axis_notes["batch"]  # one sequence runs, too
+
+
+def test_ids_have_a_value_as_often_as_there_are_rows_for_it(tmp_path: Path) -> None:
+    result = own(tmp_path, SCATTER)
+    assert result.samples["ids"].held == (Held(299, "features"),)
+    assert shapes(result)["image_features"] == ("features", 6)
+    assert "holds: [[299, features]]" in sampled(result, "ids", tmp_path)
+
+
+def test_a_value_that_ids_are_compared_with_is_drawn(tmp_path: Path) -> None:
+    assert own(tmp_path, CHOICE).samples["ids"].held == (Held(2999),)
+
+
+@pytest.mark.parametrize(
+    ("first", "size", "what"),
+    [("torch.zeros(1, 2, 5)", 2, "factory.py"), ("self.first", 3, "'first'")],
+)
+def test_what_holds_the_batchs_size_is_named(
+    tmp_path: Path, first: str, size: int, what: str
+) -> None:
+    result = own(tmp_path, HELD.format(first=first))
+    assert shapes(result)["x"][0] == size
+    assert any(f"fixed at {size}" in note and what in note for note in result.notes)
