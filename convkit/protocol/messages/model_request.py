@@ -120,6 +120,7 @@ CaseName = Literal[
     "batch",
     "sizes",
     "values",
+    "decisions",
     "texts",
     "files",
     "extreme",

@@ -44,9 +44,11 @@ class ExportResult:
 CaseKind = Literal["ladder", "probe", "invariance", "step"]
 
 
-# Extremes of every legal range, values next to those the model compares with, and rows without a
-# live position or with holes: legal inputs, but not typical.
-_UNUSUAL = frozenset({"extreme", "values", "masked-row", "mask-patterns", "texts:unusual"})
+# Extremes of every legal range, values next to those the model compares with or decides at, and
+# rows without a live position or with holes: legal inputs, but not typical.
+_UNUSUAL = frozenset(
+    {"extreme", "values", "decisions", "masked-row", "mask-patterns", "texts:unusual"}
+)
 
 
 def is_usual(case: str) -> bool:

@@ -8,6 +8,7 @@ from convkit.worker.cases.axis_sizes import largest_sizes, off_typical_sizes, sm
 from convkit.worker.cases.case import PADDED_BY, Case, CaseInputs, sizes_text
 from convkit.worker.cases.decision_sizes import NO_DECISIONS, Decisions
 from convkit.worker.cases.small_cases import (
+    at_decisions,
     decided_sizes,
     decided_values,
     mask_patterns,
@@ -94,6 +95,8 @@ def _make(
             return decided_sizes(made_from, before, decisions)
         case "values":
             return decided_values(made_from, decisions)
+        case "decisions":
+            return at_decisions(made_from, decisions)
         case "extreme":
             return _extreme(made_from, typical)
         case _:

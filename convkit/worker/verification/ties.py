@@ -72,6 +72,7 @@ def undecided_finding(
             is_labels=expected[furthest].dtype.kind != "f",
             parted=float(parted[furthest].mean()),
             covered=shares[furthest],
+            element=_element(case, off[furthest], expected[furthest], computed[furthest], furthest),
         ),
         _first_decision(case, run),
     )
@@ -79,12 +80,30 @@ def undecided_finding(
 
 @dataclasses.dataclass(frozen=True)
 class _Tie:
-    """An output of which a part differs, and which part of that the original returned itself."""
+    """An output of which a part differs, which part of that the original returned itself, and one
+    element of it in words.
+    """
 
     output: str
     is_labels: bool
     parted: float
     covered: float
+    element: str
+
+
+def _element(
+    case: TorchCase, off: np.ndarray, expected: np.ndarray, computed: np.ndarray, output: str
+) -> str:
+    """Return the first element that differs, after the input's that has the same place, if any."""
+    place = tuple(int(each) for each in np.argwhere(off)[0])
+    read = ""
+    for name, tensor in case.inputs.items():
+        if tensor.is_floating_point() and 0 < tensor.dim() <= len(place):
+            at = place[: tensor.dim()]
+            if tuple(tensor.shape) == off.shape[: tensor.dim()]:
+                read = f"for {name}{[*at]} = {float(tensor[at]):.9g}, "
+                break
+    return f"{read}{output}{[*place]} is {computed[place]:g}, in the original {expected[place]:g}"
 
 
 def _off(one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -192,7 +211,8 @@ def _finding(case: str, tie: _Tie, operation: Operation | None) -> Finding:
         "N509",
         f"the original itself decides by rounding in case {case!r}: {tie.parted:.2%} of"
         f" {tie.output!r} differs; with inputs and weights moved by a few units in the last place,"
-        f" the original returns the graph's values in {tie.covered:.0%} of these elements{begins}",
+        f" the original returns the graph's values in {tie.covered:.0%} of these elements. One of"
+        f" them: {tie.element}{begins}",
         Place(
             tensor=tie.output,
             module=(operation.module or None) if operation is not None else None,
@@ -205,6 +225,7 @@ def _finding(case: str, tie: _Tie, operation: Operation | None) -> Finding:
             "parted": tie.parted,
             "covered": tie.covered,
             "operation": operation.name if operation is not None else None,
+            "element": tie.element,
         },
         Remedy(
             f"If it does not matter which of two equals is chosen, allow a share: agreement:"
