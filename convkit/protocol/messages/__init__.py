@@ -93,6 +93,8 @@ from convkit.protocol.messages.requests import (
     VerifyRequest,
 )
 from convkit.protocol.messages.results import (
+    EXAMPLE_FILE,
+    MOST_EXAMPLE_BYTES,
     BuildResult,
     CaseKind,
     CaseRecord,
@@ -136,7 +138,9 @@ from convkit.protocol.messages.timings import (
 __all__ = [
     "DEFAULT_BLOCK_SIZE",
     "DEFAULT_PERCENTILE",
+    "EXAMPLE_FILE",
     "JOINED_FILE",
+    "MOST_EXAMPLE_BYTES",
     "PRODUCT_FAMILIES",
     "PROTOCOL",
     "Answer",

@@ -109,6 +109,7 @@ class LowPrecision:
 
 # The cases of the ladder, in the order in which they run and are reported.
 CaseName = Literal[
+    "example",
     "smallest",
     "typical",
     "padded",

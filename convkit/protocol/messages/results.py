@@ -286,6 +286,11 @@ class Rounding:
         return Rounding(max(self.largest, other.largest), min(self.cosine, other.cosine))
 
 
+# Where a survey leaves the values of the user's example, and the most bytes that it leaves.
+EXAMPLE_FILE = "example.npz"
+MOST_EXAMPLE_BYTES = 8 << 20
+
+
 @dataclasses.dataclass(frozen=True)
 class SurveyResult:
     """A file's contract with the sizes that it accepts, and how values for its inputs are drawn.
@@ -302,7 +307,9 @@ class SurveyResult:
     contract if it is not torch's. `flips` is the share of each output of whole numbers that
     rounding decides. `computes_in` are the types of low precision in which the file computes.
     `draws`: the file draws random numbers, and was run with fixed ones in their place. `weights` is
-    the type that the model's weights were loaded in, if not their own.
+    the type that the model's weights were loaded in, if not their own. `example_bytes` are those of
+    the user's example, which is among the result's files unless it is too large. `guessed`: the
+    inputs' sizes and values are what the model happened to run with.
     """
 
     contract: Contract
@@ -324,6 +331,8 @@ class SurveyResult:
     computes_in: tuple[DType, ...] = ()
     draws: bool = False
     weights: DType | None = None
+    example_bytes: int = 0
+    guessed: bool = False
 
 
 # Best first. The last two mean that only the first or only the second artifact has the file.

@@ -84,13 +84,14 @@ def test_only_cases_with_something_to_prove_count_as_left_out(texts):
 
 def test_every_case_in_order_with_its_sizes():
     cases, omitted = ladder(texts=["a bb ccc", "dd"], tokenizer=WordTokenizer)
-    without = {"batch", "sizes", "values", "decisions", "files"}
+    without = {"example", "batch", "sizes", "values", "decisions", "files"}
     expected = [name for name in LADDER if name not in without]
     expected.insert(expected.index("texts") + 1, "texts:unusual")
     assert list(cases) == expected
     assert omitted == {
         "batch": "other cases cover every 'batch' up to 4",
         "sizes": "the model's code compares no size with a number within the axes' ranges",
+        "example": "the recipe has no example (verify.example)",
         "values": "the model's code compares no input with a number within its sample's range",
         "decisions": "the model rounds, compares or looks up no input within its sample's range",
     }

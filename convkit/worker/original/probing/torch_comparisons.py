@@ -24,8 +24,8 @@ from convkit.worker.cases.decision_sizes import (
     Threshold,
     turns,
 )
-from convkit.worker.original.dispatch_mode import FunctionMode
 from convkit.worker.cases.decision_values import ValueDecision
+from convkit.worker.original.dispatch_mode import FunctionMode
 from convkit.worker.original.probing.followed_values import DecisionKey, FollowedValues
 from convkit.worker.original.probing.value_branches import relative_line
 

@@ -6,9 +6,10 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 import torch
 
-from convkit.protocol.contract import Dimension, TensorSpec
+from convkit.protocol.contract import Contract, Dimension, TensorSpec
 from convkit.protocol.messages import Sample
 from convkit.worker.cases.values.sampled_values import Draw
 from convkit.worker.job_context import StageFailedError
@@ -84,6 +85,33 @@ def example_run(loaded: LoadedModel, example: object, trials: ModuleTrials) -> S
 
     Raises StageFailedError if the model does not run with it, or a value is not a tensor.
     """
+    ordered = _example_tensors(loaded, example)
+    shapes, sizes = _opened(ordered)
+    inputs = tuple(_spec(name, shapes[name], value) for name, value in ordered.items())
+    reason = ""
+    for number, samples in enumerate(_samples_like(ordered, loaded)):
+        for each in dict.fromkeys((inputs, inverted_masks(inputs, samples))):
+            trial = trials.run(each, samples, sizes)
+            others = [trials.run(each, samples, sizes, draw) for draw in _OTHERS if number]
+            if trial.worked and all(other.shapes == trial.shapes for other in others):
+                return Start(each, sizes, samples)
+            reason = reason or trial.reason
+    runs = trials.values({name: to_array(value) for name, value in ordered.items()}) is not None
+    raise StageFailedError(
+        values_matter(reason) if runs else f"--example: the model does not run with it: {reason}"
+    )
+
+
+def example_arrays(
+    contract: Contract, loaded: LoadedModel, example: object
+) -> dict[str, np.ndarray]:
+    """Return an example's values, by the names of a contract's inputs."""
+    given = _example_tensors(loaded, example)
+    return {spec.name: to_array(given[spec.name]) for spec in contract.inputs}
+
+
+def _example_tensors(loaded: LoadedModel, example: object) -> dict[str, torch.Tensor]:
+    """Return an example's tensors in forward's order; raises StageFailedError if it has others."""
     parameters = list(forward_parameters(loaded))
     if isinstance(example, torch.Tensor):
         example = (example,)
@@ -104,21 +132,7 @@ def example_run(loaded: LoadedModel, example: object, trials: ModuleTrials) -> S
                 f" {', '.join(parameters)}"
             )
         tensors[name] = value
-    ordered = {name: tensors[name] for name in parameters if name in tensors}
-    shapes, sizes = _opened(ordered)
-    inputs = tuple(_spec(name, shapes[name], value) for name, value in ordered.items())
-    reason = ""
-    for number, samples in enumerate(_samples_like(ordered, loaded)):
-        for each in dict.fromkeys((inputs, inverted_masks(inputs, samples))):
-            trial = trials.run(each, samples, sizes)
-            others = [trials.run(each, samples, sizes, draw) for draw in _OTHERS if number]
-            if trial.worked and all(other.shapes == trial.shapes for other in others):
-                return Start(each, sizes, samples)
-            reason = reason or trial.reason
-    runs = trials.values({name: to_array(value) for name, value in ordered.items()}) is not None
-    raise StageFailedError(
-        values_matter(reason) if runs else f"--example: the model does not run with it: {reason}"
-    )
+    return {name: tensors[name] for name in parameters if name in tensors}
 
 
 def _samples_like(

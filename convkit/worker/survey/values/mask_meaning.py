@@ -50,7 +50,7 @@ def blank_at_padding(found: SurveyResult, trials: Trials) -> SurveyResult:
     NaN nowhere else: a model may write NaN where there is nothing.
     """
     contract = found.contract
-    if trials.is_over or not any(is_mask(spec, found.samples) for spec in contract.inputs):
+    if not trials.has_time(1) or not any(is_mask(spec, found.samples) for spec in contract.inputs):
         return found
     sizes = contract.typical_sizes()
     feeds = trials.drawn(contract.inputs, found.samples, sizes, Draw("padded", "right"))
@@ -93,7 +93,7 @@ def _is_nan_if_masked(start: Start, trials: Trials) -> bool:
 
     Attention that leaves out everything divides zero by zero, as in `nn.MultiheadAttention`.
     """
-    if not any(is_mask(spec, start.samples) for spec in start.inputs) or trials.is_over:
+    if not any(is_mask(spec, start.samples) for spec in start.inputs) or not trials.has_time(2):
         return False
     samples = at_full_length(start.inputs, start.samples, start.sizes)
     usual, masked = (
@@ -129,7 +129,7 @@ def _hides(value: int, trial: _Trial, start: Start, trials: Trials) -> bool:
     """Return True if a mask hides a position that it marks by a value, and only then."""
     mask, place = trial.mask, trial.place
     positions = dimension_size(mask.shape[-1], start.sizes)
-    if positions < _FEWEST or trials.is_over:
+    if positions < _FEWEST or not trials.has_time(4):
         return False
     samples = at_full_length(start.inputs, start.samples, start.sizes)
     inputs = tuple(
