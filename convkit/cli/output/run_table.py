@@ -23,6 +23,7 @@ from convkit.host.record.run_summary import (
     waived_text,
     waiver_lines,
 )
+from convkit.host.record.tried_sizes import sizes_line
 from convkit.protocol.json_codec import encode
 
 if TYPE_CHECKING:
@@ -114,6 +115,8 @@ class _Summary:
             yield from _finding_lines(located)
         yield from self._broken_lines()
         yield from left_out_lines(self.record)
+        if (tried := sizes_line(self.record)) is not None:
+            yield Text(tried, style="dim")
         yield from self._links()
 
     def _repair_lines(self) -> "RenderResult":

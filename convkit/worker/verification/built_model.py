@@ -35,6 +35,9 @@ from convkit.worker.metrics.tensor_metrics import compare, largest_difference
 from convkit.worker.processors.result_metrics import result_metrics
 from convkit.worker.runtime_interface.sessions import NotServedError, RunFailedError, Runnable
 
+# Why a target of low precision is not judged by the case `decisions`.
+_COARSE = "its values are neighbors in their type, which a lower precision does not tell apart"
+
 
 class BuiltModel:
     """One built model, measured against one reference. `spreads` and `results` fill as the ladder
@@ -69,7 +72,10 @@ class BuiltModel:
         for done, place in enumerate(order):
             case = cases[place]
             cost = case_cost(self._contract, case.sizes)
-            if (reason := self._budget.refusal(case.name, cost) or self._coarse(case)) is not None:
+            if self._is_low and case.name == "decisions":
+                omitted.append(OmittedCase(case.name, _COARSE, applies=False))
+                continue
+            if (reason := self._budget.refusal(case.name, cost)) is not None:
                 omitted.append(OmittedCase(case.name, reason))
                 continue
             self._context.progress(f"built model: {case.name}", done=done / len(cases))
@@ -80,12 +86,6 @@ class BuiltModel:
                 continue
             self._budget.record(cost, measured[place].seconds)
         return [measured[place] for place in sorted(measured)], omitted
-
-    def _coarse(self, case: CaseRecord) -> str | None:
-        """Return why a target of low precision is not judged by values that it rounds to one."""
-        if not (self._is_low and case.name == "decisions"):
-            return None
-        return "its values are neighbors in float32, which a lower precision does not tell apart"
 
     def _case(self, case: CaseRecord) -> CaseMetrics:
         feeds = self.feeds(case.name)
