@@ -24,13 +24,15 @@ class ValueDecision:
     """What a model rounds an input's elements to, compares them with, or looks them up by.
 
     `outcome` returns a number for each of many values of the input, in its type: equal numbers
-    where the decision falls out alike. `place` is its `file:line`.
+    where the decision falls out alike. `place` is its `file:line`. `rounds`: a fraction becomes a
+    whole number there.
     """
 
     tensor: str
     place: str
     operation: str
     outcome: Callable[[np.ndarray], np.ndarray] = dataclasses.field(compare=False)
+    rounds: bool = False
 
 
 def turning_values(

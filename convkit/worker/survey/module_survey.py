@@ -24,6 +24,7 @@ from convkit.worker.survey.torch_module.module_trials import ModuleTrials
 from convkit.worker.survey.torch_module.number_types import float64_note
 from convkit.worker.survey.torch_module.unequal_lengths import untied
 from convkit.worker.survey.values.drafted_ranges import within_domains
+from convkit.worker.survey.values.fractional_inputs import with_fractions
 from convkit.worker.survey.values.index_ranges import FEW, within_tables, without_markers
 from convkit.worker.survey.values.mask_meaning import skipping_nan, with_meanings
 
@@ -53,6 +54,8 @@ def survey_module(
     if loaded.config is None:  # what transformers' models expect is known
         tables = [each.width for each in layers_of(loaded.module) if each.columns]
         start = within_tables(start, [*tables, FEW], trials)
+        if example is None:
+            start = with_fractions(start, loaded, trials)
         start = with_meanings(untied(start, trials), trials)
     guessed = example is None and loaded.config is None
     notes: list[str] = []

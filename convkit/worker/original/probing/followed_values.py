@@ -40,12 +40,16 @@ _SMOOTH = frozenset((
     "clamp_max", "hardtanh", "softplus", "atan", "erf", "logit", "maximum", "minimum",
     "float", "double", "half", "bfloat16", "to", "type", "type_as",
 ))  # fmt: skip
-_JUMPS = frozenset((
-    "floor", "ceil", "round", "trunc", "fix", "floor_divide", "floordiv", "rfloordiv", "long",
-    "int", "short", "bool", "sign", "sgn", "heaviside", "bucketize", "searchsorted",
-    "fake_quantize_per_tensor_affine", "lt", "le", "gt", "ge", "eq", "ne", "greater",
-    "greater_equal", "less", "less_equal", "not_equal",
+_TABLES = frozenset(("bucketize", "searchsorted"))
+_COMPARISONS = frozenset((
+    "lt", "le", "gt", "ge", "eq", "ne", "greater", "greater_equal", "less", "less_equal",
+    "not_equal", "bool", "sign", "sgn", "heaviside",
 ))  # fmt: skip
+_ROUNDINGS = frozenset((
+    "floor", "ceil", "round", "trunc", "fix", "floor_divide", "floordiv", "rfloordiv", "long",
+    "int", "short", "fake_quantize_per_tensor_affine",
+))  # fmt: skip
+_JUMPS = _TABLES | _COMPARISONS | _ROUNDINGS
 # Functions of a quotient that is rounded: down, or toward zero.
 _REMAINDERS = {"remainder": "floor", "mod": "floor", "fmod": "trunc"}
 # Elements of a constant tensor that are tried in its place, ways followed to one value, operations
@@ -151,17 +155,19 @@ class FollowedValues:
                 if len(way.steps) >= _LONGEST:
                     continue
                 if name in _REMAINDERS or name == "frac":
-                    self._decided(way.then(_quotient(name, constants, place)), name)
+                    quotient = way.then(_quotient(name, constants, place))
+                    self._decided(quotient, name, rounds=not _is_whole(value))
                 elif jumps and not (name in ("long", "int", "short") and _is_whole(value)):
-                    self._decided(way.then(step), name)
+                    rounds = name in _TABLES or not (name in _COMPARISONS or _is_whole(value))
+                    self._decided(way.then(step), name, rounds=rounds)
                 yield way.then(step)
 
-    def _decided(self, way: _Way, name: str) -> None:
+    def _decided(self, way: _Way, name: str, *, rounds: bool) -> None:
         line = self._line()
         for number in range(_MOST_DECISIONS):
             key = (way.tensor, line, name, number)
             if key not in self._decisions:
-                self._decisions[key] = ValueDecision(way.tensor, line, name, way.outcome)
+                self._decisions[key] = ValueDecision(way.tensor, line, name, way.outcome, rounds)
                 return
 
     def _line(self) -> str:
@@ -199,7 +205,7 @@ def _chosen(
     """Yield a function's arguments with one element of each tensor beside the followed one; edges
     of a table are kept whole.
     """
-    whole = name in ("bucketize", "searchsorted")
+    whole = name in _TABLES
     choices: dict[int | str, list[Any]] = {}
     for key, value in arguments.items():
         elements = value.numel() if isinstance(value, torch.Tensor) else 1

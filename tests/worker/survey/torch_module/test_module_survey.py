@@ -387,6 +387,30 @@ def test_a_large_example_is_not_kept(tmp_path, monkeypatch):
     assert not (tmp_path / "example.npz").exists()
 
 
+@pytest.mark.parametrize(
+    ("index", "dtype"),
+    [
+        ("(x // 0.1).long().clamp(0, 29)", "float32"),
+        ("torch.bucketize(x, self.edges)", "float32"),
+        ("x", "int64"),
+        ("(x // 2 + x % 2)", "int64"),
+        ("torch.where(x > 5, x, 0)", "int64"),
+    ],
+)
+def test_what_the_model_rounds_is_a_fraction(tmp_path, index, dtype):
+    body = f"""
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Embedding(30, 8)
+        self.register_buffer("edges", torch.linspace(-1, 1, 9))
+
+    def forward(self, x):
+        return self.table({index})
+"""
+    found = own(tmp_path, body)
+    assert found.contract.inputs[0].dtype == dtype
+
+
 def test_what_was_found_without_an_example_is_a_guess(tmp_path):
     assert own(tmp_path, TOKENS).guessed
 
