@@ -120,6 +120,7 @@ from convkit.protocol.messages.results import (
     StageResult,
     SurveyResult,
     VerifyResult,
+    is_at_decisions,
     is_usual,
 )
 from convkit.protocol.messages.timings import (
@@ -253,6 +254,7 @@ __all__ = [
     "ViewResult",
     "ViewedNode",
     "call_name",
+    "is_at_decisions",
     "is_step",
     "is_usual",
 ]

@@ -46,14 +46,17 @@ CaseKind = Literal["ladder", "probe", "invariance", "step"]
 
 # Extremes of every legal range, values next to those the model compares with or decides at, and
 # rows without a live position or with holes: legal inputs, but not typical.
-_UNUSUAL = frozenset(
-    {"extreme", "values", "decisions", "masked-row", "mask-patterns", "texts:unusual"}
-)
+_UNUSUAL = frozenset({"extreme", "values", "masked-row", "mask-patterns", "texts:unusual"})
 
 
 def is_usual(case: str) -> bool:
     """Return True if a case of the ladder has typical values."""
-    return case not in _UNUSUAL
+    return case not in _UNUSUAL and not is_at_decisions(case)
+
+
+def is_at_decisions(case: str) -> bool:
+    """Return True if a case has values at which the model decides, and their neighbors."""
+    return case.partition(":")[0] == "decisions"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,8 +27,8 @@ _FEWEST_SIZES = 2
 _MOST_SHARE = 0.5
 # Relative (or, near 0, absolute) distance of a fraction from a threshold.
 _BESIDE = 1e-3
-# Elements for each value at a decision: about half are drawn as usual. Types with neighbors known.
-_ROOM = 2
+# Cases of values at decisions, and types whose numbers have known neighbors.
+_FEW_CASES, _MOST_CASES = 4, 8
 _EXACT = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8")
 # Standard deviations that a normal input's values may be from the mean, as in the case `extreme`.
 _REACH = 8.0
@@ -113,8 +113,8 @@ def decided_values(made_from: CaseInputs, decisions: Decisions) -> list[Case] | 
 
 
 def at_decisions(made_from: CaseInputs, decisions: Decisions) -> list[Case] | str:
-    """Return a case whose inputs have values at which the model decides, and their neighbors in the
-    input's type; or why there is none. Its sizes are the smallest that have room for them.
+    """Return cases whose inputs have values at which the model decides, and their neighbors in the
+    input's type; or why there is none. Small sizes have room for all of them in several cases.
     """
     contract = made_from.contract
     found: dict[str, list[list[tuple[float, ...]]]] = {}
@@ -132,17 +132,24 @@ def at_decisions(made_from: CaseInputs, decisions: Decisions) -> list[Case] | st
         return "the model rounds, compares or looks up no input within its sample's range"
     values = {name: [*in_turn(groups)] for name, groups in found.items()}
 
-    def room(sizes: Mapping[str, int]) -> bool:
-        return all(
-            math.prod(specs[name].concrete_shape(sizes)) >= _ROOM * len(each)
-            for name, each in values.items()
-        )
+    def room(name: str, sizes: Mapping[str, int]) -> int:
+        return max(1, math.prod(specs[name].concrete_shape(sizes)))
+
+    def count(sizes: Mapping[str, int]) -> int:
+        return max(-(-len(each) // room(name, sizes)) for name, each in values.items())
 
     tried = (probe_sizes(contract), contract.typical_sizes(), largest_sizes(contract))
-    sizes = next(filter(room, tried), tried[-1])
+    sizes = next((each for each in tried if count(each) <= _FEW_CASES), min(tried, key=count))
     what = f"at the decisions at {', '.join(dict.fromkeys(places))}"
-    draw = Draw("decisions", values=values)
-    return [made_from.extra_case(what, sizes, draw, may_be_nan=True)]
+    cases = []
+    for number in range(min(count(sizes), _MOST_CASES)):
+        part = {
+            name: each[number * room(name, sizes) :][: room(name, sizes)] or each
+            for name, each in values.items()
+        }
+        draw = Draw("decisions" if number == 0 else f"decisions:{number + 1}", values=part)
+        cases.append(made_from.extra_case(what, sizes, draw, may_be_nan=True))
+    return cases
 
 
 def legal_inputs(made_from: CaseInputs, sizes: dict[str, int]) -> Iterator[Feeds]:

@@ -21,6 +21,7 @@ from convkit.protocol.messages import (
     TensorMetrics,
     UnpaddedMetrics,
     VerifyRequest,
+    is_at_decisions,
 )
 from convkit.worker.cases.case import Feeds, case_cost
 from convkit.worker.cases.case_files import read_tensors
@@ -72,7 +73,7 @@ class BuiltModel:
         for done, place in enumerate(order):
             case = cases[place]
             cost = case_cost(self._contract, case.sizes)
-            if self._is_low and case.name == "decisions":
+            if self._is_low and is_at_decisions(case.name):
                 omitted.append(OmittedCase(case.name, _COARSE, applies=False))
                 continue
             if (reason := self._budget.refusal(case.name, cost)) is not None:

@@ -54,7 +54,8 @@ def undecided_finding(
             outputs = _outputs(moved)
         for output in parted:
             if outputs[output].shape == computed[output].shape:
-                covered[output] |= ~_off(computed[output], outputs[output])
+                same = ~_off(computed[output], outputs[output], like=expected[output])
+                covered[output] |= same
             changes[output].append(_distance(expected[output], outputs[output]))
         if run == _STEADY - 1 and not any(max(each) > _ROUNDED for each in changes.values()):
             return None
@@ -106,14 +107,17 @@ def _element(
     return f"{read}{output}{[*place]} is {computed[place]:g}, in the original {expected[place]:g}"
 
 
-def _off(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Return which elements differ by more than rounding; all of them for different shapes."""
+def _off(one: np.ndarray, other: np.ndarray, *, like: np.ndarray | None = None) -> np.ndarray:
+    """Return which elements differ by more than rounding of values such as those of `like`, by
+    default the first; all of them for different shapes.
+    """
     if one.shape != other.shape:
         return np.ones(one.shape, dtype=bool)
     if one.dtype.kind != "f":
         return np.asarray(one != other)
     left, right = one.astype(np.float64), other.astype(np.float64)
-    scale = float(np.abs(left[np.isfinite(left)]).max(initial=0.0))
+    usual = left if like is None else like.astype(np.float64)
+    scale = float(np.abs(usual[np.isfinite(usual)]).max(initial=0.0))
     with np.errstate(invalid="ignore"):  # infinity less infinity
         near = np.abs(left - right) <= _ROUNDED * scale
     return ~(near | (left == right) | (np.isnan(left) & np.isnan(right)))

@@ -9,7 +9,7 @@ from small_graphs import CONTRACT, SAMPLES, tensor
 
 from convkit.host.recipe.keys.recipe import ALWAYS_RUN as RECIPES_ALWAYS_RUN
 from convkit.protocol.contract import Axis, Contract
-from convkit.protocol.messages import CaseName, Sample
+from convkit.protocol.messages import CaseName, Sample, is_usual
 from convkit.worker.cases.axis_sizes import off_typical_sizes, probe_sizes
 from convkit.worker.cases.case import CaseInputs
 from convkit.worker.cases.case_ladder import LADDER, build_ladder
@@ -372,6 +372,18 @@ def test_values_at_a_decision_are_drawn_with_their_neighbors():
         assert neighbor in drawn
     assert "model.py:3" in cases["decisions"].description
     assert not ((drawn != 0) & (np.abs(drawn) < 1.2e-38)).any()
+
+
+def test_values_without_room_in_one_small_case_get_several():
+    fixed = dataclasses.replace(tensor("x"), shape=(4,))
+    contract = Contract((fixed,), (dataclasses.replace(tensor("y"), shape=(4,)),), ())
+    tenths = ValueDecision("x", "model.py:3", "floor", lambda values: np.floor(values * 10))
+    cases, _ = ladder(contract, {}, decisions=Decisions(values=(tenths,)))
+    names = [name for name in cases if name.startswith("decisions")]
+    assert names == ["decisions", *(f"decisions:{number}" for number in range(2, 9))]
+    drawn = [cases[name].inputs()["x"].tolist() for name in names]
+    assert len({each for values in drawn for each in values}) == 32
+    assert not any(map(is_usual, names))
 
 
 def test_a_decision_on_whole_numbers_is_drawn_on_both_sides():
