@@ -116,7 +116,7 @@ class _Summary:
         yield from self._broken_lines()
         yield from left_out_lines(self.record)
         if (tried := sizes_line(self.record)) is not None:
-            yield Text(tried, style="dim")
+            yield line(tried, style="dim")
         yield from self._links()
 
     def _repair_lines(self) -> "RenderResult":

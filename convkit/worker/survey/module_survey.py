@@ -77,8 +77,8 @@ def survey_module(
         found.contract,
         trials.drawn(start.inputs, start.samples, start.sizes, Draw("example")),
     )
-    notes = (*found.notes, *filter(None, [double]))
-    found = dataclasses.replace(found, flips=flips, notes=notes, guessed=guessed)
+    remarks = (*found.notes, *filter(None, [double]))
+    found = dataclasses.replace(found, flips=flips, notes=remarks, guessed=guessed)
     if isinstance(loaded.module, ScriptArchive):
         return found  # its exporter reads the code and traces nothing
     return exportable(loaded, found, progress, until, trials.longest)
