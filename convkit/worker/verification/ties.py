@@ -43,7 +43,7 @@ def undecided_finding(
     does where they differ; None otherwise. `expected` and `computed` are the outputs of the
     original and of the graph in the case.
     """
-    off = {output: _off(values, computed[output]) for output, values in expected.items()}
+    off = {output: differing(values, computed[output]) for output, values in expected.items()}
     parted = {output: elements for output, elements in off.items() if elements.any()}
     if not parted or any(expected[each].shape != computed[each].shape for each in parted):
         return None
@@ -54,7 +54,7 @@ def undecided_finding(
             outputs = _outputs(moved)
         for output in parted:
             if outputs[output].shape == computed[output].shape:
-                same = ~_off(computed[output], outputs[output], like=expected[output])
+                same = ~differing(computed[output], outputs[output], like=expected[output])
                 covered[output] |= same
             changes[output].append(_distance(expected[output], outputs[output]))
         if run == _STEADY - 1 and not any(max(each) > _ROUNDED for each in changes.values()):
@@ -73,7 +73,9 @@ def undecided_finding(
             is_labels=expected[furthest].dtype.kind != "f",
             parted=float(parted[furthest].mean()),
             covered=shares[furthest],
-            element=_element(case, off[furthest], expected[furthest], computed[furthest], furthest),
+            element=element_text(
+                case, off[furthest], expected[furthest], computed[furthest], furthest
+            ),
         ),
         _first_decision(case, run),
     )
@@ -92,7 +94,7 @@ class _Tie:
     element: str
 
 
-def _element(
+def element_text(
     case: TorchCase, off: np.ndarray, expected: np.ndarray, computed: np.ndarray, output: str
 ) -> str:
     """Return the first element that differs, after the input's that has the same place, if any."""
@@ -107,7 +109,7 @@ def _element(
     return f"{read}{output}{[*place]} is {computed[place]:g}, in the original {expected[place]:g}"
 
 
-def _off(one: np.ndarray, other: np.ndarray, *, like: np.ndarray | None = None) -> np.ndarray:
+def differing(one: np.ndarray, other: np.ndarray, *, like: np.ndarray | None = None) -> np.ndarray:
     """Return which elements differ by more than rounding of values such as those of `like`, by
     default the first; all of them for different shapes.
     """
