@@ -42,7 +42,7 @@ def init(
         str | None,
         typer.Option(
             metavar="FILE.py:FUNCTION",
-            help="A function that returns one call's inputs, to learn their shapes.",
+            help="A function that returns one call's inputs. They become a case of their own.",
         ),
     ] = None,
     packages: Annotated[
@@ -60,21 +60,34 @@ def init(
     """Draft a recipe for a model, by running it once."""
     from convkit.cli.input.questions import ask_for_missing
     from convkit.cli.output.waiting_messages import waiting
-    from convkit.host.draft.init_command import Drafting, draft
+    from convkit.host.draft.init_command import Drafting, draft_with_guesses
     from convkit.host.home import Home
 
     model, output = ask_for_missing(model, output)
     if output is not None and output.exists() and not force:
         raise UsageError(f"{output} exists; --force overwrites it")
     # Paths in a recipe are relative to its folder: that of the file, or the current one.
-    drafting = Drafting(model, output or Path("recipe.yaml"), task, example, tuple(packages or ()))
+    drafting = Drafting(
+        model,
+        output or Path("recipe.yaml"),
+        task,
+        example,
+        tuple(packages or ()),
+        keeps_example=output is not None,
+    )
+    kept = drafting.example_file
+    if example is not None and output is not None and kept.exists() and not force:
+        raise UsageError(f"{kept} exists; --force overwrites it")
     with waiting(f"looking at {model}") as say:
-        text = draft(drafting, Home.find(home), say, toolchain=toolchain)
+        found = draft_with_guesses(drafting, Home.find(home), say, toolchain=toolchain)
     if output is None:
-        typer.echo(text, nl=False)
+        typer.echo(found.text, nl=False)
         return
-    _write(text, output)
-    typer.echo(f"wrote {output}; next: convkit run {output}")
+    _write(found.text, output)
+    if found.guesses is not None:
+        typer.echo(f"{found.guesses}.")
+    values = f" and {kept}" if example is not None and kept.exists() else ""
+    typer.echo(f"wrote {output}{values}; next: convkit run {output}")
 
 
 def _write(text: str, output: Path) -> None:

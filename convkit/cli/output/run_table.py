@@ -23,6 +23,7 @@ from convkit.host.record.run_summary import (
     waived_text,
     waiver_lines,
 )
+from convkit.host.record.tried_sizes import sizes_line
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -108,6 +109,8 @@ class _Summary:
             yield from _finding_lines(located)
         yield from self._broken_lines()
         yield from left_out_lines(self.record)
+        if (tried := sizes_line(self.record)) is not None:
+            yield line(tried, style="dim")
         yield from self._links()
 
     def _repair_lines(self) -> "RenderResult":

@@ -1,6 +1,7 @@
 """Says what a command does while it shows nothing else: nothing stays silent for long."""
 
 import contextlib
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 # Python and the command line take up to half a second to start: together, a second.
 PATIENCE_SECONDS = 0.5
 # Without a terminal: after how long what is done is said again, at first and at most.
-REPEAT_SECONDS, _MOST_SECONDS = 2.0, 20.0
+REPEAT_SECONDS, _MOST_SECONDS = 2.0, 60.0
+# What goes before the details of a step, such as the sizes that are tried.
+_STEP = re.compile(r"[^,:(]*")
 
 
 @contextlib.contextmanager
@@ -24,7 +27,7 @@ def waiting(doing: str, *, quiet: bool = False) -> Iterator[Callable[[str], None
     on a terminal; elsewhere as one line, repeated ever less often. `quiet`: never.
 
     Yields a function that shows the next step: on a terminal in place of the text, elsewhere as its
-    own line.
+    own line, unless only its details are new: `trying sizes, run 4`.
     """
     if quiet:
         yield lambda _: None
@@ -45,12 +48,15 @@ class _Shown:
     def __init__(self, doing: str, console: "Console") -> None:
         self.ended = threading.Event()
         self._doing = doing
+        self._steps: set[str] = set()
         self._console = console
         self._is_live = console.is_terminal and not console.is_dumb_terminal
 
     def next(self, doing: str) -> None:
         self._doing = doing
-        if not self._is_live:
+        step = _STEP.match(doing)
+        if not self._is_live and step is not None and step[0] not in self._steps:
+            self._steps.add(step[0])
             self._console.print(doing, highlight=False, markup=False)
 
     def show(self) -> None:
@@ -68,14 +74,13 @@ class _Shown:
                 status.update(self._text(started))
 
     def _repeat(self, spent: float) -> None:
-        """Say again what is done after two seconds without a new line, then four, and so on."""
-        said, wait = self._doing, REPEAT_SECONDS
+        """Say again what is done after two seconds, then four, and so on: a dozen lines in ten
+        minutes, whatever happens meanwhile.
+        """
+        wait = REPEAT_SECONDS
         while not self.ended.wait(wait):
             spent += wait
-            if self._doing != said:
-                said, wait = self._doing, REPEAT_SECONDS
-                continue
-            self._console.print(f"{said} ({spent:.0f} s)", highlight=False, markup=False)
+            self._console.print(f"{self._doing} ({spent:.0f} s)", highlight=False, markup=False)
             wait = min(wait * 2, _MOST_SECONDS)
 
     def _text(self, started: float) -> "Text":

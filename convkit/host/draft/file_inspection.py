@@ -3,8 +3,10 @@ would describe it.
 """
 
 import dataclasses
+import shutil
 import threading
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from convkit.host.draft.model_origins import built_file_fault
@@ -22,9 +24,10 @@ from convkit.host.toolchain.versions.stage_requirements import (
     survey_spec,
 )
 from convkit.host.toolchain.versions.version_resolution import resolve
-from convkit.protocol.errors import ModelFileError
+from convkit.protocol.errors import ModelFileError, storage_error
 from convkit.protocol.json_codec import Json, decode, encode
 from convkit.protocol.messages import (
+    EXAMPLE_FILE,
     PROTOCOL,
     CustomOps,
     Envelope,
@@ -141,12 +144,19 @@ def survey_source(
     progress: Callable[[str], None],
     *,
     toolchain: ToolchainKind,
+    example_to: Path | None = None,
 ) -> SurveyResult:
     """Work out a torch model's contract for a draft, in the environment of its export; raises
-    ModelFileError, which begins with the name of the `model`.
+    ModelFileError, which begins with the name of the `model`. The values of an example are written
+    to `example_to`, unless they are too many.
     """
     outcome = _asked(
-        _environment(spec, home, progress, toolchain), "survey-model", request, home, progress
+        _environment(spec, home, progress, toolchain),
+        "survey-model",
+        request,
+        home,
+        progress,
+        files={EXAMPLE_FILE: example_to} if example_to is not None else {},
     )
     if outcome.ending == "timed_out":
         raise ModelFileError(
@@ -173,11 +183,13 @@ def _asked(
     *,
     runtime: str | None = None,
     custom_ops: CustomOps | None = None,
+    files: Mapping[str, Path] = types.MappingProxyType({}),
 ) -> WorkerOutcome:
+    """Ask a worker; `files` says which of those that it leaves are kept, and where."""
     with Store(home.store).staging() as folder:
         output = folder / "output"
         output.mkdir()
-        return run_worker(
+        outcome = run_worker(
             environment.python,
             Envelope(
                 PROTOCOL,
@@ -193,6 +205,17 @@ def _asked(
             on_event=lambda message, _done: progress(message),
             cancelled=threading.Event(),
         )
+        for name, place in files.items():
+            if (output / name).is_file():
+                _keep(output / name, place)
+        return outcome
+
+
+def _keep(file: Path, place: Path) -> None:
+    try:
+        shutil.copyfile(file, place)
+    except OSError as error:
+        raise storage_error(error, place) from error
 
 
 def _result(path: Path | str, outcome: WorkerOutcome) -> Json:

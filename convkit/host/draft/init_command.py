@@ -12,6 +12,7 @@ from convkit.host.draft.file_inspection import survey_model, survey_source
 from convkit.host.draft.model_origins import factory_call
 from convkit.host.draft.model_tools import ModelTool, find_model_tools
 from convkit.host.draft.recipe_draft import draft_recipe, needs_survey
+from convkit.host.draft.surveyed_model import guesses_of
 from convkit.host.facts.planning_facts import ToolchainKind
 from convkit.host.home import Home
 from convkit.host.plan.stage_requests import source_of
@@ -27,8 +28,9 @@ _SURVEY_SECONDS = 60.0
 @dataclasses.dataclass(frozen=True)
 class Drafting:
     """What to draft: a model as for `draft_recipe`, for a recipe at `destination`. `example`
-    is `file.py:callable`, which returns one call's inputs. `packages` are further ones that the
-    model's code needs, as `PACKAGE==VERSION`.
+    is `file.py:callable`, which returns one call's inputs; their values are written to
+    `example_file` if `keeps_example`. `packages` are further ones that the model's code needs, as
+    `PACKAGE==VERSION`.
     """
 
     model: str
@@ -36,6 +38,20 @@ class Drafting:
     task: str | None = None
     example: str | None = None
     packages: tuple[str, ...] = ()
+    keeps_example: bool = False
+
+    @property
+    def example_file(self) -> Path:
+        """The file beside the recipe that holds the example's values."""
+        return self.destination.with_suffix(".example.npz")
+
+
+@dataclasses.dataclass(frozen=True)
+class Draft:
+    """A recipe's text, and a sentence on which of its sizes and values are guesses, if any are."""
+
+    text: str
+    guesses: str | None = None
 
 
 def draft(
@@ -45,8 +61,19 @@ def draft(
     *,
     toolchain: ToolchainKind = "isolated",
 ) -> str:
-    """Return a recipe's text. Raises UsageError for what is not a model, ModelFileError for one
-    that does not load or run.
+    """Return a recipe's text. Raises as `draft_with_guesses`."""
+    return draft_with_guesses(drafting, home, progress, toolchain=toolchain).text
+
+
+def draft_with_guesses(
+    drafting: Drafting,
+    home: Home,
+    progress: Callable[[str], None],
+    *,
+    toolchain: ToolchainKind = "isolated",
+) -> Draft:
+    """Return a recipe's text, and what of it is guessed. Raises UsageError for what is not a
+    model, ModelFileError for one that does not load or run.
     """
     found = _onnx_model(drafting)
     if isinstance(found, Halves):
@@ -54,13 +81,14 @@ def draft(
             survey_model(found.encoder, home, progress, toolchain=toolchain),
             survey_model(found.decoder, home, progress, toolchain=toolchain),
         )
-        return draft_joined(
+        joined = draft_joined(
             Path(drafting.model),
             found,
             surveys,
             destination=drafting.destination,
             task=drafting.task,
         )
+        return Draft(joined)
     if found is not None:
         drafting = dataclasses.replace(drafting, model=str(found))
     survey = None
@@ -70,13 +98,16 @@ def draft(
     )
     if wanted:
         survey = _survey(drafting, tools, home, progress, toolchain)
-    return draft_recipe(
+    example = drafting.example_file if drafting.keeps_example else None
+    text = draft_recipe(
         drafting.model,
         destination=drafting.destination,
         task=drafting.task,
         survey=survey,
         tools=tools,
+        example=example if example is not None and example.is_file() else None,
     )
+    return Draft(text, guesses_of(survey) if survey is not None else None)
 
 
 def _tools(
@@ -131,7 +162,12 @@ def _survey(
         small=recipe.model.config is not None,
     )
     spec = environment_spec(recipe, "export", None, None)
-    return survey_source(drafting.model, request, spec, home, progress, toolchain=toolchain)
+    kept = drafting.example_file if drafting.keeps_example and drafting.example else None
+    if kept is not None:
+        kept.unlink(missing_ok=True)  # of an earlier draft
+    return survey_source(
+        drafting.model, request, spec, home, progress, toolchain=toolchain, example_to=kept
+    )
 
 
 def _absolute(call: str) -> str:

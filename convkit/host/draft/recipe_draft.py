@@ -19,7 +19,12 @@ from convkit.host.draft.recipe_lines import (
     keys_of,
     tolerance_lines,
 )
-from convkit.host.draft.surveyed_model import comments_of, signature_of_survey, tolerances_of
+from convkit.host.draft.surveyed_model import (
+    comments_of,
+    example_lines,
+    signature_of_survey,
+    tolerances_of,
+)
 from convkit.host.draft.transformers_families import (
     DEFAULT_TASK,
     FAMILIES,
@@ -62,6 +67,7 @@ def draft_recipe(
     architecture: str | None = None,
     survey: SurveyResult | None = None,
     tools: Mapping[str, ModelTool] | None = None,
+    example: Path | None = None,
 ) -> str:
     """Return the text of a recipe to be written at `destination`; its paths are relative to that.
 
@@ -69,8 +75,9 @@ def draft_recipe(
     `file.py:callable`, `package==version:path`, `owner/name@commit` on a hub, or one of
     transformers' architectures such as `bert`. A `survey` says what running the model revealed, and
     goes before what is known of its family. `architecture` is the model_type of a model whose
-    configuration is not available here. `tools` are packages that its own code needs. Guesses are
-    marked TODO. Raises UsageError.
+    configuration is not available here. `tools` are packages that its own code needs. `example` is
+    the file beside the recipe that has the values of the survey's example. Guesses are marked TODO.
+    Raises UsageError.
     """
     origin = origin_of(model, destination.absolute().parent, architecture, survey)
     doubt: tuple[str, ...] | None = None
@@ -96,7 +103,8 @@ def draft_recipe(
         line = f"imports: [{', '.join(map(yaml_scalar, imports))}] # by its own code"
         origin = dataclasses.replace(origin, lines=(*origin.lines, line))
     tolerances = tolerances_of(survey) if survey is not None else {}
-    lines = _render(origin, name or origin.name, signature, doubt, tolerances, tools or {})
+    kept = example_lines(survey, example) if survey is not None else ()
+    lines = _render(origin, name or origin.name, signature, doubt, tolerances, tools or {}, kept)
     return "\n".join(lines) + "\n"
 
 
@@ -135,6 +143,7 @@ def _render(
     doubt: tuple[str, ...] | None,
     tolerances: Mapping[str, Mapping[str, Json]],
     tools: Mapping[str, ModelTool],
+    example: Sequence[str] = (),
 ) -> Iterator[str]:
     yield (
         f"# A recipe for {_one_line(name)}, drafted by `convkit init`. docs/recipe.md describes"
@@ -165,7 +174,7 @@ def _render(
     if signature.exporter is not None:
         yield from ("export:", f"  exporter: {signature.exporter}", "")
     yield from _render_signature(signature, origin)
-    yield from _render_rest(origin, signature.skip, tolerances)
+    yield from _render_rest(origin, signature.skip, tolerances, example)
 
 
 def _render_libraries(libraries: tuple[OperatorLibrary, ...]) -> Iterator[str]:
@@ -215,9 +224,13 @@ def _render_signature(signature: DraftSignature, origin: ModelOrigin) -> Iterato
 
 
 def _render_rest(
-    origin: ModelOrigin, skip: Sequence[str], tolerances: Mapping[str, Mapping[str, Json]]
+    origin: ModelOrigin,
+    skip: Sequence[str],
+    tolerances: Mapping[str, Mapping[str, Json]],
+    example: Sequence[str],
 ) -> Iterator[str]:
     yield "verify:"
+    yield from example
     if origin.has_tokenizer and (origin.family is None or "vision" not in origin.family.kind):
         yield "  # texts: texts.txt   # real texts, one per line, through the model's own tokenizer"
     if skip:

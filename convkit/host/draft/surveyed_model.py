@@ -4,6 +4,7 @@ import math
 import re
 import textwrap
 from collections.abc import Mapping
+from pathlib import Path
 
 from convkit.host.draft.cached_decoder_draft import STEPS
 from convkit.host.draft.transformers_families import (
@@ -15,9 +16,10 @@ from convkit.host.draft.transformers_families import (
 )
 from convkit.host.recipe.checks.names_axes_and_sizes import SOME
 from convkit.host.recipe.checks.padding_samples import ADDITIVE, CAUSAL_VALUES, PADDING_VALUES
+from convkit.host.recipe.reading.yaml_scalars import yaml_scalar
 from convkit.protocol.contract import Contract, DataAxis, Dimension, TensorSpec
 from convkit.protocol.json_codec import Json
-from convkit.protocol.messages import Rounding, Sample, SurveyResult
+from convkit.protocol.messages import MOST_EXAMPLE_BYTES, Rounding, Sample, SurveyResult
 
 # Of an output's largest magnitude, as the default limit is of values around 1.
 _ERROR_SHARE = 1e-4
@@ -115,12 +117,58 @@ def _data_axis(axis: DataAxis, called: Mapping[str, str]) -> dict[str, Json]:
 
 def comments_of(survey: SurveyResult) -> tuple[str, ...] | None:
     """Return a survey's remarks for the reader of a draft, as comments; None if there are none."""
+    guesses = guesses_of(survey)
     lines = [
         line
-        for note in survey.notes
+        for note in (*([guesses] if guesses is not None else []), *survey.notes)
         for line in textwrap.wrap(f"{note[0].upper()}{note[1:]}.", _WIDTH)
     ]
     return tuple(f"# {line}" for line in lines) or None
+
+
+def guesses_of(survey: SurveyResult) -> str | None:
+    """Return which sizes and values of a draft are guesses, as a sentence; None if none are."""
+    if not survey.guessed:
+        return None
+    typical = survey.contract.typical_sizes()
+    inputs = [
+        f"{spec.name} {[*spec.concrete_shape(typical)]} ({_values(survey.samples.get(spec.name))})"
+        for spec in survey.contract.inputs
+    ]
+    return (
+        f"The sizes and values of {', '.join(inputs)} are guesses. Some faults exist at one size or"
+        " for some values only, so draft again with the inputs of a real call: --example"
+        " FILE.py:FUNCTION"
+    )
+
+
+def _values(sample: Sample | None) -> str:
+    if sample is None:
+        return "normal numbers"
+    kind = sample.kind.replace("_", " ")
+    numbers = " to ".join(f"{number:g}" for number in sample.numbers)
+    return f"{kind} {numbers}".strip() if sample.kind != "normal" else "normal numbers"
+
+
+def example_lines(survey: SurveyResult, example: Path | None) -> tuple[str, ...]:
+    """Return the lines under `verify` on the values of an example: the file that has them, or why
+    none does; none without an example.
+    """
+    if not survey.example_bytes:
+        return ()
+    if example is not None:
+        return (
+            f"  example: {yaml_scalar(example.name)} # your example's values, a case of their own",
+        )
+    if survey.example_bytes > MOST_EXAMPLE_BYTES:
+        size, most = survey.example_bytes / 2**20, MOST_EXAMPLE_BYTES >> 20
+        why = f"they are {size:.0f} MiB, more than {most} MiB"
+    else:
+        why = "`convkit init --output` writes them beside the recipe"
+    return (
+        f"  # The example's values are not kept: {why}.",
+        "  # example: FILE.npz # as numpy.savez writes it, with one array for each input",
+    )
 
 
 def tolerances_of(survey: SurveyResult) -> dict[str, dict[str, Json]]:

@@ -47,6 +47,8 @@ def _files(loaded: LoadedRecipe) -> Iterator[Path]:
     named = {f"inputs: sample: file: {name}": name for name in samples}
     if recipe.verify.texts:
         named["verify.texts"] = recipe.verify.texts
+    if recipe.verify.example is not None:
+        named["verify.example"] = recipe.verify.example
     for tensor in recipe.inputs:
         if tensor.preprocess is not None:
             key = f"inputs.{tensor.name}.preprocess"

@@ -22,7 +22,7 @@ PARITY = ("max_abs", "mean_abs", "rms", "cosine")
 LARGER_IS_BETTER = frozenset({"cosine"})
 # The recipe keys that determine the inputs and the compared outputs. Keys that only select cases
 # (verify.skip, verify.ladder, verify.budget) show up as dropped cases.
-_VERIFIED_ON = ("axes.", "inputs.", "outputs.", "verify.seed", "verify.texts")
+_VERIFIED_ON = ("axes.", "inputs.", "outputs.", "verify.seed", "verify.texts", "verify.example")
 _SOURCES = ("source", "original", "file")
 
 

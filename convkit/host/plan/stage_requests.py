@@ -88,6 +88,7 @@ def request_for(stage: Stage, recipe: Recipe, places: Places) -> StageRequest:
                 samples=samples_of(recipe, places.file),
                 seed=recipe.verify.seed,
                 texts=places.texts(),
+                example=None if (kept := recipe.verify.example) is None else places.file(kept),
                 budget_seconds=recipe.verify.budget,
                 skip_cases=recipe.verify.skip,
                 ladder=recipe.verify.ladder,
@@ -324,4 +325,5 @@ def named_files(recipe: Recipe) -> tuple[str, ...]:
     files = [file for target in recipe.targets.values() for file in target.files]
     rows = recipe.evaluate.files if recipe.evaluate is not None else ()
     operators = [entry.file for entry in recipe.custom_ops if entry.file is not None]
-    return tuple(dict.fromkeys([*samples, *prepared, *files, *rows, *operators]))
+    example = [recipe.verify.example] if recipe.verify.example is not None else []
+    return tuple(dict.fromkeys([*samples, *example, *prepared, *files, *rows, *operators]))

@@ -21,6 +21,7 @@ from convkit.host.record.run_summary import (
     verified_name,
     waiver_text,
 )
+from convkit.host.record.tried_sizes import fixed_sizes, tried_sizes
 from convkit.host.report.bench_section import bench_view
 from convkit.host.report.report_text import (
     change_text,
@@ -106,6 +107,8 @@ def render_report(record: RunRecord, *, base: str = "", bench: BenchRecord | Non
         view=run_view(record, bench),
         left_out=left_out(record),
         inapplicable=inapplicable(record),
+        tried_sizes=tried_sizes(record),
+        fixed_sizes=fixed_sizes(record),
         tools=_tools(record),
         base=base,
         bench=bench_view(bench),

@@ -94,6 +94,8 @@ from convkit.protocol.messages.requests import (
     VerifyRequest,
 )
 from convkit.protocol.messages.results import (
+    EXAMPLE_FILE,
+    MOST_EXAMPLE_BYTES,
     BuildResult,
     CaseKind,
     CaseRecord,
@@ -119,6 +121,7 @@ from convkit.protocol.messages.results import (
     StageResult,
     SurveyResult,
     VerifyResult,
+    is_at_decisions,
     is_usual,
 )
 from convkit.protocol.messages.timings import (
@@ -137,7 +140,9 @@ from convkit.protocol.messages.timings import (
 __all__ = [
     "DEFAULT_BLOCK_SIZE",
     "DEFAULT_PERCENTILE",
+    "EXAMPLE_FILE",
     "JOINED_FILE",
+    "MOST_EXAMPLE_BYTES",
     "PRODUCT_FAMILIES",
     "PROTOCOL",
     "Answer",
@@ -251,6 +256,7 @@ __all__ = [
     "ViewResult",
     "ViewedNode",
     "call_name",
+    "is_at_decisions",
     "is_step",
     "is_usual",
 ]

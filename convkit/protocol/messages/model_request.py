@@ -122,6 +122,7 @@ class LowPrecision:
 
 # The cases of the ladder, in the order in which they run and are reported.
 CaseName = Literal[
+    "example",
     "smallest",
     "typical",
     "padded",
@@ -133,6 +134,7 @@ CaseName = Literal[
     "batch",
     "sizes",
     "values",
+    "decisions",
     "texts",
     "files",
     "extreme",

@@ -52,6 +52,7 @@ class ReferenceRequest:
     the user's rows. `joined`: the model has several parts. Their originals, joined, must give
     what the `source` gives; without a source, they are the original. `prepared`: inputs that the
     original's own processor makes of files; `processed`: its own postprocessor, by output.
+    `example` is an .npz file with the inputs of one call, a case of its own.
     """
 
     source: Source | None
@@ -68,6 +69,7 @@ class ReferenceRequest:
     joined: JoinedOriginals | None = None
     prepared: dict[str, PreparedInput] = dataclasses.field(default_factory=dict)
     processed: dict[str, Processor] = dataclasses.field(default_factory=dict)
+    example: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

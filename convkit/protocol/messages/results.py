@@ -45,14 +45,19 @@ class ExportResult:
 CaseKind = Literal["ladder", "probe", "invariance", "step"]
 
 
-# Extremes of every legal range, values next to those the model compares with, and rows without a
-# live position or with holes: legal inputs, but not typical.
+# Extremes of every legal range, values next to those the model compares with or decides at, and
+# rows without a live position or with holes: legal inputs, but not typical.
 _UNUSUAL = frozenset({"extreme", "values", "masked-row", "mask-patterns", "texts:unusual"})
 
 
 def is_usual(case: str) -> bool:
     """Return True if a case of the ladder has typical values."""
-    return case not in _UNUSUAL
+    return case not in _UNUSUAL and not is_at_decisions(case)
+
+
+def is_at_decisions(case: str) -> bool:
+    """Return True if a case has values at which the model decides, and their neighbors."""
+    return case.partition(":")[0] == "decisions"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -285,6 +290,11 @@ class Rounding:
         return Rounding(max(self.largest, other.largest), min(self.cosine, other.cosine))
 
 
+# Where a survey leaves the values of the user's example, and the most bytes that it leaves.
+EXAMPLE_FILE = "example.npz"
+MOST_EXAMPLE_BYTES = 8 << 20
+
+
 @dataclasses.dataclass(frozen=True)
 class SurveyResult:
     """A file's contract with the sizes that it accepts, and how values for its inputs are drawn.
@@ -301,7 +311,9 @@ class SurveyResult:
     contract if it is not torch's. `flips` is the share of each output of whole numbers that
     rounding decides. `computes_in` are the types of low precision in which the file computes.
     `draws`: the file draws random numbers, and was run with fixed ones in their place. `weights` is
-    the type that the model's weights were loaded in, if not their own.
+    the type that the model's weights were loaded in, if not their own. `example_bytes` are those of
+    the user's example, which is among the result's files unless it is too large. `guessed`: the
+    inputs' sizes and values are what the model happened to run with.
     `axis_notes` are sentences about axes: what shows which of them is the batch. `findings` are
     faults of the file itself, which `notes` have, too.
     """
@@ -327,6 +339,8 @@ class SurveyResult:
     weights: DType | None = None
     axis_notes: dict[str, str] = dataclasses.field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
+    example_bytes: int = 0
+    guessed: bool = False
 
 
 # Best first. The last two mean that only the first or only the second artifact has the file.

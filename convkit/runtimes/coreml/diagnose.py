@@ -68,13 +68,10 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
         if findings[0].code != "N402":
             return result, findings
     feeds = read_tensors(reference, request.case, "inputs", contract.inputs)
-    found, findings = explain_float32(
-        converted,
-        contract,
-        request.case,
-        feeds,
-        read_tensors(reference, request.case, "outputs", contract.outputs),
-    )
+    expected = read_tensors(reference, request.case, "outputs", contract.outputs)
+    if (undecided := _undecided(converted, prepared, request.case, feeds, expected)) is not None:
+        return DiagnoseResult(None, None, 0), [undecided]
+    found, findings = explain_float32(converted, contract, request.case, feeds, expected)
     if all(finding.code in ("N402", "N408") for finding in findings):
         context.progress("searching the program for the cause", done=0.8)
         searched = _searched(converted, prepared, request.case, feeds, found)
@@ -83,6 +80,30 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
         return DiagnoseResult(None, None, 0), findings
     proven = sum(finding.code != "N402" for finding in findings)
     return DiagnoseResult(_finite(found.error), _finite(found.after), proven), findings
+
+
+def _undecided(
+    converted: Converted,
+    prepared: PreparedModel,
+    case: str,
+    feeds: Mapping[str, np.ndarray],
+    expected: Mapping[str, np.ndarray],
+) -> Finding | None:
+    """Return N509 if the original itself decides by rounding what the program decides otherwise;
+    nothing in an environment without the tools that record the original.
+    """
+    if importlib.util.find_spec("onnx") is None:
+        return None
+    from convkit.worker.reference.recorded_original import TorchCase
+    from convkit.worker.verification.ties import undecided_finding
+
+    specs = prepared.module.contract.inputs
+    inputs = {spec.name: to_tensor(feeds[spec.name], spec.dtype) for spec in specs}
+    computed = Evaluator(converted.program).run(served(converted, inputs)).outputs
+    if not all(name in computed for name in expected):
+        return None
+    original = TorchCase.of(prepared.loaded, prepared.module, feeds)
+    return undecided_finding(original, case, expected, computed)
 
 
 def _searched(

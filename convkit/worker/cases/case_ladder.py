@@ -7,7 +7,9 @@ from convkit.protocol.messages import CaseName, Ladder, OmittedCase
 from convkit.worker.cases.axis_sizes import largest_sizes, off_typical_sizes, smallest_sizes
 from convkit.worker.cases.case import PADDED_BY, Case, CaseInputs, sizes_text
 from convkit.worker.cases.decision_sizes import NO_DECISIONS, Decisions
+from convkit.worker.cases.example_case import example_case
 from convkit.worker.cases.small_cases import (
+    at_decisions,
     decided_sizes,
     decided_values,
     mask_patterns,
@@ -20,7 +22,7 @@ from convkit.worker.cases.values.sampled_values import Draw, sample_for
 LADDER: tuple[str, ...] = get_args(CaseName)
 
 # The quick ladder: the sizes are small or typical, and masks are tried.
-QUICK = frozenset({"smallest", "typical", "padded", "masked-row"})
+QUICK = frozenset({"example", "smallest", "typical", "padded", "masked-row"})
 
 _NO_MASK = "no input has sample: padding_mask or lengths"
 
@@ -34,10 +36,11 @@ def build_ladder(
     *,
     ladder: Ladder = "full",
     files: Sequence[Case] | None = None,
+    example: str | None = None,
 ) -> tuple[list[Case], list[OmittedCase]]:
     """Return the cases in order, and those that mean nothing here or that the recipe skips, each
     with the reason. `files` are the cases of real images and sounds; None if no input is prepared
-    from any.
+    from any. `example` is the file of the recipe's example.
     """
     cases: list[Case] = []
     omitted: list[OmittedCase] = []
@@ -53,6 +56,8 @@ def build_ladder(
         made: list[Case] | str
         if name == "texts":
             made = text_cases(made_from, texts, tokenizer)
+        elif name == "example":
+            made = example_case(made_from, example)
         elif name == "files":
             made = list(files or ()) or "the recipe has no files (inputs.preprocess.files)"
         else:
@@ -94,6 +99,8 @@ def _make(
             return decided_sizes(made_from, before, decisions)
         case "values":
             return decided_values(made_from, decisions)
+        case "decisions":
+            return at_decisions(made_from, decisions)
         case "extreme":
             return _extreme(made_from, typical)
         case _:

@@ -14,6 +14,7 @@ import numpy as np
 
 from convkit.protocol.contract import Axis, Contract
 from convkit.worker.cases.axis_sizes import largest_sizes, smallest_sizes
+from convkit.worker.cases.decision_values import ValueDecision
 
 Sizes = Mapping[str, int]
 Formula = Callable[[Sizes], int]
@@ -67,12 +68,14 @@ class Decisions:
     sizes: tuple[SizeDecision, ...] = ()
     thresholds: tuple[Threshold, ...] = ()
     branches: tuple[ValueBranch, ...] = ()
+    values: tuple[ValueDecision, ...] = ()
 
     def __add__(self, other: "Decisions") -> "Decisions":
         return Decisions(
             _distinct(itertools.chain(self.sizes, other.sizes)),
             _distinct(itertools.chain(self.thresholds, other.thresholds)),
             (*self.branches, *other.branches),
+            (*self.values, *other.values),
         )
 
 

@@ -4,14 +4,15 @@ comparisons with sizes and values of its inputs.
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from convkit.protocol.contract import TensorSpec
 from convkit.protocol.messages import Sample
-from convkit.protocol.numpy_dtypes import is_float
+from convkit.protocol.numpy_dtypes import is_float, numpy_dtype
 from convkit.worker.cases.axis_sizes import largest_sizes, probe_sizes
 from convkit.worker.cases.case import Case, CaseInputs, Feeds, case_cost, sizes_text
 from convkit.worker.cases.decision_sizes import Decisions, Threshold, turns
+from convkit.worker.cases.decision_values import in_turn, turning_values
 from convkit.worker.cases.invariance_cases import row_axis
 from convkit.worker.cases.values.held_numbers import HowMany
 from convkit.worker.cases.values.sampled_values import Draw, Padding, integer_range, sample_for
@@ -27,6 +28,9 @@ _FEWEST_SIZES = 2
 _MOST_SHARE = 0.5
 # Relative (or, near 0, absolute) distance of a fraction from a threshold.
 _BESIDE = 1e-3
+# Cases of values at decisions, and types whose numbers have known neighbors.
+_FEW_CASES, _MOST_CASES = 4, 8
+_EXACT = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8")
 # Standard deviations that a normal input's values may be from the mean, as in the case `extreme`.
 _REACH = 8.0
 
@@ -112,6 +116,46 @@ def decided_values(made_from: CaseInputs, decisions: Decisions) -> list[Case] | 
     return [*beside, *branches]
 
 
+def at_decisions(made_from: CaseInputs, decisions: Decisions) -> list[Case] | str:
+    """Return cases whose inputs have values at which the model decides, and their neighbors in the
+    input's type; or why there is none. Small sizes have room for all of them in several cases.
+    """
+    contract = made_from.contract
+    found: dict[str, list[list[tuple[float, ...]]]] = {}
+    places: list[str] = []
+    specs = {spec.name: spec for spec in contract.inputs}
+    for decision in decisions.values:
+        spec = specs[decision.tensor]
+        low, high = _range(made_from, spec, sample_for(spec, made_from.samples))
+        if not math.isfinite(low) or spec.dtype not in _EXACT:
+            continue
+        if turns := turning_values(decision, low, high, numpy_dtype(spec.dtype)):
+            found.setdefault(spec.name, []).append(turns)
+            places.append(decision.place)
+    if not found:
+        return "the model rounds, compares or looks up no input within its sample's range"
+    values = {name: [*in_turn(groups)] for name, groups in found.items()}
+
+    def room(name: str, sizes: Mapping[str, int]) -> int:
+        return max(1, math.prod(specs[name].concrete_shape(sizes)))
+
+    def count(sizes: Mapping[str, int]) -> int:
+        return max(-(-len(each) // room(name, sizes)) for name, each in values.items())
+
+    tried = (probe_sizes(contract), contract.typical_sizes(), largest_sizes(contract))
+    sizes = next((each for each in tried if count(each) <= _FEW_CASES), min(tried, key=count))
+    what = f"at the decisions at {', '.join(dict.fromkeys(places))}"
+    cases = []
+    for number in range(min(count(sizes), _MOST_CASES)):
+        part = {
+            name: each[number * room(name, sizes) :][: room(name, sizes)] or each
+            for name, each in values.items()
+        }
+        draw = Draw("decisions" if number == 0 else f"decisions:{number + 1}", values=part)
+        cases.append(made_from.extra_case(what, sizes, draw, may_be_nan=True))
+    return cases
+
+
 def legal_inputs(made_from: CaseInputs, sizes: dict[str, int]) -> Iterator[Feeds]:
     """Yield inputs that differ much, all of them legal: some samples, then a sample moved within
     each input's range: mirrored, drawn to the middle, all at the lowest value, all at the highest.
@@ -193,7 +237,7 @@ def _range(made_from: CaseInputs, spec: TensorSpec, sample: Sample) -> tuple[flo
         case "normal":
             mean, deviation = sample.numbers
             return mean - _REACH * deviation, mean + _REACH * deviation
-        case "uniform":
+        case "uniform" | "image" | "audio":
             return sample.numbers[0], sample.numbers[1]
         case _:  # masks, positions, constants and files have fixed values
             return math.inf, -math.inf

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 # These run regardless of the budget: their sizes are small or typical, and they reveal the most
 # common mistakes.
-ALWAYS_RUN = ("smallest", "padded", "masked-row")
+ALWAYS_RUN = ("example", "smallest", "padded", "masked-row")
 
 
 class Budget:

@@ -83,6 +83,7 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
         decisions,
         ladder=request.ladder,
         files=prepared.cases(made_from, own),
+        example=request.example,
     )
     stage = _Reference(original, made_from, context)
     stage.findings += prepared.findings(made_from, own)

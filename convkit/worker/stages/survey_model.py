@@ -1,16 +1,19 @@
 """Works out a torch model's contract for a drafted recipe."""
 
 import dataclasses
+import time
 from pathlib import Path
 
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.messages import Source, SurveyModelRequest, SurveyResult
+from convkit.worker.cases.example_case import write_example
 from convkit.worker.job_context import Context, StageFailedError
 from convkit.worker.original.loading import LoadedModel, load_model
 from convkit.worker.original.loading.python_factory import named_callable
 from convkit.worker.survey.inputs.survey_messages import in_eval_mode, no_small_decoder
 from convkit.worker.survey.module_survey import survey_module
 from convkit.worker.survey.torch_module.cached_decoder import TASK
+from convkit.worker.survey.torch_module.first_call import example_arrays
 from convkit.worker.survey.torch_module.number_types import TypedModel, in_float32, type_choices
 from convkit.worker.survey.torch_module.shrunk_decoder import narrow_decoder
 from convkit.worker.survey.torch_module.transformers_heads import likely_task, small_overrides
@@ -38,6 +41,10 @@ def run(request: SurveyModelRequest, context: Context) -> tuple[SurveyResult, li
         overrides=source.overrides,
         weights=typed.weights,
     )
+    if request.example is not None:
+        given = in_float32(example) if typed.weights is not None else example
+        arrays = example_arrays(survey.contract, typed.loaded, given)
+        survey = dataclasses.replace(survey, example_bytes=write_example(context.output, arrays))
     return survey, []
 
 
@@ -51,11 +58,13 @@ def _surveyed(
 ) -> tuple[TypedModel, SurveyResult]:
     """Survey a model in the first types in which it runs; raises the first's StageFailedError."""
     first: StageFailedError | None = None
+    until = time.monotonic() + seconds
     for typed in type_choices(source, loaded):
         given = in_float32(example) if typed.weights is not None else example
+        left = max(0.0, until - time.monotonic())
         try:
             return typed, survey_module(
-                typed.loaded, seconds, context.progress, given, with_cache=with_cache
+                typed.loaded, left, context.progress, given, with_cache=with_cache
             )
         except StageFailedError as error:
             first = first or error

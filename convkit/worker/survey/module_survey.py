@@ -4,6 +4,7 @@ tracing it as the export will.
 
 import dataclasses
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from convkit.worker.exporters.traceable_layers import attention_in_parts
 from convkit.worker.original.loading.archive_as_module import ScriptArchive
 from convkit.worker.original.loading.loaded_model import LoadedModel
 from convkit.worker.survey.inputs.layer_hints import layers_of
-from convkit.worker.survey.inputs.survey_messages import cache_left_out, tried_out
+from convkit.worker.survey.inputs.survey_messages import cache_left_out
 from convkit.worker.survey.sizes.accepted_sizes import Sizing
 from convkit.worker.survey.sizes.batch_axis import BATCH, batch_notes
 from convkit.worker.survey.sizes.rounding_noise import flip_shares
@@ -26,6 +27,7 @@ from convkit.worker.survey.torch_module.module_trials import ModuleTrials
 from convkit.worker.survey.torch_module.number_types import float64_note
 from convkit.worker.survey.torch_module.unequal_lengths import untied
 from convkit.worker.survey.values.drafted_ranges import within_domains
+from convkit.worker.survey.values.fractional_inputs import with_fractions
 from convkit.worker.survey.values.index_ranges import FEW, within_tables, without_markers
 from convkit.worker.survey.values.mask_meaning import (
     skipping_nan,
@@ -33,6 +35,9 @@ from convkit.worker.survey.values.mask_meaning import (
     with_lengths,
     with_meanings,
 )
+
+# Of the time for a survey; the rest is for exporters.
+_SHARE_OF_SIZES = 0.5
 
 
 def survey_module(
@@ -46,19 +51,23 @@ def survey_module(
     """Return a model's inputs and outputs, which it runs with and torch.export keeps open.
 
     `example` are one call's inputs; without, they are worked out. `seconds` limits the time spent
-    on sizes. `with_cache`: a decoder's contract has its cache if that is possible. Raises
-    StageFailedError if no inputs are found, or the example's do not run.
+    on sizes and, with what is left of it, on exporters. `with_cache`: a
+    decoder's contract has its cache if that is possible. Raises StageFailedError if no inputs are
+    found, or the example's do not run.
     """
-    trials = ModuleTrials(loaded, seconds, progress)
+    until = time.monotonic() + seconds
+    trials = ModuleTrials(loaded, seconds * _SHARE_OF_SIZES, progress)
     progress("looking for inputs that the model runs with")
     start = first_run(loaded, trials) if example is None else example_run(loaded, example, trials)
     if loaded.config is None:  # what transformers' models expect is known
         tables = [each.width for each in layers_of(loaded.module) if each.columns]
         start = within_tables(start, [*tables, FEW], trials)
         start = with_meant_numbers(start, trials)
+        if example is None:
+            start = with_fractions(start, loaded, trials)
         start = with_lengths(with_meanings(untied(start, trials), trials), trials)
     guessed = example is None and loaded.config is None
-    notes = [tried_out([spec.name for spec in start.inputs])] if guessed else []
+    notes: list[str] = []
     if with_cache:
         progress("calling the decoder with its cache")
         try:
@@ -86,10 +95,11 @@ def survey_module(
         flips=flips,
         notes=(*found.notes, *filter(None, [double])),
         axis_notes=batch_notes(start, trials),
+        guessed=guessed,
     )
     if isinstance(loaded.module, ScriptArchive):
         return found  # its exporter reads the code and traces nothing
-    return exportable(loaded, found, progress)
+    return exportable(loaded, found, progress, until, trials.longest)
 
 
 def _is_open(found: SurveyResult, axis: str) -> bool:

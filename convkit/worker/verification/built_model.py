@@ -21,6 +21,7 @@ from convkit.protocol.messages import (
     TensorMetrics,
     UnpaddedMetrics,
     VerifyRequest,
+    is_at_decisions,
 )
 from convkit.worker.cases.case import Feeds, case_cost
 from convkit.worker.cases.case_files import read_tensors
@@ -34,6 +35,9 @@ from convkit.worker.metrics.row_sets import compare_outputs, largest_output_diff
 from convkit.worker.metrics.tensor_metrics import compare, largest_difference
 from convkit.worker.pre_and_postprocessing.result_metrics import result_metrics
 from convkit.worker.runtime_interface.sessions import NotServedError, RunFailedError, Runnable
+
+# Why a target of low precision is not judged by the case `decisions`.
+_COARSE = "its values are neighbors in their type, which a lower precision does not tell apart"
 
 
 class BuiltModel:
@@ -56,6 +60,7 @@ class BuiltModel:
         self._input_names = {spec.name for spec in found.inputs}
         self._context = context
         self._layout = layout
+        self._is_low = request.precision is not None
         self.spreads: list[Spread] = []
         self.results: list[ResultMetrics] = []
 
@@ -68,6 +73,9 @@ class BuiltModel:
         for done, place in enumerate(order):
             case = cases[place]
             cost = case_cost(self._contract, case.sizes)
+            if self._is_low and is_at_decisions(case.name):
+                omitted.append(OmittedCase(case.name, _COARSE, applies=False))
+                continue
             if (reason := self._budget.refusal(case.name, cost)) is not None:
                 omitted.append(OmittedCase(case.name, reason))
                 continue

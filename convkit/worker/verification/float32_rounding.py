@@ -14,12 +14,14 @@ import numpy as np
 import torch
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.messages import is_at_decisions
 from convkit.worker.cause.graphs import float64_graph
 from convkit.worker.cause.graphs.runnable_graph import Graph
 from convkit.worker.metrics.errors_by_scale import largest_in_units
 from convkit.worker.original.float64_mode import run_in_float64
 from convkit.worker.original.torch_dtypes import to_arrays
 from convkit.worker.reference.recorded_original import TorchCase
+from convkit.worker.verification.ties import differing, element_text
 
 # Runs on inputs next to the case's, in units of the last place: one run may round luckily.
 _NEAR = ((-97, 61), (53, -89))
@@ -66,7 +68,22 @@ def rounding_finding(case: TorchCase, name: str, graph: Graph) -> Finding | None
     others = [each for each in outputs if each not in resolved]
     if not all(np.array_equal(exact[each], computed[each]) for each in others):
         return None
-    return _finding(name, resolved, parted)
+    return _finding(name, resolved, parted, _decided(case, outputs, exact))
+
+
+def _decided(
+    case: TorchCase, outputs: tuple[str, ...], exact: Mapping[str, np.ndarray]
+) -> str | None:
+    """Return an element that float32 alone decides otherwise than float64, with its input's value;
+    None if there is none.
+    """
+    with torch.no_grad():
+        inputs = (each.clone() for each in case.inputs.values())
+        single = to_arrays(outputs, case.module(*inputs))
+    for output in outputs:
+        if (off := differing(exact[output], single[output])).any():
+            return element_text(case, off, single[output], exact[output], output)
+    return None
 
 
 def _resolved(
@@ -105,22 +122,30 @@ def _distance(one: np.ndarray, other: np.ndarray) -> _Distance:
 
 
 def _finding(
-    case: str, resolved: Mapping[str, _Distance], parted: Mapping[str, _Distance]
+    case: str,
+    resolved: Mapping[str, _Distance],
+    parted: Mapping[str, _Distance],
+    decided: str | None,
 ) -> Finding:
     output = max(resolved, key=lambda each: resolved[each].absolute)
+    remedy = (
+        "Nothing is wrong: these are values at which the model decides. If they are yours, decide"
+        " with a margin, or round before comparing."
+        if is_at_decisions(case)
+        else "Nothing is wrong. If such inputs matter to you, compute differences of large values"
+        " differently, or in float64."
+    )
+    shown = f". In float64, {decided}" if decided is not None and is_at_decisions(case) else ""
     return Finding(
         "N508",
         f"case {case!r} is judged by what float32 resolves there: the original in float32 is up to"
         f" {resolved[output].absolute:.2g} from itself in float64 ({output!r}), where the graph"
-        f" and the original differ by {parted[output].absolute:.2g}",
+        f" and the original differ by {parted[output].absolute:.2g}{shown}",
         Place(tensor=output, case=case),
         {
             "resolved": {each: distance.absolute for each, distance in resolved.items()},
             "units": {each: distance.units for each, distance in resolved.items()},
             "float64": {each: distance.absolute for each, distance in parted.items()},
         },
-        Remedy(
-            "Nothing is wrong. If such inputs matter to you, compute differences of large values "
-            "differently, or in float64."
-        ),
+        Remedy(remedy),
     )

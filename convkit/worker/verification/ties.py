@@ -43,7 +43,7 @@ def undecided_finding(
     does where they differ; None otherwise. `expected` and `computed` are the outputs of the
     original and of the graph in the case.
     """
-    off = {output: _off(values, computed[output]) for output, values in expected.items()}
+    off = {output: differing(values, computed[output]) for output, values in expected.items()}
     parted = {output: elements for output, elements in off.items() if elements.any()}
     if not parted or any(expected[each].shape != computed[each].shape for each in parted):
         return None
@@ -54,7 +54,8 @@ def undecided_finding(
             outputs = _outputs(moved)
         for output in parted:
             if outputs[output].shape == computed[output].shape:
-                covered[output] |= ~_off(computed[output], outputs[output])
+                same = ~differing(computed[output], outputs[output], like=expected[output])
+                covered[output] |= same
             changes[output].append(_distance(expected[output], outputs[output]))
         if run == _STEADY - 1 and not any(max(each) > _ROUNDED for each in changes.values()):
             return None
@@ -72,6 +73,9 @@ def undecided_finding(
             is_labels=expected[furthest].dtype.kind != "f",
             parted=float(parted[furthest].mean()),
             covered=shares[furthest],
+            element=element_text(
+                case, off[furthest], expected[furthest], computed[furthest], furthest
+            ),
         ),
         _first_decision(case, run),
     )
@@ -79,22 +83,43 @@ def undecided_finding(
 
 @dataclasses.dataclass(frozen=True)
 class _Tie:
-    """An output of which a part differs, and which part of that the original returned itself."""
+    """An output of which a part differs, which part of that the original returned itself, and one
+    element of it in words.
+    """
 
     output: str
     is_labels: bool
     parted: float
     covered: float
+    element: str
 
 
-def _off(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Return which elements differ by more than rounding; all of them for different shapes."""
+def element_text(
+    case: TorchCase, off: np.ndarray, expected: np.ndarray, computed: np.ndarray, output: str
+) -> str:
+    """Return the first element that differs, after the input's that has the same place, if any."""
+    place = tuple(int(each) for each in np.argwhere(off)[0])
+    read = ""
+    for name, tensor in case.inputs.items():
+        if tensor.is_floating_point() and 0 < tensor.dim() <= len(place):
+            at = place[: tensor.dim()]
+            if tuple(tensor.shape) == off.shape[: tensor.dim()]:
+                read = f"for {name}{[*at]} = {float(tensor[at]):.9g}, "
+                break
+    return f"{read}{output}{[*place]} is {computed[place]:g}, in the original {expected[place]:g}"
+
+
+def differing(one: np.ndarray, other: np.ndarray, *, like: np.ndarray | None = None) -> np.ndarray:
+    """Return which elements differ by more than rounding of values such as those of `like`, by
+    default the first; all of them for different shapes.
+    """
     if one.shape != other.shape:
         return np.ones(one.shape, dtype=bool)
     if one.dtype.kind != "f":
         return np.asarray(one != other)
     left, right = one.astype(np.float64), other.astype(np.float64)
-    scale = float(np.abs(left[np.isfinite(left)]).max(initial=0.0))
+    usual = left if like is None else like.astype(np.float64)
+    scale = float(np.abs(usual[np.isfinite(usual)]).max(initial=0.0))
     with np.errstate(invalid="ignore"):  # infinity less infinity
         near = np.abs(left - right) <= _ROUNDED * scale
     return ~(near | (left == right) | (np.isnan(left) & np.isnan(right)))
@@ -192,7 +217,8 @@ def _finding(case: str, tie: _Tie, operation: Operation | None) -> Finding:
         "N509",
         f"the original itself decides by rounding in case {case!r}: {tie.parted:.2%} of"
         f" {tie.output!r} differs; with inputs and weights moved by a few units in the last place,"
-        f" the original returns the graph's values in {tie.covered:.0%} of these elements{begins}",
+        f" the original returns the graph's values in {tie.covered:.0%} of these elements. One of"
+        f" them: {tie.element}{begins}",
         Place(
             tensor=tie.output,
             module=(operation.module or None) if operation is not None else None,
@@ -205,6 +231,7 @@ def _finding(case: str, tie: _Tie, operation: Operation | None) -> Finding:
             "parted": tie.parted,
             "covered": tie.covered,
             "operation": operation.name if operation is not None else None,
+            "element": tie.element,
         },
         Remedy(
             f"If it does not matter which of two equals is chosen, allow a share: agreement:"

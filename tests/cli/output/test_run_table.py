@@ -11,7 +11,9 @@ from convkit.cli.output.json_text import print_json
 from convkit.cli.output.run_table import summary
 from convkit.host.record.run_record import RunRecord
 from convkit.host.record.run_summary import inapplicable, left_out
+from convkit.host.record.tried_sizes import tried_sizes
 from convkit.host.report.report_file import render_report
+from convkit.protocol.contract import Axis
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.json_codec import decode
 from convkit.protocol.messages import EvaluationMetrics, OmittedCase
@@ -201,3 +203,47 @@ def test_what_decided_is_named_if_a_task_was_scored():
     record = build_record(targets=(dataclasses.replace(target, verifications=by_task),))
     assert f"Decided by task metric: {target.name}\n" in shown(record)
     assert "Decided by" not in shown(verified_record())
+
+
+def test_the_sizes_that_were_tried_are_one_line_and_a_table_of_the_report():
+    record = build_record()
+    text = joined(shown(record, width=400))
+    (axis, *_) = tried = tried_sizes(record)
+    assert {each.axis for each in tried} <= {axis.name for axis in record.contract.axes}
+    sizes = {case.sizes[axis.axis] for case in record.targets[0].verifications[0].cases}
+    assert set(axis.sizes) <= sizes
+    assert f"Sizes tried: {axis}" in text
+    assert f"<td>{', '.join(map(str, axis.sizes))}</td>" in render_report(record)
+    nothing = dataclasses.replace(record, targets=())
+    assert "Sizes tried" not in shown(nothing)
+
+
+def test_sizes_that_one_verification_lacks_do_not_count():
+    record = build_record()
+    cpu = record.targets[0]
+    first, *others = cpu.verifications
+    less = dataclasses.replace(first, cases=first.cases[:1])
+    record = dataclasses.replace(
+        record, targets=(dataclasses.replace(cpu, verifications=(less, *others)),)
+    )
+    for each in tried_sizes(record):
+        assert each.sizes == (first.cases[0].sizes[each.axis],)
+
+
+def test_many_sizes_and_axes_are_cut_on_the_terminal():
+    record = build_record()
+    axes = tuple(Axis(f"axis_{n}", 1, 2, 40) for n in range(6))
+    cpu = record.targets[0]
+    cases = tuple(
+        dataclasses.replace(cpu.verifications[0].cases[0], sizes={a.name: size for a in axes})
+        for size in range(1, 21)
+    )
+    verification = dataclasses.replace(cpu.verifications[0], cases=cases)
+    record = dataclasses.replace(
+        record,
+        contract=dataclasses.replace(record.contract, axes=axes),
+        targets=(dataclasses.replace(cpu, verifications=(verification,)),),
+    )
+    text = joined(shown(record, width=400))
+    assert "axis_0 1, 2, 3, 4, 5, 6 ... 20 (20 sizes) of 1 to 40" in text
+    assert "those of 2 more axes are in the report" in text

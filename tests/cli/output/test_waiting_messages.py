@@ -41,6 +41,15 @@ def test_elsewhere_it_is_said_again(monkeypatch):
         assert soon(lambda: re.search(r"comparing\ncomparing \([2-9] s\)", shown()))
 
 
+def test_steps_that_take_turns_and_details_are_no_lines(monkeypatch):
+    monkeypatch.setattr(module, "REPEAT_SECONDS", 60)
+    with standard_error() as shown, waiting("looking") as say:
+        for run in range(900):
+            say(f"trying sizes, run {run}: batch {run}")
+            say("tracing")
+        assert shown() == "trying sizes, run 0: batch 0\ntracing\n"
+
+
 def test_a_terminal_gets_a_clock(monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")

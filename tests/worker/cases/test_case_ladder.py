@@ -9,11 +9,12 @@ from small_graphs import CONTRACT, SAMPLES, tensor
 
 from convkit.host.recipe.keys.recipe import ALWAYS_RUN as RECIPES_ALWAYS_RUN
 from convkit.protocol.contract import Axis, Contract
-from convkit.protocol.messages import CaseName, Sample
+from convkit.protocol.messages import CaseName, Sample, is_usual
 from convkit.worker.cases.axis_sizes import off_typical_sizes, probe_sizes
 from convkit.worker.cases.case import CaseInputs
 from convkit.worker.cases.case_ladder import LADDER, build_ladder
 from convkit.worker.cases.decision_sizes import NO_DECISIONS, Decisions, SizeDecision, Threshold
+from convkit.worker.cases.decision_values import ValueDecision
 from convkit.worker.cases.time_budget import ALWAYS_RUN
 from convkit.worker.cases.values.sampled_values import draw_inputs, padding_mask
 from convkit.worker.cases.values.sampling_facts import ModelFacts
@@ -83,14 +84,16 @@ def test_only_cases_with_something_to_prove_count_as_left_out(texts):
 
 def test_every_case_in_order_with_its_sizes():
     cases, omitted = ladder(texts=["a bb ccc", "dd"], tokenizer=WordTokenizer)
-    without = {"batch", "sizes", "values", "files"}
+    without = {"example", "batch", "sizes", "values", "decisions", "files"}
     expected = [name for name in LADDER if name not in without]
     expected.insert(expected.index("texts") + 1, "texts:unusual")
     assert list(cases) == expected
     assert omitted == {
         "batch": "other cases cover every 'batch' up to 4",
         "sizes": "the model's code compares no size with a number within the axes' ranges",
+        "example": "the recipe has no example (verify.example)",
         "values": "the model's code compares no input with a number within its sample's range",
+        "decisions": "the model rounds, compares or looks up no input within its sample's range",
     }
     assert cases["smallest"].sizes == {"batch": 1, "sequence": 2}
     assert cases["typical"].sizes == {"batch": 2, "sequence": 6}
@@ -357,6 +360,42 @@ def test_a_fraction_is_drawn_on_either_side_of_a_threshold():
     assert (drawn > 5.0).any()
     assert ((drawn < 5.0) & (drawn > 4.9)).any()
     assert not (drawn == 5.0).any()
+
+
+def test_values_at_a_decision_are_drawn_with_their_neighbors():
+    contract = Contract((tensor("x"),), (tensor("y"),), CONTRACT.axes)
+    tenths = ValueDecision("x", "model.py:3", "floor", lambda values: np.floor(values * 10))
+    cases, _ = ladder(contract, {}, decisions=Decisions(values=(tenths,)))
+    drawn = cases["decisions"].inputs()["x"].ravel()
+    (turn,) = {each for each in drawn if each * 10 >= 2 > np.nextafter(each, np.float32(-1)) * 10}
+    for neighbor in (turn, np.nextafter(turn, np.float32(0)), np.nextafter(turn, np.float32(1))):
+        assert neighbor in drawn
+    assert "model.py:3" in cases["decisions"].description
+    assert not ((drawn != 0) & (np.abs(drawn) < 1.2e-38)).any()
+
+
+def test_values_without_room_in_one_small_case_get_several():
+    fixed = dataclasses.replace(tensor("x"), shape=(4,))
+    contract = Contract((fixed,), (dataclasses.replace(tensor("y"), shape=(4,)),), ())
+    tenths = ValueDecision("x", "model.py:3", "floor", lambda values: np.floor(values * 10))
+    cases, _ = ladder(contract, {}, decisions=Decisions(values=(tenths,)))
+    names = [name for name in cases if name.startswith("decisions")]
+    assert names == ["decisions", *(f"decisions:{number}" for number in range(2, 9))]
+    drawn = [cases[name].inputs()["x"].tolist() for name in names]
+    assert len({each for values in drawn for each in values}) == 32
+    assert not any(map(is_usual, names))
+
+
+def test_a_decision_on_whole_numbers_is_drawn_on_both_sides():
+    even = ValueDecision("ids", "model.py:3", "remainder", lambda values: values // 40)
+    cases, _ = ladder(decisions=Decisions(values=(even,)))
+    assert {39, 40} <= set(cases["decisions"].inputs()["ids"].ravel().tolist())
+
+
+def test_a_decision_beyond_the_samples_range_has_no_case():
+    far = ValueDecision("ids", "model.py:3", "gt", lambda values: values > 1e6)
+    _, omitted = ladder(decisions=Decisions(values=(far,)))
+    assert "decisions" in omitted
 
 
 @given(st.integers(1, 40), st.integers(1, 60))

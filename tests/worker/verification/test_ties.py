@@ -120,3 +120,42 @@ def test_a_wrong_order_is_not_excused(tmp_path: Path) -> None:
 
 def test_a_graph_that_agrees_needs_no_excuse(tmp_path: Path) -> None:
     assert found(case_of(tmp_path, STEADY, VALUES), by_units) is None
+
+
+# The remainder of multiples is nothing, or a whole step but for rounding.
+PHASE = """
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return torch.remainder(x[:, :6], 0.1)
+
+def build():
+    return Net()
+"""
+
+
+def test_a_tie_of_an_input_is_named_with_its_value(tmp_path: Path) -> None:
+    loaded = load_model(factory_source(tmp_path, PHASE))
+    contract = Contract((TensorSpec("x", "float32", (64, 8)),), (VALUES,), ())
+    x = np.full((64, 8), 8.0, np.float32)
+    case = TorchCase.of(loaded, ContractModule(loaded, contract), {"x": x})
+    with torch.no_grad():
+        expected = to_arrays(("y",), case.module(*case.inputs.values()))
+    # As another kernel has it, everywhere: no element gives a scale.
+    finding = undecided_finding(case, "decisions", expected, {"y": np.zeros_like(expected["y"])})
+    assert finding is not None
+    assert finding.code == "N509"
+    assert finding.evidence["element"].startswith("y[0, 0] is 0, in the original 0.0999")
+
+
+def test_the_inputs_value_at_the_same_place_is_named(tmp_path: Path) -> None:
+    code = PHASE.replace("x[:, :6]", "x")
+    loaded = load_model(factory_source(tmp_path, code))
+    output = TensorSpec("y", "float32", (64, 8))
+    contract = Contract((TensorSpec("x", "float32", (64, 8)),), (output,), ())
+    x = np.full((64, 8), 8.0, np.float32)
+    case = TorchCase.of(loaded, ContractModule(loaded, contract), {"x": x})
+    with torch.no_grad():
+        expected = to_arrays(("y",), case.module(*case.inputs.values()))
+    finding = undecided_finding(case, "decisions", expected, {"y": np.zeros_like(expected["y"])})
+    assert finding is not None
+    assert "for x[0, 0] = 8, y[0, 0] is 0" in finding.message

@@ -186,6 +186,10 @@ def parts_faults(
     for key, message in _OF_ONE_GRAPH.items():
         if recipe.get(key) is not None:
             yield RecipeFault((key,), message)
+    if mapping(recipe.get("verify")).get("example") is not None:
+        yield RecipeFault(
+            ("verify", "example"), "is one call of one model, and the recipe has parts; remove it"
+        )
     targets = mapping(recipe.get("targets"))
     for name, part in parts.items():
         for target in mapping(mapping(part).get("targets")):

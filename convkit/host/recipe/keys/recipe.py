@@ -115,7 +115,7 @@ __all__ = [
 ]
 
 
-ALWAYS_RUN: tuple[str, ...] = ("smallest", "padded", "masked-row")
+ALWAYS_RUN: tuple[str, ...] = ("example", "smallest", "padded", "masked-row")
 
 
 # The types that targets compute in, coarser and coarser.
@@ -142,6 +142,14 @@ class Verify(RecipeModel):
             " recipe's folder"
         ),
         examples=["samples/sentences.txt"],
+    )
+    example: Annotated[str, Field(pattern=r"\.npz$")] | None = Field(
+        None,
+        description=(
+            "an .npz file with one array for each input, verified as a case of its own; relative to"
+            " the recipe's folder; `convkit init --example` writes it"
+        ),
+        examples=["bert.example.npz"],
     )
     tolerance: Tolerance = Field(
         default_factory=lambda: Tolerance.model_validate(

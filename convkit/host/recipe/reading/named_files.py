@@ -45,6 +45,7 @@ def _named_files(recipe: Json) -> Iterator[tuple[KeyPath, str, Check]]:
         (("original", "factory"), factory_fault),
         (("original", "factory", "call"), factory_fault),
         (("verify", "texts"), _texts),
+        (("verify", "example"), _present),
         (("evaluate", "data"), _rows),
         (("evaluate", "metric"), factory_fault),
     ]

@@ -76,8 +76,13 @@ def draw_inputs(
 
 
 def _scatter(array: np.ndarray, values: Sequence[float], random: np.random.Generator) -> None:
-    """Write values over about half of an array's elements, equally often."""
-    chosen = np.flatnonzero(random.integers(0, 2, size=array.size)) if array.size > 1 else [0]
+    """Write values over about half of an array's elements, equally often; over all of them if there
+    are many values.
+    """
+    if 2 * len(values) > array.size:
+        chosen = random.permutation(array.size)
+    else:
+        chosen = np.flatnonzero(random.integers(0, 2, size=array.size))
     if array.size:
         array.flat[chosen] = np.resize(np.asarray(values).astype(array.dtype), len(chosen))
 

@@ -24,7 +24,9 @@ from convkit.worker.cases.decision_sizes import (
     Threshold,
     turns,
 )
+from convkit.worker.cases.decision_values import ValueDecision
 from convkit.worker.original.dispatch_mode import FunctionMode
+from convkit.worker.original.probing.followed_values import DecisionKey, FollowedValues
 from convkit.worker.original.probing.value_branches import relative_line
 
 # A comparison that a run inverts more often belongs to a loop that no longer ends.
@@ -70,12 +72,13 @@ class _Log:
     """
 
     def __init__(self, root: str | None, inverted: str | None = None) -> None:
-        self._root = root
+        self.root = root
         self._inverted = inverted
         self._times = 0
         self.sizes: dict[tuple[str, str], SizeDecision] = {}
         self.fixed: dict[str, list[Formula]] = {}
         self.thresholds: dict[Threshold, None] = {}
+        self.values: dict[DecisionKey, ValueDecision] = {}
 
     def place(self) -> str | None:
         """Return the line of the model's code that is running; None in torch's own code."""
@@ -84,7 +87,7 @@ class _Log:
             frame = frame.f_back
         if frame is None or frame.f_code.co_filename.startswith(_TORCH):
             return None
-        return relative_line(frame.f_code.co_filename, frame.f_lineno, self._root)
+        return relative_line(frame.f_code.co_filename, frame.f_lineno, self.root)
 
     def compared(self, name: str, formula: Formula, other: Formula, *, outcome: bool) -> bool:
         """Note a comparison; return how it turns out for the model."""
@@ -214,6 +217,7 @@ class _Watch(FunctionMode):
         self._origins: dict[int, tuple[str, float, float]] = {}
         for name, tensor in inputs.items():
             self._follow(tensor, (name, 1.0, 0.0))
+        self._followed = FollowedValues(log.root, inputs, log.values)
 
     def __torch_function__(
         self,
@@ -225,6 +229,7 @@ class _Watch(FunctionMode):
         result = func(*args, **(kwargs or {}))
         if func in _SIZES:
             return self._noted(result)
+        self._followed.called(func, args, kwargs or {}, result)
         name = getattr(func, "__name__", "")
         if args and isinstance(args[0], torch.Tensor) and id(args[0]) in self._origins:
             self._values(name, args, kwargs or {}, result)
@@ -323,7 +328,10 @@ def find_decisions(
                     if _is_new(side, decision, [*seen, *pending])
                 ]
     numbers = {place: _axes_of(formulas, sizes) for place, formulas in log.fixed.items()}
-    return Decisions(tuple(log.sizes.values()), tuple(log.thresholds)), numbers
+    found = Decisions(
+        tuple(log.sizes.values()), tuple(log.thresholds), values=tuple(log.values.values())
+    )
+    return found, numbers
 
 
 def _axes_of(formulas: Sequence[Formula], sizes: Sizes) -> frozenset[str]:

@@ -246,6 +246,18 @@ def exported_fixed(axis: str, size: int, reason: str) -> str:
     )
 
 
+def export_untried(seconds: float) -> str:
+    return (
+        f"one run of the model takes {seconds:.2g} s, so there was no time to try an export:"
+        " `convkit run` will say which axes it cannot keep open"
+    )
+
+
+def export_unfinished(reason: str, axis: str | None) -> str:
+    given_up = f", so {axis} is fixed, untried" if axis is not None else ""
+    return f"the time for exports ran out; the last one failed ({_one_line(reason)}){given_up}"
+
+
 def torchscript_instead(reason: str) -> str:
     return (
         f"torch's exporter cannot keep this contract ({_one_line(reason)}). TorchScript's can: its"
@@ -290,13 +302,6 @@ def written_beyond(outputs: Sequence[str], cases: Sequence[str]) -> str:
 
 def masked_row_differs() -> str:
     return "the same holds for all of a fully masked row, so verify.skip leaves out that case"
-
-
-def tried_out(names: Sequence[str]) -> str:
-    return (
-        f"the shapes and values of {', '.join(names)} were found by trying what the model runs"
-        " with; compare them with how you call it"
-    )
 
 
 def _one_line(text: str, most: int = 200) -> str:

@@ -106,7 +106,8 @@ def flip_shares(
     given = at_full_length(contract.inputs, samples, sizes)
     for case in _CASES if labels else ():
         feeds = trials.drawn(contract.inputs, given, sizes, Draw(case))
-        if clock() > end or all(values.dtype.kind != "f" for values in feeds.values()):
+        steady = all(values.dtype.kind != "f" for values in feeds.values())
+        if clock() > end or not trials.has_time(2) or steady:
             break
         near = {
             name: values if samples[name].kind in _WHOLE else moved(name, values, case, _UNITS)

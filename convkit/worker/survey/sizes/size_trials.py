@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # Seconds after which one run is stopped, and elements of an input that is not tried.
 _LONGEST_RUN = 8.0
+# Seconds after the time is up in which what the draft rests on may still run.
+_GRACE = 15.0
 _MOST_ELEMENTS = 1 << 27
 # Seconds between two messages about what is tried.
 _SAY_SECONDS = 1.5
@@ -71,6 +73,8 @@ class Trials(abc.ABC):
         self._facts = facts or ModelFacts()
         self._clock = clock
         self._end = clock() + seconds
+        # Of a run that worked.
+        self.longest = 0.0
         self._known: dict[object, SizeTrial] = {}
         self._answers: dict[object, bool | None] = {}
         self._exactly = False
@@ -86,6 +90,10 @@ class Trials(abc.ABC):
         """Return True if the time for trials is up."""
         return self._clock() > self._end
 
+    def has_time(self, runs: int) -> bool:
+        """Return True if there is time for so many runs, each as long as the longest so far."""
+        return self._clock() + runs * self.longest <= self._end
+
     @property
     def runs(self) -> int:
         """Return how many different sizes and samples were tried."""
@@ -99,8 +107,8 @@ class Trials(abc.ABC):
 
     @contextlib.contextmanager
     def exactly(self) -> Iterator[None]:
-        """Inside the block, run regardless of the time left, and on values even if a slow model
-        otherwise runs only on shapes.
+        """Inside the block, run a while longer than there is time, and on values even if a slow
+        model otherwise runs only on shapes.
         """
         self._exactly = True
         try:
@@ -114,8 +122,12 @@ class Trials(abc.ABC):
         samples: Mapping[str, Sample],
         sizes: Mapping[str, int],
         draw: Draw = _EXAMPLE,
+        *,
+        regardless: bool = False,
     ) -> SizeTrial:
-        """Run the model once; a result with NaN counts as none, unless NaN is accepted."""
+        """Run the model once, `regardless` of the time left; a result with NaN counts as none,
+        unless NaN is accepted.
+        """
         try:
             shapes = tuple(spec.concrete_shape(sizes) for spec in inputs)
         except DimensionError as error:
@@ -124,14 +136,17 @@ class Trials(abc.ABC):
         padding = tuple(spec.padding for spec in inputs)
         key = (shapes, kinds, padding, draw.case, draw.padding, draw.extreme, self._on_values)
         if key not in self._known:
-            if self.is_over and not self._exactly:
+            late = self._clock() - self._end
+            if late > (_GRACE if self._exactly else 0.0) and not regardless:
                 self.left_out += 1
                 return SizeTrial(None, "there was no time left to try it")
             at = ", ".join(f"{axis} {size}" for axis, size in sizes.items())
             self.say(
                 f"trying {'sizes' if at else 'values'}, run {self.runs + 1}: {at}".rstrip(": ")
             )
-            self._known[key] = self._run(inputs, samples, sizes, shapes, draw)
+            self._known[key] = found = self._run(inputs, samples, sizes, shapes, draw)
+            if found.worked:
+                self.longest = max(self.longest, found.seconds)
         return self._known[key]
 
     @property

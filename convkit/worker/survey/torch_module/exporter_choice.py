@@ -2,8 +2,10 @@
 
 import contextlib
 import dataclasses
+import math
 import re
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -20,6 +22,8 @@ from convkit.worker.original.probing.contract_probe import Examples, probe
 from convkit.worker.original.probing.torch_comparisons import find_decisions
 from convkit.worker.original.probing.value_branches import value_dependent_lines
 from convkit.worker.survey.inputs.survey_messages import (
+    export_unfinished,
+    export_untried,
     exported_fixed,
     fixed_for_all,
     not_exportable,
@@ -28,6 +32,8 @@ from convkit.worker.survey.inputs.survey_messages import (
 
 # A recipe's default. Which operators can be translated hardly depends on it.
 _OPSET = 18
+# Runs of the model that an attempt takes: probes, traces, and the proof.
+_RUNS_OF_AN_EXPORT = 4
 # Weights of a model that is exported whole for a draft; of a larger one, only the trace is tried.
 _MOST_WEIGHTS = 50_000_000
 
@@ -45,24 +51,41 @@ class Obstacle:
 
 
 def exportable(
-    loaded: LoadedModel, survey: SurveyResult, progress: Callable[[str], None]
+    loaded: LoadedModel,
+    survey: SurveyResult,
+    progress: Callable[[str], None],
+    until: float = math.inf,
+    seconds: float = 0.0,
 ) -> SurveyResult:
     """Return a survey that an exporter keeps: torch's if it can, else TorchScript's if its graph
     matches the original, else torch's with fewer open axes, which are given up one at a time. Of
     recurrent layers, which torch unrolls over every axis, TorchScript's may keep all axes but one.
+
+    No attempt begins after `until`, of time.monotonic(), nor one that would take longer than that
+    if the model takes `seconds` a run.
     """
+
+    def is_late() -> bool:
+        return time.monotonic() + _RUNS_OF_AN_EXPORT * seconds > until
+
+    if is_late():
+        return dataclasses.replace(survey, notes=(*survey.notes, export_untried(seconds)))
     open_survey = survey  # with the axes that TorchScript's exporter may keep
+    narrowed: set[str] = set()
     while (obstacle := obstacle_of(loaded, survey, progress)) is not None:
         axis = obstacle.axis
-        narrowed = axis is not None and 2 * axis.min < axis.typical
-        if axis is not None and narrowed and not obstacle.is_recurrent:
+        if is_late():
+            return _given_up(survey, obstacle)
+        narrow = axis is not None and axis.name not in narrowed and 2 * axis.min < axis.typical
+        if axis is not None and narrow and not obstacle.is_recurrent:
+            narrowed.add(axis.name)
             # Small sizes leave a single element somewhere inside, which torch.export fixes.
             survey = dataclasses.replace(
                 survey, contract=_from(survey.contract, axis, axis.typical // 2)
             )
             continue
         for kept in _for_torchscript(open_survey, obstacle):
-            if _torchscript_keeps(loaded, kept, obstacle, progress):
+            if not is_late() and _torchscript_keeps(loaded, kept, obstacle, progress):
                 return kept
         if axis is None:
             notes = (*survey.notes, not_exportable(obstacle.reason))
@@ -71,6 +94,14 @@ def exportable(
         survey = dataclasses.replace(_fixed(survey, axis), notes=notes)
         open_survey = _fixed(open_survey, axis)
     return survey
+
+
+def _given_up(survey: SurveyResult, obstacle: Obstacle) -> SurveyResult:
+    """Return a survey as far as there was time: without the axis that was in the way last."""
+    axis = obstacle.axis
+    notes = (*survey.notes, export_unfinished(obstacle.reason, axis.name if axis else None))
+    left = survey if axis is None else _fixed(survey, axis)
+    return dataclasses.replace(left, notes=notes)
 
 
 def _for_torchscript(survey: SurveyResult, obstacle: Obstacle) -> Iterator[SurveyResult]:

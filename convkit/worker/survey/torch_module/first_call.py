@@ -8,9 +8,10 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 import torch
 
-from convkit.protocol.contract import Dimension, DimensionError, TensorSpec
+from convkit.protocol.contract import Contract, Dimension, DimensionError, TensorSpec
 from convkit.protocol.messages import Held, Sample
 from convkit.worker.cases.values.sampled_values import Draw
 from convkit.worker.job_context import StageFailedError
@@ -271,6 +272,35 @@ def example_run(loaded: LoadedModel, example: object, trials: ModuleTrials) -> S
 
     Raises StageFailedError if the model does not run with it, or a value is not a tensor.
     """
+    ordered = _example_tensors(loaded, example)
+    roles = trials.uses({name: to_array(value) for name, value in ordered.items()}).roles
+    shapes, sizes = _opened(ordered, roles)
+    inputs = tuple(_spec(name, shapes[name], value) for name, value in ordered.items())
+    reason = ""
+    for number, like in enumerate(_samples_like(ordered, loaded)):
+        samples = _with_counts(Start(inputs, sizes, like), roles).samples
+        for each in dict.fromkeys((inputs, inverted_masks(inputs, samples))):
+            trial = trials.run(each, samples, sizes)
+            others = [trials.run(each, samples, sizes, draw) for draw in _OTHERS if number]
+            if trial.worked and all(other.shapes == trial.shapes for other in others):
+                return Start(each, sizes, samples)
+            reason = reason or trial.reason
+    runs = trials.values({name: to_array(value) for name, value in ordered.items()}) is not None
+    raise StageFailedError(
+        values_matter(reason) if runs else f"--example: the model does not run with it: {reason}"
+    )
+
+
+def example_arrays(
+    contract: Contract, loaded: LoadedModel, example: object
+) -> dict[str, np.ndarray]:
+    """Return an example's values, by the names of a contract's inputs."""
+    given = _example_tensors(loaded, example)
+    return {spec.name: to_array(given[spec.name]) for spec in contract.inputs}
+
+
+def _example_tensors(loaded: LoadedModel, example: object) -> dict[str, torch.Tensor]:
+    """Return an example's tensors in forward's order; raises StageFailedError if it has others."""
     parameters = list(forward_parameters(loaded))
     if isinstance(example, torch.Tensor):
         example = (example,)
@@ -291,23 +321,7 @@ def example_run(loaded: LoadedModel, example: object, trials: ModuleTrials) -> S
                 f" {', '.join(parameters)}"
             )
         tensors[name] = value
-    ordered = {name: tensors[name] for name in parameters if name in tensors}
-    roles = trials.uses({name: to_array(value) for name, value in ordered.items()}).roles
-    shapes, sizes = _opened(ordered, roles)
-    inputs = tuple(_spec(name, shapes[name], value) for name, value in ordered.items())
-    reason = ""
-    for number, like in enumerate(_samples_like(ordered, loaded)):
-        samples = _with_counts(Start(inputs, sizes, like), roles).samples
-        for each in dict.fromkeys((inputs, inverted_masks(inputs, samples))):
-            trial = trials.run(each, samples, sizes)
-            others = [trials.run(each, samples, sizes, draw) for draw in _OTHERS if number]
-            if trial.worked and all(other.shapes == trial.shapes for other in others):
-                return Start(each, sizes, samples)
-            reason = reason or trial.reason
-    runs = trials.values({name: to_array(value) for name, value in ordered.items()}) is not None
-    raise StageFailedError(
-        values_matter(reason) if runs else f"--example: the model does not run with it: {reason}"
-    )
+    return {name: tensors[name] for name in parameters if name in tensors}
 
 
 def _samples_like(

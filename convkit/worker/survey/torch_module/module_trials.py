@@ -22,6 +22,8 @@ from convkit.worker.survey.torch_module.argument_roles import Uses, argument_use
 # Seconds of a run, with the drawing of its inputs, after which shapes are worked out without
 # values: dozens of runs follow.
 _LONG_RUN = 0.05
+# Runs that may take long because they are the first.
+_WARM_UP = 1
 
 
 class ModuleTrials(Trials):
@@ -32,10 +34,10 @@ class ModuleTrials(Trials):
     def __init__(
         self, loaded: LoadedModel, seconds: float, progress: Callable[[str], None] = lambda _: None
     ) -> None:
-        # Seconds of work: other processes on the machine do not count.
-        super().__init__(seconds, loaded.facts, time.process_time, progress)
+        super().__init__(seconds, loaded.facts, time.monotonic, progress)
         self._module = loaded.module
         self._shapes_only: ShapesOnly | None = None
+        self._long_runs = 0
         # Without sizes; empty until a run works.
         self.outputs: tuple[TensorSpec, ...] = ()
 
@@ -58,11 +60,13 @@ class ModuleTrials(Trials):
         sizes: Mapping[str, int],
         draw: Draw,
     ) -> SizeTrial:
-        started = time.process_time()
+        started = time.monotonic()
         trial = super()._drawn_and_fed(inputs, samples, sizes, draw)
-        is_long = time.process_time() - started > _LONG_RUN  # large inputs take long to draw
+        is_long = time.monotonic() - started > _LONG_RUN  # large inputs take long to draw
         if trial.worked and is_long and self._shapes_only is None:
-            self._shapes_only = ShapesOnly(self._module)
+            self._long_runs += 1
+            if self._long_runs > _WARM_UP:
+                self._shapes_only = ShapesOnly(self._module)
         return trial
 
     def values(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | None:
@@ -83,14 +87,12 @@ class ModuleTrials(Trials):
         return returned
 
     def _feed(self, feeds: Mapping[str, np.ndarray]) -> SizeTrial:
-        started = time.process_time()
+        started = time.monotonic()
         try:
             returned = self._call(feeds)
         except Exception as error:  # noqa: BLE001 - a model may raise anything
-            return SizeTrial(
-                None, f"{type(error).__name__}: {error}", time.process_time() - started
-            )
-        seconds = time.process_time() - started
+            return SizeTrial(None, f"{type(error).__name__}: {error}", time.monotonic() - started)
+        seconds = time.monotonic() - started
         tensors = named_tensors(returned)
         if not tensors:
             return SizeTrial(

@@ -28,13 +28,16 @@ def within_domains(found: SurveyResult, trials: Trials) -> SurveyResult:
 
     def is_undefined(feeds: Feeds) -> bool:
         nonlocal refused
+        if not trials.has_time(1):
+            raise TimeoutError
         returned = trials.values(feeds)
         refused = refused or returned is None
         return returned is None or has_nan(returned)
 
-    if trials.is_over:
+    try:
+        ranges = defined_ranges(contract, found.samples, drawn, is_undefined)
+    except TimeoutError:
         return found
-    ranges = defined_ranges(contract, found.samples, drawn, is_undefined)
     notes = [
         undefined_end(name, ends_of(found.samples[name]) or kept, kept, refused=refused)
         for name, kept in ranges.items()

@@ -71,7 +71,7 @@ def without_markers(found: SurveyResult, trials: Trials) -> SurveyResult:
         sample = found.samples[spec.name]
         high = _high(sample)
         low = int(sample.numbers[0]) if high is not None else 0
-        if high is None or high - low <= FEW or sample.held or trials.is_over:
+        if high is None or high - low <= FEW or sample.held or not trials.has_time(2):
             continue
         given = at_full_length(contract.inputs, found.samples, sizes)
         feeds = trials.drawn(contract.inputs, given, sizes, _ENDS)

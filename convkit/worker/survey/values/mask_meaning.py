@@ -261,7 +261,7 @@ def _padded(
     """Return inputs with padding; None if no mask or lengths mark it, or the time is up."""
     contract = found.contract
     masked = any(is_padding_mask(spec, found.samples) for spec in contract.inputs)
-    if trials.is_over or not (masked or by_lengths):
+    if not trials.has_time(1) or not (masked or by_lengths):
         return None
     sizes = contract.typical_sizes()
     return trials.drawn(contract.inputs, found.samples, sizes, Draw("padded", "right"))
@@ -314,7 +314,7 @@ def _is_nan_if_masked(start: Start, trials: Trials) -> bool:
 
     Attention that leaves out everything divides zero by zero, as in `nn.MultiheadAttention`.
     """
-    if not any(is_mask(spec, start.samples) for spec in start.inputs) or trials.is_over:
+    if not any(is_mask(spec, start.samples) for spec in start.inputs) or not trials.has_time(2):
         return False
     samples = at_full_length(start.inputs, start.samples, start.sizes)
     usual, masked = (
@@ -352,7 +352,7 @@ def _hides(mark: _Mark, trial: _Trial, start: Start, trials: Trials) -> bool:
     """Return True if a mask hides a position that it marks, and only then."""
     mask, place = trial.mask, trial.place
     positions = dimension_size(mask.shape[-1], start.sizes)
-    if positions < _FEWEST or trials.is_over:
+    if positions < _FEWEST or not trials.has_time(4):
         return False
     samples = at_full_length(start.inputs, start.samples, start.sizes)
     base = trials.drawn(start.inputs, samples, start.sizes, Draw("mask"))

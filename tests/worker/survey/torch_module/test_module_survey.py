@@ -1,15 +1,20 @@
 """Contracts worked out by running torch modules, each of a kind that people bring."""
 
 import json
+import time
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from tiny_models import factory_source
 
+from convkit.protocol.contract import Axis
 from convkit.protocol.messages import Source, SurveyModelRequest, SurveyResult
+from convkit.worker.cases import example_case
 from convkit.worker.job_context import Context, StageFailedError
 from convkit.worker.stages.survey_model import run
+from convkit.worker.survey.torch_module import exporter_choice
 from convkit.worker.survey.torch_module.transformers_heads import likely_task, small_overrides
 
 
@@ -86,7 +91,7 @@ def test_each_of_two_inputs_gets_the_width_of_the_layer_it_reaches(tmp_path):
     found = own(tmp_path, TWO_VECTORS)
     assert shapes(found) == {"user": ("batch", 12), "item": ("batch", 20), "output": ("batch",)}
     assert [axis.name for axis in found.contract.axes] == ["batch"]
-    assert "compare them with how you call it" in found.notes[0]
+    assert found.guessed
 
 
 @pytest.mark.parametrize(
@@ -306,3 +311,112 @@ def test_values_are_drawn_from_the_examples_range_if_others_are_refused(tmp_path
 def test_values_that_no_range_describes_are_said_to_matter(tmp_path):
     with pytest.raises(StageFailedError, match="runs with it, but not with numbers drawn"):
         exemplified(tmp_path, ORDERED, "torch.tensor([[10, 300]] * 40)")
+
+
+ODD_SPECTRUM = """
+    def forward(self, x):
+        return torch.fft.rfft(x).abs() * x.shape[-1]
+"""
+
+
+def test_an_odd_size_that_no_exporter_keeps_is_narrowed_once(tmp_path, monkeypatch):
+    obstacle = exporter_choice.Obstacle("no", Axis("sequence", 1, 31, 62))
+    asked = []
+
+    def refused(loaded, survey, progress):
+        asked.append(survey.contract.axes)
+        names = [axis.name for axis in survey.contract.axes]
+        return obstacle if "sequence" in names else None
+
+    monkeypatch.setattr(exporter_choice, "obstacle_of", refused)
+    monkeypatch.setattr(exporter_choice, "_torchscript_keeps", lambda *_: False)
+    found = own(tmp_path, ODD_SPECTRUM, example=example_of(tmp_path, "torch.randn(2, 31)"))
+    assert len(asked) <= 4
+    assert "sequence" not in {axis.name for axis in found.contract.axes}
+
+
+def test_exports_end_with_the_time(tmp_path, monkeypatch):
+    asked = []
+
+    def refused(loaded, survey, progress):
+        asked.append(survey)
+        time.sleep(0.5)
+        return exporter_choice.Obstacle("no", survey.contract.axes[-1])
+
+    monkeypatch.setattr(exporter_choice, "obstacle_of", refused)
+    code = "class Net(torch.nn.Module):\n" + ODD_SPECTRUM + "\n\ndef build():\n    return Net()\n"
+    example = example_of(tmp_path, "torch.randn(2, 31)")
+    request = SurveyModelRequest(factory_source(tmp_path, code), 0.2, example=example)
+    found, _ = run(request, Context(tmp_path))
+    assert len(asked) == 1
+    assert any("the time for exports ran out" in note for note in found.notes)
+    assert len(found.contract.axes) <= 1
+
+
+def test_a_slow_model_gets_a_draft_in_time(tmp_path):
+    body = """
+    def forward(self, x):
+        import time
+        time.sleep(0.4)
+        return x * 2
+"""
+    code = "class Net(torch.nn.Module):\n" + body + "\n\ndef build():\n    return Net()\n"
+    example = example_of(tmp_path, "torch.randn(2, 31)")
+    request = SurveyModelRequest(factory_source(tmp_path, code), 2.0, example=example)
+    started = time.monotonic()
+    found, _ = run(request, Context(tmp_path))
+    assert time.monotonic() - started < 30  # 15 s of grace
+    assert shapes(found)["x"][-1] in (31, "sequence")
+    assert any("no time to try an export" in note for note in found.notes)
+
+
+def test_an_examples_values_are_left_beside_the_result(tmp_path):
+    example = example_of(tmp_path, "torch.arange(12.).reshape(2, 6) / 10")
+    found = own(tmp_path, ODD_SPECTRUM, example=example)
+    assert found.example_bytes == 48
+    assert not found.guessed
+    with np.load(tmp_path / "example.npz") as file:
+        assert file["x"].tolist() == (np.arange(12, dtype=np.float32).reshape(2, 6) / 10).tolist()
+
+
+def test_a_large_example_is_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(example_case, "MOST_EXAMPLE_BYTES", 40)
+    example = example_of(tmp_path, "torch.randn(2, 6)")
+    found = own(tmp_path, ODD_SPECTRUM, example=example)
+    assert found.example_bytes == 48
+    assert not (tmp_path / "example.npz").exists()
+
+
+@pytest.mark.parametrize(
+    ("index", "dtype"),
+    [
+        ("(x // 0.1).long().clamp(0, 29)", "float32"),
+        ("torch.bucketize(x, self.edges)", "float32"),
+        ("x", "int64"),
+        ("(x // 2 + x % 2)", "int64"),
+        ("torch.where(x > 5, x, 0)", "int64"),
+    ],
+)
+def test_what_the_model_rounds_is_a_fraction(tmp_path, index, dtype):
+    body = f"""
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Embedding(30, 8)
+        self.register_buffer("edges", torch.linspace(-1, 1, 9))
+
+    def forward(self, x):
+        return self.table({index})
+"""
+    found = own(tmp_path, body)
+    assert found.contract.inputs[0].dtype == dtype
+
+
+def test_what_was_found_without_an_example_is_a_guess(tmp_path):
+    assert own(tmp_path, TOKENS).guessed
+
+
+def example_of(folder, expression: str) -> str:
+    """Write a function that returns an example; return what names it."""
+    file = folder / "example.py"
+    file.write_text(f"import torch\n\ndef example():\n    return {expression}\n")
+    return f"{file}:example"

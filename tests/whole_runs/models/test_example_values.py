@@ -1,0 +1,93 @@
+"""The values of an example, from `convkit init` to the verdict on them; and a draft without one."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from convkit.cli.main import app
+from convkit.host.draft.init_command import Drafting, draft, draft_with_guesses
+from convkit.host.home import Home
+from convkit.host.run.run_command import run_recipe
+from convkit.host.run.run_options import RunOptions
+
+# Multiples of 0.1 are in another bin than their quotient by 0.1 says.
+MODEL = """
+import torch
+
+class Bins(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = torch.nn.Embedding(64, 4)
+
+    def forward(self, values):
+        return self.table((values // 0.1).long().clamp(0, 63))
+
+def build():
+    return Bins()
+
+def example():
+    return torch.arange(12).reshape(2, 6) * 0.1
+"""
+HALF = "\n  half: {runtime: onnxruntime, precision: float16}\n"
+
+
+def write(folder: Path) -> str:
+    (folder / "model.py").write_text(MODEL)
+    return f"{folder / 'model.py'}"
+
+
+@pytest.mark.slow
+def test_an_examples_own_values_are_verified(tmp_path: Path) -> None:
+    model, home, recipe = write(tmp_path), Home(tmp_path / "home"), tmp_path / "bins.yaml"
+    asked = Drafting(f"{model}:build", recipe, example=f"{model}:example", keeps_example=True)
+    recipe.write_text(draft(asked, home, print, toolchain="host"))
+    assert "example: bins.example.npz" in recipe.read_text()
+    assert asked.example_file.is_file()
+    record = run_recipe(RunOptions(recipe, home, toolchain="host", track=False)).record
+    (target,) = record.targets
+    first = next(case for case in target.verifications[0].cases if not case.passed)
+    assert first.case == "example"
+    assert "your own example, bins.example.npz" in first.description
+    assert first.sizes == {"batch": 2, "sequence": 6}
+    (tie,) = (f for f in target.verifications[0].findings if f.code == "N509")
+    assert (tie.place.case, tie.place.source) == ("example", "model.py:11")
+    assert "for values[0, 5] = 0.5, output[0, 5, 0]" in tie.message
+
+
+@pytest.mark.slow
+def test_without_an_example_the_models_own_decisions_are_tried(tmp_path: Path) -> None:
+    model, home, recipe = write(tmp_path), Home(tmp_path / "home"), tmp_path / "bins.yaml"
+    drafted = draft_with_guesses(Drafting(f"{model}:build", recipe), home, print, toolchain="host")
+    assert drafted.guesses is not None
+    assert "values [2, " in drafted.guesses
+    assert "are guesses" in drafted.text
+    recipe.write_text(drafted.text.rstrip("\n") + HALF)
+    record = run_recipe(RunOptions(recipe, home, toolchain="host", track=False)).record
+    own, half = (target.verifications[0] for target in record.targets)
+    failed = {case.case.partition(":")[0] for case in own.cases if not case.passed}
+    assert failed == {"decisions"}
+    (tie,) = (f for f in own.findings if f.code == "N509")
+    assert tie.place.source == "model.py:11"
+    # A lower precision does not tell these values apart.
+    assert not any(case.case.startswith("decisions") for case in half.cases)
+    assert any(case.name == "decisions" and not case.applies for case in half.omitted)
+
+
+def test_the_command_keeps_the_example_and_overwrites_none(tmp_path: Path) -> None:
+    model, recipe = write(tmp_path), tmp_path / "bins.yaml"
+    asked = [
+        *("init", f"{model}:build", "--example", f"{model}:example", "-o", str(recipe)),
+        *("--toolchain", "host", "--home", str(tmp_path / "home")),
+    ]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0, done.output
+    kept = tmp_path / "bins.example.npz"
+    assert kept.is_file()
+    assert f"wrote {recipe} and {kept}" in done.stdout
+    recipe.unlink()
+    before = kept.read_bytes()
+    refused = CliRunner().invoke(app, asked)
+    assert refused.exit_code != 0
+    assert kept.read_bytes() == before
