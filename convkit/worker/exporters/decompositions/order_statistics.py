@@ -24,7 +24,7 @@ def median_along(
     missing = _is_nan(values)
     found, places = _taken(values, (values.shape[dim] - 1) // 2, dim)
     if missing is not None:
-        any_missing = missing.any(dim, keepdim=True)
+        any_missing = missing.sum(dim, keepdim=True) > 0
         first = missing.to(torch.int32).argmax(dim, keepdim=True)
         found = torch.where(any_missing, torch.nan, found)
         places = torch.where(any_missing, first, places)
