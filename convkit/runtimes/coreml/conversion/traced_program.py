@@ -166,7 +166,11 @@ def simplified(
         return None
     program = source.exported
     node = failed_node(error, {str(node.name): node for node in program.graph.nodes})
-    table = {**default_decompositions(), **own_decompositions()}
+    table = {
+        **default_decompositions(),
+        **own_decompositions(),
+        **decomposition_table.fitting(program),
+    }
     if node is None or node.target not in table:
         return None
     with warnings.catch_warnings():
