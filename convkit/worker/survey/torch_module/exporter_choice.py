@@ -129,11 +129,12 @@ def _lacks_operator(
     """Return the obstacle of an operator that torch's exporter does not translate with every axis
     fixed either, so that no axis is given up for it; None if fixed axes help.
     """
+    fixed = survey
     for axis in survey.contract.axes:
-        survey = _fixed(survey, axis)
-    if survey.contract.axes or obstacle_of(loaded, survey, progress) is not None:
-        return Obstacle(reason, None, frozenset({"V103"}))
-    return None
+        fixed = _fixed(fixed, axis)
+    if survey.contract.axes and obstacle_of(loaded, fixed, progress) is None:
+        return None
+    return Obstacle(reason, None, frozenset({"V103"}))
 
 
 def _torchscript_keeps(
