@@ -176,7 +176,7 @@ def _declared(stage: Stage, loaded: LoadedRecipe) -> tuple[str, ...]:
 def _loads_model(stage: Stage, loaded: LoadedRecipe) -> bool:
     """Return True if a stage loads the model itself, not just derived artifacts."""
     if stage.kind in ("precision", "build") and stage.target is not None:
-        return _recipe_of(stage, loaded).targets[stage.target].builds_from == "model"
+        return _recipe_of(stage, loaded).loads_model(stage.target, stage.kind)
     return stage.kind in ("export", "reference")
 
 

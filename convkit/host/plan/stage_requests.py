@@ -116,7 +116,8 @@ def _target_request(stage: Stage, recipe: Recipe, places: Places) -> StageReques
     reference = reference_id(recipe)
     exported = needed.get(export_id(recipe, stage.target) or "")
     decision = needed.get(precision_id(stage.target))
-    original = original_of(recipe, places) if target.builds_from == "model" else None
+    loads_model = recipe.loads_model(stage.target, stage.kind)
+    original = original_of(recipe, places) if loads_model else None
     if stage.kind == "precision":
         return PrecisionRequest(
             contract=contract,

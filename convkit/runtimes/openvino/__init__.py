@@ -11,7 +11,7 @@ RUNTIME = Runtime(
         "precision": "convkit.worker.stages.graph_precision",
         "build": "build",
         "verify": "verify",
-        "diagnose": "diagnose",
+        "diagnose": "as_graph.diagnose",
         "bench": "bench",
     },
     session="session:open_built",

@@ -1,15 +1,137 @@
-"""The build stage of OpenVINO targets."""
+"""The build stage of OpenVINO targets: from the exported graph, or from the torch module if
+OpenVINO cannot read the graph.
+"""
 
-from convkit.protocol.findings.finding import Finding
+import contextlib
+import dataclasses
+import shutil
+from pathlib import Path
+
+from convkit.protocol.contract import Contract
+from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.messages import BuildRequest, BuildResult
 from convkit.runtimes.openvino import session
+from convkit.runtimes.openvino.ir import read_graph, save_ir
 from convkit.runtimes.openvino.options import OpenVINOOptions
-from convkit.worker.job_context import Context
+from convkit.runtimes.openvino.refusal_texts import in_brief
+from convkit.worker.building.built_files import (
+    EXPORTED_FILE,
+    check_carried,
+    find_model,
+    finish_build,
+    refused,
+)
+from convkit.worker.cause.graphs.isolated_trials import survived
+from convkit.worker.job_context import Context, StageFailedError
+from convkit.worker.original.contract_check import check_contract
+from convkit.worker.runtime_interface.distinct_operators import read_operators
+from convkit.worker.runtime_interface.sessions import ModelRefusedError
 from convkit.worker.stages.graph_build import build_graph
+
+# What says that OpenVINO does not run a graph.
+_REFUSALS = ("E205", "V103", "T101", "T102")
+_NOTHING = Contract((), (), ())
 
 
 def run(
     request: BuildRequest[OpenVINOOptions], context: Context
 ) -> tuple[BuildResult, list[Finding]]:
-    """Build the exported graph, in the target's precision, for OpenVINO."""
-    return build_graph(request, session, context)
+    """Build an IR from the exported graph, in the target's precision, or from the torch module.
+
+    A request with both falls back to the module, and says why (E307).
+    """
+    if request.exported is None:
+        return _build_module(request, context)
+    if request.original is None:
+        return build_graph(request, session, context)
+    if (crash := _crash(Path(request.exported))) is not None:
+        graph = finish_build(context.output, request.contract, _NOTHING), refused(crash)
+    else:
+        graph = build_graph(request, session, context)
+    reasons = [each for each in graph[1] if each.is_error and each.code in _REFUSALS]
+    if not reasons:
+        return graph
+    try:
+        return _in_place_of_graph(request, context, reasons[0])
+    except StageFailedError as error:
+        return graph[0], [_with_other_reason(each, str(error)) for each in graph[1]]
+
+
+def _crash(exported: Path) -> ModelRefusedError | None:
+    """Return an error if reading the graph ends the process, as some do with OpenVINO 2026.4; read
+    in a process of its own.
+    """
+
+    def read(report: object, deadly: frozenset[int]) -> bool:
+        assert callable(report)
+        if deadly:
+            return False
+        report(0)
+        graph = find_model(exported, EXPORTED_FILE)
+        with contextlib.suppress(ModelRefusedError, ImportError):  # the build reports it
+            read_graph(graph, read_operators(graph.parent))
+        return True
+
+    if survived(read):
+        return None
+    return ModelRefusedError("OpenVINO crashes when it reads the exported graph")
+
+
+def _in_place_of_graph(
+    request: BuildRequest[OpenVINOOptions], context: Context, reason: Finding
+) -> tuple[BuildResult, list[Finding]]:
+    """Build from the module; raises StageFailedError if that fails as well."""
+    for left in context.output.iterdir():
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
+    result, findings = _build_module(request, context)
+    if errors := [each for each in findings if each.is_error]:
+        raise StageFailedError(errors[0].message)
+    return result, [_fallback(reason), *findings]
+
+
+def _build_module(
+    request: BuildRequest[OpenVINOOptions], context: Context
+) -> tuple[BuildResult, list[Finding]]:
+    """Convert the model itself. Raises StageFailedError for one that OpenVINO cannot convert."""
+    # Only here does the environment have torch.
+    from convkit.runtimes.openvino.torch_conversion import convert_module
+    from convkit.worker.original.probing.prepared_model import Unfit, prepare
+
+    assert request.original is not None
+    session.require_openvino()
+    prepared, findings = prepare(request.original, request.contract, context)
+    if isinstance(prepared, Unfit):
+        return finish_build(context.output, request.contract, _NOTHING), findings
+    context.progress("converting the module", done=0.4)
+    model = convert_module(prepared, request.contract)
+    file = context.output / session.MODEL_FILE
+    save_ir(model, file, request.contract, "float32", from_module=True)
+    context.progress("checking the built model's contract", done=0.8)
+    built = _NOTHING
+    try:
+        opened = session.open(file, "cpu", request.options)
+        built = opened.contract()
+        findings += check_contract(request.contract, built, "built model")
+        findings += check_carried(request.contract, opened.metadata())
+    except ModelRefusedError as error:
+        findings += refused(error)
+    return finish_build(context.output, request.contract, built, prepared.probe.sizes), findings
+
+
+def _fallback(reason: Finding) -> Finding:
+    said = in_brief(reason.message)
+    return Finding(
+        "E307",
+        f"built from the torch module, because OpenVINO cannot run the exported graph: {said}",
+        Place(module=reason.place.module, source=reason.place.source),
+        {"reason": reason.code},
+        Remedy("To skip the attempt, set source: torch.", {"target.source": "torch"}),
+    )
+
+
+def _with_other_reason(finding: Finding, error: str) -> Finding:
+    """Return a refusal of the graph with why the module is no way out."""
+    if not finding.is_error or finding.code not in _REFUSALS:
+        return finding
+    message = f"{finding.message.rstrip()}. From the torch module: {error}"
+    return dataclasses.replace(finding, message=message)

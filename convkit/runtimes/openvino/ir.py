@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 # The location of convkit's data in the IR's rt_info.
 CONTRACT_PATH = ("convkit", "contract")
 PRECISION_PATH = ("convkit", "precision")
+# Set in IRs that were not built from an exported graph.
+MODULE_PATH = ("convkit", "from_module")
 
 # OpenVINO's attribute for operators whose element type no plugin may lower.
 _PRECISE = {"name": "precise", "version": "0"}
@@ -43,7 +45,12 @@ def read_graph(graph: Path, operators: Operators | None = None) -> "openvino.Mod
 
 
 def save_ir(
-    model: "openvino.Model", destination: Path, contract: Contract, precision: DType
+    model: "openvino.Model",
+    destination: Path,
+    contract: Contract,
+    precision: DType,
+    *,
+    from_module: bool = False,
 ) -> None:
     """Write `destination` (.xml) and its weights (.bin) next to it, byte-identical in every
     process.
@@ -55,6 +62,8 @@ def save_ir(
     name_nodes(model)
     model.set_rt_info(json.dumps(encode(contract), sort_keys=True), list(CONTRACT_PATH))
     model.set_rt_info(precision, list(PRECISION_PATH))
+    if from_module:
+        model.set_rt_info("true", list(MODULE_PATH))
     openvino.save_model(model, str(destination), compress_to_fp16=False)
     _keep_float32(destination)
 

@@ -13,7 +13,13 @@ from convkit.protocol.findings.finding import Finding
 from convkit.protocol.json_codec import CodecError, decode
 from convkit.protocol.messages import BuildRequest, Device, Fallback, LowPrecision, Quantization
 from convkit.protocol.numpy_dtypes import BFLOAT16_BITS, dtype_name
-from convkit.runtimes.openvino.ir import CONTRACT_PATH, PRECISION_PATH, read_graph, save_ir
+from convkit.runtimes.openvino.ir import (
+    CONTRACT_PATH,
+    MODULE_PATH,
+    PRECISION_PATH,
+    read_graph,
+    save_ir,
+)
 from convkit.runtimes.openvino.options import OpenVINOOptions
 from convkit.runtimes.openvino.supported_operators import check_operators
 from convkit.worker.graph.file_links import link_model
@@ -54,7 +60,7 @@ def build(graph: Path, request: BuildRequest[OpenVINOOptions], context: Context)
     """Write `model.xml` and `model.bin`; next to them the graph, unless it can be recreated from
     the exported one.
     """
-    _require_openvino()
+    require_openvino()
     asked = request.precision
     operators = read_operators(graph.parent)
     came_low = low_type(operators)
@@ -81,7 +87,7 @@ def keeps_operators(options: OpenVINOOptions) -> bool:
 def refusals(operators: Operators, device: Device) -> list[Finding]:
     """Return the operators that the installed release cannot convert, or has no kernels for."""
     del device
-    _require_openvino()
+    require_openvino()
     return check_operators(operators)
 
 
@@ -111,7 +117,7 @@ def open(  # noqa: A001 - the protocol's name
     """Load an IR, with the `wanted` names for tensors that have several; raises ModelRefusedError,
     or StageSkippedError if OpenVINO or the device is absent.
     """
-    _require_openvino()
+    require_openvino()
     if device != "cpu":
         raise StageSkippedError(f"OpenVINO targets run on the cpu, not on {device}")
     return OpenVINOSession(read_graph(path), options, known=wanted)
@@ -134,6 +140,7 @@ class OpenVINOSession:
         self._carried = _carried(self._texts)
         self._known = tuple(known)
         self.precision = _text(model, PRECISION_PATH) or "float32"
+        self.from_module = _text(model, MODULE_PATH) is not None
         self._compiled = _compile(model, self.precision, options, profiled=profiled)
         self._inputs = [_name(port, self._names("inputs")) for port in self._compiled.inputs]
         self._outputs = [_name(port, self._names("outputs")) for port in self._compiled.outputs]
@@ -344,7 +351,8 @@ def _carried(texts: Mapping[str, str]) -> Contract | None:
         return None
 
 
-def _require_openvino() -> None:
+def require_openvino() -> None:
+    """Raise StageSkippedError if OpenVINO cannot be imported."""
     try:
         import openvino  # noqa: F401
     except ImportError as error:

@@ -1,11 +1,11 @@
 """An OpenVINO target as written in a recipe."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from convkit.host.recipe.checks.names_axes_and_sizes import FaultsError, RecipeFault
+from convkit.host.recipe.checks.names_axes_and_sizes import FaultsError, RecipeFault, mapping
 from convkit.host.recipe.keys.field_types import OPTION_PATTERN, ProviderOption
 from convkit.host.recipe.keys.precision import Precision, QuantizedPrecision
 from convkit.host.recipe.keys.targets import GraphTarget, Processors, Releases, families_of
@@ -14,6 +14,7 @@ from convkit.protocol.messages import ProductFamily, StageKind
 from convkit.runtimes.openvino.options import RESERVED, OpenVINOOptions
 
 _REWRITING = ("onnx", "onnx-ir")
+_CONVERTING = ("torch", "safetensors")
 # onnxruntime, not the runtime under test, measures ranges and simulates low precision.
 _SIMULATING = ("onnxruntime", *_REWRITING)
 
@@ -29,6 +30,13 @@ class OpenVINOTarget(GraphTarget):
         (),
         description="OpenVINO releases that must all serve the same artifact, as specifiers",
         examples=[["==2025.4.*", "==2026.4.*"]],
+    )
+    source: Literal["auto", "onnx", "torch"] = Field(
+        "auto",
+        description=(
+            "what is converted. onnx: the exported graph. torch: the model itself, by OpenVINO's"
+            " PyTorch front end, in float32. auto: the model itself, if OpenVINO refuses the graph"
+        ),
     )
     plugin_properties: dict[Annotated[str, Field(pattern=OPTION_PATTERN)], ProviderOption] = Field(
         default_factory=dict,
@@ -76,6 +84,40 @@ class OpenVINOTarget(GraphTarget):
             raise FaultsError([RecipeFault(("tf32",), message)])
         return self
 
+    @model_validator(mode="after")
+    def _module_is_float32(self) -> Self:
+        if self.source == "torch" and self.rewrites:
+            message = (
+                "lower precision is built from the exported graph; write source: onnx, or"
+                " precision: float32"
+            )
+            raise FaultsError([RecipeFault(("source",), message)])
+        return self
+
+    @classmethod
+    def faults(
+        cls, name: str, target: Mapping[str, object], recipe: Mapping[str, object]
+    ) -> Iterator[RecipeFault]:
+        """Return requests for a torch module that the recipe does not have."""
+        model = mapping(recipe.get("model"))
+        for kind in ("onnx", "torchscript"):
+            if target.get("source") == "torch" and model.get(kind) is not None:
+                message = (
+                    f"converts a torch module, and the recipe has model.{kind}; write source: onnx,"
+                    " or name the module under model"
+                )
+                yield RecipeFault(("targets", name, "source"), message)
+
+    @property
+    def builds_from(self) -> Literal["graph", "model"]:  # type: ignore[override]  # as the recipe says
+        """What is converted first."""
+        return "model" if self.source == "torch" else "graph"
+
+    @property
+    def fallback_packages(self) -> tuple[str, ...]:
+        """What the build needs to convert the model itself if OpenVINO refuses the graph."""
+        return _CONVERTING if self.source == "auto" and not self.rewrites else ()
+
     @classmethod
     def variants(cls) -> Iterator[dict[str, Json]]:
         """Return every precision that the CPU plugin serves."""
@@ -98,6 +140,8 @@ class OpenVINOTarget(GraphTarget):
         if stage == "precision":
             return (*_SIMULATING, "numpy")
         own = ("openvino", "numpy")
+        if self.source == "torch":
+            return (*own, *(_CONVERTING if stage == "build" else ()))
         if self.quantization is not None or (self.rewrites and stage == "verify"):
             return (*own, *_SIMULATING)
         if self.rewrites:

@@ -7,10 +7,15 @@ import onnx_ir
 import torch
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.worker.exporters.decompositions.complex_pairs import (
+    UnpairedError,
+    has_complex,
+    without_complex,
+)
 from convkit.worker.exporters.decompositions.decomposition_table import decomposed
 from convkit.worker.exporters.decompositions.local_decompositions import decomposing_locally
 from convkit.worker.exporters.dynamic_trace import innermost, trace
-from convkit.worker.exporters.export_job import ExportJob
+from convkit.worker.exporters.export_job import ExportJob, UnexportableError
 from convkit.worker.exporters.known_types import reading_known_types
 from convkit.worker.exporters.onnxscript_speed import operators_first, without_parsing
 from convkit.worker.exporters.small_constants import optimize_keeping_constants
@@ -18,6 +23,7 @@ from convkit.worker.graph.graph_contract import name_in_order
 from convkit.worker.graph.rewriting.guarded_attention import guard_attention
 from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.operation_places import place_of_operator
+from convkit.worker.original.source_lines import source_line
 
 # As torch's two exporters name it: `'aten::fft_rfft' to ONNX opset version 17 is not supported`,
 # `No ONNX function found for <OpOverload(op='aten.fft_rfft', ...)>`.
@@ -48,27 +54,65 @@ def export(job: ExportJob) -> onnx_ir.Model:
         ):
             # torch's own deprecations and remarks on axis names, which the contract overrules.
             warnings.simplefilter("ignore")
-            exported = torch.onnx.export(
-                program,
-                dynamo=True,
-                opset_version=job.opset,
-                input_names=names,
-                output_names=outputs,
-                custom_translation_table=dict(job.translations) or None,
-                optimize=False,
-                verbose=False,
-            )
-            assert exported is not None
+            exported = _translated(program, job)
             guard_attention(exported.model)
             optimize_keeping_constants(exported.model, lambda: _optimized(exported))
             # torch renames an input that is an output too, and an output that is returned twice.
             name_in_order(exported.model.graph, names, outputs)
+    except UnpairedError as error:
+        raise UnexportableError([_complex(error, job)]) from error
     except Exception as error:
         raise StageFailedError(
             f"export: torch {torch.__version__} could not turn the traced model into ONNX:"
             f" {innermost(error)}"
         ) from error
     return exported.model
+
+
+def _translated(program: torch.export.ExportedProgram, job: ExportJob) -> torch.onnx.ONNXProgram:
+    """Translate a traced program. torch's exporter knows complex numbers around Fourier transforms;
+    other operations on them are translated as those on their parts. Raises UnpairedError.
+    """
+    try:
+        return _exported(program, job)
+    except torch.onnx.errors.OnnxExporterError:
+        if not has_complex(program):
+            raise
+    return _exported(without_complex(program), job)
+
+
+def _exported(program: torch.export.ExportedProgram, job: ExportJob) -> torch.onnx.ONNXProgram:
+    exported = torch.onnx.export(
+        program,
+        dynamo=True,
+        opset_version=job.opset,
+        input_names=[spec.name for spec in job.contract.inputs],
+        output_names=[spec.name for spec in job.contract.outputs],
+        custom_translation_table=dict(job.translations) or None,
+        optimize=False,
+        verbose=False,
+    )
+    assert exported is not None
+    return exported
+
+
+def _complex(error: UnpairedError, job: ExportJob) -> Finding:
+    """Return V103 for an operation on complex numbers that cannot be written on their parts."""
+    node = error.node
+    operator = str(node.target)
+    source = source_line(str(node.meta.get("stack_trace") or ""), job.loaded.source_root)
+    where = f" at {source}" if source else ""
+    return Finding(
+        "V103",
+        f"a complex number{where}: {operator} has no translation to ONNX, nor to operations on real"
+        " and imaginary parts",
+        Place(source=source or None),
+        {"operators": [operator]},
+        Remedy(
+            "Compute with real numbers: torch.view_as_real, a rotation by cos and sin in place of"
+            " torch.polar, sums and products of real and imaginary parts."
+        ),
+    )
 
 
 def _optimized(exported: torch.onnx.ONNXProgram) -> onnx_ir.Model:

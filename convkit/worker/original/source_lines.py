@@ -21,8 +21,11 @@ def source_line(trace: str, root: str | None) -> str:
 def relative_source(file: str, line: int, root: str | None) -> str | None:
     """Return `file:line` of a frame, with the file relative to where it is installed or to `root`.
 
-    None for frames that belong to the call or the tracing of the model.
+    None for frames that belong to the call or the tracing of the model, and for code without a
+    file, which torch writes for branches and loops.
     """
+    if file.startswith("<"):
+        return None
     file = file.replace("\\", "/")
     if root is not None and file.startswith(f"{root.rstrip('/')}/"):
         return f"{file[len(root.rstrip('/')) + 1 :]}:{line}"

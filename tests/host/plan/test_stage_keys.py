@@ -213,7 +213,7 @@ OF_A_TARGET: dict[str, list[tuple[str, Any]]] = {
         ("max_rise", 0.1),
         ("goals", {"size": "<= 0.5x original"}),
     ],
-    "ir": [("plugin_properties", {"ENABLE_CPU_PINNING": False})],
+    "ir": [("plugin_properties", {"ENABLE_CPU_PINNING": False}), ("source", "onnx")],
     "cuda": [("tf32", True), ("provider", "cuda"), ("provider_options", {"a": 2})],
     "engine": [
         ("profiles", []),

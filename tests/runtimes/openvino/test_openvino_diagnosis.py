@@ -10,7 +10,7 @@ from ir_models import DENSE, SAMPLES, built, dense, reference_of
 
 from convkit.protocol.json_codec import encode
 from convkit.protocol.messages import DiagnoseRequest, Source
-from convkit.runtimes.openvino import diagnose
+from convkit.runtimes.openvino.as_graph import diagnose
 from convkit.runtimes.openvino.exposed_tensors import ExposedIR
 from convkit.runtimes.openvino.options import OpenVINOOptions
 from convkit.worker.cause.graphs.runnable_graph import read_graph

@@ -26,6 +26,7 @@ def target(**keys) -> OpenVINOTarget:
         ({"plugin_properties": {"INFERENCE_NUM_THREADS": 4}}, "from the precision; remove it"),
         ({"versions": ["==2026.4.*", "== 2026.4.*"]}, "is already in this list"),
         ({"tf32": True}, "NVIDIA GPUs only"),
+        ({"source": "torch", "precision": "bfloat16"}, "write source: onnx"),
         ({"device": "cuda"}, "cpu"),
     ],
 )
@@ -60,3 +61,21 @@ def test_each_stage_gets_what_it_imports(precision, stage, expected):
     packages = target(precision=precision).packages(stage, stand_in=False)
     assert set(packages) == expected
     assert len(packages) == len(expected)
+
+
+def test_a_module_needs_torch_in_the_build_alone():
+    module = target(source="torch")
+    assert module.builds_from == "model"
+    assert "torch" in module.packages("build", stand_in=False)
+    assert "torch" not in module.packages("verify", stand_in=False)
+    assert "torch" in target().fallback_packages
+    assert target(source="onnx").fallback_packages == ()
+    assert target(precision="bfloat16").fallback_packages == ()
+
+
+@pytest.mark.parametrize("kind", ["onnx", "torchscript"])
+def test_a_file_is_no_module(kind):
+    asked = {"runtime": "openvino", "source": "torch"}
+    (fault,) = OpenVINOTarget.faults("ov", asked, {"model": {kind: "model.file"}})
+    assert "write source: onnx" in fault.message
+    assert not list(OpenVINOTarget.faults("ov", asked, {"model": {"factory": "net.py:f"}}))

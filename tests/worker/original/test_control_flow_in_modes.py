@@ -17,6 +17,7 @@ from convkit.worker.cause.recording.torch_recording import record
 from convkit.worker.original.dispatch_mode import FunctionMode, OperationMode
 from convkit.worker.original.float64_mode import run_in_float64
 from convkit.worker.original.probing.value_branches import BranchLines
+from convkit.worker.original.source_lines import source_line
 
 ROOT = str(Path(__file__).parent)
 
@@ -113,3 +114,8 @@ def test_first_call_in_a_mode_leaves_later_ones_intact(mode: type) -> None:
             assert torch.equal(branch(-x), -x - 1)
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True)
+
+
+def test_code_that_torch_writes_for_a_branch_is_no_line_of_the_model() -> None:
+    trace = 'File "/home/me/net.py", line 3, in forward\nFile "<eval_with_key>.13", line 7, in f\n'
+    assert source_line(trace, "/home/me") == "net.py:3"

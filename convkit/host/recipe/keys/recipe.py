@@ -67,7 +67,7 @@ from convkit.host.recipe.keys.target_models import Target
 from convkit.host.recipe.keys.targets import GraphTarget
 from convkit.host.recipe.keys.waivers import Waiver
 from convkit.protocol.json_codec import Json
-from convkit.protocol.messages import CaseName, Flow, Ladder
+from convkit.protocol.messages import CaseName, Flow, Ladder, StageKind
 from convkit.protocol.metrics.metric_registry import DEFAULTS
 
 __all__ = [
@@ -388,6 +388,14 @@ class Recipe(RecipeModel):
         """Return the export settings for a target's graph: its own, or else the recipe's."""
         own = self.targets[target].export_settings if target is not None else None
         return own or self.export
+
+    def loads_model(self, target: str, stage: StageKind) -> bool:
+        """Return True if a target's stage loads the model itself, or may have to."""
+        owner = self.targets[target]
+        if owner.builds_from != "graph":
+            return owner.builds_from == "model" and stage in ("precision", "build")
+        is_module = self.model.onnx is None and self.model.torchscript is None
+        return stage == "build" and bool(owner.fallback_packages) and is_module
 
     def dump(self) -> dict[str, Json]:
         """Return the recipe as JSON values, under the keys a user writes, without defaults."""

@@ -150,6 +150,13 @@ class BaseTarget(RecipeModel):
         calibration = quantized.calibration if quantized is not None else None
         return (calibration.file,) if calibration is not None and calibration.file else ()
 
+    @property
+    def fallback_packages(self) -> tuple[str, ...]:
+        """What a build from the graph needs besides to convert the model itself, if the runtime
+        refuses the graph; nothing if it does not try.
+        """
+        return ()
+
     @classmethod
     def variants(cls) -> Iterator[dict[str, Json]]:
         """Return the targets that `convkit tune` tries first, as a recipe has them, without

@@ -143,8 +143,8 @@ def _target_spec(
     choices = _choices(recipe.tools, "tools")
     choices |= _choices(owner.tools, f"{target_key(target)}.tools")
     names = [*owner.packages(stage, stand_in=stand_in)]  # the runtime comes first
-    if owner.builds_from == "model":
-        names += _model_packages(recipe.model, choices)
+    if owner.builds_from == "model" or recipe.loads_model(target, stage):
+        names += [*owner.fallback_packages, *_model_packages(recipe.model, choices)]
     elif owner.builds_from == "graph" and stage == "verify" and _may_come_low(recipe):
         names += _GRAPH
     if stage == "verify" and recipe.evaluate is not None:

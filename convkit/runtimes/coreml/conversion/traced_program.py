@@ -21,6 +21,11 @@ from convkit.runtimes.coreml.conversion.operation_origins import (
     untranslated,
 )
 from convkit.worker.exporters.decompositions import decomposition_table
+from convkit.worker.exporters.decompositions.complex_pairs import (
+    UnpairedError,
+    concerns_complex,
+    without_complex,
+)
 from convkit.worker.exporters.decompositions.local_decompositions import run_decompositions
 from convkit.worker.exporters.deferred_guards import drop_assertions
 from convkit.worker.exporters.dynamic_trace import innermost, trace
@@ -161,7 +166,11 @@ def simplified(
         return None
     program = source.exported
     node = failed_node(error, {str(node.name): node for node in program.graph.nodes})
-    table = {**default_decompositions(), **own_decompositions()}
+    table = {
+        **default_decompositions(),
+        **own_decompositions(),
+        **decomposition_table.fitting(program),
+    }
     if node is None or node.target not in table:
         return None
     with warnings.catch_warnings():
@@ -228,17 +237,26 @@ def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
         warnings.simplefilter("ignore")  # torch's remarks on its own parts
         with_correction(program)
         program = decomposition_table.decomposed(run_decompositions(program, {}), is_known)
-        for _ in range(_MOST_ROUNDS):
-            table = {**default_decompositions(), **own_decompositions()}
-            chosen = {
-                operator: table[operator]
-                for operator in unknown_operators(program)
-                if operator in table
-            }
-            if not chosen:
-                break
-            program = run_decompositions(program, chosen)
+        program = _with_known(program)
+        if any(concerns_complex(each) and not is_known(each) for each in program.graph.nodes):
+            with contextlib.suppress(UnpairedError):  # refused as it is, then
+                program = _with_known(without_complex(program))
     drop_assertions(program)  # each decomposition brings them back
+    return program
+
+
+def _with_known(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """Decompose operators that coremltools lacks, as far as torch or this folder can."""
+    for _ in range(_MOST_ROUNDS):
+        table = {**default_decompositions(), **own_decompositions()}
+        chosen = {
+            operator: table[operator]
+            for operator in unknown_operators(program)
+            if operator in table
+        }
+        if not chosen:
+            break
+        program = run_decompositions(program, chosen)
     return program
 
 

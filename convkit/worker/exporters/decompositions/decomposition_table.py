@@ -31,17 +31,24 @@ def decomposed(
     """Return a program without such operators; the same one if it has none. A converter keeps calls
     that it knows how to translate well.
     """
+    chosen = fitting(program, is_known)
+    return run_decompositions(program, chosen) if chosen else program
+
+
+def fitting(
+    program: torch.export.ExportedProgram, is_known: Callable[[Node], bool] = lambda _: False
+) -> dict[Any, Callable[..., object]]:
+    """Return the decompositions of operators that a program has and a converter does not know."""
     calls: dict[Any, list[Node]] = {}
     for node in _nodes(program.graph_module):
         if node.op == "call_function" and not is_known(node):
             calls.setdefault(node.target, []).append(node)
-    chosen = {
+    return {
         operator: row.decomposition
         for operator, row in decompositions().items()
         if any(_applies(row.is_needed, node) for node in calls.get(operator, ()))
         and all(_applies(row.is_right, node) for node in calls[operator])
     }
-    return run_decompositions(program, chosen) if chosen else program
 
 
 def _nodes(module: torch.nn.Module) -> list[Node]:
@@ -108,6 +115,7 @@ def decompositions() -> dict[Any, _Row]:
     return {
         **{each: _Row(how, _is_small) for each, how in matrices.items()},
         **{each: _Row(how) for each, how in statistics.items()},
+        aten.quantile.scalar: _Row(order_statistics.quantile, order_statistics.has_fixed_size),
         **{
             each.default: _Row(how, _has_fixed_outputs, resampling.has_uneven_windows)
             for how, operators in pools.items()

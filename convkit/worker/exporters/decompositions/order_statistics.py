@@ -2,6 +2,8 @@
 taken out before the sort, because runtimes order NaN each in their own way.
 """
 
+import math
+
 import torch
 
 
@@ -24,7 +26,7 @@ def median_along(
     missing = _is_nan(values)
     found, places = _taken(values, (values.shape[dim] - 1) // 2, dim)
     if missing is not None:
-        any_missing = missing.any(dim, keepdim=True)
+        any_missing = missing.sum(dim, keepdim=True) > 0
         first = missing.to(torch.int32).argmax(dim, keepdim=True)
         found = torch.where(any_missing, torch.nan, found)
         places = torch.where(any_missing, first, places)
@@ -60,6 +62,43 @@ def kth_value(
         count = (~missing).sum(dim, keepdim=True)
         found = torch.where(count >= k, found, torch.nan)
     return _kept(found, places, dim, keepdim=keepdim)
+
+
+def quantile(
+    values: torch.Tensor,
+    q: float,
+    dim: int | None = None,
+    keepdim: bool = False,  # noqa: FBT001, FBT002 - torch's
+    *,
+    interpolation: str = "linear",
+) -> torch.Tensor:
+    """`torch.quantile` of one q along a fixed size; NaN if there is one."""
+    if dim is None:
+        found = quantile(values.reshape(-1), q, 0, interpolation=interpolation)
+        return found.reshape([1] * values.ndim) if keepdim else found
+    place = q * (values.shape[dim] - 1)
+    low, high = math.floor(place), math.ceil(place)
+    missing = _is_nan(values)
+    ordered, _ = _sorted(values, missing, dim)
+    match interpolation:
+        case "linear" | "midpoint":
+            share = place - low if interpolation == "linear" else 0.5
+            found = torch.lerp(ordered.narrow(dim, low, 1), ordered.narrow(dim, high, 1), share)
+        case "higher":
+            found = ordered.narrow(dim, high, 1)
+        case "nearest":
+            found = ordered.narrow(dim, round(place), 1)
+        case _:
+            found = ordered.narrow(dim, low, 1)
+    if missing is not None:
+        found = torch.where(missing.sum(dim, keepdim=True) > 0, torch.nan, found)
+    return found if keepdim else found.squeeze(dim)
+
+
+def has_fixed_size(values: torch.Tensor, q: object, dim: int | None = None, *_: object) -> bool:
+    """Say whether a quantile's place among the sorted values is known."""
+    sizes = values.shape if dim is None else (values.shape[dim],)
+    return isinstance(q, float | int) and all(isinstance(size, int) for size in sizes)
 
 
 def _is_nan(values: torch.Tensor) -> torch.Tensor | None:

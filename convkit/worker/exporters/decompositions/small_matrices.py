@@ -5,6 +5,7 @@ A singular matrix, of which torch refuses the inverse, gives infinities or NaN.
 """
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 # Each row costs a dozen operators.
 LARGEST = 16
@@ -25,10 +26,11 @@ def solution(matrix: torch.Tensor, given: torch.Tensor, *, left: bool = True) ->
     columns = given.unsqueeze(-1) if is_vector else given
     if not left:
         matrix, columns = matrix.mT, columns if is_vector else columns.mT
-    batch = torch.broadcast_shapes(matrix.shape[:-2], columns.shape[:-2])
-    found, _ = _eliminated(
-        matrix.expand(*batch, *matrix.shape[-2:]), columns.expand(*batch, *columns.shape[-2:])
-    )
+    if not _have_same_batch(matrix, columns):
+        batch = torch.broadcast_shapes(matrix.shape[:-2], columns.shape[:-2])
+        matrix = matrix.expand(*batch, *matrix.shape[-2:])
+        columns = columns.expand(*batch, *columns.shape[-2:])
+    found, _ = _eliminated(matrix, columns)
     if is_vector:
         return found.squeeze(-1)
     return found if left else found.mT
@@ -81,6 +83,13 @@ def triangular_solution(
         pivot = matrix[..., row : row + 1, row : row + 1]
         rows[row] = found if unitriangular else found / pivot
     return torch.cat([rows[row] for row in range(size)], -2)
+
+
+def _have_same_batch(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.ndim == other.ndim and all(
+        statically_known_true(size == wanted)
+        for size, wanted in zip(one.shape[:-2], other.shape[:-2], strict=True)
+    )
 
 
 def _eliminated(

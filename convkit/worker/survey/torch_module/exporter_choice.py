@@ -132,18 +132,40 @@ def obstacle_of(
             else:
                 torch_exporter.export(job)
     except UnexportableError as error:
+        if any(finding.code == "V103" for finding in error.findings) and (
+            lacks := _lacks_operator(loaded, survey, str(error), progress)
+        ):
+            return lacks
         named = {finding.place.tensor for finding in error.findings if finding.place.tensor}
         codes = {finding.code for finding in error.findings}
         is_recurrent = any(finding.evidence.get("recurrent") for finding in error.findings)
         reason = str(error)
     except StageFailedError as error:
         reason = str(error)
+        if (unknown := torch_exporter.untranslated(job, reason)) is not None:
+            reason = unknown.message
+            if lacks := _lacks_operator(loaded, survey, reason, progress):
+                return lacks
     else:
         return None
     # The axes of time and space come last; the batch goes only if it is named or alone.
     blamed = [axis for axis in contract.axes if axis.name in named]
     axis = next(reversed(blamed or contract.axes), None)
     return Obstacle(reason, axis, frozenset(codes), is_recurrent)
+
+
+def _lacks_operator(
+    loaded: LoadedModel, survey: SurveyResult, reason: str, progress: Callable[[str], None]
+) -> Obstacle | None:
+    """Return the obstacle of an operator that torch's exporter does not translate with every axis
+    fixed either, so that no axis is given up for it; None if fixed axes help.
+    """
+    fixed = survey
+    for axis in survey.contract.axes:
+        fixed = _fixed(fixed, axis)
+    if survey.contract.axes and obstacle_of(loaded, fixed, progress) is None:
+        return None
+    return Obstacle(reason, None, frozenset({"V103"}))
 
 
 def _torchscript_keeps(

@@ -43,3 +43,16 @@ def test_matches_torch(kind: str, dim: int, keepdim: bool) -> None:
         assert _same(taken if keepdim else taken.squeeze(dim), expected.values)
     assert _same(by_sorting.median(x), x.median())
     assert _same(by_sorting.nanmedian(x), x.nanmedian())
+
+
+@pytest.mark.parametrize("kind", ["plain", "missing", "infinite"])
+@pytest.mark.parametrize("how", ["linear", "lower", "higher", "nearest", "midpoint"])
+@pytest.mark.parametrize("q", [0.0, 0.1, 0.25, 0.5, 0.9, 1.0])
+def test_quantiles(kind: str, how: str, q: float) -> None:
+    x = _values(kind)
+    for dim in (0, -1, None):
+        for keepdim in (False, True):
+            found = by_sorting.quantile(x, q, dim, keepdim, interpolation=how)
+            expected = torch.quantile(x, q, dim, keepdim, interpolation=how)
+            assert found.shape == expected.shape
+            assert torch.allclose(found, expected, atol=1e-6, equal_nan=True)

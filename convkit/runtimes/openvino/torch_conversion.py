@@ -1,0 +1,153 @@
+"""A torch module becomes an OpenVINO model through OpenVINO's own PyTorch front end."""
+
+import re
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from convkit.protocol.contract import Contract, TensorSpec
+from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.runtimes.openvino.refusal_texts import in_brief
+from convkit.worker.exporters.decompositions.decomposition_table import decomposed
+from convkit.worker.exporters.dynamic_trace import trace
+from convkit.worker.exporters.export_job import UnexportableError
+from convkit.worker.job_context import StageFailedError
+from convkit.worker.original.operation_places import place_of_operator
+from convkit.worker.original.probing.prepared_model import PreparedModel
+from convkit.worker.original.probing.value_branches import value_dependent_lines
+
+if TYPE_CHECKING:
+    import openvino
+
+# How the front end names operators that it cannot convert: `aten.polar.default`, `aten::polar`.
+_OPERATOR = re.compile(r"\baten(?:\.|::)(?P<name>\w+)")
+
+
+def convert_module(prepared: PreparedModel, contract: Contract) -> "openvino.Model":
+    """Convert a model, with the contract's names, order and axes.
+
+    torch.export's program is converted, which keeps branches and sizes. What the front end cannot
+    read of it is converted from a trace on the examples, unless values decide what the model
+    computes. Raises UnexportableError with V103 for an operator that it lacks, StageFailedError for
+    anything else that it refuses.
+    """
+    root = prepared.loaded.source_root
+    module, inputs = prepared.module, prepared.probe.inputs
+    refused: StageFailedError
+    try:
+        program = decomposed(trace(module, inputs, contract, root))
+        return _named(_converted(program), contract)
+    except StageFailedError as error:
+        refused = error
+    except Exception as error:  # noqa: BLE001 - the front end has exceptions of its own
+        refused = _refusal(error, prepared)
+    if lines := value_dependent_lines(module, inputs, root):
+        raise _with_reason(refused, f"a trace would keep one side of the branch at {lines[0]}")
+    try:
+        return _named(_converted(module, inputs), contract)
+    except Exception as error:
+        raise _with_reason(refused, f"nor from a trace: {in_brief(error)}") from error
+
+
+def _converted(
+    source: torch.nn.Module | torch.export.ExportedProgram,
+    example: Sequence[torch.Tensor] | None = None,
+) -> "openvino.Model":
+    """Convert as OpenVINO's users do. Raises what the front end raises."""
+    import openvino
+
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # torch's own deprecations
+        if example is None:
+            return openvino.convert_model(source)
+        return openvino.convert_model(source, example_input=tuple(example))
+
+
+def _named(model: "openvino.Model", contract: Contract) -> "openvino.Model":
+    """Give inputs and outputs the contract's names and sizes: the front end has others, or none."""
+    import openvino
+
+    for side, ports, specs in (
+        ("inputs", model.inputs, contract.inputs),
+        ("outputs", model.outputs, contract.outputs),
+    ):
+        if len(ports) != len(specs):
+            raise StageFailedError(
+                f"OpenVINO's model has {len(ports)} {side}, and the contract {len(specs)}"
+            )
+    model.set_friendly_name("model")  # its own is a counter, and so are names of values
+    for node in model.get_ordered_ops():
+        for port in node.outputs():
+            port.get_tensor().set_names(set())
+    for port, spec in zip(model.inputs, contract.inputs, strict=True):
+        port.get_tensor().set_names({spec.name})
+        port.get_node().set_friendly_name(spec.name)
+    taken = {spec.name for spec in contract.inputs}
+    for port, spec in zip(model.outputs, contract.outputs, strict=True):
+        names = port.get_tensor().get_names()
+        if names & taken:  # two outputs of one value, or an input that is an output
+            _apart(port, spec)
+        else:
+            port.get_tensor().set_names({spec.name})
+        taken.add(spec.name)
+    model.reshape(
+        {
+            spec.name: openvino.PartialShape(
+                [size if isinstance(size, int) else -1 for size in spec.shape]
+            )
+            for spec in contract.inputs
+        }
+    )
+    return model
+
+
+def _apart(port: "openvino.Output", spec: TensorSpec) -> None:
+    """Let an output have a value of its own."""
+    from openvino import opset13
+
+    result = port.get_node()
+    source = result.input(0).get_source_output()
+    own = opset13.reshape(source, opset13.shape_of(source), special_zero=False)
+    own.output(0).get_tensor().set_names({spec.name})
+    result.input(0).replace_source_output(own.output(0))
+
+
+def _refusal(error: Exception, prepared: PreparedModel) -> StageFailedError:
+    """Return V103 at the operator's line, if the front end names one."""
+    import openvino
+
+    release = str(openvino.__version__).partition("-")[0]
+    failed = f"OpenVINO {release} cannot convert the module"
+    names = list(dict.fromkeys(match["name"] for match in _OPERATOR.finditer(str(error))))
+    if not names:
+        return StageFailedError(f"{failed}: {in_brief(error)}")
+    root = prepared.loaded.source_root
+    places = (
+        place_of_operator(prepared.module, prepared.probe.inputs, name, root) for name in names
+    )
+    source, module = next(filter(None, places), (None, ""))
+    where = f", at {source}" if source else ""
+    return UnexportableError(
+        [
+            Finding(
+                "V103",
+                f"{failed}: it does not convert {', '.join(f'aten::{name}' for name in names)}"
+                f"{where}",
+                Place(module=module or None, source=source),
+                {"operators": [f"aten::{name}" for name in names]},
+                Remedy(
+                    "Write this line of the model with other operations, use an OpenVINO release"
+                    " that converts it (tools.openvino), or serve the model with runtime:"
+                    " onnxruntime."
+                ),
+            )
+        ]
+    )
+
+
+def _with_reason(refused: StageFailedError, reason: str) -> StageFailedError:
+    if isinstance(refused, UnexportableError):
+        return refused
+    return StageFailedError(f"{refused}; {reason}")

@@ -1,0 +1,391 @@
+"""A program that computes with complex numbers, as one that computes with their real and imaginary
+parts: converters know complex numbers around Fourier transforms at most.
+
+Each operation on complex numbers is traced by itself, with a pair of tensors for each of them, and
+the operations on the parts take its place.
+"""
+
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses import FakeTensor
+from torch.export.exported_program import default_decompositions
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+
+from convkit.worker.exporters.decompositions.local_decompositions import run_decompositions
+
+# Each round may bring forth operators that have to be decomposed in their turn.
+_MOST_ROUNDS = 4
+
+
+class UnpairedError(Exception):
+    """An operation on complex numbers that has no counterpart on their parts, as `node`."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(f"{node.target} computes with complex numbers")
+        self.node = node
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """Complex numbers: real and imaginary parts."""
+
+    re: torch.Tensor
+    im: torch.Tensor
+
+
+def has_complex(program: torch.export.ExportedProgram) -> bool:
+    """Say whether a program computes with complex numbers."""
+    return any(_is_complex(node) for node in program.graph.nodes)
+
+
+def concerns_complex(node: Node) -> bool:
+    """Say whether an operation takes or gives complex numbers."""
+    if node.op != "call_function":
+        return False
+    return _is_complex(node) or any(_is_complex(each) for each in node.all_input_nodes)
+
+
+def without_complex(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """Return a program on real and imaginary parts. Raises UnpairedError."""
+    program = run_decompositions(program, {})
+    for _ in range(_MOST_ROUNDS):
+        table = default_decompositions()
+        chosen = {
+            node.target: table[node.target]
+            for node in program.graph.nodes
+            if concerns_complex(node) and _rule(node) is None and node.target in table
+        }
+        if not chosen:
+            break
+        program = run_decompositions(program, chosen)
+    return _Pairs(program).program()
+
+
+def _is_complex(node: Node) -> bool:
+    values = pytree.tree_leaves(node.meta.get("val"))
+    return any(isinstance(each, torch.Tensor) and each.is_complex() for each in values)
+
+
+class _Pairs:
+    """Copies a program's graph, with pairs for complex values."""
+
+    def __init__(self, program: torch.export.ExportedProgram) -> None:
+        self._program = program
+        self._graph = Graph()
+        self._became: dict[Node, Any] = {}
+        self._held = dict(program.state_dict)
+        self._constants = dict(program.constants)
+        values = (node.meta.get("val") for node in program.graph.nodes)
+        self._mode = next(each.fake_mode for each in values if isinstance(each, FakeTensor))
+
+    def program(self) -> torch.export.ExportedProgram:
+        program = self._program
+        for node in program.graph.nodes:
+            self._became[node] = self._copied(node)
+        signature = copy.deepcopy(program.graph_signature)
+        outputs = self._graph.output_node().args[0]
+        assert isinstance(outputs, tuple)
+        for spec, output in zip(signature.output_specs, outputs, strict=True):
+            spec.arg.name = output.name
+        self._graph.eliminate_dead_code()
+        return torch.export.ExportedProgram(
+            root=GraphModule(program.graph_module, self._graph),
+            graph=self._graph,
+            graph_signature=signature,
+            state_dict=self._held,
+            range_constraints=program.range_constraints,
+            module_call_graph=program.module_call_graph,
+            example_inputs=program.example_inputs,
+            constants=self._constants,
+            verifiers=program.verifiers,
+        )
+
+    def _copied(self, node: Node) -> Any:  # noqa: ANN401 - a node, a pair, or a nest of them
+        if node.op == "placeholder" and _is_complex(node):
+            return self._held_pair(node)
+        if concerns_complex(node):
+            return self._parts(node)
+        if node.op == "output" and any(_is_complex(each) for each in node.all_input_nodes):
+            raise UnpairedError(next(filter(_is_complex, node.all_input_nodes)))
+        copied = self._graph.node_copy(node, self._became.__getitem__)
+        if node.op == "placeholder":
+            copied.name = node.name  # a graph's own choice differs for `input`
+        return copied
+
+    def _held_pair(self, node: Node) -> Pair:
+        """Return the parts of a weight, a buffer or a constant, which is held as real numbers."""
+        signature = self._program.graph_signature
+        lifted = (
+            signature.inputs_to_parameters
+            | signature.inputs_to_buffers
+            | signature.inputs_to_lifted_tensor_constants
+        )
+        name = lifted.get(node.name)
+        if name is None:
+            raise UnpairedError(node)
+        for held in (self._held, self._constants):
+            if name in held:
+                real = torch.view_as_real(held[name].detach().resolve_conj()).clone()
+                fake = self._mode.from_tensor(real, static_shapes=True)
+                is_parameter = isinstance(held[name], torch.nn.Parameter)
+                held[name] = torch.nn.Parameter(real) if is_parameter else real
+        copied = self._graph.node_copy(node, self._became.__getitem__)
+        copied.name, copied.meta = node.name, {**node.meta, "val": fake}
+        return self._inlined(node, _of_real, (copied,), {})
+
+    def _parts(self, node: Node) -> Any:  # noqa: ANN401
+        """Insert what an operation is on the parts."""
+        rule = _rule(node)
+        if rule is None:
+            raise UnpairedError(node)
+        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), _Held)
+        args, kwargs = pytree.tree_map(
+            lambda each: self._became[each.node] if isinstance(each, _Held) else each,
+            (args, kwargs),
+        )
+        return self._inlined(node, rule, args, kwargs)
+
+    def _inlined(
+        self, node: Node, rule: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:  # noqa: ANN401
+        flat, form = pytree.tree_flatten((tuple(args), dict(kwargs)))
+        nodes = list(dict.fromkeys(each for each in flat if isinstance(each, Node)))
+        forms: list[pytree.TreeSpec] = []
+
+        def call(*given: object) -> list[Any]:
+            named = dict(zip(nodes, given, strict=True))
+            inputs = [named[each] if isinstance(each, Node) else each for each in flat]
+            args, kwargs = pytree.tree_unflatten(inputs, form)
+            results, found = pytree.tree_flatten(rule(*args, **kwargs))
+            forms.append(found)
+            return results
+
+        with self._mode:
+            traced = make_fx(call)(*(each.meta["val"] for each in nodes))
+        inner: dict[Node, Node] = {}
+        given = iter(nodes)
+        for each in traced.graph.nodes:
+            if each.op == "placeholder":
+                inner[each] = next(given)
+            elif each.op == "output":
+                results = torch.fx.node.map_arg(each.args[0], inner.__getitem__)
+                return pytree.tree_unflatten(list(results), forms[-1])
+            elif each.op != "call_function":
+                raise UnpairedError(node)  # a constant
+            else:
+                inner[each] = self._graph.node_copy(each, inner.__getitem__)
+                inner[each].meta = {**node.meta, "val": each.meta.get("val")}
+        raise AssertionError("a graph without outputs")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Held:
+    """A node among arguments, which torch would map again."""
+
+    node: Node
+
+
+pytree.register_pytree_node(
+    Pair, lambda pair: ([pair.re, pair.im], None), lambda parts, _: Pair(*parts)
+)
+
+
+def _of_real(both: torch.Tensor) -> Pair:
+    """`torch.view_as_complex`."""
+    return Pair(both.select(-1, 0), both.select(-1, 1))
+
+
+def _complex(pair: Pair) -> torch.Tensor:
+    """Return complex numbers, for a Fourier transform."""
+    return torch.view_as_complex(torch.stack([pair.re, pair.im], -1))
+
+
+def _pair(value: Any) -> Pair:  # noqa: ANN401 - a pair, a tensor or a number
+    if isinstance(value, Pair):
+        return value
+    if isinstance(value, torch.Tensor):
+        return Pair(value, torch.zeros_like(value))
+    number = complex(value)
+    return Pair(number.real, number.imag)
+
+
+def _product(one: Any, other: Any) -> Pair:  # noqa: ANN401
+    return _bilinear(torch.mul, one, other)
+
+
+def _bilinear(function: Callable[..., torch.Tensor], one: Any, other: Any) -> Pair:  # noqa: ANN401
+    """Return a product in which one side may be real."""
+    if not isinstance(one, Pair | complex):
+        other = _pair(other)
+        return Pair(function(one, other.re), function(one, other.im))
+    if not isinstance(other, Pair | complex):
+        one = _pair(one)
+        return Pair(function(one.re, other), function(one.im, other))
+    one, other = _pair(one), _pair(other)
+    return Pair(
+        function(one.re, other.re) - function(one.im, other.im),
+        function(one.re, other.im) + function(one.im, other.re),
+    )
+
+
+def _quotient(one: Any, other: Any) -> Pair:  # noqa: ANN401
+    if not isinstance(other, Pair | complex):
+        one = _pair(one)
+        return Pair(one.re / other, one.im / other)
+    other = _pair(other)
+    size = other.re * other.re + other.im * other.im
+    found = _product(one, Pair(other.re, -other.im))
+    return Pair(found.re / size, found.im / size)
+
+
+def _sum(one: Any, other: Any, alpha: float = 1) -> Pair:  # noqa: ANN401
+    # Only what both sides have an imaginary part of is added: a zero would cost an operation.
+    if not isinstance(one, Pair | complex):
+        other = _pair(other)
+        scaled = Pair(other.re * alpha, other.im * alpha) if alpha != 1 else other
+        return Pair(
+            one + scaled.re, scaled.im.expand(torch.broadcast_shapes(_of(one), _of(scaled.im)))
+        )
+    if not isinstance(other, Pair | complex):
+        one = _pair(one)
+        re = one.re + (other * alpha if alpha != 1 else other)
+        return Pair(re, one.im.expand(re.shape))
+    one, other = _pair(one), _pair(other)
+    return Pair(one.re + other.re * alpha, one.im + other.im * alpha)
+
+
+def _of(value: Any) -> Sequence[int]:  # noqa: ANN401
+    return value.shape if isinstance(value, torch.Tensor) else ()
+
+
+def _size(pair: Pair) -> torch.Tensor:
+    return (pair.re * pair.re + pair.im * pair.im).sqrt()
+
+
+def _polar(size: torch.Tensor, angle: torch.Tensor) -> Pair:
+    return Pair(size * angle.cos(), size * angle.sin())
+
+
+def _cast(value: Any, dtype: torch.dtype | None = None, **_: object) -> Any:  # noqa: ANN401
+    if dtype is None:
+        return value
+    if not dtype.is_complex:
+        return _pair(value).re.to(dtype)
+    pair, real = _pair(value), dtype.to_real()
+    return Pair(pair.re.to(real), pair.im.to(real))
+
+
+def _power(base: Any, exponent: Any) -> Pair:  # noqa: ANN401
+    found = base
+    for _ in range(int(exponent) - 1):
+        found = _product(found, base)
+    return found
+
+
+def _each_part(target: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an operation that moves, picks or adds up numbers, whatever they are."""
+
+    def run(*args: object, **kwargs: object) -> object:
+        def part(name: str) -> Any:  # noqa: ANN401
+            given = pytree.tree_map(
+                lambda each: getattr(each, name) if isinstance(each, Pair) else each,
+                (args, kwargs),
+                is_leaf=lambda each: isinstance(each, Pair),
+            )
+            return target(*given[0], **given[1])
+
+        re, im = part("re"), part("im")
+        if isinstance(re, torch.Tensor):
+            return Pair(re, im)
+        return [Pair(*both) for both in zip(re, im, strict=True)]
+
+    return run
+
+
+def _from_fourier(target: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a transform that takes or gives complex numbers, as converters know it."""
+
+    def run(values: Any, *args: object, **kwargs: object) -> Any:  # noqa: ANN401
+        found = target(_complex(values) if isinstance(values, Pair) else values, *args, **kwargs)
+        return _of_real(torch.view_as_real(found)) if found.is_complex() else found
+
+    return run
+
+
+_EACH_PART = frozenset(
+    (
+        *("unsqueeze", "squeeze", "expand", "permute", "transpose", "t", "slice", "select"),
+        *("index", "index_select", "gather", "cat", "stack", "flip", "roll", "clone", "alias"),
+        *("detach", "contiguous", "repeat", "split", "split_with_sizes", "chunk", "unbind"),
+        *("mean", "sum", "cumsum", "neg", "constant_pad_nd", "diagonal", "tril", "triu"),
+        *("movedim", "flatten", "unflatten", "lift_fresh_copy", "slice_scatter", "narrow"),
+        *("select_scatter", "masked_fill", "expand_as", "numpy_T", "mT"),
+        *("reshape", "broadcast_to", "tile", "repeat_interleave", "swapaxes"),
+    )
+)
+_RULES: dict[str, Callable[..., Any]] = {
+    "sym_size": lambda pair, axis: pair.re.shape[axis],
+    "view_as_complex": _of_real,
+    "view_as_real": lambda pair: torch.stack([pair.re, pair.im], -1),
+    "complex": Pair,
+    "polar": _polar,
+    "real": lambda pair: _pair(pair).re,
+    "imag": lambda pair: pair.im,
+    "mul": _product,
+    "div": _quotient,
+    "add": _sum,
+    "sub": lambda one, other, alpha=1: _sum(one, other, -alpha),
+    "matmul": lambda one, other: _bilinear(torch.matmul, one, other),
+    "mm": lambda one, other: _bilinear(torch.mm, one, other),
+    "bmm": lambda one, other: _bilinear(torch.bmm, one, other),
+    "abs": _size,
+    "angle": lambda pair: torch.atan2(pair.im, pair.re),
+    "exp": lambda pair: _polar(pair.re.exp(), pair.im),
+    "log": lambda pair: Pair(_size(pair).log(), torch.atan2(pair.im, pair.re)),
+    "reciprocal": lambda pair: _quotient(1, pair),
+    "square": lambda pair: _product(pair, pair),
+    "where": lambda condition, one, other: Pair(
+        torch.where(condition, _pair(one).re, _pair(other).re),
+        torch.where(condition, _pair(one).im, _pair(other).im),
+    ),
+    "full": lambda shape, value, dtype=None, **_: Pair(
+        torch.full(shape, complex(value).real, dtype=dtype.to_real()),
+        torch.full(shape, complex(value).imag, dtype=dtype.to_real()),
+    ),
+    "zeros_like": lambda pair, **_: Pair(torch.zeros_like(pair.re), torch.zeros_like(pair.im)),
+    "ones_like": lambda pair, **_: Pair(torch.ones_like(pair.re), torch.zeros_like(pair.im)),
+    "_to_copy": _cast,
+    "to": _cast,
+    "view": _each_part(torch.reshape),
+    "_unsafe_view": _each_part(torch.reshape),
+    **dict.fromkeys(("resolve_conj", "resolve_neg"), lambda pair: pair),
+    **dict.fromkeys(
+        ("conj", "_conj", "conj_physical", "_conj_physical"), lambda pair: Pair(pair.re, -pair.im)
+    ),
+}
+
+
+def _rule(node: Node) -> Callable[..., Any] | None:
+    """Return what an operation is on pairs; None if it is unknown."""
+    target = node.target
+    if getattr(target, "__name__", "") == "getitem":
+        return lambda several, index: several[index]
+    if not isinstance(target, torch._ops.OpOverload):  # noqa: SLF001 - no public name
+        return None
+    name = target._schema.name.removeprefix("aten::")  # noqa: SLF001 - no public name
+    if name.startswith("_fft_"):
+        return _from_fourier(target)
+    if name == "pow":
+        exponent = node.args[1]
+        return _power if isinstance(exponent, int) and exponent > 0 else None
+    if name in ("view", "to") and any(isinstance(each, torch.dtype) for each in node.args[1:]):
+        return _cast if name == "to" else None
+    if name in _RULES:
+        return _RULES[name]
+    return _each_part(target) if name in _EACH_PART else None
