@@ -12,12 +12,14 @@ from convkit.host.draft.file_inspection import survey_model, survey_source
 from convkit.host.draft.model_origins import factory_call
 from convkit.host.draft.model_tools import ModelTool, find_model_tools
 from convkit.host.draft.recipe_draft import draft_recipe, needs_survey
+from convkit.host.draft.target_names import asked_targets
 from convkit.host.facts.planning_facts import ToolchainKind
 from convkit.host.home import Home
 from convkit.host.plan.stage_requests import source_of
 from convkit.host.processes.request_locations import Locations
 from convkit.host.recipe.reading.loading import LoadedRecipe, parse_recipe
 from convkit.host.toolchain.versions.stage_requirements import EnvironmentSpec, environment_spec
+from convkit.protocol.errors import RecipeError, UsageError
 from convkit.protocol.messages import SurveyModelRequest, SurveyResult
 
 # How long a model is run at different sizes, in seconds of work.
@@ -28,7 +30,7 @@ _SURVEY_SECONDS = 60.0
 class Drafting:
     """What to draft: a model as for `draft_recipe`, for a recipe at `destination`. `example`
     is `file.py:callable`, which returns one call's inputs. `packages` are further ones that the
-    model's code needs, as `PACKAGE==VERSION`.
+    model's code needs, as `PACKAGE==VERSION`, `targets` names as for `asked_targets`.
     """
 
     model: str
@@ -36,6 +38,7 @@ class Drafting:
     task: str | None = None
     example: str | None = None
     packages: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
 
 
 def draft(
@@ -45,9 +48,31 @@ def draft(
     *,
     toolchain: ToolchainKind = "isolated",
 ) -> str:
-    """Return a recipe's text. Raises UsageError for what is not a model, ModelFileError for one
-    that does not load or run.
+    """Return a recipe's text. Raises UsageError for what is not a model, or a target that there is
+    not or that the model cannot have, ModelFileError for a model that does not load or run.
     """
+    asked_targets(drafting.targets)  # a wrong name is said before the model is run
+    text = _text(drafting, home, progress, toolchain)
+    if drafting.targets:
+        _check(text, drafting)
+    return text
+
+
+def _check(text: str, drafting: Drafting) -> None:
+    """Raise UsageError for targets that the drafted recipe cannot have."""
+    try:
+        parse_recipe(text, drafting.destination)
+    except RecipeError as error:
+        wrong = [each for each in error.problems if each.key.startswith("targets.")]
+        if not wrong:
+            raise
+        said = "; ".join(f"{each.key.split('.')[1]}: {each.message}" for each in wrong)
+        raise UsageError(f"--target {said}") from error
+
+
+def _text(
+    drafting: Drafting, home: Home, progress: Callable[[str], None], toolchain: ToolchainKind
+) -> str:
     found = _onnx_model(drafting)
     if isinstance(found, Halves):
         surveys = (
@@ -60,6 +85,7 @@ def draft(
             surveys,
             destination=drafting.destination,
             task=drafting.task,
+            targets=drafting.targets,
         )
     if found is not None:
         drafting = dataclasses.replace(drafting, model=str(found))
@@ -76,6 +102,7 @@ def draft(
         task=drafting.task,
         survey=survey,
         tools=tools,
+        targets=drafting.targets,
     )
 
 

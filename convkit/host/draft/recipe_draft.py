@@ -20,6 +20,7 @@ from convkit.host.draft.recipe_lines import (
     tolerance_lines,
 )
 from convkit.host.draft.surveyed_model import comments_of, signature_of_survey, tolerances_of
+from convkit.host.draft.target_names import asked_targets, reads_pictures, target_lines
 from convkit.host.draft.transformers_families import (
     DEFAULT_TASK,
     FAMILIES,
@@ -61,6 +62,7 @@ def draft_recipe(
     architecture: str | None = None,
     survey: SurveyResult | None = None,
     tools: Mapping[str, ModelTool] | None = None,
+    targets: Sequence[str] = (),
 ) -> str:
     """Return the text of a recipe to be written at `destination`; its paths are relative to that.
 
@@ -68,7 +70,8 @@ def draft_recipe(
     `file.py:callable`, `package==version:path`, `owner/name@commit` on a hub, or one of
     transformers' architectures such as `bert`. A `survey` says what running the model revealed, and
     goes before what is known of its family. `architecture` is the model_type of a model whose
-    configuration is not available here. `tools` are packages that its own code needs. Guesses are
+    configuration is not available here. `tools` are packages that its own code needs, `targets`
+    names as for `asked_targets`. Guesses are
     marked TODO. Raises UsageError.
     """
     origin = origin_of(model, destination.absolute().parent, architecture, survey)
@@ -92,8 +95,11 @@ def draft_recipe(
                 f"{model}: config.json does not fit its model_type: {error!r}"
             ) from error
     tolerances = tolerances_of(survey) if survey is not None else {}
+    asked = asked_targets(targets, pictures=reads_pictures(signature.inputs))
     lines = _render(origin, name or origin.name, signature, doubt, tolerances, tools or {})
-    return "\n".join(lines) + "\n"
+    return "
+".join([*lines, "", *target_lines(asked)]) + "
+"
 
 
 def needs_survey(model: str, *, destination: Path, task: str | None = None) -> bool:
@@ -219,12 +225,6 @@ def _render_rest(
     if skip:
         yield f"  skip: [{', '.join(skip)}] # the original returns NaN there"
     yield from tolerance_lines(tolerances)
-    yield ""
-    yield "targets:"
-    yield "  ort-cpu:"
-    yield "    runtime: onnxruntime"
-    yield "    device: cpu"
-    yield "    precision: float32"
 
 
 def _one_line(text: str) -> str:
