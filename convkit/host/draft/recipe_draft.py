@@ -97,9 +97,7 @@ def draft_recipe(
     tolerances = tolerances_of(survey) if survey is not None else {}
     asked = asked_targets(targets, pictures=reads_pictures(signature.inputs))
     lines = _render(origin, name or origin.name, signature, doubt, tolerances, tools or {})
-    return "
-".join([*lines, "", *target_lines(asked)]) + "
-"
+    return "\n".join([*lines, "", *target_lines(asked)]) + "\n"
 
 
 def needs_survey(model: str, *, destination: Path, task: str | None = None) -> bool:
