@@ -113,6 +113,8 @@ def test_what_follows_from_it_offers_nothing(ran: Ran) -> None:
 def test_a_repair_tries_nothing(ran: Ran) -> None:
     assert (ran.repair.steps, ran.repair.withdrawn) == ((), ())
     assert {each.path for each in ran.repair.withheld} == {
+        "verify.outputs",
+        "verify.by_precision.float32.outputs.y",
         "verify.by_precision.float16.outputs.y",
         "verify.by_precision.int8.outputs.y",
     }

@@ -36,10 +36,10 @@ def tolerance_of(
     """Return the tolerance that applies to an output: the nearest one given, as a whole.
 
     Nearest first: the command line's, the target's for this output, the target's, the recipe's for
-    the target's precision and this output, for this output, for the precision, the recipe's. If
-    none is written, the tolerance follows from the type of a target or an original in low precision
-    (for fractions only), and all others have the default. A nearer tolerance replaces the others;
-    limits are never combined.
+    this output, the recipe's for the target's precision, the recipe's. If none is written, the
+    tolerance follows from the type of a target or an original in low precision (for fractions
+    only), and all others have the default. A nearer tolerance replaces the others; limits are never
+    combined.
     """
     name = next((name for name, each in recipe.targets.items() if each is target), "")
     whole = any(tensor.name == output and is_whole(tensor.dtype) for tensor in recipe.outputs)
@@ -52,8 +52,8 @@ def tolerance_of(
         (override, "the command line", False),
         (target.outputs.get(output), f"targets.{name}.outputs.{output}", True),
         (target.tolerance, f"targets.{name}.tolerance", False),
-        (measured.outputs.get(output), f"{here}.outputs.{output}", True),
         (verify.outputs.get(output), f"verify.outputs.{output}", True),
+        (measured.outputs.get(output), f"{here}.outputs.{output}", True),
         (measured.tolerance, f"{here}.tolerance", False),
         (written, "verify.tolerance", False),
         (None if whole else derived_tolerance(recipe, target), FROM_PRECISION, False),

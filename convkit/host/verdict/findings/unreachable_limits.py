@@ -122,6 +122,7 @@ def _limits_below_rounding(
         return found
     for output in recipe.outputs:
         place = tolerance_of(recipe, target, output.name, override).place
+        place = place.removesuffix(f".{output.name}")  # `verify.outputs`
         limits = limits_for(recipe, target, output.name, override)
         fine = [
             each
@@ -166,6 +167,24 @@ def _is_beyond(output: OutputVerdict, usual: float) -> bool:
     )
 
 
+def _of_float32_alone(recipe: Recipe, kind: str) -> dict[str, Json]:
+    """Return the change that moves `verify.outputs`, which goes before the limits of a type, to
+    where it holds for float32, and for another type that may need its own. Labels keep theirs.
+    """
+    whole = {output.name for output in recipe.outputs if is_whole(output.dtype)}
+    written = {
+        name: tolerance.model_dump(mode="json", exclude_unset=True)
+        for name, tolerance in recipe.verify.outputs.items()
+    }
+    moved: dict[str, Json] = {
+        f"verify.by_precision.{each}.outputs.{name}": limits
+        for each in ("float32", kind)
+        for name, limits in written.items()
+        if name not in whole
+    }
+    return {"verify.outputs": {name: written[name] for name in written if name in whole}} | moved
+
+
 def _finding(
     recipe: Recipe, target: Target, place: str, fine: Sequence[_Fine], low: str
 ) -> Finding:
@@ -190,12 +209,13 @@ def _finding(
         kind = computed_type(target)
         _, _, part = name.rpartition("/")
         key = f"{f'parts.{part}' if '/' in name else 'verify'}.by_precision.{kind}"
-        change = (
-            {f"{key}.outputs.{each.output}": usual for each in fine}
-            if ".outputs." in place
-            else {f"{key}.tolerance": usual}
-        )
-        text = f"Give {kind} limits of its own. This is what it is usually allowed:"
+        change = {f"{key}.outputs.{each.output}": usual for each in fine}
+        if not place.endswith("outputs"):
+            change = {f"{key}.tolerance": usual}
+        text = f"Give {kind} limits of its own. nrmse {usual['nrmse']:g} is usually allowed."
+        if place == "verify.outputs":
+            change = _of_float32_alone(recipe, kind) | change
+            text = f"Let the limits of verify.outputs hold for float32 alone. {text}"
     return Finding(
         CODE,
         message,
