@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from convkit.host.findings.catalog import CATALOG
 from convkit.host.recipe.keys.low_precision_types import (
     BEYOND_USUAL_RANGES,
     compared_type,
@@ -21,9 +22,9 @@ from convkit.protocol.messages import TensorMetrics
 from convkit.protocol.metrics.metric_registry import absolute_limit
 
 CODE = "N502"
-# What a limit out of reach makes a target fail with. A search for exceptions ends with nothing in
+# What a limit out of reach makes a target fail with: a search for exceptions ends with nothing in
 # low precision (N207, N209), and each place where rounding happens looks like a cause.
-CONSEQUENCES = frozenset({"N101", "N105", "N207", "N209", "N214", "Q102", "Q105", "Q109"})
+CONSEQUENCES = frozenset(code for code, row in CATALOG.items() if CODE in row.follows)
 _FOLLOWS = Remedy(f"This follows from {CODE}: correct that first.")
 _FUTILE = frozenset({"N207", "N209"})
 
