@@ -50,18 +50,20 @@ class Recipe:
     def draft(
         cls, model: str, path: str | Path = "recipe.yaml", *, home: str | Path | None = None,
         toolchain: ToolchainKind = "isolated", example: str | None = None,
+        targets: Sequence[str] = (),
     ) -> "Recipe":  # fmt: skip
         """Draft a recipe for a model, as `convkit init` does, to be saved at `path`.
 
         `model` is a folder, an ONNX file, FILE.py:CALLABLE, an architecture, OWNER/NAME@COMMIT or
         PACKAGE==VERSION:PATH. If only running the model shows its inputs, it is run once, with
-        tools from `home`; `example` is FILE.py:CALLABLE, which returns one call's inputs. Raises
-        UsageError for anything else, ModelFileError for a model that does not load or run.
+        tools from `home`; `example` is FILE.py:CALLABLE, which returns one call's inputs.
+        `targets` are names such as openvino and onnxruntime-float16. Raises UsageError for anything
+        else, ModelFileError for a model that does not load or run.
         """
         from convkit.host.draft.init_command import Drafting  # noqa: PLC0415 - most callers only load
         from convkit.host.draft.init_command import draft as drafted  # noqa: PLC0415 - as above
 
-        drafting = Drafting(model, Path(path), example=example)
+        drafting = Drafting(model, Path(path), example=example, targets=tuple(targets))
         text = drafted(drafting, _home(home), lambda _: None, toolchain=toolchain)
         return cls.parse(text, path)
 

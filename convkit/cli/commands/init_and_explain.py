@@ -2,12 +2,23 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from convkit.cli.input.options import HomeFolder, Toolchain
 from convkit.protocol.errors import UsageError
+
+if TYPE_CHECKING:
+    from convkit.host.facts.planning_facts import ToolchainKind
+
+
+def _completed(incomplete: str) -> list[str]:
+    """Complete the last of several targets' names."""
+    from convkit.host.draft.target_names import known_names
+
+    before, comma, _ = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in known_names()]
 
 
 def init(
@@ -53,6 +64,26 @@ def init(
             help="A further package that the model's code needs. Repeatable.",
         ),
     ] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[,NAME]",
+            help=(
+                "What to convert for, such as coreml,openvino,onnxruntime-float16; can be repeated."
+                " A wrong name lists all. [ort-cpu]"
+            ),
+            autocompletion=_completed,
+        ),
+    ] = None,
+    measure: Annotated[
+        bool,
+        typer.Option(
+            "--measure",
+            help=(
+                "Run the draft, and write how far float16, int8, ... may be off by what they were."
+            ),
+        ),
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     toolchain: Toolchain = "isolated",
     home: HomeFolder = None,
@@ -64,6 +95,8 @@ def init(
     from convkit.host.home import Home
 
     model, output = ask_for_missing(model, output)
+    if measure and output is None:
+        raise UsageError("--measure runs the recipe that is written; name its file with -o")
     if output is not None and output.exists() and not force:
         raise UsageError(f"{output} exists; --force overwrites it")
     # Paths in a recipe are relative to its folder: that of the file, or the current one.
@@ -73,6 +106,7 @@ def init(
         task,
         example,
         tuple(packages or ()),
+        tuple(target or ()),
         keeps_example=output is not None,
     )
     kept = drafting.example_file
@@ -87,7 +121,27 @@ def init(
     if found.guesses is not None:
         typer.echo(f"{found.guesses}.")
     values = f" and {kept}" if example is not None and kept.exists() else ""
-    typer.echo(f"wrote {output}{values}; next: convkit run {output}")
+    if not measure:
+        typer.echo(f"wrote {output}{values}; next: convkit run {output}")
+        return
+    typer.echo(f"wrote {output}{values}; running it")
+    _measure(output, toolchain, home)
+
+
+def _measure(recipe: Path, toolchain: "ToolchainKind", home: Path | None) -> None:
+    """Run a recipe, print what came out, and write the limits that follow."""
+    from convkit.cli.commands.run_and_plan import run_or_repair
+    from convkit.cli.output.run_printing import print_run
+    from convkit.host.draft.measured_limits import write_limits
+    from convkit.host.home import Home
+    from convkit.host.run.run_options import RunOptions
+
+    options = RunOptions(recipe, Home.find(home), toolchain=toolchain)
+    outcome, _ = run_or_repair(options, repair=False, silent=False)
+    print_run(outcome)
+    for line in write_limits(recipe, outcome.record):
+        typer.echo(line)
+    raise typer.Exit(outcome.record.exit_code)
 
 
 def _write(text: str, output: Path) -> None:

@@ -91,7 +91,7 @@ def run(
     )
     if not silent:
         _print_advice(recipe, only)
-    outcome, repaired = _run_or_repair(options, repair=repair, silent=silent)
+    outcome, repaired = run_or_repair(options, repair=repair, silent=silent)
     if json:
         print_json(outcome.record)
     elif not quiet:
@@ -119,7 +119,7 @@ def _strict_code(record: "RunRecord") -> int:
     return EXIT_SKIPPED if "skipped" in statuses else EXIT_VERIFIED
 
 
-def _run_or_repair(
+def run_or_repair(
     options: "RunOptions", *, repair: bool, silent: bool
 ) -> "tuple[RunOutcome, RepairOutcome | None]":
     """Return the run, of a repair the last one, and how the repair ended.

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from convkit.cli.output.safe_text import Encodable
@@ -47,8 +48,11 @@ class _Summary:
                     for each in found
                     if each.status == "missed"
                 )
+        said = [each for each in record.candidates if each.judged_by]
+        for why, names in _by(said, lambda each: each.judged_by).items():
+            yield line(f"judged by their type: {', '.join(names)}: {why}", style="yellow")
         yield from self._without_result()
-        for why, names in _by_reason(record.with_status("left-out")).items():
+        for why, names in _by(record.with_status("left-out"), _why).items():
             yield line(f"not tried: {', '.join(names)}: {first_line(why)}", style="dim")
         yield line()
         yield from self._choice()
@@ -59,7 +63,7 @@ class _Summary:
 
         for status in ("failed", "broken", "unproven", "skipped"):
             style = "yellow" if status in ("unproven", "skipped") else "red"
-            for why, names in _by_reason(self.record.with_status(status)).items():
+            for why, names in _by(self.record.with_status(status), _why).items():
                 text = f"{', '.join(names)}: {status}: {first_line(why)}"
                 yield Text(text, style=style, no_wrap=True, overflow="ellipsis")
 
@@ -92,8 +96,12 @@ def target_text(candidate: Candidate) -> str:
     return f"{candidate.name}: {json.dumps(candidate.target, ensure_ascii=False)}"
 
 
-def _by_reason(candidates: tuple[Candidate, ...]) -> dict[str, list[str]]:
+def _why(candidate: Candidate) -> str:
+    return candidate.why
+
+
+def _by(candidates: Iterable[Candidate], text: Callable[[Candidate], str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for each in candidates:
-        found.setdefault(each.why, []).append(each.name)
+        found.setdefault(text(each), []).append(each.name)
     return found

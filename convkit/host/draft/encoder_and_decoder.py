@@ -1,7 +1,7 @@
 """Drafts a recipe for an encoder and a decoder that are files of one model."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from convkit.host.draft.exported_onnx_folder import Halves
@@ -16,6 +16,7 @@ from convkit.host.draft.recipe_lines import (
     tolerance_lines,
 )
 from convkit.host.draft.surveyed_model import signature_of_survey, tolerances_of
+from convkit.host.draft.target_names import asked_targets, target_lines
 from convkit.host.draft.transformers_families import DraftInput, DraftOutput, DraftSignature
 from convkit.host.recipe.reading.yaml_scalars import yaml_scalar
 from convkit.protocol.contract import Dimension
@@ -57,11 +58,12 @@ def draft_joined(
     *,
     destination: Path,
     task: str | None = None,
+    targets: Sequence[str] = (),
 ) -> str:
     """Return the text of a recipe that joins an encoder with its decoder, from their surveys."""
     joined = _joined(*map(signature_of_survey, surveys))
     lines = _render(folder, halves, joined, surveys, destination.absolute().parent, task)
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *target_lines(asked_targets(targets))]) + "\n"
 
 
 def _joined(encoder: DraftSignature, decoder: DraftSignature) -> _Joined:
@@ -151,12 +153,6 @@ def _render(
     ours = {each.name for each in joined.outputs}
     limits = {name: each for name, each in tolerances_of(surveys[1]).items() if name in ours}
     yield from tolerance_lines(limits)
-    yield ""
-    yield "targets:"
-    yield "  ort-cpu:"
-    yield "    runtime: onnxruntime"
-    yield "    device: cpu"
-    yield "    precision: float32"
 
 
 def _heading(name: str, halves: Halves, task: str) -> Iterator[str]:
@@ -190,7 +186,8 @@ def _part(file: str, signature: DraftSignature, survey: SurveyResult) -> Iterato
     fixed = ", random: fixed" if survey.draws else ""
     yield f"model: {{ onnx: {yaml_scalar(file)}{fixed} }}"
     if limits := _loosest(tolerances_of(survey)):
-        yield f"tolerance: {{ {listed(limits)} }} # from the largest values seen"
+        yield "by_precision: # what float16, int8, ... may be off follows from the type"
+        yield f"  float32: {{ tolerance: {{ {listed(limits)} }} }} # from the largest values seen"
     yield from _tensors(signature.inputs, signature.outputs)
 
 

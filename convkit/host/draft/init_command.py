@@ -13,12 +13,14 @@ from convkit.host.draft.model_origins import factory_call
 from convkit.host.draft.model_tools import ModelTool, find_model_tools
 from convkit.host.draft.recipe_draft import draft_recipe, needs_survey
 from convkit.host.draft.surveyed_model import guesses_of
+from convkit.host.draft.target_names import asked_targets
 from convkit.host.facts.planning_facts import ToolchainKind
 from convkit.host.home import Home
 from convkit.host.plan.stage_requests import source_of
 from convkit.host.processes.request_locations import Locations
 from convkit.host.recipe.reading.loading import LoadedRecipe, parse_recipe
 from convkit.host.toolchain.versions.stage_requirements import EnvironmentSpec, environment_spec
+from convkit.protocol.errors import RecipeError, UsageError
 from convkit.protocol.messages import SurveyModelRequest, SurveyResult
 
 # How long a model is run at different sizes, in seconds of work.
@@ -30,7 +32,7 @@ class Drafting:
     """What to draft: a model as for `draft_recipe`, for a recipe at `destination`. `example`
     is `file.py:callable`, which returns one call's inputs; their values are written to
     `example_file` if `keeps_example`. `packages` are further ones that the model's code needs, as
-    `PACKAGE==VERSION`.
+    `PACKAGE==VERSION`, `targets` names as for `asked_targets`.
     """
 
     model: str
@@ -38,6 +40,7 @@ class Drafting:
     task: str | None = None
     example: str | None = None
     packages: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
     keeps_example: bool = False
 
     @property
@@ -73,8 +76,31 @@ def draft_with_guesses(
     toolchain: ToolchainKind = "isolated",
 ) -> Draft:
     """Return a recipe's text, and what of it is guessed. Raises UsageError for what is not a
-    model, ModelFileError for one that does not load or run.
+    model, or a target that there is not or that the model cannot have, ModelFileError for a model
+    that does not load or run.
     """
+    asked_targets(drafting.targets)  # a wrong name is said before the model is run
+    found = _drafted(drafting, home, progress, toolchain)
+    if drafting.targets:
+        _check(found.text, drafting)
+    return found
+
+
+def _check(text: str, drafting: Drafting) -> None:
+    """Raise UsageError for targets that the drafted recipe cannot have."""
+    try:
+        parse_recipe(text, drafting.destination)
+    except RecipeError as error:
+        wrong = [each for each in error.problems if each.key.startswith("targets.")]
+        if not wrong:
+            raise
+        said = "; ".join(f"{each.key.split('.')[1]}: {each.message}" for each in wrong)
+        raise UsageError(f"--target {said}") from error
+
+
+def _drafted(
+    drafting: Drafting, home: Home, progress: Callable[[str], None], toolchain: ToolchainKind
+) -> Draft:
     found = _onnx_model(drafting)
     if isinstance(found, Halves):
         surveys = (
@@ -87,6 +113,7 @@ def draft_with_guesses(
             surveys,
             destination=drafting.destination,
             task=drafting.task,
+            targets=drafting.targets,
         )
         return Draft(joined)
     if found is not None:
@@ -105,6 +132,7 @@ def draft_with_guesses(
         task=drafting.task,
         survey=survey,
         tools=tools,
+        targets=drafting.targets,
         example=example if example is not None and example.is_file() else None,
     )
     return Draft(text, guesses_of(survey) if survey is not None else None)

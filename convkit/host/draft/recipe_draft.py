@@ -25,6 +25,7 @@ from convkit.host.draft.surveyed_model import (
     signature_of_survey,
     tolerances_of,
 )
+from convkit.host.draft.target_names import asked_targets, reads_pictures, target_lines
 from convkit.host.draft.transformers_families import (
     DEFAULT_TASK,
     FAMILIES,
@@ -68,6 +69,7 @@ def draft_recipe(
     survey: SurveyResult | None = None,
     tools: Mapping[str, ModelTool] | None = None,
     example: Path | None = None,
+    targets: Sequence[str] = (),
 ) -> str:
     """Return the text of a recipe to be written at `destination`; its paths are relative to that.
 
@@ -76,8 +78,8 @@ def draft_recipe(
     transformers' architectures such as `bert`. A `survey` says what running the model revealed, and
     goes before what is known of its family. `architecture` is the model_type of a model whose
     configuration is not available here. `tools` are packages that its own code needs. `example` is
-    the file beside the recipe that has the values of the survey's example. Guesses are marked TODO.
-    Raises UsageError.
+    the file beside the recipe that has the values of the survey's example, `targets` names as for
+    `asked_targets`. Guesses are marked TODO. Raises UsageError.
     """
     origin = origin_of(model, destination.absolute().parent, architecture, survey)
     doubt: tuple[str, ...] | None = None
@@ -104,8 +106,9 @@ def draft_recipe(
         origin = dataclasses.replace(origin, lines=(*origin.lines, line))
     tolerances = tolerances_of(survey) if survey is not None else {}
     kept = example_lines(survey, example) if survey is not None else ()
+    asked = asked_targets(targets, pictures=reads_pictures(signature.inputs))
     lines = _render(origin, name or origin.name, signature, doubt, tolerances, tools or {}, kept)
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *target_lines(asked)]) + "\n"
 
 
 def needs_survey(model: str, *, destination: Path, task: str | None = None) -> bool:
@@ -236,12 +239,6 @@ def _render_rest(
     if skip:
         yield f"  skip: [{', '.join(skip)}] # see the comments at the top"
     yield from tolerance_lines(tolerances)
-    yield ""
-    yield "targets:"
-    yield "  ort-cpu:"
-    yield "    runtime: onnxruntime"
-    yield "    device: cpu"
-    yield "    precision: float32"
 
 
 def _one_line(text: str) -> str:

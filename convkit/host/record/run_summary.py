@@ -55,12 +55,15 @@ def located_findings(record: RunRecord) -> tuple[LocatedFinding, ...]:
     """Return the findings without duplicates, each with the targets and stages that show it:
     errors first, and among them those that explain a target's failure. A verdict has already chosen
     from the findings of the stage that it judges: what explains a difference within the tolerance
-    says nothing.
+    says nothing. What follows from a limit out of reach is not listed beside it.
     """
     found: dict[str, Finding] = {}
     where: dict[str, list[str]] = {}
+    consequences: set[tuple[str, str, str]] = set()
 
     def note(finding: Finding, place: str) -> None:
+        if "follows" in finding.evidence:
+            consequences.add((finding.code, finding.message, place))
         found.setdefault(str(finding), finding)
         places = where.setdefault(str(finding), [])
         if place not in places:
@@ -84,6 +87,10 @@ def located_findings(record: RunRecord) -> tuple[LocatedFinding, ...]:
         if found[key].is_error
     }
 
+    def is_consequence(key: str) -> bool:
+        finding = found[key]
+        return all((finding.code, finding.message, place) in consequences for place in where[key])
+
     def is_said(key: str) -> bool:
         """Return True for a warning that is an error in each target that has it, such as N303."""
         finding = found[key]
@@ -91,7 +98,7 @@ def located_findings(record: RunRecord) -> tuple[LocatedFinding, ...]:
         return not finding.is_error and bool(said) and targets & {*where[key]} <= said
 
     ordered = sorted(
-        (key for key in found if not is_said(key)),
+        (key for key in found if not is_said(key) and not is_consequence(key)),
         key=lambda key: (SEVERITIES.index(found[key].severity), key not in leading),
     )
     waived = {

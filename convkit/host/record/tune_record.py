@@ -42,7 +42,8 @@ class Candidate:
 
     `threads` is its number of compute threads, if it differs from the search's. `why` explains the
     status; `own`: the recipe has this target already. `evidence` is
-    simulated if its device did not run it; `run` is the id of the run that built it.
+    simulated if its device did not run it; `run` is the id of the run that built it. `judged_by`
+    says by which limits, if not by the recipe's, and why.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Candidate:
     evidence: str = ""
     run: str = ""
     figures: Figures = Figures()
+    judged_by: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

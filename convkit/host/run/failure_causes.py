@@ -36,6 +36,7 @@ from convkit.host.toolchain.versions.stage_requirements import diagnosis_spec, e
 from convkit.host.toolchain.versions.version_resolution import resolve
 from convkit.host.verdict.cases_to_explain import most_informative_case, unusual_cases, worst_case
 from convkit.host.verdict.cause_preference import without_guesses
+from convkit.host.verdict.findings.unreachable_limits import follows
 from convkit.host.verdict.float32_resolution import RESOLVED, explains
 from convkit.protocol.errors import ConvkitError
 from convkit.protocol.findings.finding import Finding, Place, Remedy
@@ -139,6 +140,7 @@ class Causes:
             verification.status not in ("failed", "waived")
             or target.quantization is not None
             or (explained and not (target.low_precision and self._converts_itself(name)))
+            or any(map(follows, verification.findings))
             or any(_is_of_kernels(finding) for finding in verification.findings)
             or any(f.is_error and f.code == _UNSTEADY for f in verification.findings)
             or not any(finding.code in _UNEXPLAINED for finding in verification.findings)

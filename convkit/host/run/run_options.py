@@ -71,11 +71,13 @@ class Lineage:
     withdrawn: tuple[WithdrawnStep, ...] = ()
 
     def ended_as(self, targets: Sequence[TargetReport]) -> tuple[RepairStep, ...]:
-        """Return the steps, with the outcome of the current round filled in."""
-        outcome = outcome_text(targets)
-        return tuple(
-            dataclasses.replace(step, outcome=step.outcome or outcome) for step in self.steps
-        )
+        """Return the steps, with what the current round made of each one's own target."""
+
+        def outcome(step: RepairStep) -> str:
+            own = [target for target in targets if target.name == step.target]
+            return step.outcome or outcome_text(own or targets)
+
+        return tuple(dataclasses.replace(step, outcome=outcome(step)) for step in self.steps)
 
 
 def outcome_text(targets: Sequence[TargetReport]) -> str:

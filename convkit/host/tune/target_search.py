@@ -8,7 +8,7 @@ and neither is a candidate for which another candidate is at least as good in ev
 
 import dataclasses
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from convkit.host.bench.bench_requests import sizes_of
 from convkit.host.facts.absent_devices import absent_parts
@@ -16,7 +16,9 @@ from convkit.host.facts.planning_facts import describe_host
 from convkit.host.facts.processor_features import usable_cores
 from convkit.host.processes.progress_events import Listener
 from convkit.host.recipe.keys.bench import Bench
+from convkit.host.recipe.keys.low_precision_types import usual_nrmse
 from convkit.host.record.bench_record import BenchRecord
+from convkit.host.record.run_record import TargetReport
 from convkit.host.record.run_summary import evidence_of
 from convkit.host.record.tune_record import FORMAT, Candidate, CandidateStatus, Figures, TuneRecord
 from convkit.host.tune.candidate_figures import (
@@ -30,6 +32,7 @@ from convkit.host.tune.candidate_targets import Space, Target, thread_counts, th
 from convkit.host.tune.pareto_frontier import choose, frontier
 from convkit.host.tune.search_runs import GROUP, Sessions, TuneOptions, session_count
 from convkit.host.tune.search_time_left import Pace, further
+from convkit.host.verdict.findings.unreachable_limits import out_of_reach
 
 SCREENING_SECONDS = 4.0
 
@@ -180,6 +183,12 @@ class _Search:
             return
         self._pace.verifying(len(fit), what, later=later)
         record, _ = self._sessions.run(fit, self._pace)
+        reports, judged_by = {each.name: (each, record.id) for each in record.targets}, {}
+        if by_type := dict(_judged_by_type(fit, record.targets)):
+            fit |= {name: target for name, (target, _) in by_type.items()}
+            judged_by = {name: why for name, (_, why) in by_type.items()}
+            again, _ = self._sessions.run({name: fit[name] for name in by_type}, self._pace)
+            reports |= {each.name: (each, again.id) for each in again.targets}
         self._pace.ended()
         statuses: dict[str, CandidateStatus] = {
             "verified": "frontier",
@@ -187,7 +196,7 @@ class _Search:
             "unproven": "unproven",
             "skipped": "skipped",
         }
-        for report in record.targets:
+        for report, run in reports.values():
             status = statuses.get(report.status, "broken")
             self._note(
                 Candidate(
@@ -196,8 +205,9 @@ class _Search:
                     status,
                     "" if status == "frontier" else report.headline,
                     evidence="simulated" if "simulated" in evidence_of(report) else "device",
-                    run=record.id,
+                    run=run,
                     figures=verified_figures(report),
+                    judged_by=judged_by.get(report.name, ""),
                 )
             )
 
@@ -260,6 +270,29 @@ class _Search:
 
     def _change(self, name: str, status: CandidateStatus, why: str) -> None:
         self._found[name] = dataclasses.replace(self._found[name], status=status, why=why)
+
+
+def _judged_by_type(
+    targets: Mapping[str, Target], reports: Iterable[TargetReport]
+) -> Iterator[tuple[str, tuple[Target, str]]]:
+    """Yield the candidates that failed by a limit out of reach of their type that they inherit,
+    with what the type is usually allowed in its place, and what to say of that.
+    """
+    for report in reports:
+        found = (each for verification in report.verifications for each in verification.findings)
+        limits = out_of_reach([*report.findings, *found])
+        inherited = [
+            each for each in limits if not str(each.evidence["from"]).startswith("targets.")
+        ]
+        if not inherited or len(inherited) < len(limits):
+            continue
+        low = str(inherited[0].evidence["type"])
+        usual: Target = {"nrmse": usual_nrmse(low)}
+        why = (
+            f"{inherited[0].evidence['from']} is out of reach of {low}, which is usually allowed"
+            f" nrmse <= {usual['nrmse']:g}"
+        )
+        yield report.name, (targets[report.name] | {"tolerance": usual}, why)
 
 
 def _plus(later: tuple[int, int, int], *, screenings: int) -> tuple[int, int, int]:

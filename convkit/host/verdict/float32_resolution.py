@@ -3,8 +3,9 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from convkit.host.recipe.keys.low_precision_types import is_calibrated_for
 from convkit.host.recipe.keys.recipe import Recipe, Target, Tolerance
-from convkit.host.recipe.keys.tolerances import limits_for
+from convkit.host.recipe.keys.tolerances import FROM_PRECISION, limits_for, tolerance_of
 from convkit.host.record.run_record import CaseVerdict
 from convkit.host.verdict.findings.near_zero_outputs import meaningful
 from convkit.protocol.findings.finding import Finding
@@ -45,8 +46,12 @@ class ResolutionLimits:
 
     def of(self, metrics: TensorMetrics, case: str) -> dict[str, float]:
         """Return the limits on an output in a case. Where they are not met and rounding explains
-        the case, there is none but what float32 resolves. Labels keep theirs.
+        the case, there is none but what float32 resolves. Labels keep theirs. Beyond the ranges
+        that a quantization was calibrated for, its type allows any error.
         """
+        found = tolerance_of(self.recipe, self.target, metrics.output, self.override)
+        if found.place == FROM_PRECISION and not is_calibrated_for(self.target, case):
+            return {}
         limits = limits_for(self.recipe, self.target, metrics.output, self.override)
         limits = meaningful(limits, metrics, self.largest)
         distance = self.resolved.get((case, metrics.output))

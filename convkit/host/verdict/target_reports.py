@@ -18,6 +18,12 @@ from convkit.host.verdict.findings.changed_results import blame_random
 from convkit.host.verdict.findings.departure_from_original import with_feasible_remedies
 from convkit.host.verdict.findings.doubtful_settings import advice
 from convkit.host.verdict.findings.skipped_case_remedies import with_all_skips
+from convkit.host.verdict.findings.unreachable_limits import (
+    folded,
+    follows,
+    futile_searches,
+    out_of_reach,
+)
 from convkit.host.verdict.target_verdict import judge
 from convkit.host.verdict.verdict_by_processor import in_families, of_family, with_unknown
 from convkit.host.verdict.verdict_without_device import without_device
@@ -32,6 +38,7 @@ from convkit.protocol.messages import (
     PrecisionResult,
     ReferenceResult,
     StageResult,
+    TensorMetrics,
     VerifyResult,
 )
 
@@ -146,7 +153,9 @@ def _judge_target(
     own = [finding for stage in upstream for finding in own_findings(stage, export)]
     found = blame_random(_unique([*own, *advice(recipe, target, override)]))
     corrected = with_feasible_remedies(found, recipe, reference.report)
-    findings = tuple(with_all_skips(corrected, recipe))
+    futile = futile_searches(recipe, target, corrected, _measured(recipe, stages), override)
+    limits = [*futile, *out_of_reach(f for each in verifications for f in each.findings)]
+    findings = (*futile, *folded(with_all_skips(corrected, recipe), limits))
     status = _status(findings, verifications)
     built = build.result if isinstance(build.result, BuildResult) else None
     plan = (
@@ -170,6 +179,16 @@ def _judge_target(
         plan=plan,
         leading=leading,
     )
+
+
+def _measured(recipe: Recipe, stages: Mapping[str, Finished]) -> list[tuple[str, TensorMetrics]]:
+    """Return what the first verification of a recipe's targets measured, by case."""
+    for name, target in recipe.targets.items():
+        for version in target.versions or (None,):
+            stage = stages.get(verify_id(name, version))
+            if stage is not None and isinstance(stage.result, VerifyResult):
+                return [(case.case, each) for case in stage.result.cases for each in case.outputs]
+    return []
 
 
 def _status(findings: Sequence[Finding], verifications: Sequence[Verification]) -> TargetStatus:
@@ -270,7 +289,7 @@ def _headline(
     """Return the headline, and the finding that it shows, if any."""
     matching = [verification for verification in verifications if verification.status == status]
     said = matching[0] if matching else None
-    errors = [finding for finding in findings if finding.is_error]
+    errors = [finding for finding in findings if finding.is_error and not follows(finding)]
     errors.sort(key=lambda finding: (is_unproven(finding), is_symptom(finding.code)))
     explaining = [finding for finding in findings if _explains(finding, verifications)]
     for finding in [*errors, *(explaining if status == "failed" else [])]:

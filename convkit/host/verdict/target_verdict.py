@@ -33,6 +33,7 @@ from convkit.host.verdict.findings.padding_errors import padding_findings
 from convkit.host.verdict.findings.skipped_case_remedies import with_all_skips
 from convkit.host.verdict.findings.swapped_or_dead_inputs import probe_findings
 from convkit.host.verdict.findings.task_score import evaluation_findings, passing_text
+from convkit.host.verdict.findings.unreachable_limits import folded, unreachable_limits
 from convkit.host.verdict.float32_resolution import ResolutionLimits, resolution
 from convkit.protocol.contract import Dimension, dimension_axes, dimension_size
 from convkit.protocol.findings.finding import Finding, Place, Remedy
@@ -127,6 +128,7 @@ def _findings(
         out_of_reach(recipe, target, override, largest_values(measured.cases)) is not None
     )
     own = without_exceptions(stage_findings) if unreachable_limit else stage_findings
+    unreachable = unreachable_limits(recipe, target, cases, override)
     findings = [
         *relevant_findings(own, cases, reference_findings),
         *_ladder_findings(
@@ -145,7 +147,8 @@ def _findings(
     ]
     findings = weaken_explained_nan(without_guesses(findings, recipe))
     findings = blame_original(findings, measured, reference_findings)
-    return with_all_skips(proofs_first(causes_first(findings)), recipe)
+    ordered = proofs_first(causes_first(findings))
+    return with_all_skips([*unreachable, *folded(ordered, unreachable)], recipe)
 
 
 def _ladder_findings(

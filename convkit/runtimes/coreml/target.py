@@ -16,6 +16,7 @@ from convkit.host.recipe.keys.call_steps import tensors_by_name
 from convkit.host.recipe.keys.field_types import MODULES_PATTERN, RecipeModel, Switch
 from convkit.host.recipe.keys.precision import MixedPrecision, Precision, QuantizedPrecision
 from convkit.host.recipe.keys.targets import BaseTarget
+from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import StageKind
 from convkit.protocol.same_fields import taken_from
 from convkit.runtimes.coreml.packages.options import CompressionOptions, ProgramOptions
@@ -180,6 +181,19 @@ class CoreMLTarget(BaseTarget):
         given = self.compression
         compression = None if given is None else taken_from(CompressionOptions, given)
         return taken_from(ProgramOptions, self, compression=compression)
+
+    @classmethod
+    def drafts(cls) -> Iterator[tuple[str, dict[str, Json]]]:
+        """Return both types, and compressed weights with the oldest system that reads them."""
+        low: Json = {"default": "float16", "keep_float32": "auto"}
+        yield "float32", {"minimum": "iOS17", "precision": "float32"}
+        yield "float16", {"minimum": "iOS17", "precision": low}
+        for weights, minimum in (("int8", "iOS17"), ("int4", "iOS18")):
+            compression: Json = {"weights": weights}
+            yield (
+                weights,
+                {"minimum": minimum, "precision": "float16", "compression": compression},
+            )
 
     @property
     def builds_with_steps(self) -> bool:

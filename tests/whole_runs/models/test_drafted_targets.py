@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 
 from convkit.host.draft.init_command import Drafting, draft
+from convkit.host.draft.measured_limits import write_limits
 from convkit.host.home import Home
+from convkit.host.recipe.keys.low_precision_types import usual_nrmse
+from convkit.host.recipe.reading.loading import load_recipe
 from convkit.host.run.run_command import run_recipe
 from convkit.host.run.run_options import RunOptions
 
@@ -53,3 +56,34 @@ def test_the_limits_of_a_draft_leave_other_precisions_their_own(tmp_path: Path) 
     }
     (converted,) = (stage for stage in record.stages if stage.id == "precision:ort-float16")
     assert "N207" not in {finding.code for finding in converted.findings}, "nothing is in float16"
+
+
+@pytest.mark.slow
+def test_measured_limits_hold_for_their_type_alone(tmp_path: Path) -> None:
+    """What was measured replaces what the type allows; limits of float32 stay as drafted."""
+    (tmp_path / "model.py").write_text(MODEL)
+    recipe = tmp_path / "recipe.yaml"
+    home = Home(tmp_path / "home")
+    asked = Drafting(
+        f"{tmp_path / 'model.py'}:build",
+        destination=recipe,
+        targets=("onnxruntime", "onnxruntime-float16,ort-int8", "onnxruntime-dynamic-int8"),
+    )
+    recipe.write_text(draft(asked, home, print, toolchain="host"))
+    before = load_recipe(recipe).recipe.verify.by_precision
+    options = RunOptions(recipe, home, toolchain="host", track=False)
+    said = list(write_limits(recipe, run_recipe(options).record))
+    assert len(said) == 2
+    limits = load_recipe(recipe).recipe.verify.by_precision
+    assert limits["float32"] == before["float32"]
+    allowed = {
+        kind: limits[kind].outputs["output"].model_dump()["nrmse"]
+        for kind in limits
+        if kind != "float32"
+    }
+    assert set(allowed) == {"float16", "int8"}
+    assert 0 < allowed["float16"] < usual_nrmse("float16")
+    assert allowed["float16"] < allowed["int8"] < usual_nrmse("int8")
+    again = run_recipe(options).record
+    assert {each.status for each in again.targets} == {"verified"}
+    assert list(write_limits(recipe, again)) != said, "what a recipe limits is left alone"

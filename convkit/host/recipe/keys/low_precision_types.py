@@ -8,6 +8,9 @@ from convkit.host.recipe.keys.recipe import ComputedType, Recipe, Target, Tolera
 # integers of the range that a tensor's scale covers.
 RESOLUTION = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "int8": 2.0**-8, "int4": 2.0**-4}
 
+# Cases with values that a model does not usually meet; calibration leaves them out.
+BEYOND_USUAL_RANGES = ("extreme", "values")
+
 # Independent roundings add up by their squares, so 400 in a row, as in a model of a dozen layers,
 # leave twenty times one of them. Integers round relative to a tensor's largest value, which is
 # several times its root mean square: MiniLM with dynamic int8 has 0.17.
@@ -18,6 +21,16 @@ _MOST_ERROR = {
     "int8": 0.2,
     "int4": 0.4,
 }
+
+
+# A rounded value is off by half a step at most, and by this part of that on average: the root mean
+# square, for values spread over an octave.
+_ON_AVERAGE = 0.38
+
+
+def rounding_error(low: str) -> float:
+    """Return the normalized root mean squared error of rounding every value of a tensor once."""
+    return _ON_AVERAGE * RESOLUTION[low]
 
 
 def low_type(target: Target) -> str | None:
@@ -44,6 +57,15 @@ def compared_type(recipe: Recipe, target: Target) -> str | None:
     types = {low_type(target), written, *(tensor.dtype for tensor in recipe.outputs)}
     low = [each for each in types if each is not None and each in _MOST_ERROR]
     return max(low, key=lambda each: _MOST_ERROR[each], default=None)
+
+
+def is_calibrated_for(target: Target, case: str) -> bool:
+    """Say whether a target's type holds a case's values: a static quantization clips what is beyond
+    the ranges it was calibrated with, which are those of usual inputs.
+    """
+    quantized = target.quantization
+    is_static = quantized is not None and quantized.quantize == "static-int8"
+    return not (is_static and case.partition(":")[0] in BEYOND_USUAL_RANGES)
 
 
 def derived_tolerance(recipe: Recipe, target: Target) -> Tolerance | None:

@@ -17,7 +17,14 @@ from convkit.host.recipe.keys.field_types import AxisName, Name, PartName, Recip
 from convkit.host.recipe.keys.inputs_and_outputs import Input, Output
 from convkit.host.recipe.keys.join_wiring import resolve_join
 from convkit.host.recipe.keys.model_sources import Model
-from convkit.host.recipe.keys.overridable_settings import AnyAxis, Export, Tolerance, Tools
+from convkit.host.recipe.keys.overridable_settings import (
+    AnyAxis,
+    ComputedType,
+    Export,
+    PrecisionLimits,
+    Tolerance,
+    Tools,
+)
 from convkit.host.recipe.keys.target_models import Target
 from convkit.protocol.json_codec import Json
 
@@ -60,6 +67,9 @@ class Part(RecipeModel):
         None, description="how the part is called in a loop when it is verified by itself"
     )
     tolerance: Tolerance | None = Field(None, description="in place of verify.tolerance")
+    by_precision: dict[ComputedType, PrecisionLimits] = Field(
+        default_factory=dict, description="in place of verify.by_precision"
+    )
     targets: dict[Name, Target] = Field(
         default_factory=dict,
         description="in place of the recipe's targets of the same names, for this part",
@@ -139,8 +149,16 @@ def part_content(recipe: Values, name: str) -> dict[str, Json]:
         content["custom_ops"] = recipe["custom_ops"]
     verify = mapping(recipe.get("verify"))
     content["verify"] = {key: verify[key] for key in _OF_VERIFY if key in verify}
+    # Limits by output name outputs of the whole.
+    of_types: dict[str, Any] = {
+        kind: {"tolerance": mapping(each)["tolerance"]}
+        for kind, each in mapping(verify.get("by_precision")).items()
+        if "tolerance" in mapping(each) and "tolerance" not in part
+    }
     if "tolerance" in part:
         content["verify"]["tolerance"] = part["tolerance"]
+    if limits := of_types | dict(mapping(part.get("by_precision"))):
+        content["verify"]["by_precision"] = limits
     own = mapping(part.get("targets"))
     content["targets"] = {
         target: own[target] if target in own else _shared(mapping(given))
@@ -161,8 +179,11 @@ def _shared(target: Values) -> dict[str, Any]:
 def place_in_recipe(path: KeyPath, recipe: Values, name: str) -> KeyPath:
     """Return where the user wrote what is at a key path of `part_content`."""
     part = mapping(mapping(recipe.get("parts")).get(name))
+    of_types = mapping(part.get("by_precision"))
     first = path[0] if path else ""
     if path[:2] == ("verify", "tolerance") and "tolerance" in part:
+        return ("parts", name, *path[1:])
+    if path[:2] == ("verify", "by_precision") and path[2:3] and path[2] in of_types:
         return ("parts", name, *path[1:])
     named = first in ("targets", "axes", "tools")
     own = mapping(part.get(str(first)))

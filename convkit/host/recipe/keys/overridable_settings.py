@@ -194,3 +194,16 @@ class Tolerance(_Limits):
                 "has no limit, so it cannot fail; write at least one, such as max_abs: 1.0e-4"
             )
         return self
+
+
+# The types that targets compute in, coarser and coarser.
+ComputedType = Literal["float32", "float16", "bfloat16", "int8", "int4"]
+
+
+class PrecisionLimits(RecipeModel):
+    """Limits that hold for targets of one precision only."""
+
+    tolerance: Tolerance | None = Field(None, description="in place of verify.tolerance")
+    outputs: dict[str, Tolerance] = Field(
+        default_factory=dict, description="tolerances by output, in place of `tolerance`"
+    )

@@ -55,9 +55,11 @@ from convkit.host.recipe.keys.model_sources import (
 from convkit.host.recipe.keys.overridable_settings import (
     AnyAxis,
     Axis,
+    ComputedType,
     DataAxis,
     Export,
     Match,
+    PrecisionLimits,
     Tolerance,
     Tools,
 )
@@ -75,6 +77,7 @@ __all__ = [
     "SOURCE_KINDS",
     "Audio",
     "Axis",
+    "ComputedType",
     "ConfigModel",
     "Constant",
     "CustomOp",
@@ -96,6 +99,7 @@ __all__ = [
     "Output",
     "PackageModel",
     "Precision",
+    "PrecisionLimits",
     "ProcessorSource",
     "QuantizedPrecision",
     "Recipe",
@@ -116,19 +120,6 @@ __all__ = [
 
 
 ALWAYS_RUN: tuple[str, ...] = ("example", "smallest", "padded", "masked-row")
-
-
-# The types that targets compute in, coarser and coarser.
-ComputedType = Literal["float32", "float16", "bfloat16", "int8", "int4"]
-
-
-class PrecisionLimits(RecipeModel):
-    """Limits that hold for targets of one precision only."""
-
-    tolerance: Tolerance | None = Field(None, description="in place of verify.tolerance")
-    outputs: dict[str, Tolerance] = Field(
-        default_factory=dict, description="tolerances by output, in place of `tolerance`"
-    )
 
 
 class Verify(RecipeModel):

@@ -172,6 +172,23 @@ class BaseTarget(RecipeModel):
         del target
         return iter(())
 
+    @classmethod
+    def drafts(cls) -> Iterator[tuple[str, dict[str, Json]]]:
+        """Return the targets that `convkit init --target` can write, without `runtime`, each with
+        what follows the runtime's name: `float16`, `dynamic-int8`, `float32-cuda`.
+        """
+        for variant in cls.variants():
+            precision = variant["precision"]
+            kind = precision["quantize"] if isinstance(precision, dict) else precision
+            device = variant.get("device", "cpu")
+            if isinstance(precision, dict):
+                if str(kind).endswith("int8") and "processors" in cls.model_fields:
+                    precision = precision | {"reduce_range": True}  # right on every CPU
+            elif precision != "float32":
+                precision = {"default": precision, "keep_float32": "auto"}
+            words = f"{kind}" if device == "cpu" else f"{kind}-{device}"
+            yield words, variant | {"precision": precision}
+
     @property
     def given(self) -> tuple[str, ...]:
         """The files of a model that somebody else built, as written in the recipe."""

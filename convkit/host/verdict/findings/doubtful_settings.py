@@ -5,7 +5,11 @@ seem to, and samples that leave out what a model meets in use. Pure functions.
 from collections.abc import Iterator, Mapping
 
 from convkit.host.recipe.checks.padding_samples import marks_padding
-from convkit.host.recipe.keys.low_precision_types import compared_type
+from convkit.host.recipe.keys.low_precision_types import (
+    BEYOND_USUAL_RANGES,
+    compared_type,
+    is_calibrated_for,
+)
 from convkit.host.recipe.keys.recipe import Integers, Recipe, Target, Tolerance
 from convkit.host.recipe.keys.tolerances import (
     FROM_PRECISION,
@@ -108,15 +112,22 @@ def _tolerance_advice(
     if blind:
         yield _blind(blind)
     if derived:
-        yield _derived(derived, str(compared_type(recipe, target)))
+        clips = not is_calibrated_for(target, BEYOND_USUAL_RANGES[0])
+        yield _derived(derived, str(compared_type(recipe, target)), clips=clips)
 
 
-def _derived(limits: Mapping[str, float], low: str) -> Finding:
+def _derived(limits: Mapping[str, float], low: str, *, clips: bool) -> Finding:
     limit = next(iter(limits.values()))
     outputs = ", ".join(map(repr, limits))
+    beyond = (
+        f", and any error in {' and '.join(BEYOND_USUAL_RANGES)}, which are beyond the calibrated"
+        " ranges"
+        if clips
+        else ""
+    )
     return Finding(
         "N507",
-        f"the recipe declares no tolerance; {low} allows nrmse <= {limit:g} for {outputs}",
+        f"the recipe declares no tolerance; {low} allows nrmse <= {limit:g} for {outputs}{beyond}",
         evidence={"nrmse": dict(limits), "type": low},
         remedy=Remedy("Give the target its own tolerance once you know what your task needs."),
     )

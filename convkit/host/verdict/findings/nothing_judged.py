@@ -51,13 +51,14 @@ def is_unproven(finding: Finding) -> bool:
 
 def _without_limits(cases: Sequence[CaseVerdict]) -> Iterator[Finding]:
     found: dict[str, Finding] = {}
+    judged = {each.output for case in cases for each in case.outputs if each.limits}
     for case in cases:
         for output in case.outputs:
             metrics, limits = output.metrics, output.limits
             if not metrics.elements or metrics.mismatch is not None or output.output in found:
                 continue
             place = Place(tensor=output.output, case=case.case)
-            if not limits:
+            if not limits and output.output not in judged:
                 found[output.output] = Finding(
                     _NO_LIMIT,
                     f"no limit judges output {output.output!r}",

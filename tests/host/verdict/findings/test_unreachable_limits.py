@@ -1,0 +1,87 @@
+"""Which limits are out of reach of a type, and whether they are why a target fails."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+from records import tensor_metrics
+from small_recipe import recipe
+
+from convkit.host.record.run_record import CaseVerdict, OutputVerdict
+from convkit.host.verdict.findings.unreachable_limits import folded, unreachable_limits
+from convkit.protocol.findings.finding import Finding, Remedy
+from convkit.protocol.metrics.limits import problems
+
+INT8 = {"quantize": "dynamic-int8"}
+
+
+def found(
+    limits: dict[str, float], nrmse: float, precision: Any = "float16", *, case: str = "typical"
+) -> list[Finding]:
+    """Return what is said of a target whose output, of values of about 1, is off by `nrmse`."""
+    chosen = recipe(
+        targets={"t": {"runtime": "onnxruntime", "precision": precision}},
+        verify={"tolerance": limits},
+    )
+    metrics = dataclasses.replace(
+        tensor_metrics(4 * nrmse, cosine=1 - nrmse**2 / 2), output="y", nrmse=nrmse, rms=nrmse
+    )
+    failures = problems(metrics, limits)
+    output = OutputVerdict("y", not failures, (), limits, metrics, failures)
+    judged = CaseVerdict(case, case, {}, not failures, 0.1, (output,))
+    return unreachable_limits(chosen, chosen.targets["t"], [judged], None)
+
+
+@pytest.mark.parametrize(
+    ("limits", "precision", "nrmse"),
+    [
+        ({"max_abs": 1e-4}, "float16", 0.002),
+        ({"nrmse": 1e-4}, "float16", 0.002),
+        ({"atol": 1e-4}, "float16", 0.002),
+        ({"max_abs": 1e-3}, INT8, 0.05),
+        ({"max_abs": 1e-2}, {"quantize": "int4-weights"}, 0.2),
+        ({"max_abs": 1e-4}, {"default": "float16", "keep_float32": "auto"}, 0.002),
+    ],
+)
+def test_a_limit_below_one_rounding_is_why_a_right_conversion_fails(
+    limits: dict[str, float], precision: Any, nrmse: float
+) -> None:
+    (finding,) = found(limits, nrmse, precision)
+    assert (finding.code, finding.severity) == ("N502", "error")
+    assert finding.remedy is not None
+    ((path, allowed),) = finding.remedy.change.items()
+    assert path.startswith("verify.by_precision.")
+    assert nrmse <= allowed["nrmse"]  # type: ignore[call-overload, index]
+
+
+@pytest.mark.parametrize(
+    ("limits", "precision", "nrmse"),
+    [
+        ({"max_abs": 1e-4}, "float16", 0.05),  # wrong: beyond what the type is allowed
+        ({"max_abs": 1e-3}, INT8, 0.5),
+        ({"max_abs": 5e-3}, "float16", 0.002),  # missed, and not out of reach
+        ({"atol": 1e-4, "rtol": 1e-4}, "float16", 0.002),
+        ({"max_abs": 1e-4}, "float32", 0.002),
+        ({"max_abs": 1e-4}, {"default": "float16", "keep_float32": ["encoder"]}, 0.002),
+        ({"max_abs": 1.0}, "float16", 0.002),  # nothing fails
+    ],
+)
+def test_a_limit_that_is_not_the_reason(
+    limits: dict[str, float], precision: Any, nrmse: float
+) -> None:
+    assert found(limits, nrmse, precision) == []
+
+
+def test_values_that_the_model_does_not_meet_say_nothing_of_the_type() -> None:
+    assert found({"max_abs": 1e-4}, 0.002, case="extreme") == []
+
+
+def test_other_causes_keep_their_remedies() -> None:
+    (limit,) = found({"max_abs": 1e-4}, 0.002)
+    own = Remedy("Swap them.", {"inputs": []})
+    others = [Finding("N101", "off", remedy=own), Finding("C110", "swapped", remedy=own)]
+    rounding, swapped = folded(others, [limit])
+    assert rounding.remedy is not None
+    assert rounding.remedy.change == {}
+    assert swapped.remedy == own
+    assert folded(others, []) == others
