@@ -14,7 +14,7 @@ from typing import Literal
 from convkit.host.plan.stage_keys import flatten
 from convkit.host.recipe.keys.recipe import Recipe
 from convkit.host.recipe.keys.tolerances import limits_for
-from convkit.host.verdict.task_score import allowed_loss
+from convkit.host.verdict.findings.task_score import allowed_loss
 from convkit.protocol.messages import PRODUCT_FAMILIES
 from convkit.protocol.metrics.metric_registry import METRICS, ROWS
 
