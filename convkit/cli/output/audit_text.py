@@ -266,12 +266,13 @@ def _since(answer: AuditAnswer) -> Iterator[str]:
         said = answer.acceptance
         who, note = f" by {said.by}" if said.by else "", f": {said.note}" if said.note else ""
         yield f"accepted{who} on {_day(said.when)}{note}"
-    for each in answer.reproductions:
+    for each, lost in zip(answer.reproductions, answer.lost, strict=True):
         classes = ", ".join(f"{name} {found}" for name, found in each.artifacts.items())
         yield (
             f"reproduced on {_day(each.when)}: {each.worst} ({classes}) on"
             f" {each.host.get('platform', 'unknown')}"
         )
+        yield from (f"  worse than before: {item}" for item in lost if item.best is not None)
     if not answer.reproductions:
         yield "never reproduced, according to the files beside the run"
 

@@ -10,7 +10,10 @@ import sys
 from typing import IO, TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.segment import Segment
 
 # C0 controls in caret notation, like `cat -v`: ASCII, and harmless inside JSON. C1 controls and
 # lone surrogates, which represent bytes that are not UTF-8, become question marks.
@@ -65,11 +68,24 @@ class _Unpadded:
 
 
 def output_console() -> "Console":
-    """Return a console for what a command answers, on standard output."""
+    """Return a console for what a command answers, on standard output.
+
+    rich writes behind `PrintableStream`, so that its own sequences pass. All text that it renders
+    is made printable here, whatever a command prints.
+    """
     from rich.console import Console
 
+    class PrintableConsole(Console):
+        def render(
+            self, renderable: "RenderableType", options: "ConsoleOptions | None" = None
+        ) -> "Iterable[Segment]":
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else segment._replace(text=printable(segment.text))
+
     stream = getattr(sys.stdout, "rich_proxied_file", sys.stdout)
-    return Console() if stream.isatty() else Console(file=cast("IO[str]", _Unpadded(stream)))
+    if stream.isatty():
+        return PrintableConsole()
+    return PrintableConsole(file=cast("IO[str]", _Unpadded(stream)))
 
 
 def live_console() -> "Console":

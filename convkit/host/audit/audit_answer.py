@@ -14,6 +14,7 @@ from convkit.host.audit.checks.judged_again import judge_again, report_differs
 from convkit.host.audit.checks.locks_and_store_records import with_locks, with_store
 from convkit.host.audit.checks.provenance_against_run import with_provenance
 from convkit.host.audit.checks.verified_targets import TargetProof, proofs_of
+from convkit.host.audit.differences.lost_classes import LostClass, lost_since
 from convkit.host.audit.past_runs.later_records import Acceptance, Reproduction
 from convkit.host.audit.past_runs.run_integrity import (
     Digester,
@@ -45,7 +46,8 @@ class AuditAnswer:
     `making` is None if neither the record nor the provenance can be read. `artifact` is the subject
     of the audit, unless that was the run itself. `contradictions` are statements about the run that
     cannot all be true, `violations` what the policy requires and the run lacks, `signers` the
-    trusted keys that signed its provenance, `notes` questions that could not be answered.
+    trusted keys that signed its provenance, `notes` questions that could not be answered. `lost`
+    is what each reproduction failed to reach again.
     """
 
     run: str
@@ -65,6 +67,7 @@ class AuditAnswer:
     signers: tuple[str, ...] = ()
     violations: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    lost: tuple[tuple[LostClass, ...], ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -128,7 +131,13 @@ def audit(located: LocatedRun, home: Home, policy: Policy | None = None) -> Audi
         signers=_signers(signed, policy),
         violations=tuple(violations(folder, record, signed, policy, lost=lost)) if policy else (),
         notes=tuple(notes),
+        lost=lost_since(later.reproductions, _skipped(record)),
     )
+
+
+def _skipped(record: RunRecord | None) -> list[str]:
+    targets = record.targets if record is not None else ()
+    return [target.name for target in targets if target.status == "skipped"]
 
 
 def _with_problems(checked: FolderCheck, more: list[FileProblem]) -> FolderCheck:

@@ -126,9 +126,11 @@ def reproduce(
         _processors(record).differ,
     )
     classes = {each.target: each.likeness for each in artifacts}
+    incomparable = tuple(each.target for each in artifacts if each.incomparable)
+    host = describe_host(record.toolchain)
     write_reproduction(
         folder,
-        Reproduction(record.id, started, report.worst, classes, describe_host(record.toolchain)),
+        Reproduction(record.id, started, report.worst, classes, host, incomparable=incomparable),
     )
     return report
 

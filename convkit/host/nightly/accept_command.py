@@ -25,7 +25,7 @@ from convkit.host.nightly.baseline import (
 )
 from convkit.host.nightly.baseline_comparison import Comparison, compare
 from convkit.host.nightly.recorded_acceptances import ALIAS, accepted_before
-from convkit.host.nightly.run_snapshot import Snapshot, snapshot_of
+from convkit.host.nightly.run_snapshot import Snapshot, comparable, snapshot_of
 from convkit.host.recipe.reading.loading import LoadedRecipe, load_recipe, parse_recipe
 from convkit.host.record.provenance import FILE_NAME
 from convkit.host.record.run_record import RunRecord
@@ -76,7 +76,8 @@ def accept_run(
     changes = None
     if before is not None:
         machines = Processors(before.ran_on, baseline.ran_on)
-        changes = compare(before.snapshot, baseline.snapshot, machines)
+        now = comparable(baseline.snapshot, before.snapshot, record)
+        changes = compare(before.snapshot, now, machines)
     accepted = Accepted(record.id, record.recipe, place, changes)
     if not track:
         return accepted
@@ -126,7 +127,7 @@ def snapshot_of_run(record: RunRecord, folder: Path, loaded: LoadedRecipe) -> Sn
     """Return what a run proved, from its record and its provenance."""
     provenance, _ = readable_provenance(folder)
     sources = provenance.dependencies if provenance is not None else ()
-    return snapshot_of(record, sources, tools_that_matter(loaded))
+    return snapshot_of(record, loaded.recipe, sources, tools_that_matter(loaded))
 
 
 def _acceptable(folder: Path) -> RunRecord:

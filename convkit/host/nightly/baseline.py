@@ -91,8 +91,9 @@ def sealed(baseline: Baseline) -> Baseline:
     """Return a baseline with the digest of its content."""
     # Normalized by a round trip through the codec, where 0 and 0.0 are one number.
     content = encode(decode(Baseline, encode(dataclasses.replace(baseline, digest=""))))
-    if not baseline.snapshot.waivers:  # older baselines were sealed without the key
-        del content["snapshot"]["waivers"]
+    for key in ("waivers", "demands"):  # older baselines were sealed without these
+        if not getattr(baseline.snapshot, key):
+            del content["snapshot"][key]
     return dataclasses.replace(baseline, digest=digest_json(content))
 
 

@@ -16,11 +16,13 @@ from convkit.host.audit.differences.across_processors import (
     counterpart,
     within_rounding,
 )
-from convkit.host.nightly.figure_limits import change_text, is_better, is_worse
+from convkit.host.nightly.baseline_changes import Better, Change, Elsewhere, Note
+from convkit.host.nightly.figure_limits import change_text, is_better, is_worse, is_worse_score
 from convkit.host.nightly.nightly_record import FaultKind, NightlyFault
+from convkit.host.nightly.recipe_demands import OPTIONAL, TOLERANCE, ChangedDemand, changed_demands
 from convkit.host.nightly.run_snapshot import (
-    LARGER_IS_BETTER,
     PARITY,
+    ScoreSnapshot,
     Snapshot,
     TargetSnapshot,
     VerificationSnapshot,
@@ -30,32 +32,6 @@ from convkit.host.record.run_record import WORST_LAST
 
 # Best first.
 _EVIDENCE = ("device", "simulated", "skipped")
-
-
-@dataclasses.dataclass(frozen=True)
-class Better:
-    """An improvement over the baseline."""
-
-    message: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Note:
-    """A difference that is neither better nor worse."""
-
-    message: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Elsewhere:
-    """What the baseline's processor explains: figures that are equal within rounding, or that are
-    of other integer kernels and so not comparable. Neither better nor worse.
-    """
-
-    message: str
-
-
-Change = NightlyFault | Better | Note | Elsewhere
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,12 +50,14 @@ def compare(before: Snapshot, now: Snapshot, processors: Processors | None = Non
     """
     changes = [
         *_recipe(before, now),
-        *_mapping("case", before.verified_on, now.verified_on, "the recipe's "),
-        *_mapping("source", before.sources, now.sources, ""),
+        *_tried(before, now),
+        *_demands(before, now),
+        *_sources(before, now),
         *_targets(before, now),
         *_waivers(before.waivers, now.waivers),
         *_tools(before, now),
         *_figures(before, now, processors),
+        *_scores(before, now, processors),
     ]
     return Comparison(
         tuple(each for each in changes if isinstance(each, NightlyFault)),
@@ -206,8 +184,9 @@ def _verification(
             message = f"{shown}: output {output} is no longer compared"
             yield NightlyFault("case", f"{shown} {output}", message, target)
         else:
-            limits = now.outputs[output].limits
-            yield from _limits(target, f"{shown} {output}", measured.limits, limits)
+            subject = f"{shown} {output}{TOLERANCE}"
+            limits = ({subject: each.limits} for each in (measured, now.outputs[output]))
+            yield from (_demand(each, target) for each in changed_demands(*limits))
 
 
 def _rank(evidence: str) -> int:
@@ -233,31 +212,62 @@ def _sizes(sizes: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={size}" for name, size in sizes.items()) or "fixed shapes"
 
 
-def _limits(
-    target: str, shown: str, before: Mapping[str, float], now: Mapping[str, float]
-) -> Iterator[Change]:
-    for name, was in before.items():
-        if name not in now:
-            message = f"{shown} tolerance: the limit {name} {was:g} was removed"
-            yield NightlyFault("tolerance", f"{shown} {name}", message, target)
-            continue
-        found = now[name]
-        tighter = found > was if name in LARGER_IS_BETTER else found < was
-        message = f"{shown} tolerance: {name} {_number(was, found)} -> {_number(found, was)}"
-        if tighter:
-            yield Better(message)
-        elif found != was:
-            yield NightlyFault("tolerance", f"{shown} {name}", message, target)
-    for name in sorted(now.keys() - before.keys()):
-        yield Better(f"{shown} tolerance: {name} {now[name]:g} is new")
+def _tried(before: Snapshot, now: Snapshot) -> Iterator[Change]:
+    """Compare the keys that decide what is tried. Other inputs are neither looser nor stricter:
+    figures on them say nothing about the accepted ones, so every change is to be accepted.
+    """
+    added = _added(before, now)
+    for change in _mapping("case", before.verified_on, now.verified_on, "the recipe's "):
+        is_added = isinstance(change, NightlyFault) and change.subject in added
+        yield Better(change.message) if is_added else change
 
 
-def _number(value: float, other: float) -> str:
-    """Format a number with just enough digits to differ from another one."""
-    for digits in (6, 9):
-        if f"{value:.{digits}g}" != f"{other:.{digits}g}":
-            return f"{value:.{digits}g}"
-    return repr(value)
+def _added(before: Snapshot, now: Snapshot) -> dict[str, str]:
+    """Return the keys of what the recipe compares or scores besides all that it did before."""
+    known = before.verified_on
+    new = tuple(each for each in OPTIONAL if not any(key.startswith(each) for key in known))
+    return {key: value for key, value in now.verified_on.items() if key.startswith(new)}
+
+
+def _sources(before: Snapshot, now: Snapshot) -> Iterator[Change]:
+    """Compare the digests of the model and of files. A new task's own file replaces nothing."""
+    own = {f"file {value}" for value in _added(before, now).values()} - before.sources.keys()
+    found = {name: digest for name, digest in now.sources.items() if name not in own}
+    yield from _mapping("source", before.sources, found, "")
+
+
+def _demands(before: Snapshot, now: Snapshot) -> Iterator[Change]:
+    """Compare what the recipes demand. Tolerances that both runs applied are compared as applied,
+    in each verification.
+    """
+    if not before.demands:
+        yield Note(
+            "the baseline was accepted with an earlier release of convkit, which recorded no limits"
+            " on scores, goals and skipped cases; accept a run to have them compared"
+        )
+        return
+    applied = set(_applied(before)) & set(_applied(now))
+    for each in changed_demands(before.demands, now.demands):
+        target = "" if each.subject.startswith("the ") else each.subject.partition(" ")[0]
+        name = target.partition("/")[0]
+        known = not target or (name in before.targets and name in now.targets)
+        if known and each.subject not in applied:
+            yield _demand(each, name)
+
+
+def _applied(snapshot: Snapshot) -> Iterator[str]:
+    """Yield the subjects of the tolerances that a run applied."""
+    for name, target in snapshot.targets.items():
+        for verification in target.verifications.values():
+            yield from (f"{name} {output}{TOLERANCE}" for output in verification.outputs)
+
+
+def _demand(changed: ChangedDemand, target: str) -> Change:
+    if changed.change == "stricter":
+        return Better(changed.message)
+    kind: FaultKind = "tolerance" if changed.limits else "case"
+    subject = f"{changed.subject.removesuffix(TOLERANCE)} {changed.name}"
+    return NightlyFault(kind, subject, changed.message, target)
 
 
 def _tools(before: Snapshot, now: Snapshot) -> Iterator[Change]:
@@ -317,6 +327,44 @@ def _figures(before: Snapshot, now: Snapshot, processors: Processors | None) -> 
             yield NightlyFault("figure", f"{subject} {metric}", message, target)
         elif better:
             yield Better(message)
+
+
+def _scores(before: Snapshot, now: Snapshot, processors: Processors | None) -> Iterator[Change]:
+    """Compare scores on the user's rows. On another processor, rounding may change one decision."""
+    kernels = {place for place, _ in _other_kernels(before, now, processors)}
+    for name, target in before.targets.items():
+        later = now.targets[name].verifications if name in now.targets else {}
+        for stage, verification in target.verifications.items():
+            same = counterpart(stage, verification.integer_kernels, later)
+            was, shown = verification.score, stage.removeprefix("verify:")
+            if was is None or same is None or later[same].evidence == "skipped":
+                continue
+            found = later[same].score
+            if found is None:
+                message = f"{shown} is no longer scored by {was.metric}"
+                yield NightlyFault("case", f"{shown} {was.metric}", message, name)
+            elif found.metric == was.metric and (name, shown) not in kernels:
+                elsewhere = processors is not None and processors.differ
+                yield from _score(name, shown, was, found, elsewhere=elsewhere)
+
+
+def _score(
+    target: str, shown: str, was: ScoreSnapshot, found: ScoreSnapshot, *, elsewhere: bool
+) -> Iterator[Change]:
+    subject = f"{shown} {was.metric}"
+    if found.rows < was.rows:
+        message = f"{subject}: {found.rows} rows were scored; the baseline has {was.rows}"
+        yield NightlyFault("case", f"{subject} rows", message, target)
+    if math.isnan(was.loss):
+        return
+    message = f"{subject} loss {was.loss:.4g} -> {found.loss:.4g}"
+    if is_worse_score(was.loss, found.loss):
+        if elsewhere and not is_worse_score(was.loss, found.loss, 1 / max(1, found.rows)):
+            yield Elsewhere(f"{message}: one row, recorded on another processor")
+        else:
+            yield NightlyFault("figure", f"{subject} loss", message, target)
+    elif is_worse_score(found.loss, was.loss):
+        yield Better(message)
 
 
 def _largest(before: Snapshot, now: Snapshot) -> Iterator[tuple[str, float]]:

@@ -28,6 +28,8 @@ HISTORY_ALLOWANCE: dict[str, float] = {
     "size_bytes": 0.001,
     "single_call_seconds": 1.0,
 }
+# A score's loss may be 0 or below, so a share of it allows too little for float64's own noise.
+_SCORE_NOISE = 1e-6
 NEVER_FAILS = "single_call_seconds"
 # With fewer earlier runs, history is not used.
 LEAST_HISTORY = 3
@@ -51,6 +53,13 @@ def is_worse(metric: str, before: float, now: float) -> bool:
 def is_better(metric: str, before: float, now: float) -> bool:
     """Return True if a figure is better than a baseline's by more than its allowance."""
     return math.isfinite(now) and is_worse(metric, now, before)
+
+
+def is_worse_score(before: float, now: float, allowed: float = 0.0) -> bool:
+    """Return True if a score lost more than the baseline's, by more than an allowance or a fifth;
+    NaN always did.
+    """
+    return not (now <= before + max(0.2 * abs(before), _SCORE_NOISE, allowed))
 
 
 def change_text(metric: str, before: float, now: float) -> str:

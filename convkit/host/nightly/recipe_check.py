@@ -3,13 +3,14 @@
 import dataclasses
 import datetime as dt
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from convkit.host.audit.audit_answer import audit
 from convkit.host.audit.audit_policy import Policy
 from convkit.host.audit.differences.across_processors import WITHIN_ROUNDING, Processors
-from convkit.host.audit.past_runs.later_records import CLASSES, ReproductionClass, reproductions_of
+from convkit.host.audit.differences.lost_classes import Attempt, best_classes, lost_classes
+from convkit.host.audit.past_runs.later_records import ReproductionClass, reproductions_of
 from convkit.host.audit.past_runs.run_folders import run_folders
 from convkit.host.audit.past_runs.run_search import LocatedRun
 from convkit.host.audit.reproduce_command import ReproductionReport, reproduce
@@ -33,10 +34,10 @@ from convkit.host.nightly.earlier_nights import (
 from convkit.host.nightly.figure_limits import NEVER_FAILS, history_faults
 from convkit.host.nightly.nightly_record import NightlyFault, RecipeResult, RecipeStatus
 from convkit.host.nightly.recorded_acceptances import acceptance_folders, accepted_before
-from convkit.host.nightly.run_snapshot import Snapshot
+from convkit.host.nightly.run_snapshot import Snapshot, comparable
 from convkit.host.processes.progress_events import Listener
 from convkit.host.recipe.reading.loading import LoadedRecipe, load_recipe
-from convkit.host.record.processor_record import RecordedProcessor, processor_of
+from convkit.host.record.processor_record import processor_of
 from convkit.host.record.provenance import FILE_NAME
 from convkit.host.record.run_record import RunRecord
 from convkit.host.record.run_summary import seconds_of, waiver_lines
@@ -47,8 +48,6 @@ from convkit.host.track.metric_history import figures_of
 from convkit.host.verdict.waivers import day_of
 from convkit.protocol.errors import ConvkitError, Interrupted, UsageError
 
-_NUMERIC_OK = CLASSES.index("NUMERIC_OK")
-_WITHIN_ROUNDING = CLASSES.index(WITHIN_ROUNDING)
 # A waiver that expires within this many days is announced.
 _ANNOUNCED_DAYS = 14
 
@@ -115,7 +114,7 @@ def _check(
         *baseline_faults,
         *accepted.faults,
         *compared.faults,
-        *(lost_classes(reproduction, reached, baseline) if reproduction else ()),
+        *(_lost(reproduction, reached, baseline) if reproduction else ()),
         *past,
     )
     return RecipeResult(
@@ -201,15 +200,7 @@ def compare_with_baseline(
     if baseline is None:
         return Comparison(unaccepted(snapshot))
     machines = Processors(baseline.ran_on, processor_of(record.host))
-    return compare(baseline.snapshot, snapshot, machines)
-
-
-@dataclasses.dataclass(frozen=True)
-class Attempt:
-    """The class of each artifact that a reproduction reached, and the processor it ran on."""
-
-    ran_on: RecordedProcessor
-    artifacts: Mapping[str, ReproductionClass]
+    return compare(baseline.snapshot, comparable(snapshot, baseline.snapshot, record), machines)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -297,54 +288,24 @@ def attempts_at(baseline: Baseline, folder: Path | None = None) -> tuple[Attempt
     return tuple(found)
 
 
-def best_classes(
-    attempts: Iterable[Attempt], here: RecordedProcessor
-) -> dict[str, ReproductionClass]:
-    """Return the best class of each target that any attempt reached, if it is at least NUMERIC_OK.
-    What another processor reached is not expected here beyond WITHIN_ROUNDING.
-    """
-    best: dict[str, ReproductionClass] = {}
-    for attempt in attempts:
-        is_here = attempt.ran_on.computes_as(here)
-        for target, reached in attempt.artifacts.items():
-            within = is_here or CLASSES.index(reached) >= _WITHIN_ROUNDING
-            likeness = reached if within else WITHIN_ROUNDING
-            if CLASSES.index(likeness) <= min(_NUMERIC_OK, _rank(best.get(target))):
-                best[target] = likeness
-    return best
-
-
-def _rank(likeness: ReproductionClass | None) -> int:
-    return CLASSES.index(likeness) if likeness is not None else len(CLASSES)
-
-
-def lost_classes(
+def _lost(
     made: ReproductionReport, reached: dict[str, ReproductionClass], baseline: Baseline | None
 ) -> Iterator[NightlyFault]:
-    """Yield the artifacts that reproduced worse than ever before, or not at all.
-
-    An artifact that was never reproduced must at least produce the same results (NUMERIC_OK).
-    """
+    """Yield the artifacts that reproduced worse than ever before, with what differs."""
     targets = baseline.snapshot.targets if baseline is not None else {}
-    for artifact in made.artifacts:
-        name = artifact.target
-        best = reached.get(name)
-        skipped = artifact.likeness == "SKIPPED_NO_WORKER" or (
-            name in targets and targets[name].status == "skipped"
-        )
-        if best is None and skipped:
-            continue
-        bound = CLASSES.index(best) if best is not None else _NUMERIC_OK
-        if artifact.incomparable:
-            bound = max(bound, _NUMERIC_OK)
-        if CLASSES.index(artifact.likeness) <= bound:
-            continue
-        found = "; ".join([*artifact.where[:3], *artifact.why[:2]])
-        was = f", was {best}" if best is not None else ""
-        if best == WITHIN_ROUNDING and made.elsewhere:
-            was += " or better on another processor"
-        message = f"{name} reproduced as {artifact.likeness}{was}{f': {found}' if found else ''}"
-        yield NightlyFault("reproduction", name, message, name)
+    outcomes = {each.target: each for each in made.artifacts}
+    for lost in lost_classes(
+        {name: each.likeness for name, each in outcomes.items()},
+        reached,
+        incomparable=[name for name, each in outcomes.items() if each.incomparable],
+        skipped=[name for name, each in targets.items() if each.status == "skipped"],
+    ):
+        outcome, message = outcomes[lost.target], str(lost)
+        found = "; ".join([*outcome.where[:3], *outcome.why[:2]])
+        if lost.best == WITHIN_ROUNDING and made.elsewhere:
+            message += " or better on another processor"
+        message += f": {found}" if found else ""
+        yield NightlyFault("reproduction", lost.target, message, lost.target)
 
 
 def made_elsewhere(made: ReproductionReport) -> Iterator[str]:

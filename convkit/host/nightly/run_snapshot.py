@@ -10,19 +10,21 @@ from collections.abc import Iterable, Iterator
 
 from convkit.host.audit.differences.across_processors import integer_kernels
 from convkit.host.audit.differences.run_difference import recipe_keys
+from convkit.host.nightly.recipe_demands import demands_of, tried_by
+from convkit.host.recipe.keys.recipe import Recipe
 from convkit.host.record.processor_record import RecordedProcessor, processor_of
 from convkit.host.record.recorded_materials import Dependency
 from convkit.host.record.run_record import RunRecord, TargetReport, TargetStatus, Verification
 from convkit.protocol.json_codec import SPARSE
+from convkit.protocol.messages import EvaluationMetrics
 from convkit.protocol.same_fields import taken_from
 
 # The figures that track parity. max_rel is excluded: it is dominated by elements near zero, and
 # jumps by orders of magnitude while everything else is stable.
 PARITY = ("max_abs", "mean_abs", "rms", "cosine")
 LARGER_IS_BETTER = frozenset({"cosine"})
-# The recipe keys that determine the inputs and the compared outputs. Keys that only select cases
-# (verify.skip, verify.ladder, verify.budget) show up as dropped cases.
-_VERIFIED_ON = ("axes.", "inputs.", "outputs.", "verify.seed", "verify.texts", "verify.example")
+# The recipe keys that earlier releases compared, as written.
+_WRITTEN = ("axes.", "inputs.", "outputs.", "verify.seed", "verify.texts")
 _SOURCES = ("source", "original", "file")
 
 
@@ -38,6 +40,17 @@ class OutputSnapshot:
 
 
 @dataclasses.dataclass(frozen=True)
+class ScoreSnapshot:
+    """The score on the user's rows: `loss` is how much worse than the original's it is, in the
+    metric's own terms (`EvaluationMetrics`); NaN without a score.
+    """
+
+    metric: str
+    rows: int
+    loss: float
+
+
+@dataclasses.dataclass(frozen=True)
 class VerificationSnapshot:
     """One target under one runtime release. `cases` are the axis sizes of each case,
     `integer_kernels` those that the figures depend on; empty if on none, and in older baselines.
@@ -49,6 +62,7 @@ class VerificationSnapshot:
     cases: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
     outputs: dict[str, OutputSnapshot] = dataclasses.field(default_factory=dict)
     integer_kernels: str = dataclasses.field(default="", metadata=SPARSE)
+    score: ScoreSnapshot | None = dataclasses.field(default=None, metadata=SPARSE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +84,8 @@ class Snapshot:
 
     `tools` are versions by stage, then by package; `verified_on` are the recipe keys that determine
     the inputs; `sources` are digests of the model and of other files, as text; `waivers` are
-    the last days of the recipe's waivers, by `CODE in TARGET`.
+    the last days of the recipe's waivers, by `CODE in TARGET`; `demands` are the recipe's limits,
+    empty in older baselines (`convkit.host.nightly.recipe_demands`).
     """
 
     recipe: str
@@ -79,12 +94,13 @@ class Snapshot:
     verified_on: dict[str, str] = dataclasses.field(default_factory=dict)
     sources: dict[str, str] = dataclasses.field(default_factory=dict)
     waivers: dict[str, str] = dataclasses.field(default_factory=dict)
+    demands: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
 
 
 def snapshot_of(
-    record: RunRecord, sources: Iterable[Dependency] = (), tools: frozenset[str] = frozenset()
+    record: RunRecord, recipe: Recipe, sources: Iterable[Dependency], tools: frozenset[str]
 ) -> Snapshot:
-    """Return a run's snapshot; `tools` names the packages whose versions matter."""
+    """Return the snapshot of a recipe's run; `tools` names the packages whose versions matter."""
     return Snapshot(
         recipe=record.recipe,
         targets={
@@ -95,9 +111,7 @@ def snapshot_of(
             for stage in record.stages
             if (found := {name: v for name, v in stage.versions.items() if name in tools})
         },
-        verified_on={
-            key: value for key, value in recipe_keys(record).items() if key.startswith(_VERIFIED_ON)
-        },
+        verified_on=tried_by(recipe),
         sources={
             f"{item.kind} {item.name}": ", ".join(f"{a} {v}" for a, v in item.digest.items())
             for item in sources
@@ -108,7 +122,19 @@ def snapshot_of(
             for target in record.targets
             for each in target.waivers
         },
+        demands=demands_of(recipe),
     )
+
+
+def comparable(now: Snapshot, before: Snapshot, record: RunRecord) -> Snapshot:
+    """Return a run's snapshot as it compares with a baseline: those of earlier releases hold the
+    recipe's keys as they were written.
+    """
+    if before.demands:
+        return now
+    keys = recipe_keys(record).items()
+    written = {key: value for key, value in keys if key.startswith(_WRITTEN)}
+    return dataclasses.replace(now, verified_on=written)
 
 
 def _target(target: TargetReport, processor: RecordedProcessor) -> TargetSnapshot:
@@ -146,7 +172,14 @@ def _verification(verification: Verification, kernels: str) -> VerificationSnaps
             for name, by_name in values.items()
         },
         integer_kernels=kernels,
+        score=_score(verification.evaluation),
     )
+
+
+def _score(found: EvaluationMetrics | None) -> ScoreSnapshot | None:
+    if found is None:
+        return None
+    return ScoreSnapshot(found.metric, found.rows, found.drop if found.error is None else math.nan)
 
 
 def _worst(metric: str, values: list[float]) -> float:

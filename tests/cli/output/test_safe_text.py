@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.table import Table
 
 from convkit.cli.output.safe_text import Encodable, PrintableStream, output_console, printable
 
@@ -91,3 +92,16 @@ def test_colors_can_be_forced_into_a_pipe(
     monkeypatch.delenv("NO_COLOR", raising=False)
     output_console().print(Encodable(Text("failed", style="red")))
     assert capsys.readouterr().out.startswith("\x1b[31mfailed")
+
+
+def test_what_a_command_prints_has_no_raw_control_characters(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    hostile = "a\x1b]0;title\x07\x9b31mb"
+    table = Table(hostile)
+    table.add_row(hostile)
+    console = output_console()
+    console.print(hostile, table, markup=False)
+    shown = capsys.readouterr().out
+    assert not {"\x1b", "\x07", "\x9b"} & set(shown)
+    assert "a^[]0;title" in shown

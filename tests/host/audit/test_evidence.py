@@ -218,6 +218,21 @@ def test_forged_evidence_is_refused_by_both(
     assert verify(place, file, "release.pub")[0] == 1
 
 
+def test_a_run_under_another_recipes_name_is_refused_by_both(place: Path, tmp_path: Path) -> None:
+    renamed = tmp_path / "run.zip"
+    with zipfile.ZipFile(place / "run.zip") as archive, zipfile.ZipFile(renamed, "w") as written:
+        for name in archive.namelist():
+            content = archive.read(name)
+            if name == "evidence.json":
+                content = json.dumps(json.loads(content) | {"recipe": "other"}).encode()
+            written.writestr(zipfile.ZipInfo(name), content)
+    home = Home(tmp_path / "home")
+    with pytest.raises(ProvenanceError, match="not imported: it is a run of small"):
+        import_evidence(renamed, home)
+    assert not home.runs_of("other").exists()
+    assert verify(place, renamed, "release.pub")[0] == 1
+
+
 def test_without_its_signatures_a_policy_refuses_it(place: Path, tmp_path: Path) -> None:
     def unsigned(members: dict[str, bytes]) -> None:
         for name in [name for name in members if ".signatures/" in name]:

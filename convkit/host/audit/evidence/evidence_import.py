@@ -21,6 +21,7 @@ from convkit.host.audit.past_runs.run_search import LocatedRun
 from convkit.host.audit.signing.signatures import SIGNATURES
 from convkit.host.home import Home, is_run_id
 from convkit.host.record.provenance import FileDigest
+from convkit.host.run.run_folder import read_record
 from convkit.host.store.store import Store
 from convkit.protocol.errors import ProvenanceError, UsageError, storage_error
 from convkit.protocol.json_codec import CodecError, decode
@@ -64,7 +65,7 @@ def import_evidence(
             for name in _members(archive, manifest):
                 _extract(archive, name, manifest.files[name], staging)
             answer = audit(LocatedRun(staging / manifest.run), Home(staging / "no home"), policy)
-            _accept(file, manifest, answer)
+            _accept(file, manifest, answer, staging / manifest.run)
             place.mkdir(parents=True, exist_ok=True)
             for ending in (".accepted.json", ".reproductions", SIGNATURES, ""):
                 path = staging / f"{manifest.run}{ending}"
@@ -159,10 +160,12 @@ def _extract(archive: zipfile.ZipFile, name: str, expected: FileDigest, staging:
         raise ProvenanceError(f"{archive.filename}: {name} is not what {MANIFEST} lists")
 
 
-def _accept(file: Path, manifest: Manifest, answer: AuditAnswer) -> None:
+def _accept(file: Path, manifest: Manifest, answer: AuditAnswer, folder: Path) -> None:
     wrong = [*map(str, answer.problems), *map(str, answer.contradictions), *answer.violations]
     if answer.run != manifest.run:
         wrong.append(f"it holds the run {answer.run}, {MANIFEST} says {manifest.run}")
+    if not wrong and (named := read_record(folder).recipe) != manifest.recipe:
+        wrong.append(f"it is a run of {named}, {MANIFEST} says {manifest.recipe}")
     if wrong or answer.integrity != "intact":
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         reason = wrong[0] if wrong else "the run has no provenance.json"

@@ -68,7 +68,7 @@ def check(archive: zipfile.ZipFile) -> tuple[list[str], set[str]]:
     if problems:
         return problems, set()
     run = listed["run"]
-    problems += _provenance(archive, run, names)
+    problems += _provenance(archive, listed, names)
     keys = {}
     for name in names:
         if name.startswith(f"{run}.signatures/") and name.endswith(".pub"):
@@ -91,14 +91,23 @@ def check(archive: zipfile.ZipFile) -> tuple[list[str], set[str]]:
     return problems, signers
 
 
-def _provenance(archive: zipfile.ZipFile, run: str, names: list[str]) -> list[str]:
-    """Compare the run's files with those that its provenance lists."""
+def _provenance(archive: zipfile.ZipFile, listed: Any, names: list[str]) -> list[str]:  # noqa: ANN401 - JSON
+    """Compare the run's name, recipe and files with those that its provenance states."""
+    run = listed["run"]
     statement = json.loads(archive.read(f"{run}/provenance.json"))
     entries = [*statement["subject"], *statement["predicate"]["runDetails"]["byproducts"]]
     digests = {f"{run}/{entry['name']}": entry["digest"]["sha256"] for entry in entries}
     digests |= _origins(archive, run, statement)
     found = {name for name in names if name.startswith(f"{run}/")} - {f"{run}/provenance.json"}
     problems = [f"{name}: not in provenance.json" for name in sorted(found - set(digests))]
+    predicate = statement["predicate"]
+    stated = {
+        "recipe": predicate["buildDefinition"]["externalParameters"]["recipe"]["name"],
+        "run": predicate["runDetails"]["metadata"]["invocationId"],
+    }
+    for key, value in stated.items():
+        if listed[key] != value:
+            problems.append(f"evidence.json: {key} {listed[key]!r}, provenance.json has {value!r}")
     for name, digest in digests.items():
         if name not in found:
             problems.append(f"{name}: missing")

@@ -18,7 +18,7 @@ from typing import Literal, TypeVar, get_args
 from convkit.host.record.provenance import FILE_NAME
 from convkit.host.store.digests import digest_file, read_sealed, write_sealed
 from convkit.protocol.errors import ProvenanceError, storage_error
-from convkit.protocol.json_codec import Json, decode
+from convkit.protocol.json_codec import SPARSE, Json, decode
 
 T = TypeVar("T")
 
@@ -44,6 +44,7 @@ class Reproduction:
     `run` is the id of the reproduced run, `when` is in seconds since the epoch, `worst` the worst
     class of all artifacts, `artifacts` the class of each (by target), `host` the machine.
     `provenance` is the SHA-256 of the run's provenance.json; empty in files of earlier releases.
+    The figures of `incomparable` artifacts are of other integer kernels than the run's.
     """
 
     run: str
@@ -52,6 +53,7 @@ class Reproduction:
     artifacts: dict[str, ReproductionClass]
     host: dict[str, Json] = dataclasses.field(default_factory=dict)
     provenance: str = ""
+    incomparable: tuple[str, ...] = dataclasses.field(default=(), metadata=SPARSE)
 
 
 @dataclasses.dataclass(frozen=True)
