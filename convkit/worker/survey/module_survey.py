@@ -21,13 +21,13 @@ from convkit.worker.survey.sizes.rounding_noise import flip_shares
 from convkit.worker.survey.torch_module.cached_decoder import NotCachedError, survey_cached
 from convkit.worker.survey.torch_module.exporter_choice import exportable, obstacle_of
 from convkit.worker.survey.torch_module.first_call import example_run, first_run, with_meant_numbers
+from convkit.worker.survey.torch_module.fractional_inputs import with_fractions
 from convkit.worker.survey.torch_module.held_batch import why_fixed
 from convkit.worker.survey.torch_module.input_candidates import ROLES
 from convkit.worker.survey.torch_module.module_trials import ModuleTrials
 from convkit.worker.survey.torch_module.number_types import float64_note
 from convkit.worker.survey.torch_module.unequal_lengths import untied
 from convkit.worker.survey.values.drafted_ranges import within_domains
-from convkit.worker.survey.values.fractional_inputs import with_fractions
 from convkit.worker.survey.values.index_ranges import FEW, within_tables, without_markers
 from convkit.worker.survey.values.mask_meaning import (
     skipping_nan,
