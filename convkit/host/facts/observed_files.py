@@ -1,4 +1,5 @@
-"""Files that a model-loading stage was observed to read, which become part of its key.
+"""Files that a model-loading stage was observed to read, and what else its code asked the machine
+(see `convkit.protocol.lookups`), which become part of its key.
 
 The first run of a stage discovers them, as compilers tell build tools which headers they read. The
 store records their names for each model, so that later runs know which files to digest before
@@ -11,7 +12,7 @@ machines.
 
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from convkit.host.home import Home
@@ -29,9 +30,9 @@ from convkit.host.store.digests import (
 from convkit.host.store.store import StageRecord, Store
 from convkit.protocol.errors import WorkerError
 from convkit.protocol.json_codec import encode
+from convkit.protocol.lookups import NOTHING, answer, lookup_name, lookup_of
 from convkit.protocol.messages import Answer
-
-_GONE = "not there"
+from convkit.protocol.passed_variables import passed_on
 
 
 def remembered_files(
@@ -99,19 +100,24 @@ def facts_after(
 
 def _read_by(
     stage: Stage,
-    opened: Iterable[str],
+    opened: Collection[str],
     loaded: LoadedRecipe,
     facts: Facts,
     home: Home,
     started: float,
 ) -> dict[str, str]:
-    """Return the names and digests of the files that a stage opened or the recipe declares, except
-    those already in its key and those in convkit's home.
+    """Return the names and digests of the files that a stage opened or the recipe declares, and its
+    lookups with their answers, except those already in its key and those in convkit's home.
     """
     known = {os.path.normpath(loaded.dirname / name) for name in facts.files}
     digests = DigestCache(home.store / "digests")
-    found = {}
-    for path in _as_spelled(opened, loaded.dirname):
+    lookups = [name for name in opened if lookup_of(name) is not None]
+    found = {
+        named: _answer(named, loaded.dirname)
+        for name in lookups
+        if (named := _named_lookup(name, loaded, home)) is not None
+    }
+    for path in _as_spelled(set(opened).difference(lookups), loaded.dirname):
         if _in_home(Path(path), home) or path in known or _in_source(path, loaded):
             continue
         if Path(path).stat().st_ctime > started:
@@ -141,14 +147,44 @@ def _as_spelled(opened: Iterable[str], dirname: Path) -> list[str]:
 
 
 def digests_of(names: Iterable[str], dirname: Path, digests: DigestCache) -> dict[str, str]:
-    """Return the current digests of files, by name."""
+    """Return the current digests of files, and the current answers to lookups, by name."""
     found = {}
     for name in names:
+        if lookup_of(name) is not None:
+            found[name] = _answer(name, dirname)
+            continue
         try:
             found[name] = digests.file(_place(name, dirname))
         except OSError:
-            found[name] = _GONE
+            found[name] = NOTHING
     return found
+
+
+def _named_lookup(name: str, loaded: LoadedRecipe, home: Home) -> str | None:
+    """Return a lookup's name relative to the recipe's folder; None for one that says nothing about
+    the model: of convkit's home, or of a file that is part of the model's identity.
+    """
+    what, subject = lookup_of(name) or ("variable", name)
+    if what == "variable":
+        return name
+    if _in_home(Path(subject), home):
+        return None
+    if what in ("exists", "modified") and _in_source(subject, loaded):
+        return None
+    return lookup_name(what, _name(subject, loaded.dirname))
+
+
+def _answer(name: str, dirname: Path) -> str:
+    """Return today's answer to a lookup that is named relative to the recipe's folder."""
+    what, subject = lookup_of(name) or ("variable", name)
+    if what != "variable":
+        subject = str(_place(subject, dirname))
+    return answer(what, subject, passed_on(os.environ), _is_home)
+
+
+def _is_home(path: str) -> bool:
+    """Return whether a path is a home of convkit, which runs create and change."""
+    return Path(path, "store", "stages").is_dir()
 
 
 def opened_in(ingredients: Mapping[str, str]) -> dict[str, str]:
@@ -241,6 +277,8 @@ def _caches() -> dict[str, Path]:
     return {
         "hf:": Path(os.environ.get("HF_HUB_CACHE") or hub),
         "torch:": Path(os.environ.get("TORCH_HOME") or user / "torch") / "hub",
+        "cache:": user,
+        "config:": Path.home() / ".config",
     }
 
 

@@ -21,6 +21,7 @@ from convkit.host.secret_redaction import redacted
 from convkit.protocol.environment_seal import FILE_NAME as SEAL
 from convkit.protocol.json_codec import CodecError, Json, decode, encode
 from convkit.protocol.messages import PROTOCOL, Answer, Envelope
+from convkit.protocol.passed_variables import passed_on
 from convkit.protocol.runtimes.runtime_registry import runtimes
 from convkit.protocol.silenced_telemetry import SILENCED
 
@@ -40,44 +41,6 @@ _SET_BACK_SECONDS = 1.0
 _LONGEST_EVENT_BYTES = 64 * 1024
 # The parts of an answer that contain a tool's own text.
 _TEXTS = ("error", "traceback", "findings")
-
-# The variables of the user's environment that a worker may see: file locations, network access,
-# device selection. PYTHON* variables are excluded because they would change the stage's
-# environment.
-_PASSED_ON = frozenset(
-    {
-        *(
-            "PATH",
-            "HOME",
-            "USER",
-            "LOGNAME",
-            "LANG",
-            "TZ",
-            "TMPDIR",
-            "LD_LIBRARY_PATH",
-            "XDG_CACHE_HOME",
-            "TORCH_HOME",
-        ),
-        *(
-            "SSL_CERT_FILE",
-            "SSL_CERT_DIR",
-            "REQUESTS_CA_BUNDLE",
-            "CURL_CA_BUNDLE",
-            "OMP_NUM_THREADS",
-        ),
-        *(
-            "HTTP_PROXY",
-            "HTTPS_PROXY",
-            "ALL_PROXY",
-            "NO_PROXY",
-            "http_proxy",
-            "https_proxy",
-            "all_proxy",
-            "no_proxy",
-        ),
-    }
-)
-_PASSED_ON_PREFIXES = ("LC_", "HF_", "CUDA_", "NVIDIA_")
 
 
 def run_worker(
@@ -148,11 +111,7 @@ def worker_environment(
 
     `threads` limits the tools' compute threads; None leaves the choice to them.
     """
-    passed = {
-        name: value
-        for name, value in given.items()
-        if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
-    }
+    passed = passed_on(given)
     if threads is not None:
         passed["OMP_NUM_THREADS"] = str(threads)
     return {

@@ -41,7 +41,7 @@ BUILDER_ID = "urn:convkit:builder"
 # builder; earlier releases extended its metadata, which strict parsers reject.
 _OWN_DIGEST = "statementDigest"
 _OLD_DIGEST = "convkit_digest"
-_KINDS = ("source", "original", "file", "lock", "tool", "builder")
+_KINDS = ("source", "original", "file", "lookup", "lock", "tool", "builder")
 
 
 @dataclasses.dataclass(frozen=True)

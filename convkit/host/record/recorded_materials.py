@@ -15,7 +15,8 @@ INSTALLED = "convkitInstalled"
 
 @dataclasses.dataclass(frozen=True)
 class Dependency:
-    """An input to a run. `kind`: source, original, file, lock, tool or builder.
+    """An input to a run. `kind`: source, original, file, lookup (what the model's code asked of the
+    machine; `notes` has the answer), lock, tool or builder.
 
     `digest` is keyed by algorithm, as in in-toto: `sha256` of a file, `gitCommit`, `convkitTree`
     (paths and contents of a folder, or of an ONNX file with its weights), `convkitInstalled` (a

@@ -34,6 +34,7 @@ from convkit.host.toolchain.environments.installed_digests import (
 from convkit.host.toolchain.versions.stage_requirements import EnvironmentSpec
 from convkit.protocol.installation import full_version
 from convkit.protocol.json_codec import Json, encode
+from convkit.protocol.lookups import lookup_of
 
 
 def materials_of(
@@ -54,6 +55,8 @@ def materials_of(
         found.append(_source(kind, model, own.source if kind == "source" else own.original, home))
     files = [
         Dependency(name, "file", digest={"sha256": sha256})
+        if lookup_of(name) is None
+        else Dependency(name, "lookup", notes={"answer": sha256})
         for name, sha256 in sorted({**facts.files, **_opened(facts, opened)}.items())
     ]
     return Materials(

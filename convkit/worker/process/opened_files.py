@@ -8,6 +8,7 @@ inotify does not identify the process that opened a file, so a file opened by an
 time is listed too. This can cause an unnecessary rerun, never a wrong result.
 """
 
+import dataclasses
 import importlib.util
 import os
 import stat
@@ -20,7 +21,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from convkit.protocol.lookups import lookup_of
 from convkit.worker.process.folder_watch import FolderWatch
+from convkit.worker.process.observed_lookups import ObservedLookups
 from convkit.worker.process.user_modules import tool_folders
 
 _LOOK_SECONDS = 0.2
@@ -30,10 +33,18 @@ _SYSTEM = (
     *("/proc", "/sys", "/dev", "/etc", "/lib", "/lib64", "/bin", "/sbin", "/run", "/usr/bin"),
     *("/usr/lib", "/usr/lib64", "/usr/libexec", "/usr/share", "/usr/local/lib", "/usr/local/share"),
 )
-# Settings and caches in the user's home that do not affect a model, followed by those that contain
-# models.
-_OF_THE_USER = ("~/.config", "~/.local", "~/.cache", "~/.netrc", "~/.nv", "~/.triton")
-_MODEL_CACHES = ("~/.cache/huggingface/hub", "~/.cache/torch/hub")
+# Tools' own settings and caches in the user's home, which do not affect a model. Anything else may:
+# packages keep weights in ~/.cache, and settings in ~/.config.
+_OF_TOOLS = tuple(
+    f"~/{name}"
+    for name in (
+        *(".netrc", ".nv", ".triton", ".gitconfig", ".python_history", ".local/lib", ".local/bin"),
+        *(".cache/fontconfig", ".cache/matplotlib", ".cache/mesa_shader_cache", ".cache/nvidia"),
+        *(".cache/pip", ".cache/uv", ".cache/torch/kernels", ".cache/torch_extensions"),
+        *(".cache/huggingface/token", ".cache/huggingface/xet", ".cache/huggingface/stored_tokens"),
+        *(".config/git", ".config/matplotlib", ".config/pip", ".config/uv"),
+    )
+)
 
 
 class OpenedFiles:
@@ -46,6 +57,7 @@ class OpenedFiles:
         self._earlier = earlier
         self._read: set[str] = set()
         self._written: set[str] = set()
+        self._lookups = ObservedLookups()
         self._active = False
         self._ended = threading.Event()
         self._started = time.time()
@@ -55,10 +67,12 @@ class OpenedFiles:
     def __enter__(self) -> Self:
         self._started = time.time()
         if self._earlier is not None:
-            self._started, read, written = self._earlier.recorded()
+            self._started, read, written, asked = self._earlier.recorded()
             self._read |= read
             self._written |= written
-        self._active = True
+            self._lookups.found |= asked
+        self._lookups.install()
+        self._active = self._lookups.active = True
         sys.addaudithook(self._heard)
         self._looking.start()
         return self
@@ -69,7 +83,7 @@ class OpenedFiles:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._active = False
+        self._active = self._lookups.active = False
         self._ended.set()
         self._looking.join()
         self._read |= _mapped() | {
@@ -81,19 +95,37 @@ class OpenedFiles:
         if self._watch is not None:
             self._read |= self._watch.close()
 
-    def recorded(self) -> tuple[float, set[str], set[str]]:
-        """Return when the block began, and the paths that were read and written in it."""
-        return self._started, self._read, self._written
+    def recorded(self) -> tuple[float, set[str], set[str], set[str]]:
+        """Return when the block began, the paths that were read and written in it, and lookups."""
+        return self._started, self._read, self._written, self._lookups.found
 
     def found(self) -> tuple[str, ...]:
-        """Return the sorted absolute paths of the files that were read and still exist, except
-        those of the environment, the system and the stage itself.
+        """Return the sorted absolute paths of the files that were read and still exist, and the
+        names of lookups (see `convkit.protocol.lookups`), except those of the environment, the
+        system and the stage itself.
         """
         candidates = {_source(path) for path in self._read - self._written}
-        return tuple(sorted(filter(self._counting(), candidates)))
+        places = self._places()
+        files = filter(self._counting(places), candidates)
+        asked = (name for name in self._lookups.found if self._counts_as_lookup(name, places))
+        return tuple(sorted((*files, *asked)))
+
+    def _counts_as_lookup(self, name: str, places: "_Places") -> bool:
+        found = lookup_of(name)
+        assert found is not None
+        what, subject = found
+        if what == "variable":
+            return True
+        own = subject in self._written or places.is_temporary(subject)
+        return not own and not places.is_of_tools(subject)
 
     def _heard(self, event: str, arguments: tuple[object, ...]) -> None:
-        if not self._active or event not in ("open", "sqlite3.connect"):
+        if not self._active:
+            return
+        if event not in ("open", "sqlite3.connect"):
+            self._lookups.heard(event, arguments)
+            if event == "os.mkdir" and isinstance(arguments[0], str | bytes | os.PathLike):
+                self._written.add(os.path.abspath(os.fsdecode(arguments[0])))  # noqa: PTH100 - as below
             return
         path, flags = arguments[0], arguments[2] if len(arguments) > 2 else 0
         if not isinstance(path, str | bytes | os.PathLike):
@@ -102,41 +134,63 @@ class OpenedFiles:
             name = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - like open(): does not resolve links
         except (OSError, ValueError):
             return  # not a path that could be opened
-        writing = isinstance(flags, int) and flags & _WRITING
-        (self._written if writing else self._read).add(name)
+        if isinstance(flags, int) and flags & _WRITING:
+            self._written.add(name)
+        else:
+            self._read.add(name)
+            self._lookups.note_failed_open(name)
 
     def _look(self) -> None:
         while not self._ended.wait(_LOOK_SECONDS):
             self._read |= _mapped()
 
-    def _counting(self) -> Callable[[str], bool]:
-        """Return which paths count. A stage opens thousands, so the folders are prepared once."""
+    def _places(self) -> "_Places":
         # An environment's interpreter is a link to the one it was created from.
         interpreter = str(Path(sys.executable).resolve())
-        tools = _Folders((*tool_folders(), interpreter, str(Path.cwd())))
-        model = _Folders((self._model_folder,) if self._model_folder is not None else ())
-        system, of_the_user = _Folders(_SYSTEM), _Folders(_OF_THE_USER)
-        model_caches, temporary = _Folders(_MODEL_CACHES), _Folders((tempfile.gettempdir(),))
+        return _Places(
+            tools=_Folders((*tool_folders(), interpreter, str(Path.cwd()))),
+            model=_Folders((self._model_folder,) if self._model_folder is not None else ()),
+            others=_Folders((*_SYSTEM, *_OF_TOOLS)),
+            temporary=_Folders((tempfile.gettempdir(),)),
+        )
+
+    def _counting(self, places: "_Places") -> Callable[[str], bool]:
+        """Return which paths of files count."""
 
         def counts(path: str) -> bool:
-            if tools.contain(path) or "/site-packages/" in path:
+            if places.is_of_tools(path):
                 return False
-            beside_model = model.contain(path)
-            if not beside_model:
-                if system.contain(path) or ".so" in Path(path).suffixes:
-                    return False
-                if of_the_user.contain(path) and not model_caches.contain(path):
-                    return False
             try:
                 status = Path(path).stat()
             except OSError:
                 return False
             # Libraries create temporary files of their own. A model in the temporary folder must
             # still be listed: the host needs to know if its files changed since the start.
-            own = not beside_model and temporary.contain(path) and status.st_ctime >= self._started
+            own = places.is_temporary(path) and status.st_ctime >= self._started
             return stat.S_ISREG(status.st_mode) and not own
 
         return counts
+
+
+@dataclasses.dataclass(frozen=True)
+class _Places:
+    """Where files are. A stage opens thousands, so the folders are prepared once."""
+
+    tools: "_Folders"
+    model: "_Folders"
+    others: "_Folders"
+    temporary: "_Folders"
+
+    def is_of_tools(self, path: str) -> bool:
+        """Return whether a path belongs to the environment or the system, and not to a model."""
+        if self.tools.contain(path) or "/site-packages/" in path:
+            return True
+        if self.model.contain(path):
+            return False
+        return self.others.contain(path) or ".so" in Path(path).suffixes
+
+    def is_temporary(self, path: str) -> bool:
+        return self.temporary.contain(path) and not self.model.contain(path)
 
 
 class _Folders:

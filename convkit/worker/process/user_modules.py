@@ -43,12 +43,12 @@ def source_spec(name: str, file: Path) -> importlib.machinery.ModuleSpec | None:
 def _import_from_sources() -> None:
     """Use sources in all folders but those of Python, the environment and convkit."""
     sys.path_hooks.insert(0, _finder)
-    for folder in [folder for folder in sys.path_importer_cache if not _is_tool(folder)]:
+    for folder in [folder for folder in sys.path_importer_cache if not is_tool_path(folder)]:
         del sys.path_importer_cache[folder]
 
 
 def _finder(folder: str) -> Any:  # noqa: ANN401 - what a path hook returns
-    if _is_tool(folder):
+    if is_tool_path(folder):
         raise ImportError("not one of the user's folders")
     # Bytecode without a source is a separate file, which the key and the provenance name.
     details: list[tuple[type[Loader], list[str]]] = [
@@ -67,7 +67,8 @@ def tool_folders() -> tuple[str, ...]:
     return (*sorted(prefixes), os.path.dirname(os.__file__), _CONVKIT)  # noqa: PTH120 - every import
 
 
-def _is_tool(folder: str) -> bool:
+def is_tool_path(folder: str) -> bool:
+    """Return whether a file or folder belongs to Python, its environment or convkit."""
     place = os.path.abspath(folder) + os.sep  # noqa: PTH100 - every import
     packages = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
     return any(place.startswith(top.rstrip(os.sep) + os.sep) for top in tool_folders()) or any(

@@ -20,7 +20,7 @@ def ml_bom(record: RunRecord, provenance: Provenance) -> dict[str, Json]:
     materials = [
         _material(number, item)
         for number, item in enumerate(provenance.dependencies)
-        if item.kind != "lock"
+        if item.kind not in ("lock", "lookup")
     ]
     made_from = [each["bom-ref"] for each in materials]
     return {

@@ -1,0 +1,161 @@
+"""Records what a model's own code asks the machine besides reading files: whether a path exists,
+when it changed, what a folder contains or a pattern matches, where a link points, and environment
+variables.
+
+An answer may change the model as a file's contents do: `os.path.exists("best.pt")`, the newest of a
+glob. Python reports listings and patterns as audit events (PEP 578); it has none for `os.stat`,
+`os.readlink` and `os.environ`, so these are wrapped. Python's own lookups of modules bypass them.
+
+Only lookups below a call of the user's code count: libraries look at thousands of places when they
+are imported. What a C extension asks by itself is not seen.
+"""
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from os import stat as _unwrapped_stat
+from types import FrameType
+from typing import Any
+
+from convkit.protocol.lookups import Lookup, lookup_name
+from convkit.worker.process.user_modules import is_tool_path
+
+_HERE = os.path.join(os.path.dirname(__file__), "")  # noqa: PTH118, PTH120 - as frames have it
+_PATTERNS = {"glob.glob": None, "pathlib.Path.glob": "", "pathlib.Path.rglob": "**"}
+_LISTINGS = frozenset({"os.listdir", "os.scandir"})
+# Functions of the standard library that ask only if something is there, and what kind it is.
+_EXISTENCE = frozenset(
+    {
+        *("exists", "isfile", "isdir", "islink", "lexists", "access"),
+        *("is_file", "is_dir", "is_symlink", "is_mount", "ismount", "samefile"),
+    }
+)
+# What resolves a path: only the links on the way are answers.
+_RESOLVING = frozenset({"realpath", "_joinrealpath", "resolve"})
+# A home is asked for to reach a file in it, which is recorded itself.
+_OF_THE_HOME = frozenset({"expanduser", "home", "gethomedir"})
+# Variables that depend on the environment and the number of workers.
+_SET_BY_CONVKIT = ("PATH", b"PATH", "OMP_NUM_THREADS")
+_LISTED_BY = ("/glob.py", "/pathlib.py", "/pathlib/__init__.py", "/pathlib/_local.py")
+
+
+class ObservedLookups:
+    """Records lookups while it is active. One per process: wrappers and hooks stay."""
+
+    def __init__(self) -> None:
+        self.found: set[str] = set()
+        self.active = False
+
+    def install(self) -> None:
+        """Wrap what has no audit event."""
+        for name in ("stat", "lstat", "access"):
+            self._wrap(name, self._asked_about)
+        self._wrap("readlink", lambda path: self._note("link", path))
+        variables_type = type(os.environ)
+        inner = variables_type.__getitem__
+
+        def read(variables: Any, name: Any) -> Any:  # noqa: ANN401 - as os.environ's own
+            if self.active and variables is os.environ:
+                self._asked_for_variable(name)
+            return inner(variables, name)
+
+        variables_type.__getitem__ = read  # type: ignore[method-assign]
+
+    def heard(self, event: str, arguments: tuple[object, ...]) -> None:
+        """Note an audit event, if it is one of a lookup."""
+        if event in _PATTERNS:
+            below = _PATTERNS[event]
+            parts = arguments[:1] if below is None else (arguments[0], below, arguments[1])
+            self._note("matches", os.path.join(*map(os.fspath, parts)))  # type: ignore[arg-type] # noqa: PTH118 - a pattern
+        elif event in _LISTINGS:
+            caller = _callers()
+            if caller is not None and not caller.f_code.co_filename.endswith(_LISTED_BY):
+                self._note("listing", arguments[0] if arguments[0] is not None else ".")
+
+    def note_failed_open(self, path: str) -> None:
+        """Note a path that the user's code is about to open, if there is nothing."""
+        try:
+            _unwrapped_stat(path)  # noqa: PTH116 - without a record of it
+        except OSError:
+            self._note("exists", path)
+
+    def _wrap(self, name: str, note: Callable[[Any], None]) -> None:
+        inner = getattr(os, name)
+
+        @functools.wraps(inner)
+        def asked(path: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function's own
+            if self.active:
+                note(path)
+            return inner(path, *args, **kwargs)
+
+        setattr(os, name, asked)
+        for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
+            if inner in able:
+                able.add(asked)
+
+    def _asked_about(self, path: object) -> None:
+        names, direct = _asking()
+        if names is None or not names.isdisjoint(_RESOLVING):
+            return
+        exists_only = not direct or not names.isdisjoint(_EXISTENCE)
+        self._note("exists" if exists_only else "modified", path, seen=True)
+
+    def _asked_for_variable(self, name: object) -> None:
+        names, direct = _asking()
+        if name in _SET_BY_CONVKIT or not direct or names is None:
+            return
+        if names.isdisjoint(_OF_THE_HOME):
+            self.found.add(lookup_name("variable", os.fsdecode(name)))  # type: ignore[arg-type]
+
+    def _note(self, what: Lookup, path: object, *, seen: bool = False) -> None:
+        """Record a lookup of a path; `seen`: the user's code is known to ask."""
+        if not self.active or not isinstance(path, str | bytes | os.PathLike):
+            return
+        if seen or _asking()[0] is not None:
+            try:
+                self.found.add(lookup_name(what, os.path.abspath(os.fsdecode(path))))  # noqa: PTH100 - links stay
+            except (OSError, ValueError):
+                return  # not a path that there could be
+
+
+def _callers() -> FrameType | None:
+    """Return the frame that asks, outside what records it."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - inspect's is slow
+    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+        frame = frame.f_back
+    return frame
+
+
+def _asking() -> tuple[frozenset[str] | None, bool]:
+    """Return the standard library's functions between the user's code and a lookup, and whether
+    nothing else is between them; None if the user's code does not ask.
+    """
+    names: set[str] = set()
+    direct = True
+    frame = _callers()
+    while frame is not None:
+        kind = _kind_of(frame.f_code.co_filename)
+        if kind == "import":
+            return None, False  # what a library looks for while it is imported
+        if kind == "user":
+            return frozenset(names), direct
+        if kind == "library":
+            direct = False
+        elif direct:
+            names.add(frame.f_code.co_name)
+        frame = frame.f_back
+    return None, False
+
+
+@functools.cache
+def _kind_of(filename: str) -> str:
+    if filename.startswith("<frozen importlib"):
+        return "import"
+    if filename.startswith("<frozen "):
+        return "standard"
+    if filename.startswith("<"):
+        return "library"
+    if filename.startswith(os.path.dirname(os.__file__)) and "site-packages" not in filename:  # noqa: PTH120 - see above
+        return "standard"
+    return "library" if is_tool_path(filename) else "user"
