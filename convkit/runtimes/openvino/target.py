@@ -14,7 +14,8 @@ from convkit.protocol.messages import ProductFamily, StageKind
 from convkit.runtimes.openvino.options import RESERVED, OpenVINOOptions
 
 _REWRITING = ("onnx", "onnx-ir")
-_CONVERTING = ("torch", "safetensors")
+# OpenVINO reads torch programs with `packaging`, which it does not require.
+_CONVERTING = ("torch", "safetensors", "packaging")
 # onnxruntime, not the runtime under test, measures ranges and simulates low precision.
 _SIMULATING = ("onnxruntime", *_REWRITING)
 

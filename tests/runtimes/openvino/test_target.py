@@ -1,5 +1,9 @@
 """What a recipe may say of an OpenVINO target, and which packages its stages get."""
 
+import ast
+import sys
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 
@@ -79,3 +83,27 @@ def test_a_file_is_no_module(kind):
     (fault,) = OpenVINOTarget.faults("ov", asked, {"model": {kind: "model.file"}})
     assert "write source: onnx" in fault.message
     assert not list(OpenVINOTarget.faults("ov", asked, {"model": {"factory": "net.py:f"}}))
+
+
+def test_reading_torch_programs_has_the_packages_that_openvino_imports_for_it() -> None:
+    """OpenVINO itself does not require all of them, and an environment of its own has no others."""
+    import openvino.frontend.pytorch as frontend
+
+    folder = Path(frontend.__file__).parent
+    imported = {
+        name.partition(".")[0]
+        for file in (folder / "fx_decoder.py", folder / "ts_decoder.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module]
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level
+            else []
+        )
+    }
+    assert {"packaging", "torch"} <= imported
+    packages = set(
+        OpenVINOTarget(runtime="openvino", source="torch").packages("build", stand_in=False)
+    )
+    assert imported - sys.stdlib_module_names <= packages
