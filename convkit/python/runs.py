@@ -57,7 +57,7 @@ class Recipe:
         `model` is a folder, an ONNX file, FILE.py:CALLABLE, an architecture, OWNER/NAME@COMMIT or
         PACKAGE==VERSION:PATH. If only running the model shows its inputs, it is run once, with
         tools from `home`; `example` is FILE.py:CALLABLE, which returns one call's inputs.
-        `targets` are names such as openvino and onnxruntime-float16. Raises UsageError for anything
+        `targets` are names such as coreml and onnxruntime-float16. Raises UsageError for anything
         else, ModelFileError for a model that does not load or run.
         """
         from convkit.host.draft.init_command import Drafting  # noqa: PLC0415 - most callers only load

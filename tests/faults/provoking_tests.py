@@ -15,6 +15,10 @@ _TESTS = Path(__file__).parents[1]
 # By file and test, the codes that the test, or one of its cases, provokes: it fails if convkit does
 # not find them. A code that a fault provokes has no place here.
 PROVOKED_BY: dict[str, dict[str, tuple[str, ...]]] = {
+    "worker/survey/sizes/test_held_sizes": {
+        "test_an_axis_that_only_1_works_for_is_named_with_its_node": ("C116",)
+    },
+    "runtimes/openvino/test_torch_source": {"test_falls_back_to_the_module": ("E307",)},
     "host/audit/test_waived_run": {"test_when_it_expires_the_stored_run_fails": ("R110",)},
     "host/bench/test_goals": {
         "test_what_noise_leaves_undecided_is_said_with_its_interval": ("E402",)

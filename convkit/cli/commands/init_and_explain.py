@@ -69,7 +69,7 @@ def init(
         typer.Option(
             metavar="NAME[,NAME]",
             help=(
-                "What to convert for, such as coreml,openvino,onnxruntime-float16; can be repeated."
+                "What to convert for, such as coreml,onnxruntime-float16; can be repeated."
                 " A wrong name lists all. [ort-cpu]"
             ),
             autocompletion=_completed,

@@ -1,4 +1,4 @@
-"""The targets that a draft may have, by names that people write: `openvino`, `onnxruntime-int8`."""
+"""The targets that a draft may have, by names that people write: `coreml`, `onnxruntime-int8`."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,9 +12,6 @@ from convkit.protocol.runtimes.runtime_registry import runtimes
 
 # Other words for the same, and words that say nothing: the CPU is where a target runs by default.
 _WORDS = {
-    "ort": "onnxruntime",
-    "ov": "openvino",
-    "trt": "tensorrt",
     "gpu": "cuda",
     "cpu": "",
     "fp32": "float32",
@@ -83,7 +80,8 @@ def _lines(content: Mapping[str, Json], indent: str) -> Iterator[str]:
 
 def _target(name: str, kinds: Mapping[str, Sequence[str]]) -> dict[str, Json]:
     drafts = _drafts()
-    words = [_WORDS.get(word, word) for word in name.replace("_", "-").split("-")]
+    short = {each: row.name for row in runtimes().values() for each in row.nicknames}
+    words = [(_WORDS | short).get(word, word) for word in name.replace("_", "-").split("-")]
     plain = "-".join(word for word in words if word)
     runtime = max(
         (each for each in drafts if f"{plain}-".startswith(f"{each}-")), key=len, default=""

@@ -4,6 +4,7 @@ from convkit.protocol.runtimes.runtime_row import Runtime, ToolDefault
 
 RUNTIME = Runtime(
     name="openvino",
+    nicknames=("ov",),
     package="convkit.runtimes.openvino",
     target="target:OpenVINOTarget",
     options="options:OpenVINOOptions",

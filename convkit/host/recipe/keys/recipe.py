@@ -16,6 +16,7 @@ from convkit.host.recipe.keys.call_steps import StepsModel
 from convkit.host.recipe.keys.custom_operators import CustomOp, short_form
 from convkit.host.recipe.keys.evaluation import Evaluate
 from convkit.host.recipe.keys.field_types import (
+    NPZ_PATTERN,
     AxisName,
     Name,
     PartName,
@@ -134,7 +135,7 @@ class Verify(RecipeModel):
         ),
         examples=["samples/sentences.txt"],
     )
-    example: Annotated[str, Field(pattern=r"\.npz$")] | None = Field(
+    example: Annotated[str, Field(pattern=NPZ_PATTERN)] | None = Field(
         None,
         description=(
             "an .npz file with one array for each input, verified as a case of its own; relative to"

@@ -218,7 +218,7 @@ def _finding(
             change = _of_float32_alone(recipe, kind) | change
             text = f"Let the limits of verify.outputs hold for float32 alone. {text}"
     return Finding(
-        CODE,
+        "N502",
         message,
         Place(tensor=first.output),
         {

@@ -5,6 +5,7 @@ the lengths of a packed sequence. Calls that fail reveal what was reached before
 import contextlib
 import dataclasses
 import inspect
+import math
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -23,13 +24,16 @@ RoleName = Literal["padding", "mask", "lengths", "rows"]
 @dataclasses.dataclass(frozen=True)
 class Role:
     """What becomes of an argument. `width` is that of rows if they are put as they are; `ids` is
-    the argument that says where, by its elements that are `value`.
+    the argument that says where, by its elements that are `value`. `from_each`: how many rows are
+    computed from each entry of the argument, such as the patches of an image; None if its own rows
+    are put.
     """
 
     name: RoleName
     width: int | None = None
     ids: str = ""
     value: int = 0
+    from_each: int | None = None
 
 
 _INDEXING = frozenset(
@@ -65,6 +69,18 @@ _PUTTING: dict[str, tuple[int, int]] = {
 _MASKS = ("attn_mask", "mask", "src_mask", "tgt_mask", "memory_mask")
 
 
+def _rows_from_each(shape: torch.Size, put: object) -> int | None:
+    """Return how many rows that are put come from each entry of an argument of some shape; None if
+    they are its own.
+    """
+    if not isinstance(put, torch.Tensor) or not put.dim() or not shape or not put.numel():
+        return None
+    rows = put.numel() // put.shape[-1]
+    if rows == math.prod(shape[:-1]) or rows % shape[0]:
+        return None
+    return rows // shape[0]
+
+
 class _Following(TorchFunctionMode):
     """Follows arguments, whatever their layout or type, to those of functions that take masks."""
 
@@ -76,6 +92,7 @@ class _Following(TorchFunctionMode):
         self._origins: dict[int, str] = {}
         # Of what is computed from them, too: with a number if they are compared with it.
         self._sources: dict[int, frozenset[_Source]] = {}
+        self._shapes = {name: tensor.shape for name, tensor in arguments.items()}
         for name, tensor in arguments.items():
             self._follow(tensor, name)
             self._derive(tensor, frozenset({(name, None)}))
@@ -94,7 +111,8 @@ class _Following(TorchFunctionMode):
             (origin,) = rows
             is_direct = self._origins.get(id(what)) == origin
             width = into.shape[-1] if is_direct and into.dim() else None
-            self.roles.setdefault(origin, Role("rows", width, *places[0]))
+            computed = _rows_from_each(self._shapes[origin], what)
+            self.roles.setdefault(origin, Role("rows", width, *places[0], computed))
 
     def _of(self, given: object) -> frozenset[_Source]:
         """Return the arguments that a value is computed from."""

@@ -213,6 +213,10 @@ def _with_counts(start: Start, roles: Mapping[str, Role]) -> Start:
         if sample is None or sample.kind != "integers":
             continue
         count = "*".join(map(str, spec.shape[:-1]))
+        if role.from_each is not None:
+            count = f"{spec.shape[0]}*{role.from_each}"
+            if isinstance(spec.shape[0], int):
+                count = str(spec.shape[0] * role.from_each)
         held = Held(role.value, int(count) if count.isdigit() else count)
         others = (each for each in sample.held if each.value != role.value)
         if sample.numbers[0] <= role.value < sample.numbers[1]:
@@ -378,7 +382,9 @@ def _opened(
     shapes: dict[str, tuple[Dimension, ...]] = {}
     for tensor, value in tensors.items():
         shape: list[Dimension] = list(value.shape)
-        if tensor in roles and roles[tensor].name == "rows" and value.dim() >= _AXES_OF_ROWS:
+        role = roles.get(tensor)
+        puts = role is not None and role.name == "rows" and role.from_each is None
+        if puts and value.dim() >= _AXES_OF_ROWS:
             shapes[tensor] = (*shape[:-2], "features", shape[-1])
             sizes["features"] = value.shape[-2]
             continue

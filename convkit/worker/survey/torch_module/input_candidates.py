@@ -183,10 +183,9 @@ def _of_role(role: Role | None, layers: Sequence[HintingLayer]) -> Iterator[Inpu
     match role.name if role is not None else None:
         case "lengths":
             yield from _lengths()
-        case "rows":
+        case "rows" if role is not None and role.from_each is None:
             widths = [layer.width for layer in layers if layer.kind is torch.nn.Linear]
-            own = role.width if role is not None else None
-            for width in dict.fromkeys(widths if own is None else [own]):
+            for width in dict.fromkeys(widths if role.width is None else [role.width]):
                 yield InputCandidate("float32", ("features", width))
                 yield InputCandidate("float32", ("batch", "features", width))
         case "padding":

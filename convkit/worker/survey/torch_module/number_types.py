@@ -26,8 +26,8 @@ _REASONS = {
         " which changes none of them"
     ),
     torch.float64: (
-        "Core ML and TensorRT have no float64, so `dtype: float32` rounds the weights, in the"
-        " original as in what is converted"
+        "some runtimes, such as Core ML, have no float64, so `dtype: float32` rounds the weights,"
+        " in the original as in what is converted"
     ),
     torch.float16: (
         "torch does not run it in float16 on CPUs, so `dtype: float32` widens the weights, which"
@@ -119,7 +119,7 @@ def float64_note(loaded: LoadedModel, contract: Contract, feeds: Mapping[str, np
         return ""
     where = ", ".join([*places.found][:_MOST_NAMED])
     return (
-        f"the module goes on in float64 at {where}. Core ML and TensorRT have no float64. If"
+        f"the module goes on in float64 at {where}. Some runtimes, such as Core ML, have none. If"
         " float32 is meant, make the values there float32: numpy's arrays are float64 unless they"
         " are told otherwise (np.float32(...), or dtype=torch.float32)"
     )

@@ -115,7 +115,7 @@ def test_every_pattern_of_the_schema_has_its_words():
 def test_the_models_can_be_walked_like_a_recipe():
     assert kinds_at(("targets", "any", "tools"), Recipe)[0].__name__ == "Tools"
     assert Integers in kinds_at(("inputs", 0, "sample", "Integers"), Recipe)
-    assert keys_at(("inputs", 0, "sample", "Integers"), Recipe) == ["integers"]
+    assert keys_at(("inputs", 0, "sample", "Integers"), Recipe) == ["integers", "holds"]
     assert keys_at(("axes", "batch"), Recipe) == ["min", "typical", "max", "from", "match"]
     assert "schema" in fields_of(Recipe)
     assert "precision" in fields_of(OnnxRuntimeTarget)

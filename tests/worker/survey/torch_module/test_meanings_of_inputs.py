@@ -9,6 +9,7 @@ from test_module_survey import own, shapes
 
 from convkit.host.draft.recipe_draft import draft_recipe
 from convkit.protocol.messages import Held, SurveyResult
+from convkit.worker.survey.torch_module.argument_roles import argument_uses
 
 ATTENTION = """
     def __init__(self):
@@ -139,3 +140,23 @@ def test_what_holds_the_batchs_size_is_named(
     result = own(tmp_path, HELD.format(first=first))
     assert shapes(result)["x"][0] == size
     assert any(f"fixed at {size}" in note and what in note for note in result.notes)
+
+
+class Patches(torch.nn.Module):
+    """Puts four patches of each image where ids are 7."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(9, 4)
+        self.patches = torch.nn.Conv2d(3, 4, 4, 4)
+
+    def forward(self, ids: torch.Tensor, pixels: torch.Tensor) -> torch.Tensor:
+        rows = self.patches(pixels).flatten(2).transpose(1, 2)
+        return self.table(ids).masked_scatter((ids == 7).unsqueeze(-1), rows)
+
+
+def test_rows_that_are_computed_from_an_image_are_counted_by_image() -> None:
+    ids = torch.tensor([[1, 7, 7, 7, 7, 2], [7, 7, 7, 7, 3, 4]])
+    arguments = {"ids": ids, "pixels": torch.zeros(2, 3, 8, 8)}
+    role = argument_uses(Patches(), arguments).roles["pixels"]
+    assert (role.name, role.ids, role.value, role.from_each) == ("rows", "ids", 7, 4)
