@@ -5,6 +5,7 @@ in whose places something else goes, the batch, and sizes that the code holds.
 from pathlib import Path
 
 import pytest
+import torch
 from test_module_survey import own, shapes
 
 from convkit.host.draft.recipe_draft import draft_recipe
