@@ -219,7 +219,7 @@ def test_usual_inputs_are_found(
 def test_large_inputs_are_drawn_a_few_times_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Drawing a clip takes half a second; dozens of sizes are tried on shapes alone."""
+    """Drawing a clip takes half a second; most sizes are tried on shapes alone."""
     drawn, shaped = [], []
     draw, on_shapes = ModuleTrials.drawn, ShapesOnly.run
     monkeypatch.setattr(
@@ -230,7 +230,7 @@ def test_large_inputs_are_drawn_a_few_times_only(
     )
     found = own(tmp_path, VIDEO)
     assert shapes(found)["clip"] == ("batch", "frames", 3, 224, 224)
-    assert len(shaped) > 2 * len(drawn) > 0
+    assert len(shaped) > len(drawn) > 0
 
 
 RANKING = """
