@@ -1,4 +1,4 @@
-"""Faults of what stands in a file and not in the original: stale or exchanged weights, operations
+"""Faults of what is in a file and not in the original: stale or exchanged weights, operations
 that a tool lost, values of one example, and elements of the wrong type.
 """
 

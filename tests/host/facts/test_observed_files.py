@@ -66,6 +66,17 @@ READ = {
     "weights/shift.safetensors",
     "weights/weights.pt",
 }
+RECIPE: dict[str, Any] = {
+    "schema": 1,
+    "name": "small",
+    "model": {"factory": "model.py:build"},
+    "tools": {"python": "3.11"},
+    "export": {"exporter": "torchscript", "opset": 17},
+    "axes": {"batch": {"min": 1, "typical": 3, "max": 5}},
+    "inputs": [{"name": "x", "dtype": "float32", "shape": ["batch", 4]}],
+    "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 3]}],
+    "targets": {"ort": {"runtime": "onnxruntime"}},
+}
 CHANGES: dict[str, Any] = {"verify": {"seed": 1, "tolerance": {"max_abs": 1e-5}}}
 
 
@@ -89,19 +100,8 @@ def write_all(folder: Path, factor: float = 2.0) -> Path:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # it is still how files are opened in C
         torch.jit.save(torch.jit.script(torch.nn.Identity()), str(recipes / "scripted.pt"))
-    recipe = {
-        "schema": 1,
-        "name": "small",
-        "model": {"factory": "model.py:build"},
-        "tools": {"python": "3.11"},
-        "export": {"exporter": "torchscript", "opset": 17},
-        "axes": {"batch": {"min": 1, "typical": 3, "max": 5}},
-        "inputs": [{"name": "x", "dtype": "float32", "shape": ["batch", 4]}],
-        "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 3]}],
-        "targets": {"ort": {"runtime": "onnxruntime"}},
-    }
     path = recipes / "recipe.yaml"
-    path.write_text(yaml.safe_dump(recipe | CHANGES, sort_keys=False))
+    path.write_text(yaml.safe_dump(RECIPE | CHANGES, sort_keys=False))
     return path
 
 

@@ -163,7 +163,7 @@ def chaotic(output: str) -> str:
 
 
 def batch_axis(*, independent: bool, place: int, alone: bool) -> str:
-    """`place` is where the axis stands in the inputs, `alone`: the model also runs without it."""
+    """`place` is where the axis is in the inputs, `alone`: the model also runs without it."""
     if not independent:
         return (
             "not proven to be a batch: other values in one row change what the model returns for"
