@@ -1,5 +1,5 @@
 """Operators that torch decomposes into what coremltools cannot convert, or not at all: statistics
-that are returned together, and sliding windows.
+that are returned together, sliding windows, diagonals, inverse hyperbolic functions and searches.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,6 +18,11 @@ def own_decompositions() -> dict[Any, Callable[..., object]]:
         aten.unfold.default: _unfold,
         aten.im2col.default: _im2col,
         aten.col2im.default: _col2im,
+        aten.diagonal.default: _diagonal,
+        aten.acosh.default: _acosh,
+        aten.asinh.default: _asinh,
+        aten.bucketize.Tensor: _bucketize,
+        aten.searchsorted.Tensor: _searchsorted,
     }
     return found | {each.correction: partial(_both, whole) for each, whole in _STATISTICS.items()}
 
@@ -55,9 +60,66 @@ def _both(
 
 
 def _unfold(x: torch.Tensor, dimension: int, size: int, step: int) -> torch.Tensor:
-    """`x.unfold`: a slice for each place in the window."""
+    """`x.unfold`: windows of which each is its first steps side by side."""
     count = (x.shape[dimension] - size) // step + 1
-    return torch.stack([_every(x, dimension, first, count, step) for first in range(size)], -1)
+    pieces = -(-size // step)
+    moved = torch.constant_pad_nd(x.transpose(dimension, -1), [0, pieces * step - size])
+    steps = [
+        _every(moved, -1, first * step, count * step, 1).unflatten(-1, (count, step))
+        for first in range(pieces)
+    ]
+    windows = torch.cat(steps, -1) if pieces > 1 else steps[0]
+    return _every(windows, -1, 0, size, 1).transpose(dimension, -2)
+
+
+def _diagonal(x: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> torch.Tensor:
+    """`x.diagonal`: each row's only element that is not hidden."""
+    moved = x.movedim((dim1, dim2), (-2, -1))
+    moved = moved[..., max(-offset, 0) :, max(offset, 0) :]
+    rows, columns = moved.shape[-2:]
+    count = rows if rows == columns else torch.sym_min(rows, columns)
+    moved = moved[..., :count, :count]
+    places = torch.arange(count)
+    is_there = places.unsqueeze(-1) == places
+    if x.dtype == torch.bool:
+        return (moved & is_there).any(-1)
+    return torch.where(is_there, moved, 0).sum(-1, dtype=x.dtype)
+
+
+def _acosh(x: torch.Tensor) -> torch.Tensor:
+    # Two roots, because the square of a large number is infinite.
+    return (x + (x - 1).sqrt() * (x + 1).sqrt()).log()
+
+
+def _asinh(x: torch.Tensor) -> torch.Tensor:
+    size = x.abs()
+    return (size + size * size / (1 + (size * size + 1).sqrt())).log1p() * x.sign()
+
+
+def _bucketize(
+    values: torch.Tensor, boundaries: torch.Tensor, *, out_int32: bool = False, right: bool = False
+) -> torch.Tensor:
+    """`torch.bucketize`: how many boundaries lie below. NaN lies above all of them."""
+    values = values.unsqueeze(-1)
+    lies_below = ~(boundaries > values) if right else ~(boundaries >= values)
+    return lies_below.sum(-1, dtype=torch.int32 if out_int32 else torch.int64)
+
+
+def _searchsorted(
+    boundaries: torch.Tensor,
+    values: torch.Tensor,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """`torch.searchsorted`, in one row of boundaries or in one for each row of values."""
+    if sorter is not None:
+        boundaries = boundaries.gather(-1, sorter)
+    if boundaries.ndim > 1:
+        boundaries = boundaries.unsqueeze(-2)
+    return _bucketize(values, boundaries, out_int32=out_int32, right=right or side == "right")
 
 
 def _im2col(

@@ -34,6 +34,8 @@ _SYNONYMS = {
 
 # A pooling's inputs without its stride: the tensor and the window.
 _WINDOW_ONLY = 2
+# Translated to operations that ML programs have not.
+_HOLLOW = ("acosh", "asinh")
 _MAX_POOLS = tuple(f"max_pool{rank}d{kind}" for rank in (1, 2, 3) for kind in ("", "_with_indices"))
 
 
@@ -55,6 +57,8 @@ def register_missing_operators() -> None:
     # Its own ignore the element type that is asked for: zeros like a mask were bools.
     for name, number in (("zeros_like", 0), ("ones_like", 1), ("full_like", None)):
         known[name] = like(number, known[name])
+    for name in _HOLLOW:
+        known.pop(name, None)
     for name in _MAX_POOLS:
         if name in known:
             known[name] = with_stride(known[name])
@@ -80,7 +84,20 @@ def is_known(node: Any) -> bool:  # noqa: ANN401 - a torch.fx Node
         if hasattr(node.target, "name")
         else getattr(node.target, "__name__", str(node.target))
     )
-    return sanitize_op_kind(name) in _TORCH_OPS_REGISTRY.name_to_func_mapping
+    if sanitize_op_kind(name) not in _TORCH_OPS_REGISTRY.name_to_func_mapping:
+        return False
+    return name != "aten::einsum" or _is_plain(node.args[0])
+
+
+def _is_plain(equation: str) -> bool:
+    """Return True if coremltools reads an equation rightly: it takes the points of an ellipsis for
+    names of axes, sums what is left of the result away, and leaves an axis that occurs twice as it
+    is.
+    """
+    terms = equation.replace(" ", "").replace("->", ",").split(",")
+    return "->" in equation and all(
+        "." not in term and len(set(term)) == len(term) for term in terms
+    )
 
 
 # Renames a tensor: a copy, or what decompositions leave for views that change nothing.

@@ -23,7 +23,7 @@ from convkit.runtimes.coreml.conversion.operation_origins import (
 from convkit.worker.exporters.decompositions import decomposition_table
 from convkit.worker.exporters.decompositions.complex_pairs import (
     UnpairedError,
-    concerns_complex,
+    has_complex,
     without_complex,
 )
 from convkit.worker.exporters.decompositions.local_decompositions import run_decompositions
@@ -238,9 +238,9 @@ def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
         with_correction(program)
         program = decomposition_table.decomposed(run_decompositions(program, {}), is_known)
         program = _with_known(program)
-        if any(concerns_complex(each) and not is_known(each) for each in program.graph.nodes):
-            with contextlib.suppress(UnpairedError):  # refused as it is, then
-                program = _with_known(without_complex(program))
+        if has_complex(program):
+            with contextlib.suppress(UnpairedError):  # converted or refused as it is, then
+                program = _with_known(without_complex(program, keeps_transforms=False))
     drop_assertions(program)  # each decomposition brings them back
     return program
 

@@ -10,13 +10,16 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch._subclasses import FakeTensor
 from torch.export.exported_program import default_decompositions
+from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
+from convkit.worker.exporters.decompositions import fourier_products
 from convkit.worker.exporters.decompositions.local_decompositions import run_decompositions
 
 # Each round may bring forth operators that have to be decomposed in their turn.
@@ -51,8 +54,12 @@ def concerns_complex(node: Node) -> bool:
     return _is_complex(node) or any(_is_complex(each) for each in node.all_input_nodes)
 
 
-def without_complex(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """Return a program on real and imaginary parts. Raises UnpairedError."""
+def without_complex(
+    program: torch.export.ExportedProgram, *, keeps_transforms: bool = True
+) -> torch.export.ExportedProgram:
+    """Return a program on real and imaginary parts, with Fourier transforms as they are, or as
+    products with matrices for a converter that has none. Raises UnpairedError.
+    """
     program = run_decompositions(program, {})
     for _ in range(_MOST_ROUNDS):
         table = default_decompositions()
@@ -64,7 +71,7 @@ def without_complex(program: torch.export.ExportedProgram) -> torch.export.Expor
         if not chosen:
             break
         program = run_decompositions(program, chosen)
-    return _Pairs(program).program()
+    return _Pairs(program, keeps_transforms=keeps_transforms).program()
 
 
 def _is_complex(node: Node) -> bool:
@@ -75,8 +82,11 @@ def _is_complex(node: Node) -> bool:
 class _Pairs:
     """Copies a program's graph, with pairs for complex values."""
 
-    def __init__(self, program: torch.export.ExportedProgram) -> None:
+    def __init__(self, program: torch.export.ExportedProgram, *, keeps_transforms: bool) -> None:
         self._program = program
+        self._keeps_transforms = keeps_transforms
+        self._matrices: dict[object, tuple[Node, Node]] = {}
+        self._added: list[InputSpec] = []
         self._graph = Graph()
         self._became: dict[Node, Any] = {}
         self._held = dict(program.state_dict)
@@ -93,6 +103,7 @@ class _Pairs:
         assert isinstance(outputs, tuple)
         for spec, output in zip(signature.output_specs, outputs, strict=True):
             spec.arg.name = output.name
+        signature.input_specs[:0] = self._added
         self._graph.eliminate_dead_code()
         return torch.export.ExportedProgram(
             root=GraphModule(program.graph_module, self._graph),
@@ -141,6 +152,8 @@ class _Pairs:
 
     def _parts(self, node: Node) -> Any:  # noqa: ANN401
         """Insert what an operation is on the parts."""
+        if not self._keeps_transforms and fourier_products.is_transform(node):
+            return self._transformed(node)
         rule = _rule(node)
         if rule is None:
             raise UnpairedError(node)
@@ -150,6 +163,36 @@ class _Pairs:
             (args, kwargs),
         )
         return self._inlined(node, rule, args, kwargs)
+
+    def _transformed(self, node: Node) -> Any:  # noqa: ANN401
+        """Insert a Fourier transform's products, axis by axis."""
+        steps = fourier_products.steps(node)
+        if steps is None:
+            raise UnpairedError(node)
+        value = self._became[node.args[0]]
+        for step in steps:
+            value = self._inlined(node, _multiplied, (value, *self._matrix(step), step), {})
+        return value
+
+    def _matrix(self, step: fourier_products.Step) -> tuple[Node, Node]:
+        """Return the constants that hold a step's matrix."""
+        if (key := (*dataclasses.astuple(step)[1:],)) not in self._matrices:
+            self._matrices[key] = (
+                self._constant(f"fourier_{len(self._added)}", step.matrix.real),
+                self._constant(f"fourier_{len(self._added)}", step.matrix.imag),
+            )
+        return self._matrices[key]
+
+    def _constant(self, name: str, values: np.ndarray) -> Node:
+        """Add a constant in float32 to the program."""
+        tensor = torch.from_numpy(values.astype(np.float32))
+        with self._graph.inserting_before(next(iter(self._graph.nodes))):
+            node = self._graph.placeholder(f"c_{name}")
+        node.meta = {"val": self._mode.from_tensor(tensor, static_shapes=True)}
+        self._constants[name] = tensor
+        spec = InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), name)
+        self._added.insert(0, spec)
+        return node
 
     def _inlined(
         self, node: Node, rule: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -204,6 +247,20 @@ def _of_real(both: torch.Tensor) -> Pair:
 def _complex(pair: Pair) -> torch.Tensor:
     """Return complex numbers, for a Fourier transform."""
     return torch.view_as_complex(torch.stack([pair.re, pair.im], -1))
+
+
+def _multiplied(
+    values: Any,  # noqa: ANN401 - a pair, or real numbers
+    re: torch.Tensor,
+    im: torch.Tensor,
+    step: fourier_products.Step,
+) -> Any:  # noqa: ANN401
+    """Return a Fourier transform's step along one axis."""
+    by_re, by_im = (fourier_products.along(step.axis, matrix) for matrix in (re, im))
+    if not isinstance(values, Pair):
+        return Pair(by_re(values), by_im(values))
+    real = by_re(values.re) - by_im(values.im)
+    return real if step.gives_real else Pair(real, by_im(values.re) + by_re(values.im))
 
 
 def _pair(value: Any) -> Pair:  # noqa: ANN401 - a pair, a tensor or a number
