@@ -190,7 +190,8 @@ def angle(_: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
     divisor = Builder.select(cond=is_upright, a=number(1), b=x)
     slope = Builder.atan(x=Builder.real_div(x=y, y=divisor))
     below = Builder.less(x=y, y=zero)
-    turned = Builder.add(x=slope, y=Builder.select(cond=below, a=-2 * half, b=2 * half))
+    left, other = (Builder.add(x=slope, y=number(turn)) for turn in (-math.pi, math.pi))
+    turned = Builder.select(cond=below, a=left, b=other)
     right = Builder.select(cond=Builder.less(x=x, y=zero), a=turned, b=slope)
     upright = Builder.mul(x=Builder.sign(x=y), y=half)
     context.add(Builder.select(cond=is_upright, a=upright, b=right, name=node.name))
@@ -219,6 +220,7 @@ CORRECTIONS: dict[str, Callable[[Translation, Any, Any], None]] = {
     "softplus": softplus,
     "atan2": angle,
     "floor_divide": whole_quotient,
+    "floordiv": whole_quotient,
     "triu": partial(triangle, upper=True),
     "tril": partial(triangle, upper=False),
     "mean": mean,

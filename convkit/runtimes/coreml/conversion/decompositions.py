@@ -16,9 +16,11 @@ def own_decompositions() -> dict[Any, Callable[..., object]]:
     aten = torch.ops.aten
     found: dict[Any, Callable[..., object]] = {
         aten.unfold.default: _unfold,
+        aten.unfold_backward.default: _unfold_backward,
         aten.im2col.default: _im2col,
         aten.col2im.default: _col2im,
         aten.diagonal.default: _diagonal,
+        aten.roll.default: _roll,
         aten.acosh.default: _acosh,
         aten.asinh.default: _asinh,
         aten.bucketize.Tensor: _bucketize,
@@ -69,7 +71,23 @@ def _unfold(x: torch.Tensor, dimension: int, size: int, step: int) -> torch.Tens
         for first in range(pieces)
     ]
     windows = torch.cat(steps, -1) if pieces > 1 else steps[0]
-    return _every(windows, -1, 0, size, 1).transpose(dimension, -2)
+    return _every(windows, -1, 0, size, 1).transpose(dimension % x.ndim, -2)
+
+
+def _unfold_backward(
+    windows: torch.Tensor, sizes: Sequence[int], dimension: int, size: int, step: int
+) -> torch.Tensor:
+    """Windows, added up where they overlap: torch's `istft` calls it."""
+    pieces = -(-size // step)
+    moved = torch.constant_pad_nd(windows.transpose(dimension, -2), [0, pieces * step - size])
+    total = None
+    for first in range(pieces):
+        steps = _every(moved, -1, first * step, step, 1).flatten(-2)
+        # One step more than the last window has, for what lies behind it.
+        placed = torch.constant_pad_nd(steps, [first * step, (pieces - first) * step])
+        total = placed if total is None else total + placed
+    assert total is not None
+    return _every(total, -1, 0, sizes[dimension], 1).transpose(dimension % len(sizes), -1)
 
 
 def _diagonal(x: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> torch.Tensor:
@@ -84,6 +102,15 @@ def _diagonal(x: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) ->
     if x.dtype == torch.bool:
         return (moved & is_there).any(-1)
     return torch.where(is_there, moved, 0).sum(-1, dtype=x.dtype)
+
+
+def _roll(x: torch.Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> torch.Tensor:
+    """`torch.roll` along several axes, of which coremltools knows one."""
+    for shift, axis in zip(shifts, dims, strict=True):
+        size = x.shape[axis]
+        by = shift % size if isinstance(size, int) else shift
+        x = torch.cat([x.narrow(axis, size - by, by), x.narrow(axis, 0, size - by)], axis)
+    return x
 
 
 def _acosh(x: torch.Tensor) -> torch.Tensor:

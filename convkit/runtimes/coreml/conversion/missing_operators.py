@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from convkit.runtimes.coreml.conversion.attention import scaled_dot_product_attention
+from convkit.runtimes.coreml.conversion.control_flow import branch, loop
 from convkit.runtimes.coreml.conversion.corrections import correct
 from convkit.runtimes.coreml.conversion.frontend_arguments import Translation, translation, value
 from convkit.runtimes.coreml.conversion.normalization import (
@@ -65,6 +66,7 @@ def register_missing_operators() -> None:
     # Its own leaves copies out: an output that copies an input was called as that input is.
     known["clone"] = ALIAS
     correct(known)
+    known.update({"cond": branch, "while_loop": loop})
     for name, own in (("alias", ALIAS), ("new_ones", new_ones)):
         known.setdefault(name, own)
     for name, other in _SYNONYMS.items():

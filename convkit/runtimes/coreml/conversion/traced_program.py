@@ -10,6 +10,7 @@ import torch
 from torch.export.exported_program import default_decompositions
 
 from convkit.protocol.contract import Contract
+from convkit.runtimes.coreml.conversion.control_flow import all_nodes, name_apart
 from convkit.runtimes.coreml.conversion.decompositions import own_decompositions, with_correction
 from convkit.runtimes.coreml.conversion.missing_operators import is_known
 from convkit.runtimes.coreml.conversion.operation_origins import (
@@ -165,7 +166,7 @@ def simplified(
     if source.exported is None:
         return None
     program = source.exported
-    node = failed_node(error, {str(node.name): node for node in program.graph.nodes})
+    node = failed_node(error, {str(node.name): node for node in all_nodes(program)})
     table = {
         **default_decompositions(),
         **own_decompositions(),
@@ -176,7 +177,7 @@ def simplified(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's remarks on its own parts
         simpler = decomposed(run_decompositions(program, {node.target: table[node.target]}))
-    if unknown_operators(simpler) or any(n.target == node.target for n in simpler.graph.nodes):
+    if unknown_operators(simpler) or any(n.target == node.target for n in all_nodes(simpler)):
         return None
     return _exported(simpler, wrapper, root)
 
@@ -187,7 +188,7 @@ def _exported(
     paths = number_nodes(program, wrapper)
     origins = {
         node.meta["debug_handle"]: origin_of(node, wrapper, root)
-        for node in program.graph.nodes
+        for node in all_nodes(program)
         if node.op == "call_function"
     }
     return TracedProgram(program, lambda operation: module_path(operation, paths), origins=origins)
@@ -220,7 +221,7 @@ def _refuse_unknown(program: torch.export.ExportedProgram, wrapper: str, root: s
     """
     left: list[OperationOrigin] = [
         origin_of(node, wrapper, root)
-        for node in program.graph.nodes
+        for node in all_nodes(program)
         if node.op == "call_function" and not is_known(node)
     ]
     if left:
@@ -264,7 +265,7 @@ def unknown_operators(program: torch.export.ExportedProgram) -> dict[object, Non
     """Return the operators of a program that coremltools has no translation for, in order."""
     return {
         node.target: None
-        for node in program.graph.nodes
+        for node in all_nodes(program)
         if node.op == "call_function" and not is_known(node)
     }
 
@@ -277,7 +278,8 @@ def number_nodes(program: torch.export.ExportedProgram, wrapper: str) -> Mapping
     paths.
     """
     paths = {}
-    for number, node in enumerate(program.graph.nodes):
+    name_apart(program)
+    for number, node in enumerate(all_nodes(program)):
         node.meta["debug_handle"] = number
         paths[number] = module_of(node, wrapper)
     return paths

@@ -382,12 +382,15 @@ _EACH_PART = frozenset(
         *("detach", "contiguous", "repeat", "split", "split_with_sizes", "chunk", "unbind"),
         *("mean", "sum", "cumsum", "neg", "constant_pad_nd", "diagonal", "tril", "triu"),
         *("movedim", "flatten", "unflatten", "lift_fresh_copy", "slice_scatter", "narrow"),
-        *("select_scatter", "masked_fill", "expand_as", "numpy_T", "mT"),
+        *("select_scatter", "index_put", "masked_fill", "expand_as", "numpy_T", "mT"),
         *("reshape", "broadcast_to", "tile", "repeat_interleave", "swapaxes"),
     )
 )
 _RULES: dict[str, Callable[..., Any]] = {
     "sym_size": lambda pair, axis: pair.re.shape[axis],
+    "copy": lambda pair, given, *_: Pair(
+        *(each.expand(pair.re.shape) for each in pytree.tree_leaves(_pair(given)))
+    ),
     "view_as_complex": _of_real,
     "view_as_real": lambda pair: torch.stack([pair.re, pair.im], -1),
     "complex": Pair,
