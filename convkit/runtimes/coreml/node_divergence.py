@@ -93,10 +93,7 @@ def find_divergence(
     with torch.no_grad():
         # As the program was traced: `traced_program` has inputs of bools as integers.
         outputs = recorder.run(
-            *(
-                each.to(torch.int32) if each.dtype == torch.bool else each
-                for each in feeds.values()
-            )
+            *(each.to(torch.int32) if each.dtype == torch.bool else each for each in feeds.values())
         )
     traced = {name: each.numpy() for name, each in zip(expected, outputs, strict=True)}
     given = served(converted, feeds)

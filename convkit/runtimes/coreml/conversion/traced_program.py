@@ -12,6 +12,7 @@ from torch.export.exported_program import default_decompositions
 from convkit.protocol.contract import Contract
 from convkit.runtimes.coreml.conversion.control_flow import all_nodes, name_apart
 from convkit.runtimes.coreml.conversion.decompositions import own_decompositions, with_correction
+from convkit.runtimes.coreml.conversion.high_ranks import has_high_ranks, without_high_ranks
 from convkit.runtimes.coreml.conversion.missing_operators import is_known
 from convkit.runtimes.coreml.conversion.operation_origins import (
     OperationOrigin,
@@ -19,14 +20,12 @@ from convkit.runtimes.coreml.conversion.operation_origins import (
     failed_node,
     module_of,
     origin_of,
+    too_high,
     untranslated,
 )
 from convkit.worker.exporters.decompositions import decomposition_table
-from convkit.worker.exporters.decompositions.complex_pairs import (
-    UnpairedError,
-    has_complex,
-    without_complex,
-)
+from convkit.worker.exporters.decompositions.complex_pairs import has_complex, without_complex
+from convkit.worker.exporters.decompositions.graph_rewriting import UnrewrittenError
 from convkit.worker.exporters.decompositions.local_decompositions import run_decompositions
 from convkit.worker.exporters.deferred_guards import drop_assertions
 from convkit.worker.exporters.dynamic_trace import innermost, trace
@@ -139,7 +138,11 @@ def _traced(
     root: str | None,
 ) -> TracedProgram:
     try:
-        program = decomposed(trace(module, examples, contract))
+        traced = trace(module, examples, contract)
+        try:
+            program = decomposed(traced)
+        except UnrewrittenError as error:
+            raise UnexportableError([too_high(origin_of(error.node, wrapper, root))]) from error
     except UnexportableError as refused:
         # torch.export writes recurrent layers out step by step, for the example's length only;
         # torch.jit.trace keeps them whole. It follows a decision about data on the example, and
@@ -240,8 +243,10 @@ def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
         program = decomposition_table.decomposed(run_decompositions(program, {}), is_known)
         program = _with_known(program)
         if has_complex(program):
-            with contextlib.suppress(UnpairedError):  # converted or refused as it is, then
+            with contextlib.suppress(UnrewrittenError):  # converted or refused as it is, then
                 program = _with_known(without_complex(program, keeps_transforms=False))
+        if has_high_ranks(program):
+            program = _with_known(without_high_ranks(program, _table()))
     drop_assertions(program)  # each decomposition brings them back
     return program
 
@@ -249,7 +254,7 @@ def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
 def _with_known(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """Decompose operators that coremltools lacks, as far as torch or this folder can."""
     for _ in range(_MOST_ROUNDS):
-        table = {**default_decompositions(), **own_decompositions()}
+        table = _table()
         chosen = {
             operator: table[operator]
             for operator in unknown_operators(program)
@@ -259,6 +264,10 @@ def _with_known(program: torch.export.ExportedProgram) -> torch.export.ExportedP
             break
         program = run_decompositions(program, chosen)
     return program
+
+
+def _table() -> dict[Any, Callable[..., object]]:
+    return {**default_decompositions(), **own_decompositions()}
 
 
 def unknown_operators(program: torch.export.ExportedProgram) -> dict[object, None]:

@@ -5,33 +5,22 @@ Each operation on complex numbers is traced by itself, with a pair of tensors fo
 the operations on the parts take its place.
 """
 
-import copy
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
-from torch._subclasses import FakeTensor
 from torch.export.exported_program import default_decompositions
-from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
-from torch.fx import Graph, GraphModule, Node
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from convkit.worker.exporters.decompositions import fourier_products
+from convkit.worker.exporters.decompositions.graph_rewriting import (
+    GraphRewriting,
+    UnrewrittenError,
+    decomposed_where,
+)
 from convkit.worker.exporters.decompositions.local_decompositions import run_decompositions
-
-# Each round may bring forth operators that have to be decomposed in their turn.
-_MOST_ROUNDS = 4
-
-
-class UnpairedError(Exception):
-    """An operation on complex numbers that has no counterpart on their parts, as `node`."""
-
-    def __init__(self, node: Node) -> None:
-        super().__init__(f"{node.target} computes with complex numbers")
-        self.node = node
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,19 +47,13 @@ def without_complex(
     program: torch.export.ExportedProgram, *, keeps_transforms: bool = True
 ) -> torch.export.ExportedProgram:
     """Return a program on real and imaginary parts, with Fourier transforms as they are, or as
-    products with matrices for a converter that has none. Raises UnpairedError.
+    products with matrices for a converter that has none. Raises UnrewrittenError.
     """
-    program = run_decompositions(program, {})
-    for _ in range(_MOST_ROUNDS):
-        table = default_decompositions()
-        chosen = {
-            node.target: table[node.target]
-            for node in program.graph.nodes
-            if concerns_complex(node) and _rule(node) is None and node.target in table
-        }
-        if not chosen:
-            break
-        program = run_decompositions(program, chosen)
+    program = decomposed_where(
+        run_decompositions(program, {}),
+        lambda node: concerns_complex(node) and _rule(node) is None,
+        default_decompositions(),
+    )
     return _Pairs(program, keeps_transforms=keeps_transforms).program()
 
 
@@ -79,159 +62,53 @@ def _is_complex(node: Node) -> bool:
     return any(isinstance(each, torch.Tensor) and each.is_complex() for each in values)
 
 
-class _Pairs:
+class _Pairs(GraphRewriting):
     """Copies a program's graph, with pairs for complex values."""
 
     def __init__(self, program: torch.export.ExportedProgram, *, keeps_transforms: bool) -> None:
-        self._program = program
+        super().__init__(program)
         self._keeps_transforms = keeps_transforms
         self._matrices: dict[object, tuple[Node, Node]] = {}
-        self._added: list[InputSpec] = []
-        self._graph = Graph()
-        self._became: dict[Node, Any] = {}
-        self._held = dict(program.state_dict)
-        self._constants = dict(program.constants)
-        values = (node.meta.get("val") for node in program.graph.nodes)
-        self._mode = next(each.fake_mode for each in values if isinstance(each, FakeTensor))
 
-    def program(self) -> torch.export.ExportedProgram:
-        program = self._program
-        for node in program.graph.nodes:
-            self._became[node] = self._copied(node)
-        signature = copy.deepcopy(program.graph_signature)
-        outputs = self._graph.output_node().args[0]
-        assert isinstance(outputs, tuple)
-        for spec, output in zip(signature.output_specs, outputs, strict=True):
-            spec.arg.name = output.name
-        signature.input_specs[:0] = self._added
-        self._graph.eliminate_dead_code()
-        return torch.export.ExportedProgram(
-            root=GraphModule(program.graph_module, self._graph),
-            graph=self._graph,
-            graph_signature=signature,
-            state_dict=self._held,
-            range_constraints=program.range_constraints,
-            module_call_graph=program.module_call_graph,
-            example_inputs=program.example_inputs,
-            constants=self._constants,
-            verifiers=program.verifiers,
+    def is_rewritten(self, node: Node) -> bool:
+        return concerns_complex(node)
+
+    def is_strange(self, node: Node) -> bool:
+        return _is_complex(node)
+
+    def held(self, node: Node) -> Pair:
+        copied = self.replaced(
+            node, lambda held: torch.view_as_real(held.detach().resolve_conj()).clone()
         )
+        return self.inlined_call(node, _of_real, (copied,), {})
 
-    def _copied(self, node: Node) -> Any:  # noqa: ANN401 - a node, a pair, or a nest of them
-        if node.op == "placeholder" and _is_complex(node):
-            return self._held_pair(node)
-        if concerns_complex(node):
-            return self._parts(node)
-        if node.op == "output" and any(_is_complex(each) for each in node.all_input_nodes):
-            raise UnpairedError(next(filter(_is_complex, node.all_input_nodes)))
-        copied = self._graph.node_copy(node, self._became.__getitem__)
-        if node.op == "placeholder":
-            copied.name = node.name  # a graph's own choice differs for `input`
-        return copied
-
-    def _held_pair(self, node: Node) -> Pair:
-        """Return the parts of a weight, a buffer or a constant, which is held as real numbers."""
-        signature = self._program.graph_signature
-        lifted = (
-            signature.inputs_to_parameters
-            | signature.inputs_to_buffers
-            | signature.inputs_to_lifted_tensor_constants
-        )
-        name = lifted.get(node.name)
-        if name is None:
-            raise UnpairedError(node)
-        for held in (self._held, self._constants):
-            if name in held:
-                real = torch.view_as_real(held[name].detach().resolve_conj()).clone()
-                fake = self._mode.from_tensor(real, static_shapes=True)
-                is_parameter = isinstance(held[name], torch.nn.Parameter)
-                held[name] = torch.nn.Parameter(real) if is_parameter else real
-        copied = self._graph.node_copy(node, self._became.__getitem__)
-        copied.name, copied.meta = node.name, {**node.meta, "val": fake}
-        return self._inlined(node, _of_real, (copied,), {})
-
-    def _parts(self, node: Node) -> Any:  # noqa: ANN401
+    def rewritten(self, node: Node) -> Any:  # noqa: ANN401 - a node, a pair, or a nest of them
         """Insert what an operation is on the parts."""
         if not self._keeps_transforms and fourier_products.is_transform(node):
             return self._transformed(node)
         rule = _rule(node)
         if rule is None:
-            raise UnpairedError(node)
-        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), _Held)
-        args, kwargs = pytree.tree_map(
-            lambda each: self._became[each.node] if isinstance(each, _Held) else each,
-            (args, kwargs),
-        )
-        return self._inlined(node, rule, args, kwargs)
+            raise UnrewrittenError(node)
+        return self.inlined(node, rule)
 
     def _transformed(self, node: Node) -> Any:  # noqa: ANN401
         """Insert a Fourier transform's products, axis by axis."""
         steps = fourier_products.steps(node)
         if steps is None:
-            raise UnpairedError(node)
-        value = self._became[node.args[0]]
+            raise UnrewrittenError(node)
+        value = self.became[node.args[0]]
         for step in steps:
-            value = self._inlined(node, _multiplied, (value, *self._matrix(step), step), {})
+            value = self.inlined_call(node, _multiplied, (value, *self._matrix(step), step), {})
         return value
 
     def _matrix(self, step: fourier_products.Step) -> tuple[Node, Node]:
         """Return the constants that hold a step's matrix."""
         if (key := (*dataclasses.astuple(step)[1:],)) not in self._matrices:
             self._matrices[key] = (
-                self._constant(f"fourier_{len(self._added)}", step.matrix.real),
-                self._constant(f"fourier_{len(self._added)}", step.matrix.imag),
+                self.constant(f"fourier_{len(self.added)}", step.matrix.real),
+                self.constant(f"fourier_{len(self.added)}", step.matrix.imag),
             )
         return self._matrices[key]
-
-    def _constant(self, name: str, values: np.ndarray) -> Node:
-        """Add a constant in float32 to the program."""
-        tensor = torch.from_numpy(values.astype(np.float32))
-        with self._graph.inserting_before(next(iter(self._graph.nodes))):
-            node = self._graph.placeholder(f"c_{name}")
-        node.meta = {"val": self._mode.from_tensor(tensor, static_shapes=True)}
-        self._constants[name] = tensor
-        spec = InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), name)
-        self._added.insert(0, spec)
-        return node
-
-    def _inlined(
-        self, node: Node, rule: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> Any:  # noqa: ANN401
-        flat, form = pytree.tree_flatten((tuple(args), dict(kwargs)))
-        nodes = list(dict.fromkeys(each for each in flat if isinstance(each, Node)))
-        forms: list[pytree.TreeSpec] = []
-
-        def call(*given: object) -> list[Any]:
-            named = dict(zip(nodes, given, strict=True))
-            inputs = [named[each] if isinstance(each, Node) else each for each in flat]
-            args, kwargs = pytree.tree_unflatten(inputs, form)
-            results, found = pytree.tree_flatten(rule(*args, **kwargs))
-            forms.append(found)
-            return results
-
-        with self._mode:
-            traced = make_fx(call)(*(each.meta["val"] for each in nodes))
-        inner: dict[Node, Node] = {}
-        given = iter(nodes)
-        for each in traced.graph.nodes:
-            if each.op == "placeholder":
-                inner[each] = next(given)
-            elif each.op == "output":
-                results = torch.fx.node.map_arg(each.args[0], inner.__getitem__)
-                return pytree.tree_unflatten(list(results), forms[-1])
-            elif each.op != "call_function":
-                raise UnpairedError(node)  # a constant
-            else:
-                inner[each] = self._graph.node_copy(each, inner.__getitem__)
-                inner[each].meta = {**node.meta, "val": each.meta.get("val")}
-        raise AssertionError("a graph without outputs")
-
-
-@dataclasses.dataclass(frozen=True)
-class _Held:
-    """A node among arguments, which torch would map again."""
-
-    node: Node
 
 
 pytree.register_pytree_node(
