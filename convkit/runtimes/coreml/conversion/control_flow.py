@@ -91,6 +91,21 @@ def loop(context: Any, node: Any) -> None:  # noqa: ANN401
     context.add(found if isinstance(found, tuple | list) else (found,), node.name)
 
 
+def make_savable(program: Any) -> None:  # noqa: ANN401 - a coremltools Program
+    """Leave out the list of operations by torch's numbers that coremltools saves beside a program,
+    if it has branches or loops: it cannot write that list then.
+    """
+    from coremltools.converters.mil.mil.scope import ScopeSource
+
+    for function in program.functions.values():
+        if any(operation.blocks for operation in function.operations):
+            function._essential_scope_sources = [  # noqa: SLF001 - no public name
+                each
+                for each in function._essential_scope_sources  # noqa: SLF001
+                if each != ScopeSource.EXIR_DEBUG_HANDLE
+            ]
+
+
 def _is_graph(given: object) -> bool:
     if not isinstance(given, Node) or given.op not in ("get_attr", "placeholder"):
         return False

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from convkit.protocol.messages import LowPrecision
-from convkit.runtimes.coreml.conversion.control_flow import all_nodes, readable
+from convkit.runtimes.coreml.conversion.control_flow import all_nodes, make_savable, readable
 from convkit.runtimes.coreml.conversion.declared_shapes import input_types, output_types
 from convkit.runtimes.coreml.conversion.missing_operators import register_missing_operators
 from convkit.runtimes.coreml.conversion.operation_origins import failed_node, origin_of, refused
@@ -154,6 +154,7 @@ def _converted(conversion: ModuleConversion, source: TracedProgram) -> Converted
         )
     held = model._mil_program  # noqa: SLF001 - what coremltools' own tools read; a saved package forgets modules
     modules = modules_by_tensor(held, source.module_of)
+    make_savable(held)
     program = with_contract_names(program_of(held), names)
     return Converted(model, program, modules, tuple(found), source, names)
 
