@@ -2,6 +2,7 @@
 that are returned together, sliding windows, diagonals, inverse hyperbolic functions and searches.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -21,6 +22,10 @@ def own_decompositions() -> dict[Any, Callable[..., object]]:
         aten.col2im.default: _col2im,
         aten.diagonal.default: _diagonal,
         aten.roll.default: _roll,
+        aten._cdist_forward.default: _cdist,  # noqa: SLF001 - torch's name
+        aten._trilinear.default: _trilinear,  # noqa: SLF001 - torch's name
+        aten.hypot.default: _hypot,
+        aten.copysign.Tensor: _copysign,
         aten.acosh.default: _acosh,
         aten.asinh.default: _asinh,
         aten.bucketize.Tensor: _bucketize,
@@ -111,6 +116,47 @@ def _roll(x: torch.Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> t
         by = shift % size if isinstance(size, int) else shift
         x = torch.cat([x.narrow(axis, size - by, by), x.narrow(axis, 0, size - by)], axis)
     return x
+
+
+def _cdist(one: torch.Tensor, other: torch.Tensor, p: float, _: int | None) -> torch.Tensor:
+    """`torch.cdist`: the norms of all differences, without torch's shortcut over a product."""
+    apart = (one.unsqueeze(-2) - other.unsqueeze(-3)).abs()
+    if p == math.inf:
+        return apart.amax(-1)
+    if p == 1:
+        return apart.sum(-1)
+    return apart.square().sum(-1).sqrt() if p == 2 else apart.pow(p).sum(-1).pow(1 / p)
+
+
+def _trilinear(
+    one: torch.Tensor,
+    other: torch.Tensor,
+    third: torch.Tensor,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,  # noqa: ARG001
+) -> torch.Tensor:
+    """What `nn.Bilinear` computes: a sum of products of three."""
+    given = ((one, expand1), (other, expand2), (third, expand3))
+    for_product = []
+    for tensor, axes in given:
+        for axis in sorted(axes):
+            tensor = tensor.unsqueeze(axis)  # noqa: PLW2901
+        for_product.append(tensor)
+    first, second, last = for_product
+    return (first * second * last).sum(list(sumdim))
+
+
+def _hypot(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return (one * one + other * other).sqrt()
+
+
+def _copysign(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    # A negative zero is known by its reciprocal.
+    is_negative = (other < 0) | (other.reciprocal() < 0)
+    return torch.where(is_negative, -one.abs(), one.abs())
 
 
 def _acosh(x: torch.Tensor) -> torch.Tensor:

@@ -58,6 +58,7 @@ def register_missing_operators() -> None:
     # Its own ignore the element type that is asked for: zeros like a mask were bools.
     for name, number in (("zeros_like", 0), ("ones_like", 1), ("full_like", None)):
         known[name] = like(number, known[name])
+    known["index_put"] = with_equal_indices(known["index_put"])
     for name in _HOLLOW:
         known.pop(name, None)
     for name in _MAX_POOLS:
@@ -172,6 +173,38 @@ def like(number: int | None, own: Translation) -> Translation:
             context.add(Builder.fill(shape=Builder.shape(x=tensor), value=typed, name=node.name))
 
     translated.has_type = True  # type: ignore[attr-defined]  # registering twice changes nothing
+    return translated
+
+
+def with_equal_indices(own: Translation) -> Translation:
+    """Return the translation of `index_put` that repeats indices of size 1, as torch does:
+    coremltools refuses indices of different shapes.
+    """
+    if getattr(own, "has_equal", False):
+        return own
+
+    def translated(context: Any, node: Any) -> None:  # noqa: ANN401
+        from coremltools.converters.mil.mil import Builder, types
+
+        names = node.inputs[1]
+        given = [context[each] for each in names if each] if isinstance(names, tuple) else []
+        if len({str(each.shape) for each in given}) > 1 and all(
+            types.is_int(each.dtype) for each in given
+        ):
+            zeros = None
+            for each in given:
+                zero = Builder.mul(x=each, y=0)
+                zeros = zero if zeros is None else Builder.add(x=zeros, y=zero)
+            repeated = []
+            for place, each in enumerate(names):
+                repeated.append(each and f"{node.name}_index_{place}")
+                if each:
+                    whole = Builder.add(x=context[each], y=zeros, name=repeated[-1])
+                    context.add(whole)
+            node.inputs = [node.inputs[0], tuple(repeated), *node.inputs[2:]]
+        own(context, node)
+
+    translated.has_equal = True  # type: ignore[attr-defined]  # registering twice changes nothing
     return translated
 
 
