@@ -25,6 +25,7 @@ def own_decompositions() -> dict[Any, Callable[..., object]]:
         aten._cdist_forward.default: _cdist,  # noqa: SLF001 - torch's name
         aten._trilinear.default: _trilinear,  # noqa: SLF001 - torch's name
         aten.hypot.default: _hypot,
+        aten.sort.stable: _sort,
         aten.copysign.Tensor: _copysign,
         aten.acosh.default: _acosh,
         aten.asinh.default: _asinh,
@@ -147,6 +148,17 @@ def _trilinear(
         for_product.append(tensor)
     first, second, last = for_product
     return (first * second * last).sum(list(sumdim))
+
+
+def _sort(
+    x: torch.Tensor,
+    *,
+    stable: bool | None = None,  # noqa: ARG001 - ML programs say nothing about equal values
+    dim: int = -1,
+    descending: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    found = torch.sort(x, dim, descending)
+    return found.values, found.indices
 
 
 def _hypot(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

@@ -76,11 +76,20 @@ def test_sliding_windows_are_converted(windows: Callable) -> None:
 
 
 HIDDEN = torch.full((8, 6), -torch.inf).masked_fill(torch.eye(8, 6).roll(1, 1) > 0, 0)
+BILINEAR = Windows(lambda x: torch.nn.functional.bilinear(x, x.flip(1), WEIGHT))
+WEIGHT = torch.randn(4, 6, 6, generator=torch.Generator().manual_seed(1))
 CALLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "a diagonal of the last axes": lambda x: x[..., :6].diagonal(dim1=-2, dim2=-1),
     "a diagonal below": lambda x: x.diagonal(-2, 3, 2),
     "infinities beside a diagonal": lambda x: (x + HIDDEN).diagonal(1, 2, 3),
     "a diagonal of bools": lambda x: (x > 0).diagonal(1, 2, 3).float(),
+    "distances": lambda x: torch.cdist(x, 2 * x.flip(2)) + torch.cdist(x, x, p=1),
+    "a bilinear layer": BILINEAR,
+    "signs of another tensor": lambda x: torch.copysign(x, x.flip(1)) + torch.hypot(x, x.flip(2)),
+    "a stable sort": lambda x: x.sort(dim=2, stable=True).values,
+    "indices of two shapes": lambda x: x.flatten(1).index_put(
+        (torch.arange(x.shape[0])[:, None], torch.tensor([[3, 1]])), torch.tensor(2.0)
+    ),
     "acosh": lambda x: torch.acosh(1 + x.abs()),
     "asinh": lambda x: torch.asinh(3 * x),
     "buckets": lambda x: torch.bucketize(x, torch.tensor([-1.0, 0.0, 0.5])).float(),

