@@ -45,7 +45,7 @@ def readable(program: torch.export.ExportedProgram) -> Iterator[None]:
             continue
         owner = node.graph.owning_module
         hidden.append((node, node.args))
-        node.meta[_GRAPHS] = [getattr(owner, str(each.target)) for each in inner]  # type: ignore[union-attr]
+        node.meta[_GRAPHS] = [getattr(owner, str(each.target)) for each in inner]
         others = [each for each in node.args if not _is_graph(each)]
         node.meta[_CARRIED] = len(others[0]) if isinstance(others[0], Sequence) else 0
         node.args = tuple(_flat(others))

@@ -75,7 +75,7 @@ class _Flattening(GraphRewriting):
 
     def held(self, node: Node) -> Flat:
         shape = tuple(node.meta["val"].shape)
-        return Flat(self.replaced(node, lambda held: held.detach().reshape(-1)), shape)  # type: ignore[arg-type]
+        return Flat(self.replaced(node, lambda held: held.detach().reshape(-1)), shape)
 
     def rewritten(self, node: Node) -> Any:  # noqa: ANN401 - a node, or a Flat of nodes
         rule = _rule(node)

@@ -52,13 +52,13 @@ def is_transform(node: Node) -> bool:
 
 def steps(node: Node) -> Sequence[Step] | None:
     """Return a transform's steps; None if a length varies or is too large."""
-    kind = node.target._schema.name.removeprefix("aten::_fft_")  # type: ignore[union-attr]  # noqa: SLF001 - a transform's
-    given, result = node.args[0].meta["val"], node.meta["val"]  # type: ignore[union-attr]
+    kind = node.target._schema.name.removeprefix("aten::_fft_")  # noqa: SLF001 - a transform's
+    given, result = node.args[0].meta["val"], node.meta["val"]
     axes, normalization, last = node.args[1:4]
     found = []
-    for place in reversed(range(len(axes))):  # type: ignore[arg-type]
-        axis = axes[place] % given.ndim  # type: ignore[index, operator]
-        is_real = place == len(axes) - 1 and kind != "c2c"  # type: ignore[arg-type]
+    for place in reversed(range(len(axes))):
+        axis = axes[place] % given.ndim
+        is_real = place == len(axes) - 1 and kind != "c2c"
         length = result.shape[axis] if kind == "c2r" else given.shape[axis]
         count = result.shape[axis] if is_real else length
         if not isinstance(length, int) or length > LARGEST or not isinstance(count, int):
@@ -69,7 +69,7 @@ def steps(node: Node) -> Sequence[Step] | None:
                 length,
                 given.shape[axis],
                 count,
-                float(length) ** _DIVISORS[int(normalization)],  # type: ignore[arg-type]
+                float(length) ** _DIVISORS[int(normalization)],
                 kind == "r2c" or (kind == "c2c" and bool(last)),
                 is_real and kind == "c2r",
             )
