@@ -23,7 +23,7 @@ from pathlib import Path
 STAGE_VARIABLE = "CONVKIT_STAGE"
 _PROCESSES = Path("/proc")
 _SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-# A process that is being ended can start another one; each round finds the ones of the round before.
+# A process that is being ended can start another one, which the next round finds.
 _MOST_ROUNDS = 20
 
 
@@ -86,7 +86,7 @@ def end_all(find: Callable[[], Iterable[LiveProcess]]) -> None:
 
 def _each(wanted: Callable[[int], bool] = lambda _: True) -> Iterator[tuple[LiveProcess, int]]:
     """Yield the living processes with the ids that are wanted, and their parents' ids."""
-    for name in os.listdir(_PROCESSES) if _PROCESSES.is_dir() else ():
+    for name in os.listdir(_PROCESSES) if _PROCESSES.is_dir() else ():  # noqa: PTH208 - thousands
         if not name.isdecimal() or not wanted(int(name)):
             continue
         with contextlib.suppress(OSError):
@@ -97,7 +97,9 @@ def _each(wanted: Callable[[int], bool] = lambda _: True) -> Iterator[tuple[Live
 
 
 def _environment(pid: int) -> list[bytes]:
-    """Return a process's variables as it was started; none if it has ended or is somebody else's."""
+    """Return the variables that a process was started with; none if it has ended or is somebody
+    else's.
+    """
     try:
         return (_PROCESSES / str(pid) / "environ").read_bytes().split(b"\0")
     except OSError:

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 from convkit.host.processes.out_of_memory import memory_kills
 from convkit.host.processes.worker_outcome import Ending, WorkerOutcome, findings_of, read_log
@@ -251,7 +251,7 @@ class _Family:
         self.process, self._stage = process, stage
         self._seen: set[LiveProcess] = set()
 
-    def __enter__(self) -> "_Family":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

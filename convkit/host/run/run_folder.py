@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from convkit.host.home import Home, is_run_id
+from convkit.host.record.attachments import write_attachments
 from convkit.host.record.provenance import (
     FILE_NAME,
     FileDigest,
+    drafted_provenance,
     origin_digests,
     read_provenance,
     write_provenance,
@@ -73,10 +75,13 @@ def write_folder(
                     store.hand_over(built.artifact, whole / "models" / target.name)
             write_json(whole / "result.json", record)
             # From the file, whose keys are sorted: an audit renders the same bytes from it.
-            write_report(read_record(whole), whole)
+            written = read_record(whole)
+            write_report(written, whole)
             made = built_files(record, store) | _joined_files(record, joined, whole)
             folder.parent.mkdir(parents=True, exist_ok=True)
             materials = dataclasses.replace(materials, previous=_previous(folder))
+            draft = drafted_provenance(whole, record, materials, made)
+            write_attachments(whole, written, draft)
             write_provenance(whole, record, materials, made)
             sync_tree(whole)
             whole.rename(folder)

@@ -78,7 +78,6 @@ def _written(descriptors: list[Path]) -> Iterator[_Identity]:
         with contextlib.suppress(OSError):
             status = each.stat()
             # The link's own mode says how the descriptor was opened (proc_pid_fd(5)).
-            allowed = stat.S_IMODE(each.lstat().st_mode)
-            if stat.S_ISREG(status.st_mode) and allowed & stat.S_IWUSR:
-                if not allowed & stat.S_IRUSR:
-                    yield status.st_dev, status.st_ino
+            allowed = each.lstat().st_mode & (stat.S_IRUSR | stat.S_IWUSR)
+            if stat.S_ISREG(status.st_mode) and allowed == stat.S_IWUSR:
+                yield status.st_dev, status.st_ino

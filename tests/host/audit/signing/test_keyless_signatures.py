@@ -17,7 +17,7 @@ from forging import CONSISTENT, CONTRADICTORY, forge
 from past_runs import copy_run, flip_byte
 
 from convkit.host.audit.audit_policy import Policy, read_policy
-from convkit.host.audit.evidence import standalone_verifier
+from convkit.host.record import standalone_verifier
 from convkit.host.audit.evidence.evidence_export import export
 from convkit.host.audit.evidence.evidence_import import import_evidence
 from convkit.host.audit.past_runs.later_records import Acceptance, beside, write_acceptance
