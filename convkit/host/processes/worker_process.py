@@ -21,7 +21,7 @@ from convkit.host.processes.worker_outcome import Ending, WorkerOutcome, finding
 from convkit.host.processes.worker_start import Launch, WorkerProcess, WorkerStrategy
 from convkit.host.secret_redaction import redacted
 from convkit.protocol.environment_seal import FILE_NAME as SEAL
-from convkit.protocol.json_codec import CodecError, Json, decode, encode
+from convkit.protocol.json_codec import CodecError, Json, decode, encode, parse_json
 from convkit.protocol.messages import PROTOCOL, Answer, Envelope
 from convkit.protocol.passed_variables import passed_on
 from convkit.protocol.process_trees import (
@@ -188,7 +188,7 @@ class _Events:
 
     def _pass_on(self, line: bytes) -> None:
         try:
-            event = json.loads(line)
+            event = parse_json(line)
         except ValueError:
             return  # two of a tool's threads wrote at once: only an event is lost
         if not isinstance(event, dict):
@@ -312,7 +312,7 @@ def _outcome(
 def _read_answer(path: Path) -> tuple[Answer | None, str]:
     """Return a worker's answer, or None and the problem with it."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
         if isinstance(content, dict):
             # Not `result`: names and contracts are data and must stay unchanged.
             content |= {name: _redacted(content.get(name)) for name in _TEXTS if name in content}

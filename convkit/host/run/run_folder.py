@@ -1,7 +1,6 @@
 """A finished run's folder, written to a temporary path and moved into place atomically."""
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +20,7 @@ from convkit.host.record.run_record import FORMAT, RunRecord
 from convkit.host.store.digests import DigestCache, digest_file, write_json
 from convkit.host.store.durable_files import sync_folder, sync_tree
 from convkit.protocol.errors import ConvkitError, ProvenanceError, storage_error
-from convkit.protocol.json_codec import decode
+from convkit.protocol.json_codec import decode, parse_json
 
 if TYPE_CHECKING:
     from convkit.host.facts.planning_facts import ResolvedFacts
@@ -154,7 +153,7 @@ def stage_file(stage: str) -> str:
 def read_record(folder: Path) -> RunRecord:
     """Return a finished run's record; raises ConvkitError if it cannot be read."""
     try:
-        value = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+        value = parse_json((folder / "result.json").read_text(encoding="utf-8"))
         if value.get("format") != FORMAT:
             raise ConvkitError(
                 f"{folder}: result.json has format {value.get('format')!r}; this convkit reads"

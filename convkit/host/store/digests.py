@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from convkit.host.store.durable_files import write_whole
 from convkit.host.store.own_output import is_home, is_own_output
-from convkit.protocol.json_codec import CodecError, Json, decode, encode
+from convkit.protocol.json_codec import CodecError, Json, decode, encode, parse_json
 
 T = TypeVar("T")
 
@@ -88,7 +88,7 @@ def seal(value: object) -> dict[str, Json]:
 def unseal(text: bytes, kind: type[T]) -> T:
     """Return the sealed value; raises SealBroken if it was altered."""
     try:
-        sealed: Json = json.loads(text)
+        sealed: Json = parse_json(text)
         content, digest = sealed["content"], sealed["digest"]
         matches = set(sealed) == {"content", "digest"} and digest_json(content) == digest
         value = decode(kind, content) if matches else None
@@ -115,7 +115,7 @@ def read_sealed(path: Path, kind: type[T]) -> T:
 def is_unsealed(path: Path, kind: type[object]) -> bool:
     """Return True if a file was written by an earlier release: an intact value without a digest."""
     try:
-        decode(kind, json.loads(path.read_bytes()))
+        decode(kind, parse_json(path.read_bytes()))
     except (OSError, ValueError, CodecError, RecursionError):
         return False
     return True

@@ -6,7 +6,6 @@ name, size and digest has been checked and the run passes its audit.
 
 import dataclasses
 import hashlib
-import json
 import re
 import stat
 import struct
@@ -25,7 +24,7 @@ from convkit.host.record.provenance import FileDigest, read_provenance
 from convkit.host.run.run_folder import read_record
 from convkit.host.store.store import Store
 from convkit.protocol.errors import ProvenanceError, UsageError, storage_error
-from convkit.protocol.json_codec import CodecError, decode
+from convkit.protocol.json_codec import CodecError, decode, parse_json
 
 _MOST_FILES = 20_000
 _MOST_MANIFEST_BYTES = 16 << 20
@@ -94,7 +93,7 @@ def _read_manifest(archive: zipfile.ZipFile) -> Manifest:
             text = stream.read(_MOST_MANIFEST_BYTES + 1)
         if len(text) > _MOST_MANIFEST_BYTES:
             raise ProvenanceError(f"{name}: {MANIFEST} is too large")
-        manifest = decode(Manifest, json.loads(text))
+        manifest = decode(Manifest, parse_json(text))
     except (ValueError, CodecError, RecursionError) as error:
         raise ProvenanceError(f"{name}: {MANIFEST} is damaged: {error}") from error
     if manifest.format != FORMAT:
