@@ -87,9 +87,10 @@ def output_console() -> "Console":
                 yield segment if segment.control else segment._replace(text=printable(segment.text))
 
     stream = getattr(sys.stdout, "rich_proxied_file", sys.stdout)
+    # Text is no markup of rich's, either: `[link=...]` in a name is no link.
     if stream.isatty():
-        return PrintableConsole()
-    return PrintableConsole(file=cast("IO[str]", _Unpadded(stream)))
+        return PrintableConsole(markup=False, emoji=False)
+    return PrintableConsole(file=cast("IO[str]", _Unpadded(stream)), markup=False, emoji=False)
 
 
 def live_console() -> "Console":
@@ -101,7 +102,8 @@ def live_console() -> "Console":
     """
     from rich.console import Console
 
-    return Console(file=getattr(sys.stderr, "rich_proxied_file", sys.stderr))
+    stream = getattr(sys.stderr, "rich_proxied_file", sys.stderr)
+    return Console(file=stream, markup=False, emoji=False)
 
 
 @dataclasses.dataclass(frozen=True)
