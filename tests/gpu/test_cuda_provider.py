@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shared_keys import TOOLS
 from test_low_precision import OVERFLOWING, run, write_recipe
 from test_shipped_models import changed
 
@@ -45,12 +46,14 @@ def test_a_shipped_recipe_holds_on_the_device(tmp_path: Path) -> None:
     precision = {"default": "float16", "keep_float32": ["pair_scores", "transport"]}
     for name, low in (("float32", "float32"), ("mixed", precision)):
         targets = on_cuda(low, tolerance={"cosine": 0.999})
-        outcome = run(changed(tmp_path / name, "superglue", targets=targets), tmp_path / "home")
+        outcome = run(
+            changed(tmp_path / name, "superglue", tools=TOOLS, targets=targets), tmp_path / "home"
+        )
         assert outcome.record.status == "verified", outcome.record.targets[0].headline
 
 
 def test_superglue_in_float16_overflows_on_the_device_too(tmp_path: Path) -> None:
     targets = on_cuda("float16", tolerance={"cosine": 0.999})
-    outcome = run(changed(tmp_path, "superglue", targets=targets), tmp_path / "home")
+    outcome = run(changed(tmp_path, "superglue", tools=TOOLS, targets=targets), tmp_path / "home")
     assert outcome.record.status == "failed"
     assert "N211" not in codes(outcome), "device and simulation must come to the same verdict"
