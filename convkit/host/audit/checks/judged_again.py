@@ -245,7 +245,9 @@ def report_differs(folder: Path, record: RunRecord) -> Iterator[Contradiction]:
     if shown is not None and shown != render_report(record):
         yield Contradiction((REPORT_NAME, "result.json"), "the report shows a different result")
     provenance, _ = readable_provenance(folder)
-    for name, text in attachments(record, provenance).items() if provenance is not None else ():
+    if provenance is None:
+        return  # which is a problem of its own
+    for name, text in attachments(record, provenance).items():
         place = f"{FOLDER}/{name}"
         if place in provenance.files and plain_text(folder / place) not in (None, text):
             yield Contradiction((place, "result.json"), "it is not what is made of this result")
