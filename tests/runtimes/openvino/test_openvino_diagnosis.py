@@ -125,7 +125,9 @@ def test_whole_numbers_beyond_int32_are_named_where_they_arise(tmp_path: Path) -
     model = onnx.parser.parse_model(WRAPPING)
     model.graph.initializer.append(onnx.numpy_helper.from_array(table, "table"))
     onnx.save(model, tmp_path / "model.onnx")
-    save_ir(read_ir(tmp_path / "model.onnx"), tmp_path / "model.xml", Contract((), (), ()), "float32")
+    save_ir(
+        read_ir(tmp_path / "model.onnx"), tmp_path / "model.xml", Contract((), (), ()), "float32"
+    )
     built_model = ExposedIR(tmp_path / "model.xml", OpenVINOOptions())
     graph = read_graph(tmp_path / "model.onnx")
     found = compare_built(graph, built_model, {"x": np.array([3, 1_660_000, 7, 1_234_567])})

@@ -68,11 +68,7 @@ def compare_built(
     known = set(model.tensors())
     moving = moving_nodes(graph, feeds)
     names = [
-        name
-        for node in graph.nodes
-        if id(node) in moving
-        for name in node.output
-        if name in known
+        name for node in graph.nodes if id(node) in moving for name in node.output if name in known
     ]
     try:
         expected = _expected(graph, [*names, *graph.outputs], feeds, original)
