@@ -32,7 +32,7 @@ _SECONDS, _SLOW = 60.0, 20.0
 # Opsets in which kernels that were mended took over: the other one is tried.
 _OPSETS = (20, 18)
 # Findings of a wrong graph, which a runtime may have misread, and of a place in what it computes.
-_BLAMES_GRAPH, _PLACES, _REFUSED = "N402", ("N408", "N401", "T108"), "E205"
+_BLAMES_GRAPH, _PLACES, _REFUSED = "N402", ("N408", "N401"), "E205"
 _OF_RUNTIME = "N411"
 
 
@@ -162,17 +162,17 @@ class TriedRemedies:
         subject: Finding,
         known: Sequence[Experiment],
     ) -> Iterator[Experiment]:
-        """Yield what is tried with a target, until something of each kind is right; a release that
-        is `known` to be is not tried again.
+        """Yield what is tried with a target, until something is right; a release that is `known`
+        to be is not tried again.
         """
         own = (f"build:{target.name}", verification.stage)
         slow = sum(settled[stage].report.seconds for stage in own) > _SLOW
-        right = {each.kind for each in known if each.outcome == "right" and each.change}
+        known_kinds = {each.kind for each in known if each.outcome == "right" and each.change}
         release = self._release(settled, target, verification)
         is_refused = subject.code == _REFUSED
         candidates = self._candidates(target, verification, release, is_refused=is_refused)
         for kind, what, change in candidates:
-            if kind in right:
+            if kind in known_kinds:
                 continue
             key = (target.name, str(sorted(change.items())))
             if key not in self._known:
@@ -181,11 +181,11 @@ class TriedRemedies:
                 else:
                     self._known[key] = self._laboratory.trial(target.name, change)
             trial = self._known[key]
-            if trial.outcome == "right":
-                right.add(kind)
             yield Experiment(
                 kind, what, trial.outcome, trial.cases, trial.largest, change, trial.why
             )
+            if trial.outcome == "right":
+                return
 
     def _candidates(
         self,
@@ -247,12 +247,13 @@ def with_experiments(finding: Finding, experiments: Sequence[Experiment], named:
     evidence: dict[str, Json] = {
         **finding.evidence,
         "owner": owner,
-        "proven": finding.evidence.get("proven") or same_file_right(experiments) is not None,
         "experiments": [each.record for each in experiments],
     }
     message = finding.message
     code = finding.code
     elsewhere = same_file_right(experiments)
+    if elsewhere is not None:
+        evidence["proven"] = True
     if code == _BLAMES_GRAPH and elsewhere is not None:
         code = _OF_RUNTIME
         message = (
@@ -291,7 +292,4 @@ def _advice(finding: Finding) -> str:
     """Return what is left to do, which nobody has tried."""
     if finding.code == _REFUSED:
         return "Report it with the exported graph."
-    given = finding.remedy.text if finding.remedy is not None else ""
-    if finding.code == "T108":
-        return given
     return "Write this part of the model with other operations, which convkit has not tried."
