@@ -95,7 +95,8 @@ class Causes:
                 causes, is_rounding = self._rounding(settled, target, verification)
                 release = self._environments.release_of(stage)
                 for search in () if is_rounding else self._searches(target.name, release):
-                    causes = (*causes, *self._found(settled, known, search, case, verification))
+                    found = self._found(settled, known, search, case, verification)
+                    causes = (*causes, *self._environments.of_runtime(target.name, search, found))
                     if any(finding.code != _NOT_SEARCHED for finding in causes):
                         break
                 findings = without_guesses((*causes, *stage.report.findings), self.loaded.recipe)

@@ -1,7 +1,7 @@
 """The searches for causes, and the environments that they run in."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from convkit.host.facts.planning_facts import ResolvedFacts
@@ -14,6 +14,7 @@ from convkit.host.toolchain.environments.host_environment import host_python
 from convkit.host.toolchain.versions.stage_requirements import diagnosis_spec, environment_spec
 from convkit.host.toolchain.versions.version_resolution import Resolution, resolve
 from convkit.protocol.errors import ConvkitError
+from convkit.protocol.findings.finding import Finding
 from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import PROTOCOL, Envelope, Exporter
 from convkit.protocol.runtimes.runtime_registry import package_folder, runtimes
@@ -97,6 +98,17 @@ class SearchEnvironments:
                 raise
             resolved = built  # enough to convert the model again and find the place
         return ensure_environment(resolved, self.home.root, progress=progress).python
+
+    def of_runtime(
+        self, target: str, search: Search, found: Sequence[Finding]
+    ) -> tuple[Finding, ...]:
+        """Return what a search found about a target: the kernels that the search ran a graph with
+        are not those of another runtime.
+        """
+        package, *_ = self.recipe.targets[target].packages("verify", stand_in=False)
+        if search.runtime is not None or package.startswith(_SEARCHES_WITH):
+            return tuple(found)
+        return tuple(each for each in found if each.evidence.get("owner") != "kernel")
 
     def of_precision(self, target: str, progress: Callable[[str], None]) -> Path:
         """Return the Python of a target's precision stage, which has what a simulation needs."""

@@ -27,8 +27,9 @@ from convkit.host.trials.release_candidates import other_releases
 from convkit.protocol.findings.finding import Finding, Remedy
 from convkit.protocol.json_codec import Json
 
-# Seconds for all trials of a run; and of a target's own stages, above which it is not tried again.
-_SECONDS, _SLOW = 60.0, 20.0
+# Seconds for all trials of a run, and for those of one target; and of a target's own stages, above
+# which it is not tried again.
+_SECONDS, _OF_TARGET, _SLOW = 60.0, 30.0, 20.0
 # Opsets in which kernels that were mended took over: the other one is tried.
 _OPSETS = (20, 18)
 # Findings of a wrong graph, which a runtime may have misread, and of a place in what it computes.
@@ -78,7 +79,9 @@ class TriedRemedies:
             return None
         findings = settled[stage].report.findings
         elsewhere = self._elsewhere(settled, target, verification, targets)
-        subject = next((each for each in findings if _is_subject(each, elsewhere)), None)
+        subject = next(
+            (each for each in findings if _is_subject(each, elsewhere, target.name)), None
+        )
         if subject is None:
             return None
         release = self._release(settled, target, verification)
@@ -167,16 +170,19 @@ class TriedRemedies:
         """
         own = (f"build:{target.name}", verification.stage)
         slow = sum(settled[stage].report.seconds for stage in own) > _SLOW
+        deadline = min(self._deadline, time.monotonic() + _OF_TARGET)
         known_kinds = {each.kind for each in known if each.outcome == "right" and each.change}
         release = self._release(settled, target, verification)
         is_refused = subject.code == _REFUSED
         candidates = self._candidates(target, verification, release, is_refused=is_refused)
+        if (offered := _offered(subject, target.name)) is not None:
+            candidates = iter([("other_route", written(offered), offered)])
         for kind, what, change in candidates:
             if kind in known_kinds:
                 continue
             key = (target.name, str(sorted(change.items())))
             if key not in self._known:
-                if slow or time.monotonic() > self._deadline:
+                if slow or time.monotonic() > deadline:
                     self._known[key] = Trial("untried", why="it takes too long for a run")
                 else:
                     self._known[key] = self._laboratory.trial(target.name, change)
@@ -228,15 +234,24 @@ def _tools(content: Mapping[str, Json]) -> dict[str, Json]:
     return dict(tools) if isinstance(tools, Mapping) else {}
 
 
-def _is_subject(finding: Finding, elsewhere: Sequence[Experiment]) -> bool:
-    """Say whether a finding's owner can be told by trials, and it has no proven remedy yet."""
+def _is_subject(finding: Finding, elsewhere: Sequence[Experiment], target: str) -> bool:
+    """Say whether a finding's owner can be told by trials, or its remedy be tried, and it has no
+    proven remedy yet.
+    """
     if finding.remedy is not None and finding.remedy.proven:
         return False
     if finding.code == _BLAMES_GRAPH:
         return same_file_right(elsewhere) is not None
-    if finding.code in _PLACES:
-        return finding.evidence.get("owner") in ("kernel", "fusion")
-    return finding.code == _REFUSED
+    if finding.code in _PLACES and finding.evidence.get("owner") in ("kernel", "fusion"):
+        return True
+    return finding.code == _REFUSED or (finding.is_error and _offered(finding, target) is not None)
+
+
+def _offered(finding: Finding, target: str) -> Change | None:
+    """Return the change that a finding's remedy offers, if it concerns the target alone."""
+    change = finding.remedy.change if finding.remedy is not None else {}
+    own = f"{target_key(target)}."
+    return dict(change) if change and all(name.startswith(own) for name in change) else None
 
 
 def with_experiments(finding: Finding, experiments: Sequence[Experiment], named: str) -> Finding:
@@ -270,18 +285,21 @@ def with_experiments(finding: Finding, experiments: Sequence[Experiment], named:
 def _remedy(finding: Finding, experiments: Sequence[Experiment]) -> Remedy | None:
     tried = [each for each in experiments if each.change]
     right = [each for each in tried if each.outcome == "right"]
+    given = finding.remedy
     if right:
         first = right[0]
+        is_given = given is not None and given.change == first.change
         text = f"Set {_set(first)}: tried, {result(first)}."
+        if is_given and given is not None:
+            text = f"{given.text.rstrip('.')}: tried, {result(first)}."
         if right[1:]:
             others = "; ".join(shown(each) for each in right[1:])
             text += f" Also tried: {others}."
         return Remedy(text, first.change, proven=True)
-    if not tried:
-        return finding.remedy
+    if not tried or all(each.outcome == "untried" for each in tried):
+        return given
     failed = "; ".join(shown(each) for each in tried)
-    advice = _advice(finding)
-    return Remedy(f"Nothing tried repairs it ({failed}). {advice}")
+    return Remedy(f"Nothing tried repairs it ({failed}). {_advice(finding)}")
 
 
 def _set(experiment: Experiment) -> str:
