@@ -245,6 +245,9 @@ PROVOKED_BY: dict[str, dict[str, tuple[str, ...]]] = {
     "worker/verification/test_ties": {
         "test_the_order_of_equals_is_the_originals_own_choice": ("N509",)
     },
+    "worker/verification/test_wide_sums": {
+        "test_a_large_mean_is_warned_of_with_the_devices": ("N215",)
+    },
     "worker/verification/test_verify": {"test_fallbacks_become_warnings": ("E102",)},
 }
 
