@@ -242,6 +242,9 @@ PROVOKED_BY: dict[str, dict[str, tuple[str, ...]]] = {
         "test_the_modules_that_cost_most_are_named_if_the_memory_suffices": ("Q111",)
     },
     "worker/steps/test_earlier_calls": {"test_the_call_that_matters_is_named": ("N410",)},
+    "worker/verification/test_fast_path": {
+        "test_what_the_fast_path_leaves_out_is_the_originals": ("N512",)
+    },
     "worker/verification/test_ties": {
         "test_the_order_of_equals_is_the_originals_own_choice": ("N509",)
     },
