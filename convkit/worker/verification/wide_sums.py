@@ -23,7 +23,6 @@ from convkit.worker.cause.graphs.runnable_graph import (
 
 # Operators that divide a sum of all values of some axes.
 _MEANS = ("ReduceMean", "GlobalAveragePool")
-_FLOAT16 = "float16"
 _DEVICES = (
     "devices that add up in float16, such as Apple's Neural Engine and other NPUs. CPUs and"
     " NVIDIA's GPUs add up in float32"
@@ -56,7 +55,7 @@ def _wide_sum(node: onnx.NodeProto, values: Mapping[str, np.ndarray]) -> Finding
         return None
     count = taken.size // mean.size
     largest = float(np.abs(mean.astype(np.float64)).max()) * count
-    limit = LIMITS[_FLOAT16].largest
+    limit = LIMITS["float16"].largest
     if not np.isfinite(largest) or largest <= limit:
         return None
     module, source = module_of(node), source_of(node)
