@@ -48,7 +48,7 @@ def test_without_an_experiment_that_separates_them_nobody_is_blamed() -> None:
 def test_a_change_that_a_finding_offers_is_a_fix_once_it_was_right() -> None:
     change = {"targets.ov.source": "onnx"}
     offered = Finding("N405", "wrong", remedy=Remedy("Build from the graph.", change))
-    right = Experiment("other_route", "source: onnx", "right", 9, 0.0, change)  # type: ignore[arg-type]
+    right = Experiment("other_route", "source: onnx", "right", 9, 0.0, change)
     found = with_experiments(offered, [right], "OpenVINO")
     assert found.remedy is not None
     assert found.remedy.label == "fix"
