@@ -15,6 +15,9 @@ _TESTS = Path(__file__).parents[1]
 # By file and test, the codes that the test, or one of its cases, provokes: it fails if convkit does
 # not find them. A code that a fault provokes has no place here.
 PROVOKED_BY: dict[str, dict[str, tuple[str, ...]]] = {
+    "host/trials/test_fault_owner": {
+        "test_a_file_that_one_release_computes_right_is_not_wrong": ("N411",)
+    },
     "worker/survey/sizes/test_held_sizes": {
         "test_an_axis_that_only_1_works_for_is_named_with_its_node": ("C116",)
     },
@@ -239,8 +242,14 @@ PROVOKED_BY: dict[str, dict[str, tuple[str, ...]]] = {
         "test_the_modules_that_cost_most_are_named_if_the_memory_suffices": ("Q111",)
     },
     "worker/steps/test_earlier_calls": {"test_the_call_that_matters_is_named": ("N410",)},
+    "worker/verification/test_fast_path": {
+        "test_what_the_fast_path_leaves_out_is_the_originals": ("N512",)
+    },
     "worker/verification/test_ties": {
         "test_the_order_of_equals_is_the_originals_own_choice": ("N509",)
+    },
+    "worker/verification/test_wide_sums": {
+        "test_a_large_mean_is_warned_of_with_the_devices": ("N215",)
     },
     "worker/verification/test_verify": {"test_fallbacks_become_warnings": ("E102",)},
 }

@@ -245,6 +245,16 @@ class BaseTarget(RecipeModel):
         return "judged"
 
     @classmethod
+    def alternatives(
+        cls, target: Mapping[str, Json], *, is_refused: bool
+    ) -> Iterator[dict[str, Json]]:
+        """Yield other ways through the same runtime, as changes of the target, which are tried if
+        it refuses a model or computes it wrong; the least change first.
+        """
+        del target, is_refused
+        return iter(())
+
+    @classmethod
     def faults(
         cls, name: str, target: Mapping[str, object], recipe: Mapping[str, object]
     ) -> Iterator[RecipeFault]:
