@@ -199,6 +199,16 @@ def diagnosis_spec(
     return _spec(names, choices, {}, _python(recipe.tools, None, None))
 
 
+def script_spec(recipe: Recipe, pins: Iterable[str]) -> EnvironmentSpec:
+    """Return an environment of packages in exact releases (`torch==2.13.0`) alone, with the
+    recipe's Python.
+    """
+    choices = {name: _Choice(f"=={release}", "the script") for name, _, release in (
+        each.partition("==") for each in pins
+    )}  # fmt: skip
+    return _spec(choices, choices, {}, _python(recipe.tools, None, None))
+
+
 @functools.cache
 def default_python() -> str:
     """Return the Python release for recipes without one: 3.11 if available, else our own."""
