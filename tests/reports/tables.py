@@ -48,7 +48,7 @@ def _wrong(scored: ReportScore, target: TargetScore) -> list[str]:
         return [*lines, "- right: green", ""]
     return [
         *lines,
-        f"- right: owner {right.owner}; cause /{right.cause}/; place /{right.place or 'the line'}/;"
-        f" remedy /{right.remedy}/",
+        f"- right: owner {right.owner}; cause /{right.cause}/",
+        f"- right: place /{right.place or 'the line'}/; remedy /{right.remedy}/",
         "",
     ]

@@ -66,7 +66,10 @@ def diagnose(
         preview_remark,
     )
     from convkit.host.home import Home
+    from convkit.protocol.errors import UsageError
 
+    if reproducer is not None and reproducer.exists() and not reproducer.is_dir():
+        raise UsageError(f"--reproducer {reproducer}: is a file. Name a folder.")
     record = _record(subject, Home.find(home), tuple(only or ()), toolchain, quiet=json)
     is_file = is_model(Path(subject))
     diagnoses = diagnose_record(record)
@@ -145,10 +148,7 @@ def _reproducers(
     from convkit.host.audit.checks.recorded_inputs import recorded_recipe
     from convkit.host.diagnosis.reproducer_command import write_reproducers
     from convkit.host.home import Home
-    from convkit.protocol.errors import UsageError
 
-    if destination.exists() and not destination.is_dir():
-        raise UsageError(f"--reproducer {destination}: is a file. Name a folder.")
     loaded = recorded_recipe(record, None)
     with waiting("writing reproducers", quiet=quiet) as say:
         return list(write_reproducers(record, loaded, Home.find(home), destination, say))

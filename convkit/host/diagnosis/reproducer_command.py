@@ -1,4 +1,4 @@
-"""`convkit diagnose --reproducer`: a script for each located fault that shows it without convkit."""
+"""`convkit diagnose --reproducer`: for each located fault, a script that shows it by itself."""
 
 import dataclasses
 import re
@@ -178,7 +178,8 @@ def _versions(record: RunRecord, loaded: LoadedRecipe, diagnosis: RunDiagnosis) 
     for name in names:
         stage = next((each for each in record.stages if each.id == name), None)
         found |= dict(stage.versions) if stage is not None else {}
-    return found
+    # The release, without what a wheel's build appends to it: `2.13.0` of `2.13.0+cpu`.
+    return {name: release.partition("+")[0] for name, release in found.items()}
 
 
 def _files(store: Store, record: RunRecord, stage: str) -> Path | None:

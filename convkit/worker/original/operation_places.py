@@ -3,6 +3,7 @@
 import contextlib
 import sys
 from collections.abc import Mapping, Sequence
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,7 +32,8 @@ class PlacedOperations(OperationMode):
         running. Call it from `operation`.
         """
         caller = sys._getframe(2)  # noqa: SLF001
-        module, frame = None, caller
+        module = None
+        frame: FrameType | None = caller
         while frame is not None and module is None:
             module = self._paths.get(id(frame.f_locals.get("self")))
             frame = frame.f_back

@@ -23,6 +23,8 @@ from convkit.worker.reproducers.script_text import (
 _DEPTHS = (1, 2, 3, 4, 8, 16, 1_000_000)
 # Results that are tried as the piece's output, for a difference and for a refusal.
 _ENDS, _REFUSED_ENDS = 4, 60
+# Nodes of a piece that are tried by themselves.
+_INNER = 16
 # Words of a refusal that say what is wrong, not where in memory or in which file of the runtime.
 _WORD = re.compile(r"[A-Za-z]{4,}")
 # The share of them that two messages about one cause have in common.
@@ -40,14 +42,24 @@ def wrong_piece(
     """Write the script of the smallest piece that ends at one of the results and whose result, from
     the expected `values`, is not the expected one; return its nodes, None if there is none.
     """
+
+    def shows(nodes: list[int], end: str) -> bool:
+        model, inputs = _model(graph, nodes, end, values)
+        if inputs is None or end not in values:
+            return False
+        _write(model, Arrays(inputs, values[end]), end, runtime, versions, folder)
+        return shows_difference(folder / SCRIPT)
+
     for end in [name for name in ends if name in values][:_ENDS]:
         for nodes in _pieces(graph, end):
-            model, inputs = _model(graph, nodes, end, values)
-            if inputs is None:
+            if not shows(nodes, end):
                 continue
-            _write(model, Arrays(inputs, values[end]), end, runtime, versions, folder)
-            if shows_difference(folder / SCRIPT):
-                return [graph.nodes[index] for index in nodes]
+            inner = [index for index in nodes[:_INNER] if len(nodes) > 1]
+            alone = (index for index in inner if shows([index], graph.nodes[index].output[0]))
+            if (single := next(alone, None)) is not None:
+                return [graph.nodes[single]]
+            shows(nodes, end)
+            return [graph.nodes[index] for index in nodes]
     return None
 
 

@@ -8,7 +8,7 @@ import textwrap
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ SCRIPT, DATA, MODEL = "reproduce.py", "data.npz", "model.onnx"
 # Lines that an upstream tracker reads at once.
 MOST_LINES = 40
 # Elements of all arrays up to which they are written into the script.
-_WRITTEN = 48
+_WRITTEN = 24
 # How far a result may be off, in parts of the expected values' rms: more than any rounding.
 _TOLERANCE = 1e-3
 # What numpy's assertions begin with.
@@ -36,7 +36,8 @@ class Arrays:
         """Write what the script reads, if that is not in its text."""
         if not self._is_small():
             further = {} if self.expected is None else {"expected": self.expected}
-            np.savez(folder / DATA, **{**self.inputs, **further})
+            arrays: dict[str, Any] = {**self.inputs, **further}
+            np.savez(folder / DATA, **arrays)
 
     def lines(self) -> list[str]:
         """Return the statements that define `inputs` and `expected`."""
@@ -96,12 +97,6 @@ def script(
     )
 
 
-def runtime_module(text: str | None) -> str:
-    """Return a runtime's text, which a script of its kind cannot do without."""
-    assert text is not None
-    return text
-
-
 def outcome(path: Path) -> BaseException | None:
     """Run a script in this process; return what it raised, None if it ended well."""
     quiet = io.StringIO()
@@ -123,8 +118,3 @@ def shows_difference(path: Path) -> bool:
     """Say whether a script fails because results are not what is expected."""
     error = outcome(path)
     return isinstance(error, AssertionError) and _OFF.search(str(error)) is not None
-
-
-def has_run(module: ModuleType) -> bool:
-    """Say whether scripts for a runtime can run an ONNX model."""
-    return module.RUN is not None

@@ -1,1 +1,1 @@
-"""The reports, one module per tracker. Each is modeled on what its thread says; no code is copied."""
+"""The reports, one module per tracker. All are modeled on what their threads say."""

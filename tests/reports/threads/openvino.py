@@ -55,7 +55,8 @@ REPORTS = (
         2026,
         "Add of int64 wraps as int32",
         net("a, b", "return a + b  # here"),
-        '{"a": torch.randint(10**9, 2 * 10**9, (2, 4)), "b": torch.randint(10**9, 2 * 10**9, (2, 4))}',
+        '{"a": torch.randint(10**9, 2 * 10**9, (2, 4)),'
+        ' "b": torch.randint(10**9, 2 * 10**9, (2, 4))}',
         right={"ov": Right("runtime's kernel", _IN_32_BITS, _SMALLER)},
         targets=BOTH,
     ),

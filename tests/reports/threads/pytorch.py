@@ -147,7 +147,7 @@ REPORTS = (
         "masked_input_in_place",
         f"{PT}#95050",
         2023,
-        "a view of the input is masked in place: exporters lost it, and the caller's tensor changes",
+        "a view of the input is masked in place, which exporters lost; the caller's tensor changes",
         net(
             "x",
             """
