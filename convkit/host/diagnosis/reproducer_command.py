@@ -24,7 +24,7 @@ from convkit.host.store.garbage_collection import in_use
 from convkit.host.store.store import Store
 from convkit.host.toolchain.environments.environment_builds import ensure_environment
 from convkit.host.toolchain.environments.host_environment import host_python
-from convkit.host.toolchain.versions.stage_requirements import diagnosis_spec, script_spec
+from convkit.host.toolchain.versions.stage_requirements import reproduction_spec, script_spec
 from convkit.host.toolchain.versions.version_resolution import resolve
 from convkit.protocol.errors import ConvkitError, StoreError
 from convkit.protocol.findings.finding import Finding
@@ -232,7 +232,7 @@ def _python(
 ) -> Path:
     if record.toolchain == "host":
         return host_python()
-    spec = diagnosis_spec(loaded.recipe, versions, target)
+    spec = reproduction_spec(loaded.recipe, versions, target)
     return ensure_environment(resolve(spec, home.root), home.root, progress=progress).python
 
 

@@ -84,7 +84,7 @@ REPORTS = (
             "x",
             """
             whole = x // 1.0  # here
-            return whole + torch.floor_divide(x, 0.7)
+            return whole * 2 + x
             """,
         ),
         '{"x": torch.randn(2, 6) * 5}',
@@ -95,9 +95,8 @@ REPORTS = (
         f"{CT}#2573",
         2025,
         "alpha of add and sub is ignored",
-        net("x, y", "return torch.relu(torch.sub(x, y, alpha=5))  # here"),
+        net("x, y", "return torch.relu(torch.sub(x, y, alpha=5))"),
         '{"x": torch.randn(2, 6), "y": torch.randn(2, 6)}',
-        right={"coreml": Right("converter", r"alpha|sub|5", r"\\* ?5|multipl|mul|alpha")},
     ),
     Report(
         "floor_division_of_whole_numbers",
@@ -164,14 +163,11 @@ REPORTS = (
             """
             low = torch.finfo(torch.float32).min
             scores = x @ x.transpose(1, 2)
-            scores = scores + (1 - mask[:, None, :]) * low  # here
+            scores = scores + (1 - mask[:, None, :]) * low
             return torch.softmax(scores, -1) @ x
             """,
         ),
         '{"x": torch.randn(2, 5, 6), "mask": torch.tensor([[1., 1, 1, 0, 0], [0, 0, 0, 0, 0]])}',
-        right={
-            "coreml16": Right("recipe", r"infinit|overflow|beyond|mask", r"1e4|-10000|float32|mask")
-        },
         targets=("coreml16",),
     ),
     Report(
