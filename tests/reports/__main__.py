@@ -21,7 +21,10 @@ def main() -> int:
     parser.add_argument("--wrong", type=Path, help="file for the table of what is wrong")
     arguments = parser.parse_args()
     os.environ["HF_HUB_OFFLINE"] = "1"
-    chosen = [each for each in REPORTS if _is_chosen(each, arguments)]
+    # Those with a fault first: they are what is worth reading while the others run.
+    chosen = sorted(
+        (each for each in REPORTS if _is_chosen(each, arguments)), key=lambda each: not each.right
+    )
     scores = list[ReportScore]()
     with tempfile.TemporaryDirectory(prefix="convkit-reports-") as temporary:
         folder = arguments.keep or Path(temporary)

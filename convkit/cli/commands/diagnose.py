@@ -73,7 +73,9 @@ def diagnose(
     record = _record(subject, Home.find(home), tuple(only or ()), toolchain, quiet=json)
     is_file = is_model(Path(subject))
     diagnoses = diagnose_record(record)
-    reproducers = [] if reproducer is None else _reproducers(record, reproducer, home, quiet=json)
+    reproducers: list[Reproducer] = []
+    if reproducer is not None:
+        reproducers = _reproducers(record, reproducer, home, is_file=is_file, quiet=json)
     if json:
         print_json(diagnoses if reproducer is None else [*diagnoses, *reproducers])
     else:
@@ -142,15 +144,21 @@ def _record(
 
 
 def _reproducers(
-    record: "RunRecord", destination: Path, home: Path | None, *, quiet: bool
+    record: "RunRecord", destination: Path, home: Path | None, *, is_file: bool, quiet: bool
 ) -> "list[Reproducer]":
+    import tempfile
+
     from convkit.cli.output.waiting_messages import waiting
     from convkit.host.audit.checks.recorded_inputs import recorded_recipe
     from convkit.host.diagnosis.reproducer_command import write_reproducers
     from convkit.host.home import Home
 
-    loaded = recorded_recipe(record, None)
-    with waiting("writing reproducers", quiet=quiet) as say:
+    # The recipe of a bare file was in a folder like this one, to which its path is relative.
+    with (
+        tempfile.TemporaryDirectory(prefix="convkit-diagnose-") as beside,
+        waiting("writing reproducers", quiet=quiet) as say,
+    ):
+        loaded = recorded_recipe(record, Path(beside) if is_file else None)
         return list(write_reproducers(record, loaded, Home.find(home), destination, say))
 
 

@@ -37,6 +37,8 @@ SCRIPT = "reproduce.py"
 _TRIAL_SECONDS = 300.0
 _FINAL = re.compile(r"^[\w.]*(Error|Exception|Fail|NotImplemented|InvalidArgument|Warning)\b.*")
 _DIFFERS = ("Not equal to tolerance", "Arrays are not equal")
+# What a specifier (`==1.21.*`) has besides its release.
+_NO_RELEASE = re.compile(r"[^\w.]+")
 # Cases that failed, when no verification has any: those that every reference has.
 _ANY_CASES = ("typical", "smallest", "example")
 
@@ -90,9 +92,9 @@ def _reproducer(
     progress: Progress,
 ) -> Reproducer:
     assert diagnosis.cause is not None
-    name = diagnosis.target if diagnosis.version is None else (
-        f"{diagnosis.target}-{diagnosis.version}"
-    )  # fmt: skip
+    name = diagnosis.target
+    if diagnosis.version is not None:
+        name += f"-{_NO_RELEASE.sub('', diagnosis.version).strip('.')}"
     folder = destination / name.replace("/", "-")
     none = Reproducer(diagnosis.target, diagnosis.cause, None)
     runtime = runtimes()[loaded.recipe.targets[diagnosis.target].runtime]
