@@ -142,7 +142,6 @@ def _request(
     }
     runtime = runtimes()[recipe.targets[diagnosis.target].runtime]
     assert runtime.reproducer is not None
-    stage = str(finding.evidence.get("stage", "")).partition(":")[0]
     return ReproduceRequest(
         source=source_of(recipe.reference_model, Locations(loaded, home, views, ())),
         contract=contract_of(recipe),
@@ -154,8 +153,18 @@ def _request(
         node=finding.place.node,
         tensor=finding.place.tensor,
         line=finding.place.source,
-        failed=stage if stage in ("export", "build") else None,  # type: ignore[arg-type]
+        failed=_failed_stage(record, export, diagnosis.target),
     )
+
+
+def _failed_stage(
+    record: RunRecord, export: str | None, target: str
+) -> Literal["export", "build"] | None:
+    """Return the first of a target's stages that a tool broke off."""
+    broken = {each.id for each in record.stages if each.status == "broken"}
+    if export in broken:
+        return "export"
+    return "build" if f"build:{target}" in broken else None
 
 
 def _case(record: RunRecord, diagnosis: RunDiagnosis) -> str | None:

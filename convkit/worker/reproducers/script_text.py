@@ -82,7 +82,7 @@ def script(
     statements: Sequence[str],
 ) -> str:
     """Return a script: a claim, the versions and one command, then the code."""
-    pins = " ".join(f"{name}=={versions[name]}" for name in packages if name in versions)
+    pins = " ".join(pinned(packages, versions))
     about = textwrap.wrap(claim.replace("\\", "/").replace('"""', "'''"), 96)[:4]
     head = ['"""' + "\n".join(about), "", f"    pip install {pins}", f"    python {SCRIPT}", '"""']
     return "\n".join(
@@ -94,6 +94,13 @@ def script(
             *statements,
             "",
         ]
+    )
+
+
+def pinned(packages: Sequence[str], versions: Mapping[str, str]) -> tuple[str, ...]:
+    """Return packages with their releases, each once."""
+    return tuple(
+        f"{name}=={versions[name]}" for name in dict.fromkeys(packages) if name in versions
     )
 
 

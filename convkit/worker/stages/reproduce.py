@@ -2,7 +2,10 @@
 `convkit diagnose --reproducer`.
 """
 
+import contextlib
+import dataclasses
 import importlib
+import importlib.metadata
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +24,7 @@ from convkit.worker.job_context import Context
 from convkit.worker.reference.recorded_original import TorchCase
 from convkit.worker.reproducers.graph_piece import is_right, refused_piece, wrong_piece
 from convkit.worker.reproducers.module_piece import wrong_module
-from convkit.worker.reproducers.script_text import SCRIPT, outcome, script
+from convkit.worker.reproducers.script_text import SCRIPT, Arrays, outcome, pinned, script
 
 _NOTHING = "no part of the model that is smaller than the whole shows it by itself"
 # A user's file that is copied whole has no more lines than a maintainer reads.
@@ -31,6 +34,7 @@ _MOST_MODULE_LINES = 150
 def run(request: ReproduceRequest, context: Context) -> tuple[ReproduceResult, list[Finding]]:
     """Return the smallest script that was run here and showed the fault."""
     runtime = importlib.import_module(request.reproducer)
+    request = dataclasses.replace(request, versions=_known_versions(request, runtime))
     if request.failed is not None:
         return _conversion(request, runtime, context.output), []
     if request.exported is None or request.reference is None or request.case is None:
@@ -43,6 +47,17 @@ def run(request: ReproduceRequest, context: Context) -> tuple[ReproduceResult, l
     recording, values = _expected(request, graph, feeds, context)
     context.progress("looking for the smallest part that shows the fault", done=0.5)
     return _smallest(request, runtime, graph, recording, values, context.output), []
+
+
+def _known_versions(request: ReproduceRequest, runtime: ModuleType) -> dict[str, str]:
+    """Return the packages' releases: those of the target's stages, for a stage that broke those of
+    this environment, which the same recipe chose.
+    """
+    found = dict(request.versions)
+    for name in ("torch", "onnxscript", "numpy", *runtime.PACKAGES):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found.setdefault(name, importlib.metadata.version(name).partition("+")[0])
+    return found
 
 
 def _expected(
@@ -112,8 +127,7 @@ def _ends(request: ReproduceRequest, graph: Graph) -> list[str]:
 
 
 def _pins(request: ReproduceRequest, runtime: ModuleType, *further: str) -> tuple[str, ...]:
-    names = dict.fromkeys((*further, *runtime.PACKAGES, "numpy"))
-    return tuple(f"{name}=={request.versions[name]}" for name in names if name in request.versions)
+    return pinned((*further, *runtime.PACKAGES, "numpy"), request.versions)
 
 
 def _conversion(request: ReproduceRequest, runtime: ModuleType, folder: Path) -> ReproduceResult:
@@ -127,8 +141,6 @@ def _conversion(request: ReproduceRequest, runtime: ModuleType, folder: Path) ->
     if request.reference is None or request.case is None:
         return ReproduceResult(None, "there is no case with inputs")
     feeds = read_tensors(Path(request.reference), request.case, "inputs", request.contract.inputs)
-    from convkit.worker.reproducers.script_text import Arrays
-
     shutil.copy(file, folder / file.name)
     arrays = Arrays(feeds, None)
     arrays.save(folder)
@@ -153,8 +165,7 @@ def _conversion(request: ReproduceRequest, runtime: ModuleType, folder: Path) ->
     (folder / SCRIPT).write_text(text, encoding="utf-8")
     if outcome(folder / SCRIPT) is None:
         return ReproduceResult(None, "with fixed sizes the model converts")
-    pins = (f"{name}=={request.versions[name]}" for name in packages if name in request.versions)
-    return ReproduceResult("conversion", "", (), tuple(dict.fromkeys(pins)))
+    return ReproduceResult("conversion", "", (), pinned(packages, request.versions))
 
 
 _EXPORT_WHOLE = """\
