@@ -93,7 +93,8 @@ def score(report: Report, folder: Path, home: Path, toolchain: ToolchainKind) ->
     found = {each.target: each for each in diagnose_record(record)}
     statuses = {target.name: target.status for target in record.targets}
     scored = [
-        _score(report, name, statuses[name], found.get(name), place) for name in report.targets
+        score_target(report, name, statuses[name], found.get(name), place)
+        for name in report.targets
     ]
     return ReportScore(report, tuple(scored), seconds)
 
@@ -112,9 +113,10 @@ def _recipe(report: Report, place: Path, home: Home, toolchain: ToolchainKind) -
     return recipe
 
 
-def _score(
+def score_target(
     report: Report, name: str, status: str, found: RunDiagnosis | None, place: Path
 ) -> TargetScore:
+    """Score what is said of one target; `place` is the folder that the report was written to."""
     right = report.right.get(name)
     cause = found.cause if found is not None else None
     said = "" if cause is None else _line(cause)
