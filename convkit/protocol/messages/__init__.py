@@ -77,6 +77,7 @@ from convkit.protocol.messages.model_request import (
 )
 from convkit.protocol.messages.node_view import ViewBasis, ViewedNode, ViewRequest, ViewResult
 from convkit.protocol.messages.processors import PreparedInput, Processor
+from convkit.protocol.messages.reproducers import ReproduceRequest, ReproduceResult, ReproducerKind
 from convkit.protocol.messages.requests import (
     BuildRequest,
     CompareRequest,
@@ -224,6 +225,9 @@ __all__ = [
     "QuantizationKind",
     "ReferenceRequest",
     "ReferenceResult",
+    "ReproduceRequest",
+    "ReproduceResult",
+    "ReproducerKind",
     "ResultMetrics",
     "Rounding",
     "RoundingRequest",
