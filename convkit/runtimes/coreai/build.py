@@ -1,0 +1,159 @@
+"""The build stage of Core AI targets: the model itself becomes a file, checked against the
+contract.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from convkit.protocol.contract import Contract
+from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.json_codec import encode
+from convkit.protocol.messages import BuildRequest, BuildResult, LowPrecision
+from convkit.protocol.module_patterns import unmatched_patterns
+from convkit.runtimes.coreai.conversion import MAIN, contract_texts, entry_point, save_converted
+from convkit.runtimes.coreai.float16_program import LargeConstant, lowered
+from convkit.runtimes.coreai.options import CoreAIOptions
+from convkit.runtimes.coreai.session import (
+    MODEL_FILE,
+    NARROWED,
+    CoreAISession,
+    served_contract,
+)
+from convkit.runtimes.coreai.traced_program import traced
+from convkit.worker.building.built_files import check_carried, finish_build, refused
+from convkit.worker.exporters.export_job import UnexportableError
+from convkit.worker.job_context import Context, StageFailedError
+from convkit.worker.original.contract_check import check_contract
+from convkit.worker.original.probing.conversion_obstacles import blame
+from convkit.worker.original.probing.prepared_model import PreparedModel, Unfit, prepare
+from convkit.worker.precision.pattern_findings import unmatched_findings
+from convkit.worker.precision.precision_decision import with_decision
+from convkit.worker.runtime_interface.sessions import ModelRefusedError
+
+CONSTANTS_FILE = "large_constants.json"
+_NOTHING = Contract((), (), ())
+
+
+def run(
+    request: BuildRequest[CoreAIOptions], context: Context
+) -> tuple[BuildResult, list[Finding]]:
+    """Convert the model, save a file that depends only on its content, and check it.
+
+    If findings already show that the model does not fit its contract, nothing is converted.
+    """
+    request = with_decision(request)
+    assert request.original is not None  # Core AI targets convert the model itself
+    prepared, findings = prepare(request.original, request.contract, context)
+    if isinstance(prepared, Unfit):
+        return finish_build(context.output, request.contract, _NOTHING), findings
+    context.progress("converting to a Core AI model", done=0.3)
+    file = context.output / MODEL_FILE
+    try:
+        constants = _build(prepared, request, file)
+    except StageFailedError as error:
+        blamed = _blamed(prepared)
+        placed = any(finding.place.source for finding in error.findings)
+        # The line that a conversion names is kept, unless the model is not the same twice.
+        if blamed is None or (placed and blamed.code != "N303"):
+            raise
+        raise UnexportableError([blamed]) from error
+    _write_constants(context.output, constants)
+    findings += _unmatched(request, prepared)
+    findings += narrowed_types(request.contract)
+    context.progress("checking the built model's contract", done=0.8)
+    session = _NOTHING
+    try:
+        opened = CoreAISession(file)
+        session = opened.contract()
+        wrong = check_contract(served_contract(request.contract), session, "built model")
+        blamed = _blamed(prepared) if wrong else None
+        findings += wrong if blamed is None else [blamed]
+        findings += check_carried(request.contract, opened.metadata())
+    except ModelRefusedError as error:
+        findings += refused(error)
+    return finish_build(context.output, request.contract, session, prepared.probe.sizes), findings
+
+
+def _blamed(prepared: PreparedModel) -> Finding | None:
+    root = prepared.loaded.source_root
+    return blame(prepared.module, prepared.examples, prepared.probe, root)
+
+
+def _build(
+    prepared: PreparedModel, request: BuildRequest[CoreAIOptions], file: Path
+) -> tuple[LargeConstant, ...]:
+    """Convert every entry point into one file; return the numbers that its precision cannot
+    hold.
+    """
+    options, root = request.options, prepared.loaded.source_root
+    constants: dict[LargeConstant, None] = {}
+    entries = []
+    for name, sizes in {MAIN: {}, **options.entry_points}.items():
+        contract = at_sizes(request.contract, sizes)
+        examples = prepared.probe.inputs if not sizes else _examples(prepared, sizes)
+        program = traced(prepared.module, examples, contract, root, options.decompose)
+        if isinstance(request.precision, LowPrecision):
+            constants |= dict.fromkeys(lowered(program, request.precision, root))
+        entries.append(entry_point(name, program, contract))
+    save_converted(entries, file, contract_texts(request.contract), root)
+    return tuple(constants)
+
+
+def at_sizes(contract: Contract, sizes: Mapping[str, int]) -> Contract:
+    """Return a contract with some axes fixed at one size."""
+    axes = tuple(
+        dataclasses.replace(axis, min=size, typical=size, max=size)
+        if (size := sizes.get(axis.name)) is not None
+        else axis
+        for axis in contract.axes
+    )
+    return dataclasses.replace(contract, axes=axes)
+
+
+def _examples(prepared: PreparedModel, sizes: Mapping[str, int]) -> tuple:
+    """Return the example inputs at an entry point's own sizes."""
+    wanted = {**prepared.probe.sizes, **sizes}
+    return prepared.examples.draw(wanted)
+
+
+def narrowed_types(contract: Contract) -> list[Finding]:
+    """Return C304 for inputs and outputs whose type Core AI replaces by a narrower one."""
+    found = []
+    for side in ("inputs", "outputs"):
+        specs = [spec for spec in getattr(contract, side) if spec.dtype in NARROWED]
+        by_type: dict[str, list[str]] = {}
+        for spec in specs:
+            by_type.setdefault(spec.dtype, []).append(spec.name)
+        for dtype, names in by_type.items():
+            new = NARROWED[dtype]  # type: ignore[index]
+            verb = "takes" if side == "inputs" else "returns"
+            message = f"Core AI has no {dtype}: the built model {verb} {', '.join(names)} as {new}"
+            found.append(
+                Finding(
+                    "C304",
+                    message,
+                    Place(tensor=names[0]),
+                    {"declared": dtype, "found": new, side: list(names)},
+                    Remedy(
+                        f"Convert to {new} before you call the model."
+                        if side == "inputs"
+                        else f"Expect {new} from the model."
+                    ),
+                )
+            )
+    return found
+
+
+def _unmatched(request: BuildRequest[CoreAIOptions], prepared: PreparedModel) -> list[Finding]:
+    """Return N206 for patterns that match no module of the model."""
+    paths = set(dict(prepared.module.model.named_modules()))
+    low = request.precision if isinstance(request.precision, LowPrecision) else None
+    return unmatched_findings(unmatched_patterns(low.patterns, paths)) if low else []
+
+
+def _write_constants(folder: Path, constants: Sequence[LargeConstant]) -> None:
+    if constants:
+        text = json.dumps(encode(tuple(constants)), indent=1)
+        (folder / CONSTANTS_FILE).write_text(text + "\n", encoding="utf-8")
