@@ -9,12 +9,7 @@ RUNTIME = Runtime(
     package="convkit.runtimes.coreai",
     target="target:CoreAITarget",
     options="options:CoreAIOptions",
-    jobs={
-        "precision": "precision",
-        "build": "build",
-        "verify": "verify",
-        "diagnose": "diagnose",
-    },
+    jobs={"precision": "precision", "build": "build", "verify": "verify", "diagnose": "diagnose"},
     session="session:open_built",
     checks="machine:checks",
     suffix=".aimodel",

@@ -4,18 +4,22 @@ contract.
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+
+import torch
 
 from convkit.protocol.contract import Contract
 from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.float_limits import LIMITS
 from convkit.protocol.json_codec import encode
 from convkit.protocol.messages import BuildRequest, BuildResult, LowPrecision
 from convkit.protocol.module_patterns import unmatched_patterns
-from convkit.runtimes.coreai.conversion import MAIN, contract_texts, entry_point, save_converted
+from convkit.runtimes.coreai.conversion import contract_texts, entry_point, save_converted
 from convkit.runtimes.coreai.float16_program import LargeConstant, lowered
 from convkit.runtimes.coreai.options import CoreAIOptions
 from convkit.runtimes.coreai.session import (
+    MAIN,
     MODEL_FILE,
     NARROWED,
     CoreAISession,
@@ -32,7 +36,8 @@ from convkit.worker.precision.pattern_findings import unmatched_findings
 from convkit.worker.precision.precision_decision import with_decision
 from convkit.worker.runtime_interface.sessions import ModelRefusedError
 
-CONSTANTS_FILE = "large_constants.json"
+# The precision that a model was built in, for the search for causes.
+PRECISION_FILE = "precision.json"
 _NOTHING = Contract((), (), ())
 
 
@@ -59,7 +64,9 @@ def run(
         if blamed is None or (placed and blamed.code != "N303"):
             raise
         raise UnexportableError([blamed]) from error
-    _write_constants(context.output, constants)
+    if isinstance(request.precision, LowPrecision):
+        _write_precision(context.output, request.precision)
+        findings += [_constant_note(each, request.precision) for each in constants]
     findings += _unmatched(request, prepared)
     findings += narrowed_types(request.contract)
     context.progress("checking the built model's contract", done=0.8)
@@ -112,7 +119,7 @@ def at_sizes(contract: Contract, sizes: Mapping[str, int]) -> Contract:
     return dataclasses.replace(contract, axes=axes)
 
 
-def _examples(prepared: PreparedModel, sizes: Mapping[str, int]) -> tuple:
+def _examples(prepared: PreparedModel, sizes: Mapping[str, int]) -> tuple[torch.Tensor, ...]:
     """Return the example inputs at an entry point's own sizes."""
     wanted = {**prepared.probe.sizes, **sizes}
     return prepared.examples.draw(wanted)
@@ -153,7 +160,18 @@ def _unmatched(request: BuildRequest[CoreAIOptions], prepared: PreparedModel) ->
     return unmatched_findings(unmatched_patterns(low.patterns, paths)) if low else []
 
 
-def _write_constants(folder: Path, constants: Sequence[LargeConstant]) -> None:
-    if constants:
-        text = json.dumps(encode(tuple(constants)), indent=1)
-        (folder / CONSTANTS_FILE).write_text(text + "\n", encoding="utf-8")
+def _write_precision(folder: Path, precision: LowPrecision) -> None:
+    text = json.dumps(encode(precision), indent=1, sort_keys=True)
+    (folder / PRECISION_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def _constant_note(constant: LargeConstant, precision: LowPrecision) -> Finding:
+    """Return N201, a note until a case shows harm."""
+    becomes = "becomes float16's largest value" if precision.saturate else "becomes infinite"
+    return Finding(
+        "N201",
+        f"the number {constant.value:.6g} at {constant.origin} is outside float16's range"
+        f" ({LIMITS['float16'].largest:.6g}) and {becomes}",
+        constant.origin.place(),
+        {"value": constant.value},
+    )

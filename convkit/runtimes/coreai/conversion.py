@@ -18,6 +18,7 @@ from torch.export import ExportedProgram
 from convkit.protocol.contract import Contract, TensorSpec
 from convkit.protocol.findings.finding import Finding, Remedy
 from convkit.protocol.json_codec import encode
+from convkit.runtimes.coreai.session import METADATA_FILE
 from convkit.runtimes.coreai.traced_program import Origin, origin_of
 from convkit.worker.cause.graphs.isolated_trials import survived
 from convkit.worker.exporters.dynamic_trace import innermost
@@ -28,8 +29,6 @@ from convkit.worker.original.contract_check import CONTRACT_KEY
 if TYPE_CHECKING:
     from torch.fx import Node
 
-MAIN = "main"
-_METADATA_FILE = "metadata.json"
 # Keys of metadata.json that change with every conversion.
 _DATE = "creationDate"
 
@@ -57,10 +56,7 @@ def entry_point(
 
 
 def save_converted(
-    entries: Sequence[EntryPoint],
-    file: Path,
-    texts: Mapping[str, str],
-    root: str | None = None,
+    entries: Sequence[EntryPoint], file: Path, texts: Mapping[str, str], root: str | None = None
 ) -> None:
     """Convert programs and write one file with all of them; `texts` is its metadata.
 
@@ -79,7 +75,7 @@ def save_converted(
     if refusal is not None:
         shutil.rmtree(file, ignore_errors=True)
         raise refusal.as_error()
-    if not (file / _METADATA_FILE).is_file():
+    if not (file / METADATA_FILE).is_file():
         raise StageFailedError("coreai-torch crashes when it converts the model")
 
 
@@ -187,7 +183,7 @@ def _steady_names() -> Iterator[None]:
 
 def _drop_date(file: Path) -> None:
     """Remove the date from a file's metadata: the same model is the same file."""
-    path = file / _METADATA_FILE
+    path = file / METADATA_FILE
     stated = json.loads(path.read_text(encoding="utf-8"))
     stated.pop(_DATE, None)
     path.write_text(json.dumps(stated, indent=1, sort_keys=True) + "\n", encoding="utf-8")

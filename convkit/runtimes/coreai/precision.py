@@ -56,7 +56,7 @@ def run(
     context.progress("searching for what must stay in float32", done=0.4)
     _, constants = trials.lowered(precision.keeping(()))
     saturates = precision.saturate or bool(constants)
-    searched = _SearchedModel(trials, LowPrecision(precision.default, (), saturates))
+    searched = SearchedModel(trials, LowPrecision(precision.default, (), saturates))
     found = search_modules(searched, cases, request.limits)
     decided = LowPrecision(precision.default, found.patterns, saturates)
     write_decision(context.output, decided)
@@ -64,7 +64,7 @@ def run(
     return PrecisionResult(decided, rounds=found.rounds), findings
 
 
-class _SearchedModel:
+class SearchedModel:
     """A model for which a plan is searched; each plan is converted once."""
 
     def __init__(self, trials: Trials, precision: LowPrecision) -> None:
@@ -88,14 +88,17 @@ class _SearchedModel:
         return self._session(tuple(kept)).run(feeds)
 
     @contextlib.contextmanager
-    def switched(self) -> "Iterator[_SearchedModel]":
+    def switched(self) -> "Iterator[SearchedModel]":
         """Return the model itself."""
         yield self
 
+    @staticmethod
+    def keeps(patterns: tuple[str, ...], module: str) -> bool:
+        """Say whether patterns keep a module in float32."""
+        return any(matches(each, module) for each in patterns)
+
     def _session(self, patterns: tuple[str, ...]) -> CoreAISession:
-        kept = tuple(
-            module for module in self.modules if any(matches(each, module) for each in patterns)
-        )
+        kept = tuple(module for module in self.modules if self.keeps(patterns, module))
         if kept not in self._sessions:
             self._sessions[kept] = self._trials.session(self._precision.keeping(patterns))
         return self._sessions[kept]

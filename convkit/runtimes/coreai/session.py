@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,10 @@ from convkit.protocol.contract import Contract, DType, TensorSpec
 from convkit.protocol.json_codec import CodecError, decode
 from convkit.protocol.messages import Device, Fallback
 from convkit.worker.original.contract_check import CONTRACT_KEY, UNKNOWN_DIMENSION
-from convkit.worker.runtime_interface.sessions import (
-    ModelRefusedError,
-    OpenedModel,
-    RunFailedError,
-)
+from convkit.worker.runtime_interface.sessions import ModelRefusedError, OpenedModel, RunFailedError
 
 MODEL_FILE = "model.aimodel"
+METADATA_FILE = "metadata.json"
 MAIN = "main"
 # Element types that Core AI replaces (coreai-torch 0.4.3): callers must convert.
 NARROWED: dict[DType, DType] = {"int64": "int32", "uint64": "uint32", "float64": "float32"}
@@ -51,11 +48,7 @@ class CoreAISession:
         self._runner = asyncio.Runner()
         try:
             asset = AIModelAsset.load(file)
-            self._texts = {
-                name: value
-                for name, value in asset.metadata.custom_metadata.items()
-                if isinstance(value, str)
-            }
+            self._texts = _texts(file)
             self._held = asset.executable()
             self._model = self._runner.run(self._held.__aenter__())
             self._functions = {
@@ -106,7 +99,7 @@ class CoreAISession:
             for name in described.input_names:
                 if name not in feeds:
                     return -1
-                shape, given = described.input_descriptor(name).shape, feeds[name].shape
+                shape, given = _sizes(described.input_descriptor(name)), feeds[name].shape
                 if len(shape) != len(given):
                     return -1
                 if any(a is not None and a != b for a, b in zip(shape, given, strict=True)):
@@ -127,7 +120,9 @@ class CoreAISession:
 
 
 def call(
-    runner: asyncio.Runner, function: Any, feeds: Mapping[str, np.ndarray]  # noqa: ANN401 - coreai's
+    runner: asyncio.Runner,
+    function: Any,  # noqa: ANN401 - coreai's
+    feeds: Mapping[str, np.ndarray],
 ) -> dict[str, np.ndarray]:
     """Run a function on inputs in any types that it can take exactly; raises RunFailedError."""
     from coreai.runtime import NDArray
@@ -167,9 +162,21 @@ def _narrowed(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
     return served
 
 
+def _texts(file: Path) -> dict[str, str]:
+    """Return the strings that a file's maker stored in its metadata; raises OSError, ValueError."""
+    stated = json.loads((file / METADATA_FILE).read_text(encoding="utf-8"))
+    given = stated.get("creatorDefinedMetadata", {})
+    return {name: value for name, value in given.items() if isinstance(value, str)}
+
+
 def _spec(name: str, descriptor: Any) -> TensorSpec:  # noqa: ANN401 - coreai's
-    sizes = [UNKNOWN_DIMENSION if size is None else size for size in descriptor.shape]
+    sizes = [UNKNOWN_DIMENSION if size is None else size for size in _sizes(descriptor)]
     return TensorSpec(name, descriptor.dtype, tuple(sizes))
+
+
+def _sizes(descriptor: Any) -> list[int | None]:  # noqa: ANN401 - coreai's
+    """Return a tensor's sizes, None for those that vary: coreai says -1, contrary to its types."""
+    return [None if size is None or size < 0 else size for size in descriptor.shape]
 
 
 def _declared(texts: Mapping[str, str]) -> Contract:
@@ -183,5 +190,3 @@ def open_built(path: Path, _device: Device, _optimization: str) -> OpenedModel:
     """Open a file for `convkit.load`; raises ModelRefusedError."""
     session = CoreAISession(path)
     return OpenedModel(session, session.contract(), served_contract)
-
-

@@ -17,9 +17,7 @@ _MAIN = "main"
 _RUNNING = ("coreai-core", "numpy")
 _CONVERTING = ("coreai-core", "coreai-torch", "torch", "numpy", "safetensors", "packaging")
 
-Sizes = dict[
-    Annotated[str, Field(pattern=AXIS_PATTERN)], Annotated[int, Field(strict=True, ge=1)]
-]
+Sizes = dict[Annotated[str, Field(pattern=AXIS_PATTERN)], Annotated[int, Field(strict=True, ge=1)]]
 
 
 class CoreAITarget(BaseTarget):
@@ -110,7 +108,11 @@ class CoreAITarget(BaseTarget):
                 bounds = mapping(axes.get(axis))
                 if not bounds:
                     known = ", ".join(map(str, axes)) or "none"
-                    yield RecipeFault((*where, axis), f"is no axis of the recipe, which has {known}")
+                    yield RecipeFault(
+                        (*where, axis), f"is no axis of the recipe, which has {known}"
+                    )
                 elif isinstance(size, int) and not bounds["min"] <= size <= bounds["max"]:  # type: ignore[operator]
-                    message = f"must be from axes.{axis}.min to max, {bounds['min']} to {bounds['max']}"
+                    message = (
+                        f"must be from axes.{axis}.min to max, {bounds['min']} to {bounds['max']}"
+                    )
                     yield RecipeFault((*where, axis), message)

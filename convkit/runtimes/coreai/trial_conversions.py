@@ -23,10 +23,10 @@ from torch.fx import Graph, GraphModule, Node
 
 from convkit.protocol.contract import Contract
 from convkit.protocol.messages import LowPrecision
-from convkit.runtimes.coreai.conversion import MAIN, contract_texts, entry_point, save_converted
+from convkit.runtimes.coreai.conversion import contract_texts, entry_point, save_converted
 from convkit.runtimes.coreai.float16_program import LargeConstant, lowered
 from convkit.runtimes.coreai.options import CoreAIOptions
-from convkit.runtimes.coreai.session import MODEL_FILE, CoreAISession
+from convkit.runtimes.coreai.session import MAIN, MODEL_FILE, CoreAISession
 from convkit.runtimes.coreai.traced_program import computed_nodes, traced
 from convkit.worker.original.probing.prepared_model import PreparedModel
 from convkit.worker.original.torch_dtypes import to_tensor
@@ -47,9 +47,7 @@ class Trials:
     program: ExportedProgram
 
     @classmethod
-    def of(
-        cls, prepared: PreparedModel, contract: Contract, options: CoreAIOptions
-    ) -> "Trials":
+    def of(cls, prepared: PreparedModel, contract: Contract, options: CoreAIOptions) -> "Trials":
         """Trace a model; raises like `traced`."""
         root = prepared.loaded.source_root
         examples = prepared.probe.inputs
@@ -109,9 +107,7 @@ class Trials:
 
 
 def run_exposed(
-    session: CoreAISession,
-    feeds: Mapping[str, np.ndarray],
-    put: Mapping[str, np.ndarray],
+    session: CoreAISession, feeds: Mapping[str, np.ndarray], put: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Run a trial; exposed values go by their nodes' names. Raises RunFailedError."""
     values = {_PUT.format(name): value for name, value in put.items()}

@@ -1,0 +1,98 @@
+"""What a file computes on the way, by Core AI's IntermediateLogger: composite operators (attention,
+normalizations) show their own steps, too.
+"""
+
+import asyncio
+import dataclasses
+import json
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from convkit.runtimes.coreai.session import MAIN, call
+from convkit.worker.cause.matching.relative_difference import CLOSE, relative_error
+
+# Scalars and single numbers match by chance.
+_LEAST_ELEMENTS = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class InnerParting:
+    """Where the steps inside an operator part from torch's: the last value that torch computes as
+    well, and the extremes of the next one, which it does not.
+    """
+
+    agrees: str
+    shape: tuple[int, ...]
+    lowest: float
+    highest: float
+
+    def __str__(self) -> str:
+        return (
+            f"inside, its values agree with torch's up to {self.agrees}, and the next one, of shape"
+            f" {list(self.shape)}, from {self.lowest:.6g} to {self.highest:.6g}, has no counterpart"
+        )
+
+
+def logged_values(file: Path, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """Return every tensor of floats that a file computes for some inputs, in order.
+
+    Raises RunFailedError.
+    """
+    from coreai.authoring import AIModelAsset
+    from coreai.runtime import AIModel, CompileIdentifiers, IntermediateLogger
+
+    found: list[np.ndarray] = []
+
+    def note(values: list, kind: str, _: object) -> None:
+        if kind != "output":
+            return
+        for value in values:
+            if value is not None and value.dtype in ("float32", "float16"):
+                found.append(np.array(value.numpy(), copy=True))
+
+    with tempfile.TemporaryDirectory(suffix=".aimodelx") as folder, asyncio.Runner() as runner:
+        # `executable` compiles without the numbers that the logger asks for.
+        asset = AIModelAsset.load(file)
+        asset._write_odix(Path(folder), enable_debug_info=True)  # noqa: SLF001
+        model = runner.run(AIModel.load(folder))
+        numbers = [
+            each["odixId"]
+            for record in json.loads(model._debug_infos)  # noqa: SLF001
+            for each in record["operations"]
+            if "odixId" in each
+        ]
+        logger = IntermediateLogger([CompileIdentifiers(n) for n in numbers], note, True)  # noqa: FBT003
+        call(runner, model.load_function(MAIN, intermediate_logger=logger), feeds)
+        del model
+    return found
+
+
+def inner_parting(
+    logged: Iterable[np.ndarray], known: Mapping[str, np.ndarray], wrong: np.ndarray
+) -> InnerParting | None:
+    """Return where the steps before a wrong value part from the known ones, by name; None if none
+    of them has a counterpart, or the wrong value is not among them.
+    """
+    values = [each for each in logged if each.size >= _LEAST_ELEMENTS]
+    end = next((i for i, each in enumerate(values) if _same(each, wrong)), None)
+    if end is None:
+        return None
+    agreed: tuple[int, str] | None = None
+    for place in range(end - 1, -1, -1):
+        name = next((n for n, other in known.items() if _same(values[place], other)), None)
+        if name is not None:
+            agreed = place, name
+            break
+    if agreed is None or agreed[0] + 1 > end:
+        return None
+    after = values[agreed[0] + 1]
+    return InnerParting(agreed[1], after.shape, float(after.min()), float(after.max()))
+
+
+def _same(found: np.ndarray, expected: np.ndarray) -> bool:
+    if found.size != expected.size or expected.dtype.kind != "f":
+        return False
+    return bool(relative_error(found.reshape(-1), expected.reshape(-1)) <= CLOSE)
