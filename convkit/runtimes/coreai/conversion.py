@@ -91,14 +91,12 @@ class _Refusal:
         """Return the error that a stage raises."""
         if self.origin is None:
             return StageFailedError(self.message)
-        code, remedy = (
-            ("T108", "Keep whole numbers within int32, or compute with floats where they are exact")
+        code = "T108" if self.is_integer else "V103"
+        remedy = (
+            "Keep whole numbers within int32, or compute with floats where they are exact"
             if self.is_integer
-            else (
-                "V103",
-                "Write this line of the model with other operations or arguments, or use a"
-                " different release of coreai-torch (tools.coreai-torch)",
-            )
+            else "Write this line of the model with other operations or arguments, or use a"
+            " different release of coreai-torch (tools.coreai-torch)"
         )
         evidence = {"operation": self.origin.operator, "operators": [self.origin.operator]}
         finding = Finding(

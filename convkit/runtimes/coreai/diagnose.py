@@ -8,9 +8,9 @@ from pathlib import Path
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.json_codec import decode
 from convkit.protocol.messages import DiagnoseRequest, DiagnoseResult, LowPrecision
-from convkit.runtimes.coreai.build import PRECISION_FILE
 from convkit.runtimes.coreai.float16_causes import Float16Causes
 from convkit.runtimes.coreai.float32_causes import Float32Causes
+from convkit.runtimes.coreai.module_conversion import PRECISION_FILE
 from convkit.runtimes.coreai.options import CoreAIOptions
 from convkit.runtimes.coreai.trial_conversions import Trials
 from convkit.worker.cases.compared_cases import ladder_cases

@@ -290,7 +290,7 @@ def _maker(node: Node) -> Node:
 def _only_masked_rows(
     node: Node, found: np.ndarray | None, originals: Values, feeds: Values
 ) -> int:
-    """Return how many rows of an attention are fully masked, if only they are wrong; otherwise 0."""
+    """Return how many rows of an attention are fully masked, if only they are wrong; else 0."""
     if node.target is not torch.ops.aten.scaled_dot_product_attention.default or found is None:
         return 0
     given = [*node.args, *[None] * 4][3] or node.kwargs.get("attn_mask")

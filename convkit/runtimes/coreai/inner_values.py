@@ -8,6 +8,7 @@ import json
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -42,31 +43,32 @@ def logged_values(file: Path, feeds: Mapping[str, np.ndarray]) -> list[np.ndarra
     Raises RunFailedError.
     """
     from coreai.authoring import AIModelAsset
-    from coreai.runtime import AIModel, CompileIdentifiers, IntermediateLogger
+    from coreai.runtime import AIModel, CompileIdentifiers, IntermediateLogger, NDArray
 
     found: list[np.ndarray] = []
 
-    def note(values: list, kind: str, _: object) -> None:
-        if kind != "output":
-            return
-        for value in values:
-            if value is not None and value.dtype in ("float32", "float16"):
-                found.append(np.array(value.numpy(), copy=True))
+    def note(values: list[Any], kind: str, _: object) -> None:
+        if kind == "output":
+            floats = (v for v in values if v is not None and v.dtype in ("float32", "float16"))
+            found.extend(np.array(NDArray._wrap(v).numpy(), copy=True) for v in floats)  # noqa: SLF001
 
-    with tempfile.TemporaryDirectory(suffix=".aimodelx") as folder, asyncio.Runner() as runner:
-        # `executable` compiles without the numbers that the logger asks for.
-        asset = AIModelAsset.load(file)
-        asset._write_odix(Path(folder), enable_debug_info=True)  # noqa: SLF001
-        model = runner.run(AIModel.load(folder))
+    async def load(folder: str) -> Any:  # noqa: ANN401 - coreai's
+        model = await AIModel.load(folder)
         numbers = [
             each["odixId"]
             for record in json.loads(model._debug_infos)  # noqa: SLF001
             for each in record["operations"]
             if "odixId" in each
         ]
-        logger = IntermediateLogger([CompileIdentifiers(n) for n in numbers], note, True)  # noqa: FBT003
-        call(runner, model.load_function(MAIN, intermediate_logger=logger), feeds)
-        del model
+        wanted = [CompileIdentifiers(number) for number in numbers]
+        logger = IntermediateLogger(wanted, note, is_enabled=True)
+        return model.load_function(MAIN, intermediate_logger=logger)
+
+    with tempfile.TemporaryDirectory(suffix=".aimodelx") as folder, asyncio.Runner() as runner:
+        # `executable` compiles without the numbers that the logger asks for.
+        asset = AIModelAsset.load(file)
+        asset._write_odix(Path(folder), enable_debug_info=True)  # noqa: SLF001
+        call(runner, runner.run(load(folder)), feeds)
     return found
 
 

@@ -5,15 +5,21 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from convkit.protocol.contract import Contract, DType, TensorSpec
+from convkit.protocol.findings.finding import Finding
 from convkit.protocol.json_codec import CodecError, decode
 from convkit.protocol.messages import Device, Fallback
+from convkit.runtimes.coreai.options import CoreAIOptions
 from convkit.worker.original.contract_check import CONTRACT_KEY, UNKNOWN_DIMENSION
 from convkit.worker.runtime_interface.sessions import ModelRefusedError, OpenedModel, RunFailedError
+
+if TYPE_CHECKING:
+    from convkit.protocol.messages import BuildRequest
+    from convkit.worker.original.probing.prepared_model import PreparedModel
 
 MODEL_FILE = "model.aimodel"
 METADATA_FILE = "metadata.json"
@@ -22,7 +28,7 @@ MAIN = "main"
 NARROWED: dict[DType, DType] = {"int64": "int32", "uint64": "uint32", "float64": "float32"}
 
 
-def served_contract(contract: Contract) -> Contract:
+def declared(contract: Contract) -> Contract:
     """Return a contract with the element types that Core AI has."""
 
     def served(spec: TensorSpec) -> TensorSpec:
@@ -32,6 +38,22 @@ def served_contract(contract: Contract) -> Contract:
     return Contract(
         tuple(map(served, contract.inputs)), tuple(map(served, contract.outputs)), contract.axes
     )
+
+
+def convert(
+    prepared: "PreparedModel", request: "BuildRequest[CoreAIOptions]", file: Path
+) -> list[Finding]:
+    """Convert a model (see `convert_module`)."""
+    # Only a build's environment has torch.
+    from convkit.runtimes.coreai.module_conversion import convert_module
+
+    return convert_module(prepared, request, file)
+
+
+def open(path: Path, device: Device, options: CoreAIOptions) -> "CoreAISession":  # noqa: A001
+    """Load a built file; raises ModelRefusedError."""
+    del device, options
+    return CoreAISession(path)
 
 
 class CoreAISession:
@@ -57,7 +79,7 @@ class CoreAISession:
             self._main = self._functions[MAIN]
         except Exception as error:
             raise ModelRefusedError(f"{file.name}: {error}") from error
-        self._declared = _declared(self._texts)
+        self._stored = _stored_contract(self._texts)
 
     def contract(self) -> Contract:
         """Return names, order, types and shapes as the file declares them; sizes that vary have no
@@ -82,7 +104,7 @@ class CoreAISession:
         """Return every output by name, in the contract's types; raises RunFailedError."""
         function = self._function_for(feeds)
         found = call(self._runner, function, feeds)
-        types = {spec.name: spec.dtype for spec in self._declared.outputs}
+        types = {spec.name: spec.dtype for spec in self._stored.outputs}
         return {
             name: array.astype(types[name])
             if NARROWED.get(types.get(name, "")) == array.dtype  # type: ignore[call-overload]
@@ -179,7 +201,7 @@ def _sizes(descriptor: Any) -> list[int | None]:  # noqa: ANN401 - coreai's
     return [None if size is None or size < 0 else size for size in descriptor.shape]
 
 
-def _declared(texts: Mapping[str, str]) -> Contract:
+def _stored_contract(texts: Mapping[str, str]) -> Contract:
     try:
         return decode(Contract, json.loads(texts[CONTRACT_KEY]))
     except (KeyError, ValueError, CodecError):  # the check of the stored contract reports it
@@ -189,4 +211,4 @@ def _declared(texts: Mapping[str, str]) -> Contract:
 def open_built(path: Path, _device: Device, _optimization: str) -> OpenedModel:
     """Open a file for `convkit.load`; raises ModelRefusedError."""
     session = CoreAISession(path)
-    return OpenedModel(session, session.contract(), served_contract)
+    return OpenedModel(session, session.contract(), declared)
