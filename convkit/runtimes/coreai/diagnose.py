@@ -2,15 +2,15 @@
 its precision, with its intermediate values.
 """
 
-import json
+import dataclasses
 from pathlib import Path
 
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.json_codec import decode
-from convkit.protocol.messages import DiagnoseRequest, DiagnoseResult, LowPrecision
+from convkit.protocol.messages import DiagnoseRequest, DiagnoseResult
 from convkit.runtimes.coreai.float16_causes import Float16Causes
 from convkit.runtimes.coreai.float32_causes import Float32Causes
-from convkit.runtimes.coreai.module_conversion import PRECISION_FILE
+from convkit.runtimes.coreai.module_conversion import read_record
 from convkit.runtimes.coreai.options import CoreAIOptions
 from convkit.runtimes.coreai.trial_conversions import Trials
 from convkit.worker.cases.compared_cases import ladder_cases
@@ -31,10 +31,13 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
     if isinstance(prepared, Unfit):
         raise StageSkippedError("the model does not fit its contract")
     context.progress("converting to a Core AI model in float32", done=0.3)
-    trials = Trials.of(prepared, contract, decode(CoreAIOptions, request.options))
+    assert request.built is not None
+    record = read_record(Path(request.built))
+    options = decode(CoreAIOptions, request.options)
+    options = dataclasses.replace(options, decompose=record.decompose)
+    trials = Trials.of(prepared, contract, options)
     judged = ladder_cases(Path(request.reference), contract)[request.case]
-    low = _precision(request)
-    if low is not None:
+    if (low := record.precision) is not None:
         found = trials.session().run(judged.feeds)
         if worst(compared(judged, found), request.limits) <= 1:
             context.progress("looking for what float16 cannot hold", done=0.5)
@@ -42,14 +45,6 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
             return _result(causes.findings())
     context.progress("looking for the first difference", done=0.6)
     return _result(Float32Causes(trials, request.case, judged.feeds, judged.expected).findings())
-
-
-def _precision(request: DiagnoseRequest) -> LowPrecision | None:
-    """Return the precision that the target was built in; None for float32."""
-    file = Path(request.built or "") / PRECISION_FILE
-    if not file.is_file():
-        return None
-    return decode(LowPrecision, json.loads(file.read_text(encoding="utf-8")))
 
 
 def _result(findings: list[Finding]) -> tuple[DiagnoseResult, list[Finding]]:

@@ -21,7 +21,9 @@ from convkit.runtimes.coreai.traced_program import Origin, origin_of
 from convkit.runtimes.coreai.trial_conversions import Trials, run_exposed, tensor_nodes
 from convkit.worker.cause.matching.relative_difference import largest_error, relative_error
 from convkit.worker.cause.place.built_against_graph import BuiltDifference, compare_exposed
+from convkit.worker.exporters.traceable_layers import attention_in_parts
 from convkit.worker.job_context import StageFailedError
+from convkit.worker.original.torch_dtypes import to_arrays, to_tensor
 from convkit.worker.runtime_interface.sessions import ModelRefusedError, RunFailedError
 
 Values = Mapping[str, np.ndarray]
@@ -96,6 +98,50 @@ class Float32Causes:
         if found.kind == "unplaced":
             return [self._unplaced(found.before, "no single operator explains it")]
         return [self._at_place(found, nodes)]
+
+    def _fast_path(self, originals: Values) -> Finding | None:
+        """Return N405 if the original agrees with its trace without torch's fast path for
+        inference, which no exporter can trace.
+        """
+        prepared, contract = self.trials.prepared, self.trials.contract
+        given = [to_tensor(self.feeds[spec.name], spec.dtype) for spec in contract.inputs]
+        with torch.no_grad(), attention_in_parts():
+            found = prepared.module(*given)
+        names = [spec.name for spec in contract.outputs]
+        plain = to_arrays(names, found)
+        after = largest_error(plain, {name: originals[name] for name in names})
+        before = largest_error(self.expected, {name: originals[name] for name in names})
+        if not after <= _SAME:
+            return None
+        kinds = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer)
+        path, layer = next(
+            (path, each)
+            for path, each in prepared.module.model.named_modules()
+            if isinstance(each, (*kinds, torch.nn.TransformerEncoder))
+        )
+        message = (
+            f"nn.{type(layer).__name__} {path!r} computes something else in torch's fast path for"
+            f" inference than in its single operators, which are converted: in case {self.case!r},"
+            f" the outputs are off by {before:.2g} from the fast path's, and by {after:.2g} from"
+            " those without it. The two differ on positions that are masked, and on rows that are"
+            " fully masked"
+        )
+        return Finding(
+            "N405",
+            message,
+            Place(module=path or None, case=self.case),
+            {
+                "kind": "fast_path",
+                "operation": type(layer).__name__,
+                "proven": True,
+                "before": _figure(before),
+                "after": _figure(after),
+            },
+            Remedy(
+                "Switch the fast path off in your model (torch.backends.mha.set_fastpath_enabled),"
+                " or leave such rows out: verify.skip. Neither was tried."
+            ),
+        )
 
     def _node(self, name: str) -> Node:
         return next(node for node in self.trials.program.graph.nodes if node.name == name)

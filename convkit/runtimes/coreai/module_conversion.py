@@ -10,19 +10,21 @@ import torch
 from convkit.protocol.contract import Contract
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.float_limits import LIMITS
-from convkit.protocol.json_codec import encode
+from convkit.protocol.json_codec import decode, encode
 from convkit.protocol.messages import BuildRequest, LowPrecision
 from convkit.protocol.module_patterns import unmatched_patterns
 from convkit.runtimes.coreai.conversion import contract_texts, entry_point, save_converted
 from convkit.runtimes.coreai.float16_program import LargeConstant, lowered
 from convkit.runtimes.coreai.options import CoreAIOptions
 from convkit.runtimes.coreai.session import MAIN, NARROWED
-from convkit.runtimes.coreai.traced_program import traced
+from convkit.runtimes.coreai.traced_program import is_decomposable, traced
+from convkit.worker.exporters.export_job import UnexportableError
 from convkit.worker.original.probing.prepared_model import PreparedModel
 from convkit.worker.precision.pattern_findings import unmatched_findings
 
-# The precision that a model was built in, for the search for causes.
-PRECISION_FILE = "precision.json"
+# How a model was converted, for the search for causes.
+RECORD_FILE = "conversion.json"
+_MOST_REFUSED = 8
 _NOTHING = Contract((), (), ())
 
 
@@ -32,16 +34,40 @@ def convert_module(
     """Convert every entry point into one file; return notes on what callers and the precision must
     know.
     """
-    constants = _converted(prepared, request, file)
+    constants, decompose = _simplified(prepared, request, file)
     findings = [*_unmatched(request, prepared), *narrowed_types(request.contract)]
+    low = request.precision if isinstance(request.precision, LowPrecision) else None
+    _write_record(file.parent, ConversionRecord(low, decompose))
     if isinstance(request.precision, LowPrecision):
-        _write_precision(file.parent, request.precision)
         findings += [_constant_note(each, request.precision) for each in constants]
     return findings
 
 
-def _converted(
+def _simplified(
     prepared: PreparedModel, request: BuildRequest[CoreAIOptions], file: Path
+) -> tuple[tuple[LargeConstant, ...], tuple[str, ...]]:
+    """Convert, with the operators decomposed that coreai-torch refuses for their arguments, if
+    torch defines them by others. Return what `_converted` does, and all decomposed operators.
+    """
+    decompose = request.options.decompose
+    for _ in range(_MOST_REFUSED):
+        try:
+            return _converted(prepared, request, file, decompose), decompose
+        except UnexportableError as error:
+            operator = str(error.findings[0].evidence.get("operation", ""))
+            if error.findings[0].code != "V103" or operator in ("", *decompose):
+                raise
+            if not is_decomposable(operator):
+                raise
+            decompose = (*decompose, operator)
+    return _converted(prepared, request, file, decompose), decompose
+
+
+def _converted(
+    prepared: PreparedModel,
+    request: BuildRequest[CoreAIOptions],
+    file: Path,
+    decompose: tuple[str, ...],
 ) -> tuple[LargeConstant, ...]:
     """Convert every entry point into one file; return the numbers that its precision cannot
     hold.
@@ -52,7 +78,7 @@ def _converted(
     for name, sizes in {MAIN: {}, **options.entry_points}.items():
         contract = at_sizes(request.contract, sizes)
         examples = prepared.probe.inputs if not sizes else _examples(prepared, sizes)
-        program = traced(prepared.module, examples, contract, root, options.decompose)
+        program = traced(prepared.module, examples, contract, root, decompose)
         if isinstance(request.precision, LowPrecision):
             constants |= dict.fromkeys(lowered(program, request.precision, root))
         entries.append(entry_point(name, program, contract))
@@ -112,9 +138,22 @@ def _unmatched(request: BuildRequest[CoreAIOptions], prepared: PreparedModel) ->
     return unmatched_findings(unmatched_patterns(low.patterns, paths)) if low else []
 
 
-def _write_precision(folder: Path, precision: LowPrecision) -> None:
-    text = json.dumps(encode(precision), indent=1, sort_keys=True)
-    (folder / PRECISION_FILE).write_text(text + "\n", encoding="utf-8")
+@dataclasses.dataclass(frozen=True)
+class ConversionRecord:
+    """The precision of a built model, and the operators that were decomposed."""
+
+    precision: LowPrecision | None = None
+    decompose: tuple[str, ...] = ()
+
+
+def _write_record(folder: Path, record: ConversionRecord) -> None:
+    text = json.dumps(encode(record), indent=1, sort_keys=True)
+    (folder / RECORD_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def read_record(folder: Path) -> ConversionRecord:
+    """Return how the model in a folder was converted; raises OSError, ValueError, CodecError."""
+    return decode(ConversionRecord, json.loads((folder / RECORD_FILE).read_text(encoding="utf-8")))
 
 
 def _constant_note(constant: LargeConstant, precision: LowPrecision) -> Finding:

@@ -153,7 +153,18 @@ def _decomposed(program: ExportedProgram, chosen: frozenset[str]) -> ExportedPro
 def _every_decomposition() -> Mapping[Any, Callable[..., Any]]:
     from torch._decomp import decomposition_table as everything
 
-    return {**everything, **torch.export.default_decompositions()}
+    own = {torch.ops.aten.isnan.default: _isnan}  # torch's own is not of ATen's operators
+    return {**everything, **torch.export.default_decompositions(), **own}
+
+
+def _isnan(values: torch.Tensor) -> torch.Tensor:
+    return torch.ne(values, values)
+
+
+def is_decomposable(name: str) -> bool:
+    """Say whether torch defines an operator, by its name without overload, by others."""
+    packets = (getattr(each, "overloadpacket", None) for each in _every_decomposition())
+    return any(each is not None and each.__name__ == name for each in packets)
 
 
 def is_known(node: Node) -> bool:
@@ -163,6 +174,8 @@ def is_known(node: Node) -> bool:
     if not isinstance(node.target, torch._ops.OpOverload):  # noqa: SLF001 - torch's own type
         return True  # arithmetic on sizes, branches
     namespace, _, name = str(node.target).partition(".")
+    if namespace == "prims":
+        return False
     return namespace != "aten" or name in _aten_to_core_resolver or _is_dropped(node)
 
 

@@ -6,6 +6,7 @@ import pytest
 from coreai_modules import Conversion, errors
 
 from convkit.protocol.messages import LowPrecision
+from convkit.runtimes.coreai.module_conversion import read_record
 from convkit.runtimes.coreai.options import CoreAIOptions
 from convkit.runtimes.coreai.session import CoreAISession
 from convkit.worker.exporters.export_job import UnexportableError
@@ -70,6 +71,14 @@ def test_what_float16_cannot_hold_is_named(tmp_path):
     kept.folder.mkdir()
     kept.build()
     assert max(errors(kept.verify()).values()) < 1e-3
+
+
+def test_what_is_refused_for_its_arguments_is_converted_as_torch_defines_it(tmp_path):
+    conversion = Conversion(tmp_path, "WithoutHeads")
+    conversion.build()
+    record = read_record(tmp_path / "built")
+    assert record.decompose == ("scaled_dot_product_attention",)
+    assert max(errors(conversion.verify()).values()) < CLOSE
 
 
 def test_an_operator_that_is_not_converted_is_named_with_its_line(tmp_path):
