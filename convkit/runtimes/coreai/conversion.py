@@ -18,7 +18,7 @@ from torch.export import ExportedProgram
 from convkit.protocol.contract import Contract, TensorSpec
 from convkit.protocol.findings.finding import Finding, Remedy
 from convkit.protocol.json_codec import encode
-from convkit.runtimes.coreai.session import METADATA_FILE
+from convkit.runtimes.coreai.file_contract import METADATA_FILE
 from convkit.runtimes.coreai.traced_program import Origin, origin_of
 from convkit.worker.cause.graphs.isolated_trials import survived
 from convkit.worker.exporters.dynamic_trace import innermost
@@ -141,10 +141,15 @@ def _convert(
             return _Refusal(
                 f"coreai-torch {version} cannot convert {what}: {innermost(error)}",
                 origin,
-                isinstance(error, OverflowError),
+                isinstance(error, OverflowError) or (bool(reached) and _has_large(reached[-1])),
             )
     _drop_date(file)
     return None
+
+
+def _has_large(node: "Node") -> bool:
+    """Say whether an operator is called with a whole number that int32 cannot hold."""
+    return any(isinstance(each, int) and not -(2**31) <= each < 2**31 for each in node.args)
 
 
 def _watch(converter: Any, reached: "list[Node]") -> None:  # noqa: ANN401 - coreai-torch's

@@ -15,8 +15,9 @@ from torch.fx import Node
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.json_codec import Json
 from convkit.runtimes.coreai.conversion import contract_texts, entry_point, save_converted
+from convkit.runtimes.coreai.file_contract import MAIN, MODEL_FILE
 from convkit.runtimes.coreai.inner_values import InnerParting, inner_parting, logged_values
-from convkit.runtimes.coreai.session import MAIN, MODEL_FILE, CoreAISession
+from convkit.runtimes.coreai.session import CoreAISession
 from convkit.runtimes.coreai.traced_program import Origin, origin_of
 from convkit.runtimes.coreai.trial_conversions import Trials, run_exposed, tensor_nodes
 from convkit.worker.cause.matching.relative_difference import largest_error, relative_error

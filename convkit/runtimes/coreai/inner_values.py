@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from convkit.runtimes.coreai.session import MAIN, call
+from convkit.runtimes.coreai.file_contract import MAIN
+from convkit.runtimes.coreai.session import call
 from convkit.worker.cause.matching.relative_difference import CLOSE, relative_error
 
 # Scalars and single numbers match by chance.

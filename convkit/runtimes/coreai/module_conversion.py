@@ -14,9 +14,9 @@ from convkit.protocol.json_codec import decode, encode
 from convkit.protocol.messages import BuildRequest, LowPrecision
 from convkit.protocol.module_patterns import unmatched_patterns
 from convkit.runtimes.coreai.conversion import contract_texts, entry_point, save_converted
+from convkit.runtimes.coreai.file_contract import MAIN, NARROWED
 from convkit.runtimes.coreai.float16_program import LargeConstant, lowered
 from convkit.runtimes.coreai.options import CoreAIOptions
-from convkit.runtimes.coreai.session import MAIN, NARROWED
 from convkit.runtimes.coreai.traced_program import is_decomposable, traced
 from convkit.worker.exporters.export_job import UnexportableError
 from convkit.worker.original.probing.prepared_model import PreparedModel
@@ -164,5 +164,5 @@ def _constant_note(constant: LargeConstant, precision: LowPrecision) -> Finding:
         f"the number {constant.value:.6g} at {constant.origin} is outside float16's range"
         f" ({LIMITS['float16'].largest:.6g}) and {becomes}",
         constant.origin.place(),
-        {"value": constant.value},
+        {"value": constant.value, "proven": False},
     )

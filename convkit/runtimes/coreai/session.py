@@ -1,7 +1,6 @@
 """Runs Core AI files on the CPU, by Apple's own runtime."""
 
 import asyncio
-import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,10 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from convkit.protocol.contract import Contract, DType, TensorSpec
+from convkit.protocol.contract import Contract, TensorSpec
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.json_codec import CodecError, decode
 from convkit.protocol.messages import Device, Fallback
+from convkit.runtimes.coreai.file_contract import (
+    MAIN,
+    METADATA_FILE,
+    MODEL_FILE,
+    NARROWED,
+    declared,
+)
 from convkit.runtimes.coreai.options import CoreAIOptions
 from convkit.worker.original.contract_check import CONTRACT_KEY, UNKNOWN_DIMENSION
 from convkit.worker.runtime_interface.sessions import ModelRefusedError, OpenedModel, RunFailedError
@@ -20,24 +26,7 @@ from convkit.worker.runtime_interface.sessions import ModelRefusedError, OpenedM
 if TYPE_CHECKING:
     from convkit.protocol.messages import BuildRequest
     from convkit.worker.original.probing.prepared_model import PreparedModel
-
-MODEL_FILE = "model.aimodel"
-METADATA_FILE = "metadata.json"
-MAIN = "main"
-# Element types that Core AI replaces (coreai-torch 0.4.3): callers must convert.
-NARROWED: dict[DType, DType] = {"int64": "int32", "uint64": "uint32", "float64": "float32"}
-
-
-def declared(contract: Contract) -> Contract:
-    """Return a contract with the element types that Core AI has."""
-
-    def served(spec: TensorSpec) -> TensorSpec:
-        dtype = NARROWED.get(spec.dtype, spec.dtype)
-        return dataclasses.replace(spec, dtype=dtype, preprocess=None, postprocess=None)
-
-    return Contract(
-        tuple(map(served, contract.inputs)), tuple(map(served, contract.outputs)), contract.axes
-    )
+__all__ = ["MODEL_FILE", "CoreAISession", "convert", "declared", "open", "open_built"]
 
 
 def convert(

@@ -4,6 +4,7 @@ with intermediate values as outputs, or with given values in their place.
 
 import dataclasses
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -24,9 +25,10 @@ from torch.fx import Graph, GraphModule, Node
 from convkit.protocol.contract import Contract
 from convkit.protocol.messages import LowPrecision
 from convkit.runtimes.coreai.conversion import contract_texts, entry_point, save_converted
+from convkit.runtimes.coreai.file_contract import MAIN, MODEL_FILE
 from convkit.runtimes.coreai.float16_program import LargeConstant, lowered
 from convkit.runtimes.coreai.options import CoreAIOptions
-from convkit.runtimes.coreai.session import MAIN, MODEL_FILE, CoreAISession
+from convkit.runtimes.coreai.session import CoreAISession
 from convkit.runtimes.coreai.traced_program import computed_nodes, traced
 from convkit.worker.original.probing.prepared_model import PreparedModel
 from convkit.worker.original.torch_dtypes import to_tensor
@@ -133,8 +135,10 @@ def copied(program: ExportedProgram) -> ExportedProgram:
     graph.output(returned)
     graph.output_node().meta = dict(program.graph.output_node().meta)
     module = GraphModule(program.graph_module, graph)
-    signature = program.graph_signature
-    made = program._update(module, _copied_signature(signature))  # noqa: SLF001 - as torch's passes do
+    signature = _copied_signature(program.graph_signature)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's remarks on its own parts
+        made = program._update(module, signature)  # noqa: SLF001 - as torch's passes do
     made._state_dict = dict(program.state_dict)  # noqa: SLF001
     made._constants = dict(program.constants)  # noqa: SLF001
     return made

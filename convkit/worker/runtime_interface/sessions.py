@@ -16,8 +16,6 @@ from convkit.worker.runtime_interface.distinct_operators import Operators
 if TYPE_CHECKING:
     import numpy as np
 
-    from convkit.worker.original.probing.prepared_model import PreparedModel
-
 
 class ModelRefusedError(Exception):
     """The runtime cannot load the model; the message is the runtime's."""
@@ -120,37 +118,5 @@ class GraphRuntime(Protocol[OptionsT]):
         file; None if the runtime does not show it. Raises ModelRefusedError.
 
         Its products of 8-bit numbers are then verified for other families of processors, too.
-        """
-        ...
-
-
-class ModuleRuntime(Protocol[OptionsT]):
-    """A runtime that converts the torch module itself: a module with these functions.
-
-    `stages.module_build` and `stages.module_verify` implement the rest.
-    """
-
-    @property
-    def MODEL_FILE(self) -> str:  # noqa: N802 - a module's constant
-        """The built model's file or folder name inside the built folder."""
-        ...
-
-    def convert(
-        self, prepared: "PreparedModel", request: BuildRequest[OptionsT], file: Path
-    ) -> list[Finding]:
-        """Convert a model that accepted its contract's examples and write it, with the contract in
-        it or beside it. Raises StageFailedError for a model that the runtime does not convert.
-
-        `exporters.dynamic_trace.trace` turns the model into torch.export's program.
-        """
-        ...
-
-    def open(self, path: Path, device: Device, options: OptionsT) -> RuntimeSession:
-        """Load a built model; raises ModelRefusedError."""
-        ...
-
-    def declared(self, contract: Contract) -> Contract:
-        """Return a contract as built models can declare it: with the element types that the
-        runtime has.
         """
         ...

@@ -6,13 +6,14 @@ from convkit.protocol.contract import Contract
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.messages import BuildRequest, BuildResult, OptionsT
 from convkit.worker.building.built_files import check_carried, finish_build, refused
+from convkit.worker.building.module_runtime import ModuleRuntime
 from convkit.worker.exporters.export_job import UnexportableError
 from convkit.worker.job_context import Context, StageFailedError
 from convkit.worker.original.contract_check import check_contract
 from convkit.worker.original.probing.conversion_obstacles import blame
 from convkit.worker.original.probing.prepared_model import PreparedModel, Unfit, prepare
 from convkit.worker.precision.precision_decision import with_decision
-from convkit.worker.runtime_interface.sessions import ModelRefusedError, ModuleRuntime
+from convkit.worker.runtime_interface.sessions import ModelRefusedError
 
 _NOTHING = Contract((), (), ())
 

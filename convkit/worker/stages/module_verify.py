@@ -7,9 +7,10 @@ from typing import Generic, Literal
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.messages import CaseMetrics, OptionsT, VerifyRequest, VerifyResult
 from convkit.worker.building.built_files import find_model
+from convkit.worker.building.module_runtime import ModuleRuntime
 from convkit.worker.job_context import Context
 from convkit.worker.precision.precision_decision import with_decision
-from convkit.worker.runtime_interface.sessions import ModuleRuntime, RuntimeSession
+from convkit.worker.runtime_interface.sessions import RuntimeSession
 from convkit.worker.verification.built_model import BuiltModel
 from convkit.worker.verification.model_verification import Opened, verify
 
