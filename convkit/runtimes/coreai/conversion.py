@@ -176,12 +176,12 @@ def _steady_names() -> Iterator[None]:
 
     drawn = [(each, each._randomize_fn_name) for each in (func, graph_builder)]  # noqa: SLF001
     for module, _ in drawn:
-        module._randomize_fn_name = numbered  # type: ignore[attr-defined]  # noqa: SLF001
+        module._randomize_fn_name = numbered  # noqa: SLF001
     try:
         yield
     finally:
         for module, function in drawn:
-            module._randomize_fn_name = function  # type: ignore[attr-defined]  # noqa: SLF001
+            module._randomize_fn_name = function  # noqa: SLF001
 
 
 def _drop_date(file: Path) -> None:

@@ -57,7 +57,7 @@ class _Lowering:
         self._casts: dict[tuple[Node, torch.dtype], Node] = {}
         self._large: list[LargeConstant] = []
         (returned,) = program.graph.output_node().args
-        self._declared = [_type(each) for each in returned]  # type: ignore[union-attr]
+        self._declared = [_type(each) for each in returned]
 
     def run(self) -> tuple[LargeConstant, ...]:
         graph = self._program.graph
@@ -65,7 +65,7 @@ class _Lowering:
         for node in list(computed_nodes(self._program)):
             if node.target is operator.getitem:
                 whole, place = node.args
-                node.meta["val"] = whole.meta["val"][place]  # type: ignore[union-attr,index]
+                node.meta["val"] = whole.meta["val"][place]
             else:
                 self._lower(graph, node)
         self._restore_outputs(graph)
@@ -122,8 +122,8 @@ class _Lowering:
             reads_floats = True
             return argument if value.dtype == wanted else self._cast(graph, argument, wanted, node)
 
-        node.args = torch.fx.node.map_arg(node.args, cast)  # type: ignore[assignment]
-        node.kwargs = torch.fx.node.map_arg(node.kwargs, cast)  # type: ignore[assignment]
+        node.args = torch.fx.node.map_arg(node.args, cast)
+        node.kwargs = torch.fx.node.map_arg(node.kwargs, cast)
         if wanted == torch.float16:
             node.args = self._in_range(node.args, node)
             node.kwargs = self._in_range(node.kwargs, node)
@@ -162,13 +162,13 @@ class _Lowering:
     def _restore_outputs(self, graph: Graph) -> None:
         """Let outputs, and states, have the types that they had."""
         end = graph.output_node()
-        values = list(end.args[0])  # type: ignore[arg-type]
+        values = list(end.args[0])
         for place, spec in enumerate(self._program.graph_signature.output_specs):
             value, wanted = values[place], self._declared[place]
             if wanted is None or not isinstance(value, Node) or _type(value) == wanted:
                 continue
             values[place] = self._cast(graph, value, wanted, value)
-            spec.arg.name = values[place].name  # type: ignore[union-attr]
+            spec.arg.name = values[place].name
         end.args = (tuple(values),)
 
 
@@ -179,8 +179,9 @@ def _is_of_tensors(node: Node) -> bool:
 def _type(value: object) -> torch.dtype | None:
     """Return the type of a node's floats; None for anything else."""
     made = value.meta.get("val") if isinstance(value, Node) else None
-    is_float = isinstance(made, torch.Tensor) and made.is_floating_point()
-    return made.dtype if is_float else None
+    if not isinstance(made, torch.Tensor) or not made.is_floating_point():
+        return None
+    return made.dtype
 
 
 def _retyped(value: Any, dtype: torch.dtype) -> Any:  # noqa: ANN401 - what a node computes

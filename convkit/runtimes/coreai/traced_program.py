@@ -139,7 +139,9 @@ def _decomposed(program: ExportedProgram, chosen: frozenset[str]) -> ExportedPro
     for _ in range(_MOST_ROUNDS):
         table = _every_decomposition()
         unknown = {node.target for node in computed_nodes(program) if not is_known(node)}
-        if not (simpler := {each: table[each] for each in unknown if each in table}):
+        of_tensors = {each: how for each in unknown if (how := _with_tensor(each)) is not None}
+        simpler = {each: table[each] for each in unknown if each in table} | of_tensors
+        if not simpler:
             break
         program = run_decompositions(program, simpler)
     if any(concerns_complex(node) for node in computed_nodes(program)):
@@ -157,6 +159,19 @@ def _every_decomposition() -> Mapping[Any, Callable[..., Any]]:
     return {**everything, **torch.export.default_decompositions(), **own}
 
 
+def _with_tensor(target: Any) -> Callable[..., Any] | None:  # noqa: ANN401 - an operator
+    """Return an operator of a tensor and a number as that of two tensors, if only that is known;
+    torch's own definitions of such are not of ATen's operators.
+    """
+    packet = getattr(target, "overloadpacket", None)
+    if getattr(target, "_overloadname", "") != "Scalar" or "Tensor" not in packet.overloads():
+        return None
+    operator = packet.Tensor
+    if not _converts(operator):
+        return None
+    return lambda values, number: operator(values, torch.full((), number, dtype=values.dtype))
+
+
 def _isnan(values: torch.Tensor) -> torch.Tensor:
     return torch.ne(values, values)
 
@@ -169,14 +184,18 @@ def is_decomposable(name: str) -> bool:
 
 def is_known(node: Node) -> bool:
     """Say whether coreai-torch converts a node's operator."""
+    return _converts(node.target) or _is_dropped(node)
+
+
+def _converts(target: object) -> bool:
     from coreai_torch._aten_to_core import _aten_to_core_resolver
 
-    if not isinstance(node.target, torch._ops.OpOverload):  # noqa: SLF001 - torch's own type
+    if not isinstance(target, torch._ops.OpOverload):  # noqa: SLF001 - torch's own type
         return True  # arithmetic on sizes, branches
-    namespace, _, name = str(node.target).partition(".")
-    if namespace == "prims":
-        return False
-    return namespace != "aten" or name in _aten_to_core_resolver or _is_dropped(node)
+    namespace, _, name = str(target).partition(".")
+    if namespace == "aten":
+        return name in _aten_to_core_resolver
+    return namespace != "prims"
 
 
 def _is_dropped(node: Node) -> bool:

@@ -176,7 +176,7 @@ def _add_output(program: ExportedProgram, name: str) -> None:
     with program.graph.inserting_before(end):
         own = program.graph.call_function(torch.ops.aten.clone.default, (node,))
     own.meta = dict(node.meta)
-    end.args = ((*returned, own),)  # type: ignore[misc]
+    end.args = ((*returned, own),)
     program.graph_signature.output_specs.append(
         OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(name=own.name), None)
     )
@@ -194,8 +194,8 @@ def _replace_by_input(program: ExportedProgram, name: str) -> None:
         InputSpec(InputKind.USER_INPUT, TensorArgument(name=given.name), None)
     )
     for each in program.graph_signature.output_specs:
-        if each.arg.name == name:  # type: ignore[union-attr]
-            each.arg.name = given.name  # type: ignore[union-attr]
+        if each.arg.name == name:
+            each.arg.name = given.name
     program.graph.eliminate_dead_code()
     program.graph_module.recompile()
 
