@@ -23,7 +23,7 @@ _LEAST_ELEMENTS = 4
 @dataclasses.dataclass(frozen=True)
 class InnerParting:
     """Where the steps inside an operator part from torch's: the last value that torch computes as
-    well, and the extremes of the next one, which it does not.
+    well, and the shape and extremes of one after it, which torch does not compute.
     """
 
     agrees: str
@@ -33,8 +33,9 @@ class InnerParting:
 
     def __str__(self) -> str:
         return (
-            f"inside, its values agree with torch's up to {self.agrees}, and the next one, of shape"
-            f" {list(self.shape)}, from {self.lowest:.6g} to {self.highest:.6g}, has no counterpart"
+            f"inside, its values agree with torch's up to {self.agrees}; the next have no"
+            f" counterpart, such as a tensor of shape {list(self.shape)} from {self.lowest:.6g} to"
+            f" {self.highest:.6g}"
         )
 
 
@@ -97,8 +98,17 @@ def inner_parting(
             break
     if agreed is None or agreed[0] + 1 > end:
         return None
-    after = values[agreed[0] + 1]
+    after = _telling(values[agreed[0] + 1 : end + 1], known)
     return InnerParting(agreed[1], after.shape, float(after.min()), float(after.max()))
+
+
+def _telling(values: list[np.ndarray], known: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the first of some values that is larger than all that torch computes, such as what a
+    mask adds; otherwise the first.
+    """
+    finite = (each[np.isfinite(each)] for each in known.values() if each.dtype.kind == "f")
+    largest = max((float(np.abs(each).max()) for each in finite if each.size), default=0.0)
+    return next((each for each in values if float(np.abs(each).max()) > largest), values[0])
 
 
 def _same(found: np.ndarray, expected: np.ndarray) -> bool:

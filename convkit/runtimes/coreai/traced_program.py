@@ -164,7 +164,9 @@ def _with_tensor(target: Any) -> Callable[..., Any] | None:  # noqa: ANN401 - an
     torch's own definitions of such are not of ATen's operators.
     """
     packet = getattr(target, "overloadpacket", None)
-    if getattr(target, "_overloadname", "") != "Scalar" or "Tensor" not in packet.overloads():
+    if packet is None or getattr(target, "_overloadname", "") != "Scalar":
+        return None
+    if "Tensor" not in packet.overloads():
         return None
     operator = packet.Tensor
     if not _converts(operator):
