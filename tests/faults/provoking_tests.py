@@ -15,6 +15,7 @@ _TESTS = Path(__file__).parents[1]
 # By file and test, the codes that the test, or one of its cases, provokes: it fails if convkit does
 # not find them. A code that a fault provokes has no place here.
 PROVOKED_BY: dict[str, dict[str, tuple[str, ...]]] = {
+    "runtimes/coreai/test_coreai_target": {"test_narrowed_types_are_told_by_type": ("C304",)},
     "worker/survey/sizes/test_held_sizes": {
         "test_an_axis_that_only_1_works_for_is_named_with_its_node": ("C116",)
     },
