@@ -18,6 +18,7 @@ PROVOKED_BY: dict[str, dict[str, tuple[str, ...]]] = {
     "host/trials/test_fault_owner": {
         "test_a_file_that_one_release_computes_right_is_not_wrong": ("N411",)
     },
+    "runtimes/coreai/test_coreai_target": {"test_narrowed_types_are_told_by_type": ("C304",)},
     "worker/survey/sizes/test_held_sizes": {
         "test_an_axis_that_only_1_works_for_is_named_with_its_node": ("C116",)
     },

@@ -20,6 +20,7 @@ BUILT_IN: dict[str, str] = {
     "tensorrt": "convkit.runtimes.tensorrt",
     "coreml": "convkit.runtimes.coreml",
     "openvino": "convkit.runtimes.openvino",
+    "coreai": "convkit.runtimes.coreai",
     "given": "convkit.runtimes.given",
 }
 

@@ -1,6 +1,6 @@
-"""Finds where a runtime diverges from the exported graph: compares its tensors with the graph's,
-which onnxruntime computes without optimizations, or with those of float64 where onnxruntime itself
-is off.
+"""Finds where a runtime diverges from what it was built from: compares its tensors with those of
+the exported graph, which onnxruntime computes without optimizations, with those of float64 where
+onnxruntime itself is off, or with those of any other record.
 
 For graphs that agree with the original: the difference is then the runtime's own.
 """
@@ -25,7 +25,7 @@ _INT32 = np.iinfo(np.int32)
 
 
 class ExposedModel(Protocol):
-    """A built model of which intermediate tensors can be had, by the exported graph's names."""
+    """A built model of which intermediate tensors can be had, by the names of its source."""
 
     def tensors(self) -> Collection[str]:
         """Return the names that it knows."""
@@ -74,12 +74,23 @@ def compare_built(
         expected = _expected(graph, [*names, *graph.outputs], feeds, original)
     except PieceFailedError:
         return None
-    search = _Search(model, feeds, expected, tuple(graph.outputs))
+    return compare_exposed(model, feeds, expected, tuple(graph.outputs), names)
+
+
+def compare_exposed(
+    model: ExposedModel, feeds: Values, expected: Values, outputs: tuple[str, ...], names: list[str]
+) -> BuiltDifference | None:
+    """Return why a built model's outputs differ from the expected ones; None if they do not.
+
+    `expected` also has the intermediate values of the `names`, which are in the order in which they
+    are computed. Raises RunFailedError, ModelRefusedError.
+    """
+    search = _Search(model, feeds, expected, outputs)
     before = search.error((), {})
     if before <= _SAME:
         return None
     limit = max(before * _REMAINS, _SAME) if math.isfinite(before) else _SAME
-    hidden = [name for name in names if name not in graph.outputs]
+    hidden = [name for name in names if name not in outputs]
     if search.error(hidden, {}) <= limit:
         names_needed = search.fewest(hidden, limit)
         return BuiltDifference("fused", names_needed, before, search.error(names_needed, {}))
