@@ -122,6 +122,7 @@ from convkit.protocol.messages.results import (
     SurveyResult,
     VerifyResult,
     is_at_decisions,
+    is_of_plain_rows,
     is_usual,
 )
 from convkit.protocol.messages.timings import (
@@ -257,6 +258,7 @@ __all__ = [
     "ViewedNode",
     "call_name",
     "is_at_decisions",
+    "is_of_plain_rows",
     "is_step",
     "is_usual",
 ]

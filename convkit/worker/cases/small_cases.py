@@ -14,6 +14,7 @@ from convkit.worker.cases.case import Case, CaseInputs, Feeds, case_cost, sizes_
 from convkit.worker.cases.decision_sizes import Decisions, Threshold, turns
 from convkit.worker.cases.decision_values import in_turn, turning_values
 from convkit.worker.cases.invariance_cases import row_axis
+from convkit.worker.cases.sizes_between import sizes_between
 from convkit.worker.cases.values.held_numbers import HowMany
 from convkit.worker.cases.values.sampled_values import Draw, Padding, integer_range, sample_for
 
@@ -21,8 +22,9 @@ _NO_MASK = "no input has sample: padding_mask"
 
 # Batches of up to so many rows are all run.
 _SMALL_BATCH = 4
-# Sizes around decisions: the cheapest are run, up to this number, while their total cost is at most
-# a fraction of the largest case; both sides of one decision in any case.
+# Sizes around decisions, and then others between those of other cases: the cheapest are run, up to
+# this number, while their total cost is at most a fraction of the largest case; both sides of one
+# decision in any case.
 _MOST_SIZES = 6
 _FEWEST_SIZES = 2
 _MOST_SHARE = 0.5
@@ -68,7 +70,9 @@ def small_batches(made_from: CaseInputs, before: Sequence[Case]) -> list[Case] |
 def decided_sizes(
     made_from: CaseInputs, before: Sequence[Case], decisions: Decisions
 ) -> list[Case] | str:
-    """Return cases on either side of each comparison of sizes, without those that others cover."""
+    """Return cases on either side of each comparison of sizes, without those that others cover, and
+    of sizes between those of other cases.
+    """
     contract = made_from.contract
     most = _MOST_SHARE * case_cost(contract, largest_sizes(contract))
     wanted: dict[tuple[tuple[str, int], ...], tuple[dict[str, int], str]] = {}
@@ -77,8 +81,6 @@ def decided_sizes(
             for side in (turn.below, turn.above):
                 if not any(case.sizes == side for case in before):
                     wanted.setdefault(tuple(side.items()), (side, turn.place))
-    if not wanted:
-        return "the model's code compares no size with a number within the axes' ranges"
     cheapest = sorted(wanted.values(), key=lambda each: case_cost(contract, each[0]))
     cases: list[Case] = []
     spent = 0
@@ -86,10 +88,21 @@ def decided_sizes(
         spent += case_cost(contract, sizes)
         if spent > most and len(cases) >= _FEWEST_SIZES:
             break
-        text = ",".join(f"{axis}={size}" for axis, size in sizes.items())
-        what = f"beside the comparison at {place}"
-        cases.append(made_from.extra_case(what, sizes, Draw(f"sizes:{text}")))
-    return cases
+        draw = Draw(f"sizes:{_sizes_name(sizes)}")
+        cases.append(made_from.extra_case(f"beside the comparison at {place}", sizes, draw))
+    known = [each.sizes for each in (*before, *cases)]
+    for sizes in sizes_between(contract, known, _MOST_SIZES - len(cases)):
+        cost = case_cost(contract, sizes)
+        if spent + cost > most:
+            continue
+        spent += cost
+        draw = Draw(f"sizes:{_sizes_name(sizes)}")
+        cases.append(made_from.extra_case("between the sizes of other cases", sizes, draw))
+    return cases or "other cases cover the axes' sizes"
+
+
+def _sizes_name(sizes: Mapping[str, int]) -> str:
+    return ",".join(f"{axis}={size}" for axis, size in sizes.items())
 
 
 def decided_values(made_from: CaseInputs, decisions: Decisions) -> list[Case] | str:

@@ -29,6 +29,7 @@ from convkit.worker.cases.largest_accepted_size import (
     restricted_axes,
     with_values_of,
 )
+from convkit.worker.cases.plain_rows import PlainCase
 from convkit.worker.cases.time_budget import Budget, running_order
 from convkit.worker.cases.values.sampled_values import Draw
 from convkit.worker.job_context import Context, StageFailedError
@@ -106,7 +107,7 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
     if request.steps is not None:
         looped = stage.steps(request.steps, omitted, budget, half=half)
     cases_run = (*records, *invariance.cases, *looped)
-    left_out = (*omitted, *invariance.omitted)
+    left_out = (*omitted, *stage.left_out, *invariance.omitted)
     branches = diverging_branches(decisions, records)
     result = ReferenceResult(cases_run, left_out, invariance.layout, branches)
     write_cases(context.output, result)
@@ -162,6 +163,7 @@ class _Reference:
         self._odd_outputs: set[tuple[str, str]] = set()
         self._denormals = DenormalWatch(original, self._contract, context)
         self.findings: list[Finding] = []
+        self.left_out: list[OmittedCase] = []
 
     def ladder(
         self,
@@ -215,14 +217,41 @@ class _Reference:
             with self._denormals.case(case.name):
                 outputs, seconds = self._run(feeds, case.expected)
         except RunFailedError as error:
+            if (fewer := self._fewer(case)) is not None:
+                return self._ladder_case(fewer, None)
             if case.may_be_refused:
                 return OmittedCase(case.name, f"the original refuses it: {error}")
             literal = self._literal_size(case, feeds)
             restricted = [literal] if literal else restricted_axes(self._contract, self._accepts)
             raise StageFailedError(self._explain_refusal(case, feeds, error), restricted) from error
         if case.may_be_nan and any(map(count_nan, outputs.values())):
+            if (fewer := self._fewer(case)) is not None:
+                return self._ladder_case(fewer, None)
             return OmittedCase(case.name, "the original returns NaN")
         return self._recorded(case, feeds, outputs, seconds)
+
+    def _fewer(self, case: Case) -> Case | None:
+        """Return a case with those of its rows that the original accepts and has numbers for; None
+        if that is no row, or all.
+        """
+        if not isinstance(case, PlainCase) or len(case.rows) < 2:
+            return None
+        kept = [row for row in case.rows if self._is_defined(case.keeping([row]).inputs())]
+        if len(kept) in (0, len(case.rows)) or kept == ["drawn"]:
+            return None
+        self.left_out += [
+            OmittedCase(f"{case.name}:{row}", "the original refuses it, or returns NaN")
+            for row in case.rows
+            if row not in kept
+        ]
+        return case.keeping(kept)
+
+    def _is_defined(self, feeds: Feeds) -> bool:
+        try:
+            outputs = self._original.run(feeds)
+        except RunFailedError:
+            return False
+        return not any(map(count_nan, outputs.values()))
 
     def _with_few_rows(self, few: FewRows) -> CaseRecord | None:
         """Run a case with few rows, repeated; None if all of them must run."""
