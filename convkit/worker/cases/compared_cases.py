@@ -38,8 +38,7 @@ def ladder_cases(
     return {
         case.name: _judged(reference, contract, case, copies=copies)
         for case in read_cases(reference).cases
-        if case.kind == "ladder"
-        and not (is_at_decisions(case.name) or is_of_plain_rows(case.name))
+        if case.kind == "ladder" and not (is_at_decisions(case.name) or is_of_plain_rows(case.name))
     }
 
 

@@ -69,6 +69,8 @@ class Decisions:
     thresholds: tuple[Threshold, ...] = ()
     branches: tuple[ValueBranch, ...] = ()
     values: tuple[ValueDecision, ...] = ()
+    # Lines that read a value of the inputs which matters, and that no legal input is known to part.
+    untried: tuple[str, ...] = ()
 
     def __add__(self, other: "Decisions") -> "Decisions":
         return Decisions(
@@ -76,6 +78,7 @@ class Decisions:
             _distinct(itertools.chain(self.thresholds, other.thresholds)),
             (*self.branches, *other.branches),
             (*self.values, *other.values),
+            (*self.untried, *other.untried),
         )
 
 

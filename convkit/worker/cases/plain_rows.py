@@ -7,7 +7,7 @@ subtracts shows in no other row. Where the batch axis has room, they are rows of
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -75,6 +75,15 @@ def plain_rows(made_from: CaseInputs) -> list[Case] | str:
     ]
     zeros = _case(made_from, specs, axis, f"{NAME}:zeros", ("zeros",))
     return [*cases, zeros, _case(made_from, specs, axis, HUGE, ("drawn", "huge"))]
+
+
+def all_rows(made_from: CaseInputs, sizes: Mapping[str, int], kind: PlainRow) -> Feeds:
+    """Return inputs at some sizes whose free values are all of a kind, over the whole batch."""
+    feeds = made_from.draw(sizes, Draw(f"{NAME}:{kind}"))
+    for spec in made_from.contract.inputs:
+        if _is_chosen(made_from, spec):
+            feeds[spec.name] = _filled(made_from, spec, feeds[spec.name], None, (kind,))
+    return feeds
 
 
 def _is_chosen(made_from: CaseInputs, spec: TensorSpec) -> bool:

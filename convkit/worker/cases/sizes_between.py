@@ -16,7 +16,9 @@ from convkit.worker.cases.invariance_cases import row_axis
 _BY_RATIO = 3
 
 
-def sizes_between(contract: Contract, known: Sequence[Sizes], most: int) -> Iterator[dict[str, int]]:
+def sizes_between(
+    contract: Contract, known: Sequence[Sizes], most: int
+) -> Iterator[dict[str, int]]:
     """Yield up to `most` sizes in the gaps between known ones: those of all axes but the rows' at
     once, with as few rows as there may be, and then a number of rows with all else smallest.
     """

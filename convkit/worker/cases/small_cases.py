@@ -6,6 +6,8 @@ import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
+
 from convkit.protocol.contract import TensorSpec
 from convkit.protocol.messages import Sample
 from convkit.protocol.numpy_dtypes import is_float, numpy_dtype
@@ -14,6 +16,7 @@ from convkit.worker.cases.case import Case, CaseInputs, Feeds, case_cost, sizes_
 from convkit.worker.cases.decision_sizes import Decisions, Threshold, turns
 from convkit.worker.cases.decision_values import in_turn, turning_values
 from convkit.worker.cases.invariance_cases import row_axis
+from convkit.worker.cases.plain_rows import PlainRow, all_rows
 from convkit.worker.cases.sizes_between import sizes_between
 from convkit.worker.cases.values.held_numbers import HowMany
 from convkit.worker.cases.values.sampled_values import Draw, Padding, integer_range, sample_for
@@ -188,6 +191,23 @@ def legal_inputs(made_from: CaseInputs, sizes: dict[str, int]) -> Iterator[Feeds
                 values = (center + share * (values - center)).astype(values.dtype)
             moved[spec.name] = values
         yield moved
+    kinds: tuple[PlainRow, ...] = ("zeros", "constant", "huge")
+    for kind in kinds:
+        yield all_rows(made_from, sizes, kind)
+    # Far more and far less than usual.
+    for share in (4.0, 1e-9):
+        yield {
+            spec.name: _scaled(made_from, spec, base[spec.name], share)
+            for spec in made_from.contract.inputs
+        }
+
+
+def _scaled(made_from: CaseInputs, spec: TensorSpec, values: np.ndarray, by: float) -> np.ndarray:
+    """Return fractions times a number, as far as that is legal; other values as they are."""
+    low, high = _range(made_from, spec, sample_for(spec, made_from.samples))
+    if not is_float(spec.dtype) or not math.isfinite(low):
+        return values
+    return np.clip(values.astype(np.float64) * by, low, high).astype(values.dtype)
 
 
 def _beside_thresholds(made_from: CaseInputs, decisions: Decisions) -> list[Case] | str:

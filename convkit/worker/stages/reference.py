@@ -37,7 +37,11 @@ from convkit.worker.join.joined_original import JoinedOriginal
 from convkit.worker.join.part_agreement import agreement
 from convkit.worker.metrics.tensor_metrics import largest_difference
 from convkit.worker.reference.denormal_finding import DenormalWatch
-from convkit.worker.reference.original_decisions import diverging_branches, known_decisions
+from convkit.worker.reference.original_decisions import (
+    diverging_branches,
+    known_decisions,
+    untried_findings,
+)
 from convkit.worker.reference.original_invariance import run_original
 from convkit.worker.reference.original_model import OriginalModel, TorchOriginal, open_original
 from convkit.worker.reference.original_outputs import (
@@ -62,7 +66,9 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
     """Run the original on every case; write `cases.json` and each case's inputs and outputs.
 
     Findings: N103 if the original returns NaN, C112 for an input without effect, C205 and C207 for
-    undeclared dtypes and shapes, N303 for a random original, N305 for one that depends on padding,
+    undeclared dtypes and shapes, N303 for a random original, N307 for one whose rows depend on one
+    another, N512 for a value that Python reads and no case changes, N305 for one that depends on
+    padding,
     N306 for one that depends on denormal numbers, E306 for one that is partly in training mode,
     C501 to C503 if steps and one pass differ, C510 to C518 if joined parts and the whole differ,
     C520 to C527 and C570 to C576 for constants that its processors do not have, C579 for those not
@@ -87,6 +93,8 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
         example=request.example,
     )
     stage = _Reference(original, made_from, context)
+    stage.findings += untried_findings(decisions)
+    stage.check_steady(own)
     stage.findings += prepared.findings(made_from, own)
     stage.findings += tokenizer_constants(request.contract, original, request.texts)
     budget = Budget(request.budget_seconds)
@@ -347,6 +355,18 @@ class _Reference:
         started = time.perf_counter()
         outputs = self._original.run(feeds) if expected is None else expected()
         return outputs, time.perf_counter() - started
+
+    def check_steady(self, own: OriginalModel) -> None:
+        """Report outputs that depend on earlier calls, or on the moment of a call."""
+        if isinstance(own, TorchOriginal):
+            draws = [
+                self._made_from.draw(sizes, Draw(f"call:{number}"))
+                for number, sizes in enumerate(
+                    (smallest_sizes(self._contract), probe_sizes(self._contract))
+                )
+            ]
+            found = own.unsteady(*draws)
+            self.findings += [found] if found is not None else []
 
     def check_denormals(self, records: Sequence[CaseRecord], *, half: bool) -> None:
         """Report an original whose results depend on denormal numbers."""
