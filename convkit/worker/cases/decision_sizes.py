@@ -71,6 +71,8 @@ class Decisions:
     values: tuple[ValueDecision, ...] = ()
     # Lines that read a value of the inputs which matters, and that no legal input is known to part.
     untried: tuple[str, ...] = ()
+    # Rows of a table that a file has otherwise than the original.
+    rows: tuple[int, ...] = ()
 
     def __add__(self, other: "Decisions") -> "Decisions":
         return Decisions(
@@ -79,6 +81,7 @@ class Decisions:
             (*self.branches, *other.branches),
             (*self.values, *other.values),
             (*self.untried, *other.untried),
+            (*self.rows, *other.rows),
         )
 
 

@@ -168,14 +168,14 @@ def _numbers(made_from: CaseInputs, spec: TensorSpec, sample: Sample) -> dict[Pl
         zero = min(max(0, low), high - 1)
         middle = low + (high - low) // 2
         return {"zeros": zero, "constant": middle, "huge": high - 1}
-    mean, spread = sample.numbers
     if sample.kind != "normal":
-        low, top = sample.numbers
+        least, most = sample.numbers
         return {
-            "zeros": min(max(0.0, low), top),
-            "constant": _round_number(low + (top - low) * 0.75, low, top),
-            "huge": top,
+            "zeros": min(max(0.0, least), most),
+            "constant": _round_number(least + (most - least) * 0.75, least, most),
+            "huge": most,
         }
+    mean, spread = sample.numbers
     ends = ends_of(sample) or (mean, mean)
     huge = mean + _FAR * spread
     if spec.dtype == "float16":

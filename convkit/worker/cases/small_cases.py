@@ -113,7 +113,7 @@ def decided_values(made_from: CaseInputs, decisions: Decisions) -> list[Case] | 
     one for the other side of each branch on values.
     """
     beside = _beside_thresholds(made_from, decisions)
-    meant = [*_with_meaning(made_from)]
+    meant = [*_with_meaning(made_from), *_of_rows(made_from, decisions)]
     if meant:
         beside = [*([] if isinstance(beside, str) else beside), *meant]
     branches = [
@@ -245,6 +245,21 @@ def _with_meaning(made_from: CaseInputs) -> Iterator[Case]:
     for amount in how_many:
         draw = Draw(f"values:{amount}", held=amount)
         yield made_from.extra_case(f"{amount} of {numbers}", sizes, draw, may_be_nan=True)
+
+
+def _of_rows(made_from: CaseInputs, decisions: Decisions) -> Iterator[Case]:
+    """Yield a case that reads the rows of a table that a file has otherwise than the original."""
+    values: dict[str, list[float]] = {}
+    for spec in made_from.contract.inputs:
+        sample = sample_for(spec, made_from.samples)
+        if sample.kind in ("token_ids", "integers"):
+            low, high = _range(made_from, spec, sample)
+            legal = [float(row) for row in decisions.rows if low <= row <= high]
+            values |= {spec.name: legal} if legal else {}
+    if values:
+        draw = Draw("values:rows", values=values)
+        what = "rows of a table that differ from the original's"
+        yield made_from.extra_case(what, probe_sizes(made_from.contract), draw, may_be_nan=True)
 
 
 def _legal_beside(made_from: CaseInputs, spec: TensorSpec, threshold: Threshold) -> list[float]:

@@ -10,6 +10,7 @@ from convkit.worker.cases.case import CaseInputs
 from convkit.worker.cases.decision_sizes import Decisions, ValueBranch, outcomes
 from convkit.worker.cases.small_cases import legal_inputs
 from convkit.worker.cases.values.sampled_values import Draw
+from convkit.worker.reference.differing_rows import differing_rows
 from convkit.worker.reference.original_model import OriginalModel, TorchOriginal
 
 # Branches on values whose other side is tried.
@@ -29,7 +30,11 @@ def known_decisions(original: OriginalModel, made_from: CaseInputs, graph: str |
     # Only files that were made elsewhere are read here; other originals need no onnx.
     from convkit.worker.graph.input_comparisons import graph_decisions
 
-    return found + graph_decisions(Path(graph), contract)
+    found += graph_decisions(Path(graph), contract)
+    if isinstance(original, TorchOriginal):
+        rows = differing_rows(Path(graph), original.module.state_dict())
+        found += Decisions(rows=rows)
+    return found
 
 
 def _value_branches(original: TorchOriginal, made_from: CaseInputs) -> Decisions:

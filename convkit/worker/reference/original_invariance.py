@@ -274,7 +274,7 @@ def _depends_on_batch(run: _Run, layout: Layout, *, noise: float) -> list[Findin
     a share of its rms, or where it has whole numbers any.
     """
     shares = [
-        (each.rms / rms if (rms := run.rms(BASE, each.output)) > 0.0 else math.inf, each)
+        (_share(each.rms, run.rms(BASE, each.output)), each)
         for each in run.compare(ALONE, layout)
         if each.mismatch is None and not is_same(each)
     ]
@@ -295,6 +295,10 @@ def _depends_on_batch(run: _Run, layout: Layout, *, noise: float) -> list[Findin
             ),
         )
     ]
+
+
+def _share(moved: float, overall: float) -> float:
+    return moved / overall if overall > 0.0 else math.inf
 
 
 def _moved_most(

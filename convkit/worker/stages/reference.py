@@ -29,13 +29,13 @@ from convkit.worker.cases.largest_accepted_size import (
     restricted_axes,
     with_values_of,
 )
-from convkit.worker.cases.plain_rows import PlainCase
 from convkit.worker.cases.time_budget import Budget, running_order
 from convkit.worker.cases.values.sampled_values import Draw
 from convkit.worker.job_context import Context, StageFailedError
 from convkit.worker.join.joined_original import JoinedOriginal
 from convkit.worker.join.part_agreement import agreement
 from convkit.worker.metrics.tensor_metrics import largest_difference
+from convkit.worker.reference.defined_rows import with_defined_rows
 from convkit.worker.reference.denormal_finding import DenormalWatch
 from convkit.worker.reference.original_decisions import (
     diverging_branches,
@@ -120,7 +120,10 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
     result = ReferenceResult(cases_run, left_out, invariance.layout, branches)
     write_cases(context.output, result)
     _evaluate(request, original, made_from, context)
-    return result, [*stage.findings, *invariance.findings]
+    findings = [*stage.findings, *invariance.findings]
+    if any(each.code == "N303" for each in findings):  # what changes anyway says nothing of rows
+        findings = [each for each in findings if each.code != "N307"]
+    return result, findings
 
 
 def _decisions(
@@ -225,41 +228,20 @@ class _Reference:
             with self._denormals.case(case.name):
                 outputs, seconds = self._run(feeds, case.expected)
         except RunFailedError as error:
-            if (fewer := self._fewer(case)) is not None:
-                return self._ladder_case(fewer, None)
+            if (fewer := with_defined_rows(case, self._original.run)) is not None:
+                self.left_out += fewer[1]
+                return self._ladder_case(fewer[0], None)
             if case.may_be_refused:
                 return OmittedCase(case.name, f"the original refuses it: {error}")
             literal = self._literal_size(case, feeds)
             restricted = [literal] if literal else restricted_axes(self._contract, self._accepts)
             raise StageFailedError(self._explain_refusal(case, feeds, error), restricted) from error
         if case.may_be_nan and any(map(count_nan, outputs.values())):
-            if (fewer := self._fewer(case)) is not None:
-                return self._ladder_case(fewer, None)
+            if (fewer := with_defined_rows(case, self._original.run)) is not None:
+                self.left_out += fewer[1]
+                return self._ladder_case(fewer[0], None)
             return OmittedCase(case.name, "the original returns NaN")
         return self._recorded(case, feeds, outputs, seconds)
-
-    def _fewer(self, case: Case) -> Case | None:
-        """Return a case with those of its rows that the original accepts and has numbers for; None
-        if that is no row, or all.
-        """
-        if not isinstance(case, PlainCase) or len(case.rows) < 2:
-            return None
-        kept = [row for row in case.rows if self._is_defined(case.keeping([row]).inputs())]
-        if len(kept) in (0, len(case.rows)) or kept == ["drawn"]:
-            return None
-        self.left_out += [
-            OmittedCase(f"{case.name}:{row}", "the original refuses it, or returns NaN")
-            for row in case.rows
-            if row not in kept
-        ]
-        return case.keeping(kept)
-
-    def _is_defined(self, feeds: Feeds) -> bool:
-        try:
-            outputs = self._original.run(feeds)
-        except RunFailedError:
-            return False
-        return not any(map(count_nan, outputs.values()))
 
     def _with_few_rows(self, few: FewRows) -> CaseRecord | None:
         """Run a case with few rows, repeated; None if all of them must run."""
@@ -359,13 +341,9 @@ class _Reference:
     def check_steady(self, own: OriginalModel) -> None:
         """Report outputs that depend on earlier calls, or on the moment of a call."""
         if isinstance(own, TorchOriginal):
-            draws = [
-                self._made_from.draw(sizes, Draw(f"call:{number}"))
-                for number, sizes in enumerate(
-                    (smallest_sizes(self._contract), probe_sizes(self._contract))
-                )
-            ]
-            found = own.unsteady(*draws)
+            tried = (smallest_sizes(self._contract), probe_sizes(self._contract))
+            earlier, feeds = (self._made_from.draw(sizes, Draw("call")) for sizes in tried)
+            found = own.unsteady(earlier, feeds)
             self.findings += [found] if found is not None else []
 
     def check_denormals(self, records: Sequence[CaseRecord], *, half: bool) -> None:

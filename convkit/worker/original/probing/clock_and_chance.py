@@ -134,20 +134,20 @@ def _another_day() -> Iterator[None]:
 
     class Date(dt.date):
         @classmethod
-        def today(cls) -> dt.date:
+        def today(cls) -> dt.date:  # type: ignore[override]
             return _DATE.today() + _LATER
 
     class Moment(dt.datetime):
         @classmethod
-        def now(cls, tz: dt.tzinfo | None = None) -> dt.datetime:
+        def now(cls, tz: dt.tzinfo | None = None) -> dt.datetime:  # type: ignore[override]
             return _MOMENT.now(tz) + _LATER
 
         @classmethod
-        def today(cls) -> dt.datetime:
+        def today(cls) -> dt.datetime:  # type: ignore[override]
             return _MOMENT.today() + _LATER
 
         @classmethod
-        def utcnow(cls) -> dt.datetime:
+        def utcnow(cls) -> dt.datetime:  # type: ignore[override]
             return _MOMENT.now(dt.UTC).replace(tzinfo=None) + _LATER
 
     changes = {_TIME[name]: function for name, function in later.items()}

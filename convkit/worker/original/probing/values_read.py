@@ -5,8 +5,10 @@ was made with, so each that matters must be one that some case changes.
 is asked of the model itself: it runs again with the value altered.
 """
 
+import functools
 import inspect
 import math
+import operator
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -196,17 +198,19 @@ def _of_guards(
 def _alterations(value: object) -> Iterator[Callable[[Any], Any]]:
     """Yield what makes another value of one that was read, of the same type."""
     if isinstance(value, bool):
-        yield lambda read: not read
-    elif isinstance(value, int):
-        for change in (1, 1000):
-            yield lambda read, change=change: read + change
-    elif isinstance(value, float):
-        for change in (1e3, -1e3):
-            yield lambda read, change=change: read + change
-        yield lambda read: read * 1e-6
+        yield operator.not_
+    elif isinstance(value, int | float):
+        for change in (1, 1000, -1000):
+            yield functools.partial(operator.add, change)
+        if isinstance(value, float):
+            yield functools.partial(operator.mul, 1e-6)
     elif isinstance(value, np.ndarray) and value.dtype.kind == "f":
-        for factor in (-1.0, 1e3):
-            yield lambda read, factor=factor: (read * factor).astype(read.dtype)
+        for factor in (np.float32(-1.0), np.float32(1e3)):
+            yield functools.partial(_times, factor)
+
+
+def _times(factor: np.float32, values: np.ndarray) -> np.ndarray:
+    return (values * factor).astype(values.dtype)
 
 
 def _run(
