@@ -22,7 +22,7 @@ def sizes_between(
     """Yield up to `most` sizes in the gaps between known ones: those of all axes but the rows' at
     once, with as few rows as there may be, and then a number of rows with all else smallest.
     """
-    rows = row_axis(contract)
+    rows = row_axis(contract) if len(contract.axes) > 1 else "the only axis"
     others = [axis for axis in contract.axes if isinstance(rows, str) or axis.name != rows.name]
     smallest = smallest_sizes(contract)
     # Each axis in another order, so that two are not both small or both large in every case.

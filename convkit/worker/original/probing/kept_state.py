@@ -108,9 +108,9 @@ def state_finding(
     """Return N303 if a call on `inputs` returns something else after a call on `earlier`, or after
     many calls, than it does first; None otherwise.
 
-    `loaded` is the state of a model that has not run yet. It is restored if the model kept
-    something.
+    `loaded` is the state of a model before any call. It is restored if the model kept something.
     """
+    loaded.restore(loaded.changed())  # the model may have run for other questions
     if outputs_of(module, earlier) is None:
         return None
     kept = loaded.changed()
@@ -245,20 +245,25 @@ def _finding(kept: _Kept, root: str | None, what: str) -> Finding:
 
 def _assignment(kept: _Kept, root: str | None) -> str | None:
     """Return the first line outside of `__init__` that assigns an attribute or changes it."""
-    pattern = re.compile(rf"\.{re.escape(kept.name)}\b\s*(?:[-+*/|&]?=(?!=)|\.\w+_\(|\.append|\[)")
-    if isinstance(kept.holder, ModuleType):
-        pattern = re.compile(rf"\b{re.escape(kept.name)}\b\s*(?:[-+*/|&]?=(?!=)|\.append|\[)")
-        classes = [each for each in vars(kept.holder).values() if inspect.isclass(each)]
-        methods = [each for one in classes for each in vars(one).values()]
-        functions = [each for each in vars(kept.holder).values() if inspect.isfunction(each)]
-        lines = (_line_in(each, pattern, root) for each in (*methods, *functions))
-        return next((line for line in lines if line is not None), None)
-    for base in type(kept.holder).__mro__:
-        for method in vars(base).values():
-            line = _line_in(method, pattern, root)
-            if line is not None:
-                return line
-    return None
+    plain = not isinstance(kept.holder, torch.nn.Module)
+    before = r"\b" if isinstance(kept.holder, ModuleType) else r"\."
+    change = r"\s*(?:[-+*/|&]?=(?!=)|\.\w+_\(|\.append|\[)"
+    pattern = re.compile(rf"{before}{re.escape(kept.name)}\b{change}")
+    lines = (_line_in(each, pattern, root) for each in _functions(kept.holder, plain=plain))
+    return next((line for line in lines if line is not None), None)
+
+
+def _functions(holder: object, *, plain: bool) -> Iterator[object]:
+    """Yield the methods that a module has; of what is none, all functions of its file."""
+    if not plain:
+        for base in type(holder).__mro__:
+            yield from vars(base).values()
+        return
+    file = holder if isinstance(holder, ModuleType) else sys.modules[type(holder).__module__]
+    for each in vars(file).values():
+        yield each
+        if inspect.isclass(each):
+            yield from vars(each).values()
 
 
 def _line_in(method: object, pattern: re.Pattern[str], root: str | None) -> str | None:
