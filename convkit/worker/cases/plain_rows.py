@@ -36,7 +36,7 @@ _TEXTS: dict[PlainRow, str] = {
 # another case.
 _TOGETHER: tuple[PlainRow, ...] = ("drawn", "equal", "zeros", "constant")
 # Standard deviations of a normal input's huge value: float32 has no exp of as much.
-_FAR = 128.0
+_FAR = 1024.0
 _CHOSEN = ("token_ids", "integers", "normal", "uniform", "image", "audio")
 
 

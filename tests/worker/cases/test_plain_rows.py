@@ -40,7 +40,7 @@ def test_the_rows_of_one_case():
     assert not found["plain-rows:zeros"].inputs()["x"].any()
     usual, huge = found["plain-rows:huge"].inputs()["x"]
     assert np.abs(usual).max() < 8
-    assert np.sort(huge)[-2:].max() == 128
+    assert np.sort(huge)[-2:].max() == 1024
     assert np.sort(huge)[-2] < 8
 
 
@@ -58,7 +58,7 @@ def test_equal_rows_are_equal_in_all_inputs():
     [
         (Sample("uniform", (0.25, 1.0)), 0.25, 1.0, 1.0),
         (Sample("uniform", (-3.0, -1.0)), -1.0, -1.5, -1.0),
-        (Sample("normal", (100.0, 1.0)), 92.0, 100.5, 228.0),
+        (Sample("normal", (100.0, 1.0)), 92.0, 100.5, 1124.0),
     ],
 )
 def test_all_values_are_legal(sample, zeros, constant, huge):
@@ -96,7 +96,7 @@ def test_without_rows_each_kind_is_a_case():
     found = cases(contract)
     assert list(found) == [f"plain-rows:{kind}" for kind in ("zeros", "constant", "huge")]
     assert not found["plain-rows:zeros"].inputs()["x"].any()
-    assert (found["plain-rows:huge"].inputs()["x"] == 128).sum() == 1
+    assert (found["plain-rows:huge"].inputs()["x"] == 1024).sum() == 1
 
 
 UNDEFINED = {
