@@ -1,5 +1,5 @@
-"""Which sizes of each axis and which kinds of values a run tried, beside what the recipe declares: a
-fault may exist at one size only, or for rows of zeros.
+"""Which sizes of each axis and which kinds of values a run tried, beside what the recipe declares:
+a fault may exist at one size only, or for rows of zeros.
 """
 
 import dataclasses

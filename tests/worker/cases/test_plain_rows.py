@@ -1,4 +1,4 @@
-"""Rows of zeros, of one value, equal rows and one huge value, as far as the original has a result."""
+"""Rows of zeros, of one value, equal rows, one huge value, if the original has a result."""
 
 import dataclasses
 
