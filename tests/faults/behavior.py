@@ -123,7 +123,7 @@ def random_original(folder: Path) -> Path:
 
 @fault(code="N307", place="y", remedy="over the first", repaired=MODEL, source="ORT#6044")
 def original_over_the_batch(folder: Path) -> Path:
-    """the original subtracts a mean over the whole batch: a row's result depends on its neighbors"""
+    """the original subtracts a mean over the batch: a row's result depends on its neighbors"""
     over_all = CENTRED.replace("x.mean(1, keepdim=True)", "x.mean((0, 1), keepdim=True)")
     return write_recipe(folder, code=over_all, **TO_Y)
 
