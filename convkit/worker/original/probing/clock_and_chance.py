@@ -20,6 +20,7 @@ import torch
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.worker.original.probing.values_read import outputs_of, part
 from convkit.worker.original.source_lines import relative_source
+from convkit.worker.process import observed_lookups
 from convkit.worker.process.user_modules import is_tool_path
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ _CLOCKS = ("time", "time_ns", "localtime", "gmtime", "ctime", "strftime", "ascti
 _DATES = ("now", "today", "utcnow")
 # Days, hours and minutes from now: no multiple of a week, a month, a year, or a day.
 _LATER = dt.timedelta(days=467, hours=7, minutes=23)
-_STDLIB = tuple({random.__file__, dt.__file__})
+# Between the model's code and what it calls.
+_BETWEEN = (random.__file__, dt.__file__, observed_lookups.__file__)
 _UNIFORM = (random.random, np.random.rand, np.random.random, np.random.random_sample)
 _OF_NUMPY = (
     *_UNIFORM[1:],
@@ -66,7 +68,7 @@ def _watched(module: "ContractModule", inputs: Inputs, root: str | None) -> dict
 
     def note(caller: FrameType, what: Read) -> None:
         # What random.random's relatives are made of is called from their own file.
-        while caller.f_code.co_filename in _STDLIB and caller.f_back is not None:
+        while caller.f_code.co_filename in _BETWEEN and caller.f_back is not None:
             caller = caller.f_back
         if is_tool_path(caller.f_code.co_filename):
             return
