@@ -151,6 +151,7 @@ class TorchOriginal:
         trace of that computes something else. Then those that matter for none of them, and for
         other values would.
         """
+        from convkit.worker.original.probing.kept_state import left_as_it_is
         from convkit.worker.original.probing.value_branches import flipping_inputs
         from convkit.worker.original.probing.values_read import (
             lines_read,
@@ -164,12 +165,13 @@ class TorchOriginal:
             tensors = (self._tensors(feeds) for feeds in inputs())
             return next(tensors), tensors
 
-        first, others = drawn()
-        flips = flipping_inputs(module, first, others, root)
         untried: list[str] = []
-        if lines_read(module, first, root).keys() - flips:
-            flips = {**parting_inputs(module, *drawn(), root), **flips}
-            untried = untried_lines(module, first, flips, root)
+        with left_as_it_is(module):
+            first, others = drawn()
+            flips = flipping_inputs(module, first, others, root)
+            if lines_read(module, first, root).keys() - flips:
+                flips = {**parting_inputs(module, *drawn(), root), **flips}
+                untried = untried_lines(module, first, flips, root)
         return {line: place + 1 for line, place in flips.items()}, untried
 
     def unsteady(self, earlier: Feeds, feeds: Feeds) -> Finding | None:

@@ -5,6 +5,7 @@ none of these, so the model is asked: it runs with the state that an earlier cal
 with the state that it was loaded in.
 """
 
+import contextlib
 import dataclasses
 import inspect
 import numbers
@@ -97,9 +98,22 @@ class State:
         """Return a tensor with a former value: the same one that it was, if others may hold it."""
         now = getattr(kept.holder, kept.name, None)
         if isinstance(now, torch.Tensor) and id(now) == self._versions[kept][0]:
-            with torch.no_grad():
-                return now.copy_(value)
+            try:
+                with torch.no_grad():
+                    return now.copy_(value)
+            except RuntimeError:  # of inference mode, or another size
+                return value.clone()
         return value.clone()
+
+
+@contextlib.contextmanager
+def left_as_it_is(model: torch.nn.Module) -> Iterator[None]:
+    """Leave a model as it was before the block: what it keeps may decide how it runs next."""
+    here = State(model)
+    try:
+        yield
+    finally:
+        here.restore(here.changed())
 
 
 def state_finding(
@@ -108,8 +122,16 @@ def state_finding(
     """Return N303 if a call on `inputs` returns something else after a call on `earlier`, or after
     many calls, than it does first; None otherwise.
 
-    `loaded` is the state of a model before any call. It is restored if the model kept something.
+    `loaded` is the state of a model before any call. The model is left in the state that it is in:
+    some work only after a first call.
     """
+    with left_as_it_is(module):
+        return _state_finding(module, loaded, earlier, inputs, root)
+
+
+def _state_finding(
+    module: "ContractModule", loaded: State, earlier: Inputs, inputs: Inputs, root: str | None
+) -> Finding | None:
     loaded.restore(loaded.changed())  # the model may have run for other questions
     if outputs_of(module, earlier) is None:
         return None
