@@ -200,16 +200,17 @@ def _held(model: torch.nn.Module) -> Iterator[tuple[_Kept, Any]]:
     """
     files: dict[str, ModuleType] = {}
     for path, module in model.named_modules():
+        own = _is_own(type(module))
         for name, value in vars(module).items():
-            if name in _OF_TORCH:
+            if name in _OF_TORCH or not (own or _is_plain(name, value)):
                 continue
             yield _Kept(module, path, name), value
-            if _is_own(type(value)) and not isinstance(value, torch.nn.Module):
+            if own and _is_own(type(value)) and not isinstance(value, torch.nn.Module):
                 yield from (
                     (_Kept(value, path, inner), each)
                     for inner, each in getattr(value, "__dict__", {}).items()
                 )
-        if _is_own(type(module)):
+        if own:
             file = sys.modules[type(module).__module__]
             files[file.__name__] = file
         for name, buffer in module.named_buffers(recurse=False):
@@ -218,6 +219,15 @@ def _held(model: torch.nn.Module) -> Iterator[tuple[_Kept, Any]]:
         for name, value in vars(file).items():
             if not name.startswith("__") and isinstance(value, _VARIABLES):
                 yield _Kept(file, "", name), value
+
+
+def _is_plain(name: str, value: object) -> bool:
+    """Return whether a library's attribute may be put back: what it keeps for itself, such as that
+    it has installed its hooks, belongs to what torch's own attributes hold.
+    """
+    return not name.startswith("_") and isinstance(
+        value, bool | int | float | torch.Tensor | type(None)
+    )
 
 
 def _is_own(kind: type) -> bool:
