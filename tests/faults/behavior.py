@@ -139,7 +139,7 @@ def length_of_the_first_call(folder: Path) -> Path:
     return write_recipe(folder, code=kept, **TO_Y)
 
 
-@fault(code="N512", place="model.py:*", remedy="torch.where", repaired=MODEL, source="onnx#2836")
+@fault(code="N513", place="model.py:*", remedy="torch.where", repaired=MODEL, source="onnx#2836")
 def branch_that_no_sample_takes(folder: Path) -> Path:
     """a trace keeps one side of a branch on values whose other side is beyond every sample"""
     branch = CENTRED.replace("x = self.linear(x)", "x = self.linear(x) if x.mean() < 1000 else -x")

@@ -50,10 +50,10 @@ def _value_branches(original: TorchOriginal, made_from: CaseInputs) -> Decisions
 
 
 def untried_findings(decisions: Decisions) -> Iterator[Finding]:
-    """Yield N512 for each line that reads a value which matters, and that no case changes."""
+    """Yield N513 for each line that reads a value which matters, and that no case changes."""
     for line in decisions.untried:
         yield Finding(
-            "N512",
+            "N513",
             f"the model reads a value of its inputs at {line}, and computes something else for"
             " another value, which no tried input has: a graph that keeps the value would pass",
             Place(source=line),

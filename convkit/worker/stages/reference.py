@@ -67,7 +67,7 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
 
     Findings: N103 if the original returns NaN, C112 for an input without effect, C205 and C207 for
     undeclared dtypes and shapes, N303 for a random original, N307 for one whose rows depend on one
-    another, N512 for a value that Python reads and no case changes, N305 for one that depends on
+    another, N513 for a value that Python reads and no case changes, N305 for one that depends on
     padding,
     N306 for one that depends on denormal numbers, E306 for one that is partly in training mode,
     C501 to C503 if steps and one pass differ, C510 to C518 if joined parts and the whole differ,

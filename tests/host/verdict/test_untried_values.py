@@ -5,7 +5,7 @@ import pytest
 from convkit.host.verdict.target_reports import _from_findings
 from convkit.protocol.findings.finding import Finding, Place
 
-UNTRIED = Finding("N512", "reads a value", Place(source="net.py:9"))
+UNTRIED = Finding("N513", "reads a value", Place(source="net.py:9"))
 WRONG = Finding("N303", "keeps a length", Place(), severity="error")
 
 

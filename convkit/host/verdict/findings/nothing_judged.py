@@ -18,7 +18,7 @@ _NO_LIMIT = "N511"
 _NO_SKILL = "N704"
 _TOO_WIDE = "N501"
 # A value that the original reads, and that no case changes.
-_UNTRIED = "N512"
+_UNTRIED = "N513"
 # What two vectors of one length differ by at an angle: |a - b| = |a| sqrt(2 - 2 cos). Twice that is
 # left for the error's part along the original.
 _ALONG = 2.0
