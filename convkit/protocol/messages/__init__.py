@@ -123,6 +123,7 @@ from convkit.protocol.messages.results import (
     SurveyResult,
     VerifyResult,
     is_at_decisions,
+    is_of_plain_rows,
     is_usual,
 )
 from convkit.protocol.messages.timings import (
@@ -261,6 +262,7 @@ __all__ = [
     "ViewedNode",
     "call_name",
     "is_at_decisions",
+    "is_of_plain_rows",
     "is_step",
     "is_usual",
 ]

@@ -135,6 +135,7 @@ CaseName = Literal[
     "sizes",
     "values",
     "decisions",
+    "plain-rows",
     "texts",
     "files",
     "extreme",

@@ -45,19 +45,24 @@ class ExportResult:
 CaseKind = Literal["ladder", "probe", "invariance", "step"]
 
 
-# Extremes of every legal range, values next to those the model compares with or decides at, and
-# rows without a live position or with holes: legal inputs, but not typical.
+# Extremes of every legal range, values next to those the model compares with or decides at, rows of
+# zeros and the like, and rows without a live position or with holes: legal inputs, but not typical.
 _UNUSUAL = frozenset({"extreme", "values", "masked-row", "mask-patterns", "texts:unusual"})
 
 
 def is_usual(case: str) -> bool:
     """Return True if a case of the ladder has typical values."""
-    return case not in _UNUSUAL and not is_at_decisions(case)
+    return case not in _UNUSUAL and not is_at_decisions(case) and not is_of_plain_rows(case)
 
 
 def is_at_decisions(case: str) -> bool:
     """Return True if a case has values at which the model decides, and their neighbors."""
     return case.partition(":")[0] == "decisions"
+
+
+def is_of_plain_rows(case: str) -> bool:
+    """Return True if a case has rows of zeros, of one value, equal rows, or one huge value."""
+    return case.partition(":")[0] == "plain-rows"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -295,7 +295,7 @@ class TestUnderMockedTensorRT:
         result, findings = check(tmp_path)
         assert codes(findings) == ["C302"]
         assert (result.evidence, result.providers) == ("device", ("TensorRT",))
-        assert len(result.cases) == 9
+        assert len(result.cases) == 15
         assert {(case.error, case.outputs[0].max_abs) for case in result.cases} == {(None, 0)}
         assert len(result.simulated) == len(result.cases)
 
