@@ -172,8 +172,9 @@ class Quantization:
     of the recipe.
 
     `keep_float32` is `auto` until a plan exists. `reduce_range` uses seven bits per weight instead
-    of eight, so that 16-bit sums of two products cannot saturate on any processor. `symmetric`:
-    zero points are 0 and biases stay in float32, as some runtimes require.
+    of eight, so that 16-bit sums of two products cannot saturate on any processor; None until it is
+    measured whether they do. `symmetric`: zero points are 0 and biases stay in float32, as some
+    runtimes require.
     """
 
     quantize: QuantizationKind
@@ -182,7 +183,7 @@ class Quantization:
     format: Format | None = None
     calibration: Calibration | None = None
     block_size: int | None = None
-    reduce_range: bool = False
+    reduce_range: bool | None = False
     symmetric: bool = False
 
     @property

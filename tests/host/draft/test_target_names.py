@@ -33,12 +33,12 @@ def parsed(model: str, tmp_path: Path, *targets: str) -> Recipe:
             "onnxruntime-int8",
             {
                 "runtime": "onnxruntime",
-                "precision": {"quantize": "dynamic-int8", "reduce_range": True},
+                "precision": {"quantize": "dynamic-int8"},
             },
         ),
         (
             "ov-int8",
-            {"runtime": "openvino", "precision": {"quantize": "static-int8", "reduce_range": True}},
+            {"runtime": "openvino", "precision": {"quantize": "static-int8"}},
         ),
         ("trt-int8", {"runtime": "tensorrt", "precision": {"quantize": "static-int8"}}),
         ("coreml", {"runtime": "coreml", "minimum": "iOS17", "precision": "float32"}),
