@@ -84,11 +84,9 @@ def _measured(
             return _Measured(quantization)
         with opened_products(quantized) as switched:
             every = range(len(switched.nodes))
-            errors = [
-                tuple(_error(switched, case, on) for case in cases.values())
-                for on in ([(), every] if switched.nodes else [()])
-            ]
-            return _Measured(quantization, *errors, is_computable=not switched.unknown)
+            exact = tuple(_error(switched, case, ()) for case in cases.values())
+            saturating = tuple(_error(switched, case, every) for case in cases.values() if every)
+            return _Measured(quantization, exact, saturating, not switched.unknown)
 
 
 def _error(switched: SwitchedProducts, case: JudgedCase, saturating: Collection[int]) -> float:
