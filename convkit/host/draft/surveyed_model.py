@@ -267,8 +267,8 @@ def _sample(sample: Sample | None, spec: TensorSpec) -> DraftSample | None:
             return Drawn("constant", _plain(sample.numbers[0]))
         case "strings":
             return Drawn("strings", [*sample.strings])
-        case "lengths":
-            return Drawn("lengths", sample.along)
+        case "lengths" | "offsets":
+            return Drawn(sample.kind, sample.along)
         case kind:
             held = tuple(
                 (each.value, SOME if each.count is None else each.count) for each in sample.held

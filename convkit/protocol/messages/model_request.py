@@ -60,7 +60,8 @@ class Sample:
     everywhere · normal: mean, standard deviation · uniform: low, high · image, audio: what looks
     like one, from low to high · encoded_image: the bytes of a PNG file along the last axis ·
     constant: one value · strings: any of these texts · lengths: how many elements of the dimension
-    `along` each row uses · file: an .npy file. `held` are numbers with a meaning among integers.
+    `along` each row uses · offsets: at which of these elements each row begins · file: an .npy
+    file. `held` are numbers with a meaning among integers.
     """
 
     kind: Literal[
@@ -78,6 +79,7 @@ class Sample:
         "constant",
         "strings",
         "lengths",
+        "offsets",
         "file",
     ]
     numbers: tuple[float, ...] = ()

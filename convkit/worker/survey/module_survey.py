@@ -4,7 +4,6 @@ tracing it as the export will.
 
 import dataclasses
 import re
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -35,6 +34,7 @@ from convkit.worker.survey.values.mask_meaning import (
     with_lengths,
     with_meanings,
 )
+from convkit.worker.survey.work_clock import WorkClock
 
 # Of the time for a survey; the rest is for exporters.
 _SHARE_OF_SIZES = 0.5
@@ -55,8 +55,8 @@ def survey_module(
     decoder's contract has its cache if that is possible. Raises StageFailedError if no inputs are
     found, or the example's do not run.
     """
-    until = time.monotonic() + seconds
-    trials = ModuleTrials(loaded, seconds * _SHARE_OF_SIZES, progress)
+    clock = WorkClock()
+    trials = ModuleTrials(loaded, seconds * _SHARE_OF_SIZES, progress, clock)
     progress("looking for inputs that the model runs with")
     start = first_run(loaded, trials) if example is None else example_run(loaded, example, trials)
     if loaded.config is None:  # what transformers' models expect is known
@@ -84,7 +84,7 @@ def survey_module(
         found = dataclasses.replace(found, notes=(*found.notes, why))
     found = unequal_at_padding(found, trials, attention_in_parts())
     found = within_domains(found, trials)
-    flips = flip_shares(found.contract, found.samples, trials)
+    flips = flip_shares(found.contract, found.samples, trials, clock)
     double = float64_note(
         loaded,
         found.contract,
@@ -99,7 +99,7 @@ def survey_module(
     )
     if isinstance(loaded.module, ScriptArchive):
         return found  # its exporter reads the code and traces nothing
-    return exportable(loaded, found, progress, until, trials.longest)
+    return exportable(loaded, found, progress, seconds, trials.longest, clock)
 
 
 def _is_open(found: SurveyResult, axis: str) -> bool:

@@ -10,7 +10,12 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from convkit.worker.exporters.decompositions import order_statistics, resampling, small_matrices
+from convkit.worker.exporters.decompositions import (
+    bags,
+    order_statistics,
+    resampling,
+    small_matrices,
+)
 from convkit.worker.exporters.decompositions.local_decompositions import run_decompositions
 
 
@@ -115,6 +120,8 @@ def decompositions() -> dict[Any, _Row]:
     return {
         **{each: _Row(how, _is_small) for each, how in matrices.items()},
         **{each: _Row(how) for each, how in statistics.items()},
+        aten._embedding_bag_forward_only.default: _Row(bags.embedding_bag),  # noqa: SLF001 - torch's name
+        aten._embedding_bag.default: _Row(bags.embedding_bag),  # noqa: SLF001 - torch's name
         aten.quantile.scalar: _Row(order_statistics.quantile, order_statistics.has_fixed_size),
         **{
             each.default: _Row(how, _has_fixed_outputs, resampling.has_uneven_windows)

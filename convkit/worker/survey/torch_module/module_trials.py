@@ -1,7 +1,6 @@
 """Runs a torch module at given axis sizes and records what it accepts and returns."""
 
 import copy
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
@@ -18,6 +17,7 @@ from convkit.worker.original.loading.loaded_model import LoadedModel
 from convkit.worker.original.torch_dtypes import contract_dtype, to_array, to_tensor, torch_dtype
 from convkit.worker.survey.sizes.size_trials import SizeTrial, Trials
 from convkit.worker.survey.torch_module.argument_roles import Uses, argument_uses
+from convkit.worker.survey.work_clock import WorkClock
 
 # Seconds of a run, with the drawing of its inputs, after which shapes are worked out without
 # values: dozens of runs follow.
@@ -32,9 +32,13 @@ class ModuleTrials(Trials):
     """
 
     def __init__(
-        self, loaded: LoadedModel, seconds: float, progress: Callable[[str], None] = lambda _: None
+        self,
+        loaded: LoadedModel,
+        seconds: float,
+        progress: Callable[[str], None] = lambda _: None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
-        super().__init__(seconds, loaded.facts, time.monotonic, progress)
+        super().__init__(seconds, loaded.facts, clock or WorkClock(), progress)
         self._module = loaded.module
         self._shapes_only: ShapesOnly | None = None
         self._long_runs = 0
@@ -60,9 +64,9 @@ class ModuleTrials(Trials):
         sizes: Mapping[str, int],
         draw: Draw,
     ) -> SizeTrial:
-        started = time.monotonic()
+        started = self._clock()
         trial = super()._drawn_and_fed(inputs, samples, sizes, draw)
-        is_long = time.monotonic() - started > _LONG_RUN  # large inputs take long to draw
+        is_long = self._clock() - started > _LONG_RUN  # large inputs take long to draw
         if trial.worked and is_long and self._shapes_only is None:
             self._long_runs += 1
             if self._long_runs > _WARM_UP:
@@ -87,12 +91,12 @@ class ModuleTrials(Trials):
         return returned
 
     def _feed(self, feeds: Mapping[str, np.ndarray]) -> SizeTrial:
-        started = time.monotonic()
+        started = self._clock()
         try:
             returned = self._call(feeds)
         except Exception as error:  # noqa: BLE001 - a model may raise anything
-            return SizeTrial(None, f"{type(error).__name__}: {error}", time.monotonic() - started)
-        seconds = time.monotonic() - started
+            return SizeTrial(None, f"{type(error).__name__}: {error}", self._clock() - started)
+        seconds = self._clock() - started
         tensors = named_tensors(returned)
         if not tensors:
             return SizeTrial(
