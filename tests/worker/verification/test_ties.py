@@ -159,3 +159,35 @@ def test_the_inputs_value_at_the_same_place_is_named(tmp_path: Path) -> None:
     finding = undecided_finding(case, "decisions", expected, {"y": np.zeros_like(expected["y"])})
     assert finding is not None
     assert "for x[0, 0] = 8, y[0, 0] is 0" in finding.message
+
+
+# Scores of few values: most of the first ten are equal.
+EQUAL = net(20, "return torch.relu(h).round().topk(10, -1).indices")
+
+
+def by_value(case: TorchCase, *, wrong: bool = False) -> dict[str, np.ndarray]:
+    """Return the places of the largest scores, the last of equals first, as another kernel may."""
+    with torch.no_grad():
+        (places,) = to_arrays(("order",), case.module(*case.inputs.values())).values()
+        (layer,) = (each for each in case.module.modules() if isinstance(each, torch.nn.Linear))
+        scores = torch.relu(layer(*case.inputs.values())).round()
+    order = scores.flip(-1).sort(-1, descending=True, stable=True).indices[:, :10]
+    found = (19 - order).numpy().astype(places.dtype)
+    if wrong:
+        found[0, 0] = int(scores[0].argmin())
+    return {"order": found}
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_the_order_of_scores_that_are_equal_to_the_bit_is_open(tmp_path: Path, wrong: bool) -> None:
+    case = case_of(tmp_path, EQUAL, TensorSpec("order", "int64", (64, 10)))
+    with torch.no_grad():
+        expected = to_arrays(("order",), case.module(*case.inputs.values()))
+    finding = undecided_finding(case, "typical", expected, by_value(case, wrong=wrong))
+    if wrong:
+        assert finding is None
+        return
+    assert finding is not None
+    assert (finding.code, finding.evidence["kind"]) == ("N509", "equal")
+    assert finding.evidence["operation"] == "topk.default"
+    assert (finding.place.source or "").startswith("factory.py:")

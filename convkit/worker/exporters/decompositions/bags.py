@@ -16,7 +16,7 @@ def embedding_bag(
     sparse: bool = False,  # noqa: FBT001, FBT002 - torch's signature
     per_sample_weights: torch.Tensor | None = None,
     include_last_offset: bool = False,  # noqa: FBT001, FBT002 - torch's signature
-    padding_idx: int = -1,
+    padding_idx: int | None = None,
 ) -> tuple[torch.Tensor, ...]:
     """Return the bags, shape (bags, columns), and three tensors for the gradient, which are empty.
 
@@ -30,7 +30,7 @@ def embedding_bag(
     # An element is in the last bag that has begun: the next one has not.
     later = torch.nn.functional.pad(begun[1:].to(weight.dtype), (0, 0, 0, 1))
     among = begun.to(weight.dtype) - later
-    if padding_idx >= 0:
+    if padding_idx is not None and padding_idx >= 0:
         among = among * (indices != padding_idx).to(weight.dtype)
     rows = torch.nn.functional.embedding(indices, weight)
     if per_sample_weights is not None:

@@ -15,6 +15,7 @@ from convkit.worker.cases.values.sampled_values import Draw
 from convkit.worker.original.contract_module import as_mapping, flattened
 from convkit.worker.original.loading.loaded_model import LoadedModel
 from convkit.worker.original.torch_dtypes import contract_dtype, to_array, to_tensor, torch_dtype
+from convkit.worker.survey.sizes.perturbed_weights import moved
 from convkit.worker.survey.sizes.size_trials import SizeTrial, Trials
 from convkit.worker.survey.torch_module.argument_roles import Uses, argument_uses
 from convkit.worker.survey.work_clock import WorkClock
@@ -22,6 +23,8 @@ from convkit.worker.survey.work_clock import WorkClock
 # Seconds of a run, with the drawing of its inputs, after which shapes are worked out without
 # values: dozens of runs follow.
 _LONG_RUN = 0.05
+# Weights in bytes that are moved, and by how many units in the last place.
+_MOST_MOVED, _UNITS = 1 << 30, 8
 # Runs that may take long because they are the first.
 _WARM_UP = 1
 
@@ -77,6 +80,32 @@ class ModuleTrials(Trials):
         """Return the outputs' values, regardless of the time; None if the model does not run."""
         try:
             returned = self._call(feeds)
+        except Exception:  # noqa: BLE001 - a model may raise anything
+            return None
+        return {name: to_array(value) for name, value in named_tensors(returned).items()}
+
+    @property
+    def moves_weights(self) -> bool:
+        """True if there are weights, few enough to be copied."""
+        sizes = [each.numel() * each.element_size() for each in self._module.parameters()]
+        return 0 < sum(sizes) <= _MOST_MOVED
+
+    def values_nearby(
+        self, feeds: Mapping[str, np.ndarray], case: str
+    ) -> dict[str, np.ndarray] | None:
+        """Return the outputs' values, with weights of float32 a few units in the last place off."""
+        if not self.moves_weights or isinstance(self._module, torch.jit.ScriptModule):
+            return self.values(feeds)
+        weights = {
+            name: torch.from_numpy(moved(name, to_array(each.detach()), case, _UNITS))
+            for name, each in self._module.named_parameters()
+            if each.dtype == torch.float32
+        }
+        try:
+            with torch.no_grad():
+                returned = torch.func.functional_call(
+                    self._module, weights, (), dict(tensors_of(feeds))
+                )
         except Exception:  # noqa: BLE001 - a model may raise anything
             return None
         return {name: to_array(value) for name, value in named_tensors(returned).items()}
