@@ -171,7 +171,7 @@ def by_value(case: TorchCase, *, wrong: bool = False) -> dict[str, np.ndarray]:
         (places,) = to_arrays(("order",), case.module(*case.inputs.values())).values()
         (layer,) = (each for each in case.module.modules() if isinstance(each, torch.nn.Linear))
         scores = torch.relu(layer(*case.inputs.values())).round()
-    order = scores.flip(-1).sort(-1, descending=True, stable=True).indices[:, :10]
+    order = torch.sort(scores.flip(-1), dim=-1, descending=True, stable=True).indices[:, :10]
     found = (19 - order).numpy().astype(places.dtype)
     if wrong:
         found[0, 0] = int(scores[0].argmin())

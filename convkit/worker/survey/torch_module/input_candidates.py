@@ -75,6 +75,12 @@ _FLAG_TYPES: tuple[DType, ...] = ("float32", "bool", "int64")
 # Pairs of nodes, as in PyTorch Geometric.
 _EDGES_NAME = re.compile(r"edge_index|edges$|adj_t$", re.IGNORECASE)
 _IMAGE_CHANNELS = (1, 3, 4)
+# Clouds of points, which layers read point by point.
+_POINTS_NAME = re.compile(
+    r"^(points?|xyz|cloud|point_?cloud|pcd?|coords?|coordinates)$", re.IGNORECASE
+)
+_READS_POINTS = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d)
+_COORDINATES = 3
 # At which element each bag of embeddings begins.
 _OFFSETS_NAME = re.compile(r"(^|_)(offsets?|starts)$", re.IGNORECASE)
 
@@ -132,6 +138,7 @@ def by_layers(
     """
     layers = list(layers_of(loaded.module))
     found = list(_of_role(role, layers))
+    found += _points(parameter.name, layers)
     found += _flags_and_pixels(parameter.name, layers)
     if _MASK_NAME.search(parameter.name):
         shape: tuple[Dimension, ...] = ("batch", "sequence")
@@ -185,6 +192,21 @@ def by_layers(
     if found:
         found.append(InputCandidate("float32", ("batch",)))
     return list(dict.fromkeys(found))
+
+
+def _points(name: str, layers: Sequence[HintingLayer]) -> Iterator[InputCandidate]:
+    """Yield clouds of points for an input of such a name, of the width that the first layer reads:
+    one cloud without a batch runs, too, in most models, and means something else.
+    """
+    if not _POINTS_NAME.search(name):
+        return
+    first = next((each for each in layers if each.kind in _READS_POINTS), None)
+    width = first.width if first is not None else _COORDINATES
+    last: tuple[Dimension, ...] = ("batch", "points", width)
+    before: tuple[Dimension, ...] = ("batch", width, "points")
+    is_linear = first is not None and first.kind is torch.nn.Linear
+    for shape in (last, before) if is_linear else (before, last):
+        yield InputCandidate("float32", shape)
 
 
 def _of_role(role: Role | None, layers: Sequence[HintingLayer]) -> Iterator[InputCandidate]:

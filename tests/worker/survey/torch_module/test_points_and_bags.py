@@ -70,6 +70,21 @@ def test_the_width_of_points_is_solved_for(tmp_path, words, shape):
     assert found.exporter is None
 
 
+def test_a_cloud_of_points_has_a_batch(tmp_path):
+    """One cloud runs, too: its maximum over points is then one over features."""
+    code = NEIGHBORS[: NEIGHBORS.index("    def forward")].replace("LAYER", "torch.nn.Linear(3, 8)")
+    code += """
+    def forward(self, points):
+        each = self.layer(points)
+        return each - each.amax(1, keepdim=True)
+
+def build():
+    return Edges()
+"""
+    (spec,) = surveyed(tmp_path, code).contract.inputs
+    assert spec.shape == ("batch", "points", 3)
+
+
 def test_offsets_begin_at_zero_and_stay_below_the_elements(tmp_path):
     found = surveyed(tmp_path, BAGS)
     shapes = {spec.name: spec.shape for spec in found.contract.inputs}
