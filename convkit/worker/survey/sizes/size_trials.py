@@ -215,8 +215,10 @@ class Trials(abc.ABC):
     def values(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | None:
         """Return the outputs' values, regardless of the time; None if the model does not run."""
 
-    # True if `values_nearby` moves weights.
-    moves_weights = False
+    @property
+    def moves_weights(self) -> bool:
+        """True if `values_nearby` moves weights."""
+        return False
 
     def values_nearby(
         self, feeds: Mapping[str, np.ndarray], case: str

@@ -80,7 +80,7 @@ def _run(loaded: LoadedModel, name: str, shape: Sequence[int]) -> _Refusal | boo
 
 @contextlib.contextmanager
 def _hooked(layers: Sequence[torch.nn.Module], enter: object) -> Iterator[None]:
-    hooks = [each.register_forward_pre_hook(enter) for each in layers]  # type: ignore[arg-type]
+    hooks = [each.register_forward_pre_hook(enter) for each in layers]
     try:
         yield
     finally:
