@@ -17,6 +17,7 @@ from convkit.worker.survey.inputs.survey_messages import cache_left_out
 from convkit.worker.survey.sizes.accepted_sizes import Sizing
 from convkit.worker.survey.sizes.batch_axis import BATCH, batch_notes
 from convkit.worker.survey.sizes.rounding_noise import flip_shares
+from convkit.worker.survey.sizes.work_clock import WorkClock
 from convkit.worker.survey.torch_module.cached_decoder import NotCachedError, survey_cached
 from convkit.worker.survey.torch_module.exporter_choice import exportable, obstacle_of
 from convkit.worker.survey.torch_module.first_call import example_run, first_run, with_meant_numbers
@@ -34,7 +35,6 @@ from convkit.worker.survey.values.mask_meaning import (
     with_lengths,
     with_meanings,
 )
-from convkit.worker.survey.work_clock import WorkClock
 
 # Of the time for a survey; the rest is for exporters.
 _SHARE_OF_SIZES = 0.5

@@ -17,8 +17,8 @@ from convkit.worker.original.loading.loaded_model import LoadedModel
 from convkit.worker.original.torch_dtypes import contract_dtype, to_array, to_tensor, torch_dtype
 from convkit.worker.survey.sizes.perturbed_weights import moved
 from convkit.worker.survey.sizes.size_trials import SizeTrial, Trials
+from convkit.worker.survey.sizes.work_clock import WorkClock
 from convkit.worker.survey.torch_module.argument_roles import Uses, argument_uses
-from convkit.worker.survey.work_clock import WorkClock
 
 # Seconds of a run, with the drawing of its inputs, after which shapes are worked out without
 # values: dozens of runs follow.

@@ -5,9 +5,9 @@ from tiny_models import factory_source
 
 from convkit.protocol.messages import SurveyResult
 from convkit.worker.original.loading import load_model
-from convkit.worker.survey import work_clock
 from convkit.worker.survey.module_survey import survey_module
-from convkit.worker.survey.work_clock import WorkClock
+from convkit.worker.survey.sizes import work_clock
+from convkit.worker.survey.sizes.work_clock import WorkClock
 
 # A layer of DGCNN: each point beside its differences from its nearest neighbors.
 NEIGHBORS = """
