@@ -136,6 +136,9 @@ PROVOKED_BY: dict[str, dict[str, tuple[str, ...]]] = {
         "test_a_plan_that_leaves_nothing_low_is_an_error": ("N207",),
         "test_a_simulation_stands_in_for_an_absent_device": ("E101",),
     },
+    "whole_runs/precision/test_processor_families": {
+        "test_without_a_word_weights_have_the_bits_that_are_right_everywhere": ("Q112",)
+    },
     "whole_runs/precision/test_quantized": {
         "test_a_calibration_file_with_nan_or_another_shape_is_an_error": ("E412",),
         "test_packed_weights_are_not_quantized_again": ("Q103",),

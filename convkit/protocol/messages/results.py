@@ -314,13 +314,13 @@ class SurveyResult:
     `present.*` become `past.*`. `labels` are those that the file names, by the output that scores
     them. `skip` are the cases that the model returns NaN for, `exporter` the one that keeps the
     contract if it is not torch's. `flips` is the share of each output of whole numbers that
-    rounding decides. `computes_in` are the types of low precision in which the file computes.
-    `draws`: the file draws random numbers, and was run with fixed ones in their place. `weights` is
-    the type that the model's weights were loaded in, if not their own. `example_bytes` are those of
-    the user's example, which is among the result's files unless it is too large. `guessed`: the
-    inputs' sizes and values are what the model happened to run with.
-    `axis_notes` are sentences about axes: what shows which of them is the batch. `findings` are
-    faults of the file itself, which `notes` have, too.
+    rounding decides, and the relative RMS of what it decides of one of fractions. `computes_in` are
+    the types of low precision in which the file computes. `draws`: the file draws random numbers,
+    and was run with fixed ones in their place. `weights` is the type that the model's weights were
+    loaded in, if not their own. `example_bytes` are those of the user's example, which is among the
+    result's files unless it is too large. `guessed`: the inputs' sizes and values are what the
+    model happened to run with. `axis_notes` are sentences about axes: what shows which of them is
+    the batch. `findings` are faults of the file itself, which `notes` have, too.
     """
 
     contract: Contract

@@ -74,7 +74,11 @@ def compare_built(
         expected = _expected(graph, [*names, *graph.outputs], feeds, original)
     except PieceFailedError:
         return None
-    return compare_exposed(model, feeds, expected, tuple(graph.outputs), names)
+    found = compare_exposed(model, feeds, expected, tuple(graph.outputs), names)
+    if found is None or found.kind != "computed":
+        return found
+    beyond = _beyond_int32(graph, found.names[0], {**expected, **feeds})
+    return dataclasses.replace(found, beyond=beyond)
 
 
 def compare_exposed(
@@ -98,8 +102,7 @@ def compare_exposed(
     after = search.error((), put)
     if not (put and after <= limit):
         return BuiltDifference("unplaced", tuple(put), before, after)
-    beyond = _beyond_int32(graph, next(iter(put)), {**expected, **feeds})
-    return BuiltDifference("computed", tuple(put), before, after, beyond)
+    return BuiltDifference("computed", tuple(put), before, after)
 
 
 def _expected(
