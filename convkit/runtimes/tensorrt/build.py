@@ -13,8 +13,10 @@ import onnx_ir as ir
 from convkit.protocol.contract import Contract
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.messages import BuildRequest, BuildResult
+from convkit.runtimes.tensorrt.library import rtx_library
 from convkit.runtimes.tensorrt.options import EngineOptions
 from convkit.runtimes.tensorrt.parser_support import check_parser_support
+from convkit.runtimes.tensorrt.predicted_support import predicted_by
 from convkit.worker.building.built_files import check_carried, finish_build, refused
 from convkit.worker.graph.file_links import link_model
 from convkit.worker.graph.graph_loading import load_model
@@ -85,7 +87,11 @@ def _write_graph(request: BuildRequest[EngineOptions], context: Context) -> list
 
 
 def _predicted(graph: Path, operators: Operators | None) -> list[Finding]:
-    """Return what the parser would reject, according to its documentation."""
+    """Return what TensorRT's parser would reject: the answer of TensorRT-RTX's, which is built from
+    the same sources and needs no GPU; without that library, the documentation's.
+    """
+    if (library := rtx_library()) is not None:
+        return list(predicted_by(library, graph))
     return [
         *(check_parser_support(operators) if operators is not None else []),
         *check_zero_points(graph),

@@ -1,7 +1,9 @@
 """Loads TensorRT, and records its messages."""
 
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, cast
 
+from convkit.protocol.contract import DType
 from convkit.worker.job_context import StageSkippedError
 
 if TYPE_CHECKING:
@@ -25,6 +27,21 @@ _DISTRIBUTIONS = (
 )
 
 
+# TensorRT's names for the element types that contracts have.
+DTYPES: dict[str, DType] = {
+    "BOOL": "bool",
+    "INT4": "int4",
+    "INT8": "int8",
+    "UINT8": "uint8",
+    "INT32": "int32",
+    "INT64": "int64",
+    "FP8": "float8e4m3fn",
+    "HALF": "float16",
+    "BF16": "bfloat16",
+    "FLOAT": "float32",
+}
+
+
 class MessageLog:
     """TensorRT's errors and warnings, in order."""
 
@@ -46,18 +63,31 @@ def check_library() -> str:
     return str(trt.__version__)
 
 
-def make_logger(messages: MessageLog) -> "trt.ILogger":
-    """Return a logger that records errors and warnings in `messages` and prints nothing."""
-    import tensorrt as trt
+def rtx_library() -> ModuleType | None:
+    """Return the module of TensorRT-RTX, whose parser and builder need no GPU and no driver; None
+    if it is not installed or does not load here.
+    """
+    try:
+        import tensorrt_rtx_bindings
+    except ImportError:  # the package, or a library that it loads
+        return None
+    return cast("ModuleType", tensorrt_rtx_bindings)
 
-    class Keeping(trt.ILogger):
+
+def make_logger(api: ModuleType, messages: MessageLog) -> "trt.ILogger":
+    """Return a logger of a TensorRT library (`api` is its module) that records errors and warnings
+    in `messages` and prints nothing.
+    """
+    levels = api.ILogger.Severity
+
+    class Keeping(api.ILogger):  # type: ignore[name-defined]
         def __init__(self) -> None:
-            trt.ILogger.__init__(self)  # pybind11 requires calling the base's own constructor
+            api.ILogger.__init__(self)  # pybind11 requires calling the base's own constructor
 
-        def log(self, severity: trt.ILogger.Severity, msg: str) -> None:
-            if severity in (trt.ILogger.Severity.INTERNAL_ERROR, trt.ILogger.Severity.ERROR):
+        def log(self, severity: "trt.ILogger.Severity", msg: str) -> None:
+            if severity in (levels.INTERNAL_ERROR, levels.ERROR):
                 messages.errors.append(msg)
-            elif severity == trt.ILogger.Severity.WARNING:
+            elif severity == levels.WARNING:
                 messages.warnings.append(msg)
 
     return Keeping()
