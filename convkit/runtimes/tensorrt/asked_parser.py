@@ -7,6 +7,7 @@ has nothing more to say: it stops at some refusals, and names all of others at o
 """
 
 import dataclasses
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 _MOST_ROUNDS = 16
 # The parser says no more than this of operators that it has no importer for.
 _SILENT = "false"
+# `condition && "what it says"`, and `Assertion failed: condition: What it says`.
+_QUOTED = re.compile(r'&& "(?P<said>[^"]+)"$')
+_CONDITION = re.compile(r"^Assertion failed: .*?(?<!:): (?=[A-Z])")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +50,9 @@ class Origin:
 
 @dataclasses.dataclass(frozen=True)
 class Refused:
-    """A node that the parser refuses, or a graph input (`tensor`); `message` is the parser's."""
+    """A node that the parser refuses, or a graph input (`tensor`); `message` is the parser's
+    reason.
+    """
 
     origin: Origin
     tensor: str
@@ -107,7 +113,7 @@ def parse(api: ModuleType, graph: Path, messages: MessageLog) -> Parsed:
 def _spec(tensor: "trt.ITensor") -> TensorSpec:
     shape: list[Dimension] = [size if size >= 0 else UNKNOWN_DIMENSION for size in tensor.shape]
     name = tensor.dtype.name
-    return TensorSpec(tensor.name, DTYPES.get(name, name.lower()), tuple(shape))  # type: ignore[arg-type]
+    return TensorSpec(tensor.name, DTYPES.get(name, name.lower()), tuple(shape))
 
 
 def _retyped(network: "trt.INetworkDefinition", graph: Path) -> Iterator[Retyped]:
@@ -152,9 +158,10 @@ class _Refusals:
         self._graph = graph
         self._proto = onnx.load(graph, load_external_data=False)
         self._model = load_model(graph)
-        self._origins = [
-            _origin(node, module) for node, module in _outer_nodes(self._model)
-        ]
+        self._inputs = {value.name for value in self._proto.graph.input}
+        # Inlined functions would number the nodes anew.
+        typed = self._model if self._model.functions else with_types(self._model)
+        self._origins = [_origin(node, module) for node, module in _outer_nodes(typed)]
         self._inner = {
             node.name: _origin(node, module)
             for node, module in nodes_with_modules(with_types(self._model))
@@ -193,7 +200,9 @@ class _Refusals:
             return next((i for i, node in enumerate(nodes) if node.name == caller), None)
         if 0 <= error.index < len(nodes) and nodes[error.index].op_type == error.operator:
             return error.index
-        return next((i for i, node in enumerate(nodes) if node.name and node.name == error.node), None)
+        return next(
+            (i for i, node in enumerate(nodes) if node.name and node.name == error.node), None
+        )
 
     def _named(self, error: "_Error", index: int) -> Origin:
         """Return the node itself, which may be in a body or a function of the main graph's node."""
@@ -217,7 +226,11 @@ class _Refusals:
             )
             if self._ask(alone):
                 found = True
-                yield Refused(Origin("", "input", types=_proto_type(value)), value.name, _text(error))
+                if value.name not in self._inputs:  # the result of a node that was cut out
+                    continue
+                yield Refused(
+                    Origin("", "input", types=_proto_type(value)), value.name, _text(error)
+                )
         if not found:
             yield Refused(Origin(error.node, error.operator), "", _text(error))
 
@@ -295,6 +308,10 @@ def _value_infos(model: ir.Model) -> dict[str, onnx.ValueInfoProto]:
 
 
 def _text(error: _Error) -> str:
-    """Return the parser's reason on one line; its own file names and empty words are left out."""
+    """Return the parser's reason on one line, without the condition that failed in its source."""
     words = " ".join(error.description.split())
-    return "it has no importer for it" if words == _SILENT else words
+    if words == _SILENT:
+        return "it has no importer for it"
+    if (quoted := _QUOTED.search(words)) is not None:
+        return quoted["said"]
+    return _CONDITION.sub("", words)

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from convkit.protocol.contract import Contract
 from convkit.protocol.findings.finding import Finding, Place, Remedy
-from convkit.protocol.messages import BuildRequest, BuildResult
+from convkit.protocol.messages import BuildRequest, BuildResult, OptionsT
 from convkit.runtimes.tensorrt.library import rtx_library
 from convkit.runtimes.tensorrt.options import EngineOptions
 from convkit.runtimes.tensorrt.parser_support import check_parser_support
@@ -52,7 +52,7 @@ def run(
     Raises StageSkippedError if TensorRT is absent.
     """
     request = with_decision(request)
-    findings = _write_graph(request, context)
+    findings = write_graph(request, context)
     graph = context.output / GRAPH_FILE
     stated, carried = stated_by_graph(graph)
     findings += check_contract(request.contract, stated, "graph") + check_carried(
@@ -71,7 +71,7 @@ def run(
     return finish_build(context.output, request.contract, session), findings + built
 
 
-def _write_graph(request: BuildRequest[EngineOptions], context: Context) -> list[Finding]:
+def write_graph(request: BuildRequest[OptionsT], context: Context) -> list[Finding]:
     """Write the graph that an engine is built from, and its operators next to it."""
     findings: list[Finding] = []
     with rewritten_graph(request, findings, context) as rewritten:

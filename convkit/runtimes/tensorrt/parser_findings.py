@@ -1,5 +1,4 @@
-"""What a parser's answer means for a target: findings about refused nodes and changed types. Pure.
-"""
+"""What a parser's answer means: findings about refused nodes and changed types. Pure."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
@@ -99,7 +98,6 @@ def _at(origin: Origin) -> str:
 
 
 def _reason(refused: Refused) -> str:
-    """Return the parser's reason without the node's name, which would part what belongs together.
-    """
+    """Return the parser's reason without the node's name, which differs between nodes."""
     text = refused.message
     return text.replace(refused.origin.node, "the node") if refused.origin.node else text

@@ -34,7 +34,7 @@ def predicted_by(library: ModuleType, graph: Path) -> Iterator[Finding]:
     }
     refused = [each for each in parsed.refused if not _comes_with_a_library(each)]
     answer = (
-        f"accepts the graph, in {parsed.network.num_layers} layers"
+        f"accepts the graph (layers: {parsed.network.num_layers})"
         if not refused
         else f"refuses {len(refused)} of its nodes or inputs"
     )
