@@ -11,9 +11,10 @@ from convkit.protocol.findings.finding import Finding
 from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import BuildRequest, BuildResult
 from convkit.runtimes.tensorrt.build import ENGINE_FILE, GRAPH_FILE, LAYERS_FILE, write_graph
-from convkit.runtimes.tensorrt_rtx.engine import Built, build_engine, same_bytes
+from convkit.runtimes.tensorrt_rtx.engine import Built, build_engine
 from convkit.runtimes.tensorrt_rtx.library import check_library
 from convkit.runtimes.tensorrt_rtx.options import RtxOptions
+from convkit.runtimes.tensorrt_rtx.repeated_builds import repeated
 from convkit.worker.building.built_files import check_carried, finish_build, refused
 from convkit.worker.job_context import Context
 from convkit.worker.original.contract_check import check_contract
@@ -74,7 +75,7 @@ def _kept(
         "kinds": built.kinds(),
     }
     (folder / RECORD_FILE).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    differs = same_bytes(built, again) if again is not None else None
+    differs = repeated(built.plan, again.plan, built.names) if again is not None else None
     measured: dict[str, Json] = {
         "parse_seconds": round(built.parse_seconds, 3),
         "build_seconds": round(built.build_seconds, 3),

@@ -32,10 +32,13 @@ _NO_DRIVER = ("cudaError 35", "Error reading CUDA GPU properties")
 
 @dataclasses.dataclass(frozen=True)
 class Built:
-    """An engine, and what its build took. `layers` are the network's, one row each."""
+    """An engine, and what its build took. `layers` are the network's, one row each; `names` are
+    those of its layers and tensors.
+    """
 
     plan: bytes
     layers: list[Json]
+    names: frozenset[str]
     parse_seconds: float
     build_seconds: float
     peak_bytes: int
@@ -125,7 +128,7 @@ def _built(
         said = [" ".join(line.split()) for line in messages.errors]
         raise _BuilderError([line for line in said if not any(word in line for word in _NO_DRIVER)])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB
-    return Built(bytes(plan), _layers(parsed), parse_seconds, seconds, peak)
+    return Built(bytes(plan), _layers(parsed), _names(parsed), parse_seconds, seconds, peak)
 
 
 def _name_capabilities(library: ModuleType, config: "object", options: RtxOptions) -> None:
@@ -166,6 +169,16 @@ def _layers(parsed: Parsed) -> list[Json]:
     return rows
 
 
+def _names(parsed: Parsed) -> frozenset[str]:
+    names = set()
+    for index in range(parsed.network.num_layers):
+        layer = parsed.network.get_layer(index)
+        tensors = [layer.get_input(number) for number in range(layer.num_inputs)]
+        tensors += [layer.get_output(number) for number in range(layer.num_outputs)]
+        names |= {layer.name, *(tensor.name for tensor in tensors if tensor is not None)}
+    return frozenset(names)
+
+
 def _builders_refusal(
     error: _BuilderError,
     parsed: Parsed,
@@ -196,31 +209,4 @@ def _builders_refusal(
             "Leave out the compute capability that the message names, or build in another"
             f" precision; otherwise: {REWRITE[0].lower()}{REWRITE[1:]}"
         ),
-    )
-
-
-def same_bytes(one: Built, two: Built) -> Finding | None:
-    """Return R103 if two builds of one graph in one process differ: how many bytes, and the first
-    layer whose name comes before them in the engine; None if they are identical.
-    """
-    if one.plan == two.plan:
-        return None
-    pairs = enumerate(zip(one.plan, two.plan, strict=False))
-    apart = [index for index, (left, right) in pairs if left != right]
-    first = apart[0] if apart else min(len(one.plan), len(two.plan))
-    before = {
-        str(row["name"]): place
-        for row in one.layers
-        if isinstance(row, dict)
-        and (place := one.plan.rfind(str(row["name"]).encode(), 0, first)) >= 0
-    }
-    near = max(before, key=lambda name: before[name], default=None)
-    sizes = f"{len(one.plan)} and {len(two.plan)} bytes"
-    where = f", first at byte {first}" + (f", after the layer {near}" if near else "")
-    return Finding(
-        "R103",
-        f"two builds of the same graph differ: {sizes}, {len(apart)} of them different{where}",
-        Place(node=near),
-        {"sizes": [len(one.plan), len(two.plan)], "different": len(apart), "first": first},
-        Remedy("Identify the engine by how it was verified, not by its bytes."),
     )
