@@ -42,6 +42,11 @@ DTYPES: dict[str, DType] = {
 }
 
 
+# The first logger of a process belongs to the library's global registry, which reports to it until
+# the process ends, and crashes it if the logger is gone.
+_LOGGERS: list["trt.ILogger"] = []
+
+
 class MessageLog:
     """TensorRT's errors and warnings, in order."""
 
@@ -90,7 +95,9 @@ def make_logger(api: ModuleType, messages: MessageLog) -> "trt.ILogger":
             elif severity == levels.WARNING:
                 messages.warnings.append(msg)
 
-    return Keeping()
+    logger = Keeping()
+    _LOGGERS.append(logger)
+    return logger
 
 
 def installed_release() -> str | None:

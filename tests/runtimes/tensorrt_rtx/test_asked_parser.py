@@ -2,19 +2,20 @@
 nothing else.
 """
 
+import gc
+import weakref
 from pathlib import Path
 from typing import NamedTuple
 
 import onnx
 import pytest
 
-from convkit.runtimes.tensorrt.library import MessageLog, rtx_library
+from convkit.runtimes.tensorrt.asked_parser import parse
+from convkit.runtimes.tensorrt.library import MessageLog, make_logger, rtx_library
 from convkit.runtimes.tensorrt.predicted_support import predicted_by
 from convkit.worker.graph.node_origins import MODULE_KEY, SOURCE_KEY
 
 pytest.importorskip("tensorrt_rtx_bindings", reason="TensorRT-RTX is not installed")
-
-from convkit.runtimes.tensorrt.asked_parser import parse
 
 
 class Graph(NamedTuple):
@@ -204,3 +205,12 @@ def test_a_missing_plugin_is_no_verdict_on_tensorrt_which_has_it(tmp_path: Path)
         ("T105", "warning", "a"),
         ("T105", "error", "b"),
     ]
+
+
+def test_a_logger_outlives_its_questions() -> None:
+    """The library reports to a process's first logger for good: without it, later graphs crash."""
+    library = rtx_library()
+    assert library is not None
+    logger = weakref.ref(make_logger(library, MessageLog()))
+    gc.collect()
+    assert logger() is not None
