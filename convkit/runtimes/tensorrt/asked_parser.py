@@ -178,6 +178,11 @@ class _Refusals:
                 place = self._outer_index(error)
                 if place is None:
                     yield from self._about_inputs(error)
+                    readers = self._readers_of_refused_constants()
+                    for reader in sorted(readers.keys() - cut):
+                        origin = self._origins[self._alive[reader]]
+                        yield Refused(origin, readers[reader], _text(error))
+                    cut |= readers.keys()
                 elif place not in cut:
                     cut.add(place)
                     yield Refused(self._named(error, self._alive[place]), "", _text(error))
@@ -212,7 +217,7 @@ class _Refusals:
 
     def _about_inputs(self, error: "_Error") -> Iterator[Refused]:
         """Yield the graph inputs that are refused by themselves; if none is, the error as it is."""
-        found = False
+        found = bool(self._readers_of_refused_constants())
         for value in self._proto.graph.input:
             alone = onnx.helper.make_model(
                 onnx.helper.make_graph(
@@ -234,6 +239,23 @@ class _Refusals:
         if not found:
             yield Refused(Origin(error.node, error.operator), "", _text(error))
 
+    def _readers_of_refused_constants(self) -> dict[int, str]:
+        """Return the nodes that read a constant whose type is refused by itself, and its name."""
+        refused = {
+            kind: self._ask(_constant_alone(kind, self._proto))
+            for kind in {constant.data_type for constant in self._proto.graph.initializer}
+        }
+        names = {
+            constant.name
+            for constant in self._proto.graph.initializer
+            if refused[constant.data_type]
+        }
+        return {
+            index: next(name for name in node.input if name in names)
+            for index, node in enumerate(self._proto.graph.node)
+            if names.intersection(node.input)
+        }
+
     def _cut(self, indices: set[int]) -> bool:
         """Remove nodes, and turn their results into inputs; False if nothing is left to ask about,
         or a result's type is unknown.
@@ -248,6 +270,10 @@ class _Refusals:
         for index in sorted(indices, reverse=True):
             del graph.node[index]
             del self._alive[index]
+        read = {name for node in graph.node for name in node.input}
+        constants = [each for each in graph.initializer if each.name in read]
+        del graph.initializer[:]
+        graph.initializer.extend(constants)
         kept = [value for value in graph.output if value.name not in results]
         del graph.output[:]
         graph.output.extend(kept)
@@ -262,6 +288,28 @@ class _Error:
         self.node, self.operator = str(error.node_name()), str(error.node_operator())
         self.description = str(error.desc())
         self.stack = [str(line) for line in error.local_function_stack()]
+
+
+def _constant_alone(kind: int, proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model of one constant of an element type, with a model's opsets."""
+    shape = onnx.helper.make_tensor("constant", kind, [1], bytes(16)[: _width(kind)], raw=True)
+    if kind == onnx.TensorProto.STRING:
+        shape = onnx.helper.make_tensor("constant", kind, [1], [b"text"])
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Identity", ["constant"], ["result"], name="alone")],
+        "alone",
+        [],
+        [onnx.helper.make_tensor_value_info("result", kind, [1])],
+        [shape],
+    )
+    return onnx.helper.make_model(
+        graph, opset_imports=proto.opset_import, ir_version=proto.ir_version
+    )
+
+
+def _width(kind: int) -> int:
+    """Return the bytes of one element, at least one."""
+    return max(1, ir.DataType(kind).bitwidth // 8) if kind != onnx.TensorProto.STRING else 0
 
 
 def _outer_nodes(model: ir.Model) -> Iterator[tuple[ir.Node, str]]:

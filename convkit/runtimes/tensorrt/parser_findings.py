@@ -31,7 +31,9 @@ def refusal_findings(
         groups.setdefault(key, []).append(each)
     for (operator, tensor, reason), group in groups.items():
         origin = group[0].origin
-        what = f"the input {tensor!r}" if tensor else operator or "the graph"
+        what = operator or "the graph"
+        if tensor:
+            what = f"the input {tensor!r}" if not origin.node else f"{what}'s constant {tensor!r}"
         types = f" ({origin.types})" if origin.types else ""
         count = f", and {len(group) - 1} more" if len(group) > 1 else ""
         yield Finding(

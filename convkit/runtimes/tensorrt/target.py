@@ -10,7 +10,7 @@ from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import StageKind
 from convkit.protocol.same_fields import taken_from
 from convkit.runtimes.tensorrt import options
-from convkit.runtimes.tensorrt.engine_target import GRAPH_PACKAGES, PARSER_PACKAGES, EngineTarget
+from convkit.runtimes.tensorrt.target_engines import GRAPH_PACKAGES, PARSER_PACKAGES, EngineTarget
 
 
 class Dla(RecipeModel):

@@ -126,6 +126,24 @@ REFUSED = {
 }
 
 
+def constants(kind: str) -> str:
+    return (
+        f'<ir_version: 10, opset_import: ["": 18]> graph (int32[N] x) => (int32[N] y, float[M] z)'
+        f" <{kind} bits = {{1}}, float[2] more = {{1, 2}}>"
+        f' {{[a] b = BitShift <direction = "RIGHT"> (bits, bits)'
+        f" [c] c = Cast <to = 6> (b) [d] y = Add(x, c) [e] z = Det(more)}}"
+    )
+
+
+def test_the_node_that_reads_a_refused_constant_is_named(tmp_path: Path) -> None:
+    onnx.save(onnx.parser.parse_model(constants("uint32")), tmp_path / "model.onnx")
+    library = rtx_library()
+    assert library is not None
+    refused = parse(library, tmp_path / "model.onnx", MessageLog()).refused
+    assert ("a", "bits") in {(each.origin.node, each.tensor) for each in refused}
+    assert all(each.origin.node for each in refused)
+
+
 def asked(graph: Graph, folder: Path):
     library = rtx_library()
     assert library is not None

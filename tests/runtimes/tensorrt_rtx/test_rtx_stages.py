@@ -13,7 +13,7 @@ from stage_requests import build_request, verify_request
 from convkit.host.toolchain.device_detection import find_device
 from convkit.protocol.contract import Contract
 from convkit.protocol.messages import ReferenceRequest, Source
-from convkit.runtimes.tensorrt.engine_target import PARSER_PACKAGES
+from convkit.runtimes.tensorrt.target_engines import PARSER_PACKAGES
 from convkit.runtimes.tensorrt_rtx import bench, build, library, verify
 from convkit.runtimes.tensorrt_rtx import engine as rtx_engine
 from convkit.runtimes.tensorrt_rtx.options import RtxOptions
