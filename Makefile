@@ -112,9 +112,11 @@ axe: $(VENV)/.test
 	npm install --silent --prefix $(VENV)/axe axe-core@4
 	$(BIN)/python tests/tools/axe.py $(VENV)/axe/node_modules/axe-core/axe.min.js $(REPORTS)
 
-# Damages 500 random places of a home, one after another, and holds every promise against the bytes.
+# Damages 500 random places of a home, one after another, and holds every promise against the bytes;
+# then every kind of file in it in every way, and looks how commands end.
 fuzz-store: $(VENV)/.test
 	$(BIN)/python tests/host/store/fuzzing.py --rounds 500
+	$(BIN)/python tests/host/store/home_damage.py
 
 # Damages ML packages, safetensors headers, tokenizers and texts, 500 times each.
 fuzz-files: $(VENV)/.test

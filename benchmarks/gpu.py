@@ -11,6 +11,7 @@ benchmarks/results/gpu.md with the device, driver and versions.
 
 import argparse
 import json
+import platform
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,7 @@ def with_targets(recipe: Path, folder: Path) -> Path:
     relative paths.
     """
     content = yaml.safe_load(recipe.read_text())
+    content["tools"] = {"python": platform.python_version()}  # what is installed here is measured
     content["targets"] = {
         f"{device}-{name}": {
             "runtime": "onnxruntime",

@@ -43,11 +43,11 @@ from convkit.cli.input.command_groups import GroupedCommands
 from convkit.cli.output.safe_text import PrintableStream
 from convkit.host.home import Home
 from convkit.protocol.errors import (
-    ENVIRONMENT_ERRNOS,
     EXIT_BUG,
     ConvkitError,
     Interrupted,
     UsageError,
+    is_of_environment,
     storage_error,
 )
 
@@ -157,9 +157,10 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        if error.errno not in ENVIRONMENT_ERRNOS:
+        if not is_of_environment(error):
             _end_as_bug(error)
-        _say(f"error: {storage_error(error, Path(error.filename or _fullest()))}")
+        place = Path(error.filename2 or error.filename or _fullest())
+        _say(f"error: {storage_error(error, place)}")
         sys.exit(ConvkitError.exit_code)
     except Exception as error:  # noqa: BLE001 - a bug in convkit: save the traceback and ask for a report
         _end_as_bug(error)

@@ -123,10 +123,24 @@ ENVIRONMENT_ERRNOS = frozenset(
         errno.EPERM,
         errno.EROFS,
         errno.ENOTDIR,
+        errno.EISDIR,
+        errno.ELOOP,
         errno.EIO,
         errno.ENAMETOOLONG,
     }
 )
+
+
+def is_of_environment(error: OSError) -> bool:
+    """Return whether an error means an unusable disk or folder, or that something else is where a
+    file or folder should be.
+    """
+    place = Path(error.filename) if isinstance(error.filename, str) else None
+    if error.errno == errno.ENOENT:
+        return place is not None and place.is_symlink()
+    if error.errno == errno.EEXIST:
+        return place is not None and not place.is_dir()
+    return error.errno in ENVIRONMENT_ERRNOS
 
 
 def storage_error(error: OSError, path: Path) -> ConvkitError:
@@ -153,5 +167,16 @@ def storage_error(error: OSError, path: Path) -> ConvkitError:
                 f"{path}: a file is in the way of a folder. Choose another --home, or move"
                 " the file."
             )
+        case errno.EEXIST:
+            return StoreError(
+                f"{path}: a file is in the way of a folder. Choose another --home, or move"
+                " the file."
+            )
+        case errno.EISDIR:
+            return StoreError(
+                f"{path}: a folder is in the way of a file. Remove it, and run again."
+            )
+        case errno.ELOOP | errno.ENOENT if path.is_symlink():
+            return StoreError(f"{path}: a link that leads nowhere. Remove it, and run again.")
         case _:
             return StoreError(f"{path}: {reason}")

@@ -8,6 +8,7 @@ and JSON scalars.
 
 import dataclasses
 import functools
+import json
 import math
 import types
 import typing
@@ -26,6 +27,16 @@ _NEVER = object()
 
 class CodecError(ValueError):
     """A JSON value does not fit its target type; the message names the place."""
+
+
+def parse_json(text: str | bytes) -> Any:  # noqa: ANN401 - JSON
+    """Return the value of a JSON text; raises ValueError for everything that is none, also for one
+    that is nested too deeply to be read.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 def encode(value: object) -> Json:

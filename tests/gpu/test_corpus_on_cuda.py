@@ -9,6 +9,11 @@ from test_low_precision import run
 
 LOW = ("float16", "bfloat16")
 CASES = [*faults(), *healthy_models()]
+# Measured on an H100 with onnxruntime 1.31.1: its CUDA provider computes a product with the scale
+# behind it (FusedMatMul), or a mask with its softmax (BiasSoftmax), without rounding in between.
+FUSED = frozenset(
+    {"overflow:log_sinkhorn", "overflow:scores_before_their_scale", "rounding:mask_swallows_scores"}
+)
 
 
 def lowered(path: Path) -> bool:
@@ -33,4 +38,4 @@ def test_device_and_simulation_come_to_one_verdict(case: Fault | Healthy, tmp_pa
         pytest.skip("no target in low precision")
     outcome = run(path, tmp_path / "home")
     disagreeing = [finding.message for finding in outcome.record.findings if finding.code == "N211"]
-    assert not disagreeing
+    assert bool(disagreeing) == (case.name in FUSED)

@@ -6,10 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shared_keys import TOOLS
 from test_low_precision import OVERFLOWING, run, write_recipe
 from test_shipped_models import changed
 
-HARMLESS = OVERFLOWING.replace("60000.0", "0.5")
+HARMLESS = OVERFLOWING.replace("60000.0", "0.5").replace("* 1e-5", "")
+# onnxruntime's CUDA provider computes a product and the scale that follows it as one FusedMatMul,
+# whose product is never rounded to float16. No fusion hides this one.
+UNFUSED = OVERFLOWING.replace("self.product(x) *", "torch.relu(self.product(x)) *")
 
 
 def on_cuda(precision: Any, **target: Any) -> dict[str, Any]:
@@ -34,23 +38,33 @@ def test_a_harmless_model_holds_on_the_device_as_on_the_cpu(precision: str, tmp_
 
 def test_an_overflow_on_the_device_is_the_simulations(tmp_path: Path) -> None:
     outcome = run(
-        write_recipe(tmp_path, OVERFLOWING, "float16", targets=on_cuda("float16")),
-        tmp_path / "home",
+        write_recipe(tmp_path, UNFUSED, "float16", targets=on_cuda("float16")), tmp_path / "home"
     )
     assert outcome.record.status == "failed"
     assert "N211" not in codes(outcome)
+
+
+def test_an_overflow_that_the_device_fuses_away_is_told(tmp_path: Path) -> None:
+    outcome = run(
+        write_recipe(tmp_path, OVERFLOWING, "float16", targets=on_cuda("float16")),
+        tmp_path / "home",
+    )
+    assert outcome.record.status == "verified"
+    assert {"N210", "N211"} <= codes(outcome)
 
 
 def test_a_shipped_recipe_holds_on_the_device(tmp_path: Path) -> None:
     precision = {"default": "float16", "keep_float32": ["pair_scores", "transport"]}
     for name, low in (("float32", "float32"), ("mixed", precision)):
         targets = on_cuda(low, tolerance={"cosine": 0.999})
-        outcome = run(changed(tmp_path / name, "superglue", targets=targets), tmp_path / "home")
+        outcome = run(
+            changed(tmp_path / name, "superglue", tools=TOOLS, targets=targets), tmp_path / "home"
+        )
         assert outcome.record.status == "verified", outcome.record.targets[0].headline
 
 
-def test_superglue_in_float16_overflows_on_the_device_too(tmp_path: Path) -> None:
+def test_superglue_in_float16_differs_from_its_simulation(tmp_path: Path) -> None:
     targets = on_cuda("float16", tolerance={"cosine": 0.999})
-    outcome = run(changed(tmp_path, "superglue", targets=targets), tmp_path / "home")
-    assert outcome.record.status == "failed"
-    assert "N211" not in codes(outcome), "device and simulation must come to the same verdict"
+    outcome = run(changed(tmp_path, "superglue", tools=TOOLS, targets=targets), tmp_path / "home")
+    assert outcome.record.status == "verified"
+    assert {"N210", "N211"} <= codes(outcome)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shared_keys import TOOLS
 from test_low_precision import OVERFLOWING, run, write_recipe
 from test_shipped_models import changed
 
@@ -32,5 +33,7 @@ def test_the_bert_classifiers_engines_hold(tmp_path: Path) -> None:
     overrides |= {"num_attention_heads": 2, "intermediate_size": 64}
     config = {"architecture": "bert", "seed": 0, "overrides": overrides}
     model = {"config": config, "task": "text-classification", "attn_implementation": "eager"}
-    outcome = run(changed(tmp_path, "bert-base-chinese", model=model), tmp_path / "home")
+    outcome = run(
+        changed(tmp_path, "bert-base-chinese", model=model, tools=TOOLS), tmp_path / "home"
+    )
     assert {target.status for target in outcome.record.targets} == {"verified"}

@@ -1,14 +1,12 @@
 """Sees which workers a strategy starts, and which fork servers run."""
 
 import subprocess
-from pathlib import Path
 
 import psutil
 
 from convkit.host.processes.worker_start import Launch, WorkerProcess, WorkerStrategy
-from convkit.worker.process import child_reaper
 
-REAPER = str(Path(child_reaper.__file__))
+REAPER = "--reap"
 
 
 class Watched:

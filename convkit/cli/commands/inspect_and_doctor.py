@@ -107,11 +107,13 @@ def _inspection(result: "InspectResult", origin: dict[str, str]) -> "RenderableT
     from rich.table import Table
     from rich.text import Text
 
+    from convkit.host.record.safe_text import one_line
+
     facts = Table.grid(padding=(0, 2))
     opsets = ", ".join(f"{domain} {version}" for domain, version in result.opsets.items())
     facts.add_row("opset", opsets)
     facts.add_row("IR version", str(result.ir_version))
-    facts.add_row("made by", result.producer or "unknown")
+    facts.add_row("made by", one_line(result.producer) or "unknown")
     facts.add_row("size", f"{result.size_bytes / 1e6:.1f} MB")
     facts.add_row(
         "weights",
@@ -119,10 +121,10 @@ def _inspection(result: "InspectResult", origin: dict[str, str]) -> "RenderableT
     )
     facts.add_row(
         "operators",
-        ", ".join(f"{count} {name}" for name, count in list(result.operators.items())[:12]),
+        one_line(", ".join(f"{n} {name}" for name, n in list(result.operators.items())[:12])),
     )
     for key, value in result.metadata.items():
-        facts.add_row(key, value if len(value) <= 100 else value[:97] + "...")
+        facts.add_row(one_line(key), one_line(value if len(value) <= 100 else value[:97] + "..."))
     if "problem" in origin:
         facts.add_row("origin", Text(f"!! {origin['problem']}", style="red"))
     elif origin:
@@ -143,11 +145,12 @@ def _tensors(which: str, contract: "Contract") -> "RenderableType":
     from rich.table import Table
     from rich.text import Text
 
+    from convkit.host.record.safe_text import one_line
+
     table = Table(which, "dtype", "shape", box=None, padding=(0, 2), title_justify="left")
     for tensor in contract.inputs if which == "inputs" else contract.outputs:
-        table.add_row(
-            Text(tensor.name), tensor.dtype, Text(f"[{', '.join(map(str, tensor.shape))}]")
-        )
+        shape = f"[{', '.join(map(str, tensor.shape))}]"
+        table.add_row(Text(one_line(tensor.name)), tensor.dtype, Text(one_line(shape)))
     return table
 
 

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -34,7 +33,7 @@ def print_nightly(run: NightlyRun, folder: Path) -> None:
     """Print the summary, the regressions, and where to find the rest."""
     table = Table("recipe", "status", "targets", "baseline", "seconds", box=None, pad_edge=False)
     for row in summary_rows(run):
-        table.add_row(*(escape(plain(cell)) for cell in row))
+        table.add_row(*(plain(cell) for cell in row))
     output_console().print(table)
     for each in run.recipes:
         for fault in each.faults:

@@ -28,7 +28,7 @@ def announce(steps: tuple[RepairStep, ...]) -> None:
     """Print on standard error what the next round changes."""
     from rich.console import Console
 
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False, emoji=False)
     for step in steps:
         what = f"{step.code} of {step.target}: {change_text(step.change)}"
         print_unwrapped(console, (f"repair, round {step.round}: ", "bold"), what)

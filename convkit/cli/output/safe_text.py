@@ -15,11 +15,15 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.segment import Segment
 
-# C0 controls in caret notation, like `cat -v`: ASCII, and harmless inside JSON. C1 controls and
-# lone surrogates, which represent bytes that are not UTF-8, become question marks.
+# C0 controls in caret notation, like `cat -v`: ASCII, and harmless inside JSON. C1 controls, lone
+# surrogates, which represent bytes that are not UTF-8, and what reorders, hides or splits text (see
+# `convkit.host.record.safe_text`) become question marks.
+_REORDERING = (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2060, 0x206A))
+_SPLITTING = (0x200B, 0x2028, 0x2029, 0xFEFF, *range(0xE0000, 0xE0080))
 _SHOWN: dict[int, str] = {
     **{code: "^" + chr(code ^ 0x40) for code in (*range(0x20), 0x7F)},
     **dict.fromkeys((*range(0x80, 0xA0), *range(0xD800, 0xE000)), "?"),
+    **dict.fromkeys((*_REORDERING, *_SPLITTING), "?"),
 }
 del _SHOWN[ord("\n")], _SHOWN[ord("\t")]
 _LINE_END = re.compile(r" +\n")
@@ -83,9 +87,10 @@ def output_console() -> "Console":
                 yield segment if segment.control else segment._replace(text=printable(segment.text))
 
     stream = getattr(sys.stdout, "rich_proxied_file", sys.stdout)
+    # Text is no markup of rich's, either: `[link=...]` in a name is no link.
     if stream.isatty():
-        return PrintableConsole()
-    return PrintableConsole(file=cast("IO[str]", _Unpadded(stream)))
+        return PrintableConsole(markup=False, emoji=False)
+    return PrintableConsole(file=cast("IO[str]", _Unpadded(stream)), markup=False, emoji=False)
 
 
 def live_console() -> "Console":
@@ -97,7 +102,8 @@ def live_console() -> "Console":
     """
     from rich.console import Console
 
-    return Console(file=getattr(sys.stderr, "rich_proxied_file", sys.stderr))
+    stream = getattr(sys.stderr, "rich_proxied_file", sys.stderr)
+    return Console(file=stream, markup=False, emoji=False)
 
 
 @dataclasses.dataclass(frozen=True)

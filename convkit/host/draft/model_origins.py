@@ -25,7 +25,7 @@ from convkit.host.recipe.keys.target_models import target_models
 from convkit.host.recipe.reading.named_files import factory_fault
 from convkit.host.recipe.reading.yaml_scalars import yaml_scalar
 from convkit.protocol.errors import UsageError
-from convkit.protocol.json_codec import Json
+from convkit.protocol.json_codec import Json, parse_json
 from convkit.protocol.messages import SurveyResult
 
 _PACKAGE = re.compile(
@@ -279,7 +279,7 @@ def _config_lines(architecture: str, overrides: Mapping[str, Json]) -> tuple[str
 
 def _read_config(path: Path) -> Mapping[str, Json]:
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise UsageError(missing_config_fault(path.parent)) from error
     except (OSError, ValueError, RecursionError) as error:

@@ -1,10 +1,9 @@
 """Folders in the layouts of other libraries: what to pass to `convkit init` in their place."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from convkit.protocol.json_codec import Json
+from convkit.protocol.json_codec import Json, parse_json
 
 ENCODER_ONLY = (
     "# This folder is a sentence-transformers model. The recipe converts its encoder: pooling and",
@@ -75,7 +74,7 @@ def _modules(folder: Path) -> str:
 def read_settings(path: Path) -> Mapping[str, Json]:
     """Return a JSON object's content; empty if the file is missing or holds something else."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}

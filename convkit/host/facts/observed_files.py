@@ -27,6 +27,7 @@ from convkit.host.store.digests import (
     read_sealed,
     write_sealed,
 )
+from convkit.host.store.own_output import is_home, is_own_output
 from convkit.host.store.store import StageRecord, Store
 from convkit.protocol.errors import WorkerError
 from convkit.protocol.json_codec import encode
@@ -120,6 +121,8 @@ def _read_by(
     for path in _as_spelled(set(opened).difference(lookups), loaded.dirname):
         if _in_home(Path(path), home) or path in known or _in_source(path, loaded):
             continue
+        if is_own_output(path):
+            continue
         if Path(path).stat().st_ctime > started:
             raise WorkerError(
                 f"{path}: changed while the stage was reading it. Run again once it no longer"
@@ -167,7 +170,7 @@ def _named_lookup(name: str, loaded: LoadedRecipe, home: Home) -> str | None:
     what, subject = lookup_of(name) or ("variable", name)
     if what == "variable":
         return name
-    if _in_home(Path(subject), home):
+    if _in_home(Path(subject), home) or is_own_output(subject):
         return None
     if what in ("exists", "modified") and _in_source(subject, loaded):
         return None
@@ -179,12 +182,12 @@ def _answer(name: str, dirname: Path) -> str:
     what, subject = lookup_of(name) or ("variable", name)
     if what != "variable":
         subject = str(_place(subject, dirname))
-    return answer(what, subject, passed_on(os.environ), _is_home)
+    return answer(what, subject, passed_on(os.environ), _is_own)
 
 
-def _is_home(path: str) -> bool:
-    """Return whether a path is a home of convkit, which runs create and change."""
-    return Path(path, "store", "stages").is_dir()
+def _is_own(path: str) -> bool:
+    """Return whether a path is there, and changes, because convkit runs."""
+    return is_home(path) or is_own_output(path)
 
 
 def opened_in(ingredients: Mapping[str, str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from convkit.host.run.run_folder import read_record
 from convkit.host.store.digests import digest_json
 from convkit.host.store.durable_files import write_whole
 from convkit.protocol.errors import ConvkitError, UsageError, storage_error
-from convkit.protocol.json_codec import SPARSE, CodecError, decode, encode
+from convkit.protocol.json_codec import SPARSE, CodecError, decode, encode, parse_json
 
 FORMAT = 1
 SUFFIX = ".baseline.json"
@@ -59,7 +59,7 @@ def read_baseline(file: Path) -> Baseline | None:
     A manually edited file is returned, too: see `is_edited`.
     """
     try:
-        value = json.loads(file.read_text(encoding="utf-8"))
+        value = parse_json(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

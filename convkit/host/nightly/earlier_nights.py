@@ -1,7 +1,6 @@
 """Earlier nightly runs, from this home and from MLflow."""
 
 import calendar
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from convkit.host.record.processor_record import RecordedProcessor, processor_of
 from convkit.host.record.run_record import RunRecord
 from convkit.host.track.metric_history import logged_figures
 from convkit.protocol.errors import TrackingError
-from convkit.protocol.json_codec import CodecError, decode
+from convkit.protocol.json_codec import CodecError, decode, parse_json
 
 # A nightly run killed longer ago than this is not resumed; the next one starts over.
 _RESUMABLE_SECONDS = 20 * 3600.0
@@ -30,7 +29,7 @@ def nightly_runs(home: Home) -> Iterator[NightlyRun]:
     """Yield a home's nightly runs, newest first; damaged files are skipped."""
     for file in sorted(nightly_folder(home).glob("*/nightly.json"), reverse=True):
         try:
-            content = json.loads(file.read_text(encoding="utf-8"))
+            content = parse_json(file.read_text(encoding="utf-8"))
             if content["format"] == FORMAT:
                 yield decode(NightlyRun, content)
         except (OSError, ValueError, KeyError, TypeError, CodecError):

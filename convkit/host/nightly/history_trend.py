@@ -6,7 +6,6 @@ fraction of a second. A damaged file is named, not passed over.
 
 import contextlib
 import dataclasses
-import json
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -22,7 +21,7 @@ from convkit.host.report.report_file import REPORT_NAME
 from convkit.host.run.run_folder import read_record
 from convkit.host.track.metric_history import figures_of
 from convkit.protocol.errors import ConvkitError
-from convkit.protocol.json_codec import Json
+from convkit.protocol.json_codec import Json, parse_json
 
 # The figures that get a chart, where a run has them.
 _METRICS = ("max_abs_err", "size_bytes", "single_call_seconds")
@@ -72,7 +71,7 @@ def read_nightly_runs(home: Home) -> NightlyHistory:
     nightly_runs, unreadable = [], []
     for file in sorted(nightly_folder(home).glob("*/nightly.json")):
         try:
-            nightly_runs.append(_results(json.loads(file.read_bytes())))
+            nightly_runs.append(_results(parse_json(file.read_bytes())))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             unreadable.append(f"{file}: {type(error).__name__}: {error}")
     return NightlyHistory(tuple(nightly_runs), tuple(unreadable))

@@ -1,16 +1,10 @@
 """Formats a nightly run as JUnit XML: one failure per fault, with times. Pure."""
 
-import re
 import time
 import xml.etree.ElementTree as ET
 
 from convkit.host.nightly.nightly_record import NightlyFault, NightlyRun, RecipeResult
-
-# Characters XML 1.0 does not allow (https://www.w3.org/TR/xml/#charsets); parsers refuse a file
-# with anything else, escaped or not. Tools print colors, and their messages end up here.
-_ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_ESCAPE_SEQUENCE = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]")
-_REPLACEMENT = "\ufffd"
+from convkit.host.record.safe_text import xml_text
 
 
 def junit(run: NightlyRun) -> str:
@@ -19,7 +13,7 @@ def junit(run: NightlyRun) -> str:
     Each recipe is a suite, with one test per target, one for the reproduction of the baseline, and
     one for each fault beyond a target's verdict. Damaged environments have their own suite.
     """
-    root = ET.Element("testsuites", name=f"convkit nightly {run.id}")
+    root = ET.Element("testsuites", name=xml_text(f"convkit nightly {run.id}"))
     for result in run.recipes:
         _recipe_suite(root, result)
     if run.environments:
@@ -49,10 +43,10 @@ def _recipe_suite(root: ET.Element, result: RecipeResult) -> None:
             ET.SubElement(case, "skipped")
         elif status == "waived":
             mine = [line for line in result.waivers if line.startswith(f"{target}: ")]
-            ET.SubElement(case, "system-out").text = _legal("\n".join(["waived", *mine]))
+            ET.SubElement(case, "system-out").text = xml_text("\n".join(["waived", *mine]))
     if result.elsewhere:
         lines = ["another processor recorded the baseline", *result.elsewhere]
-        ET.SubElement(suite, "system-out").text = _legal("\n".join(lines))
+        ET.SubElement(suite, "system-out").text = xml_text("\n".join(lines))
     made = result.reproduction
     rest = [each for each in result.faults if verdicts.get(each.target) is not each]
     if made is not None and not any(each.kind == "reproduction" for each in rest):
@@ -73,7 +67,7 @@ def _time_of(fault: NightlyFault, result: RecipeResult) -> float:
 
 
 def _suite(root: ET.Element, name: str, seconds: float, started: float) -> ET.Element:
-    suite = ET.SubElement(root, "testsuite", name=_legal(name), time=_seconds(seconds))
+    suite = ET.SubElement(root, "testsuite", name=xml_text(name), time=_seconds(seconds))
     if started:
         suite.set("timestamp", time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(started)))
     return suite
@@ -81,13 +75,13 @@ def _suite(root: ET.Element, name: str, seconds: float, started: float) -> ET.El
 
 def _case(suite: ET.Element, recipe: str, name: str, seconds: float) -> ET.Element:
     """Add a test with a unique name: CI systems merge tests with equal names."""
-    wanted, count = _legal(name), 2
+    wanted, count = xml_text(name), 2
     names = {case.get("name") for case in suite}
     unique = wanted
     while unique in names:
         unique, count = f"{wanted} ({count})", count + 1
     return ET.SubElement(
-        suite, "testcase", classname=_legal(recipe), name=unique, time=_seconds(seconds)
+        suite, "testcase", classname=xml_text(recipe), name=unique, time=_seconds(seconds)
     )
 
 
@@ -98,7 +92,7 @@ def _add_fault(
 
 
 def _fail(case: ET.Element, fault: NightlyFault, tag: str) -> None:
-    text = _legal(fault.message)
+    text = xml_text(fault.message)
     headline = next(iter(text.splitlines()), "")
     ET.SubElement(case, tag, message=headline, type=fault.kind).text = text
 
@@ -111,8 +105,3 @@ def _count(suite: ET.Element) -> None:
 
 def _seconds(value: float) -> str:
     return f"{value:.3f}"
-
-
-def _legal(text: str) -> str:
-    """Return text without color codes and characters that XML 1.0 does not allow."""
-    return _ILLEGAL.sub(_REPLACEMENT, _ESCAPE_SEQUENCE.sub("", text))

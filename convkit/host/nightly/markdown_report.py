@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from convkit.host.nightly.nightly_record import NightlyRun, RecipeResult
+from convkit.host.record.safe_text import markdown_text
 
 _MARKS = {"green": "✓", "regressed": "✗", "broken": "✗"}
 _MOST_NEWER = 8
@@ -38,17 +39,17 @@ def outcome_text(run: NightlyRun) -> str:
 
 def markdown(run: NightlyRun) -> str:
     """Format a nightly run as Markdown, for a CI job's page."""
-    lines = [f"# Nightly run {run.id}", "", outcome_text(run), ""]
+    lines = [f"# Nightly run {markdown_text(run.id)}", "", markdown_text(outcome_text(run)), ""]
     lines += [
         "| recipe | status | targets | baseline | seconds |",
         "| --- | --- | --- | --- | --- |",
     ]
-    lines += [f"| {' | '.join(_cell(part) for part in row)} |" for row in summary_rows(run)]
+    lines += [f"| {' | '.join(markdown_text(part) for part in row)} |" for row in summary_rows(run)]
     for each in run.recipes:
         lines += _details(each)
     if run.environments:
         lines += ["", "## Damaged environments", ""]
-        lines += [f"- **{_cell(text)}**" for text in run.environments]
+        lines += [f"- **{markdown_text(text)}**" for text in run.environments]
     lines += _canaries(run)
     return "\n".join(lines) + "\n"
 
@@ -57,12 +58,12 @@ def _details(each: RecipeResult) -> list[str]:
     if not (each.faults or each.improvements or each.notes or each.waivers or each.elsewhere):
         return []
     return [
-        *("", f"## {_cell(each.recipe)}", ""),
-        *(f"- **{_cell(fault.message)}**" for fault in each.faults),
-        *(f"- waiver: {_cell(text)}" for text in each.waivers),
-        *(f"- better: {_cell(text)}" for text in each.improvements),
-        *(f"- another processor: {_cell(text)}" for text in each.elsewhere),
-        *(f"- {_cell(text)}" for text in each.notes),
+        *("", f"## {markdown_text(each.recipe)}", ""),
+        *(f"- **{markdown_text(fault.message)}**" for fault in each.faults),
+        *(f"- waiver: {markdown_text(text)}" for text in each.waivers),
+        *(f"- better: {markdown_text(text)}" for text in each.improvements),
+        *(f"- another processor: {markdown_text(text)}" for text in each.elsewhere),
+        *(f"- {markdown_text(text)}" for text in each.notes),
     ]
 
 
@@ -77,7 +78,7 @@ def _canaries(run: NightlyRun) -> list[str]:
     for canary in run.canaries:
         newer = ", ".join(canary.newer[:_MOST_NEWER])
         row = (canary.recipe, canary.kind, canary.status, canary.headline, newer)
-        lines.append(f"| {' | '.join(_cell(part) for part in row)} |")
+        lines.append(f"| {' | '.join(markdown_text(part) for part in row)} |")
     return lines
 
 
@@ -98,12 +99,3 @@ def _baseline(each: RecipeResult) -> str:
     if each.reproduction is not None:
         return each.reproduction.worst
     return "not reproduced" if each.baseline else "none"
-
-
-def _cell(text: str) -> str:
-    """Format text for a cell of a Markdown table, escaping Markdown and HTML."""
-    plain = " ".join(text.split())
-    plain = "".join(character if character.isprintable() else "\ufffd" for character in plain)
-    for mark in "\\|*_`<>":
-        plain = plain.replace(mark, f"\\{mark}")
-    return plain

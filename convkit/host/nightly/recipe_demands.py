@@ -36,8 +36,11 @@ _MORE = frozenset(
 _WITHOUT = {"budget": math.inf}
 # Keys that set one limit together: without one of them, it counts as 0.
 _TOGETHER = tuple(names for row in ROWS if len(names := {each.name for each in row.parameters}) > 1)
-# The keys that decide on which inputs a model is verified or scored, and what is compared.
+# The keys that decide which model is converted, and to which it is compared.
+_MODELS = ("model.", "original.")
+# The keys that decide that, on which inputs a model is verified or scored, and what is compared.
 _TRIED = (
+    *_MODELS,
     "axes.",
     "inputs.",
     "outputs.",
@@ -93,6 +96,12 @@ def tried_by(recipe: Recipe) -> dict[str, str]:
     """
     content = recipe.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return {key: value for key, value in flatten(content).items() if _is_tried(key)}
+
+
+def names_model(key: str) -> bool:
+    """Return whether a recipe's key says which model it is about, or one of its parts."""
+    first, _, rest = key.partition(".")
+    return (rest.partition(".")[2] if first == "parts" else key).startswith(_MODELS)
 
 
 def _is_tried(key: str) -> bool:

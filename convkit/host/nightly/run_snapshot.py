@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from convkit.host.audit.differences.across_processors import integer_kernels
 from convkit.host.audit.differences.run_difference import recipe_keys
-from convkit.host.nightly.recipe_demands import demands_of, tried_by
+from convkit.host.nightly.recipe_demands import demands_of, names_model, tried_by
 from convkit.host.recipe.keys.recipe import Recipe
 from convkit.host.record.processor_record import RecordedProcessor, processor_of
 from convkit.host.record.recorded_materials import Dependency
@@ -126,12 +126,17 @@ def snapshot_of(
     )
 
 
+def _without_models(now: Snapshot) -> Snapshot:
+    kept = {key: value for key, value in now.verified_on.items() if not names_model(key)}
+    return dataclasses.replace(now, verified_on=kept)
+
+
 def comparable(now: Snapshot, before: Snapshot, record: RunRecord) -> Snapshot:
     """Return a run's snapshot as it compares with a baseline: those of earlier releases hold the
     recipe's keys as they were written.
     """
     if before.demands:
-        return now
+        return now if any(map(names_model, before.verified_on)) else _without_models(now)
     keys = recipe_keys(record).items()
     written = {key: value for key, value in keys if key.startswith(_WRITTEN)}
     return dataclasses.replace(now, verified_on=written)

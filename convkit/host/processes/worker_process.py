@@ -2,9 +2,11 @@
 with everything it started.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
+import secrets
 import selectors
 import signal
 import subprocess
@@ -12,16 +14,23 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 from convkit.host.processes.out_of_memory import memory_kills
 from convkit.host.processes.worker_outcome import Ending, WorkerOutcome, findings_of, read_log
 from convkit.host.processes.worker_start import Launch, WorkerProcess, WorkerStrategy
 from convkit.host.secret_redaction import redacted
 from convkit.protocol.environment_seal import FILE_NAME as SEAL
-from convkit.protocol.json_codec import CodecError, Json, decode, encode
+from convkit.protocol.json_codec import CodecError, Json, decode, encode, parse_json
 from convkit.protocol.messages import PROTOCOL, Answer, Envelope
 from convkit.protocol.passed_variables import passed_on
+from convkit.protocol.process_trees import (
+    STAGE_VARIABLE,
+    LiveProcess,
+    descendants,
+    end_all,
+    started_by,
+)
 from convkit.protocol.runtimes.runtime_registry import runtimes
 from convkit.protocol.silenced_telemetry import SILENCED
 
@@ -71,21 +80,22 @@ def run_worker(
     seen = worker_environment(given, python, envelope.threads, hash_seed)
     reading, writing = os.pipe()
     kills_before = memory_kills()
+    stage = secrets.token_hex(8)
     started, began = time.time(), time.monotonic()
     deadline = began + timeout_seconds
     try:
         try:
             envelope = dataclasses.replace(envelope, events_fd=writing, parent_pid=os.getpid())
             request.write_text(json.dumps(encode(envelope)), encoding="utf-8")
-            seen |= _without_stray_bytecode(python, folder)
+            seen |= _without_stray_bytecode(python, folder) | {STAGE_VARIABLE: stage}
             process = workers.start(
                 Launch(python, envelope, request, result, folder, log, writing, seen, deadline)
             )
         finally:
             os.close(writing)
-        with _ends_its_group(process):
+        with _Family(process, stage) as family:
             stopped = _attend(
-                process, _Events(reading, on_event, on_complete), result, deadline, cancelled
+                family, _Events(reading, on_event, on_complete), result, deadline, cancelled
             )
     finally:
         os.close(reading)
@@ -178,7 +188,7 @@ class _Events:
 
     def _pass_on(self, line: bytes) -> None:
         try:
-            event = json.loads(line)
+            event = parse_json(line)
         except ValueError:
             return  # two of a tool's threads wrote at once: only an event is lost
         if not isinstance(event, dict):
@@ -193,13 +203,10 @@ class _Events:
 
 
 def _attend(
-    process: WorkerProcess,
-    events: _Events,
-    result: Path,
-    deadline: float,
-    cancelled: threading.Event,
+    family: "_Family", events: _Events, result: Path, deadline: float, cancelled: threading.Event
 ) -> Literal["timed_out", "cancelled"] | None:
     """Forward events until the worker ends; return why it was stopped, or None."""
+    process = family.process
     done_since: float | None = None
     try:
         while True:
@@ -214,13 +221,13 @@ def _attend(
             if done_since is None and result.exists():
                 done_since = now
             if cancelled.is_set():
-                _stop(process)
+                family.stop()
                 return "cancelled"
             if done_since is not None and now > done_since + _LINGER_SECONDS:
-                _stop(process)
+                family.stop()
                 return None
             if now > deadline:
-                _stop(process)
+                family.stop()
                 return "timed_out"
     finally:
         events.close()
@@ -235,34 +242,39 @@ def _wait(process: WorkerProcess, seconds: float) -> bool:
     return True
 
 
-def _stop(process: WorkerProcess) -> None:
-    """Ask a worker and its children to exit; kill them after a while."""
-    _signal_group(process, signal.SIGTERM)
-    if not _wait(process, _GRACE_SECONDS):
-        _signal_group(process, signal.SIGKILL)
-        process.wait()
+class _Family:
+    """A worker and every process that it started, also those that left its session. Ends them
+    however the block exits.
+    """
 
+    def __init__(self, process: WorkerProcess, stage: str) -> None:
+        self.process, self._stage = process, stage
+        self._seen: set[LiveProcess] = set()
 
-@dataclasses.dataclass(frozen=True)
-class _ends_its_group:  # noqa: N801 - reads as a statement: with _ends_its_group(process)
-    """Ends a worker and its child processes, however the block exits."""
-
-    process: WorkerProcess
-
-    def __enter__(self) -> None:
-        return
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_: object) -> None:
-        _signal_group(self.process, signal.SIGKILL)
+        self._signal(signal.SIGKILL)
         self.process.wait()
+        end_all(lambda: self._seen | started_by(self._stage))
 
+    def stop(self) -> None:
+        """Ask all of them to exit; kill them after a while."""
+        self._signal(signal.SIGTERM)
+        if not _wait(self.process, _GRACE_SECONDS):
+            self._signal(signal.SIGKILL)
+            self.process.wait()
 
-def _signal_group(process: WorkerProcess, number: signal.Signals) -> None:
-    try:
-        # the worker leads its session, so its process id is also its group's
-        os.killpg(process.pid, number)
-    except (ProcessLookupError, PermissionError):
-        return  # the group is empty (macOS reports EPERM for a group of zombies)
+    def _signal(self, number: signal.Signals) -> None:
+        if self.process.poll() is None:
+            self._seen |= descendants(self.process.pid)  # while it is their ancestor
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            # The worker leads its session, so its process id is also its group's. (The group may
+            # be empty; macOS reports EPERM for a group of zombies.)
+            os.killpg(self.process.pid, number)
+        for each in self._seen:
+            each.send(number)
 
 
 def _outcome(
@@ -300,7 +312,7 @@ def _outcome(
 def _read_answer(path: Path) -> tuple[Answer | None, str]:
     """Return a worker's answer, or None and the problem with it."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
         if isinstance(content, dict):
             # Not `result`: names and contracts are data and must stay unchanged.
             content |= {name: _redacted(content.get(name)) for name in _TEXTS if name in content}

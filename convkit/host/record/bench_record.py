@@ -7,14 +7,13 @@ no stage's key and no verdict on the conversion may rest on them.
 """
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Literal
 
 from convkit.host.record.timestamped_records import write_stamped
 from convkit.protocol.errors import ConvkitError
 from convkit.protocol.findings.finding import Finding
-from convkit.protocol.json_codec import CodecError, Json, decode
+from convkit.protocol.json_codec import CodecError, Json, decode, parse_json
 from convkit.protocol.messages import Profile
 
 FORMAT = 1
@@ -156,7 +155,7 @@ def latest_bench(folder: Path) -> BenchRecord | None:
 def read_bench(path: Path) -> BenchRecord:
     """Return a benchmark's record; raises ConvkitError if it cannot be read."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = parse_json(path.read_text(encoding="utf-8"))
         if value.get("format") != FORMAT:
             raise ConvkitError(
                 f"{path}: has format {value.get('format')!r}; this convkit reads {FORMAT}"

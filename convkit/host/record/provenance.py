@@ -133,6 +133,14 @@ def write_provenance(
     return path
 
 
+def drafted_provenance(
+    folder: Path, record: RunRecord, materials: Materials, built: Mapping[str, FileDigest]
+) -> Provenance:
+    """Return what `write_provenance` would write now, for what a run's folder derives from it."""
+    statement = make_statement(record, digest_folder(folder, built), materials)
+    return _parse(json.loads(json.dumps(statement)))
+
+
 def write_origins(folder: Path) -> None:
     """Write `origin.json` beside each target's models. They hold the digest of the provenance."""
     for name, text in _origin_texts(folder, read_provenance(folder)).items():

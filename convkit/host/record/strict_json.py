@@ -12,7 +12,10 @@ def read_strictly(text: str) -> Json:
     """Return the value of a JSON text; raises ValueError that names what another reader might take
     differently.
     """
-    return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_no_duplicates)
+    try:
+        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_no_duplicates)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 def _refuse_constant(name: str) -> Json:

@@ -5,7 +5,8 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Literal
 
-from convkit.host.report.svg_elements import Svg, SvgFigure, element, group, picture, visible
+from convkit.host.record.safe_text import visible
+from convkit.host.report.svg_elements import Svg, SvgFigure, element, group, picture
 
 _WIDTH = 360.0
 _PADDING, _LINE, _ARROW = 9.0, 14.0, 20.0

@@ -21,6 +21,7 @@ from convkit.host.record.run_summary import (
     verified_name,
     waiver_text,
 )
+from convkit.host.record.safe_text import visible
 from convkit.host.record.tried_sizes import fixed_sizes, tried_sizes
 from convkit.host.report.bench_section import bench_view
 from convkit.host.report.report_text import (
@@ -35,7 +36,6 @@ from convkit.host.report.report_text import (
     yaml_text,
 )
 from convkit.host.report.report_view import run_view
-from convkit.host.report.svg_elements import visible
 from convkit.host.store.durable_files import write_whole
 from convkit.protocol.errors import storage_error
 from convkit.protocol.metrics.metric_registry import METRICS

@@ -1,5 +1,4 @@
-"""SVG as text: elements, escaping, and the characters that must not reach a page as they are.
-Pure; standard library only.
+"""SVG as text: elements, and escaping. Pure; standard library only.
 
 Plots are drawn here and not by a plotting library: those bring megabytes of dependencies to every
 host, and colors that follow neither the page's style sheet nor its dark mode.
@@ -8,14 +7,8 @@ host, and colors that follow neither the page's style sheet nor its dark mode.
 import dataclasses
 import html
 import math
-import re
 
-# Controls but line feed and tab, lone surrogates, and what reorders or hides text: a name that
-# reads differently from what it is must show it.
-_INVISIBLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2060-\u2069"
-    "\ud800-\udfff\ufeff]"
-)
+from convkit.host.record.safe_text import visible
 
 
 class Svg(str):
@@ -25,16 +18,6 @@ class Svg(str):
 
     def __html__(self) -> str:
         return self
-
-
-def visible(text: str) -> str:
-    """Return text with control characters and direction marks written as escape sequences."""
-    return _INVISIBLE.sub(_escape, text.replace("\r\n", "\n"))
-
-
-def _escape(match: re.Match[str]) -> str:
-    code = ord(match.group())
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def element(name: str, *children: str, **attributes: str | float) -> Svg:

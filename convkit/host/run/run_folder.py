@@ -1,15 +1,16 @@
 """A finished run's folder, written to a temporary path and moved into place atomically."""
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from convkit.host.home import Home, is_run_id
+from convkit.host.record.attachments import write_attachments
 from convkit.host.record.provenance import (
     FILE_NAME,
     FileDigest,
+    drafted_provenance,
     origin_digests,
     read_provenance,
     write_provenance,
@@ -19,7 +20,7 @@ from convkit.host.record.run_record import FORMAT, RunRecord
 from convkit.host.store.digests import DigestCache, digest_file, write_json
 from convkit.host.store.durable_files import sync_folder, sync_tree
 from convkit.protocol.errors import ConvkitError, ProvenanceError, storage_error
-from convkit.protocol.json_codec import decode
+from convkit.protocol.json_codec import decode, parse_json
 
 if TYPE_CHECKING:
     from convkit.host.facts.planning_facts import ResolvedFacts
@@ -73,10 +74,13 @@ def write_folder(
                     store.hand_over(built.artifact, whole / "models" / target.name)
             write_json(whole / "result.json", record)
             # From the file, whose keys are sorted: an audit renders the same bytes from it.
-            write_report(read_record(whole), whole)
+            written = read_record(whole)
+            write_report(written, whole)
             made = built_files(record, store) | _joined_files(record, joined, whole)
             folder.parent.mkdir(parents=True, exist_ok=True)
             materials = dataclasses.replace(materials, previous=_previous(folder))
+            draft = drafted_provenance(whole, record, materials, made)
+            write_attachments(whole, written, draft)
             write_provenance(whole, record, materials, made)
             sync_tree(whole)
             whole.rename(folder)
@@ -149,7 +153,7 @@ def stage_file(stage: str) -> str:
 def read_record(folder: Path) -> RunRecord:
     """Return a finished run's record; raises ConvkitError if it cannot be read."""
     try:
-        value = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+        value = parse_json((folder / "result.json").read_text(encoding="utf-8"))
         if value.get("format") != FORMAT:
             raise ConvkitError(
                 f"{folder}: result.json has format {value.get('format')!r}; this convkit reads"

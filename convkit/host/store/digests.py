@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from convkit.host.store.durable_files import write_whole
-from convkit.protocol.json_codec import CodecError, Json, decode, encode
+from convkit.host.store.own_output import is_home, is_own_output
+from convkit.protocol.json_codec import CodecError, Json, decode, encode, parse_json
 
 T = TypeVar("T")
 
@@ -38,7 +39,7 @@ def digest_file(path: Path | str) -> str:
 
 
 def digest_tree(folder: Path, digest: Callable[[Path], str] | None = None) -> str:
-    """Return a folder's digest, over relative paths and contents, without caches."""
+    """Return a folder's digest, over the relative paths and contents of its `tree_files`."""
     root = os.fspath(folder)
     return digest_json(
         {
@@ -51,11 +52,18 @@ def digest_tree(folder: Path, digest: Callable[[Path], str] | None = None) -> st
 
 
 def tree_files(folder: Path) -> Iterator[str]:
-    """Yield the path of each file below a folder, without caches."""
+    """Yield the path of each file below a folder, without caches, homes of convkit, and what it
+    prints to.
+    """
     for parent, folders, files in os.walk(folder, followlinks=True):
-        folders[:] = sorted(name for name in folders if name not in ("__pycache__", ".git"))
+        folders[:] = sorted(
+            name
+            for name in folders
+            if name not in ("__pycache__", ".git") and not is_home(f"{parent}{os.sep}{name}")
+        )
         # No Path: creating those takes half of the time.
-        yield from (f"{parent}{os.sep}{name}" for name in sorted(files))
+        paths = (f"{parent}{os.sep}{name}" for name in sorted(files))
+        yield from (path for path in paths if not is_own_output(path))
 
 
 def write_json(path: Path, value: object, *, durable: bool = True) -> None:
@@ -80,7 +88,7 @@ def seal(value: object) -> dict[str, Json]:
 def unseal(text: bytes, kind: type[T]) -> T:
     """Return the sealed value; raises SealBroken if it was altered."""
     try:
-        sealed: Json = json.loads(text)
+        sealed: Json = parse_json(text)
         content, digest = sealed["content"], sealed["digest"]
         matches = set(sealed) == {"content", "digest"} and digest_json(content) == digest
         value = decode(kind, content) if matches else None
@@ -107,7 +115,7 @@ def read_sealed(path: Path, kind: type[T]) -> T:
 def is_unsealed(path: Path, kind: type[object]) -> bool:
     """Return True if a file was written by an earlier release: an intact value without a digest."""
     try:
-        decode(kind, json.loads(path.read_bytes()))
+        decode(kind, parse_json(path.read_bytes()))
     except (OSError, ValueError, CodecError, RecursionError):
         return False
     return True

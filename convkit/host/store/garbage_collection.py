@@ -9,7 +9,6 @@ record whose artifact is incomplete.
 import contextlib
 import dataclasses
 import errno
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ from convkit.host.store.process_locks import HeldLock
 from convkit.host.store.stage_records import FileEntry, KeptRecord, LatestStage, SettledRun
 from convkit.host.store.staging_folders import sweep_staging
 from convkit.protocol.errors import StoreError, storage_error
-from convkit.protocol.json_codec import CodecError, decode
+from convkit.protocol.json_codec import CodecError, decode, parse_json
 
 # What a store consists of, in the order in which it is removed.
 Kind = Literal["views", "settled runs", "stage records", "lists of files", "objects"]
@@ -137,7 +136,7 @@ def _latest(root: Path) -> Iterator[str]:
 
 def _objects(root: Path, artifact: str) -> Iterator[str]:
     try:
-        content = json.loads((root / "artifacts" / f"{artifact}.json").read_text(encoding="utf-8"))
+        content = parse_json((root / "artifacts" / f"{artifact}.json").read_text(encoding="utf-8"))
         yield from (entry.sha256 for entry in decode(dict[str, FileEntry], content).values())
     except (OSError, ValueError, CodecError):
         return  # damaged or gone: a run makes it again

@@ -33,7 +33,7 @@ from convkit.host.store.stage_records import FileEntry, KeptRecord, StageRecord
 from convkit.host.store.store import Store
 from convkit.protocol.errors import FleetError, StoreError, StoreUnreachable
 from convkit.protocol.installation import install_command
-from convkit.protocol.json_codec import decode, encode
+from convkit.protocol.json_codec import decode, encode, parse_json
 
 _CHUNK = 1 << 20
 # What filesystems say that know no hard links (FAT, many network and FUSE filesystems).
@@ -162,7 +162,7 @@ class SharedStore:
         if content is None:
             raise StoreError(f"{self.url} has no artifact {artifact[:12]} ({self._named(place)})")
         try:
-            entries = decode(dict[str, FileEntry], json.loads(content))
+            entries = decode(dict[str, FileEntry], parse_json(content))
         except ValueError as error:
             raise self._damaged(place, f"not a readable list of files: {error}") from error
         if digest_json(entries) != artifact:

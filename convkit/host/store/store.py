@@ -20,7 +20,6 @@ runs again, and the correct content replaces the damaged one.
 """
 
 import contextlib
-import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -54,7 +53,7 @@ from convkit.host.store.stage_records import (
 from convkit.host.store.staging_folders import staging_folder, sweep_staging
 from convkit.host.store.store_verification import Damage, verify_store
 from convkit.protocol.errors import StoreError, storage_error
-from convkit.protocol.json_codec import decode
+from convkit.protocol.json_codec import decode, parse_json
 
 __all__ = ["Damage", "FileEntry", "KeptRecord", "StageRecord", "Store"]
 
@@ -95,7 +94,7 @@ class Store:
         try:
             entries = decode(
                 dict[str, FileEntry],
-                json.loads(self._manifest(artifact).read_text(encoding="utf-8")),
+                parse_json(self._manifest(artifact).read_text(encoding="utf-8")),
             )
         except (OSError, ValueError, RecursionError) as error:
             raise StoreError(

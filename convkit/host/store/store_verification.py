@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from convkit.host.store.stage_records import (
     SettledRun,
     StageRecord,
 )
-from convkit.protocol.json_codec import Json, decode
+from convkit.protocol.json_codec import Json, decode, parse_json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +130,7 @@ def _seal_damage(path: Path, folder: _Folder) -> Iterator[Damage]:
 
 def _is_sealed(path: Path) -> bool:
     """Return True if a file that reads as a plain mapping was meant to be sealed."""
-    value = json.loads(path.read_bytes())
+    value = parse_json(path.read_bytes())
     return isinstance(value, dict) and bool({"digest", "content"} & set(value))
 
 
@@ -150,4 +149,4 @@ def _verify_view(view: Path, root: Path) -> Iterator[Damage]:
 
 
 def _entries(manifest: Path) -> dict[str, FileEntry]:
-    return decode(dict[str, FileEntry], json.loads(manifest.read_text(encoding="utf-8")))
+    return decode(dict[str, FileEntry], parse_json(manifest.read_text(encoding="utf-8")))

@@ -1,7 +1,5 @@
 """Markdown summaries, which MLflow shows as a run's description. Pure functions."""
 
-import re
-
 from convkit.host.record.display_text import bytes_text, seconds_text
 from convkit.host.record.headroom import worst_comparison
 from convkit.host.record.run_record import RunRecord, StageReport, TargetReport, Verification
@@ -14,6 +12,7 @@ from convkit.host.record.run_summary import (
     verdict,
     waiver_lines,
 )
+from convkit.host.record.safe_text import markdown_text as _plain
 
 MARKS = {
     "verified": "✅ verified",
@@ -44,7 +43,7 @@ def summary_note(record: RunRecord) -> str:
         parts.append("### Waivers\n" + "\n".join(f"- {_plain(line)}" for line in waivers))
     if findings := located_findings(record):
         lines = [
-            f"- **{located.finding.code}** ({severity_text(located)};"
+            f"- **{located.finding.code}** ({_plain(severity_text(located))};"
             f" {_plain(', '.join(located.where))}) {_plain(located.finding.message)}"
             for located in findings
         ]
@@ -87,8 +86,3 @@ def stage_note(stage: StageReport, verification: Verification | None) -> str:
         ]
     lines += [f"- **{finding.code}** {_plain(finding.message)}" for finding in stage.findings]
     return "\n\n".join(lines)
-
-
-def _plain(text: str) -> str:
-    """Escape text so that nothing acts as Markdown or HTML, on one line."""
-    return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", " ".join(text.split()))

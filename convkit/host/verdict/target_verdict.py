@@ -167,6 +167,7 @@ def _ladder_findings(
             measured.probes,
             _strictest(recipe, target, override),
             [tensor.name for tensor in recipe.inputs],
+            rounds=bool(target.low_precision or target.quantization),
         ),
         *padding_findings(recipe, cases),
         *fixed_axis_findings(cases, recipe, example_sizes, stage_findings),

@@ -3,14 +3,15 @@
 import dataclasses
 
 from convkit.protocol.json_codec import Json
+from convkit.protocol.process_trees import STAGE_VARIABLE
 
 READY = b"ready"
 # The order after the last one: fork nothing more, and free what was imported and loaded.
 REST = b"rest"
 THREADS = "OMP_NUM_THREADS"
-# Variables that each worker has for itself: those that only the Pythons that it starts read, and
-# the number of threads.
-PER_WORKER = ("PYTHONPYCACHEPREFIX", THREADS)
+# Variables that each worker has for itself: those that only the Pythons that it starts read, the
+# number of threads, and its name.
+PER_WORKER = ("PYTHONPYCACHEPREFIX", THREADS, STAGE_VARIABLE)
 
 
 @dataclasses.dataclass(frozen=True)

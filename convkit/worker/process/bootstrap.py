@@ -1,5 +1,5 @@
 """Entry point of a worker process: `python -s -P bootstrap.py REQUEST RESULT`. With `--fork-server
-FD MODULE...`, entry point of a server that forks workers.
+FD MODULE...`, entry point of a server that forks workers, with `--reap`, of what waits for them.
 
 Makes the `convkit` package importable without adding its parent folder to `sys.path`: that folder
 may be the host's site-packages, whose versions must not leak into a stage's environment.
@@ -28,6 +28,11 @@ def expose(name: str, package: Path) -> None:
 def main(arguments: list[str]) -> int:
     """Run one stage, or fork workers until the client disconnects; return the exit code."""
     expose("convkit", Path(__file__).resolve().parents[2])
+    if arguments[0] == "--reap":
+        from convkit.worker.process.child_reaper import reap_for
+
+        reap_for(*arguments[1:])
+        return 0
     from convkit.protocol.sealed_imports import guard_imports
     from convkit.protocol.silenced_telemetry import silence
 
@@ -61,6 +66,9 @@ def leave(code: int) -> NoReturn:
     atexit._run_exitfuncs()  # noqa: SLF001 - as multiprocessing does: there is no public name
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
+    from convkit.protocol.process_trees import descendants, end_all
+
+    end_all(lambda: descendants(os.getpid()))
     os._exit(code)
 
 

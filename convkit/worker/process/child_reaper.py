@@ -2,7 +2,7 @@
 
 A server keeps everything it has imported. Once it will fork no more workers, it becomes this
 program, which needs a few MB: the process, and with it the workers' parent, stays the same. Imports
-only the standard library.
+only the standard library and what needs no more.
 """
 
 import contextlib
@@ -11,42 +11,57 @@ import os
 import select
 import signal
 import sys
+from pathlib import Path
 
+from convkit.protocol.process_trees import descendants, end_all
+
+_BOOTSTRAP = Path(__file__).with_name("bootstrap.py")
 _BLOCK = 64 * 1024
 
 
 def reap(statuses: dict[int, int]) -> None:
-    """Report the exit code of every worker that has ended. `statuses` are the descriptors that
-    report it, by process id.
+    """Report the exit code of every worker that has ended, after what it left behind has ended too.
+    `statuses` are the descriptors that report it, by process id.
     """
-    while statuses:
-        pid, status = os.waitpid(-1, os.WNOHANG)
-        if pid == 0:
-            return
-        descriptor = statuses.pop(pid)
-        with contextlib.suppress(BrokenPipeError):  # the client is gone
-            os.write(descriptor, f"{os.waitstatus_to_exitcode(status)}\n".encode())
-        os.close(descriptor)
+    with contextlib.suppress(ChildProcessError):  # none is left
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            pid, status = ended
+            descriptor = statuses.pop(pid, None)
+            if descriptor is None:
+                continue  # an orphan, which this process adopted
+            # A server starts nothing but workers: its other children are theirs, adopted.
+            end_all(lambda: descendants(os.getpid(), beside=statuses))
+            with contextlib.suppress(BrokenPipeError):  # the client is gone
+                os.write(descriptor, f"{os.waitstatus_to_exitcode(status)}\n".encode())
+            os.close(descriptor)
 
 
 def kill(statuses: dict[int, int]) -> None:
-    """Kill the remaining workers and their children."""
+    """Kill the remaining workers and everything that they started."""
     for pid in statuses:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
+    end_all(lambda: descendants(os.getpid()))
 
 
 def become_reaper(orders: int, statuses: dict[int, int]) -> None:
-    """Make this process the program below. `orders` is the socket whose end ends it."""
+    """Make this process one that runs `reap_for`. `orders` is the socket whose end ends it."""
     for descriptor in (orders, *statuses.values()):
         os.set_inheritable(descriptor, True)  # noqa: FBT003 - the function's only parameter
     # No site packages and no variables of Python's: nothing but the standard library runs.
-    program = [sys.executable, "-I", "-S", __file__, str(orders), json.dumps(statuses)]
+    program = [sys.executable, "-I", "-S", str(_BOOTSTRAP), "--reap"]
+    program += [str(orders), json.dumps(statuses)]
     os.execv(sys.executable, program)  # noqa: S606 - no shell on purpose
 
 
-def main(orders: int, statuses: dict[int, int]) -> None:
-    """Report workers that end, until the other end of the socket closes; then kill the rest."""
+def reap_for(orders: str, workers: str) -> None:
+    """Report workers that end, until the other end of the socket closes; then kill the rest. The
+    arguments are those of `become_reaper`, as it writes them.
+    """
+    _attend(int(orders), {int(pid): status for pid, status in json.loads(workers).items()})
+
+
+def _attend(orders: int, statuses: dict[int, int]) -> None:
     woken, wake = os.pipe()
     for end in (woken, wake):
         os.set_blocking(end, False)
@@ -61,10 +76,3 @@ def main(orders: int, statuses: dict[int, int]) -> None:
         if orders in ready and not os.read(orders, _BLOCK):
             kill(statuses)
             return
-
-
-if __name__ == "__main__":
-    main(
-        int(sys.argv[1]),
-        {int(pid): descriptor for pid, descriptor in json.loads(sys.argv[2]).items()},
-    )

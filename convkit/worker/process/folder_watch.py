@@ -7,6 +7,9 @@ import threading
 from pathlib import Path
 
 _OPENED = 0x20  # IN_OPEN
+_WRITTEN = 0x08  # IN_CLOSE_WRITE
+_CLOSED_UNWRITTEN = 0x10  # IN_CLOSE_NOWRITE
+_WATCHED = _OPENED | _WRITTEN | _CLOSED_UNWRITTEN
 _IS_FOLDER = 0x40000000  # IN_ISDIR
 _EVENT = struct.Struct("iIII")
 _MOST_FOLDERS = 500
@@ -14,14 +17,17 @@ _LEFT_OUT = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 
 class FolderWatch:
-    """Records the files opened in a folder and its subfolders (at most 500) from now on.
+    """Records the files opened in a folder and its subfolders (at most 500) from now on, except
+    those that were opened only to be written, such as the log of another program.
 
     Folders that contain the current directory are skipped: the stage's own output is there.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folders: dict[int, Path] = {}
-        self._found: set[str] = set()
+        self._opened: set[str] = set()
+        self._read: set[str] = set()
+        self._written: set[str] = set()
         self._descriptor = -1
         try:
             library = ctypes.CDLL(None, use_errno=True)
@@ -31,7 +37,7 @@ class FolderWatch:
         if self._descriptor < 0:
             return  # this user has reached the system's limit
         for each in _below(folder.resolve()):
-            number = library.inotify_add_watch(self._descriptor, os.fsencode(each), _OPENED)
+            number = library.inotify_add_watch(self._descriptor, os.fsencode(each), _WATCHED)
             if number >= 0:
                 self._folders[number] = each
         self._ended = threading.Event()
@@ -39,14 +45,16 @@ class FolderWatch:
         self._reading.start()
 
     def close(self) -> set[str]:
-        """Stop watching and return the paths of the files that were opened."""
+        """Stop watching and return the paths of the files that were opened to be read: those that
+        were closed unwritten, and those that are still open.
+        """
         if self._descriptor >= 0:
             self._ended.set()
             self._reading.join()
             self._drain()
             os.close(self._descriptor)
             self._descriptor = -1
-        return self._found
+        return self._read | (self._opened - self._written)
 
     def _drain_always(self) -> None:
         while not self._ended.wait(0.2):  # the kernel queues at most 16,384 events
@@ -64,7 +72,14 @@ class FolderWatch:
                 name = events[place + _EVENT.size : place + _EVENT.size + length].rstrip(b"\0")
                 place += _EVENT.size + length
                 if name and not mask & _IS_FOLDER and number in self._folders:
-                    self._found.add(str(self._folders[number] / os.fsdecode(name)))
+                    path = str(self._folders[number] / os.fsdecode(name))
+                    for event, found in (
+                        (_OPENED, self._opened),
+                        (_WRITTEN, self._written),
+                        (_CLOSED_UNWRITTEN, self._read),
+                    ):
+                        if mask & event:
+                            found.add(path)
 
 
 def _below(folder: Path) -> list[Path]:

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 from convkit.protocol.jobs.fork_orders import PER_WORKER, READY, REST, THREADS, ForkOrder, LoadOrder
 from convkit.protocol.jobs.preloading import preload
 from convkit.protocol.json_codec import decode
+from convkit.protocol.process_trees import adopt_orphans
 from convkit.worker.process.child_reaper import become_reaper, kill, reap
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ class _Server:
     """The loop that forks, reaps and reports."""
 
     def __init__(self, orders: socket.socket, loaded: Loaded | None = None) -> None:
+        adopt_orphans()
         self._orders = orders
         self._loaded = loaded
         # Worker's process id -> the descriptor that reports its exit.

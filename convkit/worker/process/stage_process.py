@@ -16,6 +16,7 @@ from convkit.protocol.jobs.imported_versions import imported_versions
 from convkit.protocol.jobs.job_table import JOBS
 from convkit.protocol.json_codec import decode, encode
 from convkit.protocol.messages import PROTOCOL, Answer, Envelope
+from convkit.protocol.process_trees import adopt_orphans, descendants, end_all
 from convkit.protocol.runtimes.runtime_registry import load_runtime
 from convkit.protocol.runtimes.runtime_row import Runtime
 from convkit.protocol.sealed_imports import wrong_imports
@@ -53,6 +54,7 @@ def serve(
         envelope = dataclasses.replace(envelope, events_fd=events_fd, parent_pid=parent_pid)
     started = time.monotonic()
     gc.set_threshold(*_COLLECTIONS)
+    adopt_orphans()
     _end_with(envelope.parent_pid)
     answer = _observed(envelope, opened, expose)
     versions = imported_versions()
@@ -87,6 +89,7 @@ def _end_with(parent: int | None) -> None:
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(_WATCH_SECONDS)
+        end_all(lambda: descendants(os.getpid()))
         os.killpg(os.getpgrp(), signal.SIGKILL)  # the worker leads its own group
 
     threading.Thread(target=watch, daemon=True, name="watch-parent").start()

@@ -5,6 +5,7 @@ by its seed. What is left is either a contradiction, which an audit names withou
 a consistent lie (`CONSISTENT`), which only a signature reveals.
 """
 
+import contextlib
 import hashlib
 import json
 import random
@@ -16,9 +17,12 @@ from typing import Any
 from resealing import edit_result, edit_statement, outputs, read, seal_again, write
 
 from convkit.host.audit.past_runs.later_records import beside
+from convkit.host.record.attachments import FOLDER, attachments
+from convkit.host.record.provenance import read_provenance
 from convkit.host.report.report_file import write_report
 from convkit.host.run.run_folder import read_record
 from convkit.host.store.digests import seal as seal_value
+from convkit.protocol.errors import ConvkitError
 
 Forger = Callable[[Path, random.Random], None]
 
@@ -368,4 +372,13 @@ def forge(folder: Path, seed: int, forgers: tuple[Forger, ...]) -> str:
         if seed // len(forgers) % 2:
             write_report(read_record(folder), folder)
         seal_again(folder)
+        _render_attachments_again(folder)
     return forger.__name__
+
+
+def _render_attachments_again(folder: Path) -> None:
+    with contextlib.suppress(ConvkitError):  # of what convkit cannot read, it makes none
+        texts = attachments(read_record(folder), read_provenance(folder))
+        for name, text in texts.items():
+            (folder / FOLDER / name).write_text(text)
+        seal_again(folder)

@@ -33,6 +33,9 @@ RECIPE = FACTORY | {
 
 # Every file that such a run leaves.
 FILES = (
+    "evidence/mlbom.cdx.json",
+    "evidence/model-card.md",
+    "evidence/verify.py",
     "logs/build-ort.log",
     "logs/export.log",
     "logs/reference.log",

@@ -196,9 +196,29 @@ def test_the_verifier_checks_the_models_bundle_itself(place: Path, tmp_path: Pat
     assert "it is not about these models" in said
 
 
+def other_card(members: dict[str, bytes]) -> None:
+    members["model-card.md"] = members["model-card.md"].replace(b"verified", b"perfect")
+
+
+def other_bill(members: dict[str, bytes]) -> None:
+    members["mlbom.cdx.json"] = b"{}"
+
+
+def other_verifier(members: dict[str, bytes]) -> None:
+    members["verify.py"] = b"print('every digest and signature is valid')"
+
+
+def no_card(members: dict[str, bytes]) -> None:
+    del members["model-card.md"]
+
+
 @pytest.mark.parametrize(
     "change",
     [
+        other_card,
+        other_bill,
+        other_verifier,
+        no_card,
         forged_acceptance,
         other_model,
         other_signature,
@@ -216,6 +236,34 @@ def test_forged_evidence_is_refused_by_both(
         import_evidence(file, home, read_policy(place / "policy.yaml"))
     assert not (home.root / "results").exists()
     assert verify(place, file, "release.pub")[0] == 1
+
+
+@pytest.mark.parametrize("name", ["model-card.md", "mlbom.cdx.json", "verify.py"])
+def test_a_sealed_run_with_other_attachments_contradicts_itself(
+    place: Path, tmp_path: Path, name: str
+) -> None:
+    run = run_in(place)
+    shutil.copytree(run, tmp_path / "small" / run.name)
+    folder = tmp_path / "small" / run.name
+    with (folder / "evidence" / name).open("a") as written:
+        written.write("\n")
+    seal_again(folder)
+    answer = audit(LocatedRun(folder), Home(tmp_path / "home"))
+    assert f"evidence/{name}" in "".join(map(str, answer.contradictions))
+
+
+def test_unpacked_evidence_is_audited_as_the_run_is(place: Path, tmp_path: Path) -> None:
+    policy = read_policy(place / "policy.yaml")
+    expected = audit(LocatedRun(run_in(place)), Home(tmp_path / "home"), policy)
+    with zipfile.ZipFile(place / "run.zip") as archive:
+        archive.extractall(tmp_path / "un packed")
+    unpacked = tmp_path / "un packed" / run_in(place).name
+    shutil.copytree(unpacked.parent, tmp_path / "copied")
+    for folder in (unpacked, tmp_path / "copied" / unpacked.name):
+        found = audit(LocatedRun(folder), Home(tmp_path / "home"), policy)
+        assert (found.integrity, found.signers) == ("intact", ("release team",))
+        assert found.acceptance == expected.acceptance
+        assert found.problems == found.contradictions == found.violations == ()
 
 
 def test_a_run_under_another_recipes_name_is_refused_by_both(place: Path, tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ from resealing import seal_again
 from convkit.cli.output.audit_text import audit_text
 from convkit.cli.output.run_table import summary
 from convkit.host.audit.audit_policy import Policy, Requirements, violations
-from convkit.host.audit.evidence.bill_of_materials import model_card
 from convkit.host.audit.signing.signatures import SignatureCheck
 from convkit.host.nightly.junit_report import junit
 from convkit.host.nightly.markdown_report import markdown
 from convkit.host.nightly.nightly_record import FORMAT, NightlyRun, RecipeResult
+from convkit.host.record.bill_of_materials import model_card
 from convkit.host.record.provenance import read_provenance
 from convkit.host.record.run_summary import waiver_lines
 from convkit.host.run.rejudging import rejudge

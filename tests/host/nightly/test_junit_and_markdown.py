@@ -127,7 +127,7 @@ def test_junit_has_no_colors_and_no_control_characters() -> None:
     )
     root = ET.fromstring(junit(NightlyRun(FORMAT, "n", 0.0, ("c",), 1.0, (broken,))))
     (error,) = root.iter("error")
-    assert error.text == "red " + 6 * "\ufffd" + " end"
+    assert error.text == "red \\x00\\x08\\x0b\\x1f\\ufffe\\ud800 end"
     assert error.get("message") == error.text
 
 

@@ -17,7 +17,7 @@ from synthetic import AVX2, Simulation, with_verification
 from convkit.cli.output.audit_text import audit_text
 from convkit.host.audit.audit_answer import audit
 from convkit.host.audit.past_runs.run_search import LocatedRun
-from convkit.host.nightly.recipe_demands import changed_demands, demands_of, tried_by
+from convkit.host.nightly.recipe_demands import changed_demands, demands_of, names_model, tried_by
 from convkit.host.recipe.keys.recipe import Recipe
 from convkit.protocol.messages import EvaluationMetrics
 
@@ -135,6 +135,20 @@ def test_a_limit_on_parts_is_compared() -> None:
         recipe, "parts.whole.inputs", [WHOLE["inputs"][0] | {"sample": {"uniform": [0.0, 0.1]}}]
     )
     assert tried_by(read(recipe)) != tried_by(read(narrow))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"model": {"factory": {"call": "model.py:build", "seed": 4}}},
+        {"model": {"factory": {"call": "model.py:build", "seed": 3, "arguments": {"layers": 1}}}},
+        {"model": WHOLE["model"] | {"dtype": "float16"}},
+    ],
+)
+def test_another_model_of_the_same_files_is_to_be_accepted(changed: dict[str, Any]) -> None:
+    before, now = (tried_by(read(each)) for each in (WHOLE, WHOLE | changed))
+    assert before != now
+    assert [key for key in {**before, **now} if before.get(key) != now.get(key) if names_model(key)]
 
 
 def scored(drop: float, rows: int = 200) -> Any:

@@ -69,7 +69,7 @@ def seen() -> dict:
         "denormals": float(torch.tensor([1e-310], dtype=torch.float64) * 1.0) != 0,
         "descriptors": descriptors(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "environment": dict(os.environ),
+        "environment": {n: v for n, v in os.environ.items() if n != "CONVKIT_STAGE"},
         "excepthook": sys.excepthook is sys.__excepthook__,
         "fault handler": faulthandler.is_enabled(),
         "gradients": torch.is_grad_enabled(),
@@ -197,3 +197,40 @@ def hang(report: str) -> None:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     _write(report, json.dumps([os.getpid(), child.pid, os.getppid()]))
     time.sleep(600)
+
+
+# Starts a process that leaves everything by which a group, or an environment, could find it, and
+# writes its process id down.
+_LEAVE = """
+import os, sys
+sys.stdin.close()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        program = "import os, time; open(%r, 'w').write(str(os.getpid())); time.sleep(600)"
+        os.execve(sys.executable, [sys.executable, "-c", program % sys.argv[1]], {})
+os._exit(0)
+"""
+
+
+def _daemonize(report: str) -> None:
+    left = report + ".left"
+    subprocess.run([sys.executable, "-c", _LEAVE, left], check=True)
+    while not (Path(left).is_file() and Path(left).read_text()):
+        time.sleep(0.01)
+    _write(report, Path(left).read_text())
+
+
+def leave_and_end(report: str) -> None:
+    _daemonize(report)
+    raise DoneError
+
+
+def leave_and_hang(report: str) -> None:
+    _daemonize(report)
+    time.sleep(600)
+
+
+def leave_and_crash(report: str) -> None:
+    _daemonize(report)
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -130,7 +130,7 @@ entry = Path({str(tmp_path)!r}) / "entry.py"
 entry.write_text('''
 import sys
 from pathlib import Path
-sys.path.insert(0, {str(BOOTSTRAP.parents[2])!r})
+sys.path.insert(0, {str(BOOTSTRAP.parents[3])!r})
 from convkit.protocol.jobs import job_table as jobs
 from convkit.worker.process import stage_process as process
 jobs.Job.function = lambda job, runtime: __import__("runpy").run_path({str(tmp_path / "hang.py")!r})
@@ -142,7 +142,7 @@ run_worker(Path(sys.executable), envelope, Path({str(tmp_path)!r}), timeout_seco
 """,
         encoding="utf-8",
     )
-    root = str(BOOTSTRAP.parents[2])
+    root = str(BOOTSTRAP.parents[3])
     process = subprocess.Popen(
         [sys.executable, str(parent)], env={**os.environ, "PYTHONPATH": root}
     )

@@ -2,7 +2,8 @@ import math
 
 import pytest
 
-from convkit.host.report.svg_elements import Svg, element, visible
+from convkit.host.record.safe_text import visible
+from convkit.host.report.svg_elements import Svg, element
 
 
 def test_children_are_text_unless_they_are_markup():

@@ -314,6 +314,23 @@ def test_an_input_without_influence_is_named_even_where_parity_holds() -> None:
     assert codes(result) == ["C108"]
 
 
+@pytest.mark.parametrize(
+    ("precision", "moved", "found"),
+    [
+        ("float32", 1e-6, ["C108"]),
+        ("float16", 1e-6, []),  # below what the limit asks of a type that rounds
+        ("float16", 1.0, ["C108"]),
+    ],
+)
+def test_an_effect_that_a_low_precision_rounds_away_is_no_dead_input(
+    precision: str, moved: float, found: list[str]
+) -> None:
+    targets = {"ort": {"runtime": "onnxruntime", "precision": precision}}
+    dead = probe("perturbed", "types", moved_candidate=0.0, moved_reference=moved, base_error=1e-6)
+    result = verdict(probes=(dead,), recipe=recipe(targets=targets))
+    assert [code for code in codes(result) if code == "C108"] == found
+
+
 def test_an_input_dead_in_the_original_too_is_not_the_conversion_s_fault() -> None:
     result = verdict(
         probes=(

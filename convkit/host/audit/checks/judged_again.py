@@ -7,9 +7,11 @@ from pathlib import Path
 
 from convkit.host.audit.checks.contradictions import Contradiction, plain_text
 from convkit.host.audit.checks.measured_figures import impossible_figures, misplaced_figures
+from convkit.host.audit.past_runs.run_integrity import readable_provenance
 from convkit.host.plan.tensor_requests import contract_of
 from convkit.host.recipe.keys.recipe import Axis, Recipe
 from convkit.host.recipe.keys.tolerances import limits_for, limits_of, tolerance_for
+from convkit.host.record.attachments import FOLDER, attachments
 from convkit.host.record.run_record import (
     CaseVerdict,
     OutputVerdict,
@@ -238,7 +240,14 @@ def _errors(verification: Verification) -> set[str]:
 
 
 def report_differs(folder: Path, record: RunRecord) -> Iterator[Contradiction]:
-    """Compare a run's report with the one that this convkit makes of the record."""
+    """Compare a run's report and attachments with what this convkit makes of the record."""
     shown = plain_text(folder / REPORT_NAME)
     if shown is not None and shown != render_report(record):
         yield Contradiction((REPORT_NAME, "result.json"), "the report shows a different result")
+    provenance, _ = readable_provenance(folder)
+    if provenance is None:
+        return  # which is a problem of its own
+    for name, text in attachments(record, provenance).items():
+        place = f"{FOLDER}/{name}"
+        if place in provenance.files and plain_text(folder / place) not in (None, text):
+            yield Contradiction((place, "result.json"), "it is not what is made of this result")

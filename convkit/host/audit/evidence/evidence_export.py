@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from convkit.host.audit.audit_answer import audit
-from convkit.host.audit.evidence import standalone_verifier
-from convkit.host.audit.evidence.bill_of_materials import ml_bom, model_card
 from convkit.host.audit.past_runs.later_records import beside
 from convkit.host.audit.past_runs.run_search import LocatedRun
 from convkit.host.audit.signing.signatures import SIGNATURES
 from convkit.host.home import Home
+from convkit.host.record.attachments import FOLDER, attachments
 from convkit.host.record.provenance import read_provenance
 from convkit.host.run.run_folder import read_record
 from convkit.host.store.digests import digest_file
@@ -20,8 +19,6 @@ from convkit.protocol.errors import UsageError, storage_error
 
 FORMAT = 1
 MANIFEST = "evidence.json"
-# Derived from the run, for readers; an import checks and drops them.
-ATTACHMENTS = ("mlbom.cdx.json", "model-card.md", "verify.py")
 # Entries get this time, so that equal evidence is equal byte for byte.
 _MOMENT = (1980, 1, 1, 0, 0, 0)
 
@@ -36,12 +33,10 @@ def export(folder: Path, home: Home, file: Path) -> Path:
         raise UsageError(f"{folder}: no evidence, because the run is not intact: {first}")
     record, provenance = read_record(folder), read_provenance(folder)
     files = dict(_run_files(folder))
-    contents = (
-        json.dumps(ml_bom(record, provenance), indent=1, ensure_ascii=False),
-        model_card(record, provenance),
-        Path(standalone_verifier.__file__).read_text(encoding="utf-8"),
-    )
-    texts = dict(zip(ATTACHMENTS, contents, strict=True))
+    texts = {
+        name: _own_attachment(folder, name) or text
+        for name, text in attachments(record, provenance).items()
+    }
     listed = {
         name: {"sha256": digest_file(path), "size": path.stat().st_size}
         for name, path in files.items()
@@ -67,6 +62,12 @@ def export(folder: Path, home: Home, file: Path) -> Path:
         file.unlink(missing_ok=True)
         raise storage_error(error, file) from error
     return file
+
+
+def _own_attachment(folder: Path, name: str) -> str | None:
+    """Return a run's own attachment; None for a run of an earlier release, which has none."""
+    path = folder / FOLDER / name
+    return path.read_text(encoding="utf-8") if path.is_file() else None
 
 
 def _entry(name: str) -> zipfile.ZipInfo:

@@ -6,7 +6,6 @@ name, size and digest has been checked and the run passes its audit.
 
 import dataclasses
 import hashlib
-import json
 import re
 import stat
 import struct
@@ -16,15 +15,16 @@ from pathlib import Path, PurePosixPath
 
 from convkit.host.audit.audit_answer import AuditAnswer, audit
 from convkit.host.audit.audit_policy import Policy
-from convkit.host.audit.evidence.evidence_export import ATTACHMENTS, FORMAT, MANIFEST
+from convkit.host.audit.evidence.evidence_export import FORMAT, MANIFEST
 from convkit.host.audit.past_runs.run_search import LocatedRun
 from convkit.host.audit.signing.signatures import SIGNATURES
 from convkit.host.home import Home, is_run_id
-from convkit.host.record.provenance import FileDigest
+from convkit.host.record.attachments import ATTACHMENTS, FOLDER
+from convkit.host.record.provenance import FileDigest, read_provenance
 from convkit.host.run.run_folder import read_record
 from convkit.host.store.store import Store
 from convkit.protocol.errors import ProvenanceError, UsageError, storage_error
-from convkit.protocol.json_codec import CodecError, decode
+from convkit.protocol.json_codec import CodecError, decode, parse_json
 
 _MOST_FILES = 20_000
 _MOST_MANIFEST_BYTES = 16 << 20
@@ -93,7 +93,7 @@ def _read_manifest(archive: zipfile.ZipFile) -> Manifest:
             text = stream.read(_MOST_MANIFEST_BYTES + 1)
         if len(text) > _MOST_MANIFEST_BYTES:
             raise ProvenanceError(f"{name}: {MANIFEST} is too large")
-        manifest = decode(Manifest, json.loads(text))
+        manifest = decode(Manifest, parse_json(text))
     except (ValueError, CodecError, RecursionError) as error:
         raise ProvenanceError(f"{name}: {MANIFEST} is damaged: {error}") from error
     if manifest.format != FORMAT:
@@ -166,7 +166,21 @@ def _accept(file: Path, manifest: Manifest, answer: AuditAnswer, folder: Path) -
         wrong.append(f"it holds the run {answer.run}, {MANIFEST} says {manifest.run}")
     if not wrong and (named := read_record(folder).recipe) != manifest.recipe:
         wrong.append(f"it is a run of {named}, {MANIFEST} says {manifest.recipe}")
+    if not wrong:
+        wrong += _foreign_attachments(manifest, folder)
     if wrong or answer.integrity != "intact":
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         reason = wrong[0] if wrong else "the run has no provenance.json"
         raise ProvenanceError(f"{file}: not imported: {reason}{more}")
+
+
+def _foreign_attachments(manifest: Manifest, folder: Path) -> list[str]:
+    """Return what is wrong with the attachments at the top of the file: they must be those that
+    the run's provenance lists. Earlier releases listed none; an import drops them.
+    """
+    listed = read_provenance(folder).files
+    return [
+        f"{name} is not the one that the run's provenance lists"
+        for name in ATTACHMENTS
+        if (own := listed.get(f"{FOLDER}/{name}")) is not None and manifest.files.get(name) != own
+    ]

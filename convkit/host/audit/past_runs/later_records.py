@@ -9,7 +9,6 @@ moved to another run, unnoticed.
 """
 
 import dataclasses
-import json
 import secrets
 import time
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Literal, TypeVar, get_args
 from convkit.host.record.provenance import FILE_NAME
 from convkit.host.store.digests import digest_file, read_sealed, write_sealed
 from convkit.protocol.errors import ProvenanceError, storage_error
-from convkit.protocol.json_codec import SPARSE, Json, decode
+from convkit.protocol.json_codec import SPARSE, Json, decode, parse_json
 
 T = TypeVar("T")
 
@@ -146,12 +145,12 @@ def _read(path: Path, kind: type[T]) -> T:
     """Return the value in a file; earlier releases wrote it without a digest."""
     try:
         plain = is_plain(path)
-        return decode(kind, json.loads(path.read_bytes())) if plain else read_sealed(path, kind)
+        return decode(kind, parse_json(path.read_bytes())) if plain else read_sealed(path, kind)
     except (OSError, ValueError) as error:
         raise ProvenanceError(f"{path}: not a readable {kind.__name__.lower()}: {error}") from error
 
 
 def is_plain(path: Path) -> bool:
     """Return True if a file holds no digest of itself; raises OSError or ValueError."""
-    value = json.loads(path.read_bytes())
+    value = parse_json(path.read_bytes())
     return not (isinstance(value, dict) and {"digest", "content"} & set(value))

@@ -16,7 +16,7 @@ from convkit.host.audit.past_runs.later_records import beside
 from convkit.host.record.provenance import FILE_NAME
 from convkit.host.store.durable_files import write_whole
 from convkit.protocol.errors import ConvkitError
-from convkit.protocol.json_codec import Json
+from convkit.protocol.json_codec import Json, parse_json
 
 _ENDING = ".summary.json"
 _FORMAT = 1
@@ -54,7 +54,7 @@ def _known(path: Path, stamp: list[int]) -> RunSummary | None:
         digest, _, text = path.read_bytes().partition(b"\n")
         if hashlib.sha256(text).hexdigest() != digest.decode():
             return None
-        content = json.loads(text)
+        content = parse_json(text)
         if content["stamp"] != stamp:
             return None
         return _read(content["summary"])

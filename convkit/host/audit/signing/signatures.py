@@ -17,7 +17,6 @@ the key: see `convkit.host.audit.audit_policy`.
 
 import dataclasses
 import importlib
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -40,6 +39,7 @@ from convkit.host.audit.signing.signing_keys import (
 from convkit.host.record.provenance import FILE_NAME
 from convkit.host.store.digests import write_json
 from convkit.protocol.errors import ConvkitError, UsageError, storage_error
+from convkit.protocol.json_codec import parse_json
 
 if TYPE_CHECKING:
     from securesystemslib.signer import SSlibKey
@@ -255,7 +255,7 @@ def _verify_envelope(path: Path, key: "SSlibKey", subject: _Subject) -> None:
     from securesystemslib.exceptions import VerificationError  # noqa: PLC0415 - as above
 
     try:
-        envelope = Envelope.from_dict(json.loads(path.read_bytes()))
+        envelope = Envelope.from_dict(parse_json(path.read_bytes()))
         envelope.verify([key], 1)
     except VerificationError as error:
         raise ConvkitError("the signature does not match its key") from error

@@ -92,7 +92,8 @@ def _installed(spec: EnvironmentSpec) -> dict[str, str]:
         found = _read(name, extras, folders)
         if found is None:
             continue  # optional, or reported by check_host
-        versions[name], dependencies = found
+        provider, version, dependencies = found
+        versions[provider] = version
         waiting += dependencies
     return dict(sorted(versions.items()))
 
@@ -118,20 +119,20 @@ def _read(
     name: str,
     extras: frozenset[str],
     folders: _Folders,  # noqa: ARG001 - a changed folder is read again
-) -> tuple[str, tuple[Requirement, ...]] | None:
-    """Return a package's version and dependencies; None if it is not installed.
+) -> tuple[str, str, tuple[Requirement, ...]] | None:
+    """Return the name and version of the distribution that provides a package, and its
+    dependencies; None if it is not installed.
 
     Every stage's environment lists a hundred packages, and parsing their metadata costs more than
     the rest of a plan.
     """
-    try:
-        distribution = importlib.metadata.distribution(name)
-    except importlib.metadata.PackageNotFoundError:
+    if (distribution := _providing(name)) is None:
         return None
     # Each property of a distribution parses its metadata anew; eggs list requirements elsewhere.
     metadata = distribution.metadata
     lines = metadata.get_all("Requires-Dist") or distribution.requires or ()
-    return metadata["Version"], _dependencies(lines, extras)
+    provider = canonicalize_name(metadata["Name"])
+    return provider, metadata["Version"], _dependencies(lines, extras)
 
 
 def _dependencies(lines: Iterable[str], extras: frozenset[str]) -> tuple[Requirement, ...]:
@@ -149,6 +150,27 @@ def _dependencies(lines: Iterable[str], extras: frozenset[str]) -> tuple[Require
     return tuple(found)
 
 
+def _providing(name: str) -> importlib.metadata.Distribution | None:
+    """Return the installed distribution of a name, or the one that provides the module of that
+    name in its place: onnxruntime-gpu is onnxruntime, built for CUDA, and excludes it.
+    """
+    try:
+        return importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        return _standing_in(name, _searched_folders())
+
+
+@functools.lru_cache(maxsize=256)
+def _standing_in(
+    name: str,
+    folders: _Folders,  # noqa: ARG001 - a changed folder is read again
+) -> importlib.metadata.Distribution | None:
+    providers = importlib.metadata.packages_distributions().get(name.replace("-", "_"), [])
+    variants = {each for each in providers if canonicalize_name(each).startswith(f"{name}-")}
+    # Of two, nobody knows whose files are there.
+    return importlib.metadata.distribution(variants.pop()) if len(variants) == 1 else None
+
+
 def _version(name: str) -> str | None:
     found = _read(canonicalize_name(name), frozenset(), _searched_folders())
-    return None if found is None else found[0]
+    return None if found is None else found[1]

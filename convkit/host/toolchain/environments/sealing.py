@@ -26,7 +26,7 @@ from convkit.protocol.environment_seal import (
     write_seal,
 )
 from convkit.protocol.installation import PACKAGE
-from convkit.protocol.json_codec import CodecError, decode
+from convkit.protocol.json_codec import CodecError, decode, parse_json
 from convkit.protocol.sealed_imports import BYTECODE
 
 MARKER = "convkit.json"
@@ -54,7 +54,7 @@ def read_marker(folder: Path) -> Resolution | None:
     """Return what an environment was built from; None if its marker is missing or damaged."""
     try:
         text = (folder / MARKER).read_text(encoding="utf-8")
-        made_from = decode(Resolution, json.loads(text))
+        made_from = decode(Resolution, parse_json(text))
     except (OSError, ValueError, CodecError, RecursionError):
         return None
     return made_from if folder.name in ("", made_from.digest) else None
@@ -137,7 +137,7 @@ def _differing(folder: Path, pairs: list[tuple[str, str]]) -> list[str]:
         cwd=folder.anchor,
     )
     if done.returncode == 0:
-        return [str(path) for path in json.loads(done.stdout)]
+        return [str(path) for path in parse_json(done.stdout)]
     half = len(pairs) // 2  # bisect to find the file that crashes it: marshal trusts its input
     if half == 0:
         return [pairs[0][0]]

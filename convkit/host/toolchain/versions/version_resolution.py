@@ -82,7 +82,7 @@ def resolved(spec: EnvironmentSpec, home: Path) -> Resolution | None:
     """Return a specification's cached resolution, or None; starts no process."""
     try:
         text = resolution_file(spec, home).read_text(encoding="utf-8")
-    except OSError:
+    except (OSError, ValueError):
         return None
     return read_pins(text, spec.python)  # a damaged file is just a cache miss
 

@@ -49,7 +49,10 @@ def remember_yanked(
 ) -> None:
     """Add yanked releases to every cached resolution that consists of these pins."""
     for file in sorted(resolutions.glob("*.txt")):
-        text = file.read_text(encoding="utf-8", errors="replace")
+        try:
+            text = file.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue  # a damaged one is resolved anew when it is needed
         without = "".join(
             line for line in text.splitlines(keepends=True) if not line.startswith("#")
         )

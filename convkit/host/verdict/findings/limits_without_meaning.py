@@ -49,13 +49,19 @@ def limit_findings(recipe: Recipe, target: Target, cases: Sequence[CaseVerdict])
     return findings
 
 
+def vacuous_limits(limits: Mapping[str, float], rms: float) -> set[str]:
+    """Return the limits, of those on an output whose values have this rms, that all zeros meet."""
+    wide = {name for name in _ERRORS if name in limits and limits[name] >= rms > 0}
+    wide |= {name for name in _PARTS if name in limits and limits[name] >= 1}
+    # Zeros have a cosine of 0, and ulps only ever widens a max_abs that is given.
+    wide |= {name for name, limit in limits.items() if name == "cosine" and limit <= 0}
+    return wide | ({"ulps"} & limits.keys() if "max_abs" in wide else set())
+
+
 def _too_wide(output: str, limits: Mapping[str, float], rms: float) -> Finding | None:
     wide = {name: limits[name] for name in _ERRORS if name in limits and limits[name] >= rms > 0}
     parts = {name: limits[name] for name in _PARTS if name in limits and limits[name] >= 1}
-    # Zeros have a cosine of 0, and ulps only ever widens a max_abs that is given.
-    met = {name for name, limit in limits.items() if name == "cosine" and limit <= 0}
-    met |= {"ulps"} if "max_abs" in wide else set()
-    rest = limits.keys() - wide.keys() - parts.keys() - met
+    rest = limits.keys() - vacuous_limits(limits, rms)
     if parts and not wide and not rest and rms > 0:
         return _all_of_it(output, *next(iter(parts.items())))
     if not wide:

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from convkit.host.recipe.keys.recipe import Recipe, Target
 from convkit.host.recipe.keys.tolerances import decided_by, limits_by_type
 from convkit.host.record.run_record import CaseVerdict
+from convkit.host.verdict.findings.limits_without_meaning import vacuous_limits
 from convkit.host.verdict.findings.task_score import UNDECIDED, allowed_loss
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.messages import EvaluationMetrics, OmittedCase
+from convkit.protocol.messages.measurements import TensorMetrics
 from convkit.protocol.metrics.limits import problems
 
 # No limit, or none that a wrong model would exceed.
@@ -18,8 +20,9 @@ _NO_LIMIT = "N511"
 _NO_SKILL = "N704"
 _TOO_WIDE = "N501"
 # What two vectors of one length differ by at an angle: |a - b| = |a| sqrt(2 - 2 cos). Twice that is
-# left for the error's part along the original.
+# left for the error's part along the original, and a little, where there is hardly an angle.
 _ALONG = 2.0
+_LEAST_ALONG = 0.02
 # With no more than this share of the cases that a recipe could have, hardly anything was tried.
 _FEW = 0.2
 
@@ -65,7 +68,7 @@ def _without_limits(cases: Sequence[CaseVerdict]) -> Iterator[Finding]:
                     place,
                     remedy=Remedy("Give it a tolerance, or remove the empty one."),
                 )
-            elif _is_blind(limits, metrics.nrmse):
+            elif _is_blind(limits, metrics):
                 found[output.output] = Finding(
                     _NO_LIMIT,
                     f"cosine is the only limit on {output.output!r}, and is blind to its error:"
@@ -107,11 +110,18 @@ def _unscored(recipe: Recipe, target: Target, cases: Sequence[CaseVerdict]) -> I
                 break
 
 
-def _is_blind(limits: Mapping[str, float], nrmse: float) -> bool:
-    """Return whether an error that a cosine alone allows is larger than its angle explains."""
-    if set(limits) != {"cosine"} or math.isnan(nrmse):
+def _is_blind(limits: Mapping[str, float], metrics: TensorMetrics) -> bool:
+    """Return whether only a cosine judges an output, and its error is larger than the angle
+    explains: that which the limit allows, or that which was measured.
+    """
+    wide = vacuous_limits(limits, metrics.reference_rms)
+    if "cosine" not in limits or not limits.keys() - {"cosine"} <= wide:
         return False
-    return not nrmse <= _ALONG * math.sqrt(max(0.0, 2 - 2 * limits["cosine"]))
+    if math.isnan(metrics.nrmse):
+        return False
+    angles = [math.sqrt(max(0.0, 2 - 2 * cos)) for cos in (limits["cosine"], metrics.cosine)]
+    allowed = min(_ALONG * angles[0], max(_ALONG * angles[1], _LEAST_ALONG))
+    return not metrics.nrmse <= allowed
 
 
 def _skipped(
@@ -134,6 +144,7 @@ def _without_skill(recipe: Recipe, target: Target, scored: EvaluationMetrics) ->
     place = Place(tensor=recipe.evaluate.output or recipe.outputs[0].name)
     allowed = allowed_loss(recipe, target)
     score = f"{scored.metric} {scored.original:.4g}"
+    lead = scored.shuffled - scored.original if scored.rises else scored.original - scored.shuffled
     if not scored.rises and allowed >= scored.original > 0:
         yield Finding(
             _NO_SKILL,
@@ -142,9 +153,17 @@ def _without_skill(recipe: Recipe, target: Target, scored: EvaluationMetrics) ->
             {"max_drop": allowed, "original": scored.original},
             Remedy("Allow a small part of the original's score."),
         )
-    elif not math.isnan(scored.shuffled) and not (
-        scored.original < scored.shuffled if scored.rises else scored.original > scored.shuffled
-    ):
+    elif not math.isnan(lead) and 0 < lead <= allowed:
+        name = "max_rise" if scored.rises else "max_drop"
+        yield Finding(
+            _NO_SKILL,
+            f"{name} {allowed:g} allows what knows nothing: the original has {score}, and its"
+            f" decisions dealt to other rows have {scored.shuffled:.4g}",
+            place,
+            {name: allowed, "original": scored.original, "shuffled": scored.shuffled},
+            Remedy("Allow a small part of what the original is better by."),
+        )
+    elif not math.isnan(lead) and not lead > 0:
         yield Finding(
             _NO_SKILL,
             f"the original has {score}, and so do its decisions dealt to other rows"

@@ -19,9 +19,10 @@ _SHARE_OF_MOVEMENT = 0.01
 
 
 def probe_findings(
-    probes: Sequence[ProbeMetrics], tolerance: Tolerance, order: Sequence[str]
+    probes: Sequence[ProbeMetrics], tolerance: Tolerance, order: Sequence[str], *, rounds: bool
 ) -> list[Finding]:
-    """Return the contract findings that follow from probes. `order` is the recipe's input order.
+    """Return the contract findings that follow from probes. `order` is the recipe's input order;
+    `rounds`, whether the target computes in a type that rounds small effects away.
 
     Merged inputs explain why one of them is dead, so the dead one is not reported twice.
     """
@@ -47,7 +48,8 @@ def probe_findings(
             case "outputs":
                 if _within(probe.matches_base, limit) and _beyond(probe, limit):
                     findings.append(_exchanged_outputs(first, second, probe))
-    return [*findings, *_dead_inputs(probes, explained)]
+    moving = [probe for probe in probes if not rounds or _beyond(probe, _limit(probe, tolerance))]
+    return [*findings, *_dead_inputs(moving, explained)]
 
 
 def _dead_inputs(probes: Sequence[ProbeMetrics], explained: AbstractSet[str]) -> list[Finding]:

@@ -17,7 +17,6 @@ from forging import CONSISTENT, CONTRADICTORY, forge
 from past_runs import copy_run, flip_byte
 
 from convkit.host.audit.audit_policy import Policy, read_policy
-from convkit.host.audit.evidence import standalone_verifier
 from convkit.host.audit.evidence.evidence_export import export
 from convkit.host.audit.evidence.evidence_import import import_evidence
 from convkit.host.audit.past_runs.later_records import Acceptance, beside, write_acceptance
@@ -26,6 +25,7 @@ from convkit.host.audit.signing.keyless_signatures import Identity
 from convkit.host.audit.signing.signatures import SIGNATURES
 from convkit.host.audit.signing.signing_keys import make_key
 from convkit.host.home import Home
+from convkit.host.record import standalone_verifier
 from convkit.host.run.run_options import RunOutcome
 from convkit.protocol.errors import ConvkitError, ProvenanceError, UsageError
 

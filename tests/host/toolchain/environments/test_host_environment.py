@@ -61,6 +61,27 @@ def test_packages_installed_or_removed_meanwhile_are_noticed(
     assert host_packages(wanted) == {"recently-installed": "2.0"}
 
 
+def test_another_build_of_a_package_stands_in_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def install(name: str, module: str) -> None:
+        folder = tmp_path / f"{name.replace('-', '_')}-3.1.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 3.1\n")
+        (folder / "top_level.txt").write_text(f"{module}\n")
+
+    monkeypatch.syspath_prepend(tmp_path)
+    wanted = spec("convlib>=3")
+    install("convlib-tools", "convlib_tools")  # a name alone provides nothing
+    assert len(check_host(wanted)) == 1
+    install("convlib-gpu", "convlib")
+    assert host_packages(wanted) == {"convlib-gpu": "3.1"}
+    too_old = spec("convlib>=4", origins=(("convlib", "tools.convlib"),))
+    assert check_host(too_old) == ["convlib is 3.1; tools.convlib says convlib>=4"]
+    install("convlib-silicon", "convlib")  # nobody knows whose files are there
+    assert len(check_host(wanted)) == 1
+
+
 def test_everything_missing_or_of_another_release_is_listed_at_once() -> None:
     origins = (
         ("filelock", "tools.filelock"),

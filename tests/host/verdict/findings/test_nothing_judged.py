@@ -58,6 +58,27 @@ def test_a_cosine_alone_proves_nothing_about_a_wrong_scale(factor, expected):
     assert codes({"cosine": 0.999, "rms": 0.1}, RIGHT * np.float32(factor)) == []
 
 
+@pytest.mark.parametrize(
+    ("limits", "factor", "expected"),
+    [
+        ({"cosine": 0.97}, 1.2, ["N511"]),  # less than the limit's angle, and no angle at all
+        ({"cosine": 0.97}, 1.01, []),
+        ({"cosine": 0.99, "max_abs": 100.0}, 1.5, ["N511"]),
+        ({"cosine": 0.99, "nrmse": 1.0}, 1.5, ["N511"]),
+        ({"cosine": 0.99, "max_abs": 100.0, "ulps": 8.0}, 1.5, ["N511"]),
+        ({"cosine": 0.99, "max_abs": 0.5}, 1.2, []),
+    ],
+)
+def test_a_cosine_beside_limits_that_judge_nothing_is_alone(limits, factor, expected):
+    assert codes(limits, RIGHT * np.float32(factor)) == expected
+
+
+def test_a_cosine_alone_judges_an_error_that_has_no_direction():
+    noise = np.random.default_rng(1).standard_normal(RIGHT.shape).astype(np.float32)
+    for size in (1e-6, 1e-3, 0.05, 0.15):
+        assert codes({"cosine": 0.97}, RIGHT + np.float32(size) * noise) == []
+
+
 @pytest.mark.parametrize(("left", "expected"), [(4, []), (1, ["N511"])])
 def test_skipping_nearly_all_cases_proves_nothing(left, expected):
     skipped = ["typical", "largest", "off-typical", "batch", "extreme"]
@@ -83,6 +104,8 @@ def test_an_output_beside_the_scored_one_is_judged_by_its_type(error, expected):
         ({}, {}, []),
         ({}, {"max_drop": 1.0}, ["N704"]),
         ({}, {"max_drop": 0.9}, ["N704"]),
+        ({}, {"max_drop": 0.5}, ["N704"]),  # what is left is what chance gives
+        ({}, {"max_drop": 0.4}, []),
         ({"shuffled": 0.9}, {}, ["N704"]),
         ({"shuffled": 0.95}, {}, ["N704"]),
         ({"shuffled": math.nan}, {}, []),

@@ -9,6 +9,7 @@ from convkit.host.record.provenance import Provenance, moment_text
 from convkit.host.record.recorded_materials import Dependency
 from convkit.host.record.run_record import RunRecord, TargetReport
 from convkit.host.record.run_summary import evidence_of, inapplicable, left_out, waiver_lines
+from convkit.host.record.safe_text import markdown_text
 from convkit.protocol.json_codec import Json
 
 _ALGORITHMS = {"sha256": "SHA-256"}
@@ -133,39 +134,43 @@ def model_card(record: RunRecord, provenance: Provenance) -> str:
 
 
 def _card(record: RunRecord, provenance: Provenance) -> Iterator[str]:
-    yield from (f"# {record.recipe}", "", record.description, "", "## Origin", "")
+    text = markdown_text
+    yield from (f"# {text(record.recipe)}", "", text(record.description), "", "## Origin", "")
     for item in provenance.dependencies:
         if item.kind in ("source", "original"):
             digest = ", ".join(f"{name} {value}" for name, value in item.digest.items())
-            yield f"- {item.kind}: {item.name} {item.uri or ''} ({digest or 'no digest'})"
-    yield f"- converted by convkit {record.convkit}, run {record.id}, {provenance.ended}"
+            said = f"{item.name} {item.uri or ''} ({digest or 'no digest'})"
+            yield f"- {item.kind}: {text(said)}"
+    made = f"converted by convkit {record.convkit}, run {record.id}, {provenance.ended}"
+    yield f"- {text(made)}"
     yield from ("", "## Inputs and outputs", "")
     for kind, tensors in (("input", record.contract.inputs), ("output", record.contract.outputs)):
         for tensor in tensors:
             shape = ", ".join(map(str, tensor.shape))
-            yield f"- {kind} `{tensor.name}`: {tensor.dtype} [{shape}]"
+            yield f"- {kind} **{text(tensor.name)}**: {text(f'{tensor.dtype} [{shape}]')}"
     yield from ("", "## Models", "")
     yield "| target | runtime | device | precision | size | status | evidence | closest limit |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     for target in record.targets:
         cases = [case for each in target.verifications for case in each.cases]
-        yield (
-            f"| {target.name} | {target.runtime} | {target.device} | {target.precision} |"
-            f" {bytes_text(target.size_bytes)} | {target.status} |"
-            f" {', '.join(evidence_of(target))} | {worst_comparison(cases) or 'nothing compared'} |"
+        cells = (
+            *(target.name, target.runtime, target.device, target.precision),
+            *(bytes_text(target.size_bytes), target.status, ", ".join(evidence_of(target))),
+            str(worst_comparison(cases) or "nothing compared"),
         )
+        yield f"| {' | '.join(map(text, cells))} |"
     gaps = left_out(record)
     yield from ("", "## Not verified", "")
-    yield from (f"- {each.what}: {each.reason}" for each in gaps)
+    yield from (f"- {text(each.what)}: {text(each.reason)}" for each in gaps)
     if not gaps:
         yield "- nothing was left out"
     if others := inapplicable(record):
         yield from ("", "## Cases that do not apply", "")
-        yield from (f"- {each.what}: {each.reason}" for each in others)
+        yield from (f"- {text(each.what)}: {text(each.reason)}" for each in others)
     if lines := waiver_lines(record):
         yield from ("", "## Waivers", "")
-        yield from (f"- {each}" for each in lines)
+        yield from (f"- {text(each)}" for each in lines)
     yield from ("", "## Findings", "")
-    yield from (f"- {each}" for each in dict.fromkeys(map(str, record.findings)))
+    yield from (f"- {text(each)}" for each in dict.fromkeys(map(str, record.findings)))
     if not record.findings:
         yield "- none"

@@ -28,6 +28,9 @@ _B = 0x5AC635D8AA3A93E7B3EBBD55769886BC651D06B0CC53B0F63BCE3C3E27D2604B
 # A public key on P-256 in DER: this header, then both coordinates.
 _HEADER = bytes.fromhex("3059301306072a8648ce3d020106082a8648ce3d03010703420004")
 
+# At the top of the file, and in the run's folder.
+_ATTACHMENTS = ("mlbom.cdx.json", "model-card.md", "verify.py")
+
 _Point = tuple[int, int] | None
 
 
@@ -40,10 +43,15 @@ def main(arguments: list[str]) -> int:
     with zipfile.ZipFile(arguments[0]) as archive:
         problems, signers = check(archive)
         keyless = [name for name in archive.namelist() if name.endswith(".sigstore.json")]
+        unlisted = _unlisted(archive)
     for problem in problems:
         print(f"!! {problem}")
     for name in keyless:
         print(f"not checked here: {name} (convkit audit, or sigstore verify identity --bundle)")
+    for name in unlisted:
+        print(
+            f"not checked here: {name} (no provenance lists it, so anybody could have written it)"
+        )
     print(f"signed by: {', '.join(sorted(signers)) or 'nobody'}")
     if trusted and not trusted & signers:
         problems.append("no trusted key signed the provenance")
@@ -100,6 +108,10 @@ def _provenance(archive: zipfile.ZipFile, listed: Any, names: list[str]) -> list
     digests |= _origins(archive, run, statement)
     found = {name for name in names if name.startswith(f"{run}/")} - {f"{run}/provenance.json"}
     problems = [f"{name}: not in provenance.json" for name in sorted(found - set(digests))]
+    for name in _ATTACHMENTS:
+        if f"{run}/evidence/{name}" in digests:  # earlier releases listed none
+            digests[name] = digests[f"{run}/evidence/{name}"]
+            found |= {name} & set(names)
     predicate = statement["predicate"]
     stated = {
         "recipe": predicate["buildDefinition"]["externalParameters"]["recipe"]["name"],
@@ -114,6 +126,13 @@ def _provenance(archive: zipfile.ZipFile, listed: Any, names: list[str]) -> list
         elif hashlib.sha256(archive.read(name)).hexdigest() != digest:
             problems.append(f"{name}: not what provenance.json lists")
     return problems
+
+
+def _unlisted(archive: zipfile.ZipFile) -> list[str]:
+    """Return the attachments of a run of an earlier release, which no signature covers."""
+    own = [name.partition("/")[2] for name in archive.namelist()]
+    names = [name for name in archive.namelist() if name in _ATTACHMENTS]
+    return [name for name in names if f"evidence/{name}" not in own]
 
 
 def _origins(archive: zipfile.ZipFile, run: str, statement: Any) -> dict[str, str]:  # noqa: ANN401 - JSON
