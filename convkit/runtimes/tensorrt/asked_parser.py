@@ -8,7 +8,7 @@ has nothing more to say: it stops at some refusals, and names all of others at o
 
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -173,16 +173,20 @@ class _Refusals:
         """Yield each refusal once, in the order found."""
         for _ in range(_MOST_ROUNDS):
             errors = self._ask(self._proto)
-            cut = set()
+            cut: set[int] = set()
             for error in errors:
                 place = self._outer_index(error)
                 if place is None:
-                    yield from self._about_inputs(error)
+                    inputs = self._refused_inputs()
+                    yield from self._about_inputs(inputs, error)
                     readers = self._readers_of_refused_constants()
                     for reader in sorted(readers.keys() - cut):
                         origin = self._origins[self._alive[reader]]
                         yield Refused(origin, readers[reader], _text(error))
                     cut |= readers.keys()
+                    if not inputs and not readers and (last := self._first_refused()) not in cut:
+                        cut.add(last)
+                        yield Refused(self._origins[self._alive[last]], "", _text(error))
                 elif place not in cut:
                     cut.add(place)
                     yield Refused(self._named(error, self._alive[place]), "", _text(error))
@@ -215,29 +219,56 @@ class _Refusals:
             return inner
         return self._origins[index]
 
-    def _about_inputs(self, error: "_Error") -> Iterator[Refused]:
-        """Yield the graph inputs that are refused by themselves; if none is, the error as it is."""
-        found = bool(self._readers_of_refused_constants())
-        for value in self._proto.graph.input:
-            alone = onnx.helper.make_model(
-                onnx.helper.make_graph(
-                    [onnx.helper.make_node("Identity", [value.name], ["result"], name="alone")],
-                    "alone",
-                    [value],
-                    [onnx.ValueInfoProto(name="result", type=value.type)],
-                ),
-                opset_imports=self._proto.opset_import,
-                ir_version=self._proto.ir_version,
-            )
-            if self._ask(alone):
-                found = True
-                if value.name not in self._inputs:  # the result of a node that was cut out
-                    continue
-                yield Refused(
-                    Origin("", "input", types=_proto_type(value)), value.name, _text(error)
-                )
-        if not found:
-            yield Refused(Origin(error.node, error.operator), "", _text(error))
+    def _refused_inputs(self) -> list[onnx.ValueInfoProto]:
+        """Return the inputs that the parser refuses by themselves; results of nodes that were cut
+        out are inputs, too.
+        """
+        return [value for value in self._proto.graph.input if self._ask(self._alone(value))]
+
+    def _alone(self, value: onnx.ValueInfoProto) -> onnx.ModelProto:
+        return onnx.helper.make_model(
+            onnx.helper.make_graph(
+                [onnx.helper.make_node("Identity", [value.name], ["result"], name="alone")],
+                "alone",
+                [value],
+                [onnx.ValueInfoProto(name="result", type=value.type)],
+            ),
+            opset_imports=self._proto.opset_import,
+            ir_version=self._proto.ir_version,
+        )
+
+    def _about_inputs(
+        self, refused: Sequence[onnx.ValueInfoProto], error: "_Error"
+    ) -> Iterator[Refused]:
+        """Yield those of the refused inputs that the graph itself has."""
+        for value in refused:
+            if value.name in self._inputs:
+                self._inputs.remove(value.name)  # named once
+                origin = Origin("", "input", types=_proto_type(value))
+                yield Refused(origin, value.name, _text(error))
+
+    def _first_refused(self) -> int:
+        """Return the node with which the parser begins to refuse the graph, for an error that names
+        no node: the graph is parsed up to one node after the other, by halves.
+        """
+        low, high = 0, len(self._proto.graph.node) - 1
+        while low < high:
+            middle = (low + high) // 2
+            if self._ask(self._up_to(middle)):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _up_to(self, last: int) -> onnx.ModelProto:
+        """Return the graph up to a node, whose results are its outputs."""
+        part = onnx.ModelProto()
+        part.CopyFrom(self._proto)
+        del part.graph.node[last + 1 :], part.graph.output[:]
+        typed = _value_infos(self._model)
+        names = [name for name in part.graph.node[last].output if name in typed]
+        part.graph.output.extend(typed[name] for name in names)
+        return part
 
     def _readers_of_refused_constants(self) -> dict[int, str]:
         """Return the nodes that read a constant whose type is refused by itself, and its name."""

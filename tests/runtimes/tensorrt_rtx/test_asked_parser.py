@@ -110,6 +110,16 @@ REFUSED = {
         ),
         [("p", "MaxPool")],
     ),
+    # The parser names no node for this one.
+    "a reduction": (
+        Graph(
+            "float[N, 4] x, int64[N, 4] i",
+            "float[N, 4] y",
+            '[a] r = Relu(x) [s] z = ScatterElements <reduction = "max", axis = 1> (r, i, r)'
+            " [b] y = Exp(z)",
+        ),
+        [("s", "ScatterElements")],
+    ),
     # The parser stops at NonZero, and says nothing of what follows.
     "two, of which it names one": (
         Graph("float[N, 4, 4] x", "int64[A, B] y, float[N] z", "[a] y = NonZero(x) [b] z = Det(x)"),
