@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import onnx
 import onnx_ir as ir
 
-from convkit.protocol.contract import Contract, Dimension, TensorSpec
+from convkit.protocol.contract import Contract, Dimension, DType, TensorSpec
 from convkit.runtimes.tensorrt.library import DTYPES, MessageLog, make_logger
 from convkit.worker.graph.graph_loading import load_model
 from convkit.worker.graph.node_modules import nodes_with_modules
@@ -102,9 +102,9 @@ class Parsed:
 def parse(api: ModuleType, graph: Path, messages: MessageLog) -> Parsed:
     """Parse a graph's file; `api` is a TensorRT library's module."""
     logger = make_logger(api, messages)
-    builder = api.Builder(logger)
+    builder: trt.Builder = api.Builder(logger)
     network = builder.create_network(0)
-    parser = api.OnnxParser(network, logger)
+    parser: trt.OnnxParser = api.OnnxParser(network, logger)
     if parser.parse_from_file(str(graph)):
         return Parsed(builder, parser, network, (), tuple(_retyped(network, graph)))
     return Parsed(builder, parser, network, tuple(_Refusals(api, builder, logger, graph)()), ())
@@ -112,8 +112,9 @@ def parse(api: ModuleType, graph: Path, messages: MessageLog) -> Parsed:
 
 def _spec(tensor: "trt.ITensor") -> TensorSpec:
     shape: list[Dimension] = [size if size >= 0 else UNKNOWN_DIMENSION for size in tensor.shape]
-    name = tensor.dtype.name
-    return TensorSpec(tensor.name, DTYPES.get(name, name.lower()), tuple(shape))
+    name = str(tensor.dtype.name)
+    dtype = DTYPES.get(name) or cast("DType", name.lower())  # a type that no contract declares
+    return TensorSpec(tensor.name, dtype, tuple(shape))
 
 
 def _retyped(network: "trt.INetworkDefinition", graph: Path) -> Iterator[Retyped]:
@@ -195,7 +196,7 @@ class _Refusals:
 
     def _ask(self, proto: onnx.ModelProto) -> "list[_Error]":
         network = self._builder.create_network(0)
-        parser = self._api.OnnxParser(network, self._logger)
+        parser: trt.OnnxParser = self._api.OnnxParser(network, self._logger)
         if parser.parse(proto.SerializeToString(), str(self._graph)):
             return []
         # The errors are copies of the parser's, which may go.
