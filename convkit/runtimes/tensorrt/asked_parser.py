@@ -101,10 +101,14 @@ class Parsed:
 
 def parse(api: ModuleType, graph: Path, messages: MessageLog) -> Parsed:
     """Parse a graph's file; `api` is a TensorRT library's module."""
+    if TYPE_CHECKING:
+        import tensorrt as trt
+    else:
+        trt = api
     logger = make_logger(api, messages)
-    builder: trt.Builder = api.Builder(logger)
+    builder = trt.Builder(logger)
     network = builder.create_network(0)
-    parser: trt.OnnxParser = api.OnnxParser(network, logger)
+    parser = trt.OnnxParser(network, logger)
     if parser.parse_from_file(str(graph)):
         return Parsed(builder, parser, network, (), tuple(_retyped(network, graph)))
     return Parsed(builder, parser, network, tuple(_Refusals(api, builder, logger, graph)()), ())
@@ -196,7 +200,11 @@ class _Refusals:
 
     def _ask(self, proto: onnx.ModelProto) -> "list[_Error]":
         network = self._builder.create_network(0)
-        parser: trt.OnnxParser = self._api.OnnxParser(network, self._logger)
+        if TYPE_CHECKING:
+            import tensorrt as trt
+        else:
+            trt = self._api
+        parser = trt.OnnxParser(network, self._logger)
         if parser.parse(proto.SerializeToString(), str(self._graph)):
             return []
         # The errors are copies of the parser's, which may go.

@@ -83,11 +83,15 @@ def make_logger(api: ModuleType, messages: MessageLog) -> "trt.ILogger":
     """Return a logger of a TensorRT library (`api` is its module) that records errors and warnings
     in `messages` and prints nothing.
     """
-    levels = api.ILogger.Severity
+    if TYPE_CHECKING:
+        import tensorrt as trt
+    else:
+        trt = api
+    levels = trt.ILogger.Severity
 
-    class Keeping(api.ILogger):  # type: ignore[name-defined]
+    class Keeping(trt.ILogger):
         def __init__(self) -> None:
-            api.ILogger.__init__(self)  # pybind11 requires calling the base's own constructor
+            trt.ILogger.__init__(self)  # pybind11 requires calling the base's own constructor
 
         def log(self, severity: "trt.ILogger.Severity", msg: str) -> None:
             if severity in (levels.INTERNAL_ERROR, levels.ERROR):

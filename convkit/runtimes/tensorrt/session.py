@@ -95,7 +95,11 @@ class LoadedEngine:
         return outputs
 
     def _specs(self, *, takes: bool) -> tuple[TensorSpec, ...]:
-        modes = self._api.TensorIOMode
+        if TYPE_CHECKING:
+            import tensorrt as trt
+        else:
+            trt = self._api
+        modes = trt.TensorIOMode
         wanted = modes.INPUT if takes else modes.OUTPUT
         return tuple(
             self._spec(name) for name in self._names if self._engine.get_tensor_mode(name) == wanted
@@ -229,12 +233,16 @@ def make_growing(
     """Return an output that grows on demand, and the allocator through which TensorRT requests its
     memory.
     """
+    if TYPE_CHECKING:
+        import tensorrt as trt
+    else:
+        trt = api
     growing = Growing(dtype)
 
-    class Allocator(api.IOutputAllocator):  # type: ignore[name-defined]
+    class Allocator(trt.IOutputAllocator):
         def __init__(self) -> None:
             # pybind11 requires calling the base's own constructor
-            api.IOutputAllocator.__init__(self)
+            trt.IOutputAllocator.__init__(self)
 
         def reallocate_output_async(
             self,
