@@ -228,6 +228,15 @@ PROVOKED_BY: dict[str, dict[str, tuple[str, ...]]] = {
         "TestTheOriginal::test_an_original_whose_steps_cannot_work_is_reported": ("C501",),
         "TestTheOriginal::test_steps_that_feed_the_wrong_input_are_named": ("C503",),
     },
+    "runtimes/tensorrt_rtx/test_asked_parser": {
+        "test_zero_points_are_the_parsers_to_judge": ("E241",)
+    },
+    "runtimes/tensorrt_rtx/test_repeated_builds": {
+        "test_the_layer_next_to_a_changed_byte_is_named": ("R103",)
+    },
+    "runtimes/tensorrt_rtx/test_rtx_stages": {
+        "test_an_engine_is_built_twice_without_a_gpu": ("E240",)
+    },
     "worker/stages/test_tensorrt_stages": {
         "TestUnderMockedTensorRT::test_an_engine_in_another_type_than_planned_is_an_error": (
             "E214",

@@ -33,6 +33,7 @@ def test_openvino_is_its_folder_and_its_row():
 # every runtime shares; the bindings are code for callers of any runtime.
 MAY_MENTION_TENSORRT = (
     "runtimes/tensorrt/",
+    "runtimes/tensorrt_rtx/",
     "runtimes/onnxruntime/",
     "protocol/runtimes/runtime_registry.py:",
     "host/findings/codes/",

@@ -93,6 +93,11 @@ def codes(findings) -> list[str]:
 
 
 class TestWithoutADevice:
+    @pytest.fixture(autouse=True)
+    def _no_parser(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Without TensorRT-RTX, the documentation decides; with it, see test_asked_parser."""
+        monkeypatch.setattr(tensorrt_build, "rtx_library", lambda: None)
+
     def test_the_graph_is_left_with_its_contract_bindings_and_operators(
         self, tmp_path: Path
     ) -> None:

@@ -152,6 +152,11 @@ class BaseTarget(RecipeModel):
     def packages(self, stage: StageKind, *, stand_in: bool) -> tuple[str, ...]:
         """Return the packages that one of the target's stages imports, the runtime's own first."""
 
+    @property
+    def one_release(self) -> tuple[str, ...]:
+        """Packages that always have one release: what selects the first one's selects all."""
+        return ()
+
     def worker_precision(self, place: Places) -> WorkerPrecision:
         """Return the precision in the workers' form; None is float32."""
         chosen = self.low_precision or self.quantization

@@ -157,6 +157,9 @@ def _target_spec(
     if version is not None:
         extras = choices[names[0]].extras if names[0] in choices else ""
         choices[names[0]] = _Choice(version, f"{target_key(target)}.versions", extras)
+    for name in owner.one_release:
+        if (first := owner.one_release[0]) in choices:
+            choices[name] = choices[first]
     return _spec(names, choices, {}, _python(recipe.tools, owner.tools, target))
 
 
