@@ -12,11 +12,8 @@ from torch.fx import Node
 from convkit.protocol.contract import Contract
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.worker.exporters.decompositions import decomposition_table
-from convkit.worker.exporters.decompositions.complex_pairs import (
-    UnpairedError,
-    concerns_complex,
-    without_complex,
-)
+from convkit.worker.exporters.decompositions.complex_pairs import concerns_complex, without_complex
+from convkit.worker.exporters.decompositions.graph_rewriting import UnrewrittenError
 from convkit.worker.exporters.decompositions.local_decompositions import run_decompositions
 from convkit.worker.exporters.deferred_guards import drop_assertions
 from convkit.worker.exporters.dynamic_trace import trace
@@ -146,8 +143,10 @@ def _decomposed(program: ExportedProgram, chosen: frozenset[str]) -> ExportedPro
         program = run_decompositions(program, simpler)
     if any(concerns_complex(node) for node in computed_nodes(program)):
         try:
-            program = run_decompositions(without_complex(program), get_decomp_table())
-        except UnpairedError:
+            program = run_decompositions(
+                without_complex(program, keeps_transforms=False), get_decomp_table()
+            )
+        except UnrewrittenError:
             return program  # refused as it is, then
     return program
 

@@ -21,7 +21,7 @@ import torch
 
 from convkit.worker.original import dispatch_mode
 from convkit.worker.original.dispatch_mode import FunctionMode
-from convkit.worker.original.probing.value_branches import relative_line
+from convkit.worker.original.source_lines import relative_line
 
 _TORCH = str(Path(torch.__file__).parent)
 _OURS = (__file__, dispatch_mode.__file__)
