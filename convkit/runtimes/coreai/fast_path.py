@@ -142,7 +142,7 @@ def _fast(layer: nn.Module) -> Iterator[None]:
         finally:
             torch.backends.mha.set_fastpath_enabled(False)
 
-    layer.forward = forward  # type: ignore[method-assign]
+    layer.forward = forward
     try:
         yield
     finally:
