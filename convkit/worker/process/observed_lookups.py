@@ -7,7 +7,7 @@ glob. Python reports listings and patterns as audit events (PEP 578); it has non
 `os.readlink` and `os.environ`, so these are wrapped. Python's own lookups of modules bypass them.
 
 Only lookups below a call of the user's code count: libraries look at thousands of places when they
-are imported. What a C extension or another program asks by itself is not seen, so the record says that
+are imported. What a C extension or another program asks by itself is not seen: the record says that
 one ran; files among a program's arguments count as read. That the clock was read, or a host asked
 for, is recorded too; what they said is not.
 """
