@@ -147,6 +147,8 @@ def size_measure(record: RunRecord, target: TargetReport) -> SvgFigure | None:
     text = f"{bytes_text(target.size_bytes)}, {_ratio(target.size_bytes / whole)} of {name}"
     if not weights and target.size_bytes == largest:
         text = bytes_text(target.size_bytes)
+    elif target.size_bytes > whole:
+        text += ": the files also hold graph, constants and bindings"
     bar = Bar("Size", float(target.size_bytes), text)
     return bar_plot([bar], "Size on disk", full=float(whole))
 
