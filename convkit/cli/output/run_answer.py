@@ -23,6 +23,10 @@ _STYLES: dict[TargetStatus, str] = {
 }
 
 
+# Longer commands have what they do below them, so that neither wraps on 80 columns.
+_COMMAND_WIDTH = 42
+
+
 def answer(record: RunRecord) -> "list[RenderableType]":
     """Return the last lines of a run's text; none if every target is green.
 
@@ -42,9 +46,11 @@ def answer(record: RunRecord) -> "list[RenderableType]":
     width = max((len(command) for command, _ in commands), default=0)
     if commands:
         lines.append(line("Next:", style="bold"))
-    lines += [
-        line((f"{command:<{width}}", "cyan"), f"  {what}", indent=2) for command, what in commands
-    ]
+    for command, what in commands:
+        if width <= _COMMAND_WIDTH:
+            lines.append(line((f"{command:<{width}}", "cyan"), f"  {what}", indent=2))
+        else:
+            lines += [line((command, "cyan"), indent=2, fold=True), line(what, indent=6)]
     return [line(), *(Encodable(each) for each in lines)]
 
 

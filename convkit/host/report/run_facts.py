@@ -64,7 +64,9 @@ def _source(record: RunRecord) -> str:
     except yaml.YAMLError:
         return ""
     model = recipe.get("model") if isinstance(recipe, dict) else None
-    for kind in _SOURCES if isinstance(model, dict) else ():
+    if not isinstance(model, dict):
+        return ""
+    for kind in _SOURCES:
         value = model.get(kind)
         if isinstance(value, dict):
             value = next((value[key] for key in _MAIN_KEYS if key in value), None)
