@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from convkit.cli.input.completions import run_names, target_names
+
 
 def find_recipe(given: Path) -> Path:
     """Return the recipe that a bare name means: `bert` is recipes/bert.yaml or bert.yaml, if there
@@ -29,6 +31,7 @@ Run = Annotated[
     typer.Argument(
         metavar="RUN",
         help="A run: its folder, RECIPE/ID, an ID, a recipe's name for its last run, or latest.",
+        autocompletion=run_names,
     ),
 ]
 HomeFolder = Annotated[
@@ -41,7 +44,12 @@ HomeFolder = Annotated[
 ]
 Only = Annotated[
     list[str] | None,
-    typer.Option("--only", metavar="TARGET", help="Only this target; can be repeated."),
+    typer.Option(
+        "--only",
+        metavar="TARGET",
+        help="Only this target; can be repeated.",
+        autocompletion=target_names,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
 Quiet = Annotated[
