@@ -19,6 +19,7 @@ def completed(folder: Path, line: str) -> list[str]:
             **os.environ,
             "PYTHONPATH": str(Path(__file__).parents[3]),
             "_CONVKIT_COMPLETE": "complete_bash",
+            "CONVKIT_HOME": str(folder / "runs"),
             "COMP_WORDS": line,
             "COMP_CWORD": str(len(words) - 1),
         },
