@@ -7,6 +7,8 @@ from pathlib import Path
 
 import typer
 
+from convkit.cli.input.recipe_names import find_recipe
+
 # Newest runs that are offered.
 _MOST_RUNS = 50
 
@@ -14,8 +16,6 @@ _MOST_RUNS = 50
 def target_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the targets of the recipe that the command line names, as far as typed."""
     import yaml
-
-    from convkit.cli.input.options import find_recipe
 
     # Click leaves in `args` what it has not parsed yet; of those, the recipe is a file.
     given = [find_recipe(Path(word)) for word in (ctx.params.get("recipe"), *ctx.args) if word]

@@ -61,9 +61,7 @@ def write_folder(
             whole = staging / "run"
             (whole / "logs").mkdir(parents=True)
             for name, stage in settled.items():
-                if stage.log.strip():
-                    log = whole / "logs" / f"{stage_file(name)}.log"
-                    log.write_text(stage.log, encoding="utf-8")
+                (whole / "logs" / f"{stage_file(name)}.log").write_text(stage.log, encoding="utf-8")
             for name, text in locks.items():
                 (whole / "locks").mkdir(exist_ok=True)
                 (whole / "locks" / f"{stage_file(name)}.txt").write_text(text, encoding="utf-8")
