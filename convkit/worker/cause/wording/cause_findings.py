@@ -64,6 +64,7 @@ def _finding(cause: Cause, diagnosis: Diagnosis, case: str) -> Finding:
         "share": round(cause.share, 4),
         "before": _figure(cause.before),
         "after": _figure(cause.after),
+        "error_in": "rms",
         "remaining": _figure(diagnosis.remaining),
     }
     if cause.operation is not None:
