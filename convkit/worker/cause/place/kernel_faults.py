@@ -1,7 +1,7 @@
-"""Whether the runtime's kernels are off at a place, and not the graph."""
+"""Whether the runtime's kernels are off at a place or a value overflows, and not the graph."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -22,7 +22,8 @@ _ALONE = 0.5
 def blamed_on_kernels(cause: Cause, region: Region) -> Cause:
     """Return an unexplained place's cause, and say so if the graph is right there: in float64, by
     onnx's own evaluator, its nodes agree with the original. Of several nodes, the one that is off
-    by itself is named; nodes that compute with sizes alone take no part.
+    by itself is named; nodes that compute with sizes alone take no part. A node that overflows is
+    named as such.
     """
     if len(region.nodes) > _MOST:
         return cause
@@ -39,6 +40,13 @@ def blamed_on_kernels(cause: Cause, region: Region) -> Cause:
         return cause
     if not relative_error(exact, region.expected) <= _REMAINS * now:
         return cause
+    if (overflowing := _overflowing(region, moving, values)) is not None:
+        node = region.graph.nodes[overflowing]
+        text = (
+            f"{node.op_type} {label(node)} overflows its type: in float64 its results are finite,"
+            " and the nodes after it agree with the original"
+        )
+        return dataclasses.replace(cause, text=text, node=label(node), tensor=node.output[0])
     alone = [index for index in moving if _error_alone(region, index, values) >= _ALONE * now]
     blamed = alone if len(alone) == 1 else moving
     node = region.graph.nodes[blamed[-1]]
@@ -49,6 +57,27 @@ def blamed_on_kernels(cause: Cause, region: Region) -> Cause:
         " with the original"
     )
     return dataclasses.replace(cause, text=text, node=label(node), of_kernels=True)
+
+
+def _overflowing(
+    region: Region, moving: Sequence[int], values: Mapping[str, np.ndarray]
+) -> int | None:
+    """Return the first node with an infinite result, or NaN, that is a number in float64; None if
+    there is none.
+    """
+    names = [name for index in moving for name in region.graph.nodes[index].output if name]
+    try:
+        found = region.graph.run(names, region.feeds)
+    except PieceFailedError:
+        return None
+    for index in moving:
+        for name in region.graph.nodes[index].output:
+            exact, own = values.get(name), found.get(name)
+            if exact is None or own is None or exact.shape != own.shape or own.dtype.kind != "f":
+                continue
+            if (np.isfinite(exact) & ~np.isfinite(own)).any():
+                return index
+    return None
 
 
 def _error_alone(region: Region, index: int, values: Mapping[str, np.ndarray]) -> float:
