@@ -140,7 +140,7 @@ def _refusal(error: Exception, prepared: PreparedModel) -> StageFailedError:
                 Remedy(
                     "Write this line of the model with other operations, use an OpenVINO release"
                     " that converts it (tools.openvino), or serve the model with runtime:"
-                    " onnxruntime."
+                    " onnxruntime. None of these was tried."
                 ),
             )
         ]

@@ -1,6 +1,7 @@
 """Whether the runtime's kernels are off at a place or a value overflows, and not the graph."""
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -38,8 +39,9 @@ def blamed_on_kernels(cause: Cause, region: Region) -> Cause:
     exact = values.get(region.target)
     if exact is None or exact.shape != region.expected.shape:
         return cause
-    if not relative_error(exact, region.expected) <= _REMAINS * now:
-        return cause
+    after = relative_error(exact, region.expected)
+    if not (math.isfinite(after) and after <= _REMAINS * now):
+        return _with_first_nan(cause, region, moving)
     if (overflowing := _overflowing(region, moving, values)) is not None:
         node = region.graph.nodes[overflowing]
         text = (
@@ -78,6 +80,28 @@ def _overflowing(
             if (np.isfinite(exact) & ~np.isfinite(own)).any():
                 return index
     return None
+
+
+def _with_first_nan(cause: Cause, region: Region, moving: Sequence[int]) -> Cause:
+    """Return the cause with the first node that makes NaN of numbers, if the place computes any
+    that the original does not.
+    """
+    graph, known = region.graph, region.feeds
+    found = region.computed(graph)
+    if found is None or not np.isnan(found).any() or np.isnan(region.expected).any():
+        return cause
+    names = [name for index in moving for name in graph.nodes[index].output if name]
+    try:
+        values = {**known, **graph.run(names, known)}
+    except PieceFailedError:
+        return cause
+    bad = {n for n, each in values.items() if each.dtype.kind == "f" and np.isnan(each).any()}
+    for index in moving:
+        node = graph.nodes[index]
+        if bad.intersection(node.output) and not bad.intersection(node.input):
+            text = f"{cause.text}; the first NaN is in {node.op_type} {label(node)}"
+            return dataclasses.replace(cause, text=text)
+    return cause
 
 
 def _error_alone(region: Region, index: int, values: Mapping[str, np.ndarray]) -> float:

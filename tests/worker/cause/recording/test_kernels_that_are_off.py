@@ -124,3 +124,26 @@ def test_a_value_that_overflows_is_not_blamed_on_the_kernel() -> None:
     cause = blamed_on_kernels(Cause("place", "a place"), region)
     assert "Add both overflows" in cause.text
     assert (cause.tensor, cause.of_kernels) == ("both", False)
+
+
+def test_nan_in_float64_too_is_the_graph_s() -> None:
+    """A row that a mask hides whole: its softmax is NaN in any type, and torch's attention's 0."""
+    graph = make_graph(
+        onnx_ir.from_proto(
+            onnx.parser.parse_model("""
+    <ir_version: 8, opset_import: ["" : 18]>
+    agraph (float[2, 3] x, float[2, 3] mask) => (float[2, 3] y) {
+        sum = Add(x, mask)
+        p = Softmax<axis = -1>(sum)
+        y = Exp(p)
+    }
+    """)
+        )
+    )
+    mask = np.array([[0, 0, -np.inf], [-np.inf] * 3], np.float32)
+    x = np.ones((2, 3), np.float32)
+    expected = np.array([[0.5, 0.5, 0], [0, 0, 0]], np.float32)
+    region = Region(graph, "y", {"x": x, "mask": mask}, np.exp(expected), (), {}, (), {})
+    cause = blamed_on_kernels(Cause("place", "a place"), region)
+    assert cause.text == "a place; the first NaN is in Softmax p"
+    assert not cause.of_kernels
