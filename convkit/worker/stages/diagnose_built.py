@@ -118,7 +118,8 @@ def _finding(
         f"{release.name} does not compute what the exported graph says at {where}: the outputs are"
         f" off by {found.before:.2g} now, and by {found.after:.2g} with the graph's value here"
     )
-    remedy = Remedy(f"{release.advice}, or write this part of the model with other operations.")
+    otherwise = "or write this part of the model with other operations"
+    remedy = Remedy(f"{release.advice}, {otherwise}. Neither was tried.")
     return Finding("N408", message, place, evidence, remedy)
 
 

@@ -101,7 +101,7 @@ def refused(origin: OperationOrigin, message: str) -> Finding:
         message,
         Remedy(
             "Write this line of the model with other operations or arguments, or use a different"
-            " release of coremltools (tools.coremltools)."
+            " release of coremltools (tools.coremltools). convkit has tried neither."
         ),
     )
 
