@@ -22,6 +22,12 @@ from reports.report import TARGETS, Report, Right
 _GREEN = ("verified", "waived")
 # Seconds. A report that takes longer counts as wrong.
 LIMIT = 180.0
+# The set's words for owners whose name in the evidence is a word.
+_WORDS: Mapping[str, str] = {
+    "module": "module's code",
+    "kernel": "runtime's kernel",
+    "fusion": "runtime's fusion",
+}
 # Whom a finding names where its evidence does not: by its code, as its entry in the catalog does.
 _OWNERS: Mapping[str, str] = {
     "N401": "runtime's fusion",
@@ -147,7 +153,7 @@ def owner_of(finding: Finding) -> str:
     """Return whom a finding holds responsible, "" if it does not say."""
     told = finding.evidence.get("owner")
     if isinstance(told, str):
-        return told
+        return _WORDS.get(told, told)
     if "kernels are off" in finding.message:
         return "runtime's kernel"
     if finding.code == "E204":
