@@ -155,11 +155,11 @@ def _traced(
 ) -> TracedProgram:
     try:
         traced = trace(module, examples, contract)
-        if traced.graph_signature.user_inputs_to_mutate:
-            with _copied_inputs(module):
-                traced = trace(module, examples, contract)
         try:
             program = decomposed(traced)
+            if program.graph_signature.user_inputs_to_mutate:
+                with _copied_inputs(module):
+                    program = decomposed(trace(module, examples, contract))
         except UnrewrittenError as error:
             raise UnexportableError([too_high(origin_of(error.node, wrapper, root))]) from error
     except UnexportableError as refused:
