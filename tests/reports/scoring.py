@@ -129,7 +129,14 @@ def score_target(
     if right is None:
         return TargetScore(name, None, status, () if status in _GREEN else ("alarm",), said)
     if status in _GREEN or cause is None:
-        return TargetScore(name, right, status, ("detected",), said)
+        warned = () if found is None else found.others
+        is_right = right.corrected or any(not _wrong(report, each, right, place) for each in warned)
+        return TargetScore(name, right, status, () if is_right else ("detected",), said)
+    return TargetScore(name, right, status, tuple(_wrong(report, cause, right, place)), said)
+
+
+def _wrong(report: Report, cause: Finding, right: Right, place: Path) -> list[str]:
+    """Return the aspects that a finding gets wrong."""
     wrong = [] if re.search(right.cause, cause.message, re.IGNORECASE) else ["cause"]
     if owner_of(cause) != right.owner:
         wrong.append("owner")
@@ -138,7 +145,7 @@ def score_target(
         wrong.append("place")
     if not _offers(cause, right):
         wrong.append("remedy")
-    return TargetScore(name, right, status, tuple(wrong), said)
+    return wrong
 
 
 def _offers(finding: Finding, right: Right) -> bool:

@@ -251,6 +251,8 @@ def _is_subject(finding: Finding, elsewhere: Sequence[Experiment], target: str) 
     """
     if finding.remedy is not None and finding.remedy.proven:
         return False
+    if "instead" in finding.evidence:  # tried on the case's values, which costs no run
+        return False
     if finding.code == _BLAMES_GRAPH:
         return same_file_right(elsewhere) is not None
     if finding.code in _PLACES and finding.evidence.get("owner") in ("kernel", "fusion"):
@@ -334,6 +336,4 @@ def _advice(finding: Finding) -> str:
     """Return what is left to do, which nobody has tried."""
     if finding.code == _REFUSED:
         return "Report it with the exported graph."
-    if "instead" in finding.evidence and finding.remedy is not None:
-        return finding.remedy.text
     return "Write this part of the model with other operations, which convkit has not tried."

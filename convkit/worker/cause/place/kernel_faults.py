@@ -52,9 +52,7 @@ def blamed_on_kernels(cause: Cause, region: Region) -> Cause:
     known = {**values, **region.feeds}
     is_last = region.target in node.output
     instead = other_wording(node, known.get(node.input[0]), region.expected) if is_last else None
-    return dataclasses.replace(
-        cause, text=text, node=label(node), of_kernels=True, instead=instead
-    )
+    return dataclasses.replace(cause, text=text, node=label(node), of_kernels=True, instead=instead)
 
 
 def _error_alone(region: Region, index: int, values: Mapping[str, np.ndarray]) -> float:
