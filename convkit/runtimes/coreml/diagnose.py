@@ -136,7 +136,8 @@ def _searched(
 
 
 def _owned(finding: Finding) -> Finding:
-    if finding.code not in _CONVERTED or "owner" in finding.evidence:
+    is_shown = finding.evidence.get("proven") is not False
+    if finding.code not in _CONVERTED or not is_shown or "owner" in finding.evidence:
         return finding
     return dataclasses.replace(finding, evidence={**finding.evidence, "owner": "converter"})
 
