@@ -80,13 +80,13 @@ def compare_built(
     found = compare_exposed(model, feeds, expected, tuple(graph.outputs), names)
     if found is None or found.kind != "computed":
         return found
-    first, known = found.names[0], {**expected, **feeds}
+    first, right = found.names[0], {**expected, **feeds}
     node = graph.nodes[graph.producers[first]]
-    given = known.get(next(iter(node.input), ""))
+    given = right.get(next(iter(node.input), ""))
     return dataclasses.replace(
         found,
-        beyond=_beyond_int32(graph, first, known),
-        instead=other_wording(node, given, known[first]),
+        beyond=_beyond_int32(graph, first, right),
+        instead=other_wording(node, given, right[first]),
     )
 
 
