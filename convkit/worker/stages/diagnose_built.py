@@ -19,6 +19,7 @@ from convkit.worker.cause.place.built_against_graph import (
     ExposedModel,
     compare_built,
 )
+from convkit.worker.cause.wording.cause_findings import instead_of
 from convkit.worker.job_context import Context
 from convkit.worker.runtime_interface.sessions import RuntimeSession
 from convkit.worker.steps.earlier_calls import earlier_call_finding
@@ -120,6 +121,9 @@ def _finding(
     )
     otherwise = "or write this part of the model with other operations"
     remedy = Remedy(f"{release.advice}, {otherwise}. Neither was tried.")
+    if found.instead is not None:
+        evidence["instead"] = found.instead
+        remedy = Remedy(instead_of(found.instead))
     return Finding("N408", message, place, evidence, remedy)
 
 

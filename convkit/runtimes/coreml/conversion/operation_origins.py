@@ -115,6 +115,7 @@ def _unsupported(origins: Sequence[OperationOrigin], message: str, remedy: Remed
         {
             "operators": list(dict.fromkeys(each.operator for each in origins)),
             "nodes": [dataclasses.asdict(each) for each in origins],
+            "owner": "converter",
         },
         remedy,
     )

@@ -9,6 +9,7 @@ import numpy as np
 from convkit.worker.cause.graphs.float64_graph import moving_nodes, run_in_float64
 from convkit.worker.cause.graphs.runnable_graph import PieceFailedError, label
 from convkit.worker.cause.matching.relative_difference import relative_error
+from convkit.worker.cause.place.other_wording import other_wording
 from convkit.worker.cause.search_types.diverging_region import Region
 from convkit.worker.cause.search_types.search_results import Cause
 
@@ -58,7 +59,10 @@ def blamed_on_kernels(cause: Cause, region: Region) -> Cause:
         f"{_release()}'s {off} {where}, and the graph is right: computed in float64, it agrees"
         " with the original"
     )
-    return dataclasses.replace(cause, text=text, node=label(node), of_kernels=True)
+    known = {**values, **region.feeds}
+    is_last = region.target in node.output
+    instead = other_wording(node, known.get(node.input[0]), region.expected) if is_last else None
+    return dataclasses.replace(cause, text=text, node=label(node), of_kernels=True, instead=instead)
 
 
 def _overflowing(
