@@ -101,6 +101,10 @@ class Original:
     seed: int
 
 
+# The types that weights are rounded to.
+LowType = Literal["float16", "bfloat16", "int8", "int4"]
+
+
 @dataclasses.dataclass(frozen=True)
 class LowPrecision:
     """A precision below float32: see `MixedPrecision` of the recipe.

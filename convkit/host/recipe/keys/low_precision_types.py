@@ -3,6 +3,7 @@
 from typing import cast
 
 from convkit.host.recipe.keys.recipe import ComputedType, Recipe, Target, Tolerance
+from convkit.protocol.messages import LowType
 
 # Relative size of one rounding: half the distance between two neighboring numbers near 1, for
 # integers of the range that a tensor's scale covers.
@@ -40,6 +41,12 @@ def low_type(target: Target) -> str | None:
     if target.quantization is not None:
         return "int4" if "int4" in target.quantization.quantize else "int8"
     return None
+
+
+def low_types(recipe: Recipe) -> tuple[LowType, ...]:
+    """Return the low types that a recipe's targets compute in, sorted, each once."""
+    found = {cast("LowType", low) for each in recipe.targets.values() if (low := low_type(each))}
+    return tuple(sorted(found))
 
 
 def computed_type(target: Target) -> ComputedType:
