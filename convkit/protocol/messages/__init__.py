@@ -56,6 +56,7 @@ from convkit.protocol.messages.measurements import (
 from convkit.protocol.messages.model_request import (
     DEFAULT_BLOCK_SIZE,
     DEFAULT_PERCENTILE,
+    LOW_TYPES,
     PRODUCT_FAMILIES,
     Calibration,
     CaseName,
@@ -146,6 +147,7 @@ __all__ = [
     "DEFAULT_PERCENTILE",
     "EXAMPLE_FILE",
     "JOINED_FILE",
+    "LOW_TYPES",
     "MOST_EXAMPLE_BYTES",
     "PRODUCT_FAMILIES",
     "PROTOCOL",

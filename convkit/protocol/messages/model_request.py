@@ -103,6 +103,7 @@ class Original:
 
 # The types that weights are rounded to.
 LowType = Literal["float16", "bfloat16", "int8", "int4"]
+LOW_TYPES: tuple[LowType, ...] = get_args(LowType)
 
 
 @dataclasses.dataclass(frozen=True)

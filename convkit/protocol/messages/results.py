@@ -130,7 +130,7 @@ class RoundedOutput:
     """
 
     type: LowType
-    case: CaseName
+    case: str
     metrics: TensorMetrics
 
 

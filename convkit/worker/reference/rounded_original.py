@@ -25,7 +25,7 @@ _HALF = frozenset({"float16", "bfloat16"})
 _LARGEST = {"int8": 127.0, "int4": 7.0}
 _BLOCK = 32
 # Cases slower than this are not run again.
-_MOST_SECONDS = 5.0
+_MOST_SECONDS = 2.0
 _CASES = 2
 
 
@@ -41,7 +41,7 @@ def rounded_outputs(
     outputs, in two usual cases of the ladder. `run` runs the original, whose model is `module`.
 
     Whole-number types round the weights of products alone, each row by its own scale. Nothing is
-    returned for weights that exceed the memory for them, for cases that take longer than 5 s or
+    returned for weights that exceed the memory for them, for cases that take longer than 2 s or
     that the rounded model refuses, and for results that are not finite.
     """
     if not types or exceed_budget(module):
