@@ -15,6 +15,7 @@ from convkit.host.recipe.checks.padding_samples import marks_padding, padding_va
 from convkit.host.recipe.keys import recipe as models
 from convkit.host.recipe.keys.call_steps import mask_name, tensors_by_name
 from convkit.host.recipe.keys.evaluation import predicted_tokens
+from convkit.host.recipe.keys.low_precision_types import rounded_types
 from convkit.host.recipe.keys.model_sources import FILE_KINDS
 from convkit.host.recipe.keys.recipe import Model, Recipe, Target
 from convkit.host.recipe.keys.tolerances import limits_for
@@ -98,6 +99,7 @@ def request_for(stage: Stage, recipe: Recipe, places: Places) -> StageRequest:
                 joined=joined_originals(recipe, places),
                 prepared=prepared_inputs(recipe, places.file),
                 processed=processed_outputs(recipe, places.file),
+                rounded=rounded_types(recipe),
             )
         case "join":
             return _join_request(stage, recipe, places)

@@ -153,7 +153,9 @@ def _judge_target(
     own = [finding for stage in upstream for finding in own_findings(stage, export)]
     found = blame_random(_unique([*own, *advice(recipe, target, override)]))
     corrected = with_feasible_remedies(found, recipe, reference.report)
-    futile = futile_searches(recipe, target, corrected, _measured(recipe, stages), override)
+    rounded = reference.result.rounded if isinstance(reference.result, ReferenceResult) else ()
+    measured = _measured(recipe, stages)
+    futile = futile_searches(recipe, target, corrected, measured, override, rounded)
     limits = [*futile, *out_of_reach(f for each in verifications for f in each.findings)]
     findings = (*futile, *folded(with_all_skips(corrected, recipe), limits))
     status = _status(findings, verifications)

@@ -128,7 +128,7 @@ def _findings(
         out_of_reach(recipe, target, override, largest_values(measured.cases)) is not None
     )
     own = without_exceptions(stage_findings) if unreachable_limit else stage_findings
-    unreachable = unreachable_limits(recipe, target, cases, override)
+    unreachable = unreachable_limits(recipe, target, cases, override, reference.rounded)
     findings = [
         *relevant_findings(own, cases, reference_findings),
         *_ladder_findings(
@@ -148,7 +148,9 @@ def _findings(
     findings = weaken_explained_nan(without_guesses(findings, recipe))
     findings = blame_original(findings, measured, reference_findings)
     ordered = proofs_first(causes_first(findings))
-    return with_all_skips([*unreachable, *folded(ordered, unreachable)], recipe)
+    usual = [each for each in unreachable if not each.is_error]
+    limits = [each for each in unreachable if each.is_error]
+    return with_all_skips([*limits, *folded(ordered, limits), *usual], recipe)
 
 
 def _ladder_findings(

@@ -101,6 +101,11 @@ class Original:
     seed: int
 
 
+# The types that weights are rounded to.
+LowType = Literal["float16", "bfloat16", "int8", "int4"]
+LOW_TYPES: tuple[LowType, ...] = get_args(LowType)
+
+
 @dataclasses.dataclass(frozen=True)
 class LowPrecision:
     """A precision below float32: see `MixedPrecision` of the recipe.

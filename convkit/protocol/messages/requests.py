@@ -14,6 +14,7 @@ from convkit.protocol.messages.model_request import (
     Exporter,
     Ladder,
     LowPrecision,
+    LowType,
     Original,
     Precision,
     ProductFamily,
@@ -52,7 +53,8 @@ class ReferenceRequest:
     the user's rows. `joined`: the model has several parts. Their originals, joined, must give
     what the `source` gives; without a source, they are the original. `prepared`: inputs that the
     original's own processor makes of files; `processed`: its own postprocessor, by output.
-    `example` is an .npz file with the inputs of one call, a case of its own.
+    `example` is an .npz file with the inputs of one call, a case of its own. `rounded`: the types
+    that the original's weights and inputs are also rounded to.
     """
 
     source: Source | None
@@ -70,6 +72,7 @@ class ReferenceRequest:
     prepared: dict[str, PreparedInput] = dataclasses.field(default_factory=dict)
     processed: dict[str, Processor] = dataclasses.field(default_factory=dict)
     example: str | None = None
+    rounded: tuple[LowType, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

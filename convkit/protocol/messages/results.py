@@ -17,10 +17,12 @@ from convkit.protocol.messages.measurements import (
     ProbeMetrics,
     ResultMetrics,
     SimulatedCase,
+    TensorMetrics,
 )
 from convkit.protocol.messages.model_request import (
     CaseName,
     Exporter,
+    LowType,
     Precision,
     ProductFamily,
     Sample,
@@ -122,8 +124,20 @@ class SizeBranch:
 
 
 @dataclasses.dataclass(frozen=True)
+class RoundedOutput:
+    """What rounding weights and inputs to a type, and nothing else, makes of an output of the
+    original in a case: no conversion to the type does better.
+    """
+
+    type: LowType
+    case: str
+    metrics: TensorMetrics
+
+
+@dataclasses.dataclass(frozen=True)
 class ReferenceResult:
-    """Also written as `cases.json` among the reference's files, for the verify stage.
+    """Also written as `cases.json` among the reference's files, for the verify stage, without
+    `rounded`.
 
     `branches` are comparisons of sizes that differ between the cases of the ladder.
     """
@@ -132,6 +146,7 @@ class ReferenceResult:
     omitted: tuple[OmittedCase, ...]
     layout: Layout = Layout()
     branches: tuple[SizeBranch, ...] = ()
+    rounded: tuple[RoundedOutput, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

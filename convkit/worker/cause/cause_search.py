@@ -83,7 +83,8 @@ def localize(
     if off > SAME and (at_edge := with_change_at_edge(tuple(causes[weights:]), edge, off)):
         causes[weights:] = at_edge
         remaining = min(cause.after for cause in at_edge)
-    return Diagnosis(error, remaining, ranked(causes, error))
+    ended = seconds if spent() >= deadline and not remaining <= SAME else None
+    return Diagnosis(error, remaining, ranked(causes, error), ended)
 
 
 def _place_after_place(

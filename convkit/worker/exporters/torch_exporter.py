@@ -11,6 +11,7 @@ from convkit.worker.exporters.decompositions.complex_pairs import has_complex, w
 from convkit.worker.exporters.decompositions.decomposition_table import decomposed
 from convkit.worker.exporters.decompositions.graph_rewriting import UnrewrittenError
 from convkit.worker.exporters.decompositions.local_decompositions import decomposing_locally
+from convkit.worker.exporters.decompositions.maps_as_scans import maps_as_scans
 from convkit.worker.exporters.dynamic_trace import innermost, trace
 from convkit.worker.exporters.export_job import ExportJob, UnexportableError
 from convkit.worker.exporters.known_types import reading_known_types
@@ -39,7 +40,8 @@ def export(job: ExportJob) -> onnx_ir.Model:
     restricts, and with E305 for a decision about data; StageFailedError if torch.export cannot
     trace it.
     """
-    program = decomposed(trace(job.module, job.probe.inputs, job.contract, job.loaded.source_root))
+    traced = trace(job.module, job.probe.inputs, job.contract, job.loaded.source_root)
+    program = maps_as_scans(decomposed(traced))
     names = [spec.name for spec in job.contract.inputs]
     outputs = [spec.name for spec in job.contract.outputs]
     try:

@@ -37,7 +37,7 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
     float32's rounding is all there is.
 
     Raises StageSkippedError if the original is not a torch module, because its operations cannot be
-    recorded.
+    recorded, or if the search's time ended before anything was found.
     """
     if request.source.kind == "onnx":
         raise StageSkippedError("the original is an ONNX file, whose operations are not recorded")
@@ -72,7 +72,13 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
         return result, found
     expected = {spec.name: original.recording.output(spec.name) for spec in specs}
     failing = FailingCase(request.case, original.feeds, expected, largest_error(expected, computed))
-    return result, _with_traced(request, context, case, found, computed, failing)
+    found = _with_traced(request, context, case, found, computed, failing)
+    if not found and diagnosis.seconds is not None:
+        raise StageSkippedError(
+            f"the search for the cause ended after {diagnosis.seconds:g} s of processor time, and"
+            " had found nothing until then"
+        )
+    return result, found
 
 
 def _computed(

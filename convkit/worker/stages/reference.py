@@ -15,6 +15,7 @@ from convkit.protocol.messages import (
     OmittedCase,
     ReferenceRequest,
     ReferenceResult,
+    RoundedOutput,
     Steps,
 )
 from convkit.protocol.same_fields import taken_from
@@ -117,7 +118,15 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
     cases_run = (*records, *invariance.cases, *looped)
     left_out = (*omitted, *stage.left_out, *invariance.omitted)
     branches = diverging_branches(decisions, records)
-    result = ReferenceResult(cases_run, left_out, invariance.layout, branches)
+    rounded: tuple[RoundedOutput, ...] = ()
+    if request.rounded and isinstance(own, TorchOriginal):
+        from convkit.worker.reference.rounded_original import rounded_outputs
+
+        context.progress(f"original model: rounded to {', '.join(request.rounded)}")
+        rounded = rounded_outputs(
+            own.module, original.run, request.contract, records, context.output, request.rounded
+        )
+    result = ReferenceResult(cases_run, left_out, invariance.layout, branches, rounded)
     write_cases(context.output, result)
     _evaluate(request, original, made_from, context)
     findings = [*stage.findings, *invariance.findings]

@@ -47,8 +47,9 @@ def test_imports_are_found_as_pythons_parser_finds_them():
     }
 
 
-# Given models are opened by the sessions of their formats' runtimes.
-OPENS = {"given": ("openvino", "coreml")}
+# Given models are opened by the sessions of their formats' runtimes. TensorRT-RTX's engines are
+# built and run by what TensorRT's are.
+OPENS = {"given": ("openvino", "coreml"), "tensorrt-rtx": ("tensorrt",)}
 
 ROOTS = [
     (kind, name)

@@ -34,6 +34,8 @@ TARGETS = {
         "profiles": [{"sequence": {"min": 2, "typical": 8, "max": 16}}],
     },
     "ir": {"runtime": "openvino"},
+    "rtx": {"runtime": "tensorrt-rtx"},
+    "aimodel": {"runtime": "coreai"},
     "theirs": {"runtime": "given", "file": "theirs.tflite"},
     "program": {
         "runtime": "coreml",
@@ -225,6 +227,11 @@ OF_A_TARGET: dict[str, list[tuple[str, Any]]] = {
         ("sparse_weights", True),
         ("dla", {"core": 0}),
         ("tf32", True),
+    ],
+    "rtx": [("compute_capabilities", ["sm89"])],
+    "aimodel": [
+        ("decompose", ["scaled_dot_product_attention"]),
+        ("entry_points", {"one": {"batch": 1}}),
     ],
     "theirs": [("file", "other.tflite"), ("names", {"y": "their y"})],
     "program": [

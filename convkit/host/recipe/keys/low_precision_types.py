@@ -3,6 +3,7 @@
 from typing import cast
 
 from convkit.host.recipe.keys.recipe import ComputedType, Recipe, Target, Tolerance
+from convkit.protocol.messages import LOW_TYPES, LowType
 
 # Relative size of one rounding: half the distance between two neighboring numbers near 1, for
 # integers of the range that a tensor's scale covers.
@@ -40,6 +41,13 @@ def low_type(target: Target) -> str | None:
     if target.quantization is not None:
         return "int4" if "int4" in target.quantization.quantize else "int8"
     return None
+
+
+def rounded_types(recipe: Recipe) -> tuple[LowType, ...]:
+    """Return the types that a recipe's original is rounded to: all of them if a target computes in
+    one, so that further targets in others (as a search adds them) find it done.
+    """
+    return LOW_TYPES if any(map(low_type, recipe.targets.values())) else ()
 
 
 def computed_type(target: Target) -> ComputedType:

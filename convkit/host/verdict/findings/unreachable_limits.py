@@ -18,7 +18,8 @@ from convkit.host.record.run_record import CaseVerdict, OutputVerdict
 from convkit.protocol.contract import is_whole
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.json_codec import Json
-from convkit.protocol.messages import TensorMetrics
+from convkit.protocol.messages import RoundedOutput, TensorMetrics
+from convkit.protocol.metrics.limits import breaches
 from convkit.protocol.metrics.metric_registry import absolute_limit
 
 CODE = "N502"
@@ -28,27 +29,49 @@ CONSEQUENCES = frozenset(code for code, row in CATALOG.items() if CODE in row.fo
 _FOLLOWS = Remedy(f"This follows from {CODE}: correct that first.")
 _FUTILE = frozenset({"N207", "N209"})
 
+# What a conversion may add to what rounding its weights and inputs makes of the original.
+_ROOM = 2
+# An error that no limit should allow, but for types that usually leave it.
+_MOST_ROUNDING = 0.25
+_ROUNDED = dict.fromkeys(("float16", "bfloat16"), "weights, inputs and outputs") | dict.fromkeys(
+    ("int8", "int4"), "the weights of its products"
+)
+# Limits that were not written for the type of a target.
+_INHERITED = frozenset({"verify.tolerance", "verify.outputs", FROM_PRECISION})
+
 # One output in one case.
 Measured = tuple[str, TensorMetrics]
 
 
 def unreachable_limits(
-    recipe: Recipe, target: Target, cases: Sequence[CaseVerdict], override: Tolerance | None
+    recipe: Recipe,
+    target: Target,
+    cases: Sequence[CaseVerdict],
+    override: Tolerance | None,
+    rounded: Sequence[RoundedOutput] = (),
 ) -> list[Finding]:
     """Return N502, as an error, for limits below what rounding to a target's type leaves of each
     value, if these are why it fails: the errors of outputs that fail are what the type is allowed
-    by default. One for each place that sets such limits, equal for all targets of the type.
+    by default, or at most twice what it makes of the original. One for each place that sets such
+    limits, equal for all targets of the type.
+
+    `rounded` is what the original itself gives with weights and inputs rounded. A type's default
+    limits below that are a warning: exceptions in float32 may meet them.
     """
     low = compared_type(recipe, target)
     failing = [output for case in cases for output in case.outputs if not output.passed]
     if low is None or not failing or any(case.error is not None for case in cases):
         return []
     measured = [(case.case, output.metrics) for case in cases for output in case.outputs]
-    found = _limits_below_rounding(recipe, target, measured, override, low)
+    originals = _of_type(rounded, low)
+    found = _limits_below_rounding(recipe, target, measured, override, low, originals)
     limits = {fine.output for each in found.values() for fine in each}
-    if any(each.output not in limits or _is_beyond(each, usual_nrmse(low)) for each in failing):
+    if any(
+        each.output not in limits or _is_beyond(each, _allowed(low, [each.output], originals))
+        for each in failing
+    ):
         return []
-    return [_finding(recipe, target, place, each, low) for place, each in found.items()]
+    return [_finding(recipe, target, place, each, low, originals) for place, each in found.items()]
 
 
 def futile_searches(
@@ -57,6 +80,7 @@ def futile_searches(
     findings: Sequence[Finding],
     measured: Sequence[Measured],
     override: Tolerance | None,
+    rounded: Sequence[RoundedOutput] = (),
 ) -> list[Finding]:
     """Return N502 for limits because of which a search left nothing in low precision, or found
     nothing: only float32 meets them. Nothing was built then, so `measured` are other targets'
@@ -65,8 +89,10 @@ def futile_searches(
     low = compared_type(recipe, target)
     if low is None or not any(each.code in _FUTILE and each.is_error for each in findings):
         return []
-    found = _limits_below_rounding(recipe, target, measured, override, low)
-    return [_finding(recipe, target, place, each, low) for place, each in found.items()]
+    originals = _of_type(rounded, low)
+    found = _limits_below_rounding(recipe, target, measured, override, low, originals)
+    found.pop(FROM_PRECISION, None)
+    return [_finding(recipe, target, place, each, low, originals) for place, each in found.items()]
 
 
 def folded(findings: Sequence[Finding], limits: Sequence[Finding]) -> list[Finding]:
@@ -95,16 +121,26 @@ def out_of_reach(findings: Iterable[Finding]) -> list[Finding]:
     return list({str(each): each for each in found}.values())
 
 
+def _of_type(rounded: Sequence[RoundedOutput], low: str) -> list[RoundedOutput]:
+    """Return what rounding to a type makes of the original. Where little is left of an output, the
+    type is wrong for it, and no limit is right.
+    """
+    most = max(_MOST_ROUNDING, usual_nrmse(low))
+    return [each for each in rounded if each.type == low and each.metrics.nrmse <= most]
+
+
 @dataclasses.dataclass(frozen=True)
 class _Fine:
     """A limit on an output, and what rounding leaves at its largest root mean square: in the
-    limit's unit, or in parts of the values.
+    limit's unit, or in parts of the values. `case`: where the original itself, rounded, gave that;
+    None if it is what rounding the output once leaves.
     """
 
     output: str
     name: str
     limit: float
     rounding: float
+    case: str | None = None
 
 
 def _limits_below_rounding(
@@ -113,9 +149,13 @@ def _limits_below_rounding(
     measured: Sequence[Measured],
     override: Tolerance | None,
     low: str,
+    originals: Sequence[RoundedOutput],
 ) -> dict[str, list[_Fine]]:
-    """Return the limits below one rounding, by the place that sets them. A target with modules that
-    were chosen to stay in float32 may meet any limit.
+    """Return the limits below what rounding leaves, by the place that sets them. A target with
+    modules that were chosen to stay in float32 may meet any limit.
+
+    What one rounding of an output leaves is below any conversion. What the original gives, rounded
+    as a whole, is not: a limit written for this very type or target may count on float32 in places.
     """
     chosen = target.low_precision or target.quantization
     found: dict[str, list[_Fine]] = {}
@@ -133,10 +173,32 @@ def _limits_below_rounding(
             for each in _roundings(metrics, limits, low)
             if each.limit < each.rounding
         ]
-        if fine and place != FROM_PRECISION and not is_whole(output.dtype):
+        if place == FROM_PRECISION:
+            fine = []
+        if fine or place in _INHERITED:
+            own = (each for each in originals if each.metrics.output == output.name)
+            fine = [f for each in own for f in _exceeded(each, limits)] or fine
+        if fine and not is_whole(output.dtype):
             finest = max(fine, key=lambda each: each.rounding / each.limit)
             found.setdefault(place, []).append(finest)
     return found
+
+
+def _exceeded(rounded: RoundedOutput, limits: Mapping[str, float]) -> list[_Fine]:
+    """Return the limits that the original itself exceeds, rounded."""
+    return [
+        _Fine(rounded.metrics.output, each.limit, each.allowed, each.found, rounded.case)
+        for each in breaches(rounded.metrics, limits)
+        if each.limit is not None and each.found is not None and each.allowed
+    ]
+
+
+def _allowed(low: str, outputs: Sequence[str], originals: Sequence[RoundedOutput]) -> float:
+    """Return the error to allow outputs in a type: its usual one, or twice what rounding makes of
+    the original if that is more, to one digit.
+    """
+    own = [each.metrics.nrmse for each in originals if each.metrics.output in outputs]
+    return max(usual_nrmse(low), float(f"{_ROOM * max(own, default=0.0):.1g}"))
 
 
 def _roundings(metrics: TensorMetrics, limits: Mapping[str, float], low: str) -> list[_Fine]:
@@ -187,33 +249,48 @@ def _of_float32_alone(recipe: Recipe, kind: str) -> dict[str, Json]:
 
 
 def _finding(
-    recipe: Recipe, target: Target, place: str, fine: Sequence[_Fine], low: str
+    recipe: Recipe,
+    target: Target,
+    place: str,
+    fine: Sequence[_Fine],
+    low: str,
+    originals: Sequence[RoundedOutput],
 ) -> Finding:
     first, outputs = fine[0], ", ".join(repr(each.output) for each in fine)
-    usual: dict[str, Json] = {"nrmse": usual_nrmse(low)}
+    allowed = _allowed(low, [each.output for each in fine], originals)
+    usual: dict[str, Json] = {"nrmse": allowed}
+    is_usual = allowed == usual_nrmse(low)
     name = next(name for name, each in recipe.targets.items() if each is target)
     own = place.startswith(f"targets.{name}.")
     which = "the target's own limit" if own else f"the limit from {place}"
-    message = (
-        f"{which}, {first.name} {first.limit:g} on {outputs}, is out of reach of {low}: rounding"
-        f" the values to it already leaves about {first.rounding:.2g}"
+    if place == FROM_PRECISION:
+        which = f"the usual limit of {low}"
+    message = f"{which}, {first.name} {first.limit:g} on {outputs}, is out of reach of {low}: " + (
+        f"rounding the values to it already leaves about {first.rounding:.2g}"
+        if first.case is None
+        else f"the original itself, with {_ROUNDED[low]} rounded to it, is off by"
+        f" {first.rounding:.2g} in case {first.case!r}"
     )
     change: dict[str, Json] = {}
-    if own:
+    enough = f"nrmse {allowed:g} is {'usually allowed' if is_usual else 'what rounding asks for'}"
+    if own and not is_usual:
+        text = f"Write what you need: {enough}."
+    elif own:
         text = (
             f"Remove the target's limits: then {low} is allowed nrmse <= {usual['nrmse']:g}. Or"
             " write that, or what you need."
         )
     elif place == "the command line":
-        text = f"Pass none, or --tolerance nrmse={usual['nrmse']:g}, what {low} is usually allowed."
+        none = "Pass none, or " if is_usual else "Pass "
+        text = f"{none}--tolerance nrmse={allowed:g}: {enough}."
     else:
         kind = computed_type(target)
         _, _, part = name.rpartition("/")
         key = f"{f'parts.{part}' if '/' in name else 'verify'}.by_precision.{kind}"
         change = {f"{key}.outputs.{each.output}": usual for each in fine}
-        if not place.endswith("outputs"):
+        if not place.endswith("outputs") and place != FROM_PRECISION:
             change = {f"{key}.tolerance": usual}
-        text = f"Give {kind} limits of its own. nrmse {usual['nrmse']:g} is usually allowed."
+        text = f"Give {kind} limits of its own: {enough}."
         if place == "verify.outputs":
             change = _of_float32_alone(recipe, kind) | change
             text = f"Let the limits of verify.outputs hold for float32 alone. {text}"
@@ -227,7 +304,8 @@ def _finding(
             "type": low,
             "from": place,
             "outputs": [each.output for each in fine],
+            "case": first.case,
         },
         Remedy(text, change),
-        severity="error",
+        severity="warning" if place == FROM_PRECISION else "error",
     )

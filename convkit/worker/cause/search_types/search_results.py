@@ -80,9 +80,12 @@ class Cause:
 class Diagnosis:
     """Why a graph differs from its original on one case: causes, the one that explains most first.
 
-    `error` is the outputs' as the graph is; `remaining` with all causes corrected.
+    `error` is the outputs' as the graph is; `remaining` with all causes corrected. `seconds`: the
+    search ended after that much processor time, and there may be more causes; None if it ended by
+    itself.
     """
 
     error: float
     remaining: float
     causes: tuple[Cause, ...]
+    seconds: float | None = None

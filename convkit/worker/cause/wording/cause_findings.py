@@ -1,5 +1,6 @@
 """Converts the results of a search to findings: cause and place, then proof and remedy."""
 
+import dataclasses
 import math
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
@@ -44,8 +45,14 @@ _ROUNDING = 1e-4
 
 
 def findings_of(diagnosis: Diagnosis, case: str) -> list[Finding]:
-    """Return the causes as findings, the one that explains most of the error first."""
-    return [_finding(cause, diagnosis, case) for cause in diagnosis.causes]
+    """Return the causes as findings, the one that explains most of the error first. It says if the
+    search ended before everything was explained.
+    """
+    found = [_finding(cause, diagnosis, case) for cause in diagnosis.causes]
+    if diagnosis.seconds is not None and found:
+        left = f"; the search ended after {diagnosis.seconds:g} s, so there may be further causes"
+        found[0] = dataclasses.replace(found[0], message=found[0].message + left)
+    return found
 
 
 def _finding(cause: Cause, diagnosis: Diagnosis, case: str) -> Finding:

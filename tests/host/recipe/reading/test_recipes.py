@@ -33,7 +33,7 @@ def test_it_loads_is_named_as_its_file_and_tells_editors_its_schema(path):
 def test_it_pins_its_tools(path):
     recipe = load_recipe(path).recipe
     assert recipe.tools.python
-    runtimes = {"coreml": "coremltools"}
+    runtimes = {"coreml": "coremltools", "tensorrt-rtx": "tensorrt-rtx-cu12-libs"}
     served_by = {runtimes.get(target.runtime, target.runtime) for target in recipe.targets.values()}
     library = "silero-vad" if path.stem == "silero-vad" else "transformers"
     assert {"torch", library, *served_by} <= set(recipe.tools.packages())

@@ -10,26 +10,39 @@ from small_recipe import recipe
 from convkit.host.record.run_record import CaseVerdict, OutputVerdict
 from convkit.host.verdict.findings.unreachable_limits import folded, unreachable_limits
 from convkit.protocol.findings.finding import Finding, Remedy
+from convkit.protocol.messages import RoundedOutput
 from convkit.protocol.metrics.limits import problems
 
 INT8 = {"quantize": "dynamic-int8"}
 
 
 def found(
-    limits: dict[str, float], nrmse: float, precision: Any = "float16", *, case: str = "typical"
+    limits: dict[str, float],
+    nrmse: float,
+    precision: Any = "float16",
+    *,
+    case: str = "typical",
+    original: float | None = None,
+    verify: Any = None,
 ) -> list[Finding]:
-    """Return what is said of a target whose output, of values of about 1, is off by `nrmse`."""
+    """Return what is said of a target whose output, of values of about 1, is off by `nrmse`, and
+    whose original by `original` if it is rounded.
+    """
     chosen = recipe(
         targets={"t": {"runtime": "onnxruntime", "precision": precision}},
-        verify={"tolerance": limits},
+        verify={"tolerance": limits} if verify is None else verify,
     )
-    metrics = dataclasses.replace(
-        tensor_metrics(4 * nrmse, cosine=1 - nrmse**2 / 2), output="y", nrmse=nrmse, rms=nrmse
+    metrics, alone = (
+        dataclasses.replace(
+            tensor_metrics(4 * off, cosine=1 - off**2 / 2), output="y", nrmse=off, rms=off
+        )
+        for off in (nrmse, original or 0.0)
     )
+    rounded = [RoundedOutput("float16", case, alone)] if original is not None else []
     failures = problems(metrics, limits)
     output = OutputVerdict("y", not failures, (), limits, metrics, failures)
     judged = CaseVerdict(case, case, {}, not failures, 0.1, (output,))
-    return unreachable_limits(chosen, chosen.targets["t"], [judged], None)
+    return unreachable_limits(chosen, chosen.targets["t"], [judged], None, rounded)
 
 
 @pytest.mark.parametrize(
@@ -85,3 +98,29 @@ def test_other_causes_keep_their_remedies() -> None:
     assert rounding.remedy.change == {}
     assert swapped.remedy == own
     assert folded(others, []) == others
+
+
+def test_what_the_original_itself_gives_is_said_and_allowed() -> None:
+    limits = {"max_abs": 5e-3}  # above one rounding
+    assert found(limits, 0.015, "float16") == []
+    (finding,) = found(limits, 0.015, "float16", original=0.01)
+    assert "the original itself" in finding.message
+    assert finding.remedy is not None
+    assert finding.remedy.change == {"verify.by_precision.float16.tolerance": {"nrmse": 0.02}}
+    assert found(limits, 0.03, "float16", original=0.01) == []  # worse than rounding alone
+    assert found({"max_abs": 0.1}, 0.05, "float16", original=0.01) == []  # the original meets it
+
+
+def test_a_limit_of_this_very_type_may_count_on_float32_in_places() -> None:
+    chosen = {"by_precision": {"float16": {"tolerance": {"max_abs": 5e-3}}}}
+    assert found({"max_abs": 5e-3}, 0.015, "float16", original=0.01, verify=chosen) == []
+
+
+def test_a_usual_limit_out_of_reach_is_a_warning_with_the_number_to_write() -> None:
+    usual = {"nrmse": 0.0098}
+    (finding,) = found(usual, 0.05, "float16", original=0.03, verify={})
+    assert (finding.code, finding.severity) == ("N502", "warning")
+    assert finding.remedy is not None
+    assert finding.remedy.change == {"verify.by_precision.float16.outputs.y": {"nrmse": 0.06}}
+    assert found(usual, 0.05, "float16", verify={}) == []
+    assert found(usual, 0.05, "float16", original=0.004, verify={}) == []

@@ -1,0 +1,80 @@
+"""What rounding weights and inputs makes of an original."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from small_graphs import CONTRACT
+
+from convkit.protocol.contract import Contract, TensorSpec
+from convkit.protocol.messages import CaseRecord, LowType
+from convkit.worker.cases.case_files import write_tensors
+from convkit.worker.reference.rounded_original import rounded_outputs, rounded_weights
+
+WIDE = Contract((TensorSpec("x", "float32", (4, 64)),), (TensorSpec("y", "float32", (4, 64)),), ())
+
+
+def measured(folder: Path, module: torch.nn.Module, dtype: LowType, scale: float = 1.0) -> float:
+    """Return how far a module is off in a typical case, in parts of its outputs."""
+
+    def run(feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        with torch.inference_mode():
+            return {"y": module(torch.tensor(feeds["x"])).numpy()}
+
+    values = np.random.default_rng(0).normal(size=(4, 64)).astype(np.float32) * scale
+    feeds = {"x": values}
+    write_tensors(folder, "typical", "inputs", feeds)
+    write_tensors(folder, "typical", "outputs", run(feeds))
+    record = CaseRecord("typical", "ladder", "", {}, 0.01)
+    found = rounded_outputs(module, run, WIDE, [record], folder, (dtype,))
+    return found[0].metrics.nrmse if found else float("nan")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "least", "most"),
+    [("float16", 1e-4, 1e-3), ("bfloat16", 1e-3, 1e-2), ("int8", 1e-3, 2e-2), ("int4", 2e-2, 3e-1)],
+)
+def test_a_layer_is_off_by_what_its_type_rounds(
+    tmp_path: Path, dtype: LowType, least: float, most: float
+) -> None:
+    torch.manual_seed(0)
+    assert least < measured(tmp_path, torch.nn.Linear(64, 64), dtype) < most
+
+
+def test_a_difference_of_large_numbers_is_off_by_more_than_its_type_is_allowed(
+    tmp_path: Path,
+) -> None:
+    class Waves(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.sin(x)
+
+    assert measured(tmp_path, Waves(), "float16", scale=1000.0) > 0.01
+    assert np.isnan(measured(tmp_path, Waves(), "float16", scale=1e6))  # infinite: no figure
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int4"])
+def test_weights_are_as_before_afterwards(dtype: LowType) -> None:
+    torch.manual_seed(0)
+    module = torch.nn.LSTM(8, 32)
+    values = torch.randn(5, 1, 8)
+    before = module(values)[0]
+    shared = [each.data_ptr() for each in module.parameters()]
+    with rounded_weights(module, dtype):
+        assert not torch.equal(module(values)[0], before)
+    assert torch.equal(module(values)[0], before)
+    assert [each.data_ptr() for each in module.parameters()] == shared
+
+
+def test_tables_keep_their_rows_in_whole_numbers() -> None:
+    module = torch.nn.Sequential(torch.nn.Embedding(8, 32), torch.nn.Linear(32, 32))
+    table = module[0].weight.clone()
+    with rounded_weights(module, "int8"):
+        assert torch.equal(module[0].weight, table)
+    with rounded_weights(module, "float16"):
+        assert not torch.equal(module[0].weight, table)
+
+
+def test_a_contract_without_types_runs_nothing(tmp_path: Path) -> None:
+    module = torch.nn.Linear(1, 1)
+    assert rounded_outputs(module, dict, CONTRACT, [], tmp_path, ()) == ()
