@@ -6,8 +6,8 @@ import torch
 from coreml_modules import behind_contract, converted, evaluated
 from test_corrections import Applied
 
-from convkit.protocol.errors import StageFailedError
 from convkit.runtimes.coreml.conversion import module_conversion
+from convkit.worker.job_context import StageFailedError
 
 X = torch.arange(256, dtype=torch.uint8).reshape(2, 128)
 SCALED = Applied(lambda x: x.float() / 255.0 - 0.5)
