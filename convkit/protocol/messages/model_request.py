@@ -96,7 +96,6 @@ class Original:
     source: Source
     samples: dict[str, Sample]
     input_order: Literal["signature", "recipe"]
-    seed: int
 
 
 @dataclasses.dataclass(frozen=True)
