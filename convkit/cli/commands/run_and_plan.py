@@ -57,6 +57,13 @@ def run(
     write: Annotated[
         bool, typer.Option("--write", help="With --repair: save a proven repair to the recipe.")
     ] = False,
+    resident: Annotated[
+        bool,
+        typer.Option(
+            "--resident/--no-resident",
+            help="Keep what stages import in memory for the next run (never on CI).",
+        ),
+    ] = True,
     scheduler: Scheduler = None,
     store: SharedStore = None,
     json: Json = False,
@@ -86,6 +93,7 @@ def run(
         force=force,
         track=track,
         command=("convkit", *map(redacted, sys.argv[1:])),
+        resident=resident,
         scheduler=scheduler,
         shared_store=store,
     )
