@@ -88,10 +88,13 @@ class Server:
         finally:
             os.close(reported)
         answer = _reported(connection, closed, deadline)
-        process = ForkedProcess.await_start(status) if answer == READY else os.close(status)
-        if process is None:
+        if answer != READY:
+            os.close(status)
             connection.close()
-            return None, b"" if answer == READY else answer
+            return None, answer
+        if (process := ForkedProcess.await_start(status)) is None:
+            connection.close()
+            return None, b""
         connection.settimeout(IMPORT_SECONDS)
         return cls(process, connection), READY
 
@@ -110,6 +113,11 @@ class Server:
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGKILL)
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
 
     @property
     def idle(self) -> bool:

@@ -92,7 +92,7 @@ class Residents:
                         return server
                     if answer not in (b"", STALE):
                         raise ServerRefusedError(answer.decode(errors="replace"))
-                    self._make_room()
+                    _make_room(folder)
                     self._start(folder, name, python, environment, tools)
                 return self._connected(folder / (name + _SUFFIX), closed)[0]
         except (OSError, _StrangerError):
@@ -134,13 +134,6 @@ class Residents:
                 cwd="/",
             )
         starting.wait(IMPORT_SECONDS)  # it forks at once, and its child is an orphan
-
-    def _make_room(self) -> None:
-        """Stop the residents that have served nobody for longest, so that another one may start."""
-        idle = [(place, state) for place, state in _each(self.folder) if not state.runs]
-        idle.sort(key=lambda each: each[1].idle_seconds)
-        for place, _ in idle[_MOST - 1 :]:
-            _stop(place)
 
 
 def residents_of(home: Home) -> list[ResidentState]:
@@ -201,6 +194,14 @@ def _entered(folder: Path) -> Iterator[Path]:
         yield Path(f"/proc/self/fd/{descriptor}")
     finally:
         os.close(descriptor)
+
+
+def _make_room(folder: Path) -> None:
+    """Stop the residents that have served nobody for longest, so that another one may start."""
+    there = list(_each(folder))
+    idle = [(state.idle_seconds, place) for place, state in there if not state.runs]
+    for _, place in sorted(idle, reverse=True)[: max(0, len(there) + 1 - _MOST)]:
+        _stop(place)
 
 
 def _sockets(folder: Path) -> list[Path]:

@@ -19,6 +19,8 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from convkit.protocol.control_group import memory_limit, memory_used
+from convkit.protocol.environment_seal import FILE_NAME as SEAL
 from convkit.protocol.jobs.fork_orders import LoadOrder
 from convkit.protocol.jobs.resident_orders import STALE, ResidentOrder, ResidentState
 from convkit.protocol.json_codec import CodecError, decode, encode
@@ -87,8 +89,11 @@ class ImportedFiles:
         changed = (state is None or state[-1] >= began * 1e9 for state in imported.values())
         read = {path: _state(path) for path in opened if _real(path) and not path.endswith(".pyc")}
         kept = {path: state for path, state in read.items() if _was_read(path, state, began)}
-        folders = {path: _state(path) for path in _folders()}
-        return cls({**kept, **folders, **imported}, began, not any(changed))
+        around = {
+            path: _state(path)
+            for path in (*_folders(), str(Path(sys.executable).parent.parent / SEAL))
+        }
+        return cls({**kept, **around, **imported}, began, not any(changed))
 
     def changed(self) -> bool:
         """Say whether one of them, or the packages that are installed, differ from what they
@@ -172,7 +177,9 @@ class _Resident:
 
     def run(self) -> ForkedWorker | None:
         while True:
-            ready = {key.fd for key, _ in self._selector.select(_LOOK_SECONDS)}
+            ready = {
+                key.fd for key, _ in self._selector.select(min(_LOOK_SECONDS, self._idle_seconds))
+            }
             if self._woken in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._woken, _LONGEST_ORDER)
@@ -181,18 +188,20 @@ class _Resident:
                 self._served = time.monotonic()
             if self._listener.fileno() in ready:
                 connection, _ = self._listener.accept()
-                order, descriptors = _order_of(connection)
+                order, descriptors = order_of(connection)
                 if order is not None and descriptors and self._may_serve(order, connection):
                     status = descriptors[0]
                     if self._fork(status):
                         return become_server(connection.detach(), status, _load_order(order))
                 elif order is not None and not self._stays(order, connection):
-                    connection.close()
-                    return self._end()
+                    self._end()
+                    connection.close()  # whoever asked awaits it
+                    return None
                 connection.close()
                 _close(descriptors)
             elif self._is_over():
-                return self._end()
+                self._end()
+                return None
 
     def _may_serve(self, order: ResidentOrder, connection: socket.socket) -> bool:
         """Say whether a run gets a server; if not, tell it why."""
@@ -242,14 +251,15 @@ class _Resident:
             )
         if self._servers:
             return False
-        return time.monotonic() - self._served > self._idle_seconds or _is_scarce()
+        return time.monotonic() - self._served > self._idle_seconds or is_scarce()
 
     def _end(self) -> None:
+        """Leave no socket behind, unless it is another's."""
         if _inode(self._place) == self._own:
             self._place.unlink(missing_ok=True)
 
 
-def _order_of(connection: socket.socket) -> tuple[ResidentOrder | None, list[int]]:
+def order_of(connection: socket.socket) -> tuple[ResidentOrder | None, list[int]]:
     """Return what a process asks, with its descriptor; None for another user's, and for nothing."""
     if peer_user(connection) != os.getuid():
         return None, []
@@ -275,8 +285,11 @@ def _close(descriptors: Sequence[int]) -> None:
             os.close(each)
 
 
-def _is_scarce() -> bool:
+def is_scarce() -> bool:
     """Return True if the machine, or the control group, has little memory left."""
+    limit, used = memory_limit(), memory_used()
+    if limit and used and limit - used < _LEAST_AVAILABLE * limit:
+        return True
     lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     numbers = {name: int(rest.split()[0]) for name, rest in (line.split(":") for line in lines)}
     return numbers["MemAvailable"] < _LEAST_AVAILABLE * numbers["MemTotal"]
