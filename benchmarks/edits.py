@@ -5,9 +5,9 @@
 A module of two layers with three targets (onnxruntime in float32 and int8, OpenVINO) is run once in
 two homes: one keeps its tools in memory between runs, the other does not (`--no-resident`). Then
 each round makes one edit of each kind, which was never made before, and runs the recipe in both
-homes, in turn. Reports the medians of wall and processor seconds (of all processes, the workers that
-a resident forks included), and compares the artifacts of both homes, stage by stage. `--write` puts
-the table into benchmarks/results/edits.md. Linux only.
+homes, in turn. Reports the medians of wall and processor seconds (of all processes, the workers
+that a resident forks included), and compares the artifacts of both homes, stage by stage. `--write`
+puts the table into benchmarks/results/edits.md. Linux only.
 """
 
 import argparse
@@ -56,7 +56,10 @@ verify:
   tolerance: {{max_abs: {tolerance}}}
 targets:
   ort-cpu: {{runtime: onnxruntime}}
-  ort-int8: {{runtime: onnxruntime, precision: {{quantize: dynamic-int8}}, tolerance: {{max_abs: 0.5}}}}
+  ort-int8:
+    runtime: onnxruntime
+    precision: {{quantize: dynamic-int8}}
+    tolerance: {{max_abs: 0.5}}
   openvino: {{runtime: openvino}}
 """
 # The target that each round adds; after five rounds, the first one again.

@@ -215,6 +215,9 @@ def plan(
         return
     width = max(len(row.stage) for row in rows)
     for row in rows:
-        typer.echo(f"{row.stage:{width}}  {row.state:4}  {(row.key or '?')[:12]:12}  {row.reason}")
+        causes = f" ({', '.join(row.causes)})" if row.causes else ""
+        typer.echo(
+            f"{row.stage:{width}}  {row.state:4}  {(row.key or '?')[:12]:12}  {row.reason}{causes}"
+        )
     hits = sum(row.state == "hit" for row in rows)
     typer.echo(f"{hits} of {len(rows)} stages are cached")

@@ -125,13 +125,26 @@ def _was_read(path: str, state: tuple[int, ...] | None, began: float) -> bool:
 
 
 def _folders() -> list[str]:
-    """Return the folders that packages are installed in: what is new there may be found, too."""
+    """Return the folders that modules are imported from: what is new there may be found, too."""
     return [path for path in sys.path if path and Path(path).is_dir()]
 
 
+def _may_be_imported(name: str) -> bool:
+    """Say whether a name in such a folder is a module's or a package's. Others come and go: such a
+    folder may be one that the user works in.
+    """
+    return name != "__pycache__" and (
+        "." not in name or name.endswith((".py", ".so", ".pth", ".egg-link", "-info"))
+    )
+
+
 def _state(path: str) -> tuple[int, ...] | None:
-    """Return what changes with a file's content, the change time last; None if it is gone."""
+    """Return what changes with a file's content, the change time last, or with the modules in a
+    folder; None if it is gone.
+    """
     try:
+        if Path(path).is_dir():
+            return (hash(tuple(sorted(filter(_may_be_imported, os.listdir(path))))),)  # noqa: PTH208 - names
         found = os.stat(path)  # noqa: PTH116 - thousands of them, before each run
     except OSError:
         return None
@@ -139,8 +152,11 @@ def _state(path: str) -> tuple[int, ...] | None:
 
 
 def _inode(place: Path) -> tuple[int, ...] | None:
-    found = _state(str(place))
-    return found[:2] if found is not None else None
+    try:
+        found = place.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def peer_user(connection: socket.socket) -> int:

@@ -123,6 +123,16 @@ def test_a_resident_whose_imports_have_changed_is_replaced(kept: Kept, change: s
     assert gone_soon(first)
 
 
+def test_other_files_beside_what_was_imported_change_nothing(kept: Kept) -> None:
+    kept.used()
+    first = kept.state.pid
+    (kept.file.parent / "notes.txt").write_text("")
+    (kept.file.parent / ".edited.swp").write_text("")
+    (kept.file.parent / "__pycache__").mkdir(exist_ok=True)
+    kept.used()
+    assert kept.state.pid == first
+
+
 def test_a_file_that_changed_during_the_import_is_not_trusted(tmp_path: Path) -> None:
     import convkit.protocol.lookups as imported
 
