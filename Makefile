@@ -18,7 +18,7 @@ ifeq ($(strip $(UV_FIND_LINKS)),)
 unexport UV_FIND_LINKS
 endif
 
-.PHONY: run test test-all test-gpu test-processors test-other-processor lint types unit plan ui docs pictures bench bench-targets bench-optimum bench-scale benchmark faults axe fuzz-store fuzz-files clean
+.PHONY: run test test-all test-gpu test-processors test-other-processor lint types unit plan ui docs pictures bench bench-targets bench-optimum bench-scale benchmark faults reports axe fuzz-store fuzz-files clean
 
 run: $(VENV)/.run
 	$(BIN)/convkit run $(RECIPE)
@@ -52,7 +52,7 @@ test-other-processor: $(VENV)/.test
 # Only the files that hold such a test: to import all of them would take an emulated Python minutes.
 processor-%: $(VENV)/.test
 	$(BIN)/python tests/emulation/emulated_python.py $* $(VENV)/emulated/$*
-	$(VENV)/emulated/$*/bin/python -m pytest -m "processors and not thorough" -n 2 --dist loadscope --no-loadscope-reorder \
+	$(VENV)/emulated/$*/bin/python -m pytest -m "processors and not thorough$(EMULATED)" -n 2 --dist loadscope --no-loadscope-reorder \
 	  -p no:cacheprovider --durations 5 $$(grep -rl --include='test_*.py' 'mark\.processors' tests)
 
 lint: $(VENV)/.test
@@ -102,6 +102,10 @@ $(VENV)-olive/.test: $(VENV)/bin/uv
 	$(BIN)/uv venv --quiet --clear $(VENV)-olive
 	$(BIN)/uv pip install --quiet --python $(VENV)-olive/bin/python olive-ai "onnxruntime==1.31.*" "transformers==4.57.*" torch==2.13.0 onnxscript
 	touch $@
+
+# What people report in public trackers, scored; REPORTS='nearest_*' runs a part of it.
+reports: $(VENV)/.test
+	PYTHONPATH=tests $(BIN)/python -m reports $(if $(REPORTS),$(foreach name,$(REPORTS),'$(name)'))
 
 # The corpus of faults, scored; FAULTS='contract:*' runs a part of it.
 faults: $(VENV)/.test

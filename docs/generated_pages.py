@@ -8,6 +8,8 @@ from mkdocs.structure.files import File, Files
 from convkit.host.findings.catalog import CATALOG, FAMILIES, severity_text
 
 _FOLDER = "findings"
+# Search ranks the guides, which say what to do, above the pages of codes that they mention.
+_BELOW_GUIDES = "---\nsearch:\n  boost: 0.5\n---\n\n"
 _INTRODUCTION = (
     "A failed check produces a finding: a code, a place, the evidence and a remedy."
     " `convkit explain CODE` prints these pages in the terminal."
@@ -48,7 +50,7 @@ def _page(code: str) -> str:
         "What to do": row.remedy,
     }
     waivable = " A recipe can [waive](../waivers.md) it." if row.waivable else ""
-    text = f"# {code}: {row.title}\n\nSeverity: {severity_text(code)}.{waivable}\n"
+    text = f"{_BELOW_GUIDES}# {code}: {row.title}\n\nSeverity: {severity_text(code)}.{waivable}\n"
     for title, body in sections.items():
         text += f"\n## {title}\n\n{body}\n"
     return f"{text}\n[All findings](index.md) · [recognized faults](../faults.md)\n"

@@ -12,10 +12,15 @@ from typing import Literal, get_args
 
 # exists: what kind of thing a path is, if any · modified: also a file's size and time · listing: a
 # folder's names · matches: the paths that a pattern matches · link: where a link points · variable:
-# the value of an environment variable.
-Lookup = Literal["exists", "modified", "listing", "matches", "link", "variable"]
+# the value of an environment variable. Of the rest nothing but that it happened is known: the clock
+# was read, the network was asked for a host, a C extension ran, whose own lookups are not seen.
+Lookup = Literal[
+    "exists", "modified", "listing", "matches", "link", "variable", "clock", "network", "unseen"
+]
+UNANSWERED = ("clock", "network", "unseen")
 
 NOTHING = "not there"
+UNKNOWN = "not known"
 # What Python and editors leave in any folder, and other people's backups.
 _LEFTOVERS = ("__pycache__", "*.pyc", ".*.sw?", "*~")
 
@@ -37,6 +42,8 @@ def answer(
     """Return today's answer to a lookup of an absolute path, or of one of `variables`, in at most
     64 characters. Listings and matches leave out the paths that are `ignored`.
     """
+    if what in UNANSWERED:
+        return UNKNOWN
     if what == "variable":
         return _digest([variables[subject]]) if subject in variables else NOTHING
     try:

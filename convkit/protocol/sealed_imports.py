@@ -41,7 +41,10 @@ class _Environment:
         self.problems: dict[str, Problem] = {}
 
     def inside(self, path: str) -> str | None:
-        """Return a path relative to the environment; None if it is outside."""
+        """Return a path relative to the environment; None if it is outside. Packages that extend
+        `sys.path` by `../tools` import from paths with such parts.
+        """
+        path = os.path.normpath(path)
         for prefix in self.prefixes:
             if path.startswith(prefix):
                 inside = path[len(prefix) :]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.processors
+pytestmark = [pytest.mark.processors, pytest.mark.slow]
 
 NOTEBOOK = Path(__file__).resolve().parent.parent.parent / "examples" / "first_model.ipynb"
 

@@ -121,6 +121,43 @@ def random_original(folder: Path) -> Path:
     return write_recipe(folder, code=noisy, **TO_Y)
 
 
+@fault(code="N307", place="y", remedy="over the first", repaired=MODEL, source="ORT#6044")
+def original_over_the_batch(folder: Path) -> Path:
+    """the original subtracts a mean over the batch: a row's result depends on its neighbors"""
+    over_all = CENTRED.replace("x.mean(1, keepdim=True)", "x.mean((0, 1), keepdim=True)")
+    return write_recipe(folder, code=over_all, **TO_Y)
+
+
+@fault(code="N303", place="*", remedy="in every call", repaired=MODEL, source="PT#110347")
+def length_of_the_first_call(folder: Path) -> Path:
+    """the original keeps the length of its first call and scales all later ones by it"""
+    kept = CENTRED.replace(
+        "x = self.linear(x)",
+        "self.length = getattr(self, 'length', None) or x.shape[1]\n"
+        "        x = self.linear(x) / self.length",
+    )
+    return write_recipe(folder, code=kept, **TO_Y)
+
+
+@fault(code="N513", place="model.py:*", remedy="torch.where", repaired=MODEL, source="onnx#2836")
+def branch_that_no_sample_takes(folder: Path) -> Path:
+    """a trace keeps one side of a branch on values whose other side is beyond every sample"""
+    branch = CENTRED.replace("x = self.linear(x)", "x = self.linear(x) if x.mean() < 1000 else -x")
+    return write_recipe(folder, code=branch, graph=to_y(branch), **TO_Y)
+
+
+@fault(code="N405", place="*", remedy="Correct the node", repaired=ADOPTED, source="ORT#10228")
+def epsilon_of_a_norm_lost(folder: Path) -> Path:
+    """a file divides by a norm without the epsilon: a row of zeros is NaN"""
+    right = CENTRED.replace(
+        "return x - x.mean(1, keepdim=True)", "return torch.nn.functional.normalize(x, dim=-1)"
+    ).replace("Linear(4, 3)", "Linear(4, 3, bias=False)")
+    wrong = right.replace(
+        "torch.nn.functional.normalize(x, dim=-1)", "x / x.norm(dim=-1, keepdim=True)"
+    )
+    return write_recipe(folder, code=right, graph=to_y(wrong), **TO_Y)
+
+
 @fault(code="Q104", place="w_quantized", remedy="axis", repaired=ADOPTED, source="ORT#9599")
 def scales_along_the_wrong_axis(folder: Path) -> Path:
     """a square weight's scales belong to its columns and are applied along its rows"""

@@ -288,7 +288,7 @@ def fixed_shapes(folder: Path) -> Path:
 def tied_weights(folder: Path) -> Path:
     """the embedding is the output layer too"""
     code = layers(
-        "self.words = torch.nn.Embedding(2000, 16)",
+        "self.words = torch.nn.Embedding(2000, 8)",
         "return self.words(ids) @ self.words.weight.T",
         "ids",
     )

@@ -15,6 +15,10 @@ _TESTS = Path(__file__).parents[1]
 # By file and test, the codes that the test, or one of its cases, provokes: it fails if convkit does
 # not find them. A code that a fault provokes has no place here.
 PROVOKED_BY: dict[str, dict[str, tuple[str, ...]]] = {
+    "host/trials/test_fault_owner": {
+        "test_a_file_that_one_release_computes_right_is_not_wrong": ("N411",)
+    },
+    "runtimes/coreai/test_coreai_target": {"test_narrowed_types_are_told_by_type": ("C304",)},
     "worker/survey/sizes/test_held_sizes": {
         "test_an_axis_that_only_1_works_for_is_named_with_its_node": ("C116",)
     },
@@ -132,6 +136,9 @@ PROVOKED_BY: dict[str, dict[str, tuple[str, ...]]] = {
         "test_a_plan_that_leaves_nothing_low_is_an_error": ("N207",),
         "test_a_simulation_stands_in_for_an_absent_device": ("E101",),
     },
+    "whole_runs/precision/test_processor_families": {
+        "test_without_a_word_weights_have_the_bits_that_are_right_everywhere": ("Q112",)
+    },
     "whole_runs/precision/test_quantized": {
         "test_a_calibration_file_with_nan_or_another_shape_is_an_error": ("E412",),
         "test_packed_weights_are_not_quantized_again": ("Q103",),
@@ -221,6 +228,15 @@ PROVOKED_BY: dict[str, dict[str, tuple[str, ...]]] = {
         "TestTheOriginal::test_an_original_whose_steps_cannot_work_is_reported": ("C501",),
         "TestTheOriginal::test_steps_that_feed_the_wrong_input_are_named": ("C503",),
     },
+    "runtimes/tensorrt_rtx/test_asked_parser": {
+        "test_zero_points_are_the_parsers_to_judge": ("E241",)
+    },
+    "runtimes/tensorrt_rtx/test_repeated_builds": {
+        "test_the_layer_next_to_a_changed_byte_is_named": ("R103",)
+    },
+    "runtimes/tensorrt_rtx/test_rtx_stages": {
+        "test_an_engine_is_built_twice_without_a_gpu": ("E240",)
+    },
     "worker/stages/test_tensorrt_stages": {
         "TestUnderMockedTensorRT::test_an_engine_in_another_type_than_planned_is_an_error": (
             "E214",
@@ -239,8 +255,14 @@ PROVOKED_BY: dict[str, dict[str, tuple[str, ...]]] = {
         "test_the_modules_that_cost_most_are_named_if_the_memory_suffices": ("Q111",)
     },
     "worker/steps/test_earlier_calls": {"test_the_call_that_matters_is_named": ("N410",)},
+    "worker/verification/test_fast_path": {
+        "test_what_the_fast_path_leaves_out_is_the_originals": ("N512",)
+    },
     "worker/verification/test_ties": {
         "test_the_order_of_equals_is_the_originals_own_choice": ("N509",)
+    },
+    "worker/verification/test_wide_sums": {
+        "test_a_large_mean_is_warned_of_with_the_devices": ("N215",)
     },
     "worker/verification/test_verify": {"test_fallbacks_become_warnings": ("E102",)},
 }

@@ -117,7 +117,8 @@ def outlier_weight(folder: Path) -> Path:
 )
 def saturating_pairs(folder: Path) -> Path:
     """sums of two products of 8 bits are clipped on processors without VNNI, and only there"""
-    return quantized(folder, "pass", {"quantize": "dynamic-int8"}, processors="any")
+    eight = {"quantize": "dynamic-int8", "reduce_range": False}
+    return quantized(folder, "pass", eight, processors="any")
 
 
 STATIC = {"quantize": "static-int8", "calibration": {"file": "calibration.npz"}}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from convkit.protocol import environment_seal
+from convkit.protocol import environment_seal, sealed_imports
 
 
 @pytest.mark.parametrize("size", [0, 1, 99, 100, 101, 1000])
@@ -29,3 +29,12 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         environment_seal.digest_entry(str(tmp_path / "none"))
+
+
+def test_a_path_with_a_step_up_is_the_file_that_it_leads_to(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    environment = sealed_imports._Environment(environment_seal.Seal(tmp_path, {}), root)
+    assert environment.inside(f"{root}/lib/runtime/models/../tools/shapes.py") == (
+        "lib/runtime/tools/shapes.py"
+    )
+    assert environment.inside(f"{root}/../outside.py") is None

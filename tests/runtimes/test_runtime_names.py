@@ -33,6 +33,7 @@ def test_openvino_is_its_folder_and_its_row():
 # every runtime shares; the bindings are code for callers of any runtime.
 MAY_MENTION_TENSORRT = (
     "runtimes/tensorrt/",
+    "runtimes/tensorrt_rtx/",
     "runtimes/onnxruntime/",
     "protocol/runtimes/runtime_registry.py:",
     "host/findings/codes/",
@@ -43,3 +44,13 @@ MAY_MENTION_TENSORRT = (
 def test_tensorrt_is_its_folder_and_what_is_listed_here():
     outside = [each for each in mentions("tensorrt") if not each.startswith(MAY_MENTION_TENSORRT)]
     assert outside == []
+
+
+# The catalog of findings is data that every runtime shares.
+MAY_MENTION_CORE_AI = ("runtimes/coreai/", "host/findings/codes/")
+
+
+def test_core_ai_is_its_folder_and_its_row():
+    outside = [each for each in mentions("coreai") if not each.startswith(MAY_MENTION_CORE_AI)]
+    assert len(outside) == 1, outside
+    assert outside[0].startswith("protocol/runtimes/runtime_registry.py:")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from convkit.host.diagnosis.diagnose_command import RunDiagnosis
+    from convkit.host.diagnosis.reproducer_command import Reproducer
     from convkit.host.home import Home
     from convkit.host.record.run_record import RunRecord
     from convkit.protocol.findings.finding import Finding
@@ -45,6 +46,14 @@ def diagnose(
     ],
     only: Only = None,
     toolchain: Toolchain = "isolated",
+    reproducer: Annotated[
+        Path | None,
+        typer.Option(
+            "--reproducer",
+            metavar="DIR",
+            help="Write a script for each fault that shows it without convkit, and try it.",
+        ),
+    ] = None,
     json: Json = False,
     home: HomeFolder = None,
 ) -> None:
@@ -57,12 +66,18 @@ def diagnose(
         preview_remark,
     )
     from convkit.host.home import Home
+    from convkit.protocol.errors import UsageError
 
+    if reproducer is not None and reproducer.exists() and not reproducer.is_dir():
+        raise UsageError(f"--reproducer {reproducer}: is a file. Name a folder.")
     record = _record(subject, Home.find(home), tuple(only or ()), toolchain, quiet=json)
     is_file = is_model(Path(subject))
     diagnoses = diagnose_record(record)
+    reproducers: list[Reproducer] = []
+    if reproducer is not None:
+        reproducers = _reproducers(record, reproducer, home, is_file=is_file, quiet=json)
     if json:
-        print_json(diagnoses)
+        print_json(diagnoses if reproducer is None else [*diagnoses, *reproducers])
     else:
         from convkit.cli.output.safe_text import output_console
 
@@ -74,6 +89,8 @@ def diagnose(
                 console.print(line)
             if (remark := preview_remark(record)) is not None:
                 console.print(remark, highlight=False)
+        for each in reproducers:
+            console.print(_reproducer_view(each))
     raise typer.Exit(exit_code_of_file(record) if is_file else record.exit_code)
 
 
@@ -124,6 +141,43 @@ def _record(
             " nor a run"
         )
     return read_record(find_run(subject, home))
+
+
+def _reproducers(
+    record: "RunRecord", destination: Path, home: Path | None, *, is_file: bool, quiet: bool
+) -> "list[Reproducer]":
+    import tempfile
+
+    from convkit.cli.output.waiting_messages import waiting
+    from convkit.host.audit.checks.recorded_inputs import recorded_recipe
+    from convkit.host.diagnosis.reproducer_command import write_reproducers
+    from convkit.host.home import Home
+
+    # The recipe of a bare file was in a folder like this one, to which its path is relative.
+    with (
+        tempfile.TemporaryDirectory(prefix="convkit-diagnose-") as beside,
+        waiting("writing reproducers", quiet=quiet) as say,
+    ):
+        loaded = recorded_recipe(record, Path(beside) if is_file else None)
+        return list(write_reproducers(record, loaded, Home.find(home), destination, say))
+
+
+def _reproducer_view(reproducer: "Reproducer") -> "RenderableType":
+    from rich.console import Group
+
+    head = line(("reproducer", "bold"), f" of {reproducer.target}: ")
+    if reproducer.script is None:
+        return Group(head, line(f"none: {reproducer.why}", indent=2))
+    where = {
+        "clean": f"a clean environment ({', '.join(reproducer.packages)})",
+        "host": "an isolated process of this Python",
+    }[reproducer.environment]
+    shown = "shows the fault" if reproducer.shown else "did NOT show the fault"
+    return Group(
+        head,
+        line(f"{reproducer.script}", indent=2),
+        line(f"run in {where}, it {shown}: {reproducer.ending}", indent=2),
+    )
 
 
 def _view(diagnosis: "RunDiagnosis") -> "RenderableType":

@@ -10,25 +10,27 @@ from convkit.host.run.run_options import RunOutcome
 
 
 def print_run(outcome: RunOutcome) -> None:
-    """Print a run's table, headline, findings, links to more, and how to load what was built."""
+    """Print a run's table, headline, findings, links to more, and where what was built is. A green
+    run ends with how to load it, any other with what failed, why, and what to do next.
+    """
+    from convkit.cli.output.run_answer import answer
     from convkit.cli.output.run_table import summary
     from convkit.cli.output.safe_text import output_console
 
-    output_console().print(
-        summary(
-            outcome.record,
-            up_to_date=outcome.up_to_date,
-            folder=outcome.folder,
-            link=outcome.tracked,
-        )
+    console, record = output_console(), outcome.record
+    console.print(
+        summary(record, up_to_date=outcome.up_to_date, folder=outcome.folder, link=outcome.tracked)
     )
-    for line in built_lines(outcome.record, str(outcome.folder)):
+    ending = answer(record)
+    for line in built_lines(record, str(outcome.folder), usage=not ending):
         typer.echo(line)
+    for each in ending:
+        console.print(each)
 
 
-def built_lines(record: RunRecord, folder: str) -> list[str]:
-    """Return where the verified (or waived) models are, and three lines that load one of them;
-    nothing if there is none. Paths are never wrapped: people copy them.
+def built_lines(record: RunRecord, folder: str, *, usage: bool = True) -> list[str]:
+    """Return where the verified (or waived) models are and, with `usage`, three lines that load one
+    of them; nothing if there is none. Paths are never wrapped: people copy them.
     """
     from convkit.protocol.runtimes.runtime_registry import runtimes
 
@@ -52,7 +54,7 @@ def built_lines(record: RunRecord, folder: str) -> list[str]:
         ),
         None,
     )
-    if first is None:
+    if first is None or not usage:
         return ["Built:", *lines] if lines else []
     path = f"{folder}/models/{first.name}"
     # The record has the contract of the whole; a part's inputs are others.

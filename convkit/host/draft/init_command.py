@@ -189,7 +189,9 @@ def _survey(
         example=_absolute(drafting.example) if drafting.example is not None else None,
         small=recipe.model.config is not None,
     )
-    spec = environment_spec(recipe, "export", None, None)
+    # With a runtime, which proves another exporter's graph where onnx's own evaluator cannot.
+    proving = recipe.export.model_copy(update={"exporter": "auto"})
+    spec = environment_spec(recipe.model_copy(update={"export": proving}), "export", None, None)
     kept = drafting.example_file if drafting.keeps_example and drafting.example else None
     if kept is not None:
         kept.unlink(missing_ok=True)  # of an earlier draft

@@ -11,6 +11,7 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from convkit.host.draft.declared_releases import declared_releases
 from convkit.host.draft.imported_modules import ModuleImport, needed_modules
 from convkit.host.draft.package_names import (
     USUALLY_OWN,
@@ -60,6 +61,7 @@ class _Wanted:
 
     requirement: Requirement
     place: ModuleImport | None = None
+    declared_in: str = ""
 
     @property
     def name(self) -> str:
@@ -76,7 +78,8 @@ class _Wanted:
         """Who needs it, as a clause."""
         if self.place is None:
             return "named by --with"
-        return f"imported in {self.place.file.name}:{self.place.line}"
+        declared = f", {self.declared_in}" if self.declared_in else ""
+        return f"imported in {self.place.file.name}:{self.place.line}{declared}"
 
 
 def find_model_tools(
@@ -119,9 +122,38 @@ def find_model_tools(
         return usual | _from_host(wanted)
     if not wanted:
         return usual
-    return usual | _from_index(
-        wanted, lambda tools: spec_with({**usual, **tools}), home, progress, spare=spare
-    )
+
+    def found_on_index(wanted: Mapping[str, _Wanted]) -> Tools:
+        return _from_index(
+            wanted, lambda tools: spec_with({**usual, **tools}), home, progress, spare=spare
+        )
+
+    declared = _as_declared(wanted)
+    try:
+        return usual | found_on_index(declared)
+    except (ToolchainError, UsageError) as error:
+        if declared == wanted:
+            raise
+        files = {each.declared_in for each in declared.values() if each.declared_in}
+        progress(
+            f"the releases in {' and '.join(sorted(files))} do not fit the other tools, so others"
+            f" are chosen: {str(error).splitlines()[0]}"
+        )
+    return usual | found_on_index(wanted)
+
+
+def _as_declared(wanted: Mapping[str, _Wanted]) -> dict[str, _Wanted]:
+    """Return packages in the releases that the project of the code that imports them declares."""
+    return {name: _declared(each) for name, each in wanted.items()}
+
+
+def _declared(wanted: _Wanted) -> _Wanted:
+    released = declared_releases(wanted.place.file) if wanted.place is not None else {}
+    release = released.get(canonicalize_name(wanted.requirement.name))
+    if release is None or wanted.requirement.specifier:
+        return wanted
+    requirement = Requirement(f"{wanted.requirement}{release.specifier}")
+    return dataclasses.replace(wanted, requirement=requirement, declared_in=release.file)
 
 
 def _is_usual(wanted: _Wanted) -> bool:

@@ -17,7 +17,7 @@ from convkit.host.draft.transformers_families import (
 from convkit.host.recipe.checks.names_axes_and_sizes import SOME
 from convkit.host.recipe.checks.padding_samples import ADDITIVE, CAUSAL_VALUES, PADDING_VALUES
 from convkit.host.recipe.reading.yaml_scalars import yaml_scalar
-from convkit.protocol.contract import Contract, DataAxis, Dimension, TensorSpec
+from convkit.protocol.contract import Contract, DataAxis, Dimension, TensorSpec, is_whole
 from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import MOST_EXAMPLE_BYTES, Rounding, Sample, SurveyResult
 
@@ -39,8 +39,9 @@ _STEPS = 2
 _MOST_SHARE = 0.1
 _FAINT_SHARE = 0.1  # of the largest value: a limit that other cases can still exceed
 _NEAR_ZERO = 1e-6
-# Times the share of labels that rounding alone changes, and the least that must agree.
-_FLIPS, _LEAST_AGREEMENT = 4, 0.5
+# Times the share of labels that rounding alone changes, and the least that must agree; the largest
+# error of what is in the order of such choices.
+_FLIPS, _LEAST_AGREEMENT, _MOST_MOVED = 4, 0.5, 0.5
 _WIDTH = 98  # of a comment, without its `# `
 
 
@@ -178,12 +179,15 @@ def tolerances_of(survey: SurveyResult) -> dict[str, dict[str, Json]]:
     multiplies the rounding of its inputs has a larger one. Where a file rounds activations to whole
     numbers, they are steps. A cosine over a single number, or noise around zero, says nothing; nor
     does one of a case whose largest value is an error that the limit allows, if others are above.
-    Labels may differ where rounding alone decides between two.
+    Labels may differ where rounding alone decides between two, and so may what is in their order.
     """
     found: dict[str, dict[str, Json]] = {}
     called = _output_names(survey.contract)
     for spec in survey.contract.outputs:
         if (flips := survey.flips.get(spec.name, 0.0)) > 0:
+            if not is_whole(spec.dtype):  # a row here and there is another one
+                found[called[spec.name]] = {"nrmse": _one_digit(min(_FLIPS * flips, _MOST_MOVED))}
+                continue
             agreement = math.floor(100 * (1 - _FLIPS * flips)) / 100
             found[called[spec.name]] = {"agreement": max(_LEAST_AGREEMENT, agreement)}
             continue
@@ -267,8 +271,8 @@ def _sample(sample: Sample | None, spec: TensorSpec) -> DraftSample | None:
             return Drawn("constant", _plain(sample.numbers[0]))
         case "strings":
             return Drawn("strings", [*sample.strings])
-        case "lengths":
-            return Drawn("lengths", sample.along)
+        case "lengths" | "offsets":
+            return Drawn(sample.kind, sample.along)
         case kind:
             held = tuple(
                 (each.value, SOME if each.count is None else each.count) for each in sample.held

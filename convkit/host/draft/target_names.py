@@ -31,7 +31,6 @@ _REMARKS: Mapping[tuple[str, Json], str] = {
         "calibrated with the inputs of verify; name real ones by"
         " `calibration: { file: samples.npz }`"
     ),
-    ("reduce_range", True): "8-bit products saturate on x86 processors without VNNI",
 }
 # Targets by name, as a recipe has them.
 Targets = Mapping[str, Mapping[str, Json]]

@@ -78,10 +78,16 @@ def _sample(sample: models.Sample | None, place: Callable[[str], str]) -> Sample
             return Sample("constant", (sample.constant,))
         case models.Strings():
             return Sample("strings", strings=sample.strings)
-        case models.Lengths():
-            return Sample("lengths", along=sample.lengths)
+        case models.Lengths() | models.Offsets():
+            return _bounded(sample)
         case models.File():
             return Sample("file", path=place(sample.file))
+
+
+def _bounded(sample: models.Lengths | models.Offsets) -> Sample:
+    if isinstance(sample, models.Lengths):
+        return Sample("lengths", along=sample.lengths)
+    return Sample("offsets", along=sample.offsets)
 
 
 def prepared_inputs(recipe: Recipe, place: Callable[[str], str]) -> dict[str, PreparedInput]:

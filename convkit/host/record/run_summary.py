@@ -1,6 +1,7 @@
 """Summarizes a run's record: verdict, findings and their locations, evidence, and gaps. Pure."""
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 
 from convkit.host.record.display_text import first_line
@@ -16,6 +17,8 @@ from convkit.host.record.run_record import (
 from convkit.protocol.findings.finding import Finding
 
 SEVERITIES = ("error", "warning", "note")
+# The start of a remedy's path: whose target it is about.
+_TARGET = re.compile(r"^targets\.[^.]+")
 
 
 def first_failing_case(verification: Verification) -> CaseVerdict | None:
@@ -64,8 +67,9 @@ def located_findings(record: RunRecord) -> tuple[LocatedFinding, ...]:
     def note(finding: Finding, place: str) -> None:
         if "follows" in finding.evidence:
             consequences.add((finding.code, finding.message, place))
-        found.setdefault(str(finding), finding)
-        places = where.setdefault(str(finding), [])
+        key = _said_once(finding)
+        found[key] = finding if key not in found else _joined(found[key], finding)
+        places = where.setdefault(key, [])
         if place not in places:
             places.append(place)
 
@@ -78,7 +82,7 @@ def located_findings(record: RunRecord) -> tuple[LocatedFinding, ...]:
     for stage in record.unjudged_stages:
         for finding in stage.findings:
             note(finding, stage.target or stage.id)
-    leading = {str(target.leading) for target in record.targets}
+    leading = {_said_once(target.leading) for target in record.targets if target.leading}
     targets = {target.name for target in record.targets}
     failed = {
         (found[key].code, found[key].message, place)
@@ -119,6 +123,25 @@ def located_findings(record: RunRecord) -> tuple[LocatedFinding, ...]:
         )
         for key in ordered
     )
+
+
+def _said_once(finding: Finding) -> str:
+    """Return what two findings share that say the same of two targets, each with the change for its
+    own.
+    """
+    remedy = finding.remedy
+    change = {} if remedy is None else remedy.change
+    paths = [(_TARGET.sub("targets.*", path), value) for path, value in change.items()]
+    text = None if remedy is None else remedy.text
+    return repr((finding.code, finding.severity, finding.message, finding.place, text, paths))
+
+
+def _joined(first: Finding, second: Finding) -> Finding:
+    """Return a finding with the changes of both, which differ in their target's name alone."""
+    if first.remedy is None or second.remedy is None:
+        return first
+    change = first.remedy.change | second.remedy.change
+    return dataclasses.replace(first, remedy=dataclasses.replace(first.remedy, change=change))
 
 
 def severity_text(located: LocatedFinding) -> str:

@@ -1,11 +1,12 @@
-"""Which sizes of each axis a run tried, beside those that the recipe declares: a fault may exist at
-one size only.
+"""Which sizes of each axis and which kinds of values a run tried, beside what the recipe declares:
+a fault may exist at one size only, or for rows of zeros.
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from convkit.host.record.run_record import RunRecord
+from convkit.protocol.messages import is_at_decisions, is_of_plain_rows, is_usual
 
 # Sizes that are listed, and axes that a line on the terminal has room for.
 _LISTED, _MOST_AXES = 8, 4
@@ -40,6 +41,53 @@ def tried_sizes(record: RunRecord) -> tuple[TriedSizes, ...]:
         if of_each and (common := set.intersection(*of_each)):
             found.append(TriedSizes(axis.name, axis.min, axis.max, tuple(sorted(common))))
     return tuple(found)
+
+
+@dataclasses.dataclass(frozen=True)
+class TriedValues:
+    """A kind of values, and the cases in which every verification tried it; none if it was not."""
+
+    kind: str
+    cases: tuple[str, ...]
+
+
+def tried_values(record: RunRecord) -> tuple[TriedValues, ...]:
+    """Return the kinds of values that were tried, and those that were not; none if nothing was
+    verified.
+    """
+    verified = [
+        {case.case: case.description for case in verification.cases}
+        for target in record.targets
+        for verification in target.verifications
+        if verification.cases
+    ]
+    if not verified:
+        return ()
+    common = {
+        name: text for name, text in verified[0].items() if all(name in each for each in verified)
+    }
+    return tuple(
+        TriedValues(kind, tuple(name for name, text in common.items() if is_one(name, text)))
+        for kind, is_one in _KINDS.items()
+    )
+
+
+def _rows(what: str) -> Callable[[str, str], bool]:
+    return lambda name, text: is_of_plain_rows(name) and what in text
+
+
+# Each kind of values, and which cases have it, by name and description.
+_KINDS: dict[str, Callable[[str, str], bool]] = {
+    "drawn from the samples": lambda name, _: is_usual(name),
+    "the ends of every range": lambda name, _: name == "extreme",
+    "rows of zeros, or the nearest legal value": _rows("zeros"),
+    "rows of one value throughout": _rows("one value throughout"),
+    "rows equal to another": _rows("equal to another"),
+    "one huge value": _rows("one huge value"),
+    "values beside those that the model compares with or branches on": lambda name, _: (
+        name.startswith("values") or is_at_decisions(name)
+    ),
+}
 
 
 def fixed_sizes(record: RunRecord) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from convkit.host.record.run_summary import (
     waiver_text,
 )
 from convkit.host.record.safe_text import visible
-from convkit.host.record.tried_sizes import fixed_sizes, tried_sizes
+from convkit.host.record.tried_sizes import fixed_sizes, tried_sizes, tried_values
 from convkit.host.report.bench_section import bench_view
 from convkit.host.report.report_text import (
     change_text,
@@ -108,6 +108,7 @@ def render_report(record: RunRecord, *, base: str = "", bench: BenchRecord | Non
         left_out=left_out(record),
         inapplicable=inapplicable(record),
         tried_sizes=tried_sizes(record),
+        tried_values=tried_values(record),
         fixed_sizes=fixed_sizes(record),
         tools=_tools(record),
         base=base,

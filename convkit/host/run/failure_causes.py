@@ -27,13 +27,10 @@ from convkit.host.processes.worker_process import run_worker
 from convkit.host.processes.worker_start import WORKERS
 from convkit.host.recipe.reading.loading import LoadedRecipe
 from convkit.host.record.run_record import TargetReport, Verification
+from convkit.host.run.search_environments import Search, SearchEnvironments, converts_itself
 from convkit.host.stages.runner_findings import addressed_report
 from convkit.host.stages.stage_outcome import Settled
 from convkit.host.store.store import Store
-from convkit.host.toolchain.environments.environment_builds import ensure_environment
-from convkit.host.toolchain.environments.host_environment import host_python
-from convkit.host.toolchain.versions.stage_requirements import diagnosis_spec, environment_spec
-from convkit.host.toolchain.versions.version_resolution import resolve
 from convkit.host.verdict.cases_to_explain import most_informative_case, unusual_cases, worst_case
 from convkit.host.verdict.cause_preference import without_guesses
 from convkit.host.verdict.findings.unreachable_limits import follows
@@ -46,14 +43,12 @@ from convkit.protocol.messages import (
     Answer,
     DiagnoseRequest,
     Envelope,
-    Exporter,
     LowPrecision,
     RoundingRequest,
     RoundingResult,
     is_step,
 )
-from convkit.protocol.runtimes.runtime_registry import package_folder, runtimes
-from convkit.protocol.runtimes.runtime_row import Runtime
+from convkit.protocol.runtimes.runtime_registry import runtimes
 
 _NOT_SEARCHED = "E216"
 # Problems of a file that is already in low precision are explained by that precision.
@@ -98,8 +93,10 @@ class Causes:
                     continue
                 stage = settled[verify_id(target.name, verification.version)]
                 causes, is_rounding = self._rounding(settled, target, verification)
-                for search in () if is_rounding else self._searches(target.name):
-                    causes = (*causes, *self._found(settled, known, search, case, verification))
+                release = self._environments.release_of(stage)
+                for search in () if is_rounding else self._searches(target.name, release):
+                    found = self._found(settled, known, search, case, verification)
+                    causes = (*causes, *self._environments.of_runtime(target.name, search, found))
                     if any(finding.code != _NOT_SEARCHED for finding in causes):
                         break
                 findings = without_guesses((*causes, *stage.report.findings), self.loaded.recipe)
@@ -112,7 +109,7 @@ class Causes:
         self,
         settled: Mapping[str, Settled],
         known: dict[tuple[str, ...], tuple[Finding, ...]],
-        search: "_Search",
+        search: "Search",
         case: str,
         verification: Verification,
     ) -> tuple[Finding, ...]:
@@ -121,7 +118,7 @@ class Causes:
         """
         unusual = unusual_cases(verification)
         for cases in (unusual, ()) if unusual else ((),):
-            key = (search.subject, case, *cases)
+            key = (search.subject, search.release or "", case, *cases)
             if key not in known:
                 known[key] = self._run(settled, search, case, cases, verification.stage)
             if not any(finding.code == RESOLVED for finding in known[key]):
@@ -139,7 +136,10 @@ class Causes:
         if (
             verification.status not in ("failed", "waived")
             or target.quantization is not None
-            or (explained and not (target.low_precision and self._converts_itself(name)))
+            or (
+                explained
+                and not (target.low_precision and converts_itself(self.loaded.recipe, name))
+            )
             or any(map(follows, verification.findings))
             or any(_is_of_kernels(finding) for finding in verification.findings)
             or any(f.is_error and f.code == _UNSTEADY for f in verification.findings)
@@ -156,13 +156,14 @@ class Causes:
         ]
         return most_informative_case(compared) or next((case.case for case in off), None)
 
-    def _converts_itself(self, target: str) -> bool:
-        """Say whether a target's runtime converts the model, and can search its own program."""
-        runtime = runtimes()[self.loaded.recipe.targets[target].runtime]
-        searches = runtime.module_of("diagnose") is not None
-        return searches and export_id(self.loaded.recipe, target) is None
+    def _converts_itself(self, name: str) -> bool:
+        return converts_itself(self.loaded.recipe, name)
 
-    def _searches(self, target: str) -> "Iterator[_Search]":
+    @property
+    def _environments(self) -> SearchEnvironments:
+        return SearchEnvironments(self.loaded.recipe, self.surroundings, self.home)
+
+    def _searches(self, target: str, release: str | None) -> "Iterator[Search]":
         """Yield the searches for a target, until a cause is found: its graph, which other targets
         share, then its runtime's built model if the runtime has its own search.
         """
@@ -171,22 +172,22 @@ class Causes:
         if graph is not None and self.loaded.recipe.reference_model.onnx is None:
             own = self.loaded.recipe.model.onnx is None
             exporter = self.loaded.recipe.export_of(target).exporter if own else None
-            yield _Search(graph, graph, exporter=exporter)
+            yield Search(graph, graph, exporter=exporter, release=release)
         runtime = runtimes()[self.loaded.recipe.targets[target].runtime]
         if runtime.module_of("diagnose") is not None:
-            yield _Search(f"build:{target}", graph, target, runtime)
+            yield Search(f"build:{target}", graph, target, runtime)
 
     def _run(
         self,
         settled: Mapping[str, Settled],
-        search: "_Search",
+        search: "Search",
         case: str,
         unusual: tuple[str, ...],
         stage: str,
     ) -> tuple[Finding, ...]:
         progress = self._progress(stage)
         try:
-            python = self._python(search, progress)
+            python = self._environments.of_search(search, progress)
             request = self._request(settled, search, case, unusual)
         except ConvkitError as error:
             return (_not_searched(str(error), case),)
@@ -218,7 +219,7 @@ class Causes:
         request = RoundingRequest(contract_of(recipe), exported, reference, case, precision, limits)
         progress = self._progress(verification.stage)
         try:
-            python = self._precision_python(report.name, progress)
+            python = self._environments.of_precision(report.name, progress)
         except ConvkitError as error:
             return (_not_searched(str(error), case),), False
 
@@ -273,7 +274,7 @@ class Causes:
         return answer
 
     def _request(
-        self, settled: Mapping[str, Settled], search: "_Search", case: str, unusual: tuple[str, ...]
+        self, settled: Mapping[str, Settled], search: "Search", case: str, unusual: tuple[str, ...]
     ) -> DiagnoseRequest:
         recipe = self.loaded.recipe
         built = search.subject if search.target is not None else None
@@ -300,71 +301,6 @@ class Causes:
             limits=limits_by_output(recipe, target) if target.low_precision is not None else {},
             built=places.artifact(built),
             options=encode(target.options()),
-        )
-
-    def _precision_python(self, target: str, progress: Progress) -> Path:
-        """Return the Python of a target's precision stage, which has what a simulation needs."""
-        if self.surroundings.facts.toolchain == "host":
-            return host_python()
-        for stand_in in (False, True):
-            spec = environment_spec(
-                self.loaded.recipe, "precision", target, None, stand_in=stand_in
-            )
-            if (resolved := self.surroundings.resolutions.get(spec)) is not None:
-                return ensure_environment(resolved, self.home.root, progress=progress).python
-        raise ConvkitError(f"the environment of {target}'s precision is not known")
-
-    def _python(self, search: "_Search", progress: Callable[[str], None]) -> Path:
-        if self.surroundings.facts.toolchain == "host":
-            return host_python()
-        recipe = self.loaded.recipe
-        resolutions = self.surroundings.resolutions
-        built = (
-            resolutions.get(environment_spec(recipe, "build", search.target, None))
-            if search.target is not None and search.graph is None
-            else None
-        )
-        reference = resolutions.get(environment_spec(recipe, "reference", None, None))
-        versions = {
-            name: version
-            for each in (reference, built)
-            if each is not None
-            for name, version in each.packages.items()
-        }
-        try:
-            resolved = resolve(diagnosis_spec(recipe, versions, search.target), self.home.root)
-        except ConvkitError:
-            if built is None or not self._converts_itself(search.target or ""):
-                raise
-            resolved = built  # enough to convert the model again and find the place
-        return ensure_environment(resolved, self.home.root, progress=progress).python
-
-
-@dataclasses.dataclass(frozen=True)
-class _Search:
-    """One search: of the graph that the stage `graph` exported, or of what `runtime` made of a
-    `target`, with a graph or without one. `exporter` made the graph, if convkit did. `subject` is
-    the stage whose artifact is searched: targets of one graph share its search.
-    """
-
-    subject: str
-    graph: str | None = None
-    target: str | None = None
-    runtime: Runtime | None = None
-    exporter: Exporter | None = None
-
-    def envelope(self, output: str, request: Json) -> Envelope:
-        """Return the request to a worker."""
-        if self.runtime is None:
-            return Envelope(PROTOCOL, "diagnose", output, request)
-        outside = package_folder(self.runtime)
-        return Envelope(
-            PROTOCOL,
-            "diagnose",
-            output,
-            request,
-            runtime=self.runtime.package,
-            runtime_folder=str(outside) if outside is not None else None,
         )
 
 

@@ -40,6 +40,8 @@ from convkit.host.stages.stage_executor import execute
 from convkit.host.stages.stage_outcome import Settled
 from convkit.host.stages.stage_runner import StageRunner
 from convkit.host.store.store import Store
+from convkit.host.trials.recipe_trials import Laboratory
+from convkit.host.trials.tried_remedies import TriedRemedies
 from convkit.host.verdict.findings.departure_from_original import with_feasible_remedies
 from convkit.host.verdict.findings.skipped_case_remedies import with_all_skips
 from convkit.host.verdict.target_reports import Finished, exit_code, judge_targets, own_findings
@@ -70,6 +72,10 @@ def run_stages(work: RunWork, tools: Resolver) -> RunOutcome:
             causes = Causes(graph, surroundings, options.home, work.store, work.listener, cancelled)
             own = tuple(target for target in targets if target.name in graph.recipe.targets)
             settled = causes.added(settled, own)
+            laboratory = Laboratory(
+                graph, options.home, options.toolchain, work.store, cancelled, day_of(started)
+            )
+            settled = TriedRemedies(laboratory).added(settled, own)
         ending.join()
         return _finish(work, surroundings, settled, started)
     finally:

@@ -8,7 +8,7 @@ from convkit.protocol.messages import is_step, is_usual
 from convkit.protocol.metrics.limits import overshoot, smallest_alike
 
 # Cases with values at the ends of every range, and next to those that the model compares with.
-_EXTREME = ("extreme", "values", "decisions")
+_EXTREME = ("extreme", "values", "decisions", "plain-rows")
 # A scale and an offset fit any two values, and three by chance.
 _ENOUGH_VALUES = 4
 # Elements of an output up to which a case takes no longer than one of a single row.

@@ -161,7 +161,12 @@ def proofs_first(findings: Sequence[Finding]) -> list[Finding]:
     )
     if ranked and ranked[0].code in (*_DEPENDS, _DEAD_INPUT):
         ranked[0] = _placed(ranked[0], ranked)
-    proven = [each for each in ranked if _is_proven(each) and each.code != _PLACE_ONLY]
+    # A place is a cause once it is known whose fault it is.
+    proven = [
+        each
+        for each in ranked
+        if _is_proven(each) and (each.code != _PLACE_ONLY or each.evidence.get("owner"))
+    ]
     if not proven:
         return _with_fine_limits(_with_origin(ranked))
     follows = Remedy(f"This follows from {proven[0].code}: correct that first.")

@@ -17,6 +17,7 @@ from convkit.host.record.run_record import (
 from convkit.host.verdict.findings.changed_results import blame_random
 from convkit.host.verdict.findings.departure_from_original import with_feasible_remedies
 from convkit.host.verdict.findings.doubtful_settings import advice
+from convkit.host.verdict.findings.nothing_judged import is_unproven as leaves_open
 from convkit.host.verdict.findings.skipped_case_remedies import with_all_skips
 from convkit.host.verdict.findings.unreachable_limits import (
     folded,
@@ -92,8 +93,7 @@ def judge_joined(
     from_reference = stages[reference_id(recipe)].report.findings
     findings = _unique([*from_reference, *advice(recipe, target, None)])
     statuses = [verification.status]
-    if any(finding.is_error for finding in findings) and verification.status != "broken":
-        statuses.append("failed")
+    statuses += _from_findings(findings, statuses)
     status = worst_status(statuses)
     headline, leading = _headline(status, findings, (verification,))
     built = [stages[f"build:{share}"].result for share in shares]
@@ -193,9 +193,17 @@ def _measured(recipe: Recipe, stages: Mapping[str, Finished]) -> list[tuple[str,
 
 def _status(findings: Sequence[Finding], verifications: Sequence[Verification]) -> TargetStatus:
     statuses = [verification.status for verification in verifications]
-    if any(finding.is_error for finding in findings) and worst_status(statuses) != "broken":
-        statuses.append("failed")
-    return worst_status(statuses)
+    return worst_status([*statuses, *_from_findings(findings, statuses)])
+
+
+def _from_findings(
+    findings: Sequence[Finding], statuses: Sequence[TargetStatus]
+) -> list[TargetStatus]:
+    """Return the status that findings of the stages before a verification add, if any."""
+    if any(finding.is_error for finding in findings):
+        return [] if worst_status(statuses) == "broken" else ["failed"]
+    undecided = worst_status(statuses) == "verified" and any(map(leaves_open, findings))
+    return ["unproven"] if undecided else []
 
 
 def precision_text(target: Target, plan: PrecisionResult | None) -> str:
@@ -292,7 +300,8 @@ def _headline(
     errors = [finding for finding in findings if finding.is_error and not follows(finding)]
     errors.sort(key=lambda finding: (is_unproven(finding), is_symptom(finding.code)))
     explaining = [finding for finding in findings if _explains(finding, verifications)]
-    for finding in [*errors, *(explaining if status == "failed" else [])]:
+    undecided = filter(leaves_open, findings if said is None and status == "unproven" else ())
+    for finding in [*errors, *undecided, *(explaining if status == "failed" else [])]:
         if said is None or said.leading is None or not is_unproven(finding):
             return f"{finding.code} {finding.message}", finding
     return (said.headline, said.leading) if said is not None else (status, None)

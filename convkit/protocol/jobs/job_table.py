@@ -114,5 +114,11 @@ _ROWS = (
         "convkit.worker.bench.timed_joined_model",
     ),
     Job("view", messages.ViewRequest, messages.ViewResult, "convkit.worker.stages.view"),
+    Job(
+        "reproduce",
+        messages.ReproduceRequest,
+        messages.ReproduceResult,
+        "convkit.worker.stages.reproduce",
+    ),
 )
 JOBS: dict[JobKind, Job] = {job.kind: job for job in _ROWS}

@@ -77,6 +77,7 @@ from convkit.protocol.messages.model_request import (
 )
 from convkit.protocol.messages.node_view import ViewBasis, ViewedNode, ViewRequest, ViewResult
 from convkit.protocol.messages.processors import PreparedInput, Processor
+from convkit.protocol.messages.reproducers import ReproduceRequest, ReproduceResult, ReproducerKind
 from convkit.protocol.messages.requests import (
     BuildRequest,
     CompareRequest,
@@ -122,6 +123,7 @@ from convkit.protocol.messages.results import (
     SurveyResult,
     VerifyResult,
     is_at_decisions,
+    is_of_plain_rows,
     is_usual,
 )
 from convkit.protocol.messages.timings import (
@@ -224,6 +226,9 @@ __all__ = [
     "QuantizationKind",
     "ReferenceRequest",
     "ReferenceResult",
+    "ReproduceRequest",
+    "ReproduceResult",
+    "ReproducerKind",
     "ResultMetrics",
     "Rounding",
     "RoundingRequest",
@@ -257,6 +262,7 @@ __all__ = [
     "ViewedNode",
     "call_name",
     "is_at_decisions",
+    "is_of_plain_rows",
     "is_step",
     "is_usual",
 ]

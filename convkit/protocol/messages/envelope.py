@@ -31,6 +31,7 @@ JobKind = Literal[
     "bench-original",
     "bench-joined",
     "view",
+    "reproduce",
 ]
 
 

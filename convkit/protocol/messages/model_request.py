@@ -60,7 +60,8 @@ class Sample:
     everywhere · normal: mean, standard deviation · uniform: low, high · image, audio: what looks
     like one, from low to high · encoded_image: the bytes of a PNG file along the last axis ·
     constant: one value · strings: any of these texts · lengths: how many elements of the dimension
-    `along` each row uses · file: an .npy file. `held` are numbers with a meaning among integers.
+    `along` each row uses · offsets: at which of these elements each row begins · file: an .npy
+    file. `held` are numbers with a meaning among integers.
     """
 
     kind: Literal[
@@ -78,6 +79,7 @@ class Sample:
         "constant",
         "strings",
         "lengths",
+        "offsets",
         "file",
     ]
     numbers: tuple[float, ...] = ()
@@ -134,6 +136,7 @@ CaseName = Literal[
     "sizes",
     "values",
     "decisions",
+    "plain-rows",
     "texts",
     "files",
     "extreme",
@@ -171,8 +174,9 @@ class Quantization:
     of the recipe.
 
     `keep_float32` is `auto` until a plan exists. `reduce_range` uses seven bits per weight instead
-    of eight, so that 16-bit sums of two products cannot saturate on any processor. `symmetric`:
-    zero points are 0 and biases stay in float32, as some runtimes require.
+    of eight, so that 16-bit sums of two products cannot saturate on any processor; None until it is
+    measured whether they do. `symmetric`: zero points are 0 and biases stay in float32, as some
+    runtimes require.
     """
 
     quantize: QuantizationKind
@@ -181,7 +185,7 @@ class Quantization:
     format: Format | None = None
     calibration: Calibration | None = None
     block_size: int | None = None
-    reduce_range: bool = False
+    reduce_range: bool | None = False
     symmetric: bool = False
 
     @property

@@ -45,19 +45,24 @@ class ExportResult:
 CaseKind = Literal["ladder", "probe", "invariance", "step"]
 
 
-# Extremes of every legal range, values next to those the model compares with or decides at, and
-# rows without a live position or with holes: legal inputs, but not typical.
+# Extremes of every legal range, values next to those the model compares with or decides at, rows of
+# zeros and the like, and rows without a live position or with holes: legal inputs, but not typical.
 _UNUSUAL = frozenset({"extreme", "values", "masked-row", "mask-patterns", "texts:unusual"})
 
 
 def is_usual(case: str) -> bool:
     """Return True if a case of the ladder has typical values."""
-    return case not in _UNUSUAL and not is_at_decisions(case)
+    return case not in _UNUSUAL and not is_at_decisions(case) and not is_of_plain_rows(case)
 
 
 def is_at_decisions(case: str) -> bool:
     """Return True if a case has values at which the model decides, and their neighbors."""
     return case.partition(":")[0] == "decisions"
+
+
+def is_of_plain_rows(case: str) -> bool:
+    """Return True if a case has rows of zeros, of one value, equal rows, or one huge value."""
+    return case.partition(":")[0] == "plain-rows"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -309,13 +314,13 @@ class SurveyResult:
     `present.*` become `past.*`. `labels` are those that the file names, by the output that scores
     them. `skip` are the cases that the model returns NaN for, `exporter` the one that keeps the
     contract if it is not torch's. `flips` is the share of each output of whole numbers that
-    rounding decides. `computes_in` are the types of low precision in which the file computes.
-    `draws`: the file draws random numbers, and was run with fixed ones in their place. `weights` is
-    the type that the model's weights were loaded in, if not their own. `example_bytes` are those of
-    the user's example, which is among the result's files unless it is too large. `guessed`: the
-    inputs' sizes and values are what the model happened to run with.
-    `axis_notes` are sentences about axes: what shows which of them is the batch. `findings` are
-    faults of the file itself, which `notes` have, too.
+    rounding decides, and the relative RMS of what it decides of one of fractions. `computes_in` are
+    the types of low precision in which the file computes. `draws`: the file draws random numbers,
+    and was run with fixed ones in their place. `weights` is the type that the model's weights were
+    loaded in, if not their own. `example_bytes` are those of the user's example, which is among the
+    result's files unless it is too large. `guessed`: the inputs' sizes and values are what the
+    model happened to run with. `axis_notes` are sentences about axes: what shows which of them is
+    the batch. `findings` are faults of the file itself, which `notes` have, too.
     """
 
     contract: Contract

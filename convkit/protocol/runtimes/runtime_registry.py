@@ -18,8 +18,10 @@ ENTRY_POINTS = "convkit.runtimes"
 BUILT_IN: dict[str, str] = {
     "onnxruntime": "convkit.runtimes.onnxruntime",
     "tensorrt": "convkit.runtimes.tensorrt",
+    "tensorrt-rtx": "convkit.runtimes.tensorrt_rtx",
     "coreml": "convkit.runtimes.coreml",
     "openvino": "convkit.runtimes.openvino",
+    "coreai": "convkit.runtimes.coreai",
     "given": "convkit.runtimes.given",
 }
 

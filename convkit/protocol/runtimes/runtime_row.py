@@ -48,7 +48,8 @@ class Runtime:
     Tools that report their use to their makers stay silent in convkit's processes: `variables` are
     environment variables that ask them to, `silenced` the modules that report, for tools that ask
     nobody and do without them. `pace`: how long its stages take, in times of onnxruntime's, to
-    begin the longest ones first.
+    begin the longest ones first. `reproducer` is the module with the text of a script that runs a
+    model in it without convkit.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Runtime:
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
     silenced: tuple[str, ...] = ()
     pace: float = 1.0
+    reproducer: str | None = None
 
     def module_of(self, job: JobKind) -> str | None:
         """Return the full name of the module that performs a job; None if convkit's own does."""

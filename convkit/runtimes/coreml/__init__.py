@@ -20,6 +20,7 @@ RUNTIME = Runtime(
     },
     session="session:open_built",
     checks="machine:checks",
+    reproducer="reproducer",
     suffix=".mlpackage",
     pace=2.0,  # programs are evaluated by torch
     is_folder=True,

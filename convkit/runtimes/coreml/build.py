@@ -11,11 +11,8 @@ from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.messages import BuildRequest, BuildResult, LowPrecision
 from convkit.protocol.module_patterns import unmatched_patterns
 from convkit.runtimes.coreml.conversion.declared_shapes import served_contract
-from convkit.runtimes.coreml.conversion.module_conversion import (
-    Converted,
-    ModuleConversion,
-    convert,
-)
+from convkit.runtimes.coreml.conversion.fixed_axes import convert_or_explain
+from convkit.runtimes.coreml.conversion.module_conversion import Converted, ModuleConversion
 from convkit.runtimes.coreml.conversion.recorded_constants import write_constants
 from convkit.runtimes.coreml.conversion.states import State, StatefulModule, states_of, write_states
 from convkit.runtimes.coreml.packages.image_inputs import ImageModule, images_of, write_images
@@ -100,7 +97,7 @@ def _build(
     conversion = _conversion(prepared, request)
     low = conversion.precision
     try:
-        converted = convert(conversion)
+        converted = convert_or_explain(conversion, prepared.probe.sizes)
     except UnexportableError as error:
         found = with_lines(
             error.findings,

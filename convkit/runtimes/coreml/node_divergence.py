@@ -91,7 +91,10 @@ def find_divergence(
         raise ValueError("torch.jit.trace keeps no nodes to compare with")
     recorder = _Recorder(exported.module())
     with torch.no_grad():
-        outputs = recorder.run(*feeds.values())
+        # As the program was traced: `traced_program` has inputs of bools as integers.
+        outputs = recorder.run(
+            *(each.to(torch.int32) if each.dtype == torch.bool else each for each in feeds.values())
+        )
     traced = {name: each.numpy() for name, each in zip(expected, outputs, strict=True)}
     given = served(converted, feeds)
     evaluator = Evaluator(converted.program, converted.modules)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.messages import LowPrecision, PrecisionRequest, PrecisionResult
-from convkit.runtimes.coreml.conversion.module_conversion import ModuleConversion, convert
+from convkit.runtimes.coreml.conversion.fixed_axes import convert_or_explain
+from convkit.runtimes.coreml.conversion.module_conversion import ModuleConversion
 from convkit.runtimes.coreml.conversion.program_precision import decide
 from convkit.runtimes.coreml.float32_parity import explain_float32, first_divergent_in_float32
 from convkit.runtimes.coreml.packages.options import ProgramOptions
@@ -33,15 +34,14 @@ def run(
         return PrecisionResult(precision=precision), findings
     options = request.options
     context.progress("converting to an ML program in float32", done=0.2)
-    converted = convert(
-        ModuleConversion(
-            prepared.module,
-            prepared.probe.inputs,
-            options.minimum,
-            options.shapes,
-            root=prepared.loaded.source_root,
-        )
+    conversion = ModuleConversion(
+        prepared.module,
+        prepared.probe.inputs,
+        options.minimum,
+        options.shapes,
+        root=prepared.loaded.source_root,
     )
+    converted = convert_or_explain(conversion, prepared.probe.sizes)
     cases = ladder_cases(Path(request.reference), request.contract, copies=False)
     is_auto = precision.keep_float32 == "auto"
     if is_auto:

@@ -16,6 +16,7 @@ RUNTIME = Runtime(
         "crash": "crash",
     },
     session="session:open_built",
+    reproducer="reproducer",
     suffix=".onnx",
     loads_custom_ops=True,
     variables={"ORT_DISABLE_TELEMETRY": "1"},  # on by default since 1.29

@@ -161,6 +161,19 @@ class OnnxRuntimeTarget(GraphTarget):
             yield {"device": "cuda", "precision": precision}
 
     @classmethod
+    def alternatives(
+        cls, target: Mapping[str, Json], *, is_refused: bool
+    ) -> Iterator[dict[str, Json]]:
+        """Yield the lower levels of optimization for a model that is refused, the highest first:
+        what is wrong has been computed at every level.
+        """
+        if not is_refused:
+            return
+        levels = ("none", "basic", "extended", "all")
+        below = levels[: levels.index(str(target.get("optimization", "all")))]
+        yield from ({"optimization": level} for level in reversed(below))
+
+    @classmethod
     def refinements(cls, target: Mapping[str, Json]) -> Iterator[dict[str, Json]]:
         """Return the next lower level of optimization, on the CPU the stored optimized graph, and
         with CUDA the other provider.

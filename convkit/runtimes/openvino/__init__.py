@@ -16,6 +16,7 @@ RUNTIME = Runtime(
         "bench": "bench",
     },
     session="session:open_built",
+    reproducer="reproducer",
     suffix=".xml",
     tools=("openvino",),
     silenced=("openvino_telemetry",),

@@ -109,6 +109,17 @@ class OpenVINOTarget(GraphTarget):
                 )
                 yield RecipeFault(("targets", name, "source"), message)
 
+    @classmethod
+    def alternatives(
+        cls, target: Mapping[str, Json], *, is_refused: bool
+    ) -> Iterator[dict[str, Json]]:
+        """Yield the other source: the model itself in place of its graph, or the graph."""
+        del is_refused
+        if target.get("source", "auto") != "torch":
+            yield {"source": "torch"}
+        else:
+            yield {"source": "onnx"}
+
     @property
     def builds_from(self) -> Literal["graph", "model"]:  # type: ignore[override]  # as the recipe says
         """What is converted first."""

@@ -12,9 +12,11 @@ import onnx_ir as ir
 
 from convkit.protocol.contract import Contract
 from convkit.protocol.findings.finding import Finding, Place, Remedy
-from convkit.protocol.messages import BuildRequest, BuildResult
+from convkit.protocol.messages import BuildRequest, BuildResult, OptionsT
+from convkit.runtimes.tensorrt.library import rtx_library
 from convkit.runtimes.tensorrt.options import EngineOptions
 from convkit.runtimes.tensorrt.parser_support import check_parser_support
+from convkit.runtimes.tensorrt.predicted_support import predicted_by
 from convkit.worker.building.built_files import check_carried, finish_build, refused
 from convkit.worker.graph.file_links import link_model
 from convkit.worker.graph.graph_loading import load_model
@@ -50,7 +52,7 @@ def run(
     Raises StageSkippedError if TensorRT is absent.
     """
     request = with_decision(request)
-    findings = _write_graph(request, context)
+    findings = write_graph(request, context)
     graph = context.output / GRAPH_FILE
     stated, carried = stated_by_graph(graph)
     findings += check_contract(request.contract, stated, "graph") + check_carried(
@@ -69,7 +71,7 @@ def run(
     return finish_build(context.output, request.contract, session), findings + built
 
 
-def _write_graph(request: BuildRequest[EngineOptions], context: Context) -> list[Finding]:
+def write_graph(request: BuildRequest[OptionsT], context: Context) -> list[Finding]:
     """Write the graph that an engine is built from, and its operators next to it."""
     findings: list[Finding] = []
     with rewritten_graph(request, findings, context) as rewritten:
@@ -85,7 +87,11 @@ def _write_graph(request: BuildRequest[EngineOptions], context: Context) -> list
 
 
 def _predicted(graph: Path, operators: Operators | None) -> list[Finding]:
-    """Return what the parser would reject, according to its documentation."""
+    """Return what TensorRT's parser would reject: the answer of TensorRT-RTX's, which is built from
+    the same sources and needs no GPU; without that library, the documentation's.
+    """
+    if (library := rtx_library()) is not None:
+        return list(predicted_by(library, graph))
     return [
         *(check_parser_support(operators) if operators is not None else []),
         *check_zero_points(graph),

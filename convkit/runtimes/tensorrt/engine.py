@@ -59,7 +59,7 @@ def build_engine(
     import tensorrt as trt
 
     messages = MessageLog()
-    logger = make_logger(messages)
+    logger = make_logger(trt, messages)
     builder = trt.Builder(logger)
     load_plugins(messages)
     network = builder.create_network(_network_flags())
@@ -70,7 +70,7 @@ def build_engine(
         )
     config = builder.create_builder_config()
     _configure(config, options)
-    _add_profiles(builder, network, config, contract, options)
+    add_profiles(builder, network, config, contract, options)
     config.progress_monitor = make_progress_monitor(context)
     if timing is not None:
         timing.load_into(config)
@@ -101,7 +101,7 @@ def load_engine(plan: bytes, options: EngineOptions, messages: MessageLog) -> "t
     """
     import tensorrt as trt
 
-    runtime = trt.Runtime(make_logger(messages))
+    runtime = trt.Runtime(make_logger(trt, messages))
     load_plugins(messages)
     # A version-compatible plan contains host code, which is trusted in convkit's own builds.
     runtime.engine_host_code_allowed = options.version_compatible
@@ -160,7 +160,7 @@ def _configure(config: "trt.IBuilderConfig", options: EngineOptions) -> None:
             config.set_flag(trt.BuilderFlag.GPU_FALLBACK)
 
 
-def _add_profiles(
+def add_profiles(
     builder: "trt.Builder",
     network: "trt.INetworkDefinition",
     config: "trt.IBuilderConfig",

@@ -1,7 +1,9 @@
 """Loads TensorRT, and records its messages."""
 
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, cast
 
+from convkit.protocol.contract import DType
 from convkit.worker.job_context import StageSkippedError
 
 if TYPE_CHECKING:
@@ -25,6 +27,26 @@ _DISTRIBUTIONS = (
 )
 
 
+# TensorRT's names for the element types that contracts have.
+DTYPES: dict[str, DType] = {
+    "BOOL": "bool",
+    "INT4": "int4",
+    "INT8": "int8",
+    "UINT8": "uint8",
+    "INT32": "int32",
+    "INT64": "int64",
+    "FP8": "float8e4m3fn",
+    "HALF": "float16",
+    "BF16": "bfloat16",
+    "FLOAT": "float32",
+}
+
+
+# The first logger of a process belongs to the library's global registry, which reports to it until
+# the process ends, and crashes it if the logger is gone.
+_LOGGERS: list["trt.ILogger"] = []
+
+
 class MessageLog:
     """TensorRT's errors and warnings, in order."""
 
@@ -46,21 +68,40 @@ def check_library() -> str:
     return str(trt.__version__)
 
 
-def make_logger(messages: MessageLog) -> "trt.ILogger":
-    """Return a logger that records errors and warnings in `messages` and prints nothing."""
-    import tensorrt as trt
+def rtx_library() -> ModuleType | None:
+    """Return the module of TensorRT-RTX, whose parser and builder need no GPU and no driver; None
+    if it is not installed or does not load here.
+    """
+    try:
+        import tensorrt_rtx_bindings
+    except ImportError:  # the package, or a library that it loads
+        return None
+    return cast("ModuleType", tensorrt_rtx_bindings)
+
+
+def make_logger(api: ModuleType, messages: MessageLog) -> "trt.ILogger":
+    """Return a logger of a TensorRT library (`api` is its module) that records errors and warnings
+    in `messages` and prints nothing.
+    """
+    if TYPE_CHECKING:
+        import tensorrt as trt
+    else:
+        trt = api
+    levels = trt.ILogger.Severity
 
     class Keeping(trt.ILogger):
         def __init__(self) -> None:
             trt.ILogger.__init__(self)  # pybind11 requires calling the base's own constructor
 
-        def log(self, severity: trt.ILogger.Severity, msg: str) -> None:
-            if severity in (trt.ILogger.Severity.INTERNAL_ERROR, trt.ILogger.Severity.ERROR):
+        def log(self, severity: "trt.ILogger.Severity", msg: str) -> None:
+            if severity in (levels.INTERNAL_ERROR, levels.ERROR):
                 messages.errors.append(msg)
-            elif severity == trt.ILogger.Severity.WARNING:
+            elif severity == levels.WARNING:
                 messages.warnings.append(msg)
 
-    return Keeping()
+    logger = Keeping()
+    _LOGGERS.append(logger)
+    return logger
 
 
 def installed_release() -> str | None:

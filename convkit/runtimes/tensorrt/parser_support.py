@@ -11,6 +11,7 @@ from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.worker.runtime_interface.distinct_operators import Operator, Operators
 from convkit.worker.runtime_interface.registered_operators import in_use, is_custom
 
+DOCUMENTED_RELEASE = "10.15"
 OLDEST_OPSET, NEWEST_OPSET = 9, 24
 
 _F = frozenset({"float32", "float16", "bfloat16"})

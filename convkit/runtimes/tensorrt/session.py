@@ -3,14 +3,15 @@
 import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from convkit.protocol.contract import Contract, Dimension, DType, TensorSpec
+from convkit.protocol.contract import Contract, Dimension, TensorSpec
 from convkit.protocol.messages import Fallback
 from convkit.runtimes.tensorrt.engine import load_engine
-from convkit.runtimes.tensorrt.library import MessageLog, make_logger
+from convkit.runtimes.tensorrt.library import DTYPES, MessageLog, make_logger
 from convkit.runtimes.tensorrt.memory import DeviceMemory, open_memory
 from convkit.runtimes.tensorrt.optimization_profiles import Profile, ShapeRange, serving_profile
 from convkit.runtimes.tensorrt.options import EngineOptions
@@ -26,31 +27,27 @@ if TYPE_CHECKING:
 
 import dataclasses
 
-# TensorRT's names for the element types that contracts and numpy support.
-_DTYPES: dict[str, DType] = {
-    "BOOL": "bool",
-    "INT8": "int8",
-    "UINT8": "uint8",
-    "INT32": "int32",
-    "INT64": "int64",
-    "HALF": "float16",
-    "FLOAT": "float32",
-}
+# Element types of contracts that numpy has none for.
+_NOT_IN_NUMPY = ("INT4", "FP8", "BF16")
 
 
-class EngineSession:
-    """One loaded engine. `weights` is the ONNX file with a stripped engine's weights."""
+class LoadedEngine:
+    """One loaded engine of a TensorRT library, whose module is `api`, and a context to run it."""
 
-    def __init__(self, file: Path, options: EngineOptions, weights: Path | None = None) -> None:
-        self._messages = MessageLog()
-        self._engine = load_engine(file.read_bytes(), options, self._messages)
-        if options.weights == "strip":
-            _refit(self._engine, weights or file.with_name("model.onnx"), self._messages)
-        self._context = self._engine.create_execution_context()
-        if self._context is None:
+    def __init__(
+        self,
+        api: ModuleType,
+        engine: "trt.ICudaEngine",
+        context: "trt.IExecutionContext | None",
+        messages: MessageLog,
+    ) -> None:
+        self._api, self._messages = api, messages
+        self._engine = engine
+        if context is None:
             raise ModelRefusedError(
                 f"TensorRT creates no context for the engine: {self._messages.last_error()}"
             )
+        self._context = context
         self._names = [
             self._engine.get_tensor_name(number) for number in range(self._engine.num_io_tensors)
         ]
@@ -98,22 +95,25 @@ class EngineSession:
         return outputs
 
     def _specs(self, *, takes: bool) -> tuple[TensorSpec, ...]:
-        import tensorrt as trt
-
-        wanted = trt.TensorIOMode.INPUT if takes else trt.TensorIOMode.OUTPUT
+        if TYPE_CHECKING:
+            import tensorrt as trt
+        else:
+            trt = self._api
+        modes = trt.TensorIOMode
+        wanted = modes.INPUT if takes else modes.OUTPUT
         return tuple(
             self._spec(name) for name in self._names if self._engine.get_tensor_mode(name) == wanted
         )
 
     def _spec(self, name: str) -> TensorSpec:
         kind = self._engine.get_tensor_dtype(name).name
-        if kind not in _DTYPES:
+        if kind not in DTYPES or kind in _NOT_IN_NUMPY:
             raise ModelRefusedError(
                 f"{name!r} is {kind}, which numpy has no type for; end the graph with a Cast"
             )
         sizes = self._engine.get_tensor_shape(name)
         shape: list[Dimension] = [size if size >= 0 else UNKNOWN_DIMENSION for size in sizes]
-        return TensorSpec(name, _DTYPES[kind], tuple(shape))
+        return TensorSpec(name, DTYPES[kind], tuple(shape))
 
     def _profile(self, number: int) -> Profile:
         ranges = {}
@@ -153,7 +153,7 @@ class EngineSession:
         shape = tuple(self._context.get_tensor_shape(spec.name))
         dtype = np.dtype(spec.dtype)
         if any(size < 0 for size in shape):  # only known once the run has computed it
-            growing, allocator = make_growing(dtype, memory)
+            growing, allocator = make_growing(self._api, dtype, memory)
             if not self._context.set_output_allocator(spec.name, allocator):
                 raise RunFailedError(f"TensorRT does not accept an allocator for {spec.name!r}")
             return growing
@@ -164,6 +164,19 @@ class EngineSession:
                 f"TensorRT refuses the address of {spec.name!r}: {self._messages.last_error()}"
             )
         return _Fixed(address, array)
+
+
+class EngineSession(LoadedEngine):
+    """An engine's file, loaded. `weights` is the ONNX file with a stripped engine's weights."""
+
+    def __init__(self, file: Path, options: EngineOptions, weights: Path | None = None) -> None:
+        import tensorrt as trt
+
+        messages = MessageLog()
+        engine = load_engine(file.read_bytes(), options, messages)
+        if options.weights == "strip":
+            _refit(engine, weights or file.with_name("model.onnx"), messages)
+        super().__init__(trt, engine, engine.create_execution_context(), messages)
 
 
 class _Fixed:
@@ -186,7 +199,7 @@ def _refit(engine: "trt.ICudaEngine", weights: Path, messages: MessageLog) -> No
     """Give a stripped engine the weights of the graph it was built from."""
     import tensorrt as trt
 
-    logger = make_logger(messages)
+    logger = make_logger(trt, messages)
     refitter = trt.Refitter(engine, logger)
     parser = trt.OnnxParserRefitter(refitter, logger)
     if not parser.refit_from_file(str(weights)) or not refitter.refit_cuda_engine():
@@ -214,12 +227,16 @@ class Growing:
     shape: tuple[int, ...] = ()
 
 
-def make_growing(dtype: np.dtype, memory: DeviceMemory) -> tuple[Growing, "trt.IOutputAllocator"]:
+def make_growing(
+    api: ModuleType, dtype: np.dtype, memory: DeviceMemory
+) -> tuple[Growing, "trt.IOutputAllocator"]:
     """Return an output that grows on demand, and the allocator through which TensorRT requests its
     memory.
     """
-    import tensorrt as trt
-
+    if TYPE_CHECKING:
+        import tensorrt as trt
+    else:
+        trt = api
     growing = Growing(dtype)
 
     class Allocator(trt.IOutputAllocator):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import tensorrt as trt
 
 import ctypes
+import dataclasses
 
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR in cuda.h
 
@@ -53,21 +54,31 @@ def device_label() -> str:
     """Return the first GPU's name and compute capability for use in a file name; `unknown` without
     a driver.
     """
+    if (gpu := first_gpu()) is None:
+        return "unknown"
+    words = gpu.name.lower().split()
+    return "-".join([f"sm{gpu.capability}", *("".join(filter(str.isalnum, w)) for w in words)])
+
+
+@dataclasses.dataclass(frozen=True)
+class Gpu:
+    """A GPU's name, and its compute capability without the dot: 89 is 8.9."""
+
+    name: str
+    capability: int
+
+
+def first_gpu() -> Gpu | None:
+    """Return the first GPU, as the driver describes it; None without a driver or a GPU."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
-        return "unknown"
+        return None
     device, major, minor = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
     name = ctypes.create_string_buffer(128)
     if driver.cuInit(0) != 0 or driver.cuDeviceGet(ctypes.byref(device), 0) != 0:
-        return "unknown"
+        return None
     driver.cuDeviceGetName(name, len(name), device)
     driver.cuDeviceGetAttribute(ctypes.byref(major), _MAJOR, device)
     driver.cuDeviceGetAttribute(ctypes.byref(minor), _MINOR, device)
-    words = name.value.decode(errors="replace").lower().split()
-    return "-".join(
-        [
-            "sm" + f"{major.value}{minor.value}",
-            *("".join(filter(str.isalnum, word)) for word in words),
-        ]
-    )
+    return Gpu(name.value.decode(errors="replace"), 10 * major.value + minor.value)

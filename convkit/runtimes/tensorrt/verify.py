@@ -4,12 +4,12 @@ simulation of its graph.
 
 import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Generic, Literal
 
 from convkit.protocol.findings.finding import Finding
-from convkit.protocol.messages import CaseMetrics, VerifyRequest, VerifyResult
+from convkit.protocol.messages import CaseMetrics, OptionsT, VerifyRequest, VerifyResult
 from convkit.runtimes.onnxruntime import session as onnxruntime
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
 from convkit.runtimes.tensorrt.build import ENGINE_FILE
@@ -32,46 +32,56 @@ def run(
     there is no device. Raises StageSkippedError if TensorRT is absent.
     """
     if request.stand_in:
-        return verify_graph(_of_graph(request), onnxruntime, context)
+        return verify_graph(of_graph(request), onnxruntime, context)
     check_library()
     request = with_decision(request)
-    return verify(request, BuiltEngine(request), context)
+    return verify(request, BuiltEngine(request, of_graph(request), _open), context)
 
 
 def subject(request: VerifyRequest[EngineOptions], held: contextlib.ExitStack) -> Subject:
     """Return the engine, or its graph if there is no device, as a part of a joined run."""
     del held
     if request.stand_in:
-        return graph_subject(_of_graph(request), onnxruntime)
+        return graph_subject(of_graph(request), onnxruntime)
     check_library()
-    return BuiltEngine(with_decision(request))
+    request = with_decision(request)
+    return BuiltEngine(request, of_graph(request), _open)
 
 
-def _of_graph(request: VerifyRequest[EngineOptions]) -> VerifyRequest[OnnxRuntimeOptions]:
+def of_graph(request: VerifyRequest[OptionsT]) -> VerifyRequest[OnnxRuntimeOptions]:
     """Return the request for the graph next to the engine, run by onnxruntime on the CPU."""
     values = {each.name: getattr(request, each.name) for each in dataclasses.fields(request)}
     return VerifyRequest(**values | {"options": OnnxRuntimeOptions(), "stand_in": True})
 
 
-class BuiltEngine:
-    """An engine and its source graph, which explains its results."""
+def _open(request: VerifyRequest[EngineOptions]) -> RuntimeSession:
+    from convkit.runtimes.tensorrt.session import EngineSession
+
+    return EngineSession(find_model(Path(request.built), ENGINE_FILE), request.options)
+
+
+class BuiltEngine(Generic[OptionsT]):
+    """An engine, opened by a function, and its source graph, which explains its results."""
 
     evidence: Literal["device"] = "device"
     suspected: Sequence[Finding] = ()
 
-    def __init__(self, request: VerifyRequest[EngineOptions]) -> None:
+    def __init__(
+        self,
+        request: VerifyRequest[OptionsT],
+        graph: VerifyRequest[OnnxRuntimeOptions],
+        open_engine: Callable[[VerifyRequest[OptionsT]], RuntimeSession],
+    ) -> None:
         self._request = request
-        self._file = find_model(Path(request.built), ENGINE_FILE)
+        self._open_engine = open_engine
         # The same graph with onnxruntime on the CPU, simulated if its precision is low.
-        self._graph = BuiltGraph(_of_graph(request), onnxruntime)
+        self._graph = BuiltGraph(graph, onnxruntime)
         self.notes: list[Finding] = []
 
     def open(self, context: Context) -> Opened:
         """Load the engine; raises ModelRefusedError."""
         context.progress("loading the engine")
-        from convkit.runtimes.tensorrt.session import EngineSession
-
-        session = EngineSession(self._file, self._request.options)
+        session = self._open_engine(self._request)
         found = session.contract()
         self.notes = own_order(self._request.contract, found)
         return Opened(session, arranged(self._request.contract, found), self._request.contract)

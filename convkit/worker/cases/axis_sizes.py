@@ -55,6 +55,15 @@ def _off_typical(axis: Axis, taken: set[int]) -> int:
     return axis.typical
 
 
+def nearest_prime(middle: int, low: int, high: int) -> int:
+    """Return the prime nearest to `middle` from `low` to `high`; if there is none, the nearest
+    number.
+    """
+    inside = min(max(middle, low), high)
+    near = Axis("", low, inside, high)
+    return next((size for size in _around(inside, near) if _is_prime(size)), inside)
+
+
 def _around(middle: int, axis: Axis) -> Iterable[int]:
     """Return sizes of an axis, nearest to `middle` first; no more than needed to find a prime."""
     reach = min(axis.max - axis.min, 200)

@@ -8,6 +8,7 @@ from convkit.worker.cases.axis_sizes import largest_sizes, off_typical_sizes, sm
 from convkit.worker.cases.case import PADDED_BY, Case, CaseInputs, sizes_text
 from convkit.worker.cases.decision_sizes import NO_DECISIONS, Decisions
 from convkit.worker.cases.example_case import example_case
+from convkit.worker.cases.plain_rows import plain_rows
 from convkit.worker.cases.small_cases import (
     at_decisions,
     decided_sizes,
@@ -101,6 +102,8 @@ def _make(
             return decided_values(made_from, decisions)
         case "decisions":
             return at_decisions(made_from, decisions)
+        case "plain-rows":
+            return plain_rows(made_from)
         case "extreme":
             return _extreme(made_from, typical)
         case _:

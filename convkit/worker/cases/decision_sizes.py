@@ -69,6 +69,10 @@ class Decisions:
     thresholds: tuple[Threshold, ...] = ()
     branches: tuple[ValueBranch, ...] = ()
     values: tuple[ValueDecision, ...] = ()
+    # Lines that read a value of the inputs which matters, and that no legal input is known to part.
+    untried: tuple[str, ...] = ()
+    # Rows of a table that a file has otherwise than the original.
+    rows: tuple[int, ...] = ()
 
     def __add__(self, other: "Decisions") -> "Decisions":
         return Decisions(
@@ -76,6 +80,8 @@ class Decisions:
             _distinct(itertools.chain(self.thresholds, other.thresholds)),
             (*self.branches, *other.branches),
             (*self.values, *other.values),
+            (*self.untried, *other.untried),
+            (*self.rows, *other.rows),
         )
 
 

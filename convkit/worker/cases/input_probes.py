@@ -135,7 +135,7 @@ def other_values(made_from: CaseInputs, spec: TensorSpec, values: np.ndarray) ->
         case "one_of":
             others = [number for number in sample.numbers if (values != number).any()]
             return np.full_like(values, others[0]) if others else values
-        case "lengths":
+        case "lengths" | "offsets":
             return np.maximum(values // 2, np.minimum(values, 1))
         case "strings":
             texts = np.array(sample.strings)

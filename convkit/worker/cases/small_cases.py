@@ -6,6 +6,8 @@ import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
+
 from convkit.protocol.contract import TensorSpec
 from convkit.protocol.messages import Sample
 from convkit.protocol.numpy_dtypes import is_float, numpy_dtype
@@ -14,6 +16,8 @@ from convkit.worker.cases.case import Case, CaseInputs, Feeds, case_cost, sizes_
 from convkit.worker.cases.decision_sizes import Decisions, Threshold, turns
 from convkit.worker.cases.decision_values import in_turn, turning_values
 from convkit.worker.cases.invariance_cases import row_axis
+from convkit.worker.cases.plain_rows import PlainRow, all_rows
+from convkit.worker.cases.sizes_between import sizes_between
 from convkit.worker.cases.values.held_numbers import HowMany
 from convkit.worker.cases.values.sampled_values import Draw, Padding, integer_range, sample_for
 
@@ -21,8 +25,9 @@ _NO_MASK = "no input has sample: padding_mask"
 
 # Batches of up to so many rows are all run.
 _SMALL_BATCH = 4
-# Sizes around decisions: the cheapest are run, up to this number, while their total cost is at most
-# a fraction of the largest case; both sides of one decision in any case.
+# Sizes around decisions, and then others between those of other cases: the cheapest are run, up to
+# this number, while their total cost is at most a fraction of the largest case; both sides of one
+# decision in any case.
 _MOST_SIZES = 6
 _FEWEST_SIZES = 2
 _MOST_SHARE = 0.5
@@ -68,7 +73,9 @@ def small_batches(made_from: CaseInputs, before: Sequence[Case]) -> list[Case] |
 def decided_sizes(
     made_from: CaseInputs, before: Sequence[Case], decisions: Decisions
 ) -> list[Case] | str:
-    """Return cases on either side of each comparison of sizes, without those that others cover."""
+    """Return cases on either side of each comparison of sizes, without those that others cover, and
+    of sizes between those of other cases.
+    """
     contract = made_from.contract
     most = _MOST_SHARE * case_cost(contract, largest_sizes(contract))
     wanted: dict[tuple[tuple[str, int], ...], tuple[dict[str, int], str]] = {}
@@ -77,8 +84,6 @@ def decided_sizes(
             for side in (turn.below, turn.above):
                 if not any(case.sizes == side for case in before):
                     wanted.setdefault(tuple(side.items()), (side, turn.place))
-    if not wanted:
-        return "the model's code compares no size with a number within the axes' ranges"
     cheapest = sorted(wanted.values(), key=lambda each: case_cost(contract, each[0]))
     cases: list[Case] = []
     spent = 0
@@ -86,10 +91,21 @@ def decided_sizes(
         spent += case_cost(contract, sizes)
         if spent > most and len(cases) >= _FEWEST_SIZES:
             break
-        text = ",".join(f"{axis}={size}" for axis, size in sizes.items())
-        what = f"beside the comparison at {place}"
-        cases.append(made_from.extra_case(what, sizes, Draw(f"sizes:{text}")))
-    return cases
+        draw = Draw(f"sizes:{_sizes_name(sizes)}")
+        cases.append(made_from.extra_case(f"beside the comparison at {place}", sizes, draw))
+    known = [each.sizes for each in (*before, *cases)]
+    for sizes in sizes_between(contract, known, _MOST_SIZES - len(cases)):
+        cost = case_cost(contract, sizes)
+        if spent + cost > most:
+            continue
+        spent += cost
+        draw = Draw(f"sizes:{_sizes_name(sizes)}")
+        cases.append(made_from.extra_case("between the sizes of other cases", sizes, draw))
+    return cases or "other cases cover the axes' sizes"
+
+
+def _sizes_name(sizes: Mapping[str, int]) -> str:
+    return ",".join(f"{axis}={size}" for axis, size in sizes.items())
 
 
 def decided_values(made_from: CaseInputs, decisions: Decisions) -> list[Case] | str:
@@ -97,7 +113,7 @@ def decided_values(made_from: CaseInputs, decisions: Decisions) -> list[Case] | 
     one for the other side of each branch on values.
     """
     beside = _beside_thresholds(made_from, decisions)
-    meant = [*_with_meaning(made_from)]
+    meant = [*_with_meaning(made_from), *_of_rows(made_from, decisions)]
     if meant:
         beside = [*([] if isinstance(beside, str) else beside), *meant]
     branches = [
@@ -175,6 +191,23 @@ def legal_inputs(made_from: CaseInputs, sizes: dict[str, int]) -> Iterator[Feeds
                 values = (center + share * (values - center)).astype(values.dtype)
             moved[spec.name] = values
         yield moved
+    kinds: tuple[PlainRow, ...] = ("zeros", "constant", "huge")
+    for kind in kinds:
+        yield all_rows(made_from, sizes, kind)
+    # Far more and far less than usual.
+    for share in (4.0, 1e-9):
+        yield {
+            spec.name: _scaled(made_from, spec, base[spec.name], share)
+            for spec in made_from.contract.inputs
+        }
+
+
+def _scaled(made_from: CaseInputs, spec: TensorSpec, values: np.ndarray, by: float) -> np.ndarray:
+    """Return fractions times a number, as far as that is legal; other values as they are."""
+    low, high = _range(made_from, spec, sample_for(spec, made_from.samples))
+    if not is_float(spec.dtype) or not math.isfinite(low):
+        return values
+    return np.clip(values.astype(np.float64) * by, low, high).astype(values.dtype)
 
 
 def _beside_thresholds(made_from: CaseInputs, decisions: Decisions) -> list[Case] | str:
@@ -212,6 +245,21 @@ def _with_meaning(made_from: CaseInputs) -> Iterator[Case]:
     for amount in how_many:
         draw = Draw(f"values:{amount}", held=amount)
         yield made_from.extra_case(f"{amount} of {numbers}", sizes, draw, may_be_nan=True)
+
+
+def _of_rows(made_from: CaseInputs, decisions: Decisions) -> Iterator[Case]:
+    """Yield a case that reads the rows of a table that a file has otherwise than the original."""
+    values: dict[str, list[float]] = {}
+    for spec in made_from.contract.inputs:
+        sample = sample_for(spec, made_from.samples)
+        if sample.kind in ("token_ids", "integers"):
+            low, high = _range(made_from, spec, sample)
+            legal = [float(row) for row in decisions.rows if low <= row <= high]
+            values |= {spec.name: legal} if legal else {}
+    if values:
+        draw = Draw("values:rows", values=values)
+        what = "rows of a table that differ from the original's"
+        yield made_from.extra_case(what, probe_sizes(made_from.contract), draw, may_be_nan=True)
 
 
 def _legal_beside(made_from: CaseInputs, spec: TensorSpec, threshold: Threshold) -> list[float]:

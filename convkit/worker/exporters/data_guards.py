@@ -7,7 +7,7 @@ import traceback
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
-from convkit.worker.original.source_lines import relative_source
+from convkit.worker.original.source_lines import innermost_line, relative_source
 
 
 def data_guard(error: BaseException, root: str | None) -> Finding | None:
@@ -44,12 +44,16 @@ def _guard(error: BaseException | None) -> GuardOnDataDependentSymNode | None:
 
 def _own_line(error: BaseException, root: str | None) -> tuple[str, str]:
     """Return the innermost line of the model's own code: its place and its text."""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if frame.lineno is None:
-            continue
-        if (source := relative_source(frame.filename, frame.lineno, root)) is not None:
-            return source, (frame.line or "").strip()
-    return "", ""
+    frames = [
+        frame for frame in reversed(traceback.extract_tb(error.__traceback__)) if frame.lineno
+    ]
+    positions = [(frame.filename, frame.lineno or 0) for frame in frames]
+    texts = (
+        (frame.line or "").strip()
+        for frame, (file, line) in zip(frames, positions, strict=True)
+        if relative_source(file, line, root) is not None
+    )
+    return innermost_line(positions, root) or "", next(texts, "")
 
 
 def _test(line: str) -> str:

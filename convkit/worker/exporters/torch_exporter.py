@@ -7,12 +7,9 @@ import onnx_ir
 import torch
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
-from convkit.worker.exporters.decompositions.complex_pairs import (
-    UnpairedError,
-    has_complex,
-    without_complex,
-)
+from convkit.worker.exporters.decompositions.complex_pairs import has_complex, without_complex
 from convkit.worker.exporters.decompositions.decomposition_table import decomposed
+from convkit.worker.exporters.decompositions.graph_rewriting import UnrewrittenError
 from convkit.worker.exporters.decompositions.local_decompositions import decomposing_locally
 from convkit.worker.exporters.dynamic_trace import innermost, trace
 from convkit.worker.exporters.export_job import ExportJob, UnexportableError
@@ -59,7 +56,7 @@ def export(job: ExportJob) -> onnx_ir.Model:
             optimize_keeping_constants(exported.model, lambda: _optimized(exported))
             # torch renames an input that is an output too, and an output that is returned twice.
             name_in_order(exported.model.graph, names, outputs)
-    except UnpairedError as error:
+    except UnrewrittenError as error:
         raise UnexportableError([_complex(error, job)]) from error
     except Exception as error:
         raise StageFailedError(
@@ -71,7 +68,7 @@ def export(job: ExportJob) -> onnx_ir.Model:
 
 def _translated(program: torch.export.ExportedProgram, job: ExportJob) -> torch.onnx.ONNXProgram:
     """Translate a traced program. torch's exporter knows complex numbers around Fourier transforms;
-    other operations on them are translated as those on their parts. Raises UnpairedError.
+    other operations on them are translated as those on their parts. Raises UnrewrittenError.
     """
     try:
         return _exported(program, job)
@@ -96,7 +93,7 @@ def _exported(program: torch.export.ExportedProgram, job: ExportJob) -> torch.on
     return exported
 
 
-def _complex(error: UnpairedError, job: ExportJob) -> Finding:
+def _complex(error: UnrewrittenError, job: ExportJob) -> Finding:
     """Return V103 for an operation on complex numbers that cannot be written on their parts."""
     node = error.node
     operator = str(node.target)

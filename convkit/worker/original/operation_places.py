@@ -10,7 +10,7 @@ import torch
 from torch._ops import OpOverload
 
 from convkit.worker.original.dispatch_mode import FunctionMode, OperationMode
-from convkit.worker.original.source_lines import relative_source
+from convkit.worker.original.source_lines import calling_positions, innermost_line
 
 if TYPE_CHECKING:
     from convkit.worker.original.contract_module import ContractModule
@@ -31,16 +31,13 @@ class PlacedOperations(OperationMode):
         """Return the innermost line of the model's own code, and the path of the module that is
         running. Call it from `operation`.
         """
-        source, module = None, None
-        frame: FrameType | None = sys._getframe(2)  # noqa: SLF001
-        while frame is not None and (source is None or module is None):
-            code = frame.f_code
-            if source is None and not code.co_filename.startswith("<"):
-                source = relative_source(code.co_filename, frame.f_lineno, self._root)
-            if module is None:
-                module = self._paths.get(id(frame.f_locals.get("self")))
+        caller = sys._getframe(2)  # noqa: SLF001
+        module = None
+        frame: FrameType | None = caller
+        while frame is not None and module is None:
+            module = self._paths.get(id(frame.f_locals.get("self")))
             frame = frame.f_back
-        return source, module or ""
+        return innermost_line(calling_positions(caller), self._root), module or ""
 
 
 def operator_name(function: object) -> str:

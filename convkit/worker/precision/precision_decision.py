@@ -32,10 +32,10 @@ def with_decision(request: RequestT) -> RequestT:
     """
     given = request.precision
     if request.decision is None:
-        if given is not None and given.keep_float32 == "auto":
-            raise StageFailedError(
-                "keep_float32: auto is undecided: the precision stage has not run"
-            )
+        undecided = given is not None and given.keep_float32 == "auto"
+        if undecided or (isinstance(given, Quantization) and given.reduce_range is None):
+            key = "keep_float32" if undecided else "reduce_range"
+            raise StageFailedError(f"{key}: auto is undecided: the precision stage has not run")
         return request
     decided = _read_decision(Path(request.decision))
     if isinstance(given, Quantization) and isinstance(decided, Quantization):

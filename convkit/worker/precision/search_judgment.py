@@ -78,8 +78,16 @@ def elements(case: JudgedCase) -> int:
 
 
 def compared(case: JudgedCase, found: Outputs) -> tuple[TensorMetrics, ...]:
-    """Return the metrics of every output found, in the original's order."""
-    return compare_outputs(case.contract, case.expected, found, case.padding.get)
+    """Return the metrics of every output found, in the original's order. Programs may compute
+    whole numbers and bools in other types than the contract's, as sessions do not.
+    """
+    typed = {
+        name: array.astype(case.expected[name].dtype)
+        if name in case.expected and case.expected[name].dtype.kind in "iub"
+        else array
+        for name, array in found.items()
+    }
+    return compare_outputs(case.contract, case.expected, typed, case.padding.get)
 
 
 def worst(metrics: Sequence[TensorMetrics], limits: Mapping[str, Limits]) -> float:

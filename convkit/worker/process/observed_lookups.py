@@ -7,12 +7,14 @@ glob. Python reports listings and patterns as audit events (PEP 578); it has non
 `os.readlink` and `os.environ`, so these are wrapped. Python's own lookups of modules bypass them.
 
 Only lookups below a call of the user's code count: libraries look at thousands of places when they
-are imported. What a C extension asks by itself is not seen.
+are imported. What a C extension asks by itself is not seen, so the record says that one ran. That
+the clock was read, or a host asked for, is recorded too; what they said is not.
 """
 
 import functools
 import os
 import sys
+import time
 from collections.abc import Callable
 from os import stat as _unwrapped_stat
 from types import FrameType
@@ -24,6 +26,7 @@ from convkit.worker.process.user_modules import is_tool_path
 _HERE = os.path.join(os.path.dirname(__file__), "")  # noqa: PTH118, PTH120 - as frames have it
 _PATTERNS = {"glob.glob": None, "pathlib.Path.glob": "", "pathlib.Path.rglob": "**"}
 _LISTINGS = frozenset({"os.listdir", "os.scandir"})
+_CLOCKS = ("time", "time_ns", "localtime", "gmtime")
 # Functions of the standard library that ask only if something is there, and what kind it is.
 _EXISTENCE = frozenset(
     {
@@ -45,6 +48,8 @@ class ObservedLookups:
 
     def __init__(self) -> None:
         self.found: set[str] = set()
+        # The files of C extensions, in which nothing is seen.
+        self.libraries: set[str] = set()
         self.active = False
 
     def install(self) -> None:
@@ -52,6 +57,8 @@ class ObservedLookups:
         for name in ("stat", "lstat", "access"):
             self._wrap(name, self._asked_about)
         self._wrap("readlink", lambda path: self._note("link", path))
+        for name in _CLOCKS:
+            self._wrap_clock(name)
         variables_type = type(os.environ)
         inner = variables_type.__getitem__
 
@@ -73,6 +80,16 @@ class ObservedLookups:
             if caller is not None and not caller.f_code.co_filename.endswith(_LISTED_BY):
                 self._note("listing", arguments[0] if arguments[0] is not None else ".")
 
+    def note_host(self, event: str, arguments: tuple[object, ...]) -> None:
+        """Note a host that the user's code, or a library for it, asks the network for."""
+        address = arguments[0] if event == "socket.getaddrinfo" else arguments[1]
+        host = address[0] if isinstance(address, tuple) and address else address
+        # What is connected to by a number was asked for by its name, and a file is no host.
+        if event == "socket.connect" and not isinstance(address, tuple):
+            return
+        if isinstance(host, str | bytes) and _asking()[0] is not None:
+            self.found.add(lookup_name("network", os.fsdecode(host)))
+
     def note_failed_open(self, path: str) -> None:
         """Note a path that the user's code is about to open, if there is nothing."""
         try:
@@ -93,6 +110,19 @@ class ObservedLookups:
         for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
             if inner in able:
                 able.add(asked)
+
+    def _wrap_clock(self, name: str) -> None:
+        inner = getattr(time, name)
+
+        @functools.wraps(inner)
+        def asked(*args: Any) -> Any:  # noqa: ANN401 - as the function's own
+            if self.active and not args:
+                names, direct = _asking()
+                if direct and names is not None and not names:
+                    self.found.add(lookup_name("clock", f"time.{name}"))
+            return inner(*args)
+
+        setattr(time, name, asked)
 
     def _asked_about(self, path: object) -> None:
         names, direct = _asking()

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from convkit.protocol.lookups import lookup_of
+from convkit.protocol.lookups import lookup_name, lookup_of
 from convkit.worker.process.folder_watch import FolderWatch
 from convkit.worker.process.observed_lookups import ObservedLookups
 from convkit.worker.process.user_modules import tool_folders
@@ -86,12 +86,14 @@ class OpenedFiles:
         self._active = self._lookups.active = False
         self._ended.set()
         self._looking.join()
-        self._read |= _mapped() | {
+        imported = {
             str(file)
             for module in list(sys.modules.values())
             # Reading an attribute of a lazy module would import it.
             if (file := getattr(module, "__dict__", {}).get("__file__"))
         }
+        self._read |= _mapped() | imported
+        self._lookups.libraries |= {path for path in imported if not path.endswith(".py")}
         if self._watch is not None:
             self._read |= self._watch.close()
 
@@ -108,19 +110,28 @@ class OpenedFiles:
         places = self._places()
         files = filter(self._counting(places), candidates)
         asked = (name for name in self._lookups.found if self._counts_as_lookup(name, places))
-        return tuple(sorted((*files, *asked)))
+        extensions = filter(places.is_extension, self._read & self._lookups.libraries)
+        unseen = (lookup_name("unseen", path) for path in extensions)
+        return tuple(sorted((*files, *asked, *unseen)))
 
     def _counts_as_lookup(self, name: str, places: "_Places") -> bool:
         found = lookup_of(name)
         assert found is not None
         what, subject = found
-        if what == "variable":
+        if what in ("variable", "clock", "network"):
             return True
         own = subject in self._written or places.is_temporary(subject)
         return not own and not places.is_of_tools(subject)
 
     def _heard(self, event: str, arguments: tuple[object, ...]) -> None:
         if not self._active:
+            return
+        if event == "ctypes.dlopen" and isinstance(arguments[0], str):
+            self._read.add(arguments[0])
+            self._lookups.libraries.add(arguments[0])
+            return
+        if event in ("socket.getaddrinfo", "socket.connect"):
+            self._lookups.note_host(event, arguments)
             return
         if event not in ("open", "sqlite3.connect"):
             self._lookups.heard(event, arguments)
@@ -188,6 +199,14 @@ class _Places:
         if self.model.contain(path):
             return False
         return self.others.contain(path) or ".so" in Path(path).suffixes
+
+    def is_extension(self, path: str) -> bool:
+        """Return whether a path is a C extension of the model's own."""
+        if ".so" not in Path(path).suffixes or "/site-packages/" in path:
+            return False
+        return "/torch_extensions/" in path or not (
+            self.tools.contain(path) or self.others.contain(path)
+        )
 
     def is_temporary(self, path: str) -> bool:
         return self.temporary.contain(path) and not self.model.contain(path)

@@ -3,6 +3,7 @@ built model.
 """
 
 import dataclasses
+import math
 import time
 from collections.abc import Sequence
 
@@ -19,6 +20,7 @@ from convkit.worker.cases.case_files import write_tensors
 from convkit.worker.cases.input_probes import other_values
 from convkit.worker.cases.invariance_cases import (
     AGAIN,
+    ALONE,
     BASE,
     CHECKS,
     MASKED,
@@ -80,6 +82,7 @@ def run_original(
     findings = [
         *_random(run, run.compare(AGAIN, layout)),
         *_depends_on_padding(run, layout, made_from, noise=_HALF_NOISE if half else _NOISE),
+        *_depends_on_batch(run, layout, noise=_HALF_NOISE if half else _NOISE),
     ]
     return OriginalInvariance(
         tuple(run.records.values()), (*omitted, *left_out), layout, tuple(findings)
@@ -264,6 +267,38 @@ def _depends_on_padding(
             remedy,
         )
     ]
+
+
+def _depends_on_batch(run: _Run, layout: Layout, *, noise: float) -> list[Finding]:
+    """Return N307 for the output that differs most for a row alone, if any does by more than noise:
+    a share of its rms, or where it has whole numbers any.
+    """
+    shares = [
+        (_share(each.rms, run.rms(BASE, each.output)), each)
+        for each in run.compare(ALONE, layout)
+        if each.mismatch is None and not is_same(each)
+    ]
+    share, worst = max(shares, key=lambda entry: entry[0], default=(0.0, None))
+    if worst is None or not share > noise:
+        return []
+    return [
+        Finding(
+            "N307",
+            f"the original's rows depend on one another: {worst.output!r} of a row changes by up to"
+            f" {worst.max_abs:.3g} ({share:.1%} of its rms overall) without the rows beside it",
+            Place(tensor=worst.output, case=ALONE),
+            {"max_abs": worst.max_abs, "share_of_rms": share if math.isfinite(share) else None},
+            Remedy(
+                "If callers may send any rows together, look for what is computed over the first"
+                " axis: a mean, a norm, a softmax or a sort of the whole batch. Otherwise declare"
+                " the batch with the one size that it has."
+            ),
+        )
+    ]
+
+
+def _share(moved: float, overall: float) -> float:
+    return moved / overall if overall > 0.0 else math.inf
 
 
 def _moved_most(

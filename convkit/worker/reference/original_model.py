@@ -2,7 +2,7 @@
 onnxruntime.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -84,6 +84,7 @@ class TorchOriginal:
     def __init__(self, source: Source, contract: Contract) -> None:
         from convkit.worker.original.contract_module import ContractModule
         from convkit.worker.original.loading import load_model
+        from convkit.worker.original.probing.kept_state import State
 
         loaded = load_model(source)
         self.facts = loaded.facts
@@ -95,6 +96,7 @@ class TorchOriginal:
         self.source_root = loaded.source_root
         self._training = loaded.training
         self._module = ContractModule(loaded, contract, source.omit)
+        self._as_loaded = State(self._module.model)
 
     @property
     def module(self) -> "torch.nn.Module":
@@ -141,16 +143,48 @@ class TorchOriginal:
         found, _ = find_decisions(self._module, tensors, self._contract, sizes, self.source_root)
         return found
 
-    def other_sides(self, inputs: Iterable[Feeds]) -> dict[str, int]:
-        """Return the lines that branch on values, each with the place in `inputs` of the first for
-        which the branch takes another side than for the very first.
+    def other_sides(
+        self, inputs: Callable[[], Iterable[Feeds]]
+    ) -> tuple[dict[str, int], list[str]]:
+        """Return the lines that read values of the inputs, each with the place in `inputs` of the
+        first for which the line matters: a branch takes another side than for the very first, or a
+        trace of that computes something else. Then those that matter for none of them, and for
+        other values would.
         """
+        from convkit.worker.original.probing.kept_state import left_as_it_is
         from convkit.worker.original.probing.value_branches import flipping_inputs
+        from convkit.worker.original.probing.values_read import (
+            lines_read,
+            parting_inputs,
+            untried_lines,
+        )
 
-        tensors = (self._tensors(feeds) for feeds in inputs)
-        first = next(tensors)
-        flips = flipping_inputs(self._module, first, tensors, self.source_root)
-        return {line: place + 1 for line, place in flips.items()}
+        root, module = self.source_root, self._module
+
+        def drawn() -> tuple[Sequence["torch.Tensor"], Iterator[Sequence["torch.Tensor"]]]:
+            tensors = (self._tensors(feeds) for feeds in inputs())
+            return next(tensors), tensors
+
+        untried: list[str] = []
+        with left_as_it_is(module):
+            first, others = drawn()
+            flips = flipping_inputs(module, first, others, root)
+            if lines_read(module, first, root).keys() - flips:
+                flips = {**parting_inputs(module, *drawn(), root), **flips}
+                untried = untried_lines(module, first, flips, root)
+        return {line: place + 1 for line, place in flips.items()}, untried
+
+    def unsteady(self, earlier: Feeds, feeds: Feeds) -> Finding | None:
+        """Return N303 if the model's outputs depend on earlier calls, on the clock or on Python's
+        random numbers.
+        """
+        from convkit.worker.original.probing.clock_and_chance import read_finding
+        from convkit.worker.original.probing.kept_state import state_finding
+
+        before, inputs = self._tensors(earlier), self._tensors(feeds)
+        return state_finding(
+            self._module, self._as_loaded, before, inputs, self.source_root
+        ) or read_finding(self._module, inputs, self.source_root)
 
     def first_change(self, feeds: Feeds) -> Finding | None:
         """Return N303 for the first operation that differs between two runs; None if none does."""

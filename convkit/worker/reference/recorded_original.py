@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 import torch
 
-from convkit.protocol.messages import DiagnoseRequest, ViewRequest
+from convkit.protocol.messages import DiagnoseRequest, ReproduceRequest, ViewRequest
 from convkit.worker.cases.case_files import read_tensors
 from convkit.worker.cause.graphs.runnable_graph import read_graph
 from convkit.worker.cause.recording.graph_recording import record_graph, weights_of
@@ -50,7 +50,11 @@ class TorchCase:
         )
 
     @classmethod
-    def load(cls, request: DiagnoseRequest | ViewRequest, feeds: Mapping[str, np.ndarray]) -> Self:
+    def load(
+        cls,
+        request: DiagnoseRequest | ReproduceRequest | ViewRequest,
+        feeds: Mapping[str, np.ndarray],
+    ) -> Self:
         """Load a request's original; raises what loading raises."""
         loaded = load_model(request.source)
         module = ContractModule(loaded, request.contract, request.source.omit)

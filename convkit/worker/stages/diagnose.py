@@ -26,6 +26,7 @@ from convkit.worker.original.loading.loaded_model import LoadedModel
 from convkit.worker.original.probing.contract_probe import Examples, probe
 from convkit.worker.original.torch_dtypes import to_array
 from convkit.worker.reference.recorded_original import TorchCase
+from convkit.worker.verification.fast_path import fast_path_finding
 from convkit.worker.verification.float32_rounding import rounding_finding
 from convkit.worker.verification.other_exporter import FailingCase, opset_of, with_other_exporter
 from convkit.worker.verification.ties import undecided_finding
@@ -56,6 +57,9 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
         undecided = undecided_finding(case, request.case, expected, computed)
         if undecided is not None:
             return DiagnoseResult(None, None, 0), [undecided]
+        fast = fast_path_finding(case, request.case, expected, computed)
+        if fast is not None:
+            return DiagnoseResult(None, None, 1), [fast]
     context.progress(f"recording the original: {request.case}", done=0.1)
     original = case.recorded()
     context.progress("looking for the first difference", done=0.3)

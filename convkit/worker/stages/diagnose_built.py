@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     import onnx
 
 
+_WITHIN_INT32 = Remedy(
+    "Keep whole numbers within int32, or compute with floats where they are exact."
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class Release:
     """The release that a built model ran in: `name` is a message's, `tool` the key of a recipe."""
@@ -56,7 +61,9 @@ def diagnose_built(
     graph = read_graph(find_model(Path(request.exported), EXPORTED_FILE))
     inputs = request.contract.inputs
     feeds = read_tensors(Path(request.reference), request.case, "inputs", inputs)
-    found = compare_built(graph, model, dict(feeds))
+    outputs = request.contract.outputs
+    original = read_tensors(Path(request.reference), request.case, "outputs", outputs)
+    found = compare_built(graph, model, dict(feeds), dict(original))
     if found is None:
         context.progress("looking whether earlier calls matter", done=0.5)
         earlier = earlier_call_finding(request, opened, release.name, release.advice)
@@ -87,6 +94,7 @@ def _finding(
             Remedy(f"{release.advice}, or report it with the exported graph."),
         )
     node = nodes[found.names[0]]
+    evidence["owner"] = "fusion" if found.kind == "fused" else "kernel"
     module, source = module_of(node), source_of(node)
     name = label(node)
     where = f"{node.op_type} {name}"
@@ -99,6 +107,13 @@ def _finding(
             " this tensor kept"
         )
         return Finding("N401", message, place, evidence, Remedy(f"{release.advice}."))
+    if found.beyond is not None:
+        message = (
+            f"{release.name} computes whole numbers in int32, and {where} needs {found.beyond},"
+            f" which int32 cannot hold: the outputs are off by {found.before:.2g} now, and by"
+            f" {found.after:.2g} with the graph's value here"
+        )
+        return Finding("T108", message, place, evidence | {"value": found.beyond}, _WITHIN_INT32)
     message = (
         f"{release.name} does not compute what the exported graph says at {where}: the outputs are"
         f" off by {found.before:.2g} now, and by {found.after:.2g} with the graph's value here"

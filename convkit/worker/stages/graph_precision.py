@@ -15,6 +15,7 @@ from convkit.protocol.findings.finding import Finding
 from convkit.protocol.messages import (
     LowPrecision,
     ModulePrecision,
+    PlanRound,
     PrecisionRequest,
     PrecisionResult,
     Quantization,
@@ -44,7 +45,7 @@ def run(
     """Examine a target's precision on the reference's cases; resolve `auto`.
 
     Findings: N208 reports the decision, N209 that nothing meets the tolerance, N210 which modules
-    overflow.
+    overflow, Q112 that weights have seven bits.
     """
     path = find_model(Path(request.exported or ""), EXPORTED_FILE)
     asked = request.precision
@@ -85,14 +86,22 @@ def _decide_quantization(
     path: Path, quantized: Quantization, request: PrecisionRequest[object], context: Context
 ) -> tuple[PrecisionResult, list[Finding]]:
     from convkit.worker.precision.quantization.quantization_decision import decide_quantization
+    from convkit.worker.precision.quantization.weight_bits import with_weight_bits
 
-    context.progress("searching for what must stay in float32")
     cases = ladder_cases(Path(request.reference), request.contract, copies=False)
     # What the build calibrates with, copies included.
     usual = list(calibration_feeds(Path(request.reference), request.contract))
-    chosen, kept, findings = decide_quantization(
-        path, quantized, cases, request.limits, usual, request.families
-    )
+    rounds: tuple[PlanRound, ...] = ()
+    if quantized.reduce_range is None:
+        context.progress("looking for products that saturate")
+    chosen, findings = with_weight_bits(path, quantized, cases, usual)
+    if quantized.keep_float32 == "auto":
+        context.progress("searching for what must stay in float32")
+        chosen, kept, searched = decide_quantization(
+            path, chosen, cases, request.limits, usual, request.families
+        )
+        findings += searched
+        rounds = tuple(each.as_protocol() for each in kept.rounds)
     if chosen.calibration is not None and chosen.calibration.file is not None:
         # An artifact contains no path of this machine; builds take the file from their own options.
         file = Path(chosen.calibration.file).name
@@ -100,7 +109,6 @@ def _decide_quantization(
             chosen, calibration=dataclasses.replace(chosen.calibration, file=file)
         )
     write_decision(context.output, chosen)
-    rounds = tuple(each.as_protocol() for each in kept.rounds)
     return PrecisionResult(precision=chosen, rounds=rounds), findings
 
 

@@ -196,8 +196,20 @@ class BuiltGraph(Generic[OptionsT]):
         if (lost := first_lost(cases)) is not None:
             return diagnosis.diagnose(lost, verification.feeds(lost))
         if (off := first_divergent_case(cases, collapsed)) is None:
-            return diagnosis.harmless()
+            return [*diagnosis.harmless(), *self._sums(low, cases, verification)]
         return diagnosis.collapse(off, verification.feeds(off), constant_output=bool(collapsed))
+
+    def _sums(
+        self, low: LowPrecision, cases: Sequence[CaseMetrics], verification: BuiltModel
+    ) -> list[Finding]:
+        """Return what is right here, and infinite on devices that add up in the precision."""
+        exported = self._request.exported
+        usual = next((case.case for case in cases if is_usual(case.case)), None)
+        if low.default != "float16" or exported is None or usual is None:
+            return []
+        from convkit.worker.verification.wide_sums import wide_sums
+
+        return wide_sums(Path(exported) / EXPORTED_FILE, verification.feeds(usual))
 
     def _by_quantization(
         self,

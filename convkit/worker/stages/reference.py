@@ -35,8 +35,13 @@ from convkit.worker.job_context import Context, StageFailedError
 from convkit.worker.join.joined_original import JoinedOriginal
 from convkit.worker.join.part_agreement import agreement
 from convkit.worker.metrics.tensor_metrics import largest_difference
+from convkit.worker.reference.defined_rows import with_defined_rows
 from convkit.worker.reference.denormal_finding import DenormalWatch
-from convkit.worker.reference.original_decisions import diverging_branches, known_decisions
+from convkit.worker.reference.original_decisions import (
+    diverging_branches,
+    known_decisions,
+    untried_findings,
+)
 from convkit.worker.reference.original_invariance import run_original
 from convkit.worker.reference.original_model import OriginalModel, TorchOriginal, open_original
 from convkit.worker.reference.original_outputs import (
@@ -61,7 +66,9 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
     """Run the original on every case; write `cases.json` and each case's inputs and outputs.
 
     Findings: N103 if the original returns NaN, C112 for an input without effect, C205 and C207 for
-    undeclared dtypes and shapes, N303 for a random original, N305 for one that depends on padding,
+    undeclared dtypes and shapes, N303 for a random original, N307 for one whose rows depend on one
+    another, N513 for a value that Python reads and no case changes, N305 for one that depends on
+    padding,
     N306 for one that depends on denormal numbers, E306 for one that is partly in training mode,
     C501 to C503 if steps and one pass differ, C510 to C518 if joined parts and the whole differ,
     C520 to C527 and C570 to C576 for constants that its processors do not have, C579 for those not
@@ -86,6 +93,8 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
         example=request.example,
     )
     stage = _Reference(original, made_from, context)
+    stage.findings += untried_findings(decisions)
+    stage.check_steady(own)
     stage.findings += prepared.findings(made_from, own)
     stage.findings += tokenizer_constants(request.contract, original, request.texts)
     budget = Budget(request.budget_seconds)
@@ -106,12 +115,15 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
     if request.steps is not None:
         looped = stage.steps(request.steps, omitted, budget, half=half)
     cases_run = (*records, *invariance.cases, *looped)
-    left_out = (*omitted, *invariance.omitted)
+    left_out = (*omitted, *stage.left_out, *invariance.omitted)
     branches = diverging_branches(decisions, records)
     result = ReferenceResult(cases_run, left_out, invariance.layout, branches)
     write_cases(context.output, result)
     _evaluate(request, original, made_from, context)
-    return result, [*stage.findings, *invariance.findings]
+    findings = [*stage.findings, *invariance.findings]
+    if any(each.code == "N303" for each in findings):  # what changes anyway says nothing of rows
+        findings = [each for each in findings if each.code != "N307"]
+    return result, findings
 
 
 def _decisions(
@@ -162,6 +174,7 @@ class _Reference:
         self._odd_outputs: set[tuple[str, str]] = set()
         self._denormals = DenormalWatch(original, self._contract, context)
         self.findings: list[Finding] = []
+        self.left_out: list[OmittedCase] = []
 
     def ladder(
         self,
@@ -215,12 +228,18 @@ class _Reference:
             with self._denormals.case(case.name):
                 outputs, seconds = self._run(feeds, case.expected)
         except RunFailedError as error:
+            if (fewer := with_defined_rows(case, self._original.run)) is not None:
+                self.left_out += fewer[1]
+                return self._ladder_case(fewer[0], None)
             if case.may_be_refused:
                 return OmittedCase(case.name, f"the original refuses it: {error}")
             literal = self._literal_size(case, feeds)
             restricted = [literal] if literal else restricted_axes(self._contract, self._accepts)
             raise StageFailedError(self._explain_refusal(case, feeds, error), restricted) from error
         if case.may_be_nan and any(map(count_nan, outputs.values())):
+            if (fewer := with_defined_rows(case, self._original.run)) is not None:
+                self.left_out += fewer[1]
+                return self._ladder_case(fewer[0], None)
             return OmittedCase(case.name, "the original returns NaN")
         return self._recorded(case, feeds, outputs, seconds)
 
@@ -318,6 +337,14 @@ class _Reference:
         started = time.perf_counter()
         outputs = self._original.run(feeds) if expected is None else expected()
         return outputs, time.perf_counter() - started
+
+    def check_steady(self, own: OriginalModel) -> None:
+        """Report outputs that depend on earlier calls, or on the moment of a call."""
+        if isinstance(own, TorchOriginal):
+            tried = (smallest_sizes(self._contract), probe_sizes(self._contract))
+            earlier, feeds = (self._made_from.draw(sizes, Draw("call")) for sizes in tried)
+            found = own.unsteady(earlier, feeds)
+            self.findings += [found] if found is not None else []
 
     def check_denormals(self, records: Sequence[CaseRecord], *, half: bool) -> None:
         """Report an original whose results depend on denormal numbers."""

@@ -1,7 +1,6 @@
 """Works out a torch model's contract for a drafted recipe."""
 
 import dataclasses
-import time
 from pathlib import Path
 
 from convkit.protocol.findings.finding import Finding
@@ -12,6 +11,7 @@ from convkit.worker.original.loading import LoadedModel, load_model
 from convkit.worker.original.loading.python_factory import named_callable
 from convkit.worker.survey.inputs.survey_messages import in_eval_mode, no_small_decoder
 from convkit.worker.survey.module_survey import survey_module
+from convkit.worker.survey.sizes.work_clock import WorkClock, one_thread
 from convkit.worker.survey.torch_module.cached_decoder import TASK
 from convkit.worker.survey.torch_module.first_call import example_arrays
 from convkit.worker.survey.torch_module.number_types import TypedModel, in_float32, type_choices
@@ -58,16 +58,19 @@ def _surveyed(
 ) -> tuple[TypedModel, SurveyResult]:
     """Survey a model in the first types in which it runs; raises the first's StageFailedError."""
     first: StageFailedError | None = None
-    until = time.monotonic() + seconds
+    clock = WorkClock()
     for typed in type_choices(source, loaded):
         given = in_float32(example) if typed.weights is not None else example
-        left = max(0.0, until - time.monotonic())
+        left = max(0.0, seconds - clock())
         try:
-            return typed, survey_module(
-                typed.loaded, left, context.progress, given, with_cache=with_cache
-            )
+            with one_thread():
+                found = survey_module(
+                    typed.loaded, left, context.progress, given, with_cache=with_cache
+                )
         except StageFailedError as error:
             first = first or error
+        else:
+            return typed, found
     assert first is not None
     raise first
 

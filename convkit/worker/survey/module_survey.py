@@ -4,7 +4,6 @@ tracing it as the export will.
 
 import dataclasses
 import re
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +17,7 @@ from convkit.worker.survey.inputs.survey_messages import cache_left_out
 from convkit.worker.survey.sizes.accepted_sizes import Sizing
 from convkit.worker.survey.sizes.batch_axis import BATCH, batch_notes
 from convkit.worker.survey.sizes.rounding_noise import flip_shares
+from convkit.worker.survey.sizes.work_clock import WorkClock
 from convkit.worker.survey.torch_module.cached_decoder import NotCachedError, survey_cached
 from convkit.worker.survey.torch_module.exporter_choice import exportable, obstacle_of
 from convkit.worker.survey.torch_module.first_call import example_run, first_run, with_meant_numbers
@@ -55,8 +55,8 @@ def survey_module(
     decoder's contract has its cache if that is possible. Raises StageFailedError if no inputs are
     found, or the example's do not run.
     """
-    until = time.monotonic() + seconds
-    trials = ModuleTrials(loaded, seconds * _SHARE_OF_SIZES, progress)
+    clock = WorkClock()
+    trials = ModuleTrials(loaded, seconds * _SHARE_OF_SIZES, progress, clock)
     progress("looking for inputs that the model runs with")
     start = first_run(loaded, trials) if example is None else example_run(loaded, example, trials)
     if loaded.config is None:  # what transformers' models expect is known
@@ -84,7 +84,7 @@ def survey_module(
         found = dataclasses.replace(found, notes=(*found.notes, why))
     found = unequal_at_padding(found, trials, attention_in_parts())
     found = within_domains(found, trials)
-    flips = flip_shares(found.contract, found.samples, trials)
+    flips = flip_shares(found.contract, found.samples, trials, clock)
     double = float64_note(
         loaded,
         found.contract,
@@ -99,7 +99,7 @@ def survey_module(
     )
     if isinstance(loaded.module, ScriptArchive):
         return found  # its exporter reads the code and traces nothing
-    return exportable(loaded, found, progress, until, trials.longest)
+    return exportable(loaded, found, progress, seconds, trials.longest, clock)
 
 
 def _is_open(found: SurveyResult, axis: str) -> bool:

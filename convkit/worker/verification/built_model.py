@@ -26,6 +26,7 @@ from convkit.protocol.messages import (
 from convkit.worker.cases.case import Feeds, case_cost
 from convkit.worker.cases.case_files import read_tensors
 from convkit.worker.cases.invariance_cases import BASE, CHECKS
+from convkit.worker.cases.plain_rows import HUGE
 from convkit.worker.cases.time_budget import Budget, running_order
 from convkit.worker.cases.values.padding_masks import output_padding, padding_positions
 from convkit.worker.job_context import Context
@@ -36,8 +37,9 @@ from convkit.worker.metrics.tensor_metrics import compare, largest_difference
 from convkit.worker.pre_and_postprocessing.result_metrics import result_metrics
 from convkit.worker.runtime_interface.sessions import NotServedError, RunFailedError, Runnable
 
-# Why a target of low precision is not judged by the case `decisions`.
+# Why a target of low precision is not judged by a case.
 _COARSE = "its values are neighbors in their type, which a lower precision does not tell apart"
+_TOO_FAR = "a lower precision need not hold a value that far from all others"
 
 
 class BuiltModel:
@@ -73,8 +75,8 @@ class BuiltModel:
         for done, place in enumerate(order):
             case = cases[place]
             cost = case_cost(self._contract, case.sizes)
-            if self._is_low and is_at_decisions(case.name):
-                omitted.append(OmittedCase(case.name, _COARSE, applies=False))
+            if self._is_low and (reason := _beyond(case.name)) is not None:
+                omitted.append(OmittedCase(case.name, reason, applies=False))
                 continue
             if (reason := self._budget.refusal(case.name, cost)) is not None:
                 omitted.append(OmittedCase(case.name, reason))
@@ -256,6 +258,13 @@ class BuiltModel:
         """
         feeds = read_tensors(self._reference, case, "inputs", self._contract.inputs)
         return {name: values for name, values in feeds.items() if name in self._input_names}
+
+
+def _beyond(case: str) -> str | None:
+    """Return why a low precision is not judged by a case; None if it is."""
+    if is_at_decisions(case):
+        return _COARSE
+    return _TOO_FAR if case == HUGE else None
 
 
 def _output_probes(expected: Feeds, found: Feeds | None) -> list[ProbeMetrics]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx_ir
+import torch
 
 from convkit.protocol.findings.finding import Finding, Remedy
 from convkit.protocol.json_codec import encode
@@ -23,6 +24,8 @@ from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.probing.torch_comparisons import find_decisions
 from convkit.worker.original.probing.value_branches import value_dependent_lines
 
+# Findings of nodes that are wrong in a graph.
+_WRITTEN = ("N405", "N406", "N407")
 _OTHER: dict[Exporter, Exporter] = {"torch": "torchscript", "torchscript": "torch"}
 
 
@@ -42,13 +45,14 @@ def with_other_exporter(
     """Return the findings of a search, the first with the other exporter as its remedy if that is
     right in the failing case and at the sizes that exports are proven at.
     """
+    findings = [_by_exporter(each) for each in findings]
     other = _OTHER.get(exporter)
     if other is None or not findings:
         return findings
     proof = _proof(other, job, case)
-    if proof is None:
-        return findings
     first, *rest = findings
+    if proof is None:
+        return [_without_help(first, other), *rest]
     message = (
         f"{first.message}. The exporter {other} gets it right: it matches the original in case"
         f" {case.name!r} and at {len(proof.sizes)} sizes (largest relative error"
@@ -57,6 +61,33 @@ def with_other_exporter(
     remedy = Remedy(f"Export with exporter: {other}.", {"export.exporter": other}, proven=True)
     evidence = {**first.evidence, "other_exporter": encode(proof)}
     return [dataclasses.replace(first, message=message, remedy=remedy, evidence=evidence), *rest]
+
+
+def _by_exporter(finding: Finding) -> Finding:
+    """Say that the exporter wrote a node that is wrong, in a graph that nobody else wrote."""
+    if finding.code not in _WRITTEN or finding.evidence.get("owner") is not None:
+        return finding
+    operation = finding.evidence.get("operation")
+    what = f"{operation} at {finding.place.source}" if operation and finding.place.source else None
+    if what is None:
+        return finding
+    return dataclasses.replace(
+        finding,
+        message=f"{finding.message}. The exporter of torch {torch.__version__} wrote it",
+        evidence={**finding.evidence, "owner": "exporter"},
+        remedy=Remedy(
+            f"Write {what} with other operations, which convkit has not tried, or use a release of"
+            " torch whose exporter is mended."
+        ),
+    )
+
+
+def _without_help(finding: Finding, other: Exporter) -> Finding:
+    """Add to what the exporter wrote wrong that the other one does not help."""
+    if finding.evidence.get("owner") != "exporter" or finding.remedy is None:
+        return finding
+    text = f"{finding.remedy.text} The exporter {other} is no help on this model."
+    return dataclasses.replace(finding, remedy=Remedy(text))
 
 
 def _proof(other: Exporter, job: ExportJob, case: FailingCase) -> Proof | None:

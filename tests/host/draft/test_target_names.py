@@ -29,17 +29,8 @@ def parsed(model: str, tmp_path: Path, *targets: str) -> Recipe:
         ("onnxruntime-float16", {"runtime": "onnxruntime", "precision": AUTO}),
         ("ORT_fp16", {"runtime": "onnxruntime", "precision": AUTO}),
         ("onnxruntime-cuda-fp16", {"runtime": "onnxruntime", "device": "cuda", "precision": AUTO}),
-        (
-            "onnxruntime-int8",
-            {
-                "runtime": "onnxruntime",
-                "precision": {"quantize": "dynamic-int8", "reduce_range": True},
-            },
-        ),
-        (
-            "ov-int8",
-            {"runtime": "openvino", "precision": {"quantize": "static-int8", "reduce_range": True}},
-        ),
+        ("onnxruntime-int8", {"runtime": "onnxruntime", "precision": {"quantize": "dynamic-int8"}}),
+        ("ov-int8", {"runtime": "openvino", "precision": {"quantize": "static-int8"}}),
         ("trt-int8", {"runtime": "tensorrt", "precision": {"quantize": "static-int8"}}),
         ("coreml", {"runtime": "coreml", "minimum": "iOS17", "precision": "float32"}),
         ("coreml-half", {"runtime": "coreml", "minimum": "iOS17", "precision": AUTO}),

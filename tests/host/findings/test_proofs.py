@@ -44,6 +44,7 @@ READERS = (
     "host/verdict/findings/changed_results",
     "host/run/failure_causes",
     "host/recipe/",
+    "worker/verification/other_exporter",
 )
 
 

@@ -60,6 +60,9 @@ def test_a_symptom_refers_to_the_cause_that_is_proven():
     assert first.remedy == Remedy("This follows from N405: correct that first.")
     assert second == searched
     assert proofs_first([symptom, PLACE])[1] == symptom  # a place is no cause
+    owned = dataclasses.replace(PLACE, evidence=PLACE.evidence | {"owner": "kernel"})
+    follows = Remedy("This follows from N408: correct that first.")
+    assert proofs_first([symptom, owned])[1].remedy == follows
     assert proofs_first([symptom]) == [symptom]
 
 

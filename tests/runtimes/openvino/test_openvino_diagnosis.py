@@ -8,10 +8,13 @@ import onnx
 import pytest
 from ir_models import DENSE, SAMPLES, built, dense, reference_of
 
+from convkit.protocol.contract import Contract
 from convkit.protocol.json_codec import encode
 from convkit.protocol.messages import DiagnoseRequest, Source
 from convkit.runtimes.openvino.as_graph import diagnose
 from convkit.runtimes.openvino.exposed_tensors import ExposedIR
+from convkit.runtimes.openvino.ir import read_graph as read_ir
+from convkit.runtimes.openvino.ir import save_ir
 from convkit.runtimes.openvino.options import OpenVINOOptions
 from convkit.worker.cause.graphs.runnable_graph import read_graph
 from convkit.worker.cause.place.built_against_graph import compare_built
@@ -104,3 +107,30 @@ def test_with_a_mocked_runtime_a_wrong_fusion_is_told_from_a_wrong_operator(tmp_
     assert (found.kind, found.names) == ("fused", ("r",))
     assert found.before > 0.5
     assert found.after < 1e-6
+
+
+WRAPPING = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    agraph (int64[4] x) => (float[4, 2] y) <int64 factor = {2654435761}, int64 rows = {97},
+        float[97, 2] table> {
+        product = Mul(x, factor)
+        row = Mod(product, rows)
+        y = Gather(table, row)
+    }
+"""
+
+
+def test_whole_numbers_beyond_int32_are_named_where_they_arise(tmp_path: Path) -> None:
+    table = np.arange(194, dtype=np.float32).reshape(97, 2)
+    model = onnx.parser.parse_model(WRAPPING)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(table, "table"))
+    onnx.save(model, tmp_path / "model.onnx")
+    save_ir(
+        read_ir(tmp_path / "model.onnx"), tmp_path / "model.xml", Contract((), (), ()), "float32"
+    )
+    built_model = ExposedIR(tmp_path / "model.xml", OpenVINOOptions())
+    graph = read_graph(tmp_path / "model.onnx")
+    found = compare_built(graph, built_model, {"x": np.array([3, 1_660_000, 7, 1_234_567])})
+    assert found is not None
+    assert (found.kind, found.names[0]) == ("computed", "product")
+    assert found.beyond == 1_660_000 * 2654435761

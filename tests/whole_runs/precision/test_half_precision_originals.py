@@ -12,7 +12,7 @@ from convkit.host.home import Home
 from convkit.host.run.run_command import run_recipe
 from convkit.host.run.run_options import RunOptions, RunOutcome
 
-pytestmark = pytest.mark.processors
+pytestmark = [pytest.mark.processors, pytest.mark.slow]
 
 SMALL = {
     "num_hidden_layers": 1,

@@ -73,8 +73,9 @@ def options(recipe: Path, folder: Path) -> RunOptions:
     return RunOptions(recipe, Home(folder / "home"), toolchain="host", track=False)
 
 
-DYNAMIC = {"precision": {"quantize": "dynamic-int8"}}
-STATIC = {"precision": {"quantize": "static-int8"}}
+EIGHT = {"reduce_range": False}  # what `auto` avoids where it hurts
+DYNAMIC = {"precision": {"quantize": "dynamic-int8", **EIGHT}}
+STATIC = {"precision": {"quantize": "static-int8", **EIGHT}}
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +88,10 @@ def saturating(tmp_path_factory: pytest.TempPathFactory) -> RunOutcome:
         "there": STATIC | {"processors": "saturating-pairs"},
         "openvino": STATIC | {"runtime": "openvino"},
         "narrow": {"precision": {"quantize": "static-int8", "reduce_range": True}},
+        "measured": {"precision": {"quantize": "static-int8"}},
+        "measured-dynamic": {"precision": {"quantize": "dynamic-int8"}},
+        "measured-openvino": {"runtime": "openvino", "precision": {"quantize": "static-int8"}},
+        "measured-auto": {"precision": {"quantize": "dynamic-int8", "keep_float32": "auto"}},
     }
     return run_recipe(options(write(folder, targets), folder))
 
@@ -148,6 +153,20 @@ def test_products_that_saturate_nowhere_have_one_verdict(saturating: RunOutcome)
     assert (verification.status, verification.evidence) == ("verified", "device")
 
 
+@pytest.mark.parametrize("target", [None, "dynamic", "openvino", "auto"])
+def test_without_a_word_weights_have_the_bits_that_are_right_everywhere(
+    saturating: RunOutcome, target: str | None
+) -> None:
+    name = "-".join(filter(None, ["measured", target]))
+    (verification,) = of(saturating, name).values()
+    assert (verification.status, verification.families_agree) == ("verified", True)
+    (stage,) = (each for each in saturating.record.stages if each.id == f"precision:{name}")
+    found = next(each for each in stage.findings if each.code == "Q112")
+    assert found.severity == "note"
+    assert found.evidence["error_saturating"] > 10 * found.evidence["error_exact"]
+    assert found.evidence["error_seven_bits"] < found.evidence["error_saturating"] / 5
+
+
 def test_a_record_is_judged_again_by_family(saturating: RunOutcome) -> None:
     again = rejudge(saturating.folder, None)
     before = [
@@ -172,7 +191,7 @@ def test_stages_that_fail_elsewhere_are_kept(saturating: RunOutcome) -> None:
 
 def test_a_repair_is_right_on_both(tmp_path: Path) -> None:
     """And `auto`, for which no pattern is cheap enough, is offered seven bits as well."""
-    auto = {"precision": {"quantize": "static-int8", "keep_float32": "auto"}}
+    auto = {"precision": {"quantize": "static-int8", "keep_float32": "auto", **EIGHT}}
     recipe = write(tmp_path, {"dynamic": DYNAMIC, "auto": auto})
     outcome = repair_recipe(options(recipe, tmp_path)).last
     assert outcome.record.status == "verified"

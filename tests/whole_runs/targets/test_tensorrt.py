@@ -78,6 +78,7 @@ def test_what_stays_in_float32_is_worked_out_without_a_device(tmp_path: Path) ->
     assert target.precision == "float16, float32: blocks.*"
 
 
+@pytest.mark.slow
 @pytest.mark.processors
 def test_int8_is_quantized_symmetrically_as_the_parser_demands(tmp_path: Path) -> None:
     path = recipe(

@@ -79,7 +79,7 @@ def test_only_cases_with_something_to_prove_count_as_left_out(texts):
     applies = {case.name for case in omitted if case.applies}
     # The recipe skips one; and its texts cannot be encoded, if it has any.
     assert applies == {"largest", "texts"} if texts else applies == {"largest"}
-    assert {"padded", "ragged", "masked-row", "sizes"} < {case.name for case in omitted}
+    assert {"padded", "ragged", "masked-row", "values"} < {case.name for case in omitted}
 
 
 def test_every_case_in_order_with_its_sizes():
@@ -87,10 +87,15 @@ def test_every_case_in_order_with_its_sizes():
     without = {"example", "batch", "sizes", "values", "decisions", "files"}
     expected = [name for name in LADDER if name not in without]
     expected.insert(expected.index("texts") + 1, "texts:unusual")
+    kinds = [f"plain-rows:{kind}" for kind in ("zeros", "huge")]
+    expected[expected.index("plain-rows") + 1 : 0] = kinds
+    between = [name for name in cases if name.startswith("sizes:")]
+    expected[expected.index("plain-rows") : 0] = between
     assert list(cases) == expected
+    # All others: 2, 5, 6 and 12.
+    assert [cases[name].sizes["sequence"] for name in between] == [11, 9, 3]
     assert omitted == {
         "batch": "other cases cover every 'batch' up to 4",
-        "sizes": "the model's code compares no size with a number within the axes' ranges",
         "example": "the recipe has no example (verify.example)",
         "values": "the model's code compares no input with a number within its sample's range",
         "decisions": "the model rounds, compares or looks up no input within its sample's range",
@@ -122,7 +127,9 @@ def test_masks_of_the_cases():
 def test_without_a_mask_the_cases_about_padding_are_omitted_with_the_reason():
     samples = SAMPLES | {"mask": Sample("integers", (0.0, 2.0))}
     cases, omitted = ladder(samples=samples)
-    assert set(cases) == {"smallest", "typical", "largest", "off-typical", "extreme"}
+    plain = {"plain-rows", "plain-rows:zeros", "plain-rows:huge"}
+    usual = {name for name in cases if not name.startswith("sizes:")} - plain
+    assert usual == {"smallest", "typical", "largest", "off-typical", "extreme"}
     assert (
         omitted["padded"]
         == omitted["ragged"]
@@ -135,7 +142,8 @@ def test_without_a_mask_the_cases_about_padding_are_omitted_with_the_reason():
 def test_without_axes_one_size_is_one_case():
     contract = Contract((tensor("x", shape=(3, 4)),), (tensor("y", shape=(3, 4)),), ())
     cases, omitted = ladder(contract, {})
-    assert set(cases) == {"smallest", "extreme"}
+    plain = {f"plain-rows:{kind}" for kind in ("zeros", "constant", "huge")}
+    assert set(cases) == {"smallest", "extreme"} | plain
     assert omitted["typical"] == omitted["largest"] == "the same sizes as smallest (fixed shapes)"
     assert omitted["off-typical"] == "no axis can leave its typical size"
 
@@ -176,6 +184,7 @@ def test_without_values_to_choose_there_is_no_extreme():
     contract = Contract((tensor("x"),), (tensor("y"),), CONTRACT.axes)
     _, omitted = ladder(contract, {"x": Sample("constant", (1.0,))})
     assert omitted["extreme"] == "no input's values have a range"
+    assert omitted["plain-rows"] == "no input's values are free to choose"
 
 
 axis_ranges = st.tuples(st.integers(1, 600), st.integers(1, 600), st.integers(1, 600)).map(sorted)

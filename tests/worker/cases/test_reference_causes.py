@@ -75,7 +75,10 @@ def test_both_sides_of_a_branch_on_values_are_cases(tmp_path, test, found):
     cases = [case for case in result.cases if case.name.startswith("values:")]
     assert bool(cases) is found
     taken = set()
-    for case in (case.name for case in result.cases if case.kind == "ladder"):
+    ladder = (case.name for case in result.cases if case.kind == "ladder")
+    for case in ladder:
+        if case.startswith("plain-rows"):  # twice nothing is nothing
+            continue
         x, y = (
             read_tensors(output, case, side, specs)[name]
             for side, specs, name in (

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from faults.recipes import write_recipe
 
@@ -10,6 +11,8 @@ from convkit.host.home import Home
 from convkit.host.repair.repair_command import repair_recipe
 from convkit.host.run.run_command import run_recipe
 from convkit.host.run.run_options import RunOptions
+from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.worker.verification.other_exporter import with_other_exporter
 
 # Code that asks whether it is being exported is what makes exporters differ, in real models too.
 CODE = """
@@ -71,3 +74,15 @@ def test_an_exporter_that_is_wrong_too_is_not_suggested(tmp_path: Path) -> None:
     assert leading is not None
     assert "gets it right" not in leading.message
     assert leading.remedy is None or "export.exporter" not in leading.remedy.change
+
+
+def test_what_an_exporter_wrote_wrong_is_its_own() -> None:
+    place = Place(source="model.py:7")
+    written = Finding("N407", "it reads b", place, {"operation": "atan2"}, Remedy("Connect it."))
+    weight = Finding("N403", "a weight differs", place, {}, Remedy("Export again."))
+    first, second = with_other_exporter([written, weight], "optimum", None, None)  # type: ignore[arg-type]
+    assert first.evidence["owner"] == "exporter"
+    assert f"exporter of torch {torch.__version__}" in first.message
+    assert first.remedy is not None
+    assert "Write atan2 at model.py:7 with other operations" in first.remedy.text
+    assert second == weight

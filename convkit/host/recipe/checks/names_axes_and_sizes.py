@@ -108,7 +108,7 @@ def dimensions(recipe: Mapping[str, object]) -> Iterator[tuple[KeyPath, str, tup
             for i, dimension in enumerate(shape if isinstance(shape, list | tuple) else ())
         ]
         sample = mapping(tensor.get("sample"))
-        places.append(((*path, "sample", "lengths"), sample.get("lengths")))
+        places += [((*path, "sample", key), sample.get(key)) for key in ("lengths", "offsets")]
         held = sample.get("holds")
         places += [
             ((*path, "sample", "holds", i), pair[1])
@@ -317,7 +317,7 @@ def sample_fault(dtype: str, kind: str, numbers: Sequence[float]) -> str | None:
     if whole is not None and kind in ADDITIVE:
         return f"{kind} is added to scores, but the input is {dtype}; its dtype would be float32"
     if whole is None:
-        unfit = kind in ("token_ids", "positions", "lengths")
+        unfit = kind in ("token_ids", "positions", "lengths", "offsets")
         return f"{kind} are integers, but the input is {dtype}" if unfit else None
     if kind in ("normal", "uniform", "audio") or (kind == "image" and dtype == "bool"):
         return (

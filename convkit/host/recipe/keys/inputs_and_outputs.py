@@ -158,6 +158,15 @@ class Lengths(RecipeModel):
     )
 
 
+class Offsets(RecipeModel):
+    """At which element each row begins, as nn.EmbeddingBag reads them: ascending from 0."""
+
+    offsets: Annotated[int | str, BeforeValidator(_check_dimension)] = Field(
+        description="the axis whose elements belong to rows, a size, or arithmetic over axes",
+        examples=["entries"],
+    )
+
+
 class File(RecipeModel):
     """Values from an .npy file, cut or repeated to fit the shape, or an image file's bytes."""
 
@@ -191,6 +200,7 @@ _SAMPLE_MODELS: tuple[type[RecipeModel], ...] = (
     Constant,
     Strings,
     Lengths,
+    Offsets,
     File,
 )
 
@@ -217,6 +227,7 @@ Sample = Annotated[
     | Annotated[Constant, Tag("Constant")]
     | Annotated[Strings, Tag("Strings")]
     | Annotated[Lengths, Tag("Lengths")]
+    | Annotated[Offsets, Tag("Offsets")]
     | Annotated[File, Tag("File")],
     Discriminator(
         _sample_kind,
@@ -225,7 +236,7 @@ Sample = Annotated[
             f"write {', '.join(get_args(SampleName))}, {{integers: [low, high]}},"
             " {normal: [mean, deviation]}, {uniform: [low, high]}, {image: [low, high]},"
             " {audio: [low, high]}, {one_of: [values]}, {constant: value}, {strings:"
-            " [texts]}, {lengths: axis} or {file: path.npy}"
+            " [texts]}, {lengths: axis}, {offsets: axis} or {file: path.npy}"
         ),
     ),
 ]
@@ -237,7 +248,7 @@ def _kind_and_numbers(sample: SampleName | RecipeModel) -> tuple[str, tuple[floa
         return sample, ()
     kind, *_ = type(sample).model_fields
     value = getattr(sample, kind)
-    if isinstance(value, str) or kind in ("strings", "lengths"):
+    if isinstance(value, str) or kind in ("strings", "lengths", "offsets"):
         return kind, ()
     return kind, value if isinstance(value, tuple) else (value,)
 

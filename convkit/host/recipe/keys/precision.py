@@ -37,6 +37,21 @@ Kept = Annotated[
 ]
 
 
+def _switch_kind(value: object) -> str | None:
+    """Return the union tag of a switch that may be `auto`; None if unclear."""
+    return "switch" if isinstance(value, bool) else "auto" if value == "auto" else None
+
+
+BitsSwitch = Annotated[
+    Annotated[Switch, Tag("switch")] | Annotated[Auto, Tag("auto")],
+    Discriminator(
+        _switch_kind,
+        custom_error_type="alternatives",
+        custom_error_message="write auto, true or false",
+    ),
+]
+
+
 class _WithExceptions(RecipeModel):
     """A precision with modules that are exempt from it."""
 
@@ -152,11 +167,11 @@ class QuantizedPrecision(_WithExceptions):
     per_channel: Switch = Field(
         default=True, description="one scale per output channel instead of per tensor"
     )
-    reduce_range: Switch = Field(
-        default=False,
+    reduce_range: BitsSwitch = Field(
+        "auto",
         description=(
             "seven-bit weights, for CPUs whose sums of two int8 products saturate (x86"
-            " without VNNI)"
+            " without VNNI); auto: if it is measured that they do, and that seven bits are better"
         ),
     )
     format: Literal["qdq", "operators"] | None = Field(
@@ -209,7 +224,8 @@ class QuantizedPrecision(_WithExceptions):
         if given is not None:
             file = place(given.file) if given.file is not None else None
             calibration = messages.Calibration(given.method, given.percentile, file)
-        return taken_from(Quantization, self, calibration=calibration)
+        narrow = self.reduce_range is True  # who measures it replaces `auto`
+        return taken_from(Quantization, self, calibration=calibration, reduce_range=narrow)
 
     def __str__(self) -> str:
         """Return it on one line: `dynamic-int8, float32: lm_head`."""

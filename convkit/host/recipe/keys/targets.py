@@ -4,6 +4,7 @@ folder defines its own target.
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -16,7 +17,13 @@ from convkit.host.recipe.keys.field_types import NonNegative, RecipeModel, Speci
 from convkit.host.recipe.keys.overridable_settings import Export, Tolerance, Tools
 from convkit.host.recipe.keys.precision import MixedPrecision, Precision, QuantizedPrecision
 from convkit.protocol.json_codec import Json
-from convkit.protocol.messages import PRODUCT_FAMILIES, Device, ProductFamily, StageKind
+from convkit.protocol.messages import (
+    PRODUCT_FAMILIES,
+    Device,
+    ProductFamily,
+    Quantization,
+    StageKind,
+)
 from convkit.protocol.messages import Precision as WorkerPrecision
 
 # Locates a file named in the recipe: returns a path for a worker, a digest for a key.
@@ -104,8 +111,20 @@ class BaseTarget(RecipeModel):
 
     @property
     def plans_precision(self) -> bool:
-        """True if there is a precision stage: ranges are measured, or the precision is searched."""
-        return self.low_precision is not None or self.searches_precision
+        """True if there is a precision stage: ranges are measured, or something is decided."""
+        return self.low_precision is not None or self.searches_precision or self.chooses_bits
+
+    @property
+    def chooses_bits(self) -> bool:
+        """True if it is measured whether weights have eight bits or seven."""
+        chosen = self.quantization
+        may_saturate = chosen is not None and chosen.quantize != "int4-weights"
+        return (
+            may_saturate
+            and chosen is not None
+            and chosen.reduce_range == "auto"
+            and "saturating-pairs" in self.families
+        )
 
     @property
     def families(self) -> tuple[ProductFamily, ...]:
@@ -133,10 +152,18 @@ class BaseTarget(RecipeModel):
     def packages(self, stage: StageKind, *, stand_in: bool) -> tuple[str, ...]:
         """Return the packages that one of the target's stages imports, the runtime's own first."""
 
+    @property
+    def one_release(self) -> tuple[str, ...]:
+        """Packages that always have one release: what selects the first one's selects all."""
+        return ()
+
     def worker_precision(self, place: Places) -> WorkerPrecision:
         """Return the precision in the workers' form; None is float32."""
         chosen = self.low_precision or self.quantization
-        return None if chosen is None else chosen.for_worker(place)
+        found = None if chosen is None else chosen.for_worker(place)
+        if isinstance(found, Quantization) and self.chooses_bits:
+            return replace(found, reduce_range=None)
+        return found
 
     @property
     def export_settings(self) -> Export | None:
@@ -181,10 +208,7 @@ class BaseTarget(RecipeModel):
             precision = variant["precision"]
             kind = precision["quantize"] if isinstance(precision, dict) else precision
             device = variant.get("device", "cpu")
-            if isinstance(precision, dict):
-                if str(kind).endswith("int8") and "processors" in cls.model_fields:
-                    precision = precision | {"reduce_range": True}  # right on every CPU
-            elif precision != "float32":
+            if not isinstance(precision, dict) and precision != "float32":
                 precision = {"default": precision, "keep_float32": "auto"}
             words = f"{kind}" if device == "cpu" else f"{kind}-{device}"
             yield words, variant | {"precision": precision}
@@ -243,6 +267,16 @@ class BaseTarget(RecipeModel):
     def verdict_without_device(self) -> Literal["judged", "foreseen"]:
         """What a simulation proves without the device: the target itself, or only its graph."""
         return "judged"
+
+    @classmethod
+    def alternatives(
+        cls, target: Mapping[str, Json], *, is_refused: bool
+    ) -> Iterator[dict[str, Json]]:
+        """Yield other ways through the same runtime, as changes of the target, which are tried if
+        it refuses a model or computes it wrong; the least change first.
+        """
+        del target, is_refused
+        return iter(())
 
     @classmethod
     def faults(

@@ -157,6 +157,9 @@ def _target_spec(
     if version is not None:
         extras = choices[names[0]].extras if names[0] in choices else ""
         choices[names[0]] = _Choice(version, f"{target_key(target)}.versions", extras)
+    for name in owner.one_release:
+        if (first := owner.one_release[0]) in choices:
+            choices[name] = choices[first]
     return _spec(names, choices, {}, _python(recipe.tools, owner.tools, target))
 
 
@@ -197,6 +200,34 @@ def diagnosis_spec(
         if name in versions:
             choices[name] = _Choice(f"=={versions[name]}", "the environment of the original")
     return _spec(names, choices, {}, _python(recipe.tools, None, None))
+
+
+def reproduction_spec(recipe: Recipe, versions: Mapping[str, str], target: str) -> EnvironmentSpec:
+    """Return the environment that runs the original beside a target's own release of its runtime.
+
+    `versions` are those of the target's stages and of the original's, which this one repeats.
+    """
+    owner = recipe.targets[target]
+    stage: StageKind = "verify" if owner.builds_from == "graph" else "build"
+    choices = _choices(recipe.tools, "tools")
+    names = [*_TORCH, "onnxruntime", *_model_packages(recipe.reference_model, choices)]
+    names += [*owner.packages(stage, stand_in=False), *_operator_packages(recipe)]
+    choices |= {
+        name: _Choice(f"=={versions[name]}", "the target's environment")
+        for name in names
+        if name in versions
+    }
+    return _spec(names, choices, {}, _python(recipe.tools, None, None))
+
+
+def script_spec(recipe: Recipe, pins: Iterable[str]) -> EnvironmentSpec:
+    """Return an environment of packages in exact releases (`torch==2.13.0`) alone, with the
+    recipe's Python.
+    """
+    choices = {name: _Choice(f"=={release}", "the script") for name, _, release in (
+        each.partition("==") for each in pins
+    )}  # fmt: skip
+    return _spec(choices, choices, {}, _python(recipe.tools, None, None))
 
 
 @functools.cache

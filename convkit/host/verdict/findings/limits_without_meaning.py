@@ -9,6 +9,7 @@ from convkit.host.recipe.keys.low_precision_types import compared_type
 from convkit.host.recipe.keys.recipe import Recipe, Target
 from convkit.host.record.run_record import CaseVerdict
 from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.messages import is_of_plain_rows
 from convkit.protocol.metrics.metric_registry import absolute_limit
 
 # Bits of a significand, with the hidden one.
@@ -28,12 +29,18 @@ _AVERAGES = ("rms", "mean_abs", "nrmse")
 def limit_findings(recipe: Recipe, target: Target, cases: Sequence[CaseVerdict]) -> list[Finding]:
     """Return N501 and N502 for limits that the values of the original's outputs make no sense of.
 
-    The largest case counts: the largest rms, the largest magnitude.
+    The largest case counts: the largest rms, the largest magnitude, but not those of `plain-rows`,
+    which has values far from all others.
     """
     findings = []
     low = compared_type(recipe, target)
     for spec in recipe.outputs:
-        met = [output for case in cases for output in case.outputs if output.output == spec.name]
+        met = [
+            output
+            for case in cases
+            for output in case.outputs
+            if output.output == spec.name and not is_of_plain_rows(case.case)
+        ]
         known = [each.metrics for each in met if math.isfinite(each.metrics.reference_rms)]
         if not known or spec.dtype not in _PRECISION:
             continue

@@ -12,7 +12,7 @@ _ROUNDING_UNITS = 10
 # Limits whose figures are relative to the output's values. `agreement` counts equal elements.
 _RELATIVE = {name for name, each in METRICS.items() if each.unit == "ratio"} - {"agreement"}
 # Cases that reach values which the model does not meet otherwise.
-_UNUSUAL = ("extreme", "values", "decisions")
+_UNUSUAL = ("extreme", "values", "decisions", "plain-rows")
 
 
 def largest_values(cases: Iterable[CaseMetrics]) -> dict[str, float]:

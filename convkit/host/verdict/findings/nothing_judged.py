@@ -19,6 +19,8 @@ _NO_LIMIT = "N511"
 # The task's score is what a model that knows nothing reaches.
 _NO_SKILL = "N704"
 _TOO_WIDE = "N501"
+# A value that the original reads, and that no case changes.
+_UNTRIED = "N513"
 # What two vectors of one length differ by at an angle: |a - b| = |a| sqrt(2 - 2 cos). Twice that is
 # left for the error's part along the original, and a little, where there is hardly an angle.
 _ALONG = 2.0
@@ -49,7 +51,7 @@ def is_unproven(finding: Finding) -> bool:
     """Return True for what leaves open whether a wrong model would have failed."""
     if finding.code == _TOO_WIDE:
         return bool(finding.evidence.get("zeros_pass"))
-    return finding.code in (_NO_LIMIT, _NO_SKILL, UNDECIDED)
+    return finding.code in (_NO_LIMIT, _NO_SKILL, UNDECIDED, _UNTRIED)
 
 
 def _without_limits(cases: Sequence[CaseVerdict]) -> Iterator[Finding]:

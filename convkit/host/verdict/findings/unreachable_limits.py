@@ -129,7 +129,7 @@ def _limits_below_rounding(
             each
             for case, metrics in measured
             if metrics.output == output.name and metrics.reference_rms > 0
-            if case.partition(":")[0] not in BEYOND_USUAL_RANGES
+            if case.partition(":")[0] not in (*BEYOND_USUAL_RANGES, "plain-rows")
             for each in _roundings(metrics, limits, low)
             if each.limit < each.rounding
         ]

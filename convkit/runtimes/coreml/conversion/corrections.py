@@ -3,6 +3,7 @@ receives coremltools' own translation and passes to it all calls that it gets ri
 of other models stay as they are.
 """
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -170,6 +171,43 @@ def triangle(own: Translation, context: Any, node: Any, *, upper: bool) -> None:
     context.add(Builder.select(cond=kept, a=x, b=zero, name=node.name))
 
 
+def angle(_: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
+    """`atan2`: coremltools returns 0 in place of pi for y = 0 and x < 0, and moves x by 2e-8 near
+    zero.
+    """
+    from coremltools.converters.mil.frontend.torch.ops import promote_input_dtypes
+    from coremltools.converters.mil.mil import Builder, types
+
+    y, x = promote_input_dtypes(
+        [
+            each if types.is_float(each.dtype) else Builder.cast(x=each, dtype="fp32")
+            for each in arguments(context, node, ("self", "other"))
+        ]
+    )
+    number = types.nptype_from_builtin(x.dtype)
+    zero, half = number(0), number(math.pi / 2)
+    is_upright = Builder.equal(x=x, y=zero)
+    divisor = Builder.select(cond=is_upright, a=number(1), b=x)
+    slope = Builder.atan(x=Builder.real_div(x=y, y=divisor))
+    below = Builder.less(x=y, y=zero)
+    left, other = (Builder.add(x=slope, y=number(turn)) for turn in (-math.pi, math.pi))
+    turned = Builder.select(cond=below, a=left, b=other)
+    right = Builder.select(cond=Builder.less(x=x, y=zero), a=turned, b=slope)
+    upright = Builder.mul(x=Builder.sign(x=y), y=half)
+    context.add(Builder.select(cond=is_upright, a=upright, b=right, name=node.name))
+
+
+def whole_quotient(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
+    """`floor_divide` of integers, which is an integer: coremltools makes it a float32."""
+    from coremltools.converters.mil.mil import Builder, types
+
+    x, y = arguments(context, node, ("self", "other"))
+    if types.is_int(x.dtype) and types.is_int(y.dtype):
+        context.add(Builder.floor_div(x=x, y=y, name=node.name))
+    else:
+        own(context, node)
+
+
 # What coremltools translates wrong, by its name for the operator.
 CORRECTIONS: dict[str, Callable[[Translation, Any, Any], None]] = {
     "add": scaled_operand,
@@ -180,6 +218,9 @@ CORRECTIONS: dict[str, Callable[[Translation, Any, Any], None]] = {
     "log_softmax": log_softmax,
     "_log_softmax": log_softmax,
     "softplus": softplus,
+    "atan2": angle,
+    "floor_divide": whole_quotient,
+    "floordiv": whole_quotient,
     "triu": partial(triangle, upper=True),
     "tril": partial(triangle, upper=False),
     "mean": mean,

@@ -1,7 +1,8 @@
 """Operators that torch decomposes into what coremltools cannot convert, or not at all: statistics
-that are returned together, and sliding windows.
+that are returned together, sliding windows, diagonals, inverse hyperbolic functions and searches.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -16,8 +17,20 @@ def own_decompositions() -> dict[Any, Callable[..., object]]:
     aten = torch.ops.aten
     found: dict[Any, Callable[..., object]] = {
         aten.unfold.default: _unfold,
+        aten.unfold_backward.default: _unfold_backward,
         aten.im2col.default: _im2col,
         aten.col2im.default: _col2im,
+        aten.diagonal.default: _diagonal,
+        aten.roll.default: _roll,
+        aten._cdist_forward.default: _cdist,  # noqa: SLF001 - torch's name
+        aten._trilinear.default: _trilinear,  # noqa: SLF001 - torch's name
+        aten.hypot.default: _hypot,
+        aten.sort.stable: _sort,
+        aten.copysign.Tensor: _copysign,
+        aten.acosh.default: _acosh,
+        aten.asinh.default: _asinh,
+        aten.bucketize.Tensor: _bucketize,
+        aten.searchsorted.Tensor: _searchsorted,
     }
     return found | {each.correction: partial(_both, whole) for each, whole in _STATISTICS.items()}
 
@@ -55,9 +68,143 @@ def _both(
 
 
 def _unfold(x: torch.Tensor, dimension: int, size: int, step: int) -> torch.Tensor:
-    """`x.unfold`: a slice for each place in the window."""
+    """`x.unfold`: windows of which each is its first steps side by side."""
     count = (x.shape[dimension] - size) // step + 1
-    return torch.stack([_every(x, dimension, first, count, step) for first in range(size)], -1)
+    pieces = -(-size // step)
+    moved = torch.constant_pad_nd(x.transpose(dimension, -1), [0, pieces * step - size])
+    steps = [
+        _every(moved, -1, first * step, count * step, 1).unflatten(-1, (count, step))
+        for first in range(pieces)
+    ]
+    windows = torch.cat(steps, -1) if pieces > 1 else steps[0]
+    return _every(windows, -1, 0, size, 1).transpose(dimension % x.ndim, -2)
+
+
+def _unfold_backward(
+    windows: torch.Tensor, sizes: Sequence[int], dimension: int, size: int, step: int
+) -> torch.Tensor:
+    """Windows, added up where they overlap: torch's `istft` calls it."""
+    pieces = -(-size // step)
+    moved = torch.constant_pad_nd(windows.transpose(dimension, -2), [0, pieces * step - size])
+    total = None
+    for first in range(pieces):
+        steps = _every(moved, -1, first * step, step, 1).flatten(-2)
+        # One step more than the last window has, for what lies behind it.
+        placed = torch.constant_pad_nd(steps, [first * step, (pieces - first) * step])
+        total = placed if total is None else total + placed
+    assert total is not None
+    return _every(total, -1, 0, sizes[dimension], 1).transpose(dimension % len(sizes), -1)
+
+
+def _diagonal(x: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> torch.Tensor:
+    """`x.diagonal`: each row's only element that is not hidden."""
+    moved = x.movedim((dim1, dim2), (-2, -1))
+    moved = moved[..., max(-offset, 0) :, max(offset, 0) :]
+    rows, columns = moved.shape[-2:]
+    count = rows if rows == columns else torch.sym_min(rows, columns)
+    moved = moved[..., :count, :count]
+    places = torch.arange(count)
+    is_there = places.unsqueeze(-1) == places
+    if x.dtype == torch.bool:
+        return (moved & is_there).any(-1)
+    return torch.where(is_there, moved, 0).sum(-1, dtype=x.dtype)
+
+
+def _roll(x: torch.Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> torch.Tensor:
+    """`torch.roll` along several axes, of which coremltools knows one."""
+    for shift, axis in zip(shifts, dims, strict=True):
+        size = x.shape[axis]
+        by = shift % size if isinstance(size, int) else shift
+        x = torch.cat([x.narrow(axis, size - by, by), x.narrow(axis, 0, size - by)], axis)
+    return x
+
+
+def _cdist(one: torch.Tensor, other: torch.Tensor, p: float, _: int | None) -> torch.Tensor:
+    """`torch.cdist`: the norms of all differences, without torch's shortcut over a product."""
+    apart = (one.unsqueeze(-2) - other.unsqueeze(-3)).abs()
+    if p == math.inf:
+        return apart.amax(-1)
+    if p == 1:
+        return apart.sum(-1)
+    return apart.square().sum(-1).sqrt() if p == 2 else apart.pow(p).sum(-1).pow(1 / p)
+
+
+def _trilinear(
+    one: torch.Tensor,
+    other: torch.Tensor,
+    third: torch.Tensor,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,  # noqa: ARG001
+) -> torch.Tensor:
+    """What `nn.Bilinear` computes: a sum of products of three."""
+    given = ((one, expand1), (other, expand2), (third, expand3))
+    for_product = []
+    for tensor, axes in given:
+        for axis in sorted(axes):
+            tensor = tensor.unsqueeze(axis)  # noqa: PLW2901
+        for_product.append(tensor)
+    first, second, last = for_product
+    return (first * second * last).sum(list(sumdim))
+
+
+def _sort(
+    x: torch.Tensor,
+    *,
+    stable: bool | None = None,  # noqa: ARG001 - ML programs say nothing about equal values
+    dim: int = -1,
+    descending: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    found = torch.sort(x, dim, descending)
+    return found.values, found.indices
+
+
+def _hypot(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return (one * one + other * other).sqrt()
+
+
+def _copysign(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    # A negative zero is known by its reciprocal.
+    is_negative = (other < 0) | (other.reciprocal() < 0)
+    return torch.where(is_negative, -one.abs(), one.abs())
+
+
+def _acosh(x: torch.Tensor) -> torch.Tensor:
+    # Two roots, because the square of a large number is infinite.
+    return (x + (x - 1).sqrt() * (x + 1).sqrt()).log()
+
+
+def _asinh(x: torch.Tensor) -> torch.Tensor:
+    size = x.abs()
+    return (size + size * size / (1 + (size * size + 1).sqrt())).log1p() * x.sign()
+
+
+def _bucketize(
+    values: torch.Tensor, boundaries: torch.Tensor, *, out_int32: bool = False, right: bool = False
+) -> torch.Tensor:
+    """`torch.bucketize`: how many boundaries lie below. NaN lies above all of them."""
+    values = values.unsqueeze(-1)
+    lies_below = ~(boundaries > values) if right else ~(boundaries >= values)
+    return lies_below.sum(-1, dtype=torch.int32 if out_int32 else torch.int64)
+
+
+def _searchsorted(
+    boundaries: torch.Tensor,
+    values: torch.Tensor,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """`torch.searchsorted`, in one row of boundaries or in one for each row of values."""
+    if sorter is not None:
+        boundaries = boundaries.gather(-1, sorter)
+    if boundaries.ndim > 1:
+        boundaries = boundaries.unsqueeze(-2)
+    return _bucketize(values, boundaries, out_int32=out_int32, right=right or side == "right")
 
 
 def _im2col(

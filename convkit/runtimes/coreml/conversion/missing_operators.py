@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from convkit.runtimes.coreml.conversion.attention import scaled_dot_product_attention
+from convkit.runtimes.coreml.conversion.control_flow import branch, loop
 from convkit.runtimes.coreml.conversion.corrections import correct
 from convkit.runtimes.coreml.conversion.frontend_arguments import Translation, translation, value
 from convkit.runtimes.coreml.conversion.normalization import (
@@ -34,6 +35,8 @@ _SYNONYMS = {
 
 # A pooling's inputs without its stride: the tensor and the window.
 _WINDOW_ONLY = 2
+# Translated to operations that ML programs have not.
+_HOLLOW = ("acosh", "asinh")
 _MAX_POOLS = tuple(f"max_pool{rank}d{kind}" for rank in (1, 2, 3) for kind in ("", "_with_indices"))
 
 
@@ -55,12 +58,16 @@ def register_missing_operators() -> None:
     # Its own ignore the element type that is asked for: zeros like a mask were bools.
     for name, number in (("zeros_like", 0), ("ones_like", 1), ("full_like", None)):
         known[name] = like(number, known[name])
+    known["index_put"] = with_equal_indices(known["index_put"])
+    for name in _HOLLOW:
+        known.pop(name, None)
     for name in _MAX_POOLS:
         if name in known:
             known[name] = with_stride(known[name])
     # Its own leaves copies out: an output that copies an input was called as that input is.
     known["clone"] = ALIAS
     correct(known)
+    known.update({"cond": branch, "while_loop": loop})
     for name, own in (("alias", ALIAS), ("new_ones", new_ones)):
         known.setdefault(name, own)
     for name, other in _SYNONYMS.items():
@@ -80,7 +87,20 @@ def is_known(node: Any) -> bool:  # noqa: ANN401 - a torch.fx Node
         if hasattr(node.target, "name")
         else getattr(node.target, "__name__", str(node.target))
     )
-    return sanitize_op_kind(name) in _TORCH_OPS_REGISTRY.name_to_func_mapping
+    if sanitize_op_kind(name) not in _TORCH_OPS_REGISTRY.name_to_func_mapping:
+        return False
+    return name != "aten::einsum" or _is_plain(node.args[0])
+
+
+def _is_plain(equation: str) -> bool:
+    """Return True if coremltools reads an equation rightly: it takes the points of an ellipsis for
+    names of axes, sums what is left of the result away, and leaves an axis that occurs twice as it
+    is.
+    """
+    terms = equation.replace(" ", "").replace("->", ",").split(",")
+    return "->" in equation and all(
+        "." not in term and len(set(term)) == len(term) for term in terms
+    )
 
 
 # Renames a tensor: a copy, or what decompositions leave for views that change nothing.
@@ -153,6 +173,38 @@ def like(number: int | None, own: Translation) -> Translation:
             context.add(Builder.fill(shape=Builder.shape(x=tensor), value=typed, name=node.name))
 
     translated.has_type = True  # type: ignore[attr-defined]  # registering twice changes nothing
+    return translated
+
+
+def with_equal_indices(own: Translation) -> Translation:
+    """Return the translation of `index_put` that repeats indices of size 1, as torch does:
+    coremltools refuses indices of different shapes.
+    """
+    if getattr(own, "has_equal", False):
+        return own
+
+    def translated(context: Any, node: Any) -> None:  # noqa: ANN401
+        from coremltools.converters.mil.mil import Builder, types
+
+        names = node.inputs[1]
+        given = [context[each] for each in names if each] if isinstance(names, tuple) else []
+        if len({str(each.shape) for each in given}) > 1 and all(
+            types.is_int(each.dtype) for each in given
+        ):
+            zeros = None
+            for each in given:
+                zero = Builder.mul(x=each, y=0)
+                zeros = zero if zeros is None else Builder.add(x=zeros, y=zero)
+            repeated = []
+            for place, each in enumerate(names):
+                repeated.append(each and f"{node.name}_index_{place}")
+                if each:
+                    whole = Builder.add(x=context[each], y=zeros, name=repeated[-1])
+                    context.add(whole)
+            node.inputs = [node.inputs[0], tuple(repeated), *node.inputs[2:]]
+        own(context, node)
+
+    translated.has_equal = True  # type: ignore[attr-defined]  # registering twice changes nothing
     return translated
 
 

@@ -1,11 +1,13 @@
 """A torch module becomes an ML program that serves the contract."""
 
+import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from convkit.protocol.messages import LowPrecision
+from convkit.runtimes.coreml.conversion.control_flow import all_nodes, make_savable, readable
 from convkit.runtimes.coreml.conversion.declared_shapes import input_types, output_types
 from convkit.runtimes.coreml.conversion.missing_operators import register_missing_operators
 from convkit.runtimes.coreml.conversion.operation_origins import failed_node, origin_of, refused
@@ -138,18 +140,21 @@ def _converted(conversion: ModuleConversion, source: TracedProgram) -> Converted
         options["pass_pipeline"] = recording_pipeline(
             found, saturate=low.saturate, is_half=is_half, module_of=source.module_of
         )
-    model = ct.convert(
-        source.program,
-        convert_to="mlprogram",
-        inputs=with_image_types(input_types(contract, conversion.shapes), images),
-        outputs=output_types(contract),
-        minimum_deployment_target=getattr(ct.target, conversion.minimum),
-        skip_model_load=True,
-        states=state_types(conversion.module, conversion.states) or None,
-        **options,
-    )
+    exported = source.exported
+    with contextlib.nullcontext() if exported is None else readable(exported):
+        model = ct.convert(
+            source.program,
+            convert_to="mlprogram",
+            inputs=with_image_types(input_types(contract, conversion.shapes), images),
+            outputs=output_types(contract),
+            minimum_deployment_target=getattr(ct.target, conversion.minimum),
+            skip_model_load=True,
+            states=state_types(conversion.module, conversion.states) or None,
+            **options,
+        )
     held = model._mil_program  # noqa: SLF001 - what coremltools' own tools read; a saved package forgets modules
     modules = modules_by_tensor(held, source.module_of)
+    make_savable(held)
     program = with_contract_names(program_of(held), names)
     return Converted(model, program, modules, tuple(found), source, names)
 
@@ -164,7 +169,7 @@ def _refused(
     if source.exported is None:
         followed = f"followed on an example, since {source.refusal}"
         return StageFailedError(f"{failed} the model ({followed}): {innermost(error)}")
-    names = {str(node.name): node for node in source.exported.graph.nodes}
+    names = {str(node.name): node for node in all_nodes(source.exported)}
     node = failed_node(error, names)
     if node is None:
         return StageFailedError(f"{failed} the model: {innermost(error)}")

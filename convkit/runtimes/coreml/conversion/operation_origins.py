@@ -77,6 +77,15 @@ def untranslated(origins: Sequence[OperationOrigin]) -> Finding:
     )
 
 
+def too_high(origin: OperationOrigin) -> Finding:
+    """Return V103 for a node with a tensor of more than five dimensions that no rule rewrites."""
+    return _unsupported(
+        [origin],
+        f"Core ML has tensors of at most five dimensions, and {origin} has more",
+        Remedy("Merge axes of the tensor that stay side by side, with reshape, before this line."),
+    )
+
+
 def refused(origin: OperationOrigin, message: str) -> Finding:
     """Return V103 for a node whose operator coremltools does not translate with its arguments."""
     if "bfloat16" in message:

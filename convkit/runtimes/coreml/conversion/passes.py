@@ -2,16 +2,20 @@
 
 from typing import Any
 
-from convkit.runtimes.coreml.conversion.high_ranks import BEFORE, register
+import numpy as np
+
+from convkit.runtimes.coreml.conversion.quotients import BEFORE, register
 
 # coremltools 9.0 turns a factor and an offset per channel into a batch norm with its default
 # epsilon of 1e-5, which makes every value 5e-6 of itself too small.
 _INEXACT = frozenset({"common::fuse_elementwise_to_batchnorm"})
+_NARROWING = "common::add_int16_cast"
+_LARGEST = int(np.iinfo(np.int16).max)
 
 
 def exact_pipeline() -> Any:  # noqa: ANN401 - a PassPipeline; coremltools has no types
     """Return coremltools' default pass pipeline, without passes that change results, and with one
-    that supports window cutting at any batch size.
+    that keeps quotients by one rounded.
     """
     import coremltools as ct
 
@@ -19,3 +23,40 @@ def exact_pipeline() -> Any:  # noqa: ANN401 - a PassPipeline; coremltools has n
     pipeline.remove_passes(_INEXACT)
     pipeline.insert_pass(pipeline.passes.index(BEFORE), register())
     return pipeline
+
+
+def half_pipeline() -> Any:  # noqa: ANN401
+    """Return it for a float16 program, in which integers become int16 where they fit."""
+    pipeline = exact_pipeline()
+    pipeline.set_options(_NARROWING, {"op_selector": fits_int16})
+    return pipeline
+
+
+def fits_int16(operation: Any) -> bool:  # noqa: ANN401
+    """Return True if an operation's integers fit int16, whatever the inputs: constants, and indices
+    of an axis of known size.
+
+    coremltools 9.0 narrows all integers of a float16 program's gathers, also those that are picked
+    (70000 becomes 4464), and takes uint16 for negative ones if a constant beside them needs it.
+    """
+    from coremltools.converters.mil.mil import types
+
+    for name, given in operation.inputs.items():
+        if not hasattr(given, "dtype") or not types.is_int(given.dtype):
+            continue
+        if given.val is not None:
+            if np.size(given.val) and np.abs(np.int64(given.val)).max() > _LARGEST:
+                return False
+        elif name != "indices" or not _is_short(operation):
+            return False
+    return True
+
+
+def _is_short(operation: Any) -> bool:  # noqa: ANN401
+    """Return True if the axes that indices count are known to be short enough."""
+    from coremltools.converters.mil.mil.types.symbolic import is_symbolic
+
+    axis = getattr(operation, "axis", None)
+    shape = operation.x.shape
+    sizes = shape if axis is None else [shape[int(axis.val)]]
+    return all(not is_symbolic(size) and int(size) <= _LARGEST for size in sizes)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from convkit.protocol.json_codec import CodecError, decode, encode
-from convkit.runtimes.coreml.conversion.passes import exact_pipeline
+from convkit.runtimes.coreml.conversion.passes import half_pipeline
 from convkit.worker.job_context import StageFailedError
 from convkit.worker.mil.operation_modules import ModuleOf
 from convkit.worker.mil.program import walk
@@ -73,7 +73,7 @@ def recording_pipeline(
     if RECORDING not in PASS_REGISTRY:
         namespace, _, name = RECORDING.partition("::")
         PASS_REGISTRY.add(namespace, _pass_class(), override=False, name=name)
-    pipeline = exact_pipeline()
+    pipeline = half_pipeline()
     pipeline.insert_pass(pipeline.passes.index(BEFORE), RECORDING)
     options = {"found": found, "saturate": saturate, "is_half": is_half, "module_of": module_of}
     pipeline.set_options(RECORDING, options)

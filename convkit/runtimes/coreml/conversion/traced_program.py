@@ -10,7 +10,9 @@ import torch
 from torch.export.exported_program import default_decompositions
 
 from convkit.protocol.contract import Contract
+from convkit.runtimes.coreml.conversion.control_flow import all_nodes, name_apart
 from convkit.runtimes.coreml.conversion.decompositions import own_decompositions, with_correction
+from convkit.runtimes.coreml.conversion.high_ranks import has_high_ranks, without_high_ranks
 from convkit.runtimes.coreml.conversion.missing_operators import is_known
 from convkit.runtimes.coreml.conversion.operation_origins import (
     OperationOrigin,
@@ -18,14 +20,12 @@ from convkit.runtimes.coreml.conversion.operation_origins import (
     failed_node,
     module_of,
     origin_of,
+    too_high,
     untranslated,
 )
 from convkit.worker.exporters.decompositions import decomposition_table
-from convkit.worker.exporters.decompositions.complex_pairs import (
-    UnpairedError,
-    concerns_complex,
-    without_complex,
-)
+from convkit.worker.exporters.decompositions.complex_pairs import has_complex, without_complex
+from convkit.worker.exporters.decompositions.graph_rewriting import UnrewrittenError
 from convkit.worker.exporters.decompositions.local_decompositions import run_decompositions
 from convkit.worker.exporters.deferred_guards import drop_assertions
 from convkit.worker.exporters.dynamic_trace import innermost, trace
@@ -138,7 +138,11 @@ def _traced(
     root: str | None,
 ) -> TracedProgram:
     try:
-        program = decomposed(trace(module, examples, contract))
+        traced = trace(module, examples, contract)
+        try:
+            program = decomposed(traced)
+        except UnrewrittenError as error:
+            raise UnexportableError([too_high(origin_of(error.node, wrapper, root))]) from error
     except UnexportableError as refused:
         # torch.export writes recurrent layers out step by step, for the example's length only;
         # torch.jit.trace keeps them whole. It follows a decision about data on the example, and
@@ -165,7 +169,7 @@ def simplified(
     if source.exported is None:
         return None
     program = source.exported
-    node = failed_node(error, {str(node.name): node for node in program.graph.nodes})
+    node = failed_node(error, {str(node.name): node for node in all_nodes(program)})
     table = {
         **default_decompositions(),
         **own_decompositions(),
@@ -176,7 +180,7 @@ def simplified(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's remarks on its own parts
         simpler = decomposed(run_decompositions(program, {node.target: table[node.target]}))
-    if unknown_operators(simpler) or any(n.target == node.target for n in simpler.graph.nodes):
+    if unknown_operators(simpler) or any(n.target == node.target for n in all_nodes(simpler)):
         return None
     return _exported(simpler, wrapper, root)
 
@@ -187,7 +191,7 @@ def _exported(
     paths = number_nodes(program, wrapper)
     origins = {
         node.meta["debug_handle"]: origin_of(node, wrapper, root)
-        for node in program.graph.nodes
+        for node in all_nodes(program)
         if node.op == "call_function"
     }
     return TracedProgram(program, lambda operation: module_path(operation, paths), origins=origins)
@@ -220,7 +224,7 @@ def _refuse_unknown(program: torch.export.ExportedProgram, wrapper: str, root: s
     """
     left: list[OperationOrigin] = [
         origin_of(node, wrapper, root)
-        for node in program.graph.nodes
+        for node in all_nodes(program)
         if node.op == "call_function" and not is_known(node)
     ]
     if left:
@@ -238,9 +242,11 @@ def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
         with_correction(program)
         program = decomposition_table.decomposed(run_decompositions(program, {}), is_known)
         program = _with_known(program)
-        if any(concerns_complex(each) and not is_known(each) for each in program.graph.nodes):
-            with contextlib.suppress(UnpairedError):  # refused as it is, then
-                program = _with_known(without_complex(program))
+        if has_complex(program):
+            with contextlib.suppress(UnrewrittenError):  # converted or refused as it is, then
+                program = _with_known(without_complex(program, keeps_transforms=False))
+        if has_high_ranks(program):
+            program = _with_known(without_high_ranks(program, _table()))
     drop_assertions(program)  # each decomposition brings them back
     return program
 
@@ -248,7 +254,7 @@ def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
 def _with_known(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """Decompose operators that coremltools lacks, as far as torch or this folder can."""
     for _ in range(_MOST_ROUNDS):
-        table = {**default_decompositions(), **own_decompositions()}
+        table = _table()
         chosen = {
             operator: table[operator]
             for operator in unknown_operators(program)
@@ -260,11 +266,15 @@ def _with_known(program: torch.export.ExportedProgram) -> torch.export.ExportedP
     return program
 
 
+def _table() -> dict[Any, Callable[..., object]]:
+    return {**default_decompositions(), **own_decompositions()}
+
+
 def unknown_operators(program: torch.export.ExportedProgram) -> dict[object, None]:
     """Return the operators of a program that coremltools has no translation for, in order."""
     return {
         node.target: None
-        for node in program.graph.nodes
+        for node in all_nodes(program)
         if node.op == "call_function" and not is_known(node)
     }
 
@@ -277,7 +287,8 @@ def number_nodes(program: torch.export.ExportedProgram, wrapper: str) -> Mapping
     paths.
     """
     paths = {}
-    for number, node in enumerate(program.graph.nodes):
+    name_apart(program)
+    for number, node in enumerate(all_nodes(program)):
         node.meta["debug_handle"] = number
         paths[number] = module_of(node, wrapper)
     return paths

@@ -170,6 +170,8 @@ def draw_values(
             return np.asarray(texts[random.integers(len(texts), size=shape)])
         case "lengths":
             return _row_lengths(int(sample.numbers[0]), shape, draw).astype(dtype)
+        case "offsets":
+            return _row_offsets(int(sample.numbers[0]), shape, random, draw).astype(dtype)
         case "file":
             return _from_file(spec, sample, shape, dtype)
 
@@ -209,6 +211,19 @@ def _row_lengths(longest: int, shape: tuple[int, ...], draw: Draw) -> np.ndarray
     padding: Padding = "ragged" if draw.padding == "patterns" else draw.padding
     lengths = _lengths(rows, longest, padding)
     return np.maximum(lengths, min(longest, 1)).reshape(shape)
+
+
+def _row_offsets(
+    elements: int, shape: tuple[int, ...], random: np.random.Generator, draw: Draw
+) -> np.ndarray:
+    """Return where each row's elements begin, ascending from 0: at different elements as long as
+    there are enough; in the case `extreme`, all rows but the last are empty.
+    """
+    rows = math.prod(shape)
+    if draw.extreme or not rows:
+        return np.zeros(shape, np.int64)
+    begins = random.permutation(np.resize(np.arange(1, max(elements, 2)), max(elements, rows)))
+    return np.sort(np.concatenate([[0], np.minimum(begins[: rows - 1], elements)])).reshape(shape)
 
 
 def _numpy_dtype(spec: TensorSpec) -> np.dtype:

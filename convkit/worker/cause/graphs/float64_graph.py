@@ -27,7 +27,7 @@ def run_in_float64(graph: Graph, targets: Sequence[str], feeds: Values) -> dict[
     """
     from onnx.reference import ReferenceEvaluator
 
-    moving = _moving_nodes(graph, feeds)
+    moving = moving_nodes(graph, feeds)
     nodes = [each for each in graph.nodes if id(each) in moving]
     made = {name for node in nodes for name in node.output}
     read = {name for node in nodes for name in reads(node)} | set(targets)
@@ -47,7 +47,7 @@ def run_in_float64(graph: Graph, targets: Sequence[str], feeds: Values) -> dict[
     return dict(zip(targets, map(np.asarray, found), strict=True))
 
 
-def _moving_nodes(graph: Graph, feeds: Collection[str]) -> set[int]:
+def moving_nodes(graph: Graph, feeds: Collection[str]) -> set[int]:
     """Return the nodes (by identity) whose results depend on fed values, not on sizes alone."""
     moving: set[str] = set(feeds)
     found = set()

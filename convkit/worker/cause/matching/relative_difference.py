@@ -11,6 +11,9 @@ from convkit.worker.cause.recording.tensor_sketches import TINY, power
 # Parts of a tensor's rms. Two correct computations of one value stay well within it, after dozens
 # of layers as well; smaller faults are found by computing each value anew from the original's own.
 CLOSE = 1e-4
+# What any difference of whole numbers or truth values counts as, at least: they have no rounding,
+# however large they are.
+_WHOLE = 1e-2
 
 
 def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
@@ -18,12 +21,16 @@ def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
 
     Infinity if shapes differ or only one side is finite; values beyond 1e18 agree with each other
     if their signs do. Values that a mask filled in are compared in parts of themselves, and the
-    others in parts of their own RMS.
+    others in parts of their own RMS. Whole numbers agree if they are equal.
     """
     if found.shape != expected.shape:
         return math.inf
     if not found.size:
         return 0.0
+    if found.dtype.kind in "iub" and expected.dtype.kind in "iub":
+        if np.array_equal(found, expected):
+            return 0.0
+        return max(_WHOLE, _plain_error(found, expected))
     if has_no_fills(expected):
         return _plain_error(found, expected)
     own, other = numbers(found), numbers(expected)

@@ -1,5 +1,6 @@
-"""Finds where a runtime diverges from the exported graph: compares its tensors with the graph's,
-which onnxruntime computes without optimizations.
+"""Finds where a runtime diverges from what it was built from: compares its tensors with those of
+the exported graph, which onnxruntime computes without optimizations, with those of float64 where
+onnxruntime itself is off, or with those of any other record.
 
 For graphs that agree with the original: the difference is then the runtime's own.
 """
@@ -11,18 +12,20 @@ from typing import Protocol
 
 import numpy as np
 
-from convkit.worker.cause.graphs.runnable_graph import Graph, PieceFailedError, Values
-from convkit.worker.cause.matching.relative_difference import relative_error
+from convkit.worker.cause.graphs.float64_graph import moving_nodes, run_in_float64
+from convkit.worker.cause.graphs.runnable_graph import Graph, PieceFailedError, Values, reads
+from convkit.worker.cause.matching.relative_difference import largest_error, relative_error
 
 # In parts of a tensor's rms. Kernels of any kind agree to a few digits less than float32 has.
 _SAME = 1e-4
 # The fraction of the outputs' error that may remain after an explanation.
 _REMAINS = 0.1
 _MOST_PLACES = 8
+_INT32 = np.iinfo(np.int32)
 
 
 class ExposedModel(Protocol):
-    """A built model of which intermediate tensors can be had, by the exported graph's names."""
+    """A built model of which intermediate tensors can be had, by the names of its source."""
 
     def tensors(self) -> Collection[str]:
         """Return the names that it knows."""
@@ -43,38 +46,101 @@ class BuiltDifference:
 
     fused: the outputs are correct once `names` are exposed, which prevents the runtime from fusing
     their producers with later nodes. computed: these tensors are wrong although their inputs are
-    correct, and the correct values fix the outputs. unplaced: neither.
+    correct, and the correct values fix the outputs. unplaced: neither. `beyond` is a whole number
+    that int32 cannot hold, among those that the first wrong tensor has or is computed from.
     """
 
     kind: str
     names: tuple[str, ...]
     before: float
     after: float
+    beyond: int | None = None
 
 
-def compare_built(graph: Graph, model: ExposedModel, feeds: Values) -> BuiltDifference | None:
+def compare_built(
+    graph: Graph, model: ExposedModel, feeds: Values, original: Values | None = None
+) -> BuiltDifference | None:
     """Return why a built model's outputs differ from its graph's; None if they do not, or if the
-    graph itself cannot be run.
+    graph itself cannot be run. If the `original` outputs are given, a graph that onnxruntime
+    computes wrong and float64 right is compared with float64. Whole numbers and truth values are
+    compared as floats are; what is computed from sizes alone is not.
     """
     known = set(model.tensors())
-    names = [name for node in graph.nodes for name in node.output if name in known]
+    moving = moving_nodes(graph, feeds)
+    names = [
+        name for node in graph.nodes if id(node) in moving for name in node.output if name in known
+    ]
     try:
-        expected = graph.run([*names, *graph.outputs], feeds)
+        expected = _expected(graph, [*names, *graph.outputs], feeds, original)
     except PieceFailedError:
         return None
-    search = _Search(model, feeds, expected, tuple(graph.outputs))
+    found = compare_exposed(model, feeds, expected, tuple(graph.outputs), names)
+    if found is None or found.kind != "computed":
+        return found
+    beyond = _beyond_int32(graph, found.names[0], {**expected, **feeds})
+    return dataclasses.replace(found, beyond=beyond)
+
+
+def compare_exposed(
+    model: ExposedModel, feeds: Values, expected: Values, outputs: tuple[str, ...], names: list[str]
+) -> BuiltDifference | None:
+    """Return why a built model's outputs differ from the expected ones; None if they do not.
+
+    `expected` also has the intermediate values of the `names`, which are in the order in which they
+    are computed. Raises RunFailedError, ModelRefusedError.
+    """
+    search = _Search(model, feeds, expected, outputs)
     before = search.error((), {})
     if before <= _SAME:
         return None
     limit = max(before * _REMAINS, _SAME) if math.isfinite(before) else _SAME
-    hidden = [name for name in names if name not in graph.outputs]
+    hidden = [name for name in names if name not in outputs]
     if search.error(hidden, {}) <= limit:
         names_needed = search.fewest(hidden, limit)
         return BuiltDifference("fused", names_needed, before, search.error(names_needed, {}))
     put = search.wrong(names)
     after = search.error((), put)
-    kind = "computed" if put and after <= limit else "unplaced"
-    return BuiltDifference(kind, tuple(put), before, after)
+    if not (put and after <= limit):
+        return BuiltDifference("unplaced", tuple(put), before, after)
+    return BuiltDifference("computed", tuple(put), before, after)
+
+
+def _expected(
+    graph: Graph, names: Sequence[str], feeds: Values, original: Values | None
+) -> dict[str, np.ndarray]:
+    """Return the right values of a graph: onnxruntime's, or float64's if only those give the
+    original's outputs. Raises PieceFailedError.
+    """
+    found = graph.run(names, feeds)
+    if original is None or largest_error(original, found) <= _SAME:
+        return found
+    try:
+        exact = run_in_float64(graph, list(dict.fromkeys(names)), feeds)
+    except PieceFailedError:
+        return found
+    if not largest_error(original, exact) <= _SAME:
+        return found
+    return {
+        name: values.astype(found[name].dtype) if name in found else values
+        for name, values in exact.items()
+    }
+
+
+def _beyond_int32(graph: Graph, name: str, values: Values) -> int | None:
+    """Return the largest whole number beyond int32 among a node's results and what it reads."""
+    node = graph.nodes[graph.producers[name]]
+    read = [values.get(each, graph.constants.get(each)) for each in reads(node)]
+    wide = [
+        array for array in (values[name], *read) if array is not None and array.dtype == np.int64
+    ]
+    beyond = [
+        int(array.flat[place])
+        for array in wide
+        if array.size
+        for place in (array.argmin(), array.argmax())
+        if not _INT32.min <= array.flat[place] <= _INT32.max
+    ]
+    return max(beyond, key=abs, default=None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +182,7 @@ class _Search:
                     for name in names
                     if name not in put
                     and name in found
-                    and self.expected[name].dtype.kind == "f"
+                    and self.expected[name].dtype.kind in "fiub"
                     and not relative_error(found[name], self.expected[name]) <= _SAME
                 ),
                 None,

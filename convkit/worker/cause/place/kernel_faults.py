@@ -1,8 +1,11 @@
 """Whether the runtime's kernels are off at a place, and not the graph."""
 
 import dataclasses
+from collections.abc import Mapping
 
-from convkit.worker.cause.graphs.float64_graph import run_in_float64
+import numpy as np
+
+from convkit.worker.cause.graphs.float64_graph import moving_nodes, run_in_float64
 from convkit.worker.cause.graphs.runnable_graph import PieceFailedError, label
 from convkit.worker.cause.matching.relative_difference import relative_error
 from convkit.worker.cause.search_types.diverging_region import Region
@@ -12,28 +15,62 @@ from convkit.worker.cause.search_types.search_results import Cause
 _MOST = 60
 # What the graph in float64 may leave of the error: the original was computed in float32.
 _REMAINS = 0.1
+# What a node must be off by alone, in parts of the place's error, to be all that is off there.
+_ALONE = 0.5
 
 
 def blamed_on_kernels(cause: Cause, region: Region) -> Cause:
     """Return an unexplained place's cause, and say so if the graph is right there: in float64, by
-    onnx's own evaluator, its nodes agree with the original.
+    onnx's own evaluator, its nodes agree with the original. Of several nodes, the one that is off
+    by itself is named; nodes that compute with sizes alone take no part.
     """
     if len(region.nodes) > _MOST:
         return cause
     now = region.error(region.graph)
+    taking_part = moving_nodes(region.graph, region.feeds)
+    moving = [index for index in region.nodes if id(region.graph.nodes[index]) in taking_part]
+    names = [name for index in moving for name in region.graph.nodes[index].output if name]
     try:
-        (exact,) = run_in_float64(region.graph, [region.target], region.feeds).values()
+        values = run_in_float64(region.graph, names, region.feeds)
     except PieceFailedError:
         return cause
-    if exact.shape != region.expected.shape:
+    exact = values.get(region.target)
+    if exact is None or exact.shape != region.expected.shape:
         return cause
     if not relative_error(exact, region.expected) <= _REMAINS * now:
         return cause
-    node = region.graph.nodes[region.graph.producers[region.target]]
-    count, where = len(region.nodes), f"{node.op_type} {label(node)}"
+    alone = [index for index in moving if _error_alone(region, index, values) >= _ALONE * now]
+    blamed = alone if len(alone) == 1 else moving
+    node = region.graph.nodes[blamed[-1]]
+    count, where = len(blamed), f"{node.op_type} {label(node)}"
     off = f"kernels are off in the {count} nodes that end at" if count > 1 else "kernel is off in"
     text = (
-        f"onnxruntime's {off} {where}, and the graph is right: computed in float64, it agrees"
+        f"{_release()}'s {off} {where}, and the graph is right: computed in float64, it agrees"
         " with the original"
     )
-    return dataclasses.replace(cause, text=text, of_kernels=True)
+    return dataclasses.replace(cause, text=text, node=label(node), of_kernels=True)
+
+
+def _error_alone(region: Region, index: int, values: Mapping[str, np.ndarray]) -> float:
+    """Return how far a node's results are off, computed from right values; infinity if the runtime
+    does not compute it.
+    """
+    graph = region.graph
+    right = {
+        name: array.astype(np.float32) if array.dtype == np.float64 else array
+        for name, array in values.items()
+    }
+    own = [name for name in graph.nodes[index].output if name in right]
+    given = {**region.feeds, **{name: array for name, array in right.items() if name not in own}}
+    try:
+        found = graph.run(own, given)
+    except PieceFailedError:
+        return np.inf
+    return max((relative_error(found[name], values[name]) for name in own), default=0.0)
+
+
+def _release() -> str:
+    """Return the name and release of what runs graphs here."""
+    import onnxruntime
+
+    return f"onnxruntime {onnxruntime.__version__}"

@@ -1,6 +1,7 @@
 """Calls a recorded operation of torch again, with other inputs or with other arguments."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -65,6 +66,21 @@ class TorchReplay:
         with torch.no_grad():
             found = self._function(*positional, **named)
         return tuple(to_array(each) for each in tree_leaves(found) if torch.is_tensor(each))
+
+    def call(self, names: Mapping[int, str]) -> str:
+        """Return the operation as an expression: `torch.ops.aten.atan2.default(x0, x1)`. `names`
+        are those of its inputs, by the values' numbers. Arguments that are the default are left
+        out, as are devices.
+        """
+        positional, named = [], []
+        for argument in self._function._schema.arguments:  # noqa: SLF001 - torch has no public way
+            bound = self._bound[argument.name]
+            text = _expression(bound, names)
+            if argument.kwarg_only and bound != argument.default_value and text is not None:
+                named.append(f"{argument.name}={text}")
+            elif not argument.kwarg_only:
+                positional.append("None" if text is None else text)
+        return f"torch.ops.{self._function}({', '.join([*positional, *named])})"
 
     def others(self) -> Iterator[tuple[str, dict[str, object]]]:
         """Yield what else the operation may have been called with, in words and as arguments."""
@@ -140,6 +156,19 @@ def replay_of(
         )
         bound[argument.name] = given
     return TorchReplay(function, bound, number_of, recorded)
+
+
+def _expression(value: object, names: Mapping[int, str]) -> str | None:
+    """Return an argument as an expression; None for a device, which is the CPU everywhere."""
+    if isinstance(value, _Slot):
+        return names[value.value]
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(str(_expression(each, names)) for each in value)}]"
+    if isinstance(value, torch.device):
+        return None
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float('{value}')"
+    return repr(value)
 
 
 def _shown(value: object) -> str:

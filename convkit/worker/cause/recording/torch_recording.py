@@ -4,7 +4,6 @@ import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from convkit.worker.cause.recording.operation_replay import replay_of
 from convkit.worker.cause.recording.recorded_call import Operation, Recording, Value
 from convkit.worker.original.dispatch_mode import FunctionMode, OperationMode
-from convkit.worker.original.source_lines import relative_source
+from convkit.worker.original.source_lines import calling_positions, innermost_line
 from convkit.worker.original.torch_dtypes import to_array
 
 # torch's recurrent layers; those over more steps than these are recorded as one operation each.
@@ -237,14 +236,8 @@ class _Recorder(OperationMode):
         return index
 
     def _source(self) -> str | None:
-        frame: FrameType | None = sys._getframe(2)  # noqa: SLF001
-        while frame is not None:
-            file = frame.f_code.co_filename
-            source = relative_source(file, frame.f_lineno, self._root)
-            if source is not None and not file.startswith("<"):
-                return source
-            frame = frame.f_back
-        return None
+        caller = sys._getframe(2)  # noqa: SLF001
+        return innermost_line(calling_positions(caller), self._root)
 
     def recording(self, outputs: dict[str, int]) -> Recording:
         """Return the recording."""

@@ -36,10 +36,11 @@ _REMEDIES: dict[str, str] = {
     ),
     "C209": "Correct the graph's last nodes, or undo the change in the caller if possible.",
 }
-_OF_KERNELS = (
-    "Allow for this error in the tolerance, use a different release of the runtime, or write this"
-    " part of the model with other operations."
-)
+_OTHER_OPERATIONS = "Write this part of the model with other operations; convkit has not tried any."
+_ALLOW = "Allow for this error in the tolerance, or write this part of the model otherwise."
+# In parts of the values' rms: what rounding in float32 leaves at one place, however many products
+# it adds up. A larger error is no rounding, and nothing to allow for.
+_ROUNDING = 1e-4
 
 
 def findings_of(diagnosis: Diagnosis, case: str) -> list[Finding]:
@@ -79,8 +80,16 @@ def _finding(cause: Cause, diagnosis: Diagnosis, case: str) -> Finding:
     if cause.growth:  # `chain` as numbers, for the report's plot
         evidence["growth"] = [[title, _figure(error)] for title, error in cause.growth]
     message = f"{cause.text}{_where(cause)}{_proof(cause)}"
-    remedy = _OF_KERNELS if cause.of_kernels else _REMEDIES[code]
+    remedy = _of_kernels(cause) if cause.of_kernels else _REMEDIES[code]
+    if cause.of_kernels:
+        evidence["owner"] = "kernel"
     return Finding(code, message, place, evidence, Remedy(remedy), chain=_chain(cause))
+
+
+def _of_kernels(cause: Cause) -> str:
+    """Return what helps against a kernel that is off: an error is allowed for if it is rounding."""
+    rounds = cause.error is not None and cause.error <= _ROUNDING
+    return _ALLOW if rounds else _OTHER_OPERATIONS
 
 
 def _code(cause: Cause) -> str:

@@ -5,30 +5,22 @@ Each operation on complex numbers is traced by itself, with a pair of tensors fo
 the operations on the parts take its place.
 """
 
-import copy
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._subclasses import FakeTensor
 from torch.export.exported_program import default_decompositions
-from torch.fx import Graph, GraphModule, Node
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx import Node
 from torch.utils import _pytree as pytree
 
+from convkit.worker.exporters.decompositions import fourier_products
+from convkit.worker.exporters.decompositions.graph_rewriting import (
+    GraphRewriting,
+    UnrewrittenError,
+    decomposed_where,
+)
 from convkit.worker.exporters.decompositions.local_decompositions import run_decompositions
-
-# Each round may bring forth operators that have to be decomposed in their turn.
-_MOST_ROUNDS = 4
-
-
-class UnpairedError(Exception):
-    """An operation on complex numbers that has no counterpart on their parts, as `node`."""
-
-    def __init__(self, node: Node) -> None:
-        super().__init__(f"{node.target} computes with complex numbers")
-        self.node = node
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,20 +43,18 @@ def concerns_complex(node: Node) -> bool:
     return _is_complex(node) or any(_is_complex(each) for each in node.all_input_nodes)
 
 
-def without_complex(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """Return a program on real and imaginary parts. Raises UnpairedError."""
-    program = run_decompositions(program, {})
-    for _ in range(_MOST_ROUNDS):
-        table = default_decompositions()
-        chosen = {
-            node.target: table[node.target]
-            for node in program.graph.nodes
-            if concerns_complex(node) and _rule(node) is None and node.target in table
-        }
-        if not chosen:
-            break
-        program = run_decompositions(program, chosen)
-    return _Pairs(program).program()
+def without_complex(
+    program: torch.export.ExportedProgram, *, keeps_transforms: bool = True
+) -> torch.export.ExportedProgram:
+    """Return a program on real and imaginary parts, with Fourier transforms as they are, or as
+    products with matrices for a converter that has none. Raises UnrewrittenError.
+    """
+    program = decomposed_where(
+        run_decompositions(program, {}),
+        lambda node: concerns_complex(node) and _rule(node) is None,
+        default_decompositions(),
+    )
+    return _Pairs(program, keeps_transforms=keeps_transforms).program()
 
 
 def _is_complex(node: Node) -> bool:
@@ -72,123 +62,53 @@ def _is_complex(node: Node) -> bool:
     return any(isinstance(each, torch.Tensor) and each.is_complex() for each in values)
 
 
-class _Pairs:
+class _Pairs(GraphRewriting):
     """Copies a program's graph, with pairs for complex values."""
 
-    def __init__(self, program: torch.export.ExportedProgram) -> None:
-        self._program = program
-        self._graph = Graph()
-        self._became: dict[Node, Any] = {}
-        self._held = dict(program.state_dict)
-        self._constants = dict(program.constants)
-        values = (node.meta.get("val") for node in program.graph.nodes)
-        self._mode = next(each.fake_mode for each in values if isinstance(each, FakeTensor))
+    def __init__(self, program: torch.export.ExportedProgram, *, keeps_transforms: bool) -> None:
+        super().__init__(program)
+        self._keeps_transforms = keeps_transforms
+        self._matrices: dict[object, tuple[Node, Node]] = {}
 
-    def program(self) -> torch.export.ExportedProgram:
-        program = self._program
-        for node in program.graph.nodes:
-            self._became[node] = self._copied(node)
-        signature = copy.deepcopy(program.graph_signature)
-        outputs = self._graph.output_node().args[0]
-        assert isinstance(outputs, tuple)
-        for spec, output in zip(signature.output_specs, outputs, strict=True):
-            spec.arg.name = output.name
-        self._graph.eliminate_dead_code()
-        return torch.export.ExportedProgram(
-            root=GraphModule(program.graph_module, self._graph),
-            graph=self._graph,
-            graph_signature=signature,
-            state_dict=self._held,
-            range_constraints=program.range_constraints,
-            module_call_graph=program.module_call_graph,
-            example_inputs=program.example_inputs,
-            constants=self._constants,
-            verifiers=program.verifiers,
+    def is_rewritten(self, node: Node) -> bool:
+        return concerns_complex(node)
+
+    def is_strange(self, node: Node) -> bool:
+        return _is_complex(node)
+
+    def held(self, node: Node) -> Pair:
+        copied = self.replaced(
+            node, lambda held: torch.view_as_real(held.detach().resolve_conj()).clone()
         )
+        return self.inlined_call(node, _of_real, (copied,), {})
 
-    def _copied(self, node: Node) -> Any:  # noqa: ANN401 - a node, a pair, or a nest of them
-        if node.op == "placeholder" and _is_complex(node):
-            return self._held_pair(node)
-        if concerns_complex(node):
-            return self._parts(node)
-        if node.op == "output" and any(_is_complex(each) for each in node.all_input_nodes):
-            raise UnpairedError(next(filter(_is_complex, node.all_input_nodes)))
-        copied = self._graph.node_copy(node, self._became.__getitem__)
-        if node.op == "placeholder":
-            copied.name = node.name  # a graph's own choice differs for `input`
-        return copied
-
-    def _held_pair(self, node: Node) -> Pair:
-        """Return the parts of a weight, a buffer or a constant, which is held as real numbers."""
-        signature = self._program.graph_signature
-        lifted = (
-            signature.inputs_to_parameters
-            | signature.inputs_to_buffers
-            | signature.inputs_to_lifted_tensor_constants
-        )
-        name = lifted.get(node.name)
-        if name is None:
-            raise UnpairedError(node)
-        for held in (self._held, self._constants):
-            if name in held:
-                real = torch.view_as_real(held[name].detach().resolve_conj()).clone()
-                fake = self._mode.from_tensor(real, static_shapes=True)
-                is_parameter = isinstance(held[name], torch.nn.Parameter)
-                held[name] = torch.nn.Parameter(real) if is_parameter else real
-        copied = self._graph.node_copy(node, self._became.__getitem__)
-        copied.name, copied.meta = node.name, {**node.meta, "val": fake}
-        return self._inlined(node, _of_real, (copied,), {})
-
-    def _parts(self, node: Node) -> Any:  # noqa: ANN401
+    def rewritten(self, node: Node) -> Any:  # noqa: ANN401 - a node, a pair, or a nest of them
         """Insert what an operation is on the parts."""
+        if not self._keeps_transforms and fourier_products.is_transform(node):
+            return self._transformed(node)
         rule = _rule(node)
         if rule is None:
-            raise UnpairedError(node)
-        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), _Held)
-        args, kwargs = pytree.tree_map(
-            lambda each: self._became[each.node] if isinstance(each, _Held) else each,
-            (args, kwargs),
-        )
-        return self._inlined(node, rule, args, kwargs)
+            raise UnrewrittenError(node)
+        return self.inlined(node, rule)
 
-    def _inlined(
-        self, node: Node, rule: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> Any:  # noqa: ANN401
-        flat, form = pytree.tree_flatten((tuple(args), dict(kwargs)))
-        nodes = list(dict.fromkeys(each for each in flat if isinstance(each, Node)))
-        forms: list[pytree.TreeSpec] = []
+    def _transformed(self, node: Node) -> Any:  # noqa: ANN401
+        """Insert a Fourier transform's products, axis by axis."""
+        steps = fourier_products.steps(node)
+        if steps is None:
+            raise UnrewrittenError(node)
+        value = self.became[node.args[0]]
+        for step in steps:
+            value = self.inlined_call(node, _multiplied, (value, *self._matrix(step), step), {})
+        return value
 
-        def call(*given: object) -> list[Any]:
-            named = dict(zip(nodes, given, strict=True))
-            inputs = [named[each] if isinstance(each, Node) else each for each in flat]
-            args, kwargs = pytree.tree_unflatten(inputs, form)
-            results, found = pytree.tree_flatten(rule(*args, **kwargs))
-            forms.append(found)
-            return results
-
-        with self._mode:
-            traced = make_fx(call)(*(each.meta["val"] for each in nodes))
-        inner: dict[Node, Node] = {}
-        given = iter(nodes)
-        for each in traced.graph.nodes:
-            if each.op == "placeholder":
-                inner[each] = next(given)
-            elif each.op == "output":
-                results = torch.fx.node.map_arg(each.args[0], inner.__getitem__)
-                return pytree.tree_unflatten(list(results), forms[-1])
-            elif each.op != "call_function":
-                raise UnpairedError(node)  # a constant
-            else:
-                inner[each] = self._graph.node_copy(each, inner.__getitem__)
-                inner[each].meta = {**node.meta, "val": each.meta.get("val")}
-        raise AssertionError("a graph without outputs")
-
-
-@dataclasses.dataclass(frozen=True)
-class _Held:
-    """A node among arguments, which torch would map again."""
-
-    node: Node
+    def _matrix(self, step: fourier_products.Step) -> tuple[Node, Node]:
+        """Return the constants that hold a step's matrix."""
+        if (key := (*dataclasses.astuple(step)[1:],)) not in self._matrices:
+            self._matrices[key] = (
+                self.constant(f"fourier_{len(self.added)}", step.matrix.real),
+                self.constant(f"fourier_{len(self.added)}", step.matrix.imag),
+            )
+        return self._matrices[key]
 
 
 pytree.register_pytree_node(
@@ -204,6 +124,20 @@ def _of_real(both: torch.Tensor) -> Pair:
 def _complex(pair: Pair) -> torch.Tensor:
     """Return complex numbers, for a Fourier transform."""
     return torch.view_as_complex(torch.stack([pair.re, pair.im], -1))
+
+
+def _multiplied(
+    values: Any,  # noqa: ANN401 - a pair, or real numbers
+    re: torch.Tensor,
+    im: torch.Tensor,
+    step: fourier_products.Step,
+) -> Any:  # noqa: ANN401
+    """Return a Fourier transform's step along one axis."""
+    by_re, by_im = (fourier_products.along(step.axis, matrix) for matrix in (re, im))
+    if not isinstance(values, Pair):
+        return Pair(by_re(values), by_im(values))
+    real = by_re(values.re) - by_im(values.im)
+    return real if step.gives_real else Pair(real, by_im(values.re) + by_re(values.im))
 
 
 def _pair(value: Any) -> Pair:  # noqa: ANN401 - a pair, a tensor or a number
@@ -325,12 +259,15 @@ _EACH_PART = frozenset(
         *("detach", "contiguous", "repeat", "split", "split_with_sizes", "chunk", "unbind"),
         *("mean", "sum", "cumsum", "neg", "constant_pad_nd", "diagonal", "tril", "triu"),
         *("movedim", "flatten", "unflatten", "lift_fresh_copy", "slice_scatter", "narrow"),
-        *("select_scatter", "masked_fill", "expand_as", "numpy_T", "mT"),
+        *("select_scatter", "index_put", "masked_fill", "expand_as", "numpy_T", "mT"),
         *("reshape", "broadcast_to", "tile", "repeat_interleave", "swapaxes"),
     )
 )
 _RULES: dict[str, Callable[..., Any]] = {
     "sym_size": lambda pair, axis: pair.re.shape[axis],
+    "copy": lambda pair, given, *_: Pair(
+        *(each.expand(pair.re.shape) for each in pytree.tree_leaves(_pair(given)))
+    ),
     "view_as_complex": _of_real,
     "view_as_real": lambda pair: torch.stack([pair.re, pair.im], -1),
     "complex": Pair,

@@ -10,7 +10,12 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from convkit.worker.exporters.decompositions import order_statistics, resampling, small_matrices
+from convkit.worker.exporters.decompositions import (
+    bags,
+    order_statistics,
+    resampling,
+    small_matrices,
+)
 from convkit.worker.exporters.decompositions.local_decompositions import run_decompositions
 
 
@@ -104,6 +109,12 @@ def decompositions() -> dict[Any, _Row]:
         aten.nanmedian.dim: order_statistics.nanmedian_along,
         aten.kthvalue.default: order_statistics.kth_value,
     }
+    bagging = (
+        aten.embedding_bag.default,
+        aten.embedding_bag.padding_idx,
+        aten._embedding_bag.default,  # noqa: SLF001 - torch's name
+        aten._embedding_bag_forward_only.default,  # noqa: SLF001 - torch's name
+    )
     pools: dict[Callable[..., object], tuple[Any, ...]] = {
         resampling.adaptive_mean: (
             aten.adaptive_avg_pool1d,
@@ -115,6 +126,7 @@ def decompositions() -> dict[Any, _Row]:
     return {
         **{each: _Row(how, _is_small) for each, how in matrices.items()},
         **{each: _Row(how) for each, how in statistics.items()},
+        **{each: _Row(bags.embedding_bag) for each in bagging},
         aten.quantile.scalar: _Row(order_statistics.quantile, order_statistics.has_fixed_size),
         **{
             each.default: _Row(how, _has_fixed_outputs, resampling.has_uneven_windows)

@@ -143,5 +143,11 @@ def _piece(
     # The new axis of pairs is behind that of the columns. 2^24 / 2^15 = 512 pairs fit float32.
     if rows.shape[1] > 256:
         change = writer.cast(change, _INT32)
-    summed = writer.op("ReduceSum", [change, [axis]], keepdims=0)
+    if axis == -1:
+        # onnxruntime's ReduceSum keeps an axis of no rows, which a mixture's idle expert has.
+        ones = np.ones((rows.shape[1], 1), np.float32 if change.dtype == _FLOAT else np.int32)
+        column = writer.op("MatMul", [change, writer.constant(ones)])
+        summed = writer.op("Squeeze", [column, [-1]])
+    else:
+        summed = writer.op("ReduceSum", [change, [axis]], keepdims=0)
     return summed if summed.dtype == _FLOAT else writer.cast(summed, _FLOAT)

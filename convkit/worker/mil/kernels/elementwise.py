@@ -24,10 +24,24 @@ def binary(function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Ke
     return lambda call: function(call.tensor("x"), call.tensor("y"))
 
 
-def real_div(call: OperationCall) -> torch.Tensor:
+def divided(
+    function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    """Return a division of `x` by `y`, which torch rejects for integers divided by zero. They
+    become zero, as on arm64 (`sdiv`); programs compute such values for sizes of empty tensors.
+    """
+
+    def divide(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        if x.is_floating_point():
+            return function(x, y)
+        return torch.where(y == 0, 0, function(x, torch.where(y == 0, 1, y)))
+
+    return divide
+
+
+def quotient(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Divide; integers round toward zero."""
-    x, y = call.tensor("x"), call.tensor("y")
-    return torch.div(x, y) if x.is_floating_point() else torch.div(x, y, rounding_mode="trunc")
+    return torch.div(x, y, rounding_mode=None if x.is_floating_point() else "trunc")
 
 
 def power(call: OperationCall) -> torch.Tensor:

@@ -5,6 +5,8 @@ Omitted on purpose: random number generators; `classify`, which returns dictiona
 leave details to the device.
 """
 
+from functools import partial
+
 import torch
 from torch.nn import functional
 
@@ -25,7 +27,7 @@ from convkit.worker.mil.kernels import (
 )
 from convkit.worker.mil.kernels.activation import per_channel, softplus
 from convkit.worker.mil.kernels.arithmetic import Arithmetic
-from convkit.worker.mil.kernels.elementwise import binary, of, unary
+from convkit.worker.mil.kernels.elementwise import binary, divided, of, unary
 from convkit.worker.mil.kernels.operation_call import Kernel
 from convkit.worker.mil.kernels.reduction import reduction as reducing
 
@@ -110,7 +112,7 @@ _EXACT: dict[str, Kernel] = {
     "prelu": of(lambda x, alpha: torch.where(x < 0, per_channel(alpha, x) * x, x)),
     "quantize": quantization.quantize,
     "range_1d": shape.range_1d,
-    "real_div": elementwise.real_div,
+    "real_div": binary(divided(elementwise.quotient)),
     "reduce_argmax": reduction.argmax,
     "reduce_argmin": reduction.argmin,
     "resize_nearest_neighbor": resizing.resize_nearest_neighbor,
@@ -157,7 +159,7 @@ _ROUNDING: dict[str, Kernel] = {
     "erf": unary(torch.erf),
     "exp": unary(torch.exp),
     "exp2": unary(torch.exp2),
-    "floor_div": of(lambda x, y: torch.div(x, y, rounding_mode="floor")),
+    "floor_div": binary(divided(partial(torch.div, rounding_mode="floor"))),
     "gelu": activation.gelu,
     "instance_norm": normalization.instance_norm,
     "inverse": of(lambda x, epsilon: torch.reciprocal(x + epsilon)),
@@ -172,7 +174,7 @@ _ROUNDING: dict[str, Kernel] = {
     "log": of(lambda x, epsilon: torch.log(x + epsilon)),
     "lstm": recurrent.lstm,
     "matmul": linear.matmul,
-    "mod": binary(torch.remainder),
+    "mod": binary(divided(torch.remainder)),
     "pow": elementwise.power,
     "reduce_l1_norm": reducing(lambda x, axes, keep: x.abs().sum(axes, keepdim=keep)),
     "reduce_l2_norm": reducing(

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from convkit.worker.cases.decision_values import ValueDecision
-from convkit.worker.original.probing.value_branches import relative_line
+from convkit.worker.original.source_lines import relative_line
 from convkit.worker.original.torch_dtypes import to_array
 
 _TORCH = str(Path(torch.__file__).parent)

@@ -1,7 +1,6 @@
 """Explains why a model refuses the declared inputs, proven by inputs that it accepts."""
 
 import dataclasses
-import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -12,7 +11,7 @@ from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.messages import Sample
 from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.contract_module import ContractModule, OutputsError
-from convkit.worker.original.source_lines import relative_source
+from convkit.worker.original.source_lines import innermost_line, raising_positions
 
 # Draws the inputs of a contract.
 Draw = Callable[[Contract], Sequence[torch.Tensor]]
@@ -187,12 +186,7 @@ def _widths(module: torch.nn.Module) -> Iterator[int]:
 
 def own_line(error: BaseException, root: str | None) -> str:
     """Return `file:line` of the innermost line of the model's own code; empty if there is none."""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if frame.lineno is None:
-            continue
-        if (source := relative_source(frame.filename, frame.lineno, root)) is not None:
-            return source
-    return ""
+    return innermost_line(raising_positions(error.__traceback__), root) or ""
 
 
 def _shape(shape: Sequence[Dimension]) -> str:

@@ -27,7 +27,7 @@ from convkit.worker.cases.decision_sizes import (
 from convkit.worker.cases.decision_values import ValueDecision
 from convkit.worker.original.dispatch_mode import FunctionMode
 from convkit.worker.original.probing.followed_values import DecisionKey, FollowedValues
-from convkit.worker.original.probing.value_branches import relative_line
+from convkit.worker.original.source_lines import relative_line
 
 # A comparison that a run inverts more often belongs to a loop that no longer ends.
 _MOST_INVERTED = 1000

@@ -12,6 +12,7 @@ from torch._ops import OpOverload
 
 from convkit.worker.original import dispatch_mode
 from convkit.worker.original.dispatch_mode import OperationMode
+from convkit.worker.original.source_lines import relative_line
 
 if TYPE_CHECKING:
     from convkit.worker.original.contract_module import ContractModule
@@ -22,7 +23,6 @@ _DECIDES = re.compile(
 )
 # The frames between the model's code and what looks for it.
 _OURS = (__file__, dispatch_mode.__file__)
-_INSTALLED = re.compile(r".*/(?:site|dist)-packages/")
 
 
 def value_dependent_lines(
@@ -49,13 +49,6 @@ def value_dependent_lines(
     return tuple(
         dict.fromkeys(line for line in lines if not line.startswith(("torch/", "convkit/")))
     )
-
-
-def relative_line(file: str, line: int, root: str | None) -> str:
-    """Return `file:line`, relative to `root` or to the package that the file is from."""
-    if root is not None and file.startswith(root):
-        return f"{file[len(root) :].lstrip('/')}:{line}"
-    return f"{_INSTALLED.sub('', file)}:{line}"
 
 
 class AllSeen(BaseException):  # no error: no model should catch it

@@ -37,7 +37,10 @@ def decide_quantization(
     """
     kept = choose_kept(source, quantization, cases, limits, calibration_feeds, families)
     decided = quantization.keeping(kept.patterns)
-    return decided, kept, [_searched(kept)]
+    change: dict[str, Json] = {KEPT: list(kept.patterns)}
+    if decided.reduce_range:
+        change["target.precision.reduce_range"] = True
+    return decided, kept, [_searched(kept, change)]
 
 
 def _shortened(patterns: Sequence[str]) -> str:
@@ -47,7 +50,7 @@ def _shortened(patterns: Sequence[str]) -> str:
     return (in_words(named) or "nothing") + more
 
 
-def _searched(kept: Kept) -> Finding:
+def _searched(kept: Kept, change: dict[str, Json]) -> Finding:
     last = kept.rounds[-1]
     evidence: dict[str, Json] = {
         "keep_float32": list(kept.patterns),
@@ -62,9 +65,7 @@ def _searched(kept: Kept) -> Finding:
             " the quantized model",
             Place(),
             evidence,
-            Remedy(
-                "Write these patterns into the recipe.", {KEPT: list(kept.patterns)}, proven=True
-            ),
+            Remedy("Write these patterns into the recipe.", change, proven=True),
         )
     factor = last.as_protocol().overshoot
     how_far = "NaN or infinity" if factor is None else f"{factor:.3g} times the tolerance"

@@ -87,7 +87,7 @@ def _dynamic(
         destination,
         op_types_to_quantize=quantized_operators("dynamic-int8"),
         per_channel=quantization.per_channel,
-        reduce_range=quantization.reduce_range,
+        reduce_range=bool(quantization.reduce_range),
         weight_type=QuantType.QInt8,
         nodes_to_exclude=list(exclude),
         use_external_data_format=True,
@@ -127,7 +127,7 @@ def _static(
             quant_format=QuantFormat.QDQ if quantization.uses_qdq else QuantFormat.QOperator,
             op_types_to_quantize=quantized_operators("static-int8"),
             per_channel=quantization.per_channel,
-            reduce_range=quantization.reduce_range,
+            reduce_range=bool(quantization.reduce_range),
             # Symmetric ranges waste half of an unsigned type.
             activation_type=QuantType.QInt8 if quantization.symmetric else QuantType.QUInt8,
             weight_type=QuantType.QInt8,

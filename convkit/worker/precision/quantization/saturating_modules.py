@@ -24,7 +24,7 @@ def family_outputs(
     """Yield the outputs of each case by the case's name, once for each family that computes its
     own.
     """
-    with _opened(model) as switched:
+    with opened_products(model) as switched:
         for family in families if switched.nodes else families[:1]:
             session = switched.in_family(family)
             for name, feeds in cases.items():
@@ -39,7 +39,7 @@ class SaturatingModules(contextlib.ExitStack):
         self._switched: SwitchedProducts | None = None
         self._modules: list[str] = []
         if "saturating-pairs" in families:
-            switched = self.enter_context(_opened(model))
+            switched = self.enter_context(opened_products(model))
             if switched.nodes:
                 quantized = load_model(model)
                 self._switched = switched
@@ -77,6 +77,7 @@ class SaturatingModules(contextlib.ExitStack):
         return math.nan if any(map(math.isnan, found)) else max(found, default=0.0)
 
 
-def _opened(model: Path) -> SwitchedProducts:
+def opened_products(model: Path) -> SwitchedProducts:
+    """Open a quantized model as onnxruntime executes it, with a switch for each product."""
     with tempfile.TemporaryDirectory(prefix="convkit-executed-") as folder:
         return SwitchedProducts(write_executed(model, Path(folder)))

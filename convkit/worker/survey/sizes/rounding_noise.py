@@ -21,6 +21,8 @@ _CASES = ("example", "other", "third", "fourth")
 _WHOLE = frozenset({"integers", "one_of", "token_ids", "positions", "padding_mask"})
 # By how much two correct kernels that add in another order may differ, in units in the last place.
 _UNITS = 8
+# A decision changes few elements, by so much of their RMS; rounding changes the rest by less.
+_FEW, _JUMP, _ROUNDED = 0.25, 1e-2, 1e-4
 _SECONDS = 5.0  # after which no further run is begun
 
 
@@ -95,29 +97,53 @@ def flip_shares(
     trials: Trials,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, float]:
-    """Return the share of each output of whole numbers that changes, at most, when every input of
-    fractions is moved by a few units in the last place: the ties that rounding decides. Empty if
-    there are no such outputs or inputs.
+    """Return what rounding decides: of outputs of whole numbers the share that changes, at most,
+    when every input of fractions, and weights where `trials` can move them, are moved by a few
+    units in the last place; of outputs of fractions in which some elements change by far more than
+    rounding, such as boxes in the order of their scores, the RMS of the change relative to their
+    own. At typical and largest sizes. Empty if nothing is moved.
     """
-    labels = [spec.name for spec in contract.outputs if is_whole(spec.dtype)]
     found: dict[str, float] = {}
     end = clock() + _SECONDS
-    sizes = contract.typical_sizes()
-    given = at_full_length(contract.inputs, samples, sizes)
-    for case in _CASES if labels else ():
+    for case, sizes in itertools.product(
+        _CASES, (contract.typical_sizes(), largest_sizes(contract))
+    ):
+        given = at_full_length(contract.inputs, samples, sizes)
         feeds = trials.drawn(contract.inputs, given, sizes, Draw(case))
         steady = all(values.dtype.kind != "f" for values in feeds.values())
-        if clock() > end or not trials.has_time(2) or steady:
+        if clock() > end or not trials.has_time(2) or (steady and not trials.moves_weights):
             break
         near = {
             name: values if samples[name].kind in _WHOLE else moved(name, values, case, _UNITS)
             for name, values in feeds.items()
         }
-        one, other = trials.values(feeds), trials.values(near)
+        one, other = trials.values(feeds), trials.values_nearby(near, case)
         if one is None or other is None:  # in this case: the others tell
             continue
-        for name in labels:
+        for spec in contract.outputs:
+            name = spec.name
             if name in one and one[name].shape == other[name].shape and one[name].size:
-                share = float((one[name] != other[name]).mean())
-                found[name] = max(share, found.get(name, 0.0))
+                share = (
+                    float((one[name] != other[name]).mean())
+                    if is_whole(spec.dtype)
+                    else _decided(one[name], other[name])
+                )
+                if is_whole(spec.dtype) or share > 0:
+                    found[name] = max(share, found.get(name, 0.0))
     return found
+
+
+def _decided(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the RMS of a change relative to that of the values, if a few elements make it: more
+    than rounding changes most of them. 0 otherwise.
+    """
+    if one.dtype.kind != "f":
+        return 0.0
+    left, right = one.astype(np.float64), other.astype(np.float64)
+    scale = float(np.sqrt(np.square(left).mean()))
+    change = np.abs(left - right)
+    if not np.isfinite(change).all() or not scale:
+        return 0.0
+    few = not float(np.quantile(change, 1 - _FEW)) > _ROUNDED * scale
+    jumps = float(change.max()) > _JUMP * scale
+    return float(np.sqrt(np.square(change).mean())) / scale if few and jumps else 0.0

@@ -215,6 +215,20 @@ class Trials(abc.ABC):
     def values(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | None:
         """Return the outputs' values, regardless of the time; None if the model does not run."""
 
+    @property
+    def moves_weights(self) -> bool:
+        """True if `values_nearby` moves weights."""
+        return False
+
+    def values_nearby(
+        self, feeds: Mapping[str, np.ndarray], case: str
+    ) -> dict[str, np.ndarray] | None:
+        """Return the outputs' values, with weights a few units in the last place off if they can
+        be moved: by other units in each case.
+        """
+        del case
+        return self.values(feeds)
+
     @abc.abstractmethod
     def _feed(self, feeds: Mapping[str, np.ndarray]) -> SizeTrial:
         """Run the model on arrays by name."""

@@ -16,15 +16,17 @@ from torch.overrides import TorchFunctionMode
 from convkit.worker.original.probing.torch_comparisons import COMPARING, KEEPING
 
 # padding: one position for each key · mask: of positions or of pairs, for attention or for a
-# selection · lengths: how much of a sequence counts · rows: put one after another where another
+# selection · lengths: how much of a sequence counts · offsets: at which of another argument's
+# elements each row begins · rows: put one after another where another
 # argument, an array of ids, has a certain value.
-RoleName = Literal["padding", "mask", "lengths", "rows"]
+RoleName = Literal["padding", "mask", "lengths", "offsets", "rows"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Role:
     """What becomes of an argument. `width` is that of rows if they are put as they are; `ids` is
-    the argument that says where, by its elements that are `value`. `from_each`: how many rows are
+    the argument that says where, by its elements that are `value`, or whose elements offsets are
+    among. `from_each`: how many rows are
     computed from each entry of the argument, such as the patches of an image; None if its own rows
     are put.
     """
@@ -57,6 +59,9 @@ _FUNCTIONS: dict[str, tuple[int, str, RoleName]] = {
     "where": (0, "condition", "mask"),
     "_pack_padded_sequence": (1, "lengths", "lengths"),
 }
+# The place of offsets, both of torch's function and of that of torch.nn.functional, whose first two
+# arguments are in different orders.
+_BAG_OFFSETS = 2
 # Functions that put rows, and the places of where and of what.
 _PUTTING: dict[str, tuple[int, int]] = {
     "masked_scatter": (1, 2),
@@ -114,6 +119,15 @@ class _Following(TorchFunctionMode):
             computed = _rows_from_each(self._shapes[origin], what)
             self.roles.setdefault(origin, Role("rows", width, *places[0], computed))
 
+    def _bag(self, args: Sequence[Any], given: Mapping[str, Any]) -> None:
+        """Note the offsets of bags, and the argument that has their elements."""
+        offsets = args[_BAG_OFFSETS] if len(args) > _BAG_OFFSETS else given.get("offsets")
+        origin = self._origins.get(id(offsets))
+        elements = [self._origins.get(id(each)) for each in (*args[:2], given.get("input"))]
+        for each in filter(None, elements):
+            if origin and each != origin:
+                self.roles.setdefault(origin, Role("offsets", ids=each))
+
     def _of(self, given: object) -> frozenset[_Source]:
         """Return the arguments that a value is computed from."""
         if isinstance(given, list | tuple):
@@ -134,6 +148,8 @@ class _Following(TorchFunctionMode):
         if name in _PUTTING and len(args) > max(_PUTTING[name]):
             where, what = _PUTTING[name]
             self._put(args[0], args[where], args[what])
+        if name == "embedding_bag":
+            self._bag(args, given)
         if name in COMPARING and len(args) > 1:
             for one, other in (args[:2], args[1::-1]):
                 if self._origins.get(id(one)) == _POSITIONS:

@@ -56,17 +56,18 @@ def exportable(
     progress: Callable[[str], None],
     until: float = math.inf,
     seconds: float = 0.0,
+    clock: Callable[[], float] = time.monotonic,
 ) -> SurveyResult:
     """Return a survey that an exporter keeps: torch's if it can, else TorchScript's if its graph
     matches the original, else torch's with fewer open axes, which are given up one at a time. Of
     recurrent layers, which torch unrolls over every axis, TorchScript's may keep all axes but one.
 
-    No attempt begins after `until`, of time.monotonic(), nor one that would take longer than that
+    No attempt begins after `until`, of the clock, nor one that would take longer than that
     if the model takes `seconds` a run.
     """
 
     def is_late() -> bool:
-        return time.monotonic() + _RUNS_OF_AN_EXPORT * seconds > until
+        return clock() + _RUNS_OF_AN_EXPORT * seconds > until
 
     if is_late():
         return dataclasses.replace(survey, notes=(*survey.notes, export_untried(seconds)))

@@ -33,6 +33,7 @@ from convkit.worker.survey.torch_module.input_candidates import (
     by_name,
 )
 from convkit.worker.survey.torch_module.module_trials import ModuleTrials
+from convkit.worker.survey.torch_module.solved_widths import solved_candidates
 from convkit.worker.survey.values.mask_meaning import all_hide, with_lengths
 
 # Draws of a narrower range that must give outputs of the same sizes: some values are sizes.
@@ -101,7 +102,7 @@ def _search(
     are sizes of the batch in place of the usual ones.
     """
     reason, first, left = "", None, _MOST_COMBINATIONS
-    for candidates in _combinations(names, loaded, roles):
+    for candidates in _points_first(names, loaded, _combinations(names, loaded, roles), trials):
         start = _with_counts(_start(names, candidates), roles)
         sizes, why = _fitting_sizes(start, trials, batches)
         if sizes is not None:
@@ -281,7 +282,13 @@ def example_run(loaded: LoadedModel, example: object, trials: ModuleTrials) -> S
     shapes, sizes = _opened(ordered, roles)
     inputs = tuple(_spec(name, shapes[name], value) for name, value in ordered.items())
     reason = ""
-    for number, like in enumerate(_samples_like(ordered, loaded)):
+    offsets = {
+        name: Sample("offsets", along=shapes[role.ids][0])
+        for name, role in roles.items()
+        if role.name == "offsets" and role.ids in shapes
+    }
+    for number, drawn in enumerate(_samples_like(ordered, loaded)):
+        like = {**drawn, **offsets}
         samples = _with_counts(Start(inputs, sizes, like), roles).samples
         for each in dict.fromkeys((inputs, inverted_masks(inputs, samples))):
             trial = trials.run(each, samples, sizes)
@@ -380,6 +387,7 @@ def _opened(
     names: dict[int, str] = {}
     sizes: dict[str, int] = {}
     shapes: dict[str, tuple[Dimension, ...]] = {}
+    bags = {role.ids for role in roles.values() if role.name == "offsets"}
     for tensor, value in tensors.items():
         shape: list[Dimension] = list(value.shape)
         role = roles.get(tensor)
@@ -387,6 +395,10 @@ def _opened(
         if puts and value.dim() >= _AXES_OF_ROWS:
             shapes[tensor] = (*shape[:-2], "features", shape[-1])
             sizes["features"] = value.shape[-2]
+            continue
+        if tensor in bags and value.dim() == 1:
+            shapes[tensor] = ("entries",)
+            sizes["entries"] = value.shape[0]
             continue
         if shape and value.shape[0] == batch:
             shape[0] = "batch"
@@ -459,6 +471,30 @@ def _combinations(
         for places in itertools.product(*(range(min(len(each), reach + 1)) for each in lists)):
             if max(places) == reach:
                 yield tuple(each[place] for each, place in zip(lists, places, strict=True))
+
+
+def _points_first(
+    names: Sequence[str],
+    loaded: LoadedModel,
+    combinations: Iterator[tuple[InputCandidate, ...]],
+    trials: ModuleTrials,
+) -> Iterator[tuple[InputCandidate, ...]]:
+    """Yield combinations, points before all others if they run and the likeliest does not: some of
+    the others compare every column of a picture with every other.
+    """
+
+    def runs(candidates: tuple[InputCandidate, ...]) -> bool:
+        start = _start(names, candidates)
+        return trials.run(start.inputs, start.samples, next(_sizes(start.inputs))).worked
+
+    likeliest = next(combinations, None)
+    if likeliest is None:
+        return
+    if loaded.config is None and not runs(likeliest):
+        points = _in_own_type(solved_candidates(loaded, names), loaded)
+        yield from ((each,) for each in points if runs((each,)))
+    yield likeliest
+    yield from combinations
 
 
 def _in_own_type(candidates: Sequence[InputCandidate], loaded: LoadedModel) -> list[InputCandidate]:

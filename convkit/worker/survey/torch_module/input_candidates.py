@@ -25,8 +25,10 @@ SIZES: dict[str, tuple[int, ...]] = {
     "samples": (16000, 4000, 1024, 48000),
     "length": (128, 32, 256, 1024, 100, 16, 64, 512),
     "frames": (8, 4, 16, 2, 32),
+    "points": (64, 128, 256, 32, 16, 1024),
     "letters": (12, 5),
     "edges": (8, 3),
+    "entries": (24, 8, 64),
     "rows": (3, 2, 4),
 }
 ROLES: dict[str, str] = {
@@ -38,8 +40,10 @@ ROLES: dict[str, str] = {
     "samples": "samples",
     "length": "length",
     "frames": "frames",
+    "points": "points",
     "letters": "letters",
     "edges": "edges",
+    "entries": "entries",
     "features": "rows",
 }
 _NORMAL = Sample("normal", (0.0, 1.0))
@@ -71,6 +75,14 @@ _FLAG_TYPES: tuple[DType, ...] = ("float32", "bool", "int64")
 # Pairs of nodes, as in PyTorch Geometric.
 _EDGES_NAME = re.compile(r"edge_index|edges$|adj_t$", re.IGNORECASE)
 _IMAGE_CHANNELS = (1, 3, 4)
+# Clouds of points, which layers read point by point.
+_POINTS_NAME = re.compile(
+    r"^(points?|xyz|cloud|point_?cloud|pcd?|coords?|coordinates)$", re.IGNORECASE
+)
+_READS_POINTS = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d)
+_COORDINATES = 3
+# At which element each bag of embeddings begins.
+_OFFSETS_NAME = re.compile(r"(^|_)(offsets?|starts)$", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +95,9 @@ class InputCandidate:
     shape: tuple[Dimension, ...]
     sample: Sample = _NORMAL
     padding: int = 0
+
+
+_OFFSETS = [InputCandidate("int64", ("batch",), Sample("offsets", along="entries"))]
 
 
 def by_name(name: str, config: Config) -> list[InputCandidate]:
@@ -123,6 +138,7 @@ def by_layers(
     """
     layers = list(layers_of(loaded.module))
     found = list(_of_role(role, layers))
+    found += _points(parameter.name, layers)
     found += _flags_and_pixels(parameter.name, layers)
     if _MASK_NAME.search(parameter.name):
         shape: tuple[Dimension, ...] = ("batch", "sequence")
@@ -154,8 +170,7 @@ def by_layers(
         ]
     if _EDGES_NAME.search(parameter.name):
         found.append(InputCandidate("int64", (2, "edges"), Sample("integers", (0.0, 2.0))))
-    if is_length_name(parameter.name):
-        found += _lengths()
+    found += _bounded(parameter.name, layers)
     if _ROW_AMOUNT_NAME.search(parameter.name):
         amount = Sample("uniform", (0.5, 2.0))
         found += [InputCandidate("float32", shape, amount) for shape in (("batch",), ("batch", 1))]
@@ -179,10 +194,27 @@ def by_layers(
     return list(dict.fromkeys(found))
 
 
+def _points(name: str, layers: Sequence[HintingLayer]) -> Iterator[InputCandidate]:
+    """Yield clouds of points for an input of such a name, of the width that the first layer reads:
+    one cloud without a batch runs, too, in most models, and means something else.
+    """
+    if not _POINTS_NAME.search(name):
+        return
+    first = next((each for each in layers if each.kind in _READS_POINTS), None)
+    width = first.width if first is not None else _COORDINATES
+    last: tuple[Dimension, ...] = ("batch", "points", width)
+    before: tuple[Dimension, ...] = ("batch", width, "points")
+    is_linear = first is not None and first.kind is torch.nn.Linear
+    for shape in (last, before) if is_linear else (before, last):
+        yield InputCandidate("float32", shape)
+
+
 def _of_role(role: Role | None, layers: Sequence[HintingLayer]) -> Iterator[InputCandidate]:
     match role.name if role is not None else None:
         case "lengths":
             yield from _lengths()
+        case "offsets":
+            yield from _OFFSETS
         case "rows" if role is not None and role.from_each is None:
             widths = [layer.width for layer in layers if layer.kind is torch.nn.Linear]
             for width in dict.fromkeys(widths if role.width is None else [role.width]):
@@ -192,6 +224,14 @@ def _of_role(role: Role | None, layers: Sequence[HintingLayer]) -> Iterator[Inpu
             yield from _masks(_MASK_SHAPES[:1])
         case "mask":
             yield from _masks(_MASK_SHAPES)
+
+
+def _bounded(name: str, layers: Sequence[HintingLayer]) -> Iterator[InputCandidate]:
+    """Yield lengths of rows, and where bags of embeddings begin, for an input of such a name."""
+    if is_length_name(name):
+        yield from _lengths()
+    if _OFFSETS_NAME.search(name) and any(each.kind is torch.nn.EmbeddingBag for each in layers):
+        yield from _OFFSETS
 
 
 def _lengths() -> Iterator[InputCandidate]:
@@ -253,6 +293,8 @@ def _of_layer(layer: HintingLayer, *, attends: bool, embedded: int) -> Iterator[
     if kind in (torch.nn.Embedding, torch.nn.EmbeddingBag):
         ids = Sample("integers", (0.0, float(width)))
         yield InputCandidate("int64", ("batch", "sequence"), ids)
+        if kind is torch.nn.EmbeddingBag:
+            yield InputCandidate("int64", ("entries",), ids)
         yield InputCandidate("int64", ("batch",), ids)
         yield InputCandidate("int64", ("batch", "sequence", "letters"), ids)
     elif kind is torch.nn.Conv1d:

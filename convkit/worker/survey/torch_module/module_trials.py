@@ -1,7 +1,6 @@
 """Runs a torch module at given axis sizes and records what it accepts and returns."""
 
 import copy
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
@@ -16,12 +15,16 @@ from convkit.worker.cases.values.sampled_values import Draw
 from convkit.worker.original.contract_module import as_mapping, flattened
 from convkit.worker.original.loading.loaded_model import LoadedModel
 from convkit.worker.original.torch_dtypes import contract_dtype, to_array, to_tensor, torch_dtype
+from convkit.worker.survey.sizes.perturbed_weights import moved
 from convkit.worker.survey.sizes.size_trials import SizeTrial, Trials
+from convkit.worker.survey.sizes.work_clock import WorkClock
 from convkit.worker.survey.torch_module.argument_roles import Uses, argument_uses
 
 # Seconds of a run, with the drawing of its inputs, after which shapes are worked out without
 # values: dozens of runs follow.
 _LONG_RUN = 0.05
+# Weights in bytes that are moved, and by how many units in the last place.
+_MOST_MOVED, _UNITS = 1 << 30, 8
 # Runs that may take long because they are the first.
 _WARM_UP = 1
 
@@ -32,9 +35,13 @@ class ModuleTrials(Trials):
     """
 
     def __init__(
-        self, loaded: LoadedModel, seconds: float, progress: Callable[[str], None] = lambda _: None
+        self,
+        loaded: LoadedModel,
+        seconds: float,
+        progress: Callable[[str], None] = lambda _: None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
-        super().__init__(seconds, loaded.facts, time.monotonic, progress)
+        super().__init__(seconds, loaded.facts, clock or WorkClock(), progress)
         self._module = loaded.module
         self._shapes_only: ShapesOnly | None = None
         self._long_runs = 0
@@ -60,9 +67,9 @@ class ModuleTrials(Trials):
         sizes: Mapping[str, int],
         draw: Draw,
     ) -> SizeTrial:
-        started = time.monotonic()
+        started = self._clock()
         trial = super()._drawn_and_fed(inputs, samples, sizes, draw)
-        is_long = time.monotonic() - started > _LONG_RUN  # large inputs take long to draw
+        is_long = self._clock() - started > _LONG_RUN  # large inputs take long to draw
         if trial.worked and is_long and self._shapes_only is None:
             self._long_runs += 1
             if self._long_runs > _WARM_UP:
@@ -77,6 +84,32 @@ class ModuleTrials(Trials):
             return None
         return {name: to_array(value) for name, value in named_tensors(returned).items()}
 
+    @property
+    def moves_weights(self) -> bool:
+        """True if there are weights, few enough to be copied."""
+        sizes = [each.numel() * each.element_size() for each in self._module.parameters()]
+        return 0 < sum(sizes) <= _MOST_MOVED
+
+    def values_nearby(
+        self, feeds: Mapping[str, np.ndarray], case: str
+    ) -> dict[str, np.ndarray] | None:
+        """Return the outputs' values, with weights of float32 a few units in the last place off."""
+        if not self.moves_weights or isinstance(self._module, torch.jit.ScriptModule):
+            return self.values(feeds)
+        weights = {
+            name: torch.from_numpy(moved(name, to_array(each.detach()), case, _UNITS))
+            for name, each in self._module.named_parameters()
+            if each.dtype == torch.float32
+        }
+        try:
+            with torch.no_grad():
+                returned = torch.func.functional_call(
+                    self._module, weights, (), dict(tensors_of(feeds))
+                )
+        except Exception:  # noqa: BLE001 - a model may raise anything
+            return None
+        return {name: to_array(value) for name, value in named_tensors(returned).items()}
+
     def uses(self, feeds: Mapping[str, np.ndarray]) -> Uses:
         """Return what becomes of arguments in a call, also if that fails."""
         return argument_uses(self._module, tensors_of(feeds))
@@ -87,12 +120,12 @@ class ModuleTrials(Trials):
         return returned
 
     def _feed(self, feeds: Mapping[str, np.ndarray]) -> SizeTrial:
-        started = time.monotonic()
+        started = self._clock()
         try:
             returned = self._call(feeds)
         except Exception as error:  # noqa: BLE001 - a model may raise anything
-            return SizeTrial(None, f"{type(error).__name__}: {error}", time.monotonic() - started)
-        seconds = time.monotonic() - started
+            return SizeTrial(None, f"{type(error).__name__}: {error}", self._clock() - started)
+        seconds = self._clock() - started
         tensors = named_tensors(returned)
         if not tensors:
             return SizeTrial(

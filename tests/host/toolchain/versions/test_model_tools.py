@@ -4,6 +4,7 @@ import tarfile
 import pytest
 from wheel_folder import write_wheel
 
+from convkit.host.draft.declared_releases import declared_releases
 from convkit.host.draft.model_tools import find_model_tools
 from convkit.host.draft.package_names import package_of
 from convkit.host.toolchain.versions.stage_requirements import EnvironmentSpec
@@ -148,3 +149,48 @@ def test_a_package_that_drafts_choose_is_not_looked_for(tools, no_uv):
         "transformers": "",
         "onnxruntime": "",
     }
+
+
+@pytest.fixture
+def gammas(wheels):
+    """Puts three releases on the index, the newest of which no draft can have."""
+    write_wheel(wheels, "gamma", "3.0", requires=["alpha==2.0"])
+    for version in ("1.0", "1.1"):
+        write_wheel(wheels, "gamma", version, requires=["alpha==1.1"])
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("requirements.txt", "# what we run\n-r more.txt\ngamma == 1.0  # pinned\nbeta\n"),
+        ("requirements.txt", "-r more.txt\n"),
+        (
+            "pyproject.toml",
+            "[project]\nname = 'own'\ndependencies = ['gamma<1.1', 'beta; sys_platform==\"x\"']\n",
+        ),
+    ],
+    ids=["pinned", "included", "project"],
+)
+def test_the_projects_own_releases_are_taken(tools, gammas, tmp_path, file, text):
+    assert tools("import gamma")["gamma"].specifier == "==1.1"
+    (tmp_path / file).write_text(text, encoding="utf-8")
+    if text.startswith("-r"):
+        (tmp_path / "more.txt").write_text("gamma==1.0; python_version>'3'\n", encoding="utf-8")
+    found = tools("import gamma")["gamma"]
+    assert (found.specifier, found.why) == ("==1.0", f"imported in net.py:1, {file}")
+    assert tools("import gamma", "gamma==1.1")["gamma"].specifier == "==1.1"
+
+
+def test_a_project_release_that_does_not_fit_is_said_and_another_is_taken(tools, gammas, tmp_path):
+    (tmp_path / "requirements.txt").write_text("gamma==3.0\n", encoding="utf-8")
+    said = []
+    assert tools("import gamma", said=said.append)["gamma"].specifier == "==1.1"
+    assert any("requirements.txt do not fit the other tools" in line for line in said)
+
+
+def test_no_release_of_another_project_is_read(tools, gammas, tmp_path):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "requirements.txt").write_text("gamma==1.0\n", encoding="utf-8")
+    (tmp_path / "own" / ".git").mkdir()
+    assert declared_releases(tmp_path / "own" / "net.py") == {}
+    assert {*declared_releases(tmp_path / "net.py")} == {"gamma"}

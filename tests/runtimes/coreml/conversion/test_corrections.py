@@ -37,6 +37,11 @@ WRONG: dict[str, list[Function]] = {
     "triu": [lambda x: (x[:, :, :6] + torch.full((6, 6), -torch.inf).triu(1)).softmax(-1)],
     "tril": [lambda x: (x[:, :, :6] + torch.full((6, 6), -torch.inf).tril(-1)).softmax(-1)],
     "softplus": [lambda x: softplus(10 * x, 3, 5)],
+    "atan2": [
+        lambda x: torch.atan2(x.relu(), x.flip(1)),
+        lambda x: torch.atan2(x, 1e-9 * x.flip(1)),
+    ],
+    "floor_divide": [lambda x: (2**27 * x).int() // 2 * 2, lambda x: x.roll(x.shape[0] // 2, 0)],
     "mean": [lambda x: (4 * x).int().mean(dtype=torch.float32) + x],
     "mean.dim": [lambda x: (4 * x).int().mean((1, 3), dtype=torch.float32)],
     "_upsample_bilinear2d_aa.vec": [
@@ -49,7 +54,7 @@ WRONG: dict[str, list[Function]] = {
     ],
 }
 # The other name of one of them, which torch's decompositions leave.
-ALIASES = {"_log_softmax": "log_softmax"}
+ALIASES = {"_log_softmax": "log_softmax", "floordiv": "floor_divide"}
 ROWS = [(name, place) for name, each in WRONG.items() for place in range(len(each))]
 X = torch.randn(BATCH.typical, 4, 8, 6, generator=torch.Generator().manual_seed(1))
 

@@ -53,6 +53,8 @@ def refolded(x: torch.Tensor, **options: int) -> torch.Tensor:
 @pytest.mark.parametrize(
     "windows",
     [
+        lambda x: x.unfold(-1, 5, 3),
+        lambda x: x.unfold(1, 1, 2),
         lambda x: x.unfold(-1, 3, 2).sum(-1),
         lambda x: x.unfold(1, 2, 1),
         pytest.param(lambda x: F.unfold(x, 3, padding=1), marks=pytest.mark.thorough),
@@ -71,3 +73,49 @@ def test_sliding_windows_are_converted(windows: Callable) -> None:
     )
     assert found["y"].shape == wanted.shape
     assert np.abs(found["y"] - wanted).max() <= 1e-5
+
+
+HIDDEN = torch.full((8, 6), -torch.inf).masked_fill(torch.eye(8, 6).roll(1, 1) > 0, 0)
+BILINEAR = Windows(lambda x: torch.nn.functional.bilinear(x, x.flip(1), WEIGHT))
+WEIGHT = torch.randn(4, 6, 6, generator=torch.Generator().manual_seed(1))
+CALLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "a diagonal of the last axes": lambda x: x[..., :6].diagonal(dim1=-2, dim2=-1),
+    "a diagonal below": lambda x: x.diagonal(-2, 3, 2),
+    "infinities beside a diagonal": lambda x: (x + HIDDEN).diagonal(1, 2, 3),
+    "a diagonal of bools": lambda x: (x > 0).diagonal(1, 2, 3).float(),
+    "distances": lambda x: torch.cdist(x, 2 * x.flip(2)) + torch.cdist(x, x, p=1),
+    "a bilinear layer": BILINEAR,
+    "signs of another tensor": lambda x: torch.copysign(x, x.flip(1)) + torch.hypot(x, x.flip(2)),
+    "a stable sort": lambda x: x.sort(dim=2, stable=True).values,
+    "indices of two shapes": lambda x: x.flatten(1).index_put(
+        (torch.arange(x.shape[0])[:, None], torch.tensor([[3, 1]])), torch.tensor(2.0)
+    ),
+    "acosh": lambda x: torch.acosh(1 + x.abs()),
+    "asinh": lambda x: torch.asinh(3 * x),
+    "buckets": lambda x: torch.bucketize(x, torch.tensor([-1.0, 0.0, 0.5])).float(),
+    "a search on the right": lambda x: torch.searchsorted(
+        x.sort(-1).values, x.round(), right=True
+    ).float(),
+    "a roll of all axes": torch.fft.fftshift,
+    "an einsum with an ellipsis": lambda x: torch.einsum("...ij->...ji", x),
+    "an einsum of a diagonal": lambda x: torch.einsum("bchh->bch", x[..., :6, :]),
+    "an einsum without a result": lambda x: torch.einsum("bcij,bcjk", x, x.mT),
+    "a spectrum": lambda x: torch.fft.rfft(x).abs(),
+    "a filtered spectrum": lambda x: torch.fft.irfft2(torch.fft.rfft2(x) * (1 - 2j), s=(8, 6)),
+    "windows, added up again": lambda x: torch.istft(
+        torch.stft(x.flatten(1), 8, 3, window=torch.ones(8), return_complex=True),
+        *(8, 3),
+        window=torch.ones(8),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls_that_coremltools_refuses_or_gets_wrong(name: str) -> None:
+    x = torch.randn(2, 3, 8, 6, generator=torch.Generator().manual_seed(0))
+    module = Windows(CALLS[name])
+    inside = behind_contract(module, {"x": x}, ["y"])
+    expected = module(x).numpy()
+    found = evaluated(converted(inside, {"x": x}).program, {"x": x})["y"]
+    assert found.shape == expected.shape
+    assert np.abs(found - expected).max() <= 2e-6 * max(1, np.abs(expected).max())

@@ -1,0 +1,87 @@
+"""How a run's text ends: which targets are not green, why, and what to type next.
+
+A terminal shows the end of a long text, so the answer stands there and nothing follows it.
+"""
+
+import shlex
+from typing import TYPE_CHECKING
+
+from convkit.cli.output.safe_text import Encodable
+from convkit.cli.output.text_lines import line
+from convkit.host.record.display_text import first_line
+from convkit.host.record.run_record import RunRecord, TargetReport, TargetStatus
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+# In the order of their weight; all others are green.
+_STYLES: dict[TargetStatus, str] = {
+    "broken": "bold red",
+    "failed": "bold red",
+    "unproven": "bold yellow",
+    "skipped": "bold yellow",
+}
+
+
+def answer(record: RunRecord) -> "list[RenderableType]":
+    """Return the last lines of a run's text; none if every target is green.
+
+    Each cause is one line, cut at the terminal's width: its finding is above in full.
+    """
+    lines: list[RenderableType] = []
+    for status, style in _STYLES.items():
+        targets = [target for target in record.targets if target.status == status]
+        if not targets:
+            continue
+        named = ", ".join(f"{target.name}{_code(target)}" for target in targets)
+        lines.append(line((f"{status}: ", style), named))
+        lines += [_cause(target) for target in targets if status != "skipped"]
+    if not lines:
+        return []
+    commands = next_commands(record)
+    width = max((len(command) for command, _ in commands), default=0)
+    if commands:
+        lines.append(line("Next:", style="bold"))
+    lines += [
+        line((f"{command:<{width}}", "cyan"), f"  {what}", indent=2) for command, what in commands
+    ]
+    return [line(), *(Encodable(each) for each in lines)]
+
+
+def next_commands(record: RunRecord) -> list[tuple[str, str]]:
+    """Return the commands that lead on from a run that is not green, each with what it does."""
+    recipe = shlex.quote(record.recipe_file)
+    failed = [target for target in record.targets if target.status in ("failed", "broken")]
+    found = [
+        finding
+        for target in failed
+        for finding in (
+            *target.findings,
+            *(each for verification in target.verifications for each in verification.findings),
+        )
+    ]
+    commands = []
+    if record.repaired_from is None and any(
+        finding.remedy is not None and finding.remedy.change for finding in found
+    ):
+        commands.append((f"convkit run {recipe} --repair", "try the fixes, keep those that help"))
+    undecided = [target for target in record.targets if target.status == "unproven"]
+    codes = [target.leading.code for target in (*failed, *undecided) if target.leading is not None]
+    commands += [
+        (f"convkit explain {code}", "what it means, and what to do")
+        for code in list(dict.fromkeys(codes))[:2]
+    ]
+    return commands
+
+
+def _code(target: TargetReport) -> str:
+    return "" if target.leading is None else f" ({target.leading.code})"
+
+
+def _cause(target: TargetReport) -> "RenderableType":
+    from rich.text import Text
+
+    message = target.headline if target.leading is None else target.leading.message
+    return Text.assemble(
+        f"  {target.name}: ", first_line(message), no_wrap=True, overflow="ellipsis"
+    )

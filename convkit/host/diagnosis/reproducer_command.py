@@ -1,0 +1,294 @@
+"""`convkit diagnose --reproducer`: for each located fault, a script that shows it by itself."""
+
+import dataclasses
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+from convkit.host.diagnosis.diagnose_command import RunDiagnosis, diagnose_record
+from convkit.host.home import Home
+from convkit.host.plan.custom_operator_requests import custom_ops_of
+from convkit.host.plan.stage_requests import source_of
+from convkit.host.plan.stages import export_id, reference_id, verify_id
+from convkit.host.plan.tensor_requests import contract_of
+from convkit.host.processes.request_locations import Locations
+from convkit.host.processes.worker_process import run_worker
+from convkit.host.processes.worker_start import WORKERS
+from convkit.host.recipe.reading.loading import LoadedRecipe
+from convkit.host.record.run_record import RunRecord
+from convkit.host.store.garbage_collection import in_use
+from convkit.host.store.store import Store
+from convkit.host.toolchain.environments.environment_builds import ensure_environment
+from convkit.host.toolchain.environments.host_environment import host_python
+from convkit.host.toolchain.versions.stage_requirements import reproduction_spec, script_spec
+from convkit.host.toolchain.versions.version_resolution import resolve
+from convkit.protocol.errors import ConvkitError, StoreError
+from convkit.protocol.findings.finding import Finding
+from convkit.protocol.json_codec import decode, encode
+from convkit.protocol.messages import PROTOCOL, Envelope, ReproduceRequest, ReproduceResult, is_step
+from convkit.protocol.runtimes.runtime_registry import runtimes
+
+SCRIPT = "reproduce.py"
+# Seconds that a script may take in an environment of its own.
+_TRIAL_SECONDS = 300.0
+_FINAL = re.compile(r"^[\w.]*(Error|Exception|Fail|NotImplemented|InvalidArgument|Warning)\b.*")
+_DIFFERS = ("Not equal to tolerance", "Arrays are not equal")
+# What a specifier (`==1.21.*`) has besides its release.
+_NO_RELEASE = re.compile(r"[^\w.]+")
+# Cases that failed, when no verification has any: those that every reference has.
+_ANY_CASES = ("typical", "smallest", "example")
+
+Progress = Callable[[str], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reproducer:
+    """A script for one target's fault: `script` is its path, None if there is none, and then `why`.
+
+    `shown`: it was run in a clean environment, or in an isolated process of this Python, and ended
+    with `ending`, which is the fault. `environment` is which of them.
+    """
+
+    target: str
+    finding: Finding
+    script: Path | None
+    operations: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    shown: bool = False
+    ending: str = ""
+    environment: Literal["clean", "host"] = "clean"
+    why: str = ""
+
+
+def write_reproducers(
+    record: RunRecord, loaded: LoadedRecipe, home: Home, destination: Path, progress: Progress
+) -> Iterator[Reproducer]:
+    """Write and try a script for each target that failed, in a folder with the target's name;
+    targets that share a cause and a release share the first one's.
+    """
+    seen = set[tuple[str, ...]]()
+    for diagnosis in diagnose_record(record):
+        if diagnosis.cause is None:
+            continue
+        runtime = loaded.recipe.targets[diagnosis.target].runtime
+        cause = diagnosis.cause
+        key = (runtime, str(diagnosis.version), cause.code, cause.message)
+        if key in seen:
+            continue
+        seen.add(key)
+        yield _reproducer(record, loaded, home, diagnosis, destination, progress)
+
+
+def _reproducer(
+    record: RunRecord,
+    loaded: LoadedRecipe,
+    home: Home,
+    diagnosis: RunDiagnosis,
+    destination: Path,
+    progress: Progress,
+) -> Reproducer:
+    assert diagnosis.cause is not None
+    name = diagnosis.target
+    if diagnosis.version is not None:
+        name += f"-{_NO_RELEASE.sub('', diagnosis.version).strip('.')}"
+    folder = destination / name.replace("/", "-")
+    none = Reproducer(diagnosis.target, diagnosis.cause, None)
+    runtime = runtimes()[loaded.recipe.targets[diagnosis.target].runtime]
+    if runtime.reproducer is None:
+        return dataclasses.replace(none, why=f"convkit writes no scripts for {runtime.name}")
+    progress(f"{diagnosis.target}: looking for the smallest script")
+    versions = _versions(record, loaded, diagnosis)
+    store = Store(home.store)
+    with in_use(home.store), store.staging() as scratch:
+        output = scratch / "output"
+        output.mkdir()
+        try:
+            request = _request(record, loaded, home, store, diagnosis, versions)
+            found = _answer(request, record, loaded, home, scratch, diagnosis.target, progress)
+        except ConvkitError as error:
+            return dataclasses.replace(none, why=str(error))
+        finally:
+            store.release_views()
+        if found.kind is None:
+            return dataclasses.replace(none, why=found.why)
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(output, folder)
+    written = dataclasses.replace(
+        none, script=folder / SCRIPT, operations=found.operations, packages=found.packages
+    )
+    progress(f"{diagnosis.target}: running the script without convkit")
+    return _tried(written, record, home, loaded, progress)
+
+
+def _request(
+    record: RunRecord,
+    loaded: LoadedRecipe,
+    home: Home,
+    store: Store,
+    diagnosis: RunDiagnosis,
+    versions: Mapping[str, str],
+) -> ReproduceRequest:
+    recipe, finding = loaded.recipe, diagnosis.cause
+    assert finding is not None
+    export = export_id(recipe, diagnosis.target)
+    views = {
+        name: view
+        for name in (export, reference_id(recipe))
+        if name is not None and (view := _files(store, record, name)) is not None
+    }
+    runtime = runtimes()[recipe.targets[diagnosis.target].runtime]
+    assert runtime.reproducer is not None
+    return ReproduceRequest(
+        source=source_of(recipe.reference_model, Locations(loaded, home, views, ())),
+        contract=contract_of(recipe),
+        exported=str(views[export]) if export in views else None,
+        reference=str(views[reference_id(recipe)]) if reference_id(recipe) in views else None,
+        case=_case(record, diagnosis),
+        versions=dict(versions),
+        reproducer=runtime.full_name(runtime.reproducer),
+        node=finding.place.node,
+        tensor=finding.place.tensor,
+        line=finding.place.source,
+        failed=_failed_stage(record, export, diagnosis.target),
+    )
+
+
+def _failed_stage(
+    record: RunRecord, export: str | None, target: str
+) -> Literal["export", "build"] | None:
+    """Return the first of a target's stages that a tool broke off."""
+    broken = {each.id for each in record.stages if each.status == "broken"}
+    if export in broken:
+        return "export"
+    return "build" if f"build:{target}" in broken else None
+
+
+def _case(record: RunRecord, diagnosis: RunDiagnosis) -> str | None:
+    """Return the case of a finding, or else the first that failed."""
+    assert diagnosis.cause is not None
+    own = diagnosis.cause.place.case
+    known = list[str]()
+    for target in record.targets:
+        for verification in target.verifications:
+            known += [each.case for each in verification.cases if not is_step(each.case)]
+            failed = [each.case for each in verification.cases if not each.passed]
+            if target.name == diagnosis.target and own is None and failed:
+                own = failed[0]
+    return own or next((each for each in (*_ANY_CASES, *known) if each in known), _ANY_CASES[1])
+
+
+def _versions(record: RunRecord, loaded: LoadedRecipe, diagnosis: RunDiagnosis) -> dict[str, str]:
+    """Return the packages of a target's stages, those of its runtime's release last."""
+    names = [reference_id(loaded.recipe), export_id(loaded.recipe, diagnosis.target)]
+    names += [f"build:{diagnosis.target}", verify_id(diagnosis.target, diagnosis.version)]
+    found = dict[str, str]()
+    for name in names:
+        stage = next((each for each in record.stages if each.id == name), None)
+        found |= dict(stage.versions) if stage is not None else {}
+    # The release, without what a wheel's build appends to it: `2.13.0` of `2.13.0+cpu`.
+    return {name: release.partition("+")[0] for name, release in found.items()}
+
+
+def _files(store: Store, record: RunRecord, stage: str) -> Path | None:
+    artifact = next((each.artifact for each in record.stages if each.id == stage), None)
+    try:
+        return store.view(artifact) if artifact is not None else None
+    except StoreError:
+        return None
+
+
+def _answer(
+    request: ReproduceRequest,
+    record: RunRecord,
+    loaded: LoadedRecipe,
+    home: Home,
+    scratch: Path,
+    target: str,
+    progress: Progress,
+) -> ReproduceResult:
+    envelope = Envelope(
+        PROTOCOL,
+        "reproduce",
+        str(scratch / "output"),
+        encode(request),
+        custom_ops=custom_ops_of(loaded.recipe, Locations(loaded, home, {}, ())),
+    )
+    outcome = run_worker(
+        _python(record, loaded, home, target, request.versions, progress),
+        envelope,
+        scratch,
+        workers=WORKERS[record.toolchain],
+        timeout_seconds=loaded.recipe.verify.timeout,
+        on_event=lambda message, _done: progress(f"{target}: {message}"),
+        cancelled=threading.Event(),
+    )
+    answer = outcome.answer
+    if answer is None or answer.outcome != "done":
+        why = answer.error if answer is not None else f"{outcome.why}\n{outcome.log_tail}"
+        raise ConvkitError(f"the search for a script failed: {why}")
+    return decode(ReproduceResult, answer.result)
+
+
+def _python(
+    record: RunRecord,
+    loaded: LoadedRecipe,
+    home: Home,
+    target: str,
+    versions: Mapping[str, str],
+    progress: Progress,
+) -> Path:
+    if record.toolchain == "host":
+        return host_python()
+    spec = reproduction_spec(loaded.recipe, versions, target)
+    return ensure_environment(resolve(spec, home.root), home.root, progress=progress).python
+
+
+def _tried(
+    written: Reproducer, record: RunRecord, home: Home, loaded: LoadedRecipe, progress: Progress
+) -> Reproducer:
+    """Run a script where convkit is not: in an environment of its packages alone, or else in an
+    isolated process of this Python.
+    """
+    assert written.script is not None
+    is_host = record.toolchain == "host"
+    try:
+        if is_host:
+            python = host_python()
+        else:
+            spec = script_spec(loaded.recipe, written.packages)
+            python = ensure_environment(
+                resolve(spec, home.root), home.root, progress=progress
+            ).python
+        ended = subprocess.run(
+            [str(python), "-I", str(written.script.resolve())],
+            cwd=written.script.parent,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_TRIAL_SECONDS,
+        )
+    except (ConvkitError, subprocess.TimeoutExpired) as error:
+        return dataclasses.replace(written, ending=str(error))
+    shown, ending = _ending(ended)
+    environment: Literal["clean", "host"] = "host" if is_host else "clean"
+    return dataclasses.replace(written, shown=shown, ending=ending, environment=environment)
+
+
+def _ending(ended: "subprocess.CompletedProcess[str]") -> tuple[bool, str]:
+    """Return whether a script ended with its fault, and its last words: results that differ, or a
+    refusal that is not about a missing module.
+    """
+    lines = [line for line in ended.stderr.splitlines() if line.strip()]
+    differs = [line for line in lines if any(each in line for each in _DIFFERS)]
+    if differs:
+        most = [line.strip() for line in lines if line.strip().startswith("M")]
+        return ended.returncode == 1, "; ".join([*differs[-1:], *most[:2]]).strip()
+    last = next((line for line in reversed(lines) if _FINAL.match(line)), "")
+    missing = "ModuleNotFoundError" in last or "ImportError" in last or not last
+    if ended.returncode < 0:
+        return True, f"ended by signal {-ended.returncode}"
+    return ended.returncode == 1 and not missing, last or (lines[-1] if lines else "ended well")

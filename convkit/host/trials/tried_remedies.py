@@ -1,0 +1,313 @@
+"""Gives failed float32 targets an owner and a remedy that was tried.
+
+A target whose graph another target or release of the run computes right, or whose runtime's kernels
+a search has blamed, is tried with what separates owners: other releases of its runtime, other ways
+through it, another opset. The findings then say what each showed. Nothing is tried twice in a run.
+"""
+
+import dataclasses
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from convkit.host.plan.stages import export_id
+from convkit.host.recipe.keys.recipe import target_key
+from convkit.host.record.run_record import TargetReport, Verification
+from convkit.host.stages.stage_outcome import Settled
+from convkit.host.toolchain.versions.stage_requirements import environment_spec
+from convkit.host.trials.fault_owner import (
+    Experiment,
+    Kind,
+    owner_of,
+    result,
+    same_file_right,
+    shown,
+)
+from convkit.host.trials.recipe_trials import Change, Laboratory, Trial, outcome_of, written
+from convkit.host.trials.release_candidates import other_releases
+from convkit.protocol.findings.finding import Finding, Remedy
+from convkit.protocol.json_codec import Json
+
+# Seconds for all trials of a run, and for those of one target; and of a target's own stages, above
+# which it is not tried again.
+_SECONDS, _OF_TARGET, _SLOW = 60.0, 30.0, 20.0
+# Opsets in which kernels that were mended took over: the other one is tried.
+_OPSETS = (20, 18)
+# Findings of a wrong graph, which a runtime may have misread, and of a place in what it computes.
+_BLAMES_GRAPH, _PLACES, _REFUSED = "N402", ("N408", "N401"), "E205"
+_OF_RUNTIME = "N411"
+
+
+class TriedRemedies:
+    """The trials of one run."""
+
+    def __init__(self, laboratory: Laboratory) -> None:
+        self._laboratory = laboratory
+        self._deadline = time.monotonic() + _SECONDS
+        self._known: dict[tuple[str, str], Trial] = {}
+
+    def added(
+        self, settled: Mapping[str, Settled], targets: Sequence[TargetReport]
+    ) -> dict[str, Settled]:
+        """Return the stages, with owners and tried remedies in the findings of those that failed.
+
+        Raises Interrupted.
+        """
+        changed = dict(settled)
+        for target in targets:
+            for verification in target.verifications:
+                for stage in (f"build:{target.name}", verification.stage):
+                    found = self._of_stage(changed, stage, target, verification, targets)
+                    if found is not None:
+                        changed[stage] = found
+        return changed
+
+    def _of_stage(
+        self,
+        settled: Mapping[str, Settled],
+        stage: str,
+        target: TargetReport,
+        verification: Verification,
+        targets: Sequence[TargetReport],
+    ) -> Settled | None:
+        """Return a stage with its finding rewritten; None if there is nothing to try."""
+        owner = self._laboratory.loaded.recipe.targets[target.name]
+        if (
+            target.status not in ("failed", "broken")
+            or verification.status == "verified"
+            or owner.rewrites
+        ):
+            return None
+        findings = settled[stage].report.findings
+        elsewhere = self._elsewhere(settled, target, verification, targets)
+        subject = next(
+            (each for each in findings if _is_subject(each, elsewhere, target.name)), None
+        )
+        if subject is None:
+            return None
+        release = self._release(settled, target, verification)
+        tried = self._tried(settled, target, verification, subject, elsewhere)
+        experiments = [*elsewhere, *tried]
+        named = f"{target.runtime} {release}" if release is not None else target.runtime
+        rewritten = with_experiments(subject, experiments, named)
+        replaced = tuple(rewritten if each is subject else each for each in findings)
+        report = dataclasses.replace(settled[stage].report, findings=replaced)
+        return dataclasses.replace(settled[stage], report=report)
+
+    def _elsewhere(
+        self,
+        settled: Mapping[str, Settled],
+        target: TargetReport,
+        verification: Verification,
+        targets: Sequence[TargetReport],
+    ) -> list[Experiment]:
+        """Return what the run itself shows: the same graph, verified by other targets."""
+        recipe = self._laboratory.loaded.recipe
+        graph = export_id(recipe, target.name)
+        found = []
+        for other in targets:
+            same_graph = graph is not None and export_id(recipe, other.name) == graph
+            if not same_graph or recipe.targets[other.name].rewrites:
+                continue
+            for each in other.verifications:
+                if each.stage == verification.stage or each.status != "verified":
+                    continue
+                release = self._release(settled, other, each)
+                what = f"{other.runtime} {release}" if release else other.runtime
+                trial = outcome_of(
+                    dataclasses.replace(other, status="verified", verifications=(each,))
+                )
+                same = other.runtime == target.runtime
+                found.append(
+                    Experiment(
+                        "other_release" if same else "other_runtime",
+                        f"{what} ({other.name})" if other is not target else what,
+                        trial.outcome,
+                        trial.cases,
+                        trial.largest,
+                        self._with_release(target, verification, release) if same else {},
+                    )
+                )
+        return found
+
+    def _with_release(
+        self, target: TargetReport, verification: Verification, release: str | None
+    ) -> Change:
+        """Return the change that serves a target with another release of its runtime."""
+        if release is None or self._laboratory.toolchain == "host":
+            return {}
+        wanted = f"=={'.'.join(release.split('.')[:2])}.*"
+        place = target_key(target.name)
+        if verification.version is not None:
+            return {f"{place}.versions": [wanted]}
+        content = self._laboratory.loaded.document.content["targets"][target.name]
+        return {f"{place}.tools": {**_tools(content), self._package(target.name): wanted}}
+
+    def _release(
+        self, settled: Mapping[str, Settled], target: TargetReport, verification: Verification
+    ) -> str | None:
+        """Return the release of a runtime's own package that a verification ran, or the build."""
+        package = self._package(target.name)
+        for stage in (verification.stage, f"build:{target.name}"):
+            versions = settled[stage].report.versions
+            if package in versions:
+                return versions[package]
+        return None
+
+    def _package(self, target: str) -> str:
+        owner = self._laboratory.loaded.recipe.targets[target]
+        return owner.packages("verify", stand_in=False)[0]
+
+    def _tried(
+        self,
+        settled: Mapping[str, Settled],
+        target: TargetReport,
+        verification: Verification,
+        subject: Finding,
+        known: Sequence[Experiment],
+    ) -> Iterator[Experiment]:
+        """Yield what is tried with a target, until something is right; a release that is `known`
+        to be is not tried again.
+        """
+        own = (f"build:{target.name}", verification.stage)
+        slow = sum(settled[stage].report.seconds for stage in own) > _SLOW
+        deadline = min(self._deadline, time.monotonic() + _OF_TARGET)
+        known_kinds = {each.kind for each in known if each.outcome == "right" and each.change}
+        release = self._release(settled, target, verification)
+        is_refused = subject.code == _REFUSED
+        candidates = self._candidates(target, verification, release, is_refused=is_refused)
+        if (offered := _offered(subject, target.name)) is not None:
+            candidates = iter([("other_route", written(offered), offered)])
+        for kind, what, change in candidates:
+            if kind in known_kinds:
+                continue
+            key = (target.name, str(sorted(change.items())))
+            if key not in self._known:
+                if slow or time.monotonic() > deadline:
+                    self._known[key] = Trial("untried", why="it takes too long for a run")
+                else:
+                    self._known[key] = self._laboratory.trial(target.name, change)
+            trial = self._known[key]
+            yield Experiment(
+                kind, what, trial.outcome, trial.cases, trial.largest, change, trial.why
+            )
+            if trial.outcome == "right":
+                return
+
+    def _candidates(
+        self,
+        target: TargetReport,
+        verification: Verification,
+        release: str | None,
+        *,
+        is_refused: bool,
+    ) -> Iterator[tuple[Kind, str, Change]]:
+        """Yield changes of the recipe: the kind of the experiment, its name, and the change."""
+        laboratory = self._laboratory
+        recipe = laboratory.loaded.recipe
+        if recipe.part_name is not None:
+            return  # its recipe is a part of a text
+        content = laboratory.loaded.document.content["targets"][target.name]
+        place = target_key(target.name)
+        for change in type(recipe.targets[target.name]).alternatives(
+            content, is_refused=is_refused
+        ):
+            named = {f"{place}.{name}": value for name, value in change.items()}
+            yield "other_route", written(named), named
+        if export_id(recipe, target.name) is not None and recipe.model.onnx is None:
+            own = "export" in content
+            key = f"{place}.export.opset" if own else f"{place}.export"
+            settings = recipe.export_of(target.name)
+            opset = next(each for each in _OPSETS if each != settings.opset)
+            whole = settings.model_dump(exclude_unset=True) | {"opset": opset}
+            yield "other_opset", f"opset: {opset}", {key: opset if own else whole}
+        if release is None or laboratory.toolchain == "host":
+            return
+        package = self._package(target.name)
+        spec = environment_spec(recipe, "verify", target.name, verification.version)
+        for other in other_releases(spec, package, release, laboratory.home.root):
+            change = self._with_release(target, verification, other)
+            yield "other_release", f"{package} {other}", change
+
+
+def _tools(content: Mapping[str, Json]) -> dict[str, Json]:
+    tools = content.get("tools")
+    return dict(tools) if isinstance(tools, Mapping) else {}
+
+
+def _is_subject(finding: Finding, elsewhere: Sequence[Experiment], target: str) -> bool:
+    """Say whether a finding's owner can be told by trials, or its remedy be tried, and it has no
+    proven remedy yet.
+    """
+    if finding.remedy is not None and finding.remedy.proven:
+        return False
+    if finding.code == _BLAMES_GRAPH:
+        return same_file_right(elsewhere) is not None
+    if finding.code in _PLACES and finding.evidence.get("owner") in ("kernel", "fusion"):
+        return True
+    return finding.code == _REFUSED or (finding.is_error and _offered(finding, target) is not None)
+
+
+def _offered(finding: Finding, target: str) -> Change | None:
+    """Return the change that a finding's remedy offers, if it concerns the target alone."""
+    change = finding.remedy.change if finding.remedy is not None else {}
+    own = f"{target_key(target)}."
+    return dict(change) if change and all(name.startswith(own) for name in change) else None
+
+
+def with_experiments(finding: Finding, experiments: Sequence[Experiment], named: str) -> Finding:
+    """Return a finding with its owner, what the experiments showed, and a remedy: the first change
+    that was right, or none of those tried. `named` is the runtime with its release.
+    """
+    owner = finding.evidence.get("owner") or owner_of(experiments)
+    evidence: dict[str, Json] = {
+        **finding.evidence,
+        "owner": owner,
+        "experiments": [each.record for each in experiments],
+    }
+    message = finding.message
+    code = finding.code
+    elsewhere = same_file_right(experiments)
+    if elsewhere is not None:
+        evidence["proven"] = True
+    if code == _BLAMES_GRAPH and elsewhere is not None:
+        code = _OF_RUNTIME
+        message = (
+            f"{named} computes the graph wrong in case {finding.place.case!r}, at every"
+            f" optimization level, and the graph is right: {shown(elsewhere)}"
+        )
+    elif elsewhere is not None:
+        message += f". The same graph under {shown(elsewhere)}"
+    return dataclasses.replace(
+        finding, code=code, message=message, evidence=evidence, remedy=_remedy(finding, experiments)
+    )
+
+
+def _remedy(finding: Finding, experiments: Sequence[Experiment]) -> Remedy | None:
+    tried = [each for each in experiments if each.change]
+    right = [each for each in tried if each.outcome == "right"]
+    given = finding.remedy
+    if right:
+        first = right[0]
+        is_given = given is not None and given.change == first.change
+        text = f"Set {_set(first)}: tried, {result(first)}."
+        if is_given and given is not None:
+            text = f"{given.text.rstrip('.')}: tried, {result(first)}."
+        if right[1:]:
+            others = "; ".join(shown(each) for each in right[1:])
+            text += f" Also tried: {others}."
+        return Remedy(text, first.change, proven=True)
+    if not tried or all(each.outcome == "untried" for each in tried):
+        return given
+    failed = "; ".join(shown(each) for each in tried)
+    return Remedy(f"Nothing tried repairs it ({failed}). {_advice(finding)}")
+
+
+def _set(experiment: Experiment) -> str:
+    return written(experiment.change) if experiment.kind != "other_opset" else experiment.what
+
+
+def _advice(finding: Finding) -> str:
+    """Return what is left to do, which nobody has tried."""
+    if finding.code == _REFUSED:
+        return "Report it with the exported graph."
+    return "Write this part of the model with other operations, which convkit has not tried."

@@ -1,0 +1,360 @@
+"""Why a float32 model differs from the original: the operators that Core AI computes differently,
+and what becomes right with them decomposed.
+"""
+
+import dataclasses
+import math
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.fx import Node
+
+from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.json_codec import Json
+from convkit.runtimes.coreai.conversion import contract_texts, entry_point, save_converted
+from convkit.runtimes.coreai.file_contract import MAIN, MODEL_FILE
+from convkit.runtimes.coreai.inner_values import InnerParting, inner_parting, logged_values
+from convkit.runtimes.coreai.session import CoreAISession
+from convkit.runtimes.coreai.traced_program import Origin, origin_of
+from convkit.runtimes.coreai.trial_conversions import Trials, run_exposed, tensor_nodes
+from convkit.worker.cause.matching.relative_difference import largest_error, relative_error
+from convkit.worker.cause.place.built_against_graph import BuiltDifference, compare_exposed
+from convkit.worker.exporters.traceable_layers import attention_in_parts
+from convkit.worker.job_context import StageFailedError
+from convkit.worker.original.torch_dtypes import to_arrays, to_tensor
+from convkit.worker.runtime_interface.sessions import ModelRefusedError, RunFailedError
+
+Values = Mapping[str, np.ndarray]
+# An explanation leaves at most this fraction of the error.
+_REMAINS = 0.1
+# Two correct computations agree this well, in parts of a tensor's rms.
+_SAME = 1e-4
+_INT32 = np.iinfo(np.int32)
+# Additive masks are this low, or lower, where a position is masked.
+_MASKED_BELOW = -1e3
+_MOST_LISTED = 20
+
+
+class ExposedTrials:
+    """Conversions with intermediate values as outputs or inputs: an ExposedModel."""
+
+    def __init__(self, trials: Trials) -> None:
+        self._trials = trials
+        self._sessions: dict[tuple[tuple[str, ...], tuple[str, ...]], CoreAISession] = {}
+
+    def tensors(self) -> list[str]:
+        """Return the nodes that compute tensors, in order."""
+        return tensor_nodes(self._trials.program)
+
+    def run(self, feeds: Values, exposed: Sequence[str], put: Values) -> Values:
+        """Return outputs and exposed values, with the `put` values in place of those computed."""
+        key = tuple(exposed), tuple(put)
+        if key not in self._sessions:
+            self._sessions[key] = self._trials.session(exposed=exposed, put=list(put))
+        return run_exposed(self._sessions[key], feeds, put)
+
+
+@dataclasses.dataclass(frozen=True)
+class Float32Causes:
+    """A model and one case in which its float32 conversion differs."""
+
+    trials: Trials
+    case: str
+    feeds: Values
+    expected: Values
+
+    def findings(self) -> list[Finding]:
+        """Return the cause: T108, N405, N401, N408, or N402 if no place is found; nothing if the
+        conversion agrees with the original.
+        """
+        originals = self.trials.originals(self.feeds)
+        outputs = tuple(self.expected)
+        traced = largest_error(self.expected, {name: originals[name] for name in outputs})
+        if not traced <= _SAME:
+            return [
+                self._unplaced(traced, "torch.export's own program differs, before coreai-torch")
+            ]
+        exposed = ExposedTrials(self.trials)
+        try:
+            found = compare_exposed(
+                exposed, self.feeds, {**originals, **self.expected}, outputs, exposed.tensors()
+            )
+        except (StageFailedError, ModelRefusedError, RunFailedError) as error:
+            if (large := self._beyond_int32(originals)) is not None:
+                return [large]
+            return [self._unplaced(math.inf, f"no intermediate value could be had: {error}")]
+        if found is None:
+            return []
+        nodes = [self._node(name) for name in found.names]
+        large = self._beyond_int32({n: v for n, v in originals.items() if n in found.names[:1]})
+        if large is not None:
+            return [large]
+        operators = _decomposable(nodes or self._composites())
+        after = self._decomposed(operators)
+        if after is not None and after <= max(_REMAINS * found.before, _SAME):
+            return [self._computed(found, nodes or self._composites(), operators, after, originals)]
+        if found.kind == "unplaced":
+            return [self._unplaced(found.before, "no single operator explains it")]
+        return [self._at_place(found, nodes)]
+
+    def _fast_path(self, originals: Values) -> Finding | None:
+        """Return N405 if the original agrees with its trace without torch's fast path for
+        inference, which no exporter can trace.
+        """
+        prepared, contract = self.trials.prepared, self.trials.contract
+        given = [to_tensor(self.feeds[spec.name], spec.dtype) for spec in contract.inputs]
+        with torch.no_grad(), attention_in_parts():
+            found = prepared.module(*given)
+        names = [spec.name for spec in contract.outputs]
+        plain = to_arrays(names, found)
+        after = largest_error(plain, {name: originals[name] for name in names})
+        before = largest_error(self.expected, {name: originals[name] for name in names})
+        if not after <= _SAME:
+            return None
+        kinds = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer)
+        path, layer = next(
+            (path, each)
+            for path, each in prepared.module.model.named_modules()
+            if isinstance(each, (*kinds, torch.nn.TransformerEncoder))
+        )
+        message = (
+            f"nn.{type(layer).__name__} {path!r} computes something else in torch's fast path for"
+            f" inference than in its single operators, which are converted: in case {self.case!r},"
+            f" the outputs are off by {before:.2g} from the fast path's, and by {after:.2g} from"
+            " those without it. The two differ on positions that are masked, and on rows that are"
+            " fully masked"
+        )
+        return Finding(
+            "N405",
+            message,
+            Place(module=path or None, case=self.case),
+            {
+                "kind": "fast_path",
+                "operation": type(layer).__name__,
+                "proven": True,
+                "before": _figure(before),
+                "after": _figure(after),
+            },
+            Remedy(
+                "Switch the fast path off in your model (torch.backends.mha.set_fastpath_enabled),"
+                " or leave such rows out: verify.skip. Neither was tried."
+            ),
+        )
+
+    def _node(self, name: str) -> Node:
+        return next(node for node in self.trials.program.graph.nodes if node.name == name)
+
+    def _composites(self) -> list[Node]:
+        """Return the calls of attention, whose composite is the least like torch's definition."""
+        return [
+            node
+            for node in self.trials.program.graph.nodes
+            if node.target is torch.ops.aten.scaled_dot_product_attention.default
+        ]
+
+    def _decomposed(self, operators: Sequence[str]) -> float | None:
+        """Return the outputs' error with operators decomposed; None if that cannot be had."""
+        if not operators:
+            return None
+        try:
+            session = self.trials.decomposing(operators).session()
+            return largest_error(self.expected, session.run(self.feeds))
+        except (StageFailedError, ModelRefusedError, RunFailedError):
+            return None
+
+    def _beyond_int32(self, originals: Values) -> Finding | None:
+        """Return T108 for the first of some values that int32 cannot hold."""
+        for node in self.trials.program.graph.nodes:
+            values = originals.get(node.name)
+            if values is None or values.dtype != np.int64 or not values.size:
+                continue
+            extreme = int(values.flat[np.abs(values.astype(np.float64)).argmax()])
+            if not _INT32.min <= extreme <= _INT32.max:
+                origin = self._origin(node)
+                return Finding(
+                    "T108",
+                    f"{origin} computes {extreme}, which int32 cannot hold; Core AI has no int64,"
+                    " so the number wraps around",
+                    origin.place(self.case),
+                    {"value": extreme, "operation": origin.operator},
+                    Remedy(
+                        "Keep whole numbers within int32, or compute with floats where they are"
+                        " exact."
+                    ),
+                )
+        return None
+
+    def _origin(self, node: Node) -> Origin:
+        return origin_of(node, self.trials.prepared.loaded.source_root)
+
+    def _computed(
+        self,
+        found: BuiltDifference,
+        nodes: Sequence[Node],
+        operators: Sequence[str],
+        after: float,
+        originals: Values,
+    ) -> Finding:
+        """Return N405: with the operators decomposed, the outputs are right."""
+        first = nodes[0]
+        origin = self._origin(first)
+        rows = _only_masked_rows(first, self._found(first), originals, self.feeds)
+        inner = self._inner(first, operators, originals)
+        where = " on rows that are fully masked" if rows else ""
+        many = f" (the first of {len(nodes)} places)" if len(nodes) > 1 else ""
+        why = (
+            f", where torch returns zeros and Core AI attends as if nothing were masked ({rows} of"
+            " them in this case)"
+            if rows
+            else ""
+        )
+        steps = f"; {inner}" if inner is not None else ""
+        message = (
+            f"Core AI's own {origin.operator} computes something else{where}{why}: {origin}{many}"
+            f"{steps}. The outputs are off by {found.before:.2g} now, and by {after:.2g} with the"
+            " operator decomposed"
+        )
+        decompose = sorted({*self.trials.options.decompose, *operators})
+        evidence: dict[str, Json] = {
+            "kind": "masked_rows" if rows else "composite",
+            "operation": origin.operator,
+            "proven": True,
+            "before": _figure(found.before),
+            "after": _figure(after),
+            "rows": rows,
+            "places": self._listed(nodes),
+        }
+        if inner is not None:
+            evidence["inside"] = str(inner)
+        return Finding(
+            "N405",
+            message,
+            dataclasses.replace(origin.place(self.case), tensor=first.name),
+            evidence,
+            Remedy(
+                f"Set decompose: [{', '.join(decompose)}].",
+                {"target.decompose": list(decompose)},
+                proven=True,
+            ),
+        )
+
+    def _found(self, node: Node) -> np.ndarray | None:
+        """Return the value that Core AI computes at a node, from right inputs if it is the first
+        wrong place.
+        """
+        try:
+            session = self.trials.session(exposed=[node.name])
+            return run_exposed(session, self.feeds, {}).get(node.name)
+        except (StageFailedError, ModelRefusedError, RunFailedError):
+            return None
+
+    def _inner(
+        self, node: Node, operators: Sequence[str], originals: Values
+    ) -> InnerParting | None:
+        """Return where the steps inside an operator part from those that torch defines it by."""
+        wrong = self._found(node)
+        if wrong is None:
+            return None
+        try:
+            known = {**originals, **self.trials.decomposing(operators).originals(self.feeds)}
+            with tempfile.TemporaryDirectory(prefix="convkit-coreai-") as folder:
+                file = Path(folder) / MODEL_FILE
+                program, _ = self.trials.lowered(None)
+                contract = self.trials.contract
+                entry = entry_point(MAIN, program, contract)
+                save_converted([entry], file, contract_texts(contract))
+                return inner_parting(logged_values(file, self.feeds), known, wrong)
+        except (StageFailedError, ModelRefusedError, RunFailedError):
+            return None
+
+    def _at_place(self, found: BuiltDifference, nodes: Sequence[Node]) -> Finding:
+        first, origin = nodes[0], self._origin(nodes[0])
+        evidence: dict[str, Json] = {
+            "kind": found.kind,
+            "proven": True,
+            "operation": origin.operator,
+            "before": _figure(found.before),
+            "after": _figure(found.after),
+            "places": self._listed(nodes),
+        }
+        place = dataclasses.replace(origin.place(self.case), tensor=first.name)
+        if found.kind == "fused":
+            message = (
+                f"Core AI changes the results when it merges {origin} with what follows: the"
+                f" outputs are off by {found.before:.2g} as compiled, and by {found.after:.2g} with"
+                " this value kept"
+            )
+            return Finding("N401", message, place, evidence, _OTHERWISE)
+        many = f", first of {len(nodes)} such places," if len(nodes) > 1 else ""
+        message = (
+            f"the Core AI model diverges from the original in float32 at {first.name!r}{many}"
+            f" converted from {origin}: the outputs are off by {found.before:.2g} now, and by"
+            f" {found.after:.2g} with the original's value here"
+        )
+        return Finding("N408", message, place, evidence, _OTHERWISE)
+
+    def _listed(self, nodes: Sequence[Node]) -> list[Json]:
+        return [dataclasses.asdict(self._origin(each)) for each in nodes[:_MOST_LISTED]]
+
+    def _unplaced(self, error: float, why: str) -> Finding:
+        return Finding(
+            "N402",
+            f"the Core AI model differs from the original in float32 in case {self.case!r}: {why}",
+            Place(case=self.case),
+            {"error": _figure(error), "proven": False},
+            Remedy("Compare the model's modules one by one, or look at an onnxruntime target."),
+        )
+
+
+_OTHERWISE = Remedy(
+    "Write this part of the model with other operations, or use a different release of coreai-torch"
+    " (tools.coreai-torch). Neither was tried."
+)
+
+
+def _decomposable(nodes: Sequence[Node]) -> list[str]:
+    """Return the operators that torch defines by simpler ones, by name."""
+    from torch._decomp import decomposition_table
+
+    from convkit.runtimes.coreai.traced_program import operator_name
+
+    table = {**decomposition_table, **torch.export.default_decompositions()}
+    made_by = [_maker(node) for node in nodes]
+    return list(dict.fromkeys(operator_name(n) for n in made_by if n.target in table))
+
+
+def _maker(node: Node) -> Node:
+    """Return the node that computed a part of a tuple."""
+    import operator
+
+    source = node.args[0] if node.target is operator.getitem else node
+    return source if isinstance(source, Node) else node
+
+
+def _only_masked_rows(
+    node: Node, found: np.ndarray | None, originals: Values, feeds: Values
+) -> int:
+    """Return how many rows of an attention are fully masked, if only they are wrong; else 0."""
+    if node.target is not torch.ops.aten.scaled_dot_product_attention.default or found is None:
+        return 0
+    given = [*node.args, *[None] * 4][3] or node.kwargs.get("attn_mask")
+    if not isinstance(given, Node):
+        return 0
+    mask = originals.get(given.name, feeds.get(given.name))
+    if mask is None:
+        return 0
+    masked = ~mask if mask.dtype == bool else mask <= _MASKED_BELOW
+    expected = originals[node.name]
+    rows = np.broadcast_to(masked.all(-1), expected.shape[:-1])
+    if not rows.any() or (rows.all() and not found.size):
+        return 0
+    right = relative_error(found[~rows], expected[~rows]) if not rows.all() else 0.0
+    return int(rows.sum()) if right <= _SAME else 0
+
+
+def _figure(value: float) -> float | str:
+    """Return a number that JSON can represent."""
+    return value if math.isfinite(value) else str(value)

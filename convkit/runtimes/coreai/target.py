@@ -1,0 +1,118 @@
+"""A Core AI target as written in a recipe."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, field_validator
+
+from convkit.host.recipe.checks.names_axes_and_sizes import FaultsError, RecipeFault, mapping
+from convkit.host.recipe.keys.field_types import AXIS_PATTERN
+from convkit.host.recipe.keys.precision import MixedPrecision, Precision, QuantizedPrecision
+from convkit.host.recipe.keys.targets import BaseTarget, Releases
+from convkit.protocol.json_codec import Json
+from convkit.protocol.messages import StageKind
+from convkit.runtimes.coreai.options import CoreAIOptions
+
+_MAIN = "main"
+_RUNNING = ("coreai-core", "numpy")
+_CONVERTING = ("coreai-core", "coreai-torch", "torch", "numpy", "safetensors", "packaging")
+
+Sizes = dict[Annotated[str, Field(pattern=AXIS_PATTERN)], Annotated[int, Field(strict=True, ge=1)]]
+
+
+class CoreAITarget(BaseTarget):
+    """A target served by Core AI: a file converted from the model itself, executed on the CPU."""
+
+    builds_from: ClassVar[Literal["graph", "model", "file"]] = "model"
+    runtime_package: ClassVar[str] = "coreai-core"
+
+    runtime: Literal["coreai"] = Field(description="what runs the built model")
+    device: Literal["cpu"] = Field("cpu", description="where it runs")
+    versions: Releases = Field(
+        (), description="releases of coreai-core that must all run the same file, as specifiers"
+    )
+    decompose: tuple[Annotated[str, Field(pattern=AXIS_PATTERN)], ...] = Field(
+        (),
+        description=(
+            "torch's operators that are written with simpler ones before Core AI converts them,"
+            " because its own version computes something else"
+        ),
+        examples=[["scaled_dot_product_attention"]],
+    )
+    entry_points: dict[Annotated[str, Field(pattern=AXIS_PATTERN)], Sizes] = Field(
+        default_factory=dict,
+        description=(
+            "further functions in the same file, by name: the model with these axes fixed, such as"
+            " one token at a time. `main` has every size"
+        ),
+        examples=[{"decode": {"sequence": 1}}],
+    )
+
+    @field_validator("precision")
+    @classmethod
+    def _is_served(cls, precision: Precision) -> Precision:
+        low = MixedPrecision.of(precision)
+        if isinstance(precision, QuantizedPrecision):
+            message = (
+                f"{precision.quantize} is onnxruntime's; write precision: float16, or serve the"
+                " model with runtime: onnxruntime"
+            )
+            raise FaultsError([RecipeFault((), message)])
+        if low is not None and low.default == "bfloat16":
+            raise FaultsError(
+                [RecipeFault((), "convkit converts to float16 for Core AI; write float16")]
+            )
+        return precision
+
+    def options(self) -> CoreAIOptions:
+        """Return the options that affect the file."""
+        return CoreAIOptions(tuple(sorted(set(self.decompose))), dict(self.entry_points))
+
+    @classmethod
+    def variants(cls) -> Iterator[dict[str, Json]]:
+        """Return both types."""
+        for precision in ("float32", "float16"):
+            yield {"precision": precision}
+
+    @property
+    def can_stand_in(self) -> bool:
+        """False: without Core AI there is no file to judge."""
+        return False
+
+    def packages(self, stage: StageKind, *, stand_in: bool) -> tuple[str, ...]:
+        """Return a stage's packages: running a file needs no torch."""
+        del stand_in
+        return _RUNNING if stage == "verify" else _CONVERTING
+
+    @classmethod
+    def faults(
+        cls, name: str, target: Mapping[str, object], recipe: Mapping[str, object]
+    ) -> Iterator[RecipeFault]:
+        """Return requests that Core AI cannot fulfill: a graph, TorchScript, sizes that an axis
+        does not have.
+        """
+        place = ("targets", name)
+        for kind in ("onnx", "torchscript"):
+            if mapping(recipe.get("model")).get(kind) is not None:
+                message = (
+                    f"coreai converts what torch.export traces, and the recipe has model.{kind};"
+                    " name the torch module that it was made of under model"
+                )
+                yield RecipeFault((*place, "runtime"), message)
+        axes = mapping(recipe.get("axes"))
+        for entry, sizes in mapping(target.get("entry_points")).items():
+            where = (*place, "entry_points", entry)
+            if entry == _MAIN:
+                yield RecipeFault(where, "main is the model with every size; choose another name")
+            for axis, size in mapping(sizes).items():
+                bounds = mapping(axes.get(axis))
+                if not bounds:
+                    known = ", ".join(map(str, axes)) or "none"
+                    yield RecipeFault(
+                        (*where, axis), f"is no axis of the recipe, which has {known}"
+                    )
+                elif isinstance(size, int) and not bounds["min"] <= size <= bounds["max"]:  # type: ignore[operator]
+                    message = (
+                        f"must be from axes.{axis}.min to max, {bounds['min']} to {bounds['max']}"
+                    )
+                    yield RecipeFault((*where, axis), message)

@@ -1,0 +1,222 @@
+"""A torch module as torch.export's program, with the operators that coreai-torch converts."""
+
+import dataclasses
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from convkit.protocol.contract import Contract
+from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.worker.exporters.decompositions import decomposition_table
+from convkit.worker.exporters.decompositions.complex_pairs import concerns_complex, without_complex
+from convkit.worker.exporters.decompositions.graph_rewriting import UnrewrittenError
+from convkit.worker.exporters.decompositions.local_decompositions import run_decompositions
+from convkit.worker.exporters.deferred_guards import drop_assertions
+from convkit.worker.exporters.dynamic_trace import trace
+from convkit.worker.exporters.export_job import WRAPPER, UnexportableError
+from convkit.worker.original.source_lines import source_line
+
+Module = Any  # a module with a contract: the model's own, or one with states
+
+# torch's placeholder for nodes created by its own rewriting.
+_NO_MODULE = "_empty_nn_module_stack"
+_MOST_ROUNDS = 4
+_MOST_SHOWN = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """Where a node comes from: its name, torch's operator, module path and `file:line`; the last
+    two are empty if torch does not know them.
+    """
+
+    name: str
+    operator: str
+    module: str
+    source: str
+
+    def __str__(self) -> str:
+        where = f"module {self.module}" if self.module else "the root module"
+        return f"{self.operator} ({where}{f', at {self.source}' if self.source else ''})"
+
+    def place(self, case: str | None = None) -> Place:
+        """Return the place of a finding."""
+        return Place(
+            node=self.name, module=self.module or None, source=self.source or None, case=case
+        )
+
+
+def origin_of(node: Node, root: str | None) -> Origin:
+    """Return a node's origin; `root` is the folder of the model's own source files."""
+    source = source_line(str(node.meta.get("stack_trace") or ""), root)
+    return Origin(node.name, operator_name(node), module_of(node), source)
+
+
+def operator_name(node: Node) -> str:
+    """Return torch's name of a node's operator, without namespace and overload: `softmax`."""
+    target = node.target
+    packet = getattr(target, "overloadpacket", None)
+    return str(getattr(packet or target, "__name__", target))
+
+
+def module_of(node: Node) -> str:
+    """Return the path of the module that a node was traced in; "" for the root."""
+    stack = node.meta.get("nn_module_stack") or {}
+    deepest = str(next(reversed(stack.values()))[0]) if stack else ""
+    if deepest.startswith(_NO_MODULE):
+        return ""
+    return deepest.removeprefix("L['self'].").removeprefix(WRAPPER).removeprefix(".")
+
+
+def computed_nodes(program: ExportedProgram) -> Iterator[Node]:
+    """Yield the nodes that call operators, in order."""
+    return (node for node in program.graph.nodes if node.op == "call_function")
+
+
+def traced(
+    module: Module,
+    examples: Sequence[torch.Tensor],
+    contract: Contract,
+    root: str | None = None,
+    decompose: Sequence[str] = (),
+) -> ExportedProgram:
+    """Trace a module; operators named in `decompose` become what torch defines them by.
+
+    Raises UnexportableError for what torch cannot trace with the contract's axes (see `trace`), and
+    with V103 for operators that neither coreai-torch nor torch knows how to write with others.
+    """
+    program = trace(_with_distinct_outputs(module), examples, contract, root)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's remarks on its own parts
+        program = _decomposed(program, frozenset(decompose))
+    drop_assertions(program)
+    unknown = [origin_of(node, root) for node in computed_nodes(program) if not is_known(node)]
+    if unknown:
+        raise UnexportableError([_unknown_operators(unknown)])
+    return program
+
+
+def _with_distinct_outputs(module: Module) -> Module:
+    """Let a module return copies of inputs and of tensors that it returns twice: each output of a
+    function has a name of its own.
+    """
+
+    def copy(_: torch.nn.Module, given: tuple[object, ...], returned: object) -> object:
+        if not isinstance(returned, tuple):
+            return returned
+        seen = {id(each) for each in given}
+        distinct = []
+        for each in returned:
+            distinct.append(each.clone() if id(each) in seen else each)
+            seen.add(id(each))
+        return tuple(distinct)
+
+    if not getattr(module, "returns_distinct_outputs", False):
+        module.register_forward_hook(copy)
+        module.returns_distinct_outputs = True
+    return module
+
+
+def _decomposed(program: ExportedProgram, chosen: frozenset[str]) -> ExportedProgram:
+    from coreai_torch import get_decomp_table
+
+    program = run_decompositions(program, {})
+    program = decomposition_table.decomposed(program, is_known)
+    wanted = {
+        node.target: table[node.target]
+        for table in (_every_decomposition(),)
+        for node in computed_nodes(program)
+        if operator_name(node) in chosen and node.target in table
+    }
+    program = run_decompositions(program, {**get_decomp_table(), **wanted})
+    for _ in range(_MOST_ROUNDS):
+        table = _every_decomposition()
+        unknown = {node.target for node in computed_nodes(program) if not is_known(node)}
+        of_tensors = {each: how for each in unknown if (how := _with_tensor(each)) is not None}
+        simpler = {each: table[each] for each in unknown if each in table} | of_tensors
+        if not simpler:
+            break
+        program = run_decompositions(program, simpler)
+    if any(concerns_complex(node) for node in computed_nodes(program)):
+        try:
+            program = run_decompositions(
+                without_complex(program, keeps_transforms=False), get_decomp_table()
+            )
+        except UnrewrittenError:
+            return program  # refused as it is, then
+    return program
+
+
+def _every_decomposition() -> Mapping[Any, Callable[..., Any]]:
+    from torch._decomp import decomposition_table as everything
+
+    own = {torch.ops.aten.isnan.default: _isnan}  # torch's own is not of ATen's operators
+    return {**everything, **torch.export.default_decompositions(), **own}
+
+
+def _with_tensor(target: Any) -> Callable[..., Any] | None:  # noqa: ANN401 - an operator
+    """Return an operator of a tensor and a number as that of two tensors, if only that is known;
+    torch's own definitions of such are not of ATen's operators.
+    """
+    packet = getattr(target, "overloadpacket", None)
+    if packet is None or getattr(target, "_overloadname", "") != "Scalar":
+        return None
+    if "Tensor" not in packet.overloads():
+        return None
+    operator = packet.Tensor
+    if not _converts(operator):
+        return None
+    return lambda values, number: operator(values, torch.full((), number, dtype=values.dtype))
+
+
+def _isnan(values: torch.Tensor) -> torch.Tensor:
+    return torch.ne(values, values)
+
+
+def is_decomposable(name: str) -> bool:
+    """Say whether torch defines an operator, by its name without overload, by others."""
+    packets = (getattr(each, "overloadpacket", None) for each in _every_decomposition())
+    return any(each is not None and each.__name__ == name for each in packets)
+
+
+def is_known(node: Node) -> bool:
+    """Say whether coreai-torch converts a node's operator."""
+    return _converts(node.target) or _is_dropped(node)
+
+
+def _converts(target: object) -> bool:
+    from coreai_torch._aten_to_core import _aten_to_core_resolver
+
+    if not isinstance(target, torch._ops.OpOverload):  # noqa: SLF001 - torch's own type
+        return True  # arithmetic on sizes, branches
+    namespace, _, name = str(target).partition(".")
+    if namespace == "aten":
+        return name in _aten_to_core_resolver
+    return namespace != "prims"
+
+
+def _is_dropped(node: Node) -> bool:
+    return "assert" in operator_name(node) or "sym_constrain" in operator_name(node)
+
+
+def _unknown_operators(origins: Sequence[Origin]) -> Finding:
+    import coreai_torch
+
+    operators = list(dict.fromkeys(each.operator for each in origins))
+    shown = "; ".join(str(each) for each in origins[:_MOST_SHOWN])
+    more = f" and {len(origins) - _MOST_SHOWN} more" if len(origins) > _MOST_SHOWN else ""
+    return Finding(
+        "V103",
+        f"coreai-torch {coreai_torch.__version__} does not convert {', '.join(operators)}, and"
+        f" torch does not decompose it: {shown}{more}",
+        origins[0].place(),
+        {"operators": list(operators), "nodes": [dataclasses.asdict(each) for each in origins]},
+        Remedy(
+            "Write the model without the operator, or use a release of coreai-torch that converts"
+            " it (tools.coreai-torch)."
+        ),
+    )

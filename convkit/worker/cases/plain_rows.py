@@ -1,0 +1,197 @@
+"""Rows that data has and random numbers lack: zeros, one value throughout, a copy of another row,
+and one value far from all others.
+
+A normalization that lost its epsilon, an order among equals, or a softmax that lost the maximum it
+subtracts shows in no other row. Where the batch axis has room, they are rows of one case.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from convkit.protocol.contract import Axis, TensorSpec
+from convkit.protocol.messages import Sample
+from convkit.protocol.numpy_dtypes import is_float
+from convkit.worker.cases.axis_sizes import probe_sizes
+from convkit.worker.cases.case import Case, CaseInputs, Feeds, sizes_text
+from convkit.worker.cases.invariance_cases import row_axis, row_dimension
+from convkit.worker.cases.values.sampled_values import Draw, ends_of, integer_range, sample_for
+
+PlainRow = Literal["drawn", "equal", "zeros", "constant", "huge"]
+
+NAME = "plain-rows"
+# One value that no float of a lower precision need hold: it has a case of its own.
+HUGE = f"{NAME}:huge"
+_TEXTS: dict[PlainRow, str] = {
+    "drawn": "drawn as ever",
+    "equal": "equal to another",
+    "zeros": "zeros",
+    "constant": "one value throughout",
+    "huge": "one huge value",
+}
+# Together, as far as the batch has room. Of what is compared over the whole batch, zeros alone are
+# another case.
+_TOGETHER: tuple[PlainRow, ...] = ("drawn", "equal", "zeros", "constant")
+# Standard deviations of a normal input's huge value: float32 has no exp of as much.
+_FAR = 1024.0
+_CHOSEN = ("token_ids", "integers", "normal", "uniform", "image", "audio")
+
+
+@dataclasses.dataclass(frozen=True)
+class PlainCase(Case):
+    """A case of such rows. `filled` draws them, by their kinds, at the sizes of a batch that has
+    room for them.
+    """
+
+    rows: tuple[PlainRow, ...] = ()
+    filled: Callable[[tuple[PlainRow, ...]], "PlainCase"] | None = None
+
+    def keeping(self, rows: Sequence[PlainRow]) -> "PlainCase":
+        """Return the case with these kinds of rows only."""
+        assert self.filled is not None
+        return dataclasses.replace(self.filled(tuple(rows)), name=self.name)
+
+
+def plain_rows(made_from: CaseInputs) -> list[Case] | str:
+    """Return cases of plain rows at small sizes; or why there is none."""
+    specs = [spec for spec in made_from.contract.inputs if _is_chosen(made_from, spec)]
+    if not specs:
+        return "no input's values are free to choose"
+    axis = row_axis(made_from.contract)
+    if isinstance(axis, str):
+        # Without rows, each takes a whole case.
+        return [
+            _case(made_from, specs, None, f"{NAME}:{kind}", (kind,))
+            for kind in ("zeros", "constant", "huge")
+        ]
+    together = [_TOGETHER[at : at + axis.max] for at in range(0, len(_TOGETHER), axis.max)]
+    names = [NAME, *(f"{NAME}:{number}" for number in range(2, len(together) + 1))]
+    cases: list[Case] = [
+        _case(made_from, specs, axis, name, rows)
+        for name, rows in zip(names, together, strict=True)
+    ]
+    zeros = _case(made_from, specs, axis, f"{NAME}:zeros", ("zeros",))
+    return [*cases, zeros, _case(made_from, specs, axis, HUGE, ("drawn", "huge"))]
+
+
+def all_rows(made_from: CaseInputs, sizes: Mapping[str, int], kind: PlainRow) -> Feeds:
+    """Return inputs at some sizes whose free values are all of a kind, over the whole batch."""
+    feeds = made_from.draw(sizes, Draw(f"{NAME}:{kind}"))
+    for spec in made_from.contract.inputs:
+        if _is_chosen(made_from, spec):
+            feeds[spec.name] = _filled(made_from, spec, feeds[spec.name], None, (kind,))
+    return feeds
+
+
+def _is_chosen(made_from: CaseInputs, spec: TensorSpec) -> bool:
+    sample = sample_for(spec, made_from.samples)
+    return sample.kind in _CHOSEN and not sample.held and spec.dtype != "bool"
+
+
+def _case(
+    made_from: CaseInputs,
+    specs: Sequence[TensorSpec],
+    axis: Axis | None,
+    name: str,
+    rows: tuple[PlainRow, ...],
+) -> PlainCase:
+    sizes = probe_sizes(made_from.contract)
+    if axis is not None:
+        sizes[axis.name] = max(axis.min, len(rows))
+    described = dict.fromkeys(_TEXTS[row] for row in rows)
+
+    def inputs() -> Feeds:
+        feeds = made_from.draw(sizes, Draw(name))
+        copied = made_from.contract.inputs if axis is not None else ()
+        for spec in copied:
+            place = row_dimension(spec, axis.name) if axis is not None else None
+            if place is not None:
+                feeds[spec.name] = _with_copies(feeds[spec.name], place, rows)
+        for spec in specs:
+            place = row_dimension(spec, axis.name) if axis is not None else None
+            feeds[spec.name] = _filled(made_from, spec, feeds[spec.name], place, rows)
+        return feeds
+
+    return PlainCase(
+        name,
+        f"rows: {', '.join(described)} ({sizes_text(sizes)})",
+        sizes,
+        inputs,
+        may_be_refused=True,
+        may_be_nan=True,
+        rows=rows,
+        filled=lambda kinds: _case(made_from, specs, axis, name, kinds),
+    )
+
+
+def _with_copies(values: np.ndarray, place: int, rows: Sequence[PlainRow]) -> np.ndarray:
+    """Return values in which rows that are equal to another are the first, with all its inputs."""
+    order = [0 if rows[row % len(rows)] == "equal" else row for row in range(values.shape[place])]
+    return np.take(values, order, place)
+
+
+def _filled(
+    made_from: CaseInputs,
+    spec: TensorSpec,
+    values: np.ndarray,
+    place: int | None,
+    rows: Sequence[PlainRow],
+) -> np.ndarray:
+    """Return values with each row as its kind says; kinds repeat in longer batches."""
+    sample = sample_for(spec, made_from.samples)
+    numbers = _numbers(made_from, spec, sample)
+    filled = values.copy()
+    if place is None:
+        _fill(filled[...], rows[-1], numbers)
+        return filled
+    for row in range(values.shape[place]):
+        _fill(np.moveaxis(filled, place, 0)[row, ...], rows[row % len(rows)], numbers)
+    return filled
+
+
+def _fill(row: np.ndarray, kind: PlainRow, numbers: dict[PlainRow, float]) -> None:
+    if kind not in numbers or not row.size:
+        return
+    if kind == "huge":  # neither the first nor the last, where there is another
+        row[np.unravel_index(row.size // 2, row.shape)] = numbers[kind]
+    else:
+        row[...] = numbers[kind]
+
+
+def _numbers(made_from: CaseInputs, spec: TensorSpec, sample: Sample) -> dict[PlainRow, float]:
+    """Return the numbers of an input's rows, all of them legal."""
+    if sample.kind in ("token_ids", "integers"):
+        low, high = integer_range(spec, sample, made_from.facts)
+        zero = min(max(0, low), high - 1)
+        middle = low + (high - low) // 2
+        return {"zeros": zero, "constant": middle, "huge": high - 1}
+    if sample.kind != "normal":
+        least, most = sample.numbers
+        return {
+            "zeros": min(max(0.0, least), most),
+            "constant": _round_number(least + (most - least) * 0.75, least, most),
+            "huge": most,
+        }
+    mean, spread = sample.numbers
+    ends = ends_of(sample) or (mean, mean)
+    huge = mean + _FAR * spread
+    if spec.dtype == "float16":
+        huge = min(huge, float(np.finfo(np.float16).max))
+    return {
+        "zeros": min(max(0.0, ends[0]), ends[1]),
+        "constant": _round_number(mean + spread / 2, *ends),
+        "huge": huge if is_float(spec.dtype) else ends[1],
+    }
+
+
+def _round_number(value: float, low: float, high: float) -> float:
+    """Return a power of two near a value and in range, if there is one: sums of it are exact, so
+    that what a normalization makes of equal values is no rounding.
+    """
+    if value <= 0 or not math.isfinite(value):
+        return value
+    power = 2.0 ** round(math.log2(value))
+    return power if low <= power <= high else value

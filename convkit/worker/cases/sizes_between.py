@@ -1,0 +1,62 @@
+"""Sizes in the widest gaps between those that other cases have: a fault may exist at some lengths
+only, neither the smallest nor the largest.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+from convkit.protocol.contract import Axis, Contract
+from convkit.worker.cases.axis_sizes import nearest_prime, smallest_sizes
+from convkit.worker.cases.decision_sizes import Sizes
+from convkit.worker.cases.invariance_cases import row_axis
+
+# Every so many sizes, the gap that is widest by its ratio comes first: between 2 and 20 there are
+# more kinds of models than between 480 and 498.
+_BY_RATIO = 3
+
+
+def sizes_between(
+    contract: Contract, known: Sequence[Sizes], most: int
+) -> Iterator[dict[str, int]]:
+    """Yield up to `most` sizes in the gaps between known ones: those of all axes but the rows' at
+    once, with as few rows as there may be, and then a number of rows with all else smallest.
+    """
+    rows = row_axis(contract) if len(contract.axes) > 1 else "the only axis"
+    others = [axis for axis in contract.axes if isinstance(rows, str) or axis.name != rows.name]
+    smallest = smallest_sizes(contract)
+    # Each axis in another order, so that two are not both small or both large in every case.
+    gaps = {
+        axis.name: _turned([*itertools.islice(_in_gaps(axis, known), most)], place)
+        for place, axis in enumerate(others)
+    }
+    count = max(map(len, gaps.values()), default=0)
+    found = [
+        {**smallest, **{name: sizes[turn % len(sizes)] for name, sizes in gaps.items() if sizes}}
+        for turn in range(count)
+    ]
+    if not isinstance(rows, str) and (size := next(_in_gaps(rows, known), None)) is not None:
+        found.insert(min(2, len(found)), {**smallest, rows.name: size})
+    yield from found[:most]
+
+
+def _turned(sizes: list[int], by: int) -> list[int]:
+    return sizes[by:] + sizes[:by]
+
+
+def _in_gaps(axis: Axis, known: Sequence[Sizes]) -> Iterator[int]:
+    """Yield sizes of an axis, each in the widest gap that those before leave."""
+    taken = {axis.min, axis.max, *(sizes[axis.name] for sizes in known if axis.name in sizes)}
+    for turn in itertools.count(1):
+        gaps = [(low, high) for low, high in itertools.pairwise(sorted(taken)) if high - low > 1]
+        if not gaps:
+            return
+        if turn % _BY_RATIO == 0:
+            low, high = max(gaps, key=lambda gap: gap[1] / max(gap[0], 0.5))
+            middle = round(math.sqrt(max(low, 1) * high))
+        else:
+            low, high = max(gaps, key=lambda gap: gap[1] - gap[0])
+            middle = (low + high) // 2
+        size = nearest_prime(middle, low + 1, high - 1)
+        taken.add(size)
+        yield size

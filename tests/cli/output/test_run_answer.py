@@ -1,0 +1,81 @@
+import dataclasses
+import io
+
+from records import build_record, verified_record
+from rich.console import Console
+
+from convkit.cli.output.run_answer import answer, next_commands
+from convkit.host.record.run_record import RunRecord
+from convkit.host.record.run_summary import located_findings
+from convkit.protocol.findings.finding import Finding, Remedy
+
+
+def shown(record: RunRecord, *, width: int = 80) -> list[str]:
+    file = io.StringIO()
+    console = Console(file=file, width=width)
+    for each in answer(record):
+        console.print(each)
+    return file.getvalue().splitlines()
+
+
+def test_a_run_that_is_not_green_ends_with_what_failed_why_and_what_to_type() -> None:
+    record = build_record()
+    green, failed, skipped = record.targets
+    leading = failed.verifications[0].findings[0]
+    record = dataclasses.replace(
+        record, targets=(green, dataclasses.replace(failed, leading=leading), skipped)
+    )
+    lines = shown(record)
+    assert lines[1] == f"failed: ort-optimized ({leading.code})"
+    assert lines[2].startswith(f"  ort-optimized: {leading.message[:30]}")
+    assert lines[3].startswith("skipped: ort-cuda")
+    assert lines[4] == "Next:"
+    assert lines[5].startswith(f"  convkit run {record.recipe_file} --repair ")
+    assert lines[6].startswith(f"  convkit explain {leading.code} ")
+    assert len(lines) <= 24
+    assert all(len(line) <= 80 for line in lines)
+
+
+def test_a_green_run_has_no_such_end() -> None:
+    assert shown(verified_record()) == []
+
+
+def test_repair_is_offered_only_where_a_change_can_be_tried_and_none_was() -> None:
+    record = dataclasses.replace(build_record(), recipe_file="my recipes/a.yaml")
+    commands = [command for command, _ in next_commands(record)]
+    assert "convkit run 'my recipes/a.yaml' --repair" in commands
+    repaired = dataclasses.replace(record, repaired_from="20260101-000000-0000")
+    assert not [each for each, _ in next_commands(repaired) if "--repair" in each]
+    bare = tuple(
+        dataclasses.replace(
+            target,
+            findings=(),
+            verifications=tuple(
+                dataclasses.replace(each, findings=()) for each in target.verifications
+            ),
+        )
+        for target in record.targets
+    )
+    without = dataclasses.replace(record, targets=bare)
+    assert not [each for each, _ in next_commands(without) if "--repair" in each]
+
+
+def test_what_holds_for_two_targets_is_said_once_with_the_change_for_each() -> None:
+    record = verified_record()
+    first = record.targets[0]
+
+    def named(name: str, value: str) -> object:
+        change = {f"targets.{name}.precision": value}
+        finding = Finding("N208", "the same of both", remedy=Remedy("Write it.", change))
+        return dataclasses.replace(first, name=name, findings=(finding,), verifications=())
+
+    def found(*targets: object) -> list[tuple[tuple[str, ...], int]]:
+        changed = dataclasses.replace(record, targets=targets, stages=())
+        return [
+            (each.where, len(each.finding.remedy.change))
+            for each in located_findings(changed)
+            if each.finding.remedy is not None
+        ]
+
+    assert found(named("a", "x"), named("b", "x")) == [(("a", "b"), 2)]
+    assert found(named("a", "x"), named("b", "y")) == [(("a",), 1), (("b",), 1)]

@@ -1,0 +1,81 @@
+"""Owners from experiments: what is right elsewhere is not wrong."""
+
+import pytest
+
+from convkit.host.findings.catalog import is_unproven
+from convkit.host.trials.fault_owner import Experiment, owner_of, result, same_file_right
+from convkit.host.trials.tried_remedies import with_experiments
+from convkit.protocol.findings.finding import Finding, Place, Remedy
+
+WRONG_GRAPH = Finding(
+    "N402", "the graph is wrong", Place(case="typical"), {}, Remedy("Try a different exporter.")
+)
+ELSEWHERE = Experiment("other_release", "onnxruntime 1.31.1 (ort-cpu)", "right", 6, 1e-7)
+OPSET = {"targets.old.export": {"opset": 20}}
+
+
+def opset(outcome: str) -> Experiment:
+    return Experiment("other_opset", "opset: 20", outcome, 6, 1e-7, OPSET)  # type: ignore[arg-type]
+
+
+def test_a_file_that_one_release_computes_right_is_not_wrong() -> None:
+    found = with_experiments(WRONG_GRAPH, [ELSEWHERE, opset("right")], "onnxruntime 1.21.1")
+    assert found.code == "N411"
+    assert found.evidence["owner"] == "kernel"
+    assert not is_unproven(found)
+    assert "onnxruntime 1.21.1" in found.message
+    assert "onnxruntime 1.31.1 (ort-cpu): right in 6 cases" in found.message
+    assert found.remedy is not None
+    assert (found.remedy.change, found.remedy.proven) == (OPSET, True)
+    assert "opset: 20: tried, right in 6 cases" in found.remedy.text
+    assert "exporter" not in found.remedy.text
+
+
+def test_what_does_not_help_is_no_remedy() -> None:
+    found = with_experiments(WRONG_GRAPH, [ELSEWHERE, opset("wrong")], "onnxruntime 1.21.1")
+    assert found.remedy is not None
+    assert (found.remedy.change, found.remedy.proven) == ({}, False)
+    assert "opset: 20: wrong as well" in found.remedy.text
+
+
+def test_without_an_experiment_that_separates_them_nobody_is_blamed() -> None:
+    found = with_experiments(WRONG_GRAPH, [opset("untried")], "onnxruntime 1.21.1")
+    assert (found.code, found.message) == (WRONG_GRAPH.code, WRONG_GRAPH.message)
+    assert found.evidence["owner"] is None
+    assert found.remedy == WRONG_GRAPH.remedy
+
+
+def test_a_change_that_a_finding_offers_is_a_fix_once_it_was_right() -> None:
+    change = {"targets.ov.source": "onnx"}
+    offered = Finding("N405", "wrong", remedy=Remedy("Build from the graph.", change))
+    right = Experiment("other_route", "source: onnx", "right", 9, 0.0, change)
+    found = with_experiments(offered, [right], "OpenVINO")
+    assert found.remedy is not None
+    assert found.remedy.label == "fix"
+    assert found.remedy.text == "Build from the graph: tried, right in 9 cases, off by 0 at most."
+
+
+@pytest.mark.parametrize(
+    ("kind", "outcome", "owner"),
+    [
+        ("other_runtime", "right", "kernel"),
+        ("other_release", "right", "kernel"),
+        ("other_route", "right", "optimizer"),
+        ("other_opset", "right", None),
+        ("other_release", "wrong", None),
+        ("other_release", "untried", None),
+    ],
+)
+def test_each_experiment_shows_one_owner(kind: str, outcome: str, owner: str | None) -> None:
+    assert owner_of([Experiment(kind, "it", outcome)]) == owner  # type: ignore[arg-type]
+
+
+def test_only_what_left_the_file_alone_vouches_for_it() -> None:
+    assert same_file_right([opset("right")]) is None
+    assert same_file_right([opset("right"), ELSEWHERE]) is ELSEWHERE
+
+
+def test_what_was_not_tried_says_why() -> None:
+    assert result(Experiment("other_release", "it", "untried", why="no wheel")) == (
+        "not tried, no wheel"
+    )

@@ -1,0 +1,1 @@
+"""The reports, one module per tracker. All are modeled on what their threads say."""

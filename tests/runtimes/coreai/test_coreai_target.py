@@ -1,0 +1,62 @@
+"""What a recipe may ask of Core AI, and which packages that needs."""
+
+import pytest
+from pydantic import ValidationError
+
+from convkit.host.draft.target_names import asked_targets
+from convkit.runtimes.coreai.module_conversion import narrowed_types
+from convkit.runtimes.coreai.target import CoreAITarget
+
+RECIPE = {"model": {"factory": "net.py:M"}, "axes": {"length": {"min": 1, "typical": 4, "max": 8}}}
+
+
+def faults(target, recipe=RECIPE):
+    return {
+        ".".join(map(str, fault.path)): fault.message
+        for fault in CoreAITarget.faults("ai", target, recipe)
+    }
+
+
+def test_a_draft_has_both_precisions():
+    assert asked_targets(["coreai", "coreai-float16"]) == {
+        "coreai": {"runtime": "coreai", "precision": "float32"},
+        "coreai-float16": {
+            "runtime": "coreai",
+            "precision": {"default": "float16", "keep_float32": "auto"},
+        },
+    }
+
+
+def test_running_a_file_needs_no_torch():
+    target = CoreAITarget.model_validate({"runtime": "coreai"})
+    assert target.packages("verify", stand_in=False) == ("coreai-core", "numpy")
+    assert {"coreai-torch", "torch"} < set(target.packages("build", stand_in=False))
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", {"quantize": "dynamic-int8"}])
+def test_other_precisions_say_what_to_write(precision):
+    with pytest.raises(ValidationError, match="write"):
+        CoreAITarget.model_validate({"runtime": "coreai", "precision": precision})
+
+
+def test_it_converts_modules_only():
+    for kind in ("onnx", "torchscript"):
+        found = faults({}, {"model": {kind: "m"}})
+        assert "name the torch module" in found["targets.ai.runtime"]
+    assert faults({}) == {}
+
+
+def test_entry_points_have_sizes_that_the_axes_have():
+    found = faults({"entry_points": {"main": {}, "one": {"length": 9, "width": 1}}})
+    assert "choose another name" in found["targets.ai.entry_points.main"]
+    assert "1 to 8" in found["targets.ai.entry_points.one.length"]
+    assert "which has length" in found["targets.ai.entry_points.one.width"]
+    assert faults({"entry_points": {"one": {"length": 1}}}) == {}
+
+
+def test_narrowed_types_are_told_by_type():
+    from coreai_modules import contract
+
+    (note,) = narrowed_types(contract())
+    assert (note.code, note.severity) == ("C304", "note")
+    assert note.evidence == {"declared": "int64", "found": "int32", "inputs": ["ids", "mask"]}

@@ -1,0 +1,131 @@
+"""Rows of zeros, of one value, equal rows, one huge value, if the original has a result."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from reference_runs import factory, run
+
+from convkit.protocol.contract import Axis, Contract, TensorSpec
+from convkit.protocol.messages import Held, Sample
+from convkit.worker.cases.case import CaseInputs
+from convkit.worker.cases.case_files import read_tensors
+from convkit.worker.cases.plain_rows import plain_rows
+from convkit.worker.cases.values.sampling_facts import ModelFacts
+
+CONTRACT = Contract(
+    (TensorSpec("x", "float32", ("batch", "sequence")),),
+    (TensorSpec("y", "float32", ("batch", "sequence")),),
+    (Axis("batch", 1, 2, 8), Axis("sequence", 2, 4, 8)),
+)
+
+
+def cases(contract=CONTRACT, samples=None):
+    made = plain_rows(CaseInputs(contract, samples or {}, 0, ModelFacts()))
+    return {case.name: case for case in made}
+
+
+def with_batch(low, high):
+    return dataclasses.replace(CONTRACT, axes=(Axis("batch", low, low, high), CONTRACT.axes[1]))
+
+
+def test_the_rows_of_one_case():
+    found = cases()
+    assert list(found) == ["plain-rows", "plain-rows:zeros", "plain-rows:huge"]
+    drawn, equal, zeros, constant = found["plain-rows"].inputs()["x"]
+    assert len(set(drawn)) == len(drawn)
+    assert (equal == drawn).all()
+    assert not zeros.any()
+    assert (constant == 0.5).all()
+    assert not found["plain-rows:zeros"].inputs()["x"].any()
+    usual, huge = found["plain-rows:huge"].inputs()["x"]
+    assert np.abs(usual).max() < 8
+    assert np.sort(huge)[-2:].max() == 1024
+    assert np.sort(huge)[-2] < 8
+
+
+def test_equal_rows_are_equal_in_all_inputs():
+    other = TensorSpec("mask", "int64", ("batch", "sequence"))
+    contract = dataclasses.replace(CONTRACT, inputs=(*CONTRACT.inputs, other))
+    samples = {"mask": Sample("integers", (0.0, 9.0), held=(Held(3),))}
+    mask = cases(contract, samples)["plain-rows"].inputs()["mask"]
+    assert (mask[0] == mask[1]).all()
+    assert (mask != mask[0]).any()  # numbers with a meaning stay as they are drawn
+
+
+@pytest.mark.parametrize(
+    ("sample", "zeros", "constant", "huge"),
+    [
+        (Sample("uniform", (0.25, 1.0)), 0.25, 1.0, 1.0),
+        (Sample("uniform", (-3.0, -1.0)), -1.0, -1.5, -1.0),
+        (Sample("normal", (100.0, 1.0)), 92.0, 100.5, 1124.0),
+    ],
+)
+def test_all_values_are_legal(sample, zeros, constant, huge):
+    found = cases(samples={"x": sample})
+    rows = found["plain-rows"].inputs()["x"]
+    assert (rows[2] == np.float32(zeros)).all()
+    assert (rows[3] == np.float32(constant)).all()
+    assert found["plain-rows:huge"].inputs()["x"][1].max() == np.float32(huge)
+
+
+def test_whole_numbers():
+    contract = dataclasses.replace(
+        CONTRACT, inputs=(TensorSpec("x", "int64", ("batch", "sequence")),)
+    )
+    found = cases(contract, {"x": Sample("integers", (2.0, 50.0))})
+    rows = found["plain-rows"].inputs()["x"]
+    assert (rows[2] == 2).all()
+    assert (rows[3] == 26).all()
+    assert 49 in found["plain-rows:huge"].inputs()["x"][1]
+
+
+def test_a_small_batch_takes_several_cases_and_a_large_one_repeats():
+    found = cases(with_batch(1, 2))
+    assert list(found) == ["plain-rows", "plain-rows:2", "plain-rows:zeros", "plain-rows:huge"]
+    assert not found["plain-rows:2"].inputs()["x"][0].any()
+    rows = cases(with_batch(6, 8))["plain-rows"].inputs()["x"]
+    assert len(rows) == 6
+    assert (rows[5] == rows[0]).all()
+
+
+def test_without_rows_each_kind_is_a_case():
+    contract = Contract(
+        (TensorSpec("x", "float32", (3, 4)),), (TensorSpec("y", "float32", (3, 4)),), ()
+    )
+    found = cases(contract)
+    assert list(found) == [f"plain-rows:{kind}" for kind in ("zeros", "constant", "huge")]
+    assert not found["plain-rows:zeros"].inputs()["x"].any()
+    assert (found["plain-rows:huge"].inputs()["x"] == 1024).sum() == 1
+
+
+UNDEFINED = {
+    "NaN for zeros": ("return {'y': x / x.norm(dim=-1, keepdim=True)}", {"zeros"}),
+    "refuses zeros": ("assert x.abs().sum(-1).min() > 0\nreturn {'y': x * 2}", {"zeros"}),
+    "NaN where all are equal": (
+        "return {'y': (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True)}",
+        {"zeros", "constant"},
+    ),
+    "NaN for one row spreads": ("return {'y': x + 0 * (1 / x.abs().sum(-1)).sum()}", {"zeros"}),
+}
+
+
+@pytest.mark.parametrize(("forward", "without"), UNDEFINED.values(), ids=UNDEFINED)
+def test_rows_without_a_result_are_left_out_and_the_others_stay(tmp_path, forward, without):
+    result, findings, output = run(tmp_path, factory(tmp_path, forward, "x"), CONTRACT, {})
+    assert {each.code for each in findings} <= {"N103", "N307"}
+    assert not [each for each in findings if (each.place.case or "").startswith("plain-rows")]
+    reasons = {each.name: each.reason for each in result.omitted}
+    left = {name for name in reasons if name.startswith("plain-rows:")} - {"plain-rows:zeros"}
+    assert left | {"plain-rows:zeros"} == {f"plain-rows:{kind}" for kind in without}
+    (case,) = [each for each in result.cases if each.name == "plain-rows"]
+    y = read_tensors(output, case.name, "outputs", CONTRACT.outputs)["y"]
+    assert len(y) == 4 - len(without)
+    assert np.isfinite(y).all()
+
+
+def test_where_no_row_but_the_drawn_one_has_a_result_the_case_is_left_out(tmp_path):
+    forward = "return {'y': x + 0 / (x.std(-1, keepdim=True) * (x[0] - x[-1]).abs().max())}"
+    result, _, _ = run(tmp_path, factory(tmp_path, forward, "x"), CONTRACT, {})
+    assert "plain-rows" not in {each.name for each in result.cases}
+    assert "plain-rows" in {each.name for each in result.omitted}

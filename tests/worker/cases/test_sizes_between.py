@@ -1,0 +1,60 @@
+"""Sizes between those of other cases fill the widest gaps first."""
+
+import itertools
+
+from convkit.protocol.contract import Axis, Contract, TensorSpec
+from convkit.protocol.messages import Sample
+from convkit.worker.cases.case import CaseInputs, case_cost
+from convkit.worker.cases.case_ladder import build_ladder
+from convkit.worker.cases.sizes_between import sizes_between
+from convkit.worker.cases.values.sampling_facts import ModelFacts
+
+
+def contract(*axes, shape=("batch", "sequence")):
+    return Contract(
+        (TensorSpec("x", "float32", shape),), (TensorSpec("y", "float32", shape),), axes
+    )
+
+
+TEXTS = contract(Axis("batch", 1, 4, 16), Axis("sequence", 1, 16, 64))
+
+
+def widest_gap(sizes, low, high):
+    ends = sorted({low, high, *sizes})
+    return max(after - before for before, after in itertools.pairwise(ends))
+
+
+def test_no_wide_gap_is_left():
+    cases, _ = build_ladder(CaseInputs(TEXTS, {}, 0, ModelFacts()), (), None)
+    without = {case.sizes["sequence"] for case in cases if not case.name.startswith("sizes:")}
+    assert widest_gap(without, 1, 64) == 48
+    assert widest_gap({case.sizes["sequence"] for case in cases}, 1, 64) <= 13
+
+
+def test_rows_are_few_but_in_one_case():
+    found = list(sizes_between(TEXTS, [{"batch": 4, "sequence": 16}], 6))
+    assert sorted(each["batch"] for each in found)[:5] == [1] * 5
+    assert max(each["batch"] for each in found) > 4
+    assert len({tuple(each.items()) for each in found}) == 6
+
+
+def test_two_axes_do_not_grow_together():
+    square = contract(Axis("height", 1, 8, 99), Axis("width", 1, 8, 99), shape=("height", "width"))
+    found = list(sizes_between(square, [], 6))
+    assert all(each["height"] != each["width"] for each in found)
+
+
+def test_all_sizes_of_a_small_axis_and_none_of_a_fixed_one():
+    small = contract(Axis("sequence", 2, 3, 5), shape=("sequence", 4))
+    found = list(sizes_between(small, [], 6))
+    assert sorted(each["sequence"] for each in found) == [3, 4]
+    assert list(sizes_between(contract(Axis("sequence", 3, 3, 3)), [], 6)) == []
+
+
+def test_they_cost_at_most_half_of_the_largest_case():
+    only = contract(Axis("sequence", 1, 512, 512), shape=(1, "sequence"))
+    cases, _ = build_ladder(
+        CaseInputs(only, {"x": Sample("normal", (0.0, 1.0))}, 0, ModelFacts()), (), None
+    )
+    spent = sum(case_cost(only, each.sizes) for each in cases if each.name.startswith("sizes:"))
+    assert 0 < spent <= case_cost(only, {"sequence": 512}) / 2

@@ -1,0 +1,61 @@
+"""Rows of tables that a file has otherwise than the original, found without running anything."""
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+
+from convkit.worker.reference.differing_rows import differing_rows
+
+TABLE = np.random.default_rng(0).normal(size=(500, 4)).astype(np.float32)
+STATE = {"other": torch.zeros(500, 4), "table": torch.from_numpy(TABLE), "bias": torch.zeros(500)}
+
+
+def file_with(tmp_path, values, *, external=False):
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["w", "ids"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("ids", TensorProto.INT64, ["n"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])],
+        [numpy_helper.from_array(values, "w")],
+    )
+    path = tmp_path / "model.onnx"
+    onnx.save(
+        helper.make_model(graph),
+        path,
+        save_as_external_data=external,
+        location="weights",
+        size_threshold=0,
+    )
+    return path
+
+
+def changed(*rows):
+    values = TABLE.copy()
+    values[list(rows)] += 0.5
+    return values
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_rows_that_differ(tmp_path, external):
+    path = file_with(tmp_path, changed(3, 77, 499), external=external)
+    assert differing_rows(path, STATE) == (3, 77, 499)
+
+
+def test_a_half_type_is_compared_as_such(tmp_path):
+    assert differing_rows(file_with(tmp_path, TABLE.astype(np.float16)), STATE) == ()
+    assert differing_rows(file_with(tmp_path, changed(9).astype(np.float16)), STATE) == (9,)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [TABLE, TABLE * np.float32(1 + 1e-7), np.zeros_like(TABLE), TABLE[::-1].copy(), TABLE[:400]],
+    ids=["equal", "rounded", "another that is equal", "another table", "another shape"],
+)
+def test_what_says_nothing(tmp_path, values):
+    assert differing_rows(file_with(tmp_path, values), STATE) == ()
+
+
+def test_many_rows_are_as_many_as_a_case_can_use(tmp_path):
+    assert len(differing_rows(file_with(tmp_path, changed(*range(240))), STATE)) == 240
