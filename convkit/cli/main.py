@@ -72,6 +72,10 @@ app = typer.Typer(
 # Less frequent than Python's default: a command that is up to date spends most of its time
 # importing, and what that creates is no garbage.
 _COLLECTIONS = (50_000, 20, 10)
+_ON_WINDOWS = (
+    "convkit runs on Linux and macOS. On Windows, use it in WSL: wsl --install, then install and"
+    " run convkit in the Linux terminal (https://learn.microsoft.com/windows/wsl/install)."
+)
 # In the order of `convkit --help`: heading, then each command's name and function.
 _COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     "Convert and verify": {
@@ -174,6 +178,11 @@ def start() -> NoReturn:
     its processes in the same way.
     """
     code = 0
+    if sys.platform == "win32":
+        # Locks between processes, and the processes of stages, are those of POSIX.
+        sys.stderr.write(f"{_ON_WINDOWS}\n")
+        sys.stderr.flush()
+        os._exit(2)
     try:
         main()
     except SystemExit as error:

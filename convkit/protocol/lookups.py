@@ -13,7 +13,8 @@ from typing import Literal, get_args
 # exists: what kind of thing a path is, if any · modified: also a file's size and time · listing: a
 # folder's names · matches: the paths that a pattern matches · link: where a link points · variable:
 # the value of an environment variable. Of the rest nothing but that it happened is known: the clock
-# was read, the network was asked for a host, a C extension ran, whose own lookups are not seen.
+# was read, the network was asked for a host, a C extension or a program ran, whose own lookups are
+# not seen.
 Lookup = Literal[
     "exists", "modified", "listing", "matches", "link", "variable", "clock", "network", "unseen"
 ]

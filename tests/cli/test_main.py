@@ -338,3 +338,17 @@ def test_ctrl_c_in_any_command_says_so(
         main.main()
     assert ended.value.code == 130
     assert capsys.readouterr().err.split() == ["interrupted"]
+
+
+def test_on_windows_the_first_words_are_where_convkit_runs() -> None:
+    """There is no fcntl there, so nothing that locks files may be imported before."""
+    script = (
+        "import sys; sys.modules['fcntl'] = None; import convkit.cli.main as main;"
+        " sys.platform = 'win32'; sys.argv = ['convkit', 'run', 'a.yaml']; main.start()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("convkit runs on Linux and macOS. On Windows, use it in WSL")
+    assert "Traceback" not in done.stderr

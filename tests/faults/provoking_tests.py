@@ -171,6 +171,9 @@ PROVOKED_BY: dict[str, dict[str, tuple[str, ...]]] = {
     "worker/original/probing/test_refused_inputs": {
         "test_token_ids_of_a_model_without_a_vocabulary_are_explained": ("E411",)
     },
+    "worker/original/probing/test_written_inputs": {
+        "test_the_line_that_writes_to_an_input_is_named": ("N514",)
+    },
     "worker/precision/quantization/test_half_precision_sources": {
         "test_it_is_quantized_as_its_float32_twin": ("Q110",)
     },

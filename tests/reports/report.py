@@ -50,13 +50,15 @@ class Right:
 
     `cause` and `remedy` are regular expressions: the first for the leading finding's message, the
     second for its remedy's text and change. `place` is one for its place or message; by default it
-    is the line that is marked with HERE.
+    is the line that is marked with HERE. `corrected`: convkit converts around the fault, so a
+    verified target is as right as a finding.
     """
 
     owner: Owner
     cause: str
     remedy: str
     place: str = ""
+    corrected: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,6 +22,12 @@ from reports.report import TARGETS, Report, Right
 _GREEN = ("verified", "waived")
 # Seconds. A report that takes longer counts as wrong.
 LIMIT = 180.0
+# The set's words for owners whose name in the evidence is a word.
+_WORDS: Mapping[str, str] = {
+    "module": "module's code",
+    "kernel": "runtime's kernel",
+    "fusion": "runtime's fusion",
+}
 # Whom a finding names where its evidence does not: by its code, as its entry in the catalog does.
 _OWNERS: Mapping[str, str] = {
     "N401": "runtime's fusion",
@@ -123,7 +129,14 @@ def score_target(
     if right is None:
         return TargetScore(name, None, status, () if status in _GREEN else ("alarm",), said)
     if status in _GREEN or cause is None:
-        return TargetScore(name, right, status, ("detected",), said)
+        warned = () if found is None else found.others
+        is_right = right.corrected or any(not _wrong(report, each, right, place) for each in warned)
+        return TargetScore(name, right, status, () if is_right else ("detected",), said)
+    return TargetScore(name, right, status, tuple(_wrong(report, cause, right, place)), said)
+
+
+def _wrong(report: Report, cause: Finding, right: Right, place: Path) -> list[str]:
+    """Return the aspects that a finding gets wrong."""
     wrong = [] if re.search(right.cause, cause.message, re.IGNORECASE) else ["cause"]
     if owner_of(cause) != right.owner:
         wrong.append("owner")
@@ -132,7 +145,7 @@ def score_target(
         wrong.append("place")
     if not _offers(cause, right):
         wrong.append("remedy")
-    return TargetScore(name, right, status, tuple(wrong), said)
+    return wrong
 
 
 def _offers(finding: Finding, right: Right) -> bool:
@@ -147,7 +160,7 @@ def owner_of(finding: Finding) -> str:
     """Return whom a finding holds responsible, "" if it does not say."""
     told = finding.evidence.get("owner")
     if isinstance(told, str):
-        return told
+        return _WORDS.get(told, told)
     if "kernels are off" in finding.message:
         return "runtime's kernel"
     if finding.code == "E204":

@@ -44,7 +44,7 @@ def test_a_refused_file_is_tried_at_lower_levels(tmp_path: Path) -> None:
     (target,) = run_recipe(options).record.targets
     leading = target.leading
     assert leading is not None
-    assert (leading.code, leading.evidence["owner"]) == ("E205", "optimizer")
+    assert (leading.code, leading.evidence["owner"]) == ("E205", "fusion")
     assert leading.remedy is not None
     assert leading.remedy.proven
     assert leading.remedy.change == {"targets.cpu.optimization": "none"}

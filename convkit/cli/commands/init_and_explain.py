@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from convkit.cli.input.completions import finding_codes
 from convkit.cli.input.options import HomeFolder, Toolchain
 from convkit.protocol.errors import UsageError
 
@@ -173,7 +174,11 @@ def schema() -> None:
 def explain(
     code: Annotated[
         str | None,
-        typer.Argument(metavar="[CODE]", help="A finding's code, such as C110. Omit to list all."),
+        typer.Argument(
+            metavar="[CODE]",
+            help="A finding's code, such as C110. Omit to list all.",
+            autocompletion=finding_codes,
+        ),
     ] = None,
 ) -> None:
     """Explain a finding and why other tools miss it. Without a code, list all codes."""

@@ -6,6 +6,7 @@ import ipaddress
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -22,6 +23,11 @@ from convkit.protocol.installation import install_command
 
 _START_SECONDS = 90.0
 _STOP_SECONDS = 5.0
+_MOST_PAGES = 5
+_EXPERIMENTS = (
+    "SELECT experiment_id FROM runs WHERE lifecycle_stage = 'active'"
+    " GROUP BY experiment_id ORDER BY MAX(start_time) DESC LIMIT ?"
+)
 
 # For the server's process: no telemetry, and no job runners for features that convkit does not use.
 _SERVER_SETTINGS = {
@@ -62,11 +68,27 @@ def serve_ui(
             answers = _answers(server, link)
         if not answers:
             raise TrackingError(_failure(server, home))
-        announce(f"MLflow: {link}/#/experiments{VIEW}   (Ctrl-C stops it)")
+        pages = _pages(location)
+        announce(f"MLflow: {link}/#/{pages[0]}   (Ctrl-C stops it)")
+        for page in pages[1:]:
+            announce(f"        {link}/#/{page}")
         code = server.wait()
         raise TrackingError(
             f"MLflow's server stopped unexpectedly (exit code {code}); log: {_log_file(home)}"
         )
+
+
+def _pages(location: Location) -> list[str]:
+    """Return the pages of the experiments that have runs, the latest run's first, at most a few;
+    the list of experiments, where convkit does not read the database itself.
+    """
+    rows: list[tuple[int]] = []
+    if location.database is not None:
+        with contextlib.suppress(sqlite3.DatabaseError):
+            connection = sqlite3.connect(f"{location.database.as_uri()}?mode=ro", uri=True)
+            with contextlib.closing(connection):
+                rows = connection.execute(_EXPERIMENTS, (_MOST_PAGES,)).fetchall()
+    return [f"experiments/{number}/runs{VIEW}" for (number,) in rows] or [f"experiments{VIEW}"]
 
 
 def _check(location: Location, host: str) -> None:

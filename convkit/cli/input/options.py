@@ -5,16 +5,8 @@ from typing import Annotated, Literal
 
 import typer
 
-
-def find_recipe(given: Path) -> Path:
-    """Return the recipe that a bare name means: `bert` is recipes/bert.yaml or bert.yaml, if there
-    is one. Anything else is returned as it is.
-    """
-    if given.suffix or given.exists() or given.parent != Path():
-        return given
-    candidates = [Path("recipes") / f"{given}.yaml", Path(f"{given}.yaml")]
-    return next((path for path in candidates if path.is_file()), given)
-
+from convkit.cli.input.completions import run_names, target_names
+from convkit.cli.input.recipe_names import find_recipe
 
 RecipeFile = Annotated[
     Path,
@@ -29,6 +21,7 @@ Run = Annotated[
     typer.Argument(
         metavar="RUN",
         help="A run: its folder, RECIPE/ID, an ID, a recipe's name for its last run, or latest.",
+        autocompletion=run_names,
     ),
 ]
 HomeFolder = Annotated[
@@ -41,7 +34,12 @@ HomeFolder = Annotated[
 ]
 Only = Annotated[
     list[str] | None,
-    typer.Option("--only", metavar="TARGET", help="Only this target; can be repeated."),
+    typer.Option(
+        "--only",
+        metavar="TARGET",
+        help="Only this target; can be repeated.",
+        autocompletion=target_names,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
 Quiet = Annotated[

@@ -3,12 +3,12 @@
 A terminal shows the end of a long text, so the answer stands there and nothing follows it.
 """
 
-import shlex
 from typing import TYPE_CHECKING
 
 from convkit.cli.output.safe_text import Encodable
 from convkit.cli.output.text_lines import line
 from convkit.host.record.display_text import first_line
+from convkit.host.record.next_commands import next_commands
 from convkit.host.record.run_record import RunRecord, TargetReport, TargetStatus
 
 if TYPE_CHECKING:
@@ -21,6 +21,10 @@ _STYLES: dict[TargetStatus, str] = {
     "unproven": "bold yellow",
     "skipped": "bold yellow",
 }
+
+
+# Longer commands have what they do below them, so that neither wraps on 80 columns.
+_COMMAND_WIDTH = 42
 
 
 def answer(record: RunRecord) -> "list[RenderableType]":
@@ -42,36 +46,12 @@ def answer(record: RunRecord) -> "list[RenderableType]":
     width = max((len(command) for command, _ in commands), default=0)
     if commands:
         lines.append(line("Next:", style="bold"))
-    lines += [
-        line((f"{command:<{width}}", "cyan"), f"  {what}", indent=2) for command, what in commands
-    ]
+    for command, what in commands:
+        if width <= _COMMAND_WIDTH:
+            lines.append(line((f"{command:<{width}}", "cyan"), f"  {what}", indent=2))
+        else:
+            lines += [line((command, "cyan"), indent=2, fold=True), line(what, indent=6)]
     return [line(), *(Encodable(each) for each in lines)]
-
-
-def next_commands(record: RunRecord) -> list[tuple[str, str]]:
-    """Return the commands that lead on from a run that is not green, each with what it does."""
-    recipe = shlex.quote(record.recipe_file)
-    failed = [target for target in record.targets if target.status in ("failed", "broken")]
-    found = [
-        finding
-        for target in failed
-        for finding in (
-            *target.findings,
-            *(each for verification in target.verifications for each in verification.findings),
-        )
-    ]
-    commands = []
-    if record.repaired_from is None and any(
-        finding.remedy is not None and finding.remedy.change for finding in found
-    ):
-        commands.append((f"convkit run {recipe} --repair", "try the fixes, keep those that help"))
-    undecided = [target for target in record.targets if target.status == "unproven"]
-    codes = [target.leading.code for target in (*failed, *undecided) if target.leading is not None]
-    commands += [
-        (f"convkit explain {code}", "what it means, and what to do")
-        for code in list(dict.fromkeys(codes))[:2]
-    ]
-    return commands
 
 
 def _code(target: TargetReport) -> str:

@@ -237,6 +237,7 @@ class RunRecord:
 
     `repaired_from` is the id of the run that this one repairs with the remedies in `repair`;
     `withdrawn` are those that were tried before this run and are not in its recipe.
+    `recipe_commit` was checked out where the recipe lies; empty outside of a git repository.
     `provenance`: a `provenance.json` was written with this record, so if it is absent, it was lost.
     """
 
@@ -264,6 +265,7 @@ class RunRecord:
     repair: tuple[RepairStep, ...] = ()
     provenance: bool = False
     recipe_folder: str = ""
+    recipe_commit: str = ""
     withdrawn: tuple[WithdrawnStep, ...] = ()
 
     @property

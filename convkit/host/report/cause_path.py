@@ -3,13 +3,19 @@
 from convkit.host.findings.catalog import CATALOG
 from convkit.host.record.headroom import worst_of_output
 from convkit.host.record.run_record import TargetReport, Verification
-from convkit.host.record.run_summary import first_failing_case
 from convkit.host.report.cause_path_drawing import PathStep, flow
 from convkit.host.report.svg_elements import SvgFigure
 from convkit.protocol.findings.finding import Finding
 
 # Characters of a message that a box holds; of longer ones, it has the place only.
 _SHORT = 160
+# What `before` and `after` of a finding's evidence count, by its `error_in`.
+_FALLS = {
+    "rms": "The outputs' error falls from {} to {} of their rms.",
+    "limit": "The outputs' error falls from {} to {} times its limit.",
+    "elements": "Elements of the outputs that are not finite: {} before, {} then.",
+}
+_FALLS_IN_NO_UNIT = "The outputs' error falls from {} to {}."
 
 
 def title_of(finding: Finding) -> str:
@@ -25,7 +31,12 @@ def cause_path(target: TargetReport) -> SvgFigure | None:
         return None
     finding = target.leading
     symptom = next(
-        (step for verification in target.verifications if (step := _symptom(verification))), None
+        (
+            step
+            for verification in target.verifications
+            if (step := _symptom(verification, finding.place.case))
+        ),
+        None,
     )
     if symptom is None or (finding.code in CATALOG and CATALOG[finding.code].is_symptom):
         return None
@@ -43,7 +54,9 @@ def cause_path(target: TargetReport) -> SvgFigure | None:
         steps.append(
             PathStep(
                 "proof",
-                f"The outputs' error falls from {before:.2g} to {after:.2g} of their rms.",
+                _FALLS.get(str(finding.evidence.get("error_in")), _FALLS_IN_NO_UNIT).format(
+                    f"{before:.2g}", f"{after:.2g}"
+                ),
                 "Proof: with this corrected",
             )
         )
@@ -69,9 +82,12 @@ def _heading(finding: Finding) -> str:
     return f"Cause: {finding.code} {title_of(finding)}".strip()
 
 
-def _symptom(verification: Verification) -> PathStep | None:
-    """Return the first failing output of the first failing case."""
-    case = first_failing_case(verification)
+def _symptom(verification: Verification, cause_in: str | None) -> PathStep | None:
+    """Return the first failing output of the case in which the cause was found, so that cause,
+    symptom and proof are of the same one; of the first failing case, if that one passes.
+    """
+    failing = [case for case in verification.cases if not case.passed]
+    case = next((case for case in failing if case.case == cause_in), next(iter(failing), None))
     if case is None:
         return None
     output = next((output for output in case.outputs if not output.passed), None)

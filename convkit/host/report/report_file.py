@@ -29,10 +29,10 @@ from convkit.host.report.report_text import (
     difference_text,
     evidence_facts,
     figure_text,
-    json_text,
     link_to,
     moment_text,
     share_text,
+    words_of,
     yaml_text,
 )
 from convkit.host.report.report_view import run_view
@@ -65,6 +65,8 @@ _EVIDENCE = {
     "simulated": "simulated, not run on its device",
     "skipped": "no evidence: nothing ran",
 }
+# Why a stage ran, for readers who do not know convkit's store.
+_STAGE_REASONS = {"new": "not computed before"}
 
 
 def write_report(record: RunRecord, folder: Path) -> Path:
@@ -166,7 +168,7 @@ def _environment() -> "Environment":
         axis_sizes=sizes_text,
         figure=figure_text,
         facts=evidence_facts,
-        json=json_text,
+        words=words_of,
         yaml=yaml_text,
         severity=severity_text,
         prose=_prose,
@@ -174,6 +176,7 @@ def _environment() -> "Environment":
     environment.globals.update(
         mark=_MARKS,
         evidence_text=_EVIDENCE,
+        stage_reasons=_STAGE_REASONS,
         explanations=CATALOG,
         first_failing_case=first_failing_case,
         non_finite=non_finite,

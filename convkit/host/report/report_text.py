@@ -1,7 +1,6 @@
 """Figures, changes, times and links as the report writes them. Pure."""
 
 import datetime as dt
-import json
 import math
 from collections.abc import Mapping
 from pathlib import PurePosixPath
@@ -28,14 +27,31 @@ _EVIDENCE_NAMES = {
     "after": "error with this corrected",
     "remaining": "error with everything corrected",
     "share": "share of the error",
+    "across": "the same over all",
+    "spread": "span of its values",
+    "spread_original": "span of the original's values",
+    "float32_magnitude": "largest value in float32",
+    "max_abs": "largest absolute error",
+    "worst_index": "position of the largest error",
+    "from": "limit set by",
+    "rounding": "error of rounding the values to the type",
+    "error_exact": "error with eight bits, exact products",
+    "error_saturating": "error with eight bits, saturating products",
+    "error_seven_bits": "error with seven bits",
     "error_here": "error at this place",
     "error_here_corrected": "error here when corrected",
     "found": "value here",
     "original": "the original's value",
     "proven": "proven by correcting it",
 }
-# Evidence that a plot shows.
-_PLOTTED = frozenset({"growth"})
+# The names of `before` and `after` in these units (`error_in`).
+_COUNTED = {
+    "before": "elements of the outputs that are not finite",
+    "after": "of them with this corrected",
+}
+_UNITS = {"rms": "of their rms", "limit": "times the limit"}
+# Evidence that a plot shows, or that names the unit of other evidence.
+_NOT_LISTED = frozenset({"growth", "rounds", "error_in"})
 
 
 def figure_text(value: float) -> str:
@@ -117,40 +133,40 @@ def moment_text(seconds: float) -> str:
 
 def evidence_facts(evidence: Mapping[str, Json]) -> list[tuple[str, str]]:
     """Return a finding's evidence in words, name by name, without what is empty or plotted."""
-    return [
-        (_EVIDENCE_NAMES.get(name, name.replace("_", " ")), json_text(value))
-        for name, value in evidence.items()
-        if value not in ("", [], {}, None) and name not in _PLOTTED
-    ]
+    unit = str(evidence.get("error_in", ""))
+    facts = []
+    for name, value in evidence.items():
+        if value in ("", [], {}, None) or name in _NOT_LISTED:
+            continue
+        title, text = _EVIDENCE_NAMES.get(name, name.replace("_", " ")), words_of(value)
+        if name in ("before", "after"):
+            title = _COUNTED[name] if unit == "elements" else title
+            text = f"{text} {_UNITS.get(unit, '')}".rstrip()
+        facts.append((title, text))
+    return facts
 
 
-def json_text(value: Json) -> str:
+def words_of(value: Json) -> str:
     """Return a value in words: numbers with four digits, flat lists as `1, 2`, flat mappings as
-    `a=1, b=2`. What is nested is JSON.
+    `a=1, b=2`. What is nested has a line for each of its parts; what is null is left out.
     """
-    if isinstance(value, list) and value and not any(isinstance(e, list | dict) for e in value):
-        return ", ".join(map(json_text, value))
-    if (
-        isinstance(value, dict)
-        and value
-        and not any(isinstance(each, list | dict) for each in value.values())
-    ):
-        return ", ".join(f"{name}={json_text(each)}" for name, each in value.items())
+    if isinstance(value, list):
+        separator = "\n" if any(isinstance(each, dict | list) for each in value) else ", "
+        return separator.join(words_of(each) for each in value if each is not None) or "none"
+    if isinstance(value, dict):
+        known = {name: each for name, each in value.items() if each is not None}
+        return ", ".join(f"{name}={_within(each)}" for name, each in known.items()) or "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.4g}"
-    return value if isinstance(value, str) else json.dumps(_rounded(value), ensure_ascii=False)
+    return "none" if value is None else str(value)
 
 
-def _rounded(value: Json) -> Json:
-    if isinstance(value, float):
-        return float(f"{value:.4g}")
-    if isinstance(value, list):
-        return [_rounded(each) for each in value]
-    return (
-        {key: _rounded(each) for key, each in value.items()} if isinstance(value, dict) else value
-    )
+def _within(value: Json) -> str:
+    """Return a value as a part of a line: lists and mappings in parentheses."""
+    text = words_of(value).replace("\n", "; ")
+    return f"({text})" if isinstance(value, list | dict) and value else text
 
 
 def link_to(path: str, base: str = "") -> str | None:

@@ -5,10 +5,13 @@ import re
 from pathlib import PurePosixPath
 
 from convkit.host.record.bench_record import BenchRecord
-from convkit.host.record.run_record import RunRecord, TargetReport, Verification
+from convkit.host.record.next_commands import next_commands
+from convkit.host.record.run_record import RunRecord, TargetReport, TargetStatus, Verification
 from convkit.host.record.run_summary import LocatedFinding, evidence_of, located_findings, stages_of
 from convkit.host.report.bench_section import latency_measure
 from convkit.host.report.cause_path import cause_path, title_of
+from convkit.host.report.report_text import figure_text
+from convkit.host.report.run_facts import run_facts
 from convkit.host.report.run_plots import (
     MEASURES,
     cost_plot,
@@ -23,6 +26,8 @@ from convkit.protocol.findings.finding import Finding
 from convkit.protocol.messages import LowPrecision, ModulePrecision, PlanRound
 
 _NAMED = 3
+# Cards in the order in which they need somebody.
+_ORDER: tuple[TargetStatus, ...] = ("broken", "failed", "unproven", "waived", "skipped", "verified")
 _GRAPH = "model.onnx"
 _BINDINGS = re.compile(r"bindings\.\w+")
 
@@ -53,8 +58,8 @@ class TargetView:
     """A target: its card (`measures`, `leading`) and its section.
 
     `evidence` is what its verdict rests on, `path` the way from the cause to the first failing
-    output, `kept` the modules that stay in float32, in part or whole. `graph`: what was
-    built is one that `convkit view` shows.
+    output, `kept` the modules that stay in float32, in part or whole, each with why, `low` what the
+    others compute in. `graph`: what was built is one that `convkit view` shows.
     """
 
     target: TargetReport
@@ -67,7 +72,8 @@ class TargetView:
     verifications: tuple[VerificationView, ...]
     headroom: SvgFigure | None
     rounds: SvgFigure | None
-    kept: tuple[ModulePrecision, ...]
+    kept: tuple[tuple[ModulePrecision, str], ...]
+    low: str
     models: tuple[str, ...]
     bindings: tuple[str, ...]
     logs: tuple[str, ...]
@@ -76,9 +82,13 @@ class TargetView:
 
 @dataclasses.dataclass(frozen=True)
 class RunView:
-    """A run: the verdict in a sentence, its targets, and each finding once."""
+    """A run: the verdict in a sentence, its targets, those that need somebody first, and each
+    finding once. `facts` are its first line, `commands` lead on from it, each with what it does.
+    """
 
     sentence: str
+    facts: tuple[tuple[str, str], ...]
+    commands: tuple[tuple[str, str], ...]
     targets: tuple[TargetView, ...]
     findings: tuple[FindingView, ...]
 
@@ -106,7 +116,10 @@ def run_view(record: RunRecord, bench: BenchRecord | None = None) -> RunView:
         _target_view(record, target, anchor, findings, bench)
         for target, anchor in zip(record.targets, anchors, strict=True)
     )
-    return RunView(sentence(record), targets, findings)
+    targets = tuple(sorted(targets, key=lambda view: _ORDER.index(view.target.status)))
+    return RunView(
+        sentence(record), tuple(run_facts(record)), tuple(next_commands(record)), targets, findings
+    )
 
 
 def _plots(finding: Finding) -> tuple[SvgFigure, ...]:
@@ -144,6 +157,11 @@ def _target_view(
     )
     plan = target.plan
     modules = plan.modules if plan is not None else ()
+    low = (
+        plan.precision.default
+        if plan is not None and isinstance(plan.precision, LowPrecision)
+        else "fewer bits"
+    )
     bindings = tuple(file for file in target.files if _BINDINGS.fullmatch(PurePosixPath(file).name))
     return TargetView(
         target=target,
@@ -158,12 +176,28 @@ def _target_view(
         if plan is not None and isinstance(plan.precision, LowPrecision)
         else None,
         rounds=_search(plan.rounds if plan is not None else (), own),
-        kept=tuple(row for row in modules if row.float32 or row.float32_weights),
+        kept=tuple(
+            (row, _why_kept(row, low)) for row in modules if row.float32 or row.float32_weights
+        ),
+        low=low,
         models=tuple(file for file in target.files if file not in bindings),
         bindings=bindings,
         logs=_logs(record, target),
         graph=any(PurePosixPath(file).name == _GRAPH for file in target.files),
     )
+
+
+def _why_kept(row: ModulePrecision, dtype: str) -> str:
+    """Return why a module stays in float32: first its largest value and what the type holds, which
+    is the reason if that value is beyond it, then what in the recipe names the module.
+    """
+    named = "; ".join(row.reasons)
+    if row.headroom is None:
+        return named
+    limit = figure_text(row.headroom * row.largest)
+    reach = f"reaches {figure_text(row.largest)} in case {row.case}"
+    beyond = "is beyond" if row.headroom < 1 else "is within"
+    return f"{reach}, which {beyond} the {limit} that {dtype} holds ({named})"
 
 
 def _logs(record: RunRecord, target: TargetReport) -> tuple[str, ...]:

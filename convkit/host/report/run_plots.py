@@ -32,6 +32,7 @@ _ERROR_AXIS = PlotAxis(percent_tick, limit="limit")
 _ROUND_AXIS = PlotAxis(percent_tick, limit="limit", things="rounds")
 _HEADROOM_AXIS = PlotAxis(plain_tick, limit="overflow", bad_side="below", things="modules")
 _DEPTH_AXIS = PlotAxis(plain_tick, things="places")
+_MORE_THAN_WEIGHTS = "More than the weights: the files also hold graph, constants and bindings."
 _NO_FIGURE = "no figure"
 
 
@@ -148,7 +149,10 @@ def size_measure(record: RunRecord, target: TargetReport) -> SvgFigure | None:
     if not weights and target.size_bytes == largest:
         text = bytes_text(target.size_bytes)
     bar = Bar("Size", float(target.size_bytes), text)
-    return bar_plot([bar], "Size on disk", full=float(whole))
+    figure = bar_plot([bar], "Size on disk", full=float(whole))
+    if weights and target.size_bytes > weights:
+        return dataclasses.replace(figure, caption=_MORE_THAN_WEIGHTS)
+    return figure
 
 
 def _ratio(share: float) -> str:

@@ -61,6 +61,8 @@ _AT_PADDING, _MORE_THAN_KERNELS = "N506", 1e-3
 
 # The original differs from itself, so nothing that the graph computes is a cause.
 _UNSTEADY = "N303"
+# A search ends by itself long before; what hangs in a library's code does not.
+_SEARCH_SECONDS = 1800.0
 
 
 class Progress(Protocol):
@@ -248,6 +250,7 @@ class Causes:
         exports: bool,
     ) -> Answer | str:
         """Run a search in a worker; return why there is none if it did not finish."""
+        seconds = min(self.loaded.recipe.verify.timeout, _SEARCH_SECONDS)
         with self.store.staging() as folder:
             output = folder / "output"
             output.mkdir()
@@ -263,11 +266,13 @@ class Causes:
                 ),
                 folder,
                 workers=WORKERS[self.surroundings.facts.toolchain],
-                timeout_seconds=self.loaded.recipe.verify.timeout,
+                timeout_seconds=seconds,
                 on_event=progress,
                 cancelled=self.cancelled,
             )
         answer = outcome.answer
+        if outcome.ending == "timed_out":
+            return f"it was stopped after {seconds:g} s"
         if answer is None or answer.outcome != "done":
             why = answer.error if answer is not None else outcome.ending.replace("_", " ")
             return str(why)

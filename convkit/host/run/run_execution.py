@@ -31,6 +31,7 @@ from convkit.host.record.run_record import (
     TargetReport,
     worst_status,
 )
+from convkit.host.run.checked_out_commit import checked_out_commit
 from convkit.host.run.failure_causes import Causes
 from convkit.host.run.run_folder import locks_of, stage_file, write_folder
 from convkit.host.run.run_key import run_key
@@ -150,8 +151,8 @@ def _judged(
 
 
 def _reported(settled: Mapping[str, Settled], stage: str, recipe: Recipe) -> StageReport:
-    """Return a stage's report for the record, with its log, without what an export has already
-    explained, and with remedies that the original could follow.
+    """Return a stage's report for the record, with its log if it wrote any, without what an export
+    has already explained, and with remedies that the original could follow.
     """
     finished = {name: Finished(each.report, each.result) for name, each in settled.items()}
     kind, slash, part = stage.partition("/")
@@ -160,7 +161,7 @@ def _reported(settled: Mapping[str, Settled], stage: str, recipe: Recipe) -> Sta
     if not slash:  # targets of parts have findings of their own
         original = settled[reference_id(recipe)].report
         findings = with_all_skips(with_feasible_remedies(findings, recipe, original), recipe)
-    log = f"logs/{stage_file(stage)}.log"
+    log = f"logs/{stage_file(stage)}.log" if settled[stage].log.strip() else None
     return dataclasses.replace(settled[stage].report, findings=tuple(findings), log=log)
 
 
@@ -217,6 +218,7 @@ def _recorded(
         recipe=recipe.name,
         recipe_file=os.path.relpath(loaded.path),
         recipe_folder=str(loaded.dirname),
+        recipe_commit=checked_out_commit(loaded.dirname),
         recipe_text=loaded.text,
         recipe_digest=loaded.digest,
         description=recipe.description,

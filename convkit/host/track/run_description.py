@@ -24,21 +24,32 @@ MARKS = {
 }
 
 
+def experiment_note(recipe: str) -> str:
+    """Return what an experiment's page says about the runs in it."""
+    return (
+        f"Runs of the convkit recipe **{_plain(recipe)}**. A run's name begins with its verdict;"
+        " its page with what failed and why. Below each run are its stages. To list runs only:"
+        " `tags.convkit.role = 'run'`. To read figures beside each other, add the columns"
+        " `TARGET/share_of_limit` (1 is the limit), `TARGET/size_bytes` and"
+        " `TARGET/single_call_seconds`."
+    )
+
+
 def summary_note(record: RunRecord) -> str:
     """Return the run's verdict, a table of targets, the findings, and what was not verified."""
     parts = [f"**{_plain(verdict(record))}**"]
     if record.description:
         parts.append(_plain(record.description))
+    failing = [
+        target for target in record.targets if target.status in ("failed", "waived", "broken")
+    ]
+    parts += [f"**{_plain(target.name)}**: {_plain(target.headline)}" for target in failing]
     rows = [
         "| target | status | runtime | evidence | closest to its limit | case | size | time |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     rows += [_target_row(record, target) for target in record.targets]
     parts.append("\n".join(rows))
-    failing = [
-        target for target in record.targets if target.status in ("failed", "waived", "broken")
-    ]
-    parts += [f"**{_plain(target.name)}**: {_plain(target.headline)}" for target in failing]
     if waivers := waiver_lines(record):
         parts.append("### Waivers\n" + "\n".join(f"- {_plain(line)}" for line in waivers))
     if findings := located_findings(record):

@@ -28,6 +28,9 @@ from convkit.protocol.messages import TensorMetrics
 from convkit.protocol.metrics.limit_kinds import Metric
 from convkit.protocol.metrics.metric_registry import METRICS
 
+# Targets that a run's name lists.
+_NAMED = 3
+
 RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
 
 
@@ -90,7 +93,7 @@ def parent_entry(record: RunRecord) -> Entry:
     for target in record.targets:
         points += _target_points(record, target)
     return Entry(
-        name=f"{record.recipe} {record.id}",
+        name=_run_name(record),
         status=_run_status(record.status),
         started=record.started,
         ended=record.ended,
@@ -98,6 +101,15 @@ def parent_entry(record: RunRecord) -> Entry:
         tags=_tags(tags),
         points=_finite(points),
     )
+
+
+def _run_name(record: RunRecord) -> str:
+    """Return a name that tells runs of a list apart: the verdict, whom it concerns, and the id."""
+    names = [target.name for target in record.targets if target.status == record.status]
+    more = len(names) - _NAMED
+    named = ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    whom = "" if record.status == "verified" or not names else f" {named}"
+    return f"{record.status}{whom}: {record.recipe} {record.id}"
 
 
 def child_entries(record: RunRecord) -> tuple[Entry, ...]:

@@ -8,13 +8,13 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from filelock import BaseFileLock
 
 from convkit.host.record.bench_record import BenchRecord
 from convkit.host.record.processor_record import RecordedProcessor, processor_of
-from convkit.host.record.run_record import RunRecord
+from convkit.host.record.run_record import RunRecord, TargetStatus
 from convkit.host.store.process_locks import file_lock
 from convkit.host.track.bench_metrics import bench_points
 from convkit.host.track.loadable_models import describe_models, loadable_folder
@@ -29,6 +29,7 @@ from convkit.host.track.run_artifacts import (
     place_models,
     placement_tags,
 )
+from convkit.host.track.run_description import experiment_note
 from convkit.host.track.run_entries import Entry, MetricPoint, Table, child_entries, parent_entry
 from convkit.host.track.run_tags import identity_tags
 from convkit.host.track.tracking_location import (
@@ -44,6 +45,8 @@ _COMPLETE = "convkit.logged"
 _TABLE_FILE = "cases.json"
 # Without this tag, MLflow's UI shows an experiment as chat traces.
 _EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
+# Only of a new experiment: people may write their own.
+_NOTE = "mlflow.note.content"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +96,7 @@ class Tracker:
         A run that was logged before is found by its id and not logged twice. Raises TrackingError.
         """
         with _reported(self.location), _lock(self.home):
-            experiment_id = self._experiment(record.experiment)
+            experiment_id = self._experiment(record.experiment, record.recipe)
             parent_id = self._logged_before(experiment_id, record.id)
             if parent_id is None:
                 parent_id = self._log(experiment_id, record, folder)
@@ -192,7 +195,7 @@ class Tracker:
             with _reported(self.location):
                 self.client.delete_registered_model_alias(recipe, alias)
 
-    def _experiment(self, name: str) -> str:
+    def _experiment(self, name: str, recipe: str) -> str:
         experiment = self.client.get_experiment_by_name(name)
         if experiment is None:
             folder = self.location.artifacts
@@ -201,7 +204,9 @@ class Tracker:
             )
             return str(
                 self.client.create_experiment(
-                    name, artifact_location=artifacts, tags=_EXPERIMENT_TAGS
+                    name,
+                    artifact_location=artifacts,
+                    tags={**_EXPERIMENT_TAGS, _NOTE: experiment_note(recipe)},
                 )
             )
         if experiment.lifecycle_stage != "active":
@@ -330,10 +335,8 @@ class Tracker:
                 ):  # a server older than MLflow 3: the run's tags contain the same information
                     return {}
                 raise
-            done = (
-                LoggedModelStatus.READY if target.status == "verified" else LoggedModelStatus.FAILED
-            )
-            self.client.finalize_logged_model(model.model_id, done)
+            if (done := _model_status(target.status)) is not None:
+                self.client.finalize_logged_model(model.model_id, getattr(LoggedModelStatus, done))
             models[target.name] = str(model.model_id)
         if models:
             self.client.log_outputs(
@@ -398,3 +401,16 @@ def _ran_on(tags: Mapping[str, str]) -> RecordedProcessor:
     return processor_of(
         {name.removeprefix(prefix): each for name, each in tags.items() if name.startswith(prefix)}
     )
+
+
+def _model_status(status: TargetStatus) -> Literal["READY", "FAILED"] | None:
+    """Return how MLflow's list of models shows a target's; None leaves it pending, because nothing
+    was proven and nothing failed.
+    """
+    match status:
+        case "verified":
+            return "READY"
+        case "failed" | "waived" | "broken":
+            return "FAILED"
+        case "skipped" | "unproven":
+            return None

@@ -25,7 +25,8 @@ Kind = Literal[
     "other_runtime",  # the same file under another runtime
     "other_release",  # the same file under another release of the same runtime
     "other_opset",  # the same module, exported to another opset
-    "other_route",  # the same runtime, by another way of converting or optimizing
+    "other_route",  # the same runtime, by another way of converting
+    "fewer_fusions",  # the same file, with fewer of the runtime's optimizations
 ]
 Outcome = Literal["right", "wrong", "untried"]
 # Experiments that leave the file as it is.
@@ -69,13 +70,15 @@ def owner_of(experiments: Sequence[Experiment]) -> Owner | None:
     """Return the owner that the experiments show; None if they do not separate any.
 
     The same file is right elsewhere: the runtime's kernel. It is right in this release by another
-    route: what that route avoids, the runtime's optimizer or converter. An opset says nothing about
-    owners: it changes the file.
+    route: what that route avoids, the runtime's fusions or the converter. An opset says nothing
+    about owners: it changes the file.
     """
+    right = {each.kind for each in experiments if each.outcome == "right"}
+    if "fewer_fusions" in right:
+        return "fusion"
     if same_file_right(experiments) is not None:
         return "kernel"
-    routes = [each for each in experiments if each.kind == "other_route"]
-    return "optimizer" if any(each.outcome == "right" for each in routes) else None
+    return "converter" if "other_route" in right else None
 
 
 def shown(experiment: Experiment) -> str:

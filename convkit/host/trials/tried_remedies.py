@@ -33,8 +33,10 @@ _SECONDS, _OF_TARGET, _SLOW = 60.0, 30.0, 20.0
 # Opsets in which kernels that were mended took over: the other one is tried.
 _OPSETS = (20, 18)
 # Findings of a wrong graph, which a runtime may have misread, and of a place in what it computes.
-_BLAMES_GRAPH, _PLACES, _REFUSED = "N402", ("N408", "N401"), "E205"
-_OF_RUNTIME = "N411"
+_BLAMES_GRAPH, _PLACES = "N402", ("N408", "N401")
+# Of a runtime that does not load a model, and of one that does not run what it loaded.
+_REFUSED, _FAILED = "E205", "E206"
+_OF_RUNTIME, _OF_FUSION = "N411", "N401"
 
 
 class TriedRemedies:
@@ -82,6 +84,9 @@ class TriedRemedies:
         subject = next(
             (each for each in findings if _is_subject(each, elsewhere, target.name)), None
         )
+        if subject is None and stage == verification.stage:
+            failed = (each for each in verification.findings if each.code == _FAILED)
+            subject = next(failed, None)
         if subject is None:
             return None
         release = self._release(settled, target, verification)
@@ -89,7 +94,12 @@ class TriedRemedies:
         experiments = [*elsewhere, *tried]
         named = f"{target.runtime} {release}" if release is not None else target.runtime
         rewritten = with_experiments(subject, experiments, named)
-        replaced = tuple(rewritten if each is subject else each for each in findings)
+        if subject.code == _FAILED:  # a verdict's, which follows from what the trials showed
+            if owner_of(experiments) is None:
+                return None
+            replaced = (_of_failed_run(rewritten, named), *findings)
+        else:
+            replaced = tuple(rewritten if each is subject else each for each in findings)
         report = dataclasses.replace(settled[stage].report, findings=replaced)
         return dataclasses.replace(settled[stage], report=report)
 
@@ -173,7 +183,7 @@ class TriedRemedies:
         deadline = min(self._deadline, time.monotonic() + _OF_TARGET)
         known_kinds = {each.kind for each in known if each.outcome == "right" and each.change}
         release = self._release(settled, target, verification)
-        is_refused = subject.code == _REFUSED
+        is_refused = subject.code in (_REFUSED, _FAILED)
         candidates = self._candidates(target, verification, release, is_refused=is_refused)
         if (offered := _offered(subject, target.name)) is not None:
             candidates = iter([("other_route", written(offered), offered)])
@@ -212,7 +222,8 @@ class TriedRemedies:
             content, is_refused=is_refused
         ):
             named = {f"{place}.{name}": value for name, value in change.items()}
-            yield "other_route", written(named), named
+            kind: Kind = "fewer_fusions" if "optimization" in change else "other_route"
+            yield kind, written(named), named
         if export_id(recipe, target.name) is not None and recipe.model.onnx is None:
             own = "export" in content
             key = f"{place}.export.opset" if own else f"{place}.export"
@@ -239,6 +250,8 @@ def _is_subject(finding: Finding, elsewhere: Sequence[Experiment], target: str) 
     proven remedy yet.
     """
     if finding.remedy is not None and finding.remedy.proven:
+        return False
+    if "instead" in finding.evidence:  # tried on the case's values, which costs no run
         return False
     if finding.code == _BLAMES_GRAPH:
         return same_file_right(elsewhere) is not None
@@ -279,6 +292,19 @@ def with_experiments(finding: Finding, experiments: Sequence[Experiment], named:
         message += f". The same graph under {shown(elsewhere)}"
     return dataclasses.replace(
         finding, code=code, message=message, evidence=evidence, remedy=_remedy(finding, experiments)
+    )
+
+
+def _of_failed_run(finding: Finding, named: str) -> Finding:
+    """Return the cause of a failed run whose owner trials have shown."""
+    owner = finding.evidence["owner"]
+    code = _OF_FUSION if owner == "fusion" else _OF_RUNTIME
+    what = "what its optimizations make of the graph" if owner == "fusion" else "the graph"
+    return dataclasses.replace(
+        finding,
+        code=code,
+        message=f"{named} fails to run {what}, which is right: {finding.message}",
+        evidence=finding.evidence | {"proven": True},
     )
 
 

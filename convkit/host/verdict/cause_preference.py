@@ -34,6 +34,8 @@ _TOO_FINE, _FEW = "N502", 8
 _QUANTIZED = "Q102"
 # Guesses, which a proven cause makes pointless.
 _WITHOUT_PROOF = ("N402", "E302", "C106")
+# What follows from a cause that is known: it has nothing to correct by itself.
+_CONSEQUENCES = ("N101", "N102", "N210", "N304", "E206")
 # What to do about a difference that nothing explains.
 FIND_THE_CAUSE = Remedy("Find the cause, or relax the tolerance if you can justify it.")
 
@@ -171,6 +173,14 @@ def proofs_first(findings: Sequence[Finding]) -> list[Finding]:
         return _with_fine_limits(_with_origin(ranked))
     follows = Remedy(f"This follows from {proven[0].code}: correct that first.")
     return [
-        dataclasses.replace(each, remedy=follows) if each.remedy == FIND_THE_CAUSE else each
-        for each in ranked
+        dataclasses.replace(each, remedy=follows) if _follows(each) else each for each in ranked
     ]
+
+
+def _follows(finding: Finding) -> bool:
+    """Say whether a finding follows from a proven cause, unless its own remedy was tried."""
+    if finding.remedy == FIND_THE_CAUSE:
+        return True
+    tried = finding.remedy is not None and finding.remedy.proven
+    changes = finding.remedy is not None and bool(finding.remedy.change)
+    return finding.code in _CONSEQUENCES and not (tried or changes or _is_proven(finding))

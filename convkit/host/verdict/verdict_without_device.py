@@ -20,5 +20,5 @@ def without_device(verification: Verification) -> Verification:
             headline=f"{verification.headline} (foreseen: nothing was built for the device)",
         )
     why = missing.message if missing is not None else "the device is absent"
-    headline = f"{why}; its graph passes: {verification.headline}"
+    headline = f"{why}; its graph passes in simulation: {verification.headline}"
     return dataclasses.replace(verification, status="skipped", headline=headline)

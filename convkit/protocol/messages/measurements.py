@@ -69,7 +69,8 @@ class TensorMetrics:
     `agreement` is the share of elements that are equal, `reference_rms` and `reference_max` are the
     original's root mean square and largest magnitude, `nrmse` is `rms` in parts of `reference_rms`,
     and `differing_max` is the original's largest magnitude among elements that differ (0: none do);
-    NaN in records of older releases. `by_scale` has the largest errors of a float32 output at each
+    NaN in records of older releases, as are the original's smallest value, largest value and mean.
+    `by_scale` has the largest errors of a float32 output at each
     scale, both rising; empty where all elements have one, `differing_max`, and in older records.
     With `rows`, the figures cover the rows that both models return.
     """
@@ -101,6 +102,9 @@ class TensorMetrics:
     differing_max: float = math.nan
     by_scale: tuple[ErrorAtScale, ...] = ()
     rows: RowMetrics | None = None
+    reference_low: float = math.nan
+    reference_high: float = math.nan
+    reference_mean: float = math.nan
 
 
 @dataclasses.dataclass(frozen=True)

@@ -96,7 +96,7 @@ class _Refusal:
             "Keep whole numbers within int32, or compute with floats where they are exact"
             if self.is_integer
             else "Write this line of the model with other operations or arguments, or use a"
-            " different release of coreai-torch (tools.coreai-torch)"
+            " different release of coreai-torch (tools.coreai-torch). convkit has tried neither"
         )
         evidence = {"operation": self.origin.operator, "operators": [self.origin.operator]}
         finding = Finding(

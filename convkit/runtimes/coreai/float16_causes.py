@@ -177,6 +177,7 @@ class Float16Causes:
             "proven": math.isfinite(after) and not after > _LEAVES * before,
             "before": before if math.isfinite(before) else str(before),
             "after": after if math.isfinite(after) else str(after),
+            "error_in": "limit",
         }
 
     def _rounding(self, before: float) -> list[Finding]:
@@ -197,6 +198,7 @@ class Float16Causes:
             "proven": not after > 1,
             "before": before if math.isfinite(before) else str(before),
             "after": after,
+            "error_in": "limit",
         }
         named = ", ".join(in_module(each) for each in modules[:3])
         more = f" and {len(modules) - 3} more modules" if len(modules) > 3 else ""

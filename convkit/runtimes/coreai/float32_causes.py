@@ -15,6 +15,7 @@ from torch.fx import Node
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.json_codec import Json
 from convkit.runtimes.coreai.conversion import contract_texts, entry_point, save_converted
+from convkit.runtimes.coreai.fast_path import FastPath
 from convkit.runtimes.coreai.file_contract import MAIN, MODEL_FILE
 from convkit.runtimes.coreai.inner_values import InnerParting, inner_parting, logged_values
 from convkit.runtimes.coreai.session import CoreAISession
@@ -22,9 +23,7 @@ from convkit.runtimes.coreai.traced_program import Origin, origin_of
 from convkit.runtimes.coreai.trial_conversions import Trials, run_exposed, tensor_nodes
 from convkit.worker.cause.matching.relative_difference import largest_error, relative_error
 from convkit.worker.cause.place.built_against_graph import BuiltDifference, compare_exposed
-from convkit.worker.exporters.traceable_layers import attention_in_parts
 from convkit.worker.job_context import StageFailedError
-from convkit.worker.original.torch_dtypes import to_arrays, to_tensor
 from convkit.worker.runtime_interface.sessions import ModelRefusedError, RunFailedError
 
 Values = Mapping[str, np.ndarray]
@@ -71,12 +70,20 @@ class Float32Causes:
         conversion agrees with the original.
         """
         originals = self.trials.originals(self.feeds)
+        traced = {name: originals[name] for name in self.expected}
+        off = largest_error(self.expected, traced)
+        if off <= _SAME:
+            return self.of_conversion(originals)
+        fast = FastPath.of(self.trials, self.case, self.feeds, self.expected, traced)
+        if fast is None:
+            return [self._unplaced(off, "torch.export's own program differs, before coreai-torch")]
+        own = dataclasses.replace(self, expected=traced).of_conversion(originals)
+        own = [each for each in own if each.code != "N402"]
+        return [*(fast.qualified(each) for each in own), fast.finding(converts_right=not own)]
+
+    def of_conversion(self, originals: Values) -> list[Finding]:
+        """Return why the conversion differs from its trace, which agrees with what is expected."""
         outputs = tuple(self.expected)
-        traced = largest_error(self.expected, {name: originals[name] for name in outputs})
-        if not traced <= _SAME:
-            return [
-                self._unplaced(traced, "torch.export's own program differs, before coreai-torch")
-            ]
         exposed = ExposedTrials(self.trials)
         try:
             found = compare_exposed(
@@ -99,50 +106,6 @@ class Float32Causes:
         if found.kind == "unplaced":
             return [self._unplaced(found.before, "no single operator explains it")]
         return [self._at_place(found, nodes)]
-
-    def _fast_path(self, originals: Values) -> Finding | None:
-        """Return N405 if the original agrees with its trace without torch's fast path for
-        inference, which no exporter can trace.
-        """
-        prepared, contract = self.trials.prepared, self.trials.contract
-        given = [to_tensor(self.feeds[spec.name], spec.dtype) for spec in contract.inputs]
-        with torch.no_grad(), attention_in_parts():
-            found = prepared.module(*given)
-        names = [spec.name for spec in contract.outputs]
-        plain = to_arrays(names, found)
-        after = largest_error(plain, {name: originals[name] for name in names})
-        before = largest_error(self.expected, {name: originals[name] for name in names})
-        if not after <= _SAME:
-            return None
-        kinds = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer)
-        path, layer = next(
-            (path, each)
-            for path, each in prepared.module.model.named_modules()
-            if isinstance(each, (*kinds, torch.nn.TransformerEncoder))
-        )
-        message = (
-            f"nn.{type(layer).__name__} {path!r} computes something else in torch's fast path for"
-            f" inference than in its single operators, which are converted: in case {self.case!r},"
-            f" the outputs are off by {before:.2g} from the fast path's, and by {after:.2g} from"
-            " those without it. The two differ on positions that are masked, and on rows that are"
-            " fully masked"
-        )
-        return Finding(
-            "N405",
-            message,
-            Place(module=path or None, case=self.case),
-            {
-                "kind": "fast_path",
-                "operation": type(layer).__name__,
-                "proven": True,
-                "before": _figure(before),
-                "after": _figure(after),
-            },
-            Remedy(
-                "Switch the fast path off in your model (torch.backends.mha.set_fastpath_enabled),"
-                " or leave such rows out: verify.skip. Neither was tried."
-            ),
-        )
 
     def _node(self, name: str) -> Node:
         return next(node for node in self.trials.program.graph.nodes if node.name == name)
@@ -201,13 +164,15 @@ class Float32Causes:
         """Return N405: with the operators decomposed, the outputs are right."""
         first = nodes[0]
         origin = self._origin(first)
-        rows = _only_masked_rows(first, self._found(first), originals, self.feeds)
-        inner = self._inner(first, operators, originals)
+        wrong = self._found(first)
+        rows = _only_masked_rows(first, wrong, originals, self.feeds)
+        inner = self._inner(wrong, operators, originals)
         where = " on rows that are fully masked" if rows else ""
         many = f" (the first of {len(nodes)} places)" if len(nodes) > 1 else ""
+        has_nan = wrong is not None and bool(np.isnan(wrong).any())
+        does = "returns NaN" if has_nan else "attends as if nothing were masked"
         why = (
-            f", where torch returns zeros and Core AI attends as if nothing were masked ({rows} of"
-            " them in this case)"
+            f", where torch returns zeros and Core AI {does} ({rows} of them in this case)"
             if rows
             else ""
         )
@@ -252,10 +217,11 @@ class Float32Causes:
             return None
 
     def _inner(
-        self, node: Node, operators: Sequence[str], originals: Values
+        self, wrong: np.ndarray | None, operators: Sequence[str], originals: Values
     ) -> InnerParting | None:
-        """Return where the steps inside an operator part from those that torch defines it by."""
-        wrong = self._found(node)
+        """Return where the steps inside an operator with a wrong value part from those that torch
+        defines it by.
+        """
         if wrong is None:
             return None
         try:

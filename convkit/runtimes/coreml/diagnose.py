@@ -2,6 +2,7 @@
 by node.
 """
 
+import dataclasses
 import importlib.util
 import math
 from collections.abc import Mapping
@@ -37,6 +38,8 @@ from convkit.worker.original.torch_dtypes import to_tensor
 
 # Findings that say a place, and not what is wrong there.
 PLACES_ONLY = frozenset({"N408", "N409"})
+# Findings that a program, evaluated as written, is not what the model is: its converter's.
+_CONVERTED = frozenset({"C115", "C209", "N405", "N406", "N407", "N408", "T108"})
 
 
 def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, list[Finding]]:
@@ -76,6 +79,7 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
         context.progress("searching the program for the cause", done=0.8)
         searched = _searched(converted, prepared, request.case, feeds, found)
         findings = _explained(findings, searched)
+    findings = [_owned(finding) for finding in findings]
     if found is None:
         return DiagnoseResult(None, None, 0), findings
     proven = sum(finding.code != "N402" for finding in findings)
@@ -129,6 +133,13 @@ def _searched(
         converted.program, original.recording, original.state, feeds, case, OTHERWISE
     )
     return search.causes(found)
+
+
+def _owned(finding: Finding) -> Finding:
+    is_shown = finding.evidence.get("proven") is not False
+    if finding.code not in _CONVERTED or not is_shown or "owner" in finding.evidence:
+        return finding
+    return dataclasses.replace(finding, evidence={**finding.evidence, "owner": "converter"})
 
 
 def _explained(placed: list[Finding], searched: list[Finding]) -> list[Finding]:

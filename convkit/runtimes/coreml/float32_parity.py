@@ -22,7 +22,7 @@ from convkit.worker.precision.search_judgment import compared, sound_cases, wors
 
 OTHERWISE = Remedy(
     "Write this part of the model with other operations, or use a different release of coremltools"
-    " (tools.coremltools)."
+    " (tools.coremltools). Neither was tried."
 )
 _MOST_LISTED = 20
 FOLLOWED = "torch.jit.trace followed the model on one example, which keeps no places"

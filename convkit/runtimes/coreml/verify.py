@@ -149,5 +149,8 @@ def _unknown(error: UnsupportedOperation) -> Finding:
         f"the evaluator does not support {', '.join(named)}, so this program's results are unknown",
         Place(module=next((path for path in error.modules.values() if path), None)),
         {"operations": list(error.operations), "modules": error.modules},
-        Remedy("Verify the package on macOS, or write the model with other operations."),
+        Remedy(
+            "Verify the package on macOS, or write the model with other operations. Neither was"
+            " tried."
+        ),
     )

@@ -9,6 +9,7 @@ import torch
 
 from convkit.protocol.contract import Contract, TensorSpec
 from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.runtimes.openvino.masked_rows import guard_masked_rows
 from convkit.runtimes.openvino.refusal_texts import in_brief
 from convkit.worker.exporters.decompositions.decomposition_table import decomposed
 from convkit.worker.exporters.dynamic_trace import trace
@@ -55,14 +56,17 @@ def _converted(
     source: torch.nn.Module | torch.export.ExportedProgram,
     example: Sequence[torch.Tensor] | None = None,
 ) -> "openvino.Model":
-    """Convert as OpenVINO's users do. Raises what the front end raises."""
+    """Convert as OpenVINO's users do, with masked rows as in torch. Raises what it raises."""
     import openvino
 
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # torch's own deprecations
         if example is None:
-            return openvino.convert_model(source)
-        return openvino.convert_model(source, example_input=tuple(example))
+            model = openvino.convert_model(source)
+        else:
+            model = openvino.convert_model(source, example_input=tuple(example))
+    guard_masked_rows(model)
+    return model
 
 
 def _named(model: "openvino.Model", contract: Contract) -> "openvino.Model":
@@ -140,7 +144,7 @@ def _refusal(error: Exception, prepared: PreparedModel) -> StageFailedError:
                 Remedy(
                     "Write this line of the model with other operations, use an OpenVINO release"
                     " that converts it (tools.openvino), or serve the model with runtime:"
-                    " onnxruntime."
+                    " onnxruntime. None of these was tried."
                 ),
             )
         ]

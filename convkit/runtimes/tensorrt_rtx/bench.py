@@ -20,7 +20,8 @@ def run(request: BenchRequest[RtxOptions], context: Context) -> tuple[BenchResul
 
 def open_built(request: BenchRequest[RtxOptions]) -> RuntimeSession:
     """Return the loaded engine; raises StageSkippedError if this GPU cannot run it."""
-    if (why := unsupported_gpu(check_library())) is not None:
+    asked = request.options.compute_capabilities
+    if (why := unsupported_gpu(check_library(), asked)) is not None:
         raise StageSkippedError(why)
     from convkit.runtimes.tensorrt_rtx.session import RtxSession
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from convkit.runtimes.tensorrt.library import MessageLog, make_logger
 from convkit.runtimes.tensorrt.session import LoadedEngine
-from convkit.runtimes.tensorrt_rtx.library import check_library
+from convkit.runtimes.tensorrt_rtx.library import check_library, load_refusal
 from convkit.worker.runtime_interface.sessions import ModelRefusedError
 
 
@@ -23,10 +23,7 @@ class RtxSession(LoadedEngine):
         self._runtime = library.Runtime(make_logger(library, messages))
         engine = self._runtime.deserialize_cuda_engine(file.read_bytes())
         if engine is None:
-            raise ModelRefusedError(
-                f"TensorRT-RTX {library.__version__} does not load the engine:"
-                f" {messages.last_error() or 'it gave no reason'}"
-            )
+            raise ModelRefusedError(load_refusal(library, messages.last_error()))
         settings = engine.create_runtime_config()
         self._cache = settings.create_runtime_cache()
         settings.set_runtime_cache(self._cache)

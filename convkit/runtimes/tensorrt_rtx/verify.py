@@ -61,12 +61,12 @@ def _open_built(request: VerifyRequest[RtxOptions]) -> RuntimeSession:
 
 
 def _missing_device(request: VerifyRequest[RtxOptions]) -> Finding | None:
-    """Return E101 if there is a driver and no GPU that the release supports; None if there is one,
-    or if the host knows that the device is absent.
+    """Return E101 if there is a driver and no GPU that the release supports and the engine is built
+    for; None if there is one, or if the host knows that the device is absent.
     """
     if request.stand_in:
         return None
-    why = unsupported_gpu(check_library())
+    why = unsupported_gpu(check_library(), request.options.compute_capabilities)
     if why is None:
         return None
     message = f"the engine was built and not run, its graph was simulated: {why}"

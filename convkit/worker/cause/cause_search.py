@@ -58,7 +58,7 @@ def localize(
 
     `feeds` are the inputs by the graph's names, `state` the original's weights and buffers by name.
     A cause is proven by the effect of its correction on the outputs; causes without proof are
-    reported as such.
+    reported as such. The search ends after `seconds` (see `spent`), with what it has found.
     """
     deadline = spent() + seconds
     graph = with_taken_branches(graph, feeds)
@@ -195,18 +195,25 @@ def _first_explained(
     """
     first: tuple[Cause, Graph | None, Cause | None] | None = None
     unexplained: Parting | None = None
+    deadline = spent() + seconds
+
+    def share() -> float:
+        return max(0.0, min(seconds / _TRIED, deadline - spent()))
+
     for parting in itertools.islice(divergence.partings(), _TRIED):
+        if first is not None and spent() > deadline:
+            break
         wide = len(graph.closure([parting.name], parting.known)) > _WIDE
         if wide and not parting.restored:
-            inner = _one_of_several(recording, graph, divergence, parting, seconds / _TRIED)
+            inner = _one_of_several(recording, graph, divergence, parting, share())
             if inner is not None:
                 return inner
-        cause, corrected, known = _at_place(recording, graph, divergence, parting, seconds / _TRIED)
+        cause, corrected, known = _at_place(recording, graph, divergence, parting, share())
         if known and corrected is not None and cause.kind == "extra":
-            belonging = _belonging(recording, graph, divergence, parting, cause, seconds / _TRIED)
+            belonging = _belonging(recording, graph, divergence, parting, cause, share())
             cause, corrected = belonging or (cause, corrected)
         if known and corrected is not None and may_begin_earlier(recording, graph, cause):
-            earlier = _earlier(recording, graph, divergence, parting, cause, seconds / _TRIED)
+            earlier = _earlier(recording, graph, divergence, parting, cause, share())
             cause, corrected = earlier or (cause, corrected)
         if known and corrected is not None:
             return _with_likeness(cause, graph, corrected, state), corrected, None
@@ -219,7 +226,8 @@ def _first_explained(
         first = first or (cause, corrected, None)
     if first is None or unexplained is None:
         return first
-    return _one_of_several(recording, graph, divergence, unexplained, seconds) or first
+    left = deadline - spent()
+    return _one_of_several(recording, graph, divergence, unexplained, left) or first
 
 
 def _belonging(

@@ -137,7 +137,8 @@ class _Sums:
         self.max_rel = 0.0
         self.total = 0.0
         self.squares = 0.0
-        self.reference_squares = 0.0
+        self.reference_squares = self.reference_total = 0.0
+        self.reference_low, self.reference_high = math.inf, -math.inf
         self.candidate_squares = 0.0
         self.products = 0.0
         self.equal = 0
@@ -218,6 +219,9 @@ class _Sums:
         self.total += float(error.sum())
         self.squares += _dot(error, error)
         self.reference_squares += _dot(expected, expected)
+        self.reference_total += float(expected.sum())
+        self.reference_low = min(self.reference_low, float(expected.min()))
+        self.reference_high = max(self.reference_high, float(expected.max()))
         self.candidate_squares += _dot(found, found)
         self.products += _dot(expected, found)
         self.equal += error.size - int(np.count_nonzero(error))
@@ -273,6 +277,9 @@ class _Sums:
             reference_max=self.reference_max if self.compared else math.nan,
             nrmse=nrmse,
             differing_max=self.differing_max if self.compared else math.nan,
+            reference_low=self.reference_low if self.compared else math.nan,
+            reference_high=self.reference_high if self.compared else math.nan,
+            reference_mean=self.reference_total / self.compared if self.compared else math.nan,
         )
 
     def _cosine(self) -> float:

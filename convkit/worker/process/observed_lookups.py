@@ -7,15 +7,18 @@ glob. Python reports listings and patterns as audit events (PEP 578); it has non
 `os.readlink` and `os.environ`, so these are wrapped. Python's own lookups of modules bypass them.
 
 Only lookups below a call of the user's code count: libraries look at thousands of places when they
-are imported. What a C extension asks by itself is not seen, so the record says that one ran. That
-the clock was read, or a host asked for, is recorded too; what they said is not.
+are imported. What a C extension or another program asks by itself is not seen: the record says that
+one ran; files among a program's arguments count as read. That the clock was read, or a host asked
+for, is recorded too; what they said is not.
 """
 
 import functools
 import os
+import shlex
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from os import stat as _unwrapped_stat
 from types import FrameType
 from typing import Any
@@ -38,6 +41,8 @@ _EXISTENCE = frozenset(
 _RESOLVING = frozenset({"realpath", "_joinrealpath", "resolve"})
 # A home is asked for to reach a file in it, which is recorded itself.
 _OF_THE_HOME = frozenset({"expanduser", "home", "gethomedir"})
+# What looks for a name that nothing has.
+_NEW_NAMES = frozenset({"mktemp", "mkdtemp", "mkstemp", "_mkstemp_inner"})
 # Variables that depend on the environment and the number of workers.
 _SET_BY_CONVKIT = ("PATH", b"PATH", "OMP_NUM_THREADS")
 _LISTED_BY = ("/glob.py", "/pathlib.py", "/pathlib/__init__.py", "/pathlib/_local.py")
@@ -51,6 +56,7 @@ class ObservedLookups:
         # The files of C extensions, in which nothing is seen.
         self.libraries: set[str] = set()
         self.active = False
+        self._temporary = os.path.join(tempfile.gettempdir(), "")  # noqa: PTH118 - a prefix
 
     def install(self) -> None:
         """Wrap what has no audit event."""
@@ -89,6 +95,28 @@ class ObservedLookups:
             return
         if isinstance(host, str | bytes) and _asking()[0] is not None:
             self.found.add(lookup_name("network", os.fsdecode(host)))
+
+    def note_program(self, event: str, arguments: tuple[object, ...]) -> Iterator[str]:
+        """Note a program that the user's code starts, of which nothing is seen; yield the paths of
+        files among its arguments, which it may read.
+        """
+        names, direct = _asking()
+        if names is None or not direct:
+            return
+        given = arguments[0] if event == "os.system" else arguments[1]
+        texts = [given] if isinstance(given, str | bytes | os.PathLike) else [*given]  # type: ignore[misc]
+        words = [os.fsdecode(each) for each in texts if isinstance(each, str | bytes | os.PathLike)]
+        shell = words[:2] == ["/bin/sh", "-c"]
+        if shell or len(words) == 1:  # a line for the shell
+            words = _words(words[-1])
+        if words:
+            self.found.add(lookup_name("unseen", words[0]))
+        folder = arguments[2] if event == "subprocess.Popen" else None
+        top = os.fsdecode(folder) if isinstance(folder, str | bytes | os.PathLike) else "."
+        for word in words[1:]:
+            path = os.path.abspath(os.path.join(top, word.rpartition("=")[2]))  # noqa: PTH100, PTH118 - as open() would
+            if os.path.isfile(path):  # noqa: PTH113 - a path as text
+                yield path
 
     def note_failed_open(self, path: str) -> None:
         """Note a path that the user's code is about to open, if there is nothing."""
@@ -129,7 +157,7 @@ class ObservedLookups:
         if names is None or not names.isdisjoint(_RESOLVING):
             return
         exists_only = not direct or not names.isdisjoint(_EXISTENCE)
-        self._note("exists" if exists_only else "modified", path, seen=True)
+        self._note("exists" if exists_only else "modified", path, asking=(names, direct))
 
     def _asked_for_variable(self, name: object) -> None:
         names, direct = _asking()
@@ -138,15 +166,33 @@ class ObservedLookups:
         if names.isdisjoint(_OF_THE_HOME):
             self.found.add(lookup_name("variable", os.fsdecode(name)))  # type: ignore[arg-type]
 
-    def _note(self, what: Lookup, path: object, *, seen: bool = False) -> None:
-        """Record a lookup of a path; `seen`: the user's code is known to ask."""
+    def _note(
+        self, what: Lookup, path: object, asking: tuple[frozenset[str] | None, bool] | None = None
+    ) -> None:
+        """Record a lookup of a path; `asking` is who asks, if that is known.
+
+        In the folder of temporary files, only what the user's code itself asks for counts:
+        libraries keep things there that come and go.
+        """
         if not self.active or not isinstance(path, str | bytes | os.PathLike):
             return
-        if seen or _asking()[0] is not None:
-            try:
-                self.found.add(lookup_name(what, os.path.abspath(os.fsdecode(path))))  # noqa: PTH100 - links stay
-            except (OSError, ValueError):
-                return  # not a path that there could be
+        names, direct = asking or _asking()
+        if names is None:
+            return
+        try:
+            subject = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - links stay
+        except (OSError, ValueError):
+            return  # not a path that there could be
+        if subject.startswith(self._temporary) and not (direct and names.isdisjoint(_NEW_NAMES)):
+            return
+        self.found.add(lookup_name(what, subject))
+
+
+def _words(line: str) -> list[str]:
+    try:
+        return shlex.split(line, comments=True)
+    except ValueError:
+        return line.split()
 
 
 def _callers() -> FrameType | None:

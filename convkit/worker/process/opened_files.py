@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from convkit.protocol.lookups import lookup_name, lookup_of
+from convkit.protocol.lookups import UNANSWERED, lookup_name, lookup_of
 from convkit.worker.process.folder_watch import FolderWatch
 from convkit.worker.process.observed_lookups import ObservedLookups
 from convkit.worker.process.user_modules import tool_folders
@@ -118,9 +118,12 @@ class OpenedFiles:
         found = lookup_of(name)
         assert found is not None
         what, subject = found
-        if what in ("variable", "clock", "network"):
+        if what in ("variable", *UNANSWERED):
             return True
-        own = subject in self._written or places.is_temporary(subject)
+        own = subject in self._written
+        if places.is_temporary(subject):  # in folders of the stage's own, and those of everyone
+            own = own or any(str(each) in self._written for each in Path(subject).parents)
+            own = own or places.is_temporary_folder(subject)
         return not own and not places.is_of_tools(subject)
 
     def _heard(self, event: str, arguments: tuple[object, ...]) -> None:
@@ -132,6 +135,9 @@ class OpenedFiles:
             return
         if event in ("socket.getaddrinfo", "socket.connect"):
             self._lookups.note_host(event, arguments)
+            return
+        if event in ("subprocess.Popen", "os.system"):
+            self._read.update(self._lookups.note_program(event, arguments))
             return
         if event not in ("open", "sqlite3.connect"):
             self._lookups.heard(event, arguments)
@@ -208,6 +214,9 @@ class _Places:
             self.tools.contain(path) or self.others.contain(path)
         )
 
+    def is_temporary_folder(self, path: str) -> bool:
+        return self.temporary.are(path)
+
     def is_temporary(self, path: str) -> bool:
         return self.temporary.contain(path) and not self.model.contain(path)
 
@@ -219,6 +228,10 @@ class _Folders:
         tops = [os.path.expanduser(folder) for folder in folders]  # noqa: PTH111 - works without a home
         self._paths = frozenset(tops)
         self._prefixes = tuple(top.rstrip("/") + "/" for top in tops)
+
+    def are(self, path: str) -> bool:
+        """Return whether a path is one of the folders."""
+        return path in self._paths
 
     def contain(self, path: str) -> bool:
         """Return whether a path is one of the folders or below one."""

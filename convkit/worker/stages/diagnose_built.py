@@ -19,6 +19,7 @@ from convkit.worker.cause.place.built_against_graph import (
     ExposedModel,
     compare_built,
 )
+from convkit.worker.cause.wording.cause_findings import instead_of
 from convkit.worker.job_context import Context
 from convkit.worker.runtime_interface.sessions import RuntimeSession
 from convkit.worker.steps.earlier_calls import earlier_call_finding
@@ -118,7 +119,11 @@ def _finding(
         f"{release.name} does not compute what the exported graph says at {where}: the outputs are"
         f" off by {found.before:.2g} now, and by {found.after:.2g} with the graph's value here"
     )
-    remedy = Remedy(f"{release.advice}, or write this part of the model with other operations.")
+    otherwise = "or write this part of the model with other operations"
+    remedy = Remedy(f"{release.advice}, {otherwise}. Neither was tried.")
+    if found.instead is not None:
+        evidence["instead"] = found.instead
+        remedy = Remedy(instead_of(found.instead))
     return Finding("N408", message, place, evidence, remedy)
 
 

@@ -105,6 +105,7 @@ def _finding(
             "values": list(cause.values),
             "before": cause.before,
             "after": cause.after,
+            "error_in": "limit",
             "with_modules_in_float32": cause.after_kept,
         },
         remedies.keep(cause.kept) if cause.after_kept <= 1 else None,

@@ -339,12 +339,15 @@ class _Reference:
         return outputs, time.perf_counter() - started
 
     def check_steady(self, own: OriginalModel) -> None:
-        """Report outputs that depend on earlier calls, or on the moment of a call."""
+        """Report outputs that depend on earlier calls or on the moment of a call, and inputs that
+        a call changes.
+        """
         if isinstance(own, TorchOriginal):
             tried = (smallest_sizes(self._contract), probe_sizes(self._contract))
             earlier, feeds = (self._made_from.draw(sizes, Draw("call")) for sizes in tried)
             found = own.unsteady(earlier, feeds)
             self.findings += [found] if found is not None else []
+            self.findings += own.written_inputs(feeds)
 
     def check_denormals(self, records: Sequence[CaseRecord], *, half: bool) -> None:
         """Report an original whose results depend on denormal numbers."""

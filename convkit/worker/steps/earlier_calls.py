@@ -93,6 +93,6 @@ def _finding(name: str, advice: str, call: _Call, other: CaseRecord, after: floa
         {"kind": "earlier calls", "proven": True, "before": other.name, "off": after},
         Remedy(
             f"{advice}, write one size for each axis, or open a session of its own for each size:"
-            " its results depend on earlier calls."
+            " its results depend on earlier calls. None of these was tried."
         ),
     )

@@ -11,7 +11,7 @@ from records import verified_record
 from rich.console import Console
 
 from convkit.cli.commands.bench import _size, bench_settings
-from convkit.cli.input.options import find_recipe
+from convkit.cli.input.recipe_names import find_recipe
 from convkit.cli.output.bench_table import bench_summary
 from convkit.cli.output.run_printing import built_lines
 from convkit.host.recipe.reading.loading import parse_recipe

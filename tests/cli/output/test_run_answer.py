@@ -4,7 +4,8 @@ import io
 from records import build_record, verified_record
 from rich.console import Console
 
-from convkit.cli.output.run_answer import answer, next_commands
+from convkit.cli.output.run_answer import answer
+from convkit.host.record.next_commands import next_commands
 from convkit.host.record.run_record import RunRecord
 from convkit.host.record.run_summary import located_findings
 from convkit.protocol.findings.finding import Finding, Remedy

@@ -6,10 +6,10 @@ from convkit.host.record.display_text import brief_time_text
 from convkit.host.report.report_text import (
     change_text,
     evidence_facts,
-    json_text,
     link_to,
     percent_text,
     share_text,
+    words_of,
 )
 
 
@@ -79,20 +79,18 @@ def test_percentages_read_well(share, text):
 
 
 def test_evidence_has_digits_that_people_read():
-    assert (
-        json_text({"a": [0.6846082450985218, "nan", 3, True]}) == '{"a": [0.6846, "nan", 3, true]}'
-    )
-    assert json_text(1924300.0) == "1.924e+06"
-    assert json_text({"batch": 1, "error": 0.123456}) == "batch=1, error=0.1235"
-    assert json_text([0, 0, 3]) == "0, 0, 3"
-    assert json_text(["a", 1.5, True, False]) == "a, 1.5, yes, no"
-    assert json_text([["a", 1.0]]) == '[["a", 1.0]]'
+    assert words_of({"a": [0.6846082450985218, "nan", 3, True]}) == "a=(0.6846, nan, 3, yes)"
+    assert words_of(1924300.0) == "1.924e+06"
+    assert words_of({"batch": 1, "error": 0.123456}) == "batch=1, error=0.1235"
+    assert words_of([0, 0, 3]) == "0, 0, 3"
+    assert words_of(["a", 1.5, True, False]) == "a, 1.5, yes, no"
+    assert words_of([["a", 1.0], {"b": None, "c": [{"d": 2}]}]) == "a, 1\nc=(d=2)"
 
 
 def test_evidence_is_named_in_words_without_what_is_empty_or_plotted():
     evidence = {"before": 0.5, "worst_index": [0, 3], "growth": [["y", 1.0]], "note": "", "n": 0}
     assert evidence_facts(evidence) == [
         ("error of the outputs", "0.5"),
-        ("worst index", "0, 3"),
+        ("position of the largest error", "0, 3"),
         ("n", "0"),
     ]

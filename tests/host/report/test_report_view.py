@@ -131,7 +131,7 @@ def test_a_case_that_did_not_run_is_a_symptom():
 def test_findings_are_anchored_once_and_their_targets_point_there():
     view = run_view(build_record(targets=(GOOD, dataclasses.replace(BAD, leading=CROSSED))))
     assert len({each.anchor for each in view.findings}) == len(view.findings)
-    good, bad = view.targets
+    bad, good = view.targets  # what failed comes first
     assert [each.located.finding.code for each in good.findings] == ["E102"]
     assert bad.leading is not None
     assert bad.leading.located.finding == CROSSED

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import math
 
@@ -180,3 +181,17 @@ def test_nothing_gives_no_batch():
 
 def test_a_verified_run_is_finished():
     assert parent_entry(verified_record()).status == "FINISHED"
+
+
+def test_a_run_is_named_by_its_verdict_and_begins_with_what_failed():
+    record = build_record()
+    assert parent_entry(record).name == f"failed ort-optimized: {record.recipe} {record.id}"
+    note = summary_note(record)
+    assert note.index("**ort-optimized**: ") < note.index("| target |")
+    green = verified_record()
+    assert parent_entry(green).name == f"verified: {green.recipe} {green.id}"
+    targets = tuple(
+        dataclasses.replace(record.targets[1], name=name) for name in ("a", "b", "c", "d", "e")
+    )
+    many = parent_entry(dataclasses.replace(record, targets=targets)).name
+    assert many.startswith("failed a, b, c and 2 more: ")

@@ -105,6 +105,20 @@ def test_models_are_registered_with_their_metrics_and_no_copy(home):
     assert {metric.key for metric in good.metrics} >= {"ort-cpu/max_abs_err", "ort-cpu/cosine"}
     assert str(good.status) == "READY"
     assert str(models["bert-ort-optimized"].status) == "FAILED"
+    note = tracker.client.get_experiment(tracked.experiment_id).tags["mlflow.note.content"]
+    assert note.startswith("Runs of the convkit recipe **bert**.")
+
+
+def test_a_skipped_targets_model_is_pending_not_failed(home):
+    record = build_record()
+    good, *others = record.targets
+    skipped = dataclasses.replace(good, status="skipped")
+    record = dataclasses.replace(record, targets=(skipped, *others))
+    tracker = prepare(None, home)
+    tracked = tracker.log(record, write_run(home, record))
+    models = tracker.client.search_logged_models([tracked.experiment_id])
+    (model,) = (each for each in models if each.name == "bert-ort-cpu")
+    assert str(model.status) == "PENDING"
 
 
 def test_logging_again_finds_the_run(home):

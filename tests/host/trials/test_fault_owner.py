@@ -60,7 +60,8 @@ def test_a_change_that_a_finding_offers_is_a_fix_once_it_was_right() -> None:
     [
         ("other_runtime", "right", "kernel"),
         ("other_release", "right", "kernel"),
-        ("other_route", "right", "optimizer"),
+        ("other_route", "right", "converter"),
+        ("fewer_fusions", "right", "fusion"),
         ("other_opset", "right", None),
         ("other_release", "wrong", None),
         ("other_release", "untried", None),

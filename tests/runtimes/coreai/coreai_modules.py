@@ -45,6 +45,15 @@ MODELS = """
             found = scaled_dot_product_attention(self.query(x), x, x, attn_mask=seen)
             return torch.nan_to_num(found)
 
+    class Encoder(Attention):
+        def __init__(self):
+            super().__init__()
+            layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+            self.layers = nn.TransformerEncoder(layer, 1)
+
+        def forward(self, ids, mask):
+            return self.layers(self.embed(ids), src_key_padding_mask=mask == 0)
+
     class Overflow(Attention):
         def forward(self, ids, mask):
             big = self.query(self.embed(ids)) * 1000
@@ -120,7 +129,7 @@ class Conversion:
             options=encode(self.options),
             limits={"y": {"max_abs": limit}} if self.precision is not None else {},
         )
-        return diagnose.run(request, self._context("causes"))[1]
+        return diagnose.run(request, self._context(f"causes-{case}".replace(":", "-")))[1]
 
     def _context(self, name: str) -> Context:
         output = self.folder / name

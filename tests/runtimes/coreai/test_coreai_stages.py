@@ -44,6 +44,26 @@ def test_a_fully_masked_row_is_named_and_the_remedy_works(tmp_path):
     assert repaired.causes("masked-row", CLOSE) == []
 
 
+def test_what_differs_by_torchs_fast_path_is_told_from_what_core_ai_changes(tmp_path):
+    conversion = Conversion(tmp_path, "Encoder")
+    conversion.build()
+    off = errors(conversion.verify())
+    changed, original = conversion.causes("masked-row", CLOSE)
+    assert [changed.evidence["kind"], original.evidence["kind"]] == ["masked_rows", "fast_path"]
+    assert changed.evidence["after"] < CLOSE
+    assert "Core AI returns NaN" in changed.message
+    assert changed.remedy is not None
+    assert changed.remedy.change == {"target.decompose": ["scaled_dot_product_attention"]}
+    # torch's fast path leaves zeros at padded positions: there, only the original differs.
+    padded = next(case for case, error in off.items() if case != "masked-row" and error > 0.1)
+    (alone,) = conversion.causes(padded, CLOSE)
+    assert (alone.code, alone.evidence["kind"]) == ("N405", "fast_path")
+    assert "Core AI agrees with those" in alone.message
+    for each in (changed, original, alone):
+        assert each.place.source is not None
+        assert each.place.source.startswith("net.py:")
+
+
 def test_the_same_model_is_the_same_file_and_entry_points_serve_their_sizes(tmp_path):
     options = CoreAIOptions(entry_points={"one": {"batch": 1, "length": 2}})
     conversion = Conversion(tmp_path, "Overflow", 1, options)

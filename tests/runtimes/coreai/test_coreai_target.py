@@ -4,6 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from convkit.host.draft.target_names import asked_targets
+from convkit.host.recipe.keys.target_models import target_models
+from convkit.protocol.runtimes.runtime_registry import runtimes
 from convkit.runtimes.coreai.module_conversion import narrowed_types
 from convkit.runtimes.coreai.target import CoreAITarget
 
@@ -31,6 +33,22 @@ def test_running_a_file_needs_no_torch():
     target = CoreAITarget.model_validate({"runtime": "coreai"})
     assert target.packages("verify", stand_in=False) == ("coreai-core", "numpy")
     assert {"coreai-torch", "torch"} < set(target.packages("build", stand_in=False))
+
+
+def test_recipes_without_such_a_target_fetch_none_of_its_packages():
+    own = set(runtimes()["coreai"].tools)
+    stages = ("precision", "build", "verify")
+    for name, model in target_models().items():
+        needed = {"file": "theirs.tflite"} if name == "given" else {}
+        for variant in [{}, *model.variants()]:
+            target = model.model_validate({"runtime": name, **needed, **variant})
+            asked = {
+                each
+                for stage in stages
+                for stand_in in (False, True)
+                for each in target.packages(stage, stand_in=stand_in)
+            }
+            assert bool(asked & own) is (name == "coreai")
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", {"quantize": "dynamic-int8"}])

@@ -168,6 +168,20 @@ def test_a_gpu_without_support_is_no_failure(
         bench.open_built(request)
 
 
+def test_an_engine_for_other_gpus_is_not_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built(tmp_path, graph())
+    gpu = SimpleNamespace(name="NVIDIA RTX A4000", capability=86)
+    monkeypatch.setattr(library, "first_gpu", lambda: gpu)
+    result, findings = checked(tmp_path, graph(), device="cuda", stand_in=False)
+    assert (result.evidence, codes(findings)) == ("simulated", ["E101"])
+    assert "has compute capability sm86, and the target's compute_capabilities are sm89" in (
+        findings[0].message
+    )
+    assert library.unsupported_gpu(library.check_library(), ("sm89", "sm86")) is None
+
+
 def test_without_the_library_the_build_is_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,7 +51,7 @@ def test_in_float32_the_graph_holds_and_the_target_is_skipped_with_the_command_t
     assert (target.status, outcome.record.exit_code) == ("skipped", 0)
     assert evidence(outcome) == "simulated"
     assert target.headline.startswith("no engine was built: this machine has no cuda device (")
-    assert "its graph passes: " in target.headline
+    assert "its graph passes in simulation: " in target.headline
     (finding,) = found(outcome, "E101")
     assert finding.severity == "warning"
     assert finding.remedy is not None

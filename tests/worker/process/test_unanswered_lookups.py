@@ -26,10 +26,10 @@ print("\\n".join(name for name in opened.found() if name.split(":")[0] in {kinds
 """
 
 
-def found(tmp_path, body):
+def found(tmp_path, body, kinds=("clock", "network", "unseen")):
     file = tmp_path / "factory.py"
     file.write_text(body)
-    code = CODE.format(top=TOP, file=str(file), kinds=("clock", "network", "unseen"))
+    code = CODE.format(top=TOP, file=str(file), kinds=kinds)
     ran = subprocess.run(
         [sys.executable, "-c", code],
         check=True,
@@ -68,6 +68,35 @@ def test_a_c_extension_of_ones_own_is_recorded(tmp_path):
     assert found(tmp_path, "def build(): import _lsprof") == []
     loaded = f"import ctypes\ndef build(): ctypes.CDLL({str(copy)!r})"
     assert found(tmp_path, loaded) == [f"unseen:{copy}"]
+
+
+def test_a_program_is_recorded_and_files_among_its_arguments_are_read(tmp_path):
+    file = tmp_path / "scale.txt"
+    file.write_text("1")
+    os.utime(file, (1e9, 1e9))
+    for call in (
+        f"subprocess.run(['cat', '-u', {str(file)!r}], capture_output=True)",
+        f"subprocess.run('cat -u {file}', shell=True, capture_output=True)",
+        f"os.system('cat -u {file} > /dev/null')",
+    ):
+        body = f"import os, subprocess\ndef build(): {call}"
+        assert found(tmp_path, body) == ["unseen:cat"]
+        assert str(file) in found(tmp_path, body, kinds=(str(file),))
+
+
+def test_lookups_among_temporary_files_count_unless_they_are_the_stages_own(tmp_path):
+    body = f"""
+import os, tempfile
+def build():
+    os.path.exists({str(tmp_path / "best.pt")!r})
+    with tempfile.TemporaryDirectory() as own:
+        os.path.exists(os.path.join(own, "mine"))
+        os.listdir(own)
+    os.listdir(tempfile.gettempdir())
+"""
+    assert found(tmp_path, body, kinds=("exists", "listing", "modified")) == [
+        f"exists:{tmp_path / 'best.pt'}"
+    ]
 
 
 @pytest.mark.parametrize("name", ["clock:time.time", "network:example.org", "unseen:/a/b.so"])

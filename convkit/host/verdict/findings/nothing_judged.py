@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from convkit.host.recipe.keys.recipe import Recipe, Target
 from convkit.host.recipe.keys.tolerances import decided_by, limits_by_type
 from convkit.host.record.run_record import CaseVerdict
+from convkit.host.verdict.findings.constant_outputs import constant_finding
 from convkit.host.verdict.findings.limits_without_meaning import vacuous_limits
 from convkit.host.verdict.findings.task_score import UNDECIDED, allowed_loss
 from convkit.protocol.findings.finding import Finding, Place, Remedy
@@ -79,6 +80,9 @@ def _without_limits(cases: Sequence[CaseVerdict]) -> Iterator[Finding]:
                     {"nrmse": metrics.nrmse, "limits": dict(limits)},
                     Remedy("Add a limit that follows the size of values, such as nrmse: 0.05."),
                 )
+    for name in sorted(judged - found.keys()):
+        if (constant := constant_finding(name, cases)) is not None:
+            found[name] = constant
     yield from found.values()
 
 
@@ -129,15 +133,24 @@ def _is_blind(limits: Mapping[str, float], metrics: TensorMetrics) -> bool:
 def _skipped(
     recipe: Recipe, cases: Sequence[CaseVerdict], omitted: Sequence[OmittedCase]
 ) -> Iterator[Finding]:
-    skipped = [each.name for each in omitted if each.name in recipe.verify.skip]
-    if not skipped or len(cases) > _FEW * (len(cases) + len(skipped)):
+    by_skip = [each.name for each in omitted if each.name in recipe.verify.skip]
+    by_budget = [
+        each.name
+        for each in omitted
+        if recipe.verify.budget is not None and each.applies and each.name not in by_skip
+    ]
+    left_out = [*by_skip, *by_budget]
+    if not left_out or len(cases) > _FEW * (len(cases) + len(left_out)):
         return
+    keys = " and ".join(key for key, names in (("skip", by_skip), ("budget", by_budget)) if names)
     yield Finding(
         _NO_LIMIT,
-        f"verify.skip leaves {len(cases)} of {len(cases) + len(skipped)} cases, too few to tell a"
-        " right model from a wrong one",
-        evidence={"skipped": skipped},
-        remedy=Remedy("Skip only cases that the model is not meant for."),
+        f"verify.{keys} leaves {len(cases)} of {len(cases) + len(left_out)} cases, too few to tell"
+        " a right model from a wrong one",
+        evidence={"skipped": left_out},
+        remedy=Remedy(
+            "Skip only cases that the model is not meant for, and allow time for the others."
+        ),
     )
 
 

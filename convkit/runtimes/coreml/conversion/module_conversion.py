@@ -97,13 +97,12 @@ def trace_module(conversion: ModuleConversion) -> TracedProgram:
 
 
 def _served_examples(conversion: ModuleConversion) -> tuple[torch.Tensor, ...]:
-    """Return the examples with images of fused inputs as int32, which packages take in place of
-    uint8: coremltools 9.0 does not read a trace with the latter.
+    """Return the examples with bytes as int32, which packages take in place of uint8: coremltools
+    9.0 does not read a trace with the latter. Where a module relies on bytes that wrap around,
+    verification finds it.
     """
-    specs = conversion.module.contract.inputs
     return tuple(
-        each.to(torch.int32) if spec.preprocess is not None and spec.preprocess.fused else each
-        for each, spec in zip(conversion.examples, specs, strict=True)
+        each.to(torch.int32) if each.dtype is torch.uint8 else each for each in conversion.examples
     )
 
 

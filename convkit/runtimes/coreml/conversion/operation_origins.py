@@ -101,7 +101,7 @@ def refused(origin: OperationOrigin, message: str) -> Finding:
         message,
         Remedy(
             "Write this line of the model with other operations or arguments, or use a different"
-            " release of coremltools (tools.coremltools)."
+            " release of coremltools (tools.coremltools). convkit has tried neither."
         ),
     )
 
@@ -115,6 +115,7 @@ def _unsupported(origins: Sequence[OperationOrigin], message: str, remedy: Remed
         {
             "operators": list(dict.fromkeys(each.operator for each in origins)),
             "nodes": [dataclasses.asdict(each) for each in origins],
+            "owner": "converter",
         },
         remedy,
     )

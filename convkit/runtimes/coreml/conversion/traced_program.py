@@ -130,6 +130,22 @@ def _separate_outputs(module: torch.nn.Module) -> Iterator[None]:
         hook.remove()
 
 
+@contextlib.contextmanager
+def _copied_inputs(module: torch.nn.Module) -> Iterator[None]:
+    """Let a module write to copies of its inputs: coremltools refuses programs that change what
+    they are given, and their outputs are all that is converted.
+    """
+
+    def copy(_: torch.nn.Module, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        return tuple(each.clone() for each in given)
+
+    hook = module.register_forward_pre_hook(copy)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
 def _traced(
     module: torch.nn.Module,
     examples: Sequence[torch.Tensor],
@@ -141,6 +157,9 @@ def _traced(
         traced = trace(module, examples, contract)
         try:
             program = decomposed(traced)
+            if program.graph_signature.user_inputs_to_mutate:
+                with _copied_inputs(module):
+                    program = decomposed(trace(module, examples, contract))
         except UnrewrittenError as error:
             raise UnexportableError([too_high(origin_of(error.node, wrapper, root))]) from error
     except UnexportableError as refused:

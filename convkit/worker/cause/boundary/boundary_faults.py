@@ -112,7 +112,9 @@ def changed_input(
     """
     deadline = time.monotonic() + seconds
     # In a process of its own: with its axes permuted, a long signal is a batch of thousands.
-    tried = survived(lambda report, deadly: _first_change(edge, error, deadline, report, deadly))
+    tried = survived(
+        lambda report, deadly: _first_change(edge, error, deadline, report, deadly), deadline
+    )
     if tried is not None:
         names, change = next(itertools.islice(_changes(edge), tried[0], None))
         return _input_cause(edge, names, change.text, error, tried[1])

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from convkit.worker.cause.explanations import rewritten_nodes
 from convkit.worker.cause.explanations.explanation_table import CALL_TORCH, CANDIDATES, Candidates
 from convkit.worker.cause.explanations.wrong_numbers import own_numbers
-from convkit.worker.cause.graphs.isolated_trials import Report, spent, survived
+from convkit.worker.cause.graphs.isolated_trials import PATIENCE, Report, spent, survived
 from convkit.worker.cause.matching.operation_kinds import kinds_of
 from convkit.worker.cause.search_types.divergence_place import FLOOR
 from convkit.worker.cause.search_types.diverging_region import Region
@@ -28,8 +28,6 @@ _CLEARLY = 4
 _LARGEST = 60
 # Numbers the trials of several kinds.
 _MOST_OF_A_KIND = 1 << 24
-# Seconds on the clock for each of processor time, on a machine that does other things as well.
-_PATIENCE = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +64,7 @@ def explain(
     enough = max(5 * FLOOR, _REMAINS * FLOOR) if math.isinf(before) else max(
         2 * FLOOR, min(5 * FLOOR, _REMAINS * before)
     )  # fmt: skip
-    clock = time.monotonic() + _PATIENCE * seconds
+    clock = time.monotonic() + PATIENCE * seconds
     end = spent() + seconds
     found: Explanation | None = None
     for together in _groups([each for each in CANDIDATES if each in kinds]):
@@ -173,7 +171,10 @@ def _best_of_kinds(
     """
     if limits.seconds <= 0 or time.monotonic() > limits.deadline:
         return found
-    chosen = survived(lambda report, deadly: _tried(sources, region, limits, found, report, deadly))
+    chosen = survived(
+        lambda report, deadly: _tried(sources, region, limits, found, report, deadly),
+        limits.deadline,
+    )
     if chosen is None:
         if len(sources) > 1:  # too many of some kind end the process: each by itself
             for kind, candidates in sources.items():

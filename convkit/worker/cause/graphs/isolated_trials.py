@@ -27,20 +27,51 @@ _DEATHS = 5
 _BLOCK = 1 << 16
 # How often a child is looked at, and for how long it may use no processor at all.
 _LOOK_SECONDS, _STUCK_SECONDS = 2.0, 60.0
+# Seconds on the clock for each of a search: the machine does other things as well.
+PATIENCE = 4
+# What a child may take, after its time is over, to end by itself.
+_GRACE_SECONDS = 5.0
 
 
 class TaskFailedError(Exception):
     """A task raised an exception in its own process; the message is its traceback."""
 
 
+class _SearchClock:
+    """The seconds that a search has used: of processor time, in this process and its ended
+    children, or of time that passed, `PATIENCE` of them for one. Where the machine is busy or a
+    trial waits, a search that is limited by this still ends.
+    """
+
+    def __init__(self) -> None:
+        self.used, self._worked, self._passed = 0.0, self._work(), time.monotonic()
+
+    @staticmethod
+    def _work() -> float:
+        times = os.times()
+        return times.user + times.system + times.children_user + times.children_system
+
+    def read(self) -> float:
+        """Return the seconds used so far."""
+        worked, passed = self._work(), time.monotonic()
+        self.used += max(worked - self._worked, (passed - self._passed) / PATIENCE)
+        self._worked, self._passed = worked, passed
+        return self.used
+
+
+_CLOCK = _SearchClock()
+
+
 def spent() -> float:
-    """Return the seconds of processor time that this process and its ended children have used."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    """Return the seconds that this process has used, of which differences limit a search: of
+    processor time, or a part of the time that passed if that is more.
+    """
+    return _CLOCK.read()
 
 
-def survived(task: Task[T]) -> T | None:
-    """Return the result of a task run in a forked process; None if it cannot be completed.
+def survived(task: Task[T], until: float = math.inf) -> T | None:
+    """Return the result of a task run in a forked process; None if it cannot be completed, or is
+    not soon after `until` (of `time.monotonic`), when it should have ended by itself.
 
     The task reports the number of each trial before making it, and skips those in the given set,
     which killed the process before, or needed more than half of the memory that was left. On
@@ -51,19 +82,19 @@ def survived(task: Task[T]) -> T | None:
         return task(lambda number: None, frozenset())  # noqa: ARG005
     deadly: set[int] = set()
     for _ in range(_DEATHS):
-        last, answer = _forked(task, frozenset(deadly))
+        last, answer = _forked(task, frozenset(deadly), until + _GRACE_SECONDS)
         if answer is not None:
             done, result = pickle.loads(answer)  # noqa: S301 - our own child's
             if not done:
                 raise TaskFailedError(result)
             return result
-        if last is None or last in deadly:
+        if last is None or last in deadly or time.monotonic() > until:
             return None
         deadly.add(last)
     return None
 
 
-def _forked(task: Task[T], deadly: frozenset[int]) -> tuple[int | None, bytes | None]:
+def _forked(task: Task[T], deadly: frozenset[int], until: float) -> tuple[int | None, bytes | None]:
     """Return the last trial that was reported, and the pickled answer if there is one."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -71,7 +102,7 @@ def _forked(task: Task[T], deadly: frozenset[int]) -> tuple[int | None, bytes | 
         os.close(reading)
         _answer(task, deadly, writing)
     os.close(writing)
-    data = _read_to_end(reading, child)
+    data = _read_to_end(reading, child, until)
     os.waitpid(child, 0)
     last: int | None = None
     for place in range(0, len(data) - _NUMBER.size + 1, _NUMBER.size):
@@ -82,8 +113,8 @@ def _forked(task: Task[T], deadly: frozenset[int]) -> tuple[int | None, bytes | 
     return last, None
 
 
-def _read_to_end(reading: int, child: int) -> bytes:
-    """Return all that a child writes before it ends; one that is stuck is killed.
+def _read_to_end(reading: int, child: int, until: float) -> bytes:
+    """Return all that a child writes before it ends; one that is stuck, or late, is killed.
 
     A library's thread of which the parent had one, and that held a lock when it was forked, will
     never release it in the child.
@@ -101,7 +132,7 @@ def _read_to_end(reading: int, child: int) -> bytes:
             worked = _processor_time(child)
             if ready or worked != before:
                 last = now
-            elif now - last > _STUCK_SECONDS:
+            if now - last > _STUCK_SECONDS or now > until:
                 os.kill(child, signal.SIGKILL)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from convkit.worker.cause.graphs.float64_graph import moving_nodes, run_in_float64
 from convkit.worker.cause.graphs.runnable_graph import Graph, PieceFailedError, Values, reads
 from convkit.worker.cause.matching.relative_difference import largest_error, relative_error
+from convkit.worker.cause.place.other_wording import other_wording
 
 # In parts of a tensor's rms. Kernels of any kind agree to a few digits less than float32 has.
 _SAME = 1e-4
@@ -48,6 +49,7 @@ class BuiltDifference:
     their producers with later nodes. computed: these tensors are wrong although their inputs are
     correct, and the correct values fix the outputs. unplaced: neither. `beyond` is a whole number
     that int32 cannot hold, among those that the first wrong tensor has or is computed from.
+    `instead` is code that computes that tensor right, tried on the case's values.
     """
 
     kind: str
@@ -55,6 +57,7 @@ class BuiltDifference:
     before: float
     after: float
     beyond: int | None = None
+    instead: str | None = None
 
 
 def compare_built(
@@ -77,8 +80,14 @@ def compare_built(
     found = compare_exposed(model, feeds, expected, tuple(graph.outputs), names)
     if found is None or found.kind != "computed":
         return found
-    beyond = _beyond_int32(graph, found.names[0], {**expected, **feeds})
-    return dataclasses.replace(found, beyond=beyond)
+    first, right = found.names[0], {**expected, **feeds}
+    node = graph.nodes[graph.producers[first]]
+    given = right.get(next(iter(node.input), ""))
+    return dataclasses.replace(
+        found,
+        beyond=_beyond_int32(graph, first, right),
+        instead=other_wording(node, given, right[first]),
+    )
 
 
 def compare_exposed(

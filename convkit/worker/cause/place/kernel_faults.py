@@ -1,13 +1,15 @@
-"""Whether the runtime's kernels are off at a place, and not the graph."""
+"""Whether the runtime's kernels are off at a place or a value overflows, and not the graph."""
 
 import dataclasses
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from convkit.worker.cause.graphs.float64_graph import moving_nodes, run_in_float64
 from convkit.worker.cause.graphs.runnable_graph import PieceFailedError, label
 from convkit.worker.cause.matching.relative_difference import relative_error
+from convkit.worker.cause.place.other_wording import other_wording
 from convkit.worker.cause.search_types.diverging_region import Region
 from convkit.worker.cause.search_types.search_results import Cause
 
@@ -22,7 +24,8 @@ _ALONE = 0.5
 def blamed_on_kernels(cause: Cause, region: Region) -> Cause:
     """Return an unexplained place's cause, and say so if the graph is right there: in float64, by
     onnx's own evaluator, its nodes agree with the original. Of several nodes, the one that is off
-    by itself is named; nodes that compute with sizes alone take no part.
+    by itself is named; nodes that compute with sizes alone take no part. A node that overflows is
+    named as such.
     """
     if len(region.nodes) > _MOST:
         return cause
@@ -37,8 +40,16 @@ def blamed_on_kernels(cause: Cause, region: Region) -> Cause:
     exact = values.get(region.target)
     if exact is None or exact.shape != region.expected.shape:
         return cause
-    if not relative_error(exact, region.expected) <= _REMAINS * now:
-        return cause
+    after = relative_error(exact, region.expected)
+    if not (math.isfinite(after) and after <= _REMAINS * now):
+        return _with_first_nan(cause, region, moving)
+    if (overflowing := _overflowing(region, moving, values)) is not None:
+        node = region.graph.nodes[overflowing]
+        text = (
+            f"{node.op_type} {label(node)} overflows its type: in float64 its results are finite,"
+            " and the nodes after it agree with the original"
+        )
+        return dataclasses.replace(cause, text=text, node=label(node), tensor=node.output[0])
     alone = [index for index in moving if _error_alone(region, index, values) >= _ALONE * now]
     blamed = alone if len(alone) == 1 else moving
     node = region.graph.nodes[blamed[-1]]
@@ -48,7 +59,53 @@ def blamed_on_kernels(cause: Cause, region: Region) -> Cause:
         f"{_release()}'s {off} {where}, and the graph is right: computed in float64, it agrees"
         " with the original"
     )
-    return dataclasses.replace(cause, text=text, node=label(node), of_kernels=True)
+    known = {**values, **region.feeds}
+    is_last = region.target in node.output
+    instead = other_wording(node, known.get(node.input[0]), region.expected) if is_last else None
+    return dataclasses.replace(cause, text=text, node=label(node), of_kernels=True, instead=instead)
+
+
+def _overflowing(
+    region: Region, moving: Sequence[int], values: Mapping[str, np.ndarray]
+) -> int | None:
+    """Return the first node with an infinite result, or NaN, that is a number in float64; None if
+    there is none.
+    """
+    names = [name for index in moving for name in region.graph.nodes[index].output if name]
+    try:
+        found = region.graph.run(names, region.feeds)
+    except PieceFailedError:
+        return None
+    for index in moving:
+        for name in region.graph.nodes[index].output:
+            exact, own = values.get(name), found.get(name)
+            if exact is None or own is None or exact.shape != own.shape or own.dtype.kind != "f":
+                continue
+            if (np.isfinite(exact) & ~np.isfinite(own)).any():
+                return index
+    return None
+
+
+def _with_first_nan(cause: Cause, region: Region, moving: Sequence[int]) -> Cause:
+    """Return the cause with the first node that makes NaN of numbers, if the place computes any
+    that the original does not.
+    """
+    graph, known = region.graph, region.feeds
+    found = region.computed(graph)
+    if found is None or not np.isnan(found).any() or np.isnan(region.expected).any():
+        return cause
+    names = [name for index in moving for name in graph.nodes[index].output if name]
+    try:
+        values = {**known, **graph.run(names, known)}
+    except PieceFailedError:
+        return cause
+    bad = {n for n, each in values.items() if each.dtype.kind == "f" and np.isnan(each).any()}
+    for index in moving:
+        node = graph.nodes[index]
+        if bad.intersection(node.output) and not bad.intersection(node.input):
+            text = f"{cause.text}; the first NaN is in {node.op_type} {label(node)}"
+            return dataclasses.replace(cause, text=text)
+    return cause
 
 
 def _error_alone(region: Region, index: int, values: Mapping[str, np.ndarray]) -> float:

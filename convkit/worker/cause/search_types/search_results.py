@@ -36,7 +36,8 @@ class Cause:
     from the place to the outputs. If `restored` is above 0, this is one of several faults: its
     correction restores that many later values to the original's. Of several wrong outputs,
     `output` is the one whose errors `before` and `after` are. `added` is a value and what it lacks,
-    `stands_for` the input in whose place a constant is read. `of_kernels`: the graph is right.
+    `stands_for` the input in whose place a constant is read. `of_kernels`: the graph is right;
+    `instead` is code that computes the same as the node should, tried on the case's values.
     """
 
     kind: Kind
@@ -59,6 +60,7 @@ class Cause:
     added: tuple[str, str] | None = None
     stands_for: str | None = None
     of_kernels: bool = False
+    instead: str | None = None
 
     @property
     def share(self) -> float:

@@ -64,6 +64,7 @@ def _finding(cause: Cause, diagnosis: Diagnosis, case: str) -> Finding:
         "share": round(cause.share, 4),
         "before": _figure(cause.before),
         "after": _figure(cause.after),
+        "error_in": "rms",
         "remaining": _figure(diagnosis.remaining),
     }
     if cause.operation is not None:
@@ -83,13 +84,25 @@ def _finding(cause: Cause, diagnosis: Diagnosis, case: str) -> Finding:
     remedy = _of_kernels(cause) if cause.of_kernels else _REMEDIES[code]
     if cause.of_kernels:
         evidence["owner"] = "kernel"
+    if cause.instead is not None:
+        evidence["instead"] = cause.instead
     return Finding(code, message, place, evidence, Remedy(remedy), chain=_chain(cause))
 
 
 def _of_kernels(cause: Cause) -> str:
     """Return what helps against a kernel that is off: an error is allowed for if it is rounding."""
+    if cause.instead is not None:
+        return instead_of(cause.instead)
     rounds = cause.error is not None and cause.error <= _ROUNDING
     return _ALLOW if rounds else _OTHER_OPERATIONS
+
+
+def instead_of(code: str) -> str:
+    """Return the advice to write a place with other operations that were tried on its values."""
+    return (
+        f"Write this line by indexing: {code}. convkit tried it on this case's values, and it gives"
+        " the original's exactly; take the sizes from your own code."
+    )
 
 
 def _code(cause: Cause) -> str:

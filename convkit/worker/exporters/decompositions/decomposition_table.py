@@ -1,5 +1,5 @@
-"""Operators that torch decomposes into too many others or not at all, as few that every converter
-knows.
+"""Operators that torch decomposes into too many others, wrongly or not at all, as few that every
+converter knows.
 """
 
 import dataclasses
@@ -11,6 +11,7 @@ import torch
 from torch.fx import Node
 
 from convkit.worker.exporters.decompositions import (
+    angles,
     bags,
     order_statistics,
     resampling,
@@ -127,6 +128,7 @@ def decompositions() -> dict[Any, _Row]:
         **{each: _Row(how, _is_small) for each, how in matrices.items()},
         **{each: _Row(how) for each, how in statistics.items()},
         **{each: _Row(bags.embedding_bag) for each in bagging},
+        aten.atan2.default: _Row(angles.angle),
         aten.quantile.scalar: _Row(order_statistics.quantile, order_statistics.has_fixed_size),
         **{
             each.default: _Row(how, _has_fixed_outputs, resampling.has_uneven_windows)

@@ -60,7 +60,7 @@ def proof(found: Mapping[str, tuple[int, int]], name: str) -> dict[str, Json]:
     if name not in found:
         return {"proven": False}
     before, after = found[name]
-    return {"proven": True, "before": before, "after": after}
+    return {"proven": True, "before": before, "after": after, "error_in": "elements"}
 
 
 def lessening(before: float, after: float) -> dict[str, Json]:

@@ -16,8 +16,9 @@ _MOST_INPUTS = 6
 def untied(start: Start, trials: Trials) -> Start:
     """Return a start in which inputs that may differ in length have axes of their own.
 
-    The smallest groups with which the model still runs are split off; a mask goes with what it
-    masks. The batch stays one axis.
+    The smallest groups with which the model still runs, whether they are the shorter or the longer
+    ones, are split off: an index may be shorter than what it reads from, and never longer. A mask
+    goes with what it masks. The batch stays one axis.
     """
     for axis in [name for name in start.sizes if name != "batch"]:
         split: Start | None = start
@@ -34,7 +35,9 @@ def _splits(start: Start, axis: str, trials: Trials) -> Iterator[Start]:
         return
     number = next(n for n in itertools.count(2) if f"{axis}_{n}" not in start.sizes)
     name, masks = f"{axis}_{number}", {s.name for s in start.inputs if is_mask(s, start.samples)}
-    sizes = {**start.sizes, name: start.sizes[axis] // 2}
+    whole = start.sizes[axis]
+    sizes = {**start.sizes, name: whole // 2}
+    reverse = {**start.sizes, axis: whole // 2, name: whole}
     for count in range(1, len(others) + 1):
         for group in itertools.combinations(others, count):
             if masks.issuperset(group) or masks.issuperset({first, *others}.difference(group)):
@@ -43,7 +46,7 @@ def _splits(start: Start, axis: str, trials: Trials) -> Iterator[Start]:
                 _renamed(spec, axis, name) if spec.name in group else spec for spec in start.inputs
             )
             samples = _lengths_of(start, group, axis, name)
-            if trials.run(inputs, samples, sizes).worked:
+            if all(trials.run(inputs, samples, each).worked for each in (sizes, reverse)):
                 yield Start(inputs, sizes, samples)
 
 

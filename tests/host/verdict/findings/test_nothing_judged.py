@@ -89,6 +89,62 @@ def test_skipping_nearly_all_cases_proves_nothing(left, expected):
     assert [each.code for each in found] == expected
 
 
+NEAR_ONE = (1 + 0.01 * np.tanh(RIGHT)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({"max_abs": 0.5}, ["N511"]),
+        ({"max_abs": 0.5, "cosine": 0.999}, ["N511"]),
+        ({"max_abs": 0.5, "ulps": 4.0}, ["N511"]),
+        ({"atol": 0.0, "rtol": 0.05}, ["N511"]),
+        ({"nrmse": 0.05}, ["N511"]),
+        ({"rms": 0.02}, ["N511"]),
+        ({"max_abs": 0.5, "rms": 1e-4}, []),
+        ({"max_abs": 0.001}, []),
+        ({"cosine": 0.9999999}, []),
+    ],
+)
+def test_limits_wider_than_what_an_output_varies_by_prove_nothing(limits, expected):
+    made = recipe(verify={"tolerance": {"max_abs": 1.0}})
+    output = OutputVerdict("y", True, (), limits, compare("y", NEAR_ONE, NEAR_ONE))
+    cases = [CaseVerdict("typical", "", {}, True, 0.1, (output,))]
+    found = unjudged_findings(made, made.targets["ort"], cases, (), None)
+    assert [each.code for each in found] == expected
+
+
+@pytest.mark.parametrize("factor", [0.0, 1.0])
+def test_an_output_that_is_the_same_everywhere_is_judged(factor):
+    same = np.full((4, 8), factor, np.float32)
+    output = OutputVerdict("y", True, (), {"max_abs": 0.5}, compare("y", same, same))
+    cases = [CaseVerdict("typical", "", {}, True, 0.1, (output,))]
+    made = recipe()
+    assert unjudged_findings(made, made.targets["ort"], cases, (), None) == []
+
+
+def test_an_output_that_varies_between_cases_is_judged():
+    cases = []
+    for factor in (1.0, 5.0):
+        values = np.float32(factor) * NEAR_ONE
+        output = OutputVerdict("y", True, (), {"max_abs": 0.5}, compare("y", values, values))
+        cases.append(CaseVerdict(f"at {factor}", "", {}, True, 0.1, (output,)))
+    made = recipe()
+    assert unjudged_findings(made, made.targets["ort"], cases, (), None) == []
+
+
+@pytest.mark.parametrize(("budget", "expected"), [(None, []), (0.001, ["N511"])])
+def test_a_budget_for_hardly_any_case_proves_nothing(budget, expected):
+    names = ["typical", "largest", "off-typical", "batch", "extreme"]
+    omitted = [OmittedCase(name, "would take about 1 s") for name in names]
+    cases = judged({"max_abs": 1e-4}, RIGHT, 1)
+    made = recipe(verify={} if budget is None else {"budget": budget})
+    found = unjudged_findings(made, made.targets["ort"], cases, omitted, None)
+    assert [each.code for each in found] == expected
+    unable = [dataclasses.replace(each, applies=False) for each in omitted]
+    assert not unjudged_findings(made, made.targets["ort"], cases, unable, None)
+
+
 @pytest.mark.parametrize(("error", "expected"), [(1e-6, []), (0.1, ["N511"])])
 def test_an_output_beside_the_scored_one_is_judged_by_its_type(error, expected):
     outputs = [{"name": name, "dtype": "float32", "shape": ["batch", 8]} for name in ("z", "y")]

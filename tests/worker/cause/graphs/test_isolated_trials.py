@@ -98,3 +98,23 @@ def test_time_that_a_task_spends_is_counted() -> None:
     before = spent()
     survived(lambda report, deadly: sum(range(3_000_000)))  # noqa: ARG005
     assert spent() > before
+
+
+def test_a_task_that_is_late_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolated_trials, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(isolated_trials, "_GRACE_SECONDS", 0.1)
+    began = time.monotonic()
+
+    def task(report: Report, deadly: frozenset[int]) -> None:
+        while True:  # on the processor, and so not stuck
+            report(len(deadly))
+
+    assert survived(task, began + 0.3) is None
+    assert 0.3 < time.monotonic() - began < 10
+
+
+def test_time_that_passes_is_counted_too() -> None:
+    before, began = spent(), time.monotonic()
+    time.sleep(0.4)
+    passed = time.monotonic() - began
+    assert spent() - before >= passed / isolated_trials.PATIENCE

@@ -8,8 +8,10 @@ import torch
 
 from convkit.worker.cause.cause_search import localize
 from convkit.worker.cause.graphs.runnable_graph import make_graph
+from convkit.worker.cause.place.kernel_faults import blamed_on_kernels
 from convkit.worker.cause.recording.torch_recording import record, state_of
-from convkit.worker.cause.search_types.search_results import Diagnosis
+from convkit.worker.cause.search_types.diverging_region import Region
+from convkit.worker.cause.search_types.search_results import Cause, Diagnosis
 from convkit.worker.cause.wording.cause_findings import findings_of
 
 # onnxruntime 1.31 computes a transform of a length that is no power of two term by term in float32.
@@ -96,3 +98,52 @@ def test_nodes_that_compute_sizes_are_not_blamed() -> None:
     assert "kernel is off in Resize resized" in finding.message
     assert finding.remedy is not None
     assert "tolerance" not in finding.remedy.text
+
+
+def test_a_value_that_overflows_is_not_blamed_on_the_kernel() -> None:
+    """A mask added twice: the smallest float32 number, twice, is minus infinity."""
+    graph = make_graph(
+        onnx_ir.from_proto(
+            onnx.parser.parse_model("""
+    <ir_version: 8, opset_import: ["" : 18]>
+    agraph (float[2, 3] x, bool[2, 3] pad) => (float[2, 3] p)
+        <float low = {-3.4028234663852886e38}, float zero = {0.0}> {
+        mask = Where(pad, low, zero)
+        once = Add(x, mask)
+        both = Add(once, mask)
+        p = Softmax<axis = -1>(both)
+    }
+    """)
+        )
+    )
+    pad = np.array([[False, False, True], [True, True, True]])
+    x = np.random.default_rng(0).normal(size=(2, 3)).astype(np.float32)
+    masked = torch.from_numpy(x).masked_fill(torch.from_numpy(pad), torch.finfo(torch.float32).min)
+    expected = masked.softmax(-1).numpy()
+    region = Region(graph, "p", {"x": x, "pad": pad}, expected, (), {}, (), {})
+    cause = blamed_on_kernels(Cause("place", "a place"), region)
+    assert "Add both overflows" in cause.text
+    assert (cause.tensor, cause.of_kernels) == ("both", False)
+
+
+def test_nan_in_float64_too_is_the_graph_s() -> None:
+    """A row that a mask hides whole: its softmax is NaN in any type, and torch's attention's 0."""
+    graph = make_graph(
+        onnx_ir.from_proto(
+            onnx.parser.parse_model("""
+    <ir_version: 8, opset_import: ["" : 18]>
+    agraph (float[2, 3] x, float[2, 3] mask) => (float[2, 3] y) {
+        sum = Add(x, mask)
+        p = Softmax<axis = -1>(sum)
+        y = Exp(p)
+    }
+    """)
+        )
+    )
+    mask = np.array([[0, 0, -np.inf], [-np.inf] * 3], np.float32)
+    x = np.ones((2, 3), np.float32)
+    expected = np.array([[0.5, 0.5, 0], [0, 0, 0]], np.float32)
+    region = Region(graph, "y", {"x": x, "mask": mask}, np.exp(expected), (), {}, (), {})
+    cause = blamed_on_kernels(Cause("place", "a place"), region)
+    assert cause.text == "a place; the first NaN is in Softmax p"
+    assert not cause.of_kernels

@@ -1,0 +1,153 @@
+"""Each sentence of a report is what its evidence says."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+from records import build_record, failed_target, skipped_target, verified_target
+from svg import description, words
+
+from convkit.host.record.run_record import TargetReport
+from convkit.host.report.report_file import render_report
+from convkit.host.report.report_text import evidence_facts
+from convkit.host.report.report_view import run_view
+from convkit.host.report.run_facts import run_facts
+from convkit.host.report.run_plots import size_measure
+from convkit.host.run.checked_out_commit import checked_out_commit
+from convkit.host.verdict.verdict_without_device import without_device
+from convkit.protocol.findings.finding import Finding, Place
+from convkit.protocol.messages import LowPrecision, ModulePrecision, PrecisionResult
+from convkit.worker.precision.diagnosis.guilty_origins import WrongValueOrigin, guilty, proof
+
+OVERFLOW = Finding("N202", "x overflows", Place(tensor="x", case="masked-row"))
+
+
+def path_of(evidence: dict) -> str:
+    leading = dataclasses.replace(OVERFLOW, evidence=evidence)
+    record = build_record(targets=(dataclasses.replace(failed_target(), leading=leading),))
+    path = run_view(record).targets[0].path
+    assert path is not None
+    return description(path.svg)
+
+
+def test_a_count_of_elements_is_never_called_an_error_in_parts_of_the_rms() -> None:
+    origin = WrongValueOrigin("x", is_constant=False)
+    found = guilty([origin], lambda right: 0 if origin in right else 5)
+    evidence = proof(found, "x")
+    assert "Elements of the outputs that are not finite: 5 before, 0 then." in path_of(evidence)
+    assert "rms" not in path_of(evidence)
+    assert ("elements of the outputs that are not finite", "5") in evidence_facts(evidence)
+
+
+@pytest.mark.parametrize(
+    ("unit", "text"),
+    [
+        ("rms", "from 2 to 0.1 of their rms."),
+        ("limit", "from 2 to 0.1 times its limit."),
+        ("", "from 2 to 0.1."),
+    ],
+)
+def test_a_proof_states_its_own_unit(unit: str, text: str) -> None:
+    evidence = {"proven": True, "before": 2.0, "after": 0.1} | ({"error_in": unit} if unit else {})
+    assert path_of(evidence).endswith(text)
+
+
+def test_symptom_and_cause_are_of_the_same_case() -> None:
+    assert "in case masked-row" in path_of({})
+    leading = dataclasses.replace(OVERFLOW, place=Place(case="smallest"))  # passes
+    target = dataclasses.replace(failed_target(), leading=leading)
+    path = run_view(build_record(targets=(target,))).targets[0].path
+    assert path is not None
+    assert "in case typical" in description(path.svg)
+
+
+def test_what_is_left_out_is_not_said_to_be_unproven_and_passing_at_once() -> None:
+    (verification,) = skipped_target().verifications
+    passed = dataclasses.replace(verification, status="verified", headline="3 cases")
+    without = without_device(passed)
+    target = dataclasses.replace(
+        skipped_target(), headline=without.headline, verifications=(without,)
+    )
+    page = render_report(build_record(targets=(target,)))
+    assert "its graph passes in simulation" in page
+    assert "proves nothing" not in page
+
+
+def low_target(row: ModulePrecision) -> TargetReport:
+    plan = PrecisionResult(LowPrecision("float16"), modules=(row,))
+    return dataclasses.replace(verified_target(), plan=plan, size_bytes=500)
+
+
+def test_a_module_stays_in_float32_for_its_value_and_the_limit_not_for_a_pattern() -> None:
+    row = ModulePrecision("a", 0, 2, 0, 100, ("pattern a",), 0.5, 131008.0, "y", "typical")
+    (view,) = run_view(build_record(targets=(low_target(row),))).targets
+    (why,) = [why for _, why in view.kept]
+    assert why == (
+        "reaches 1.31e+05 in case typical, which is beyond the 6.55e+04 that float16 holds"
+        " (pattern a)"
+    )
+    small = dataclasses.replace(row, headroom=2.0, largest=32752.0)
+    (view,) = run_view(build_record(targets=(low_target(small),))).targets
+    assert "is within the 6.55e+04" in view.kept[0][1]
+
+
+def test_a_size_over_the_weights_says_what_else_the_files_hold() -> None:
+    row = ModulePrecision("a", 0, 2, 0, 100)
+    record = build_record(targets=(low_target(row),))
+    figure = size_measure(record, record.targets[0])
+    assert figure is not None
+    assert "500 B, 125 % of the float32 weights" in words(figure.svg)
+    assert figure.caption is not None
+    assert "graph, constants and bindings" in figure.caption
+    fits = dataclasses.replace(record.targets[0], size_bytes=400)
+    figure = size_measure(record, fits)
+    assert figure is not None
+    assert not figure.caption
+
+
+def test_no_raw_json_no_null_and_no_word_of_the_store() -> None:
+    rounds = [{"case": "typical", "keep_float32": [], "overshoot": None}]
+    finding = dataclasses.replace(OVERFLOW, evidence={"rounds": rounds, "trials": rounds})
+    target = dataclasses.replace(failed_target(), findings=(finding,))
+    page = render_report(build_record(targets=(target,)))
+    visible = re.sub(r"(?s)<style.*?</style>|<[^>]+>", " ", page)
+    assert "null" not in visible
+    assert '"overshoot"' not in page
+    assert "&#34;case&#34;" not in page
+    assert "case=typical" in visible
+
+
+def test_the_first_line_holds_the_facts_and_failures_come_first() -> None:
+    targets = (verified_target(), skipped_target(), failed_target())
+    record = build_record(targets=targets, recipe_commit="ab" * 20)
+    facts = dict(run_facts(record))
+    assert facts["Commit"] == "abababababab checked out"
+    assert "torch 2.13.0" in facts["Versions"]
+    assert facts["Recipe"] == record.recipe_file
+    assert {"Took", "Machine"} <= facts.keys()
+    view = run_view(record)
+    assert [each.target.status for each in view.targets] == ["failed", "skipped", "verified"]
+    page = render_report(record)
+    for _, value in view.facts:
+        assert value in page
+    for command, _ in view.commands:
+        assert f"<code>{command}</code>" in page
+
+
+def test_a_commit_is_read_from_loose_packed_and_detached_heads(tmp_path: Path) -> None:
+    assert checked_out_commit(tmp_path) == ""
+    git, commit = tmp_path / ".git", "0123456789" * 4
+    (git / "refs" / "heads").mkdir(parents=True)
+    (git / "HEAD").write_text("ref: refs/heads/main\n")
+    inside = tmp_path / "models"
+    inside.mkdir()
+    assert checked_out_commit(inside) == ""
+    (git / "packed-refs").write_text(f"# pack-refs\n{commit} refs/heads/main\n")
+    assert checked_out_commit(inside) == commit
+    (git / "refs" / "heads" / "main").write_text("a" * 40)
+    assert checked_out_commit(inside) == "a" * 40
+    (git / "HEAD").write_text("b" * 40)
+    assert checked_out_commit(inside) == "b" * 40
+    (git / "HEAD").write_text("ref: ../../secret")
+    assert checked_out_commit(inside) == ""
