@@ -19,6 +19,8 @@ from xdist.scheduler import LoadScopeScheduling
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # For all tests alike, and before any fixture: a fork server serves one environment only.
 os.environ |= {"HF_HUB_OFFLINE": "1", "NO_COLOR": "1"}
+# No test leaves processes that outlive it.
+os.environ["CONVKIT_RESIDENT"] = "0"
 # As in convkit's workers, no tool reports its use: onnxruntime's reporting thread may hold a lock
 # when a test forks.
 os.environ |= {"ORT_DISABLE_TELEMETRY": "1"}

@@ -49,6 +49,23 @@ def memory_limit(membership: Path = MEMBERSHIP, root: Path = ROOT) -> int | None
     return min(limits, default=None)
 
 
+def memory_used(membership: Path = MEMBERSHIP, root: Path = ROOT) -> int | None:
+    """Return the bytes that the innermost group around us uses and could not free at once; None if
+    the kernel does not say.
+
+    `memory.current` less the file pages that `memory.stat` calls inactive, as Kubernetes counts a
+    container's working set.
+    """
+    files = control_files("memory", "memory.current", "memory.usage_in_bytes", membership, root)
+    for file in files:
+        if (text := _text(file)).isdigit():
+            lines = _text(file.with_name("memory.stat")).splitlines()
+            counts = dict(line.split(maxsplit=1) for line in lines if " " in line)
+            idle = counts.get("inactive_file") or counts.get("total_inactive_file") or "0"
+            return int(text) - int(idle)
+    return None
+
+
 def processor_limit(membership: Path = MEMBERSHIP, root: Path = ROOT) -> int | None:
     """Return the cores that the strictest group around us allows, rounded up; None if unlimited.
 

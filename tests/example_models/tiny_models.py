@@ -76,7 +76,7 @@ def export_request(
         "exporter": exporter,
         "opset": 0 if source.kind == "onnx" else 18,  # a file keeps its own
     }
-    return ExportRequest(**(fields | {"input_order": "signature", "seed": 0} | changes))
+    return ExportRequest(**(fields | {"input_order": "signature"} | changes))
 
 
 def run_onnx(folder: Path, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:

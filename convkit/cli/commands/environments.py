@@ -1,4 +1,4 @@
-"""Commands on environments: `convkit env list`, `convkit env prune`, `convkit env verify`."""
+"""Commands on environments: `convkit env list`, `env prune`, `env verify`, `env stop`."""
 
 import re
 from typing import TYPE_CHECKING, Annotated
@@ -24,8 +24,9 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 @app.command("list")
 def list_(json: Json = False, home: HomeFolder = None) -> None:
-    """Show the finished environments: packages, size, last use, and the recipes they belong to."""
+    """Show the environments: packages, size, last use, and recipes; and which are in memory."""
     from convkit.host.home import Home
+    from convkit.host.processes.residents import residents_of
     from convkit.host.toolchain.environments.pruning import (
         disk_usage,
         finished_environments,
@@ -36,11 +37,18 @@ def list_(json: Json = False, home: HomeFolder = None) -> None:
     root = Home.find(home).root
     standing = finished_environments(root)
     left = leftovers(root)
+    residents = residents_of(Home(root))
     if json:
         import dataclasses
 
         entries = [{**dataclasses.asdict(entry), "folder": str(entry.folder)} for entry in standing]
-        print_json({"environments": entries, "leftovers": [str(path) for path in left]})
+        print_json(
+            {
+                "environments": entries,
+                "leftovers": [str(path) for path in left],
+                "residents": residents,
+            }
+        )
         return
     if standing:
         from convkit.cli.output.safe_text import output_console
@@ -54,6 +62,22 @@ def list_(json: Json = False, home: HomeFolder = None) -> None:
             f"left by a killed build: {path.name}, {_size(folder_size(path))} (convkit env prune"
             " removes it)"
         )
+    for each in residents:
+        use = f"serves {each.runs}" if each.runs else f"idle for {_age(each.idle_seconds)}"
+        typer.echo(
+            f"in memory: {', '.join(each.tools)} of {each.python}, process {each.pid}, {use}"
+            " (convkit env stop ends it)"
+        )
+
+
+@app.command("stop")
+def stop(home: HomeFolder = None) -> None:
+    """End the processes that keep tools in memory for the next run; runs under way go on."""
+    from convkit.host.home import Home
+    from convkit.host.processes.residents import stop_residents
+
+    ended = stop_residents(Home.find(home))
+    typer.echo(f"{ended} process{'' if ended == 1 else 'es'} ended")
 
 
 @app.command("prune")

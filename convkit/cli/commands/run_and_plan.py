@@ -57,6 +57,13 @@ def run(
     write: Annotated[
         bool, typer.Option("--write", help="With --repair: save a proven repair to the recipe.")
     ] = False,
+    resident: Annotated[
+        bool,
+        typer.Option(
+            "--resident/--no-resident",
+            help="Keep what stages import in memory for the next run (never on CI).",
+        ),
+    ] = True,
     scheduler: Scheduler = None,
     store: SharedStore = None,
     json: Json = False,
@@ -86,6 +93,7 @@ def run(
         force=force,
         track=track,
         command=("convkit", *map(redacted, sys.argv[1:])),
+        resident=resident,
         scheduler=scheduler,
         shared_store=store,
     )
@@ -207,6 +215,9 @@ def plan(
         return
     width = max(len(row.stage) for row in rows)
     for row in rows:
-        typer.echo(f"{row.stage:{width}}  {row.state:4}  {(row.key or '?')[:12]:12}  {row.reason}")
+        causes = f" ({', '.join(row.causes)})" if row.causes else ""
+        typer.echo(
+            f"{row.stage:{width}}  {row.state:4}  {(row.key or '?')[:12]:12}  {row.reason}{causes}"
+        )
     hits = sum(row.state == "hit" for row in rows)
     typer.echo(f"{hits} of {len(rows)} stages are cached")

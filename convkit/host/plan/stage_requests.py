@@ -80,7 +80,6 @@ def request_for(stage: Stage, recipe: Recipe, places: Places) -> StageRequest:
                 exporter=exporter_of(recipe, export),
                 opset=_opset_of(recipe, export),
                 input_order=export.input_order,
-                seed=recipe.verify.seed,
             )
         case "reference":
             return ReferenceRequest(
@@ -259,7 +258,6 @@ def original_of(recipe: Recipe, places: Places) -> Original:
         source=source_of(recipe.model, places),
         samples=samples_of(recipe, places.file),
         input_order=recipe.export.input_order,
-        seed=recipe.verify.seed,
     )
 
 

@@ -18,7 +18,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 from convkit.host.plan.stages import Stage
-from convkit.host.processes.forked_processes import ForkedProcess, Server
+from convkit.host.processes.forked_processes import ForkedProcess, Server, ServerRefusedError
+from convkit.host.processes.residents import Residents
 from convkit.host.processes.worker_start import (
     FreshProcesses,
     Launch,
@@ -39,15 +40,18 @@ _Key = tuple[Path, tuple[tuple[str, str], ...], tuple[str, ...]]
 
 
 @contextlib.contextmanager
-def forking(workers: WorkerStrategy) -> Iterator[WorkerStrategy]:
-    """Provide a strategy for one run: its stages share what they import.
+def forking(
+    workers: WorkerStrategy, residents: Residents | None = None
+) -> Iterator[WorkerStrategy]:
+    """Provide a strategy for one run: its stages share what they import, with `residents` also with
+    the runs before and after it.
 
     Strategies other than plain fresh processes have their own way to start workers, and stay.
     """
     if workers != FreshProcesses():
         yield workers
         return
-    with contextlib.closing(ForkServers()) as servers:
+    with contextlib.closing(ForkServers(residents=residents)) as servers:
         yield servers
 
 
@@ -86,13 +90,17 @@ class ForkServers:
     kept, the most recently used ones.
 
     `tools` says what a worker's server imports ahead. With more than what its stage always imports,
-    workers start sooner, but report versions of packages that they did not use.
+    workers start sooner, but report versions of packages that they did not use. Servers are forks
+    of `residents`, if given.
     """
 
     def __init__(
-        self, most: int = 4, tools: Callable[[Envelope], tuple[str, ...]] = preloaded_tools
+        self,
+        most: int = 4,
+        tools: Callable[[Envelope], tuple[str, ...]] = preloaded_tools,
+        residents: Residents | None = None,
     ) -> None:
-        self._most, self._tools = most, tools
+        self._most, self._tools, self._residents = most, tools, residents
         self._fresh = FreshProcesses()
         self._slots: dict[_Key, _Slot] = {}  # most recently used last
         self._due: list[PlannedJob] | None = None  # None: not known
@@ -154,7 +162,7 @@ class ForkServers:
         """Provide a server's slot, which is not emptied meanwhile."""
         with self._lock:
             spare = [] if key in self._slots else self._spare()
-            self._slots[key] = slot = self._slots.pop(key, None) or _Slot(key)
+            self._slots[key] = slot = self._slots.pop(key, None) or _Slot(key, self._residents)
             slot.users += 1
         try:
             for each in spare:
@@ -175,9 +183,9 @@ class _Slot:
     for a worker.
     """
 
-    def __init__(self, key: _Key) -> None:
+    def __init__(self, key: _Key, residents: Residents | None) -> None:
         self.users = 0
-        self._key = key
+        self._key, self._residents = key, residents
         self._server: Server | None = None
         self._must_not_fork = False
         self._loaders: dict[str, _Loader] = {}  # by source
@@ -194,12 +202,23 @@ class _Slot:
         """Fork a worker, as soon as the server has started; None if that is impossible."""
         with self._lock:
             if self._server is None and not self._must_not_fork:
-                self._server = Server.start(*self._key, closed)
+                self._server = self._started(closed)
                 self._must_not_fork = self._server is None
             if self._server is None:
                 return None
         worker = self._with_model(launch, closed)
         return worker if worker is not None or closed.is_set() else self._without(launch)
+
+    def _started(self, closed: threading.Event) -> Server | None:
+        """Return a server of a resident, or one of our own; None if a server must not fork."""
+        if self._residents is not None:
+            try:
+                server = self._residents.server(*self._key, closed)
+            except ServerRefusedError:
+                return None
+            if server is not None:
+                return server
+        return Server.start(*self._key, closed)
 
     def _with_model(self, launch: Launch, closed: threading.Event) -> ForkedProcess | None:
         """Fork a worker from a process that has loaded its model; None if none can."""

@@ -16,17 +16,22 @@ from pathlib import Path
 
 from convkit.host.processes.worker_start import BOOTSTRAP, Launch, WorkerProcess, command
 from convkit.protocol.jobs.fork_orders import PER_WORKER, READY, REST, ForkOrder, LoadOrder
+from convkit.protocol.jobs.resident_orders import ResidentOrder
 from convkit.protocol.json_codec import Json, encode
 
-_IMPORT_SECONDS = 120.0
+IMPORT_SECONDS = 120.0
 _LOOK_SECONDS = 0.1
 _GRACE_SECONDS = 5.0
 _LONGEST_REPORT = 64 * 1024
-_LIMITS = tuple(
+LIMITS = tuple(
     getattr(resource, name) for name in sorted(dir(resource)) if name.startswith("RLIMIT_")
 )
 # Reading the umask requires setting it, for the whole process.
 _UMASK = threading.Lock()
+
+
+class ServerRefusedError(Exception):
+    """A server has imported its tools, and must not fork: the message says why."""
 
 
 class Server:
@@ -63,35 +68,56 @@ class Server:
                 ours.close()
                 return None  # a fresh process will report the problem
         server = cls(process, ours)
-        return server if server.ready(closed, time.monotonic() + _IMPORT_SECONDS) else None
+        return server if server.ready(closed, time.monotonic() + IMPORT_SECONDS) else None
+
+    @classmethod
+    def of_resident(
+        cls, connection: socket.socket, closed: threading.Event, deadline: float
+    ) -> "tuple[Server | None, bytes]":
+        """Return the server that a resident forks for a new connection; if there is none, what the
+        resident says instead, which is nothing if it is gone. Waits while it imports its tools.
+        """
+        status, reported = os.pipe()
+        order = ResidentOrder("serve", _umask(), limits())
+        try:
+            socket.send_fds(connection, [json.dumps(encode(order)).encode()], [reported])
+        except OSError:
+            os.close(status)
+            connection.close()
+            return None, b""
+        finally:
+            os.close(reported)
+        answer = _reported(connection, closed, deadline)
+        if answer != READY:
+            os.close(status)
+            connection.close()
+            return None, answer
+        if (process := ForkedProcess.await_start(status)) is None:
+            connection.close()
+            return None, b""
+        connection.settimeout(IMPORT_SECONDS)
+        return cls(process, connection), READY
 
     def ready(self, closed: threading.Event, deadline: float) -> bool:
         """Wait until the server has imported its tools, or loaded; return whether it can fork. If
         not, it is closed.
         """
-        if self._reported(closed, deadline) == READY:
-            self._orders.settimeout(_IMPORT_SECONDS)
+        if _reported(self._orders, closed, deadline) == READY:
+            self._orders.settimeout(IMPORT_SECONDS)
             return True
         self._kill()  # while it imports, it does not see that its orders end
         self.close()
         return False
 
-    def _reported(self, closed: threading.Event, deadline: float) -> bytes:
-        """Return what the server reports; nothing if it ends, or if the time is up."""
-        self._orders.settimeout(_LOOK_SECONDS)
-        while not closed.is_set() and time.monotonic() < deadline:
-            try:
-                return self._orders.recv(_LONGEST_REPORT)
-            except TimeoutError:
-                continue
-            except OSError:
-                break
-        return b""
-
     def _kill(self) -> None:
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGKILL)
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
 
     @property
     def idle(self) -> bool:
@@ -107,7 +133,7 @@ class Server:
             folder=str(launch.folder),
             environment={n: v for n, v in launch.environment.items() if n in PER_WORKER},
             umask=_umask(),
-            limits=_limits(),
+            limits=limits(),
         )
         try:
             with launch.log.open("wb") as log:
@@ -119,7 +145,7 @@ class Server:
         """Fork a server that calls `function` (`module:name`) with `argument`, starting in
         `folder`; await that it is `ready`. None if this server is gone or can no longer fork.
         """
-        order = LoadOrder(function, argument, str(folder), _umask(), _limits())
+        order = LoadOrder(function, argument, str(folder), _umask(), limits())
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             process = self._forked(order, theirs.fileno())
@@ -157,6 +183,19 @@ class Server:
         except subprocess.TimeoutExpired:
             self._kill()
             self._process.wait()
+
+
+def _reported(orders: socket.socket, closed: threading.Event, deadline: float) -> bytes:
+    """Return what a server reports; nothing if it ends, or if the time is up."""
+    orders.settimeout(_LOOK_SECONDS)
+    while not closed.is_set() and time.monotonic() < deadline:
+        try:
+            return orders.recv(_LONGEST_REPORT)
+        except TimeoutError:
+            continue
+        except OSError:
+            break
+    return b""
 
 
 class ForkedProcess:
@@ -218,8 +257,9 @@ class ForkedProcess:
         return self._returncode
 
 
-def _limits() -> tuple[tuple[int, int, int], ...]:
-    return tuple((number, *resource.getrlimit(number)) for number in _LIMITS)
+def limits() -> tuple[tuple[int, int, int], ...]:
+    """Return our resource limits: number, soft and hard."""
+    return tuple((number, *resource.getrlimit(number)) for number in LIMITS)
 
 
 def _umask() -> int:

@@ -11,19 +11,24 @@ from convkit.host.home import Home
 from convkit.host.plan.stage_keys import explain_change, ingredients, same_but_inputs, stage_key
 from convkit.host.plan.stages import plan_stages
 from convkit.host.recipe.reading.loading import load_recipe
+from convkit.host.run.changed_lines import causes_of, taken_back
 from convkit.host.run.run_command import settled_records
 from convkit.host.store.store import Store
 
 
 @dataclasses.dataclass(frozen=True)
 class Forecast:
-    """One stage: `key` is unknown until the artifacts it reads exist. `reason`: why it must run."""
+    """One stage: `key` is unknown until the artifacts it reads exist. `reason`: why it must run.
+    `causes`: the lines of the recipe (`file:line: key`) and the files that have changed since the
+    recipe's last run and are why, for it or for the stages that it waits for.
+    """
 
     stage: str
     state: Literal["hit", "run"]
     key: str | None
     reason: str
     tools: dict[str, str]
+    causes: tuple[str, ...] = ()
 
 
 def forecast(
@@ -38,7 +43,11 @@ def forecast(
         loaded, stages, home, toolchain, recipe_tools(loaded, home, may_resolve=False)
     ).facts
     records = settled_records(loaded, stages, facts, store)
-    rows = []
+    changes = (
+        taken_back(loaded, home, only, frozenset(absent)) if len(records) < len(stages) else []
+    )
+    rows: list[Forecast] = []
+    causes: dict[str, list[str]] = {}
     for stage in stages:
         tools = dict(facts.packages.get(stage.environment, {}))
         if stage.id in records:
@@ -60,5 +69,9 @@ def forecast(
         else:
             reason = f"{' and '.join(running)} must run; cached if the artifact comes out the same"
         key = None if running else stage_key(parts)
-        rows.append(Forecast(stage.id, "run", key, reason, tools))
+        earlier = before.ingredients if before is not None else {}
+        own = causes_of(stage, parts, earlier, inputs, facts, changes, loaded)
+        causes[stage.id] = own or [line for name in running for line in causes.get(name, ())]
+        found = tuple(dict.fromkeys(causes[stage.id]))
+        rows.append(Forecast(stage.id, "run", key, reason, tools, found))
     return rows

@@ -21,6 +21,7 @@ from convkit.host.plan.stage_requests import joined_models
 from convkit.host.plan.stages import reference_id
 from convkit.host.plan.tensor_requests import contract_of
 from convkit.host.processes.fork_servers import close_unneeded, expect_stages, forking
+from convkit.host.processes.residents import Residents
 from convkit.host.processes.worker_start import WORKERS
 from convkit.host.recipe.keys.recipe import Recipe
 from convkit.host.record.run_record import (
@@ -114,7 +115,8 @@ def _settled(
     """
     options = work.options
     given = WORKERS[options.toolchain]
-    with forking(given) as workers:
+    residents = Residents.of(options.home, os.environ) if options.resident else None
+    with forking(given, residents) as workers:
         runner = StageRunner(
             work.loaded,
             surroundings,

@@ -43,6 +43,7 @@ class RunOptions:
     variation: Variation | None = None
     rerun: tuple[StageKind, ...] = ()
     explain: bool = True
+    resident: bool = False  # fork servers outlive the run
     scheduler: str | None = None  # stages run on the workers of this Dask cluster,
     shared_store: str | None = None  # which read and write the store at this URL
 

@@ -98,7 +98,6 @@ class Original:
     source: Source
     samples: dict[str, Sample]
     input_order: Literal["signature", "recipe"]
-    seed: int
 
 
 # The types that weights are rounded to.

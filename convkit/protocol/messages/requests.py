@@ -40,7 +40,6 @@ class ExportRequest:
     exporter: Exporter
     opset: int
     input_order: Literal["signature", "recipe"]
-    seed: int
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Entry point of a worker process: `python -s -P bootstrap.py REQUEST RESULT`. With `--fork-server
-FD MODULE...`, entry point of a server that forks workers, with `--reap`, of what waits for them.
+FD MODULE...`, entry point of a server that forks workers, with `--resident FD PLACE SECONDS
+MODULE...`, of one that outlives a run, with `--reap`, of what waits for workers.
 
 Makes the `convkit` package importable without adding its parent folder to `sys.path`: that folder
 may be the host's site-packages, whose versions must not leak into a stage's environment.
@@ -41,9 +42,15 @@ def main(arguments: list[str]) -> int:
     from convkit.worker.process.fork_server import await_order
     from convkit.worker.process.stage_process import serve
 
-    if arguments[0] != "--fork-server":
+    if arguments[0] == "--fork-server":
+        worker = await_order(int(arguments[1]), arguments[2:])
+    elif arguments[0] == "--resident":
+        from convkit.worker.process.resident import stay
+
+        descriptor, place, seconds, *modules = arguments[1:]
+        worker = stay(int(descriptor), Path(place), float(seconds), modules)
+    else:
         return serve(Path(arguments[0]), Path(arguments[1]), expose=expose)
-    worker = await_order(int(arguments[1]), arguments[2:])
     if worker is None:
         return 0
     return serve(

@@ -75,14 +75,14 @@ def await_order(descriptor: int, modules: Sequence[str]) -> ForkedWorker | None:
     end of the socket closes. By then, the server has killed all remaining workers.
     """
     with socket.socket(fileno=descriptor) as orders:
-        refusal = _prepare(modules)
+        refusal = prepare(modules)
         orders.send(READY if refusal is None else refusal.encode())
         if refusal is not None:
             return None
         return _Server(orders).run()
 
 
-def _prepare(modules: Sequence[str]) -> str | None:
+def prepare(modules: Sequence[str]) -> str | None:
     """Import what workers need; return the reason if this process must not fork."""
     gc.disable()  # imports leave little garbage, and looking for it takes a fifth of their time
     try:
@@ -228,12 +228,21 @@ def _become_loader(order: LoadOrder, descriptor: int, status: int) -> ForkedWork
         return _Server(orders, loaded).run() if isinstance(loaded, Loaded) else None
 
 
+def become_server(descriptor: int, status: int, order: LoadOrder) -> ForkedWorker | None:
+    """Make a fork of a resident the server of one run; returns as `await_order` does."""
+    _lead_session(status)
+    _settle(order)
+    with socket.socket(fileno=descriptor) as orders:
+        orders.send(READY)
+        return _Server(orders).run()
+
+
 def _load(order: LoadOrder) -> Loaded | str:
     """Load what the order says; return the reason if this process must not fork."""
     from convkit.worker.process.opened_files import OpenedFiles
 
     module, _, name = order.function.partition(":")
-    gc.disable()  # as in `_prepare`
+    gc.disable()  # as in `prepare`
     try:
         with _printing_kept() as read, OpenedFiles(None) as opened:
             getattr(importlib.import_module(module), name)(order.argument)

@@ -152,7 +152,7 @@ def _examples(request: DiagnoseRequest, loaded: LoadedModel) -> Examples | None:
     original = request.original
     if original is None:
         return None
-    return Examples(request.contract, original.samples, original.seed, loaded)
+    return Examples(request.contract, original.samples, loaded)
 
 
 def _finite(value: float) -> float | None:

@@ -89,7 +89,7 @@ def _export(request: ExportRequest, context: Context) -> tuple[ExportResult, lis
     from convkit.worker.original.probing.input_influence import influences
     from convkit.worker.original.probing.prepared_model import Unfit, prepare
 
-    original = Original(request.source, request.samples, request.input_order, request.seed)
+    original = Original(request.source, request.samples, request.input_order)
     prepared, findings = prepare(original, request.contract, context)
     if isinstance(prepared, Unfit):
         return _nothing(request, prepared.parameters), findings

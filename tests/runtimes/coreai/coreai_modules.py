@@ -97,7 +97,7 @@ class Conversion:
         """Return the module, in a file of the folder."""
         file = self.folder / "net.py"
         file.write_text(textwrap.dedent(MODELS))
-        return Original(Source("factory", str(file), self.name), SAMPLES, "signature", 0)
+        return Original(Source("factory", str(file), self.name), SAMPLES, "signature")
 
     def build(self, kind: str = "built") -> list[Finding]:
         """Build into a folder, and return the findings."""

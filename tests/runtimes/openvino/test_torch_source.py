@@ -76,7 +76,7 @@ def _contract(*first: str | int) -> Contract:
 
 
 def _request(models, name: str, contract: Contract, exported=None) -> BuildRequest[OpenVINOOptions]:
-    original = Original(Source("factory", str(models), name), {}, "signature", 0)
+    original = Original(Source("factory", str(models), name), {}, "signature")
     return BuildRequest(
         contract, OpenVINOOptions(), None, "cpu", exported=exported, original=original
     )
@@ -85,7 +85,7 @@ def _request(models, name: str, contract: Contract, exported=None) -> BuildReque
 def _exported(models, name: str, contract: Contract, folder) -> str:
     folder.mkdir()
     source = Source("factory", str(models), name)
-    asked = ExportRequest(source, contract, {}, "torch", 18, "signature", 0)
+    asked = ExportRequest(source, contract, {}, "torch", 18, "signature")
     _, findings = export.run(asked, Context(folder))
     assert not [finding for finding in findings if finding.is_error]
     return str(folder)

@@ -98,7 +98,6 @@ def exported(
         exporter,
         18 if exporter == "torch" else 17,
         "signature",
-        0,
     )
     translations = (Translation(str(code), function),) if function is not None else ()
     output = folder / "output"

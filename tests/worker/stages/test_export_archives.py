@@ -26,7 +26,7 @@ def test_an_archive_is_exported_with_branches_and_module_paths(tmp_path, kind):
     exporter = "torchscript" if kind == "torchscript" else "torch"
     source = Source(kind, path=str(path))
     result, findings = run(
-        ExportRequest(source, CONTRACT, {}, exporter, 18, "signature", 0), Context(out)
+        ExportRequest(source, CONTRACT, {}, exporter, 18, "signature"), Context(out)
     )
     assert findings == []
     assert result.graph.inputs == CONTRACT.inputs

@@ -54,7 +54,7 @@ def prepare(
 
     context.progress("running the model on example inputs", done=0.2)
     module = ContractModule(loaded, contract, source.omit)
-    examples = Examples(contract, original.samples, original.seed, loaded)
+    examples = Examples(contract, original.samples, loaded)
     base = probe(module, examples)
     findings += base.findings
     prepared = PreparedModel(loaded, module, examples, base, parameters)

@@ -199,7 +199,7 @@ def _job(loaded: LoadedModel, survey: SurveyResult) -> Iterator[ExportJob]:
     with it.
     """
     module = ContractModule(loaded, survey.contract)
-    examples = Examples(survey.contract, survey.samples, 0, loaded)
+    examples = Examples(survey.contract, survey.samples, loaded)
     found = probe(module, examples)
     with tempfile.TemporaryDirectory(prefix="convkit-draft-") as scratch:
         yield ExportJob(loaded, module, examples, found, _OPSET, None, Path(scratch))

@@ -17,7 +17,7 @@ from convkit.worker.original.probing.input_influence import (
 def examine(module, contract, samples=None):
     loaded = module if isinstance(module, LoadedModel) else LoadedModel(module, "module")
     wrapped = ContractModule(loaded, contract)
-    examples = Examples(contract, samples or {}, 0, loaded)
+    examples = Examples(contract, samples or {}, loaded)
     return wrapped, examples, probe(wrapped, examples)
 
 

@@ -45,7 +45,7 @@ def built(forward) -> ContractModule:
 
 def blamed(forward):
     made = built(forward)
-    examples = Examples(CONTRACT, {}, 0, LoadedModel(made.model, "net"))
+    examples = Examples(CONTRACT, {}, LoadedModel(made.model, "net"))
     inputs = examples.draw(SIZES)
     return blame(made, examples, Probe(SIZES, inputs, None, ()), ROOT)
 

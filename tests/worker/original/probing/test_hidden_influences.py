@@ -16,7 +16,7 @@ def saved(tmp_path_factory):
 def examine(folder, contract, **source):
     loaded = load_model(Source("path", path=str(folder), **source))
     module = ContractModule(loaded, contract)
-    examples = Examples(contract, BERT_SAMPLES, 0, loaded)
+    examples = Examples(contract, BERT_SAMPLES, loaded)
     return loaded, module, examples, probe(module, examples)
 
 
