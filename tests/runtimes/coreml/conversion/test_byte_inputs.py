@@ -20,6 +20,6 @@ def test_bytes_are_converted_as_whole_numbers() -> None:
 
 
 def test_coremltools_does_not_read_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module_conversion, "_served_examples", lambda conversion: (X,))
+    monkeypatch.setattr(module_conversion, "_served_examples", lambda _: (X,))
     with pytest.raises(StageFailedError, match="uint8"):
         converted(behind_contract(SCALED, {"x": X}, ["y"]), {"x": X})
