@@ -162,9 +162,10 @@ def _traced(
                     program = decomposed(trace(module, examples, contract))
         except UnrewrittenError as error:
             raise UnexportableError([too_high(origin_of(error.node, wrapper, root))]) from error
+        _refuse_unknown(program, wrapper, root)
     except UnexportableError as refused:
-        # torch.export writes recurrent layers out step by step, for the example's length only;
-        # torch.jit.trace keeps them whole. It follows a decision about data on the example, and
+        # torch.export writes recurrent layers out step by step, for the example's length only, or
+        # as kernels of its own; torch.jit.trace keeps them whole. It follows a decision about data on the example, and
         # verification tries the other side.
         recurrent = any(isinstance(each, torch.nn.RNNBase) for each in module.modules())
         if not recurrent and all(finding.code != _DECIDES_BY_DATA for finding in refused.findings):
@@ -172,7 +173,6 @@ def _traced(
         return _followed(module, examples, wrapper, refused)
     except StageFailedError as refused:
         return _followed(module, examples, wrapper, refused)
-    _refuse_unknown(program, wrapper, root)
     return _exported(program, wrapper, root)
 
 
