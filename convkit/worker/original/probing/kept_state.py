@@ -39,11 +39,19 @@ _MANY = 1_000_000
 
 @dataclasses.dataclass(frozen=True)
 class _Kept:
-    """An attribute of a module, as `path.name`, and its value at some time."""
+    """An attribute of a module, as `path.name`, or of an object that it refers to.
 
-    holder: Any
+    Which object holds it decides, not what it is equal to: an author's own need not have a hash.
+    """
+
+    holder: Any = dataclasses.field(compare=False)
     path: str
     name: str
+    identity: int = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        """Note which object the holder is."""
+        object.__setattr__(self, "identity", id(self.holder))
 
 
 class State:

@@ -15,7 +15,7 @@ def asked(forward, tmp_path, monkeypatch, before=()):
     """Return what is found of a model whose forward has these lines, and the model."""
     body = "\n        ".join(forward)
     code = f"""
-import types, torch
+import dataclasses, types, torch
 CALLS = 0
 class Model(torch.nn.Module):
     def __init__(self):
@@ -24,8 +24,9 @@ class Model(torch.nn.Module):
         self.register_buffer("mean", torch.zeros(1))
     def forward(self, x):
         {body}
+@dataclasses.dataclass  # compared by value, and without a hash
 class Config:
-    length = 0
+    length: int = 0
 """
     file = tmp_path / "kept_model.py"
     file.write_text(code)
