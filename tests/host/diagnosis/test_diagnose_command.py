@@ -174,7 +174,7 @@ def test_a_slow_file_runs_on_fewer_cases_and_says_so(
     monkeypatch.setattr("convkit.host.diagnosis.diagnose_command._BUDGET", 1e-9)
     told = CliRunner().invoke(app, arguments)
     assert told.exit_code == 0, told.output
-    assert "as-it-is: verified" in told.stdout
+    assert "as-it-is: unproven" in told.stdout
     unverified = " ".join(told.stdout.partition("Not verified:")[2].split())
     assert "largest" in unverified
     assert "of the budget of 1e-09 s" in unverified
