@@ -60,7 +60,7 @@ def found(tmp_path, body, kinds=("clock", "network", "unseen"), code=CODE):
     file.write_text(body)
     code = code.format(top=TOP, file=str(file), kinds=kinds)
     ran = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-B", "-c", code],
         check=True,
         capture_output=True,
         text=True,
