@@ -10,7 +10,12 @@ from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import StageKind
 from convkit.protocol.same_fields import taken_from
 from convkit.runtimes.tensorrt import options
-from convkit.runtimes.tensorrt.target_engines import GRAPH_PACKAGES, PARSER_PACKAGES, EngineTarget
+from convkit.runtimes.tensorrt.target_engines import (
+    GRAPH_PACKAGES,
+    HAS_PARSER,
+    PARSER_PACKAGES,
+    EngineTarget,
+)
 
 
 class Dla(RecipeModel):
@@ -75,9 +80,9 @@ class TensorRTTarget(EngineTarget):
 
     def packages(self, stage: StageKind, *, stand_in: bool) -> tuple[str, ...]:
         """Return a stage's packages: onnxruntime simulates the same graph alongside an engine, and
-        TensorRT-RTX's parser answers for an absent TensorRT's.
+        TensorRT-RTX's parser answers for an absent TensorRT's where it has wheels.
         """
-        if stand_in and stage == "build":
+        if stand_in and stage == "build" and HAS_PARSER:
             return (*GRAPH_PACKAGES, *PARSER_PACKAGES)
         if stand_in or stage == "precision":
             return GRAPH_PACKAGES

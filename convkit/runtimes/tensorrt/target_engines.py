@@ -3,6 +3,8 @@ profiles, built from the exported graph.
 """
 
 import dataclasses
+import platform
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
@@ -23,6 +25,8 @@ from convkit.runtimes.tensorrt.target_profile_checks import profile_faults
 GRAPH_PACKAGES = ("onnxruntime", "numpy", "onnx", "onnx-ir")
 # TensorRT's ONNX parser and a builder that need neither a GPU nor a driver.
 PARSER_PACKAGES = ("tensorrt-rtx-cu12-libs", "tensorrt-rtx-cu12-bindings")
+# Where that parser has wheels (1.7); elsewhere, the operators that are documented answer.
+HAS_PARSER = sys.platform == "linux" and platform.machine() == "x86_64"
 
 
 class EngineTarget(GraphTarget):

@@ -166,13 +166,16 @@ def test_what_is_on_no_index_is_left_out_and_told(
     write_lock(lock_file(recipe.path), made.lock)
     lock = read_lock(lock_file(recipe.path))
     assert lock == made.lock
-    assert [each.stages for each in made.lock.left_out] == [("build:trt", "verify:trt")]
+    assert [each.stages for each in made.lock.left_out] == [
+        ("build:trt", "verify:trt"),
+        ("build:trt",),
+    ]
     left_out = made.lock.left_out[0]
     tools = recipe_tools(recipe, Home(tmp_path / "home"), may_resolve=True)
     with pytest.raises(ToolchainError, match="were not on the package index"):
         tools(EnvironmentSpec(left_out.python, left_out.requirements))
     stand_in = {stage for each in made.lock.environments for stage in each.stages}
-    assert {"build:trt", "verify:trt"} <= stand_in  # of the graph, where the device is absent
+    assert "verify:trt" in stand_in  # of the graph, where the device is absent
 
 
 def test_an_unknown_platform_is_refused(wheels: Path, loaded: Callable[..., LoadedRecipe]) -> None:

@@ -66,6 +66,9 @@ class _Driver:
         count._obj.value = self._devices
         return 0
 
+    def cuDeviceGet(self, _device: Any, _number: int) -> int:
+        return 101  # of no such device
+
     def cuDriverGetVersion(self, version: Any) -> int:
         version._obj.value = 12080
         return 0

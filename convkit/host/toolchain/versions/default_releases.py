@@ -29,6 +29,7 @@ _SHARED: dict[str, ToolDefault] = {
     "optimum-onnx": ToolDefault(
         "==0.1.*", "the first release apart from optimum; before 1.0, minors may break"
     ),
+    "packaging": ToolDefault(">=24", "compares releases; its interface is stable"),
     "safetensors": ToolDefault(">=0.4,<1", "reads one file format, stable since 0.3"),
     "pillow": ToolDefault(">=10,<14", "reads images; its interpolations are stable since 7"),
     "numpy": ToolDefault(">=1.24,<3", "1 and 2 both work; other tools narrow it (see known_pairs)"),
