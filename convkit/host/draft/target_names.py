@@ -79,8 +79,11 @@ def _lines(content: Mapping[str, Json], indent: str) -> Iterator[str]:
 
 def _target(name: str, kinds: Mapping[str, Sequence[str]]) -> dict[str, Json]:
     drafts = _drafts()
+    asked = name.replace("_", "-")
     short = {each: row.name for row in runtimes().values() for each in row.nicknames}
-    words = [(_WORDS | short).get(word, word) for word in name.replace("_", "-").split("-")]
+    # A runtime's full name may have another's nickname in it.
+    named = any(f"{asked}-".startswith(f"{each}-") for each in drafts)
+    words = [(_WORDS if named else _WORDS | short).get(word, word) for word in asked.split("-")]
     plain = "-".join(word for word in words if word)
     runtime = max(
         (each for each in drafts if f"{plain}-".startswith(f"{each}-")), key=len, default=""
