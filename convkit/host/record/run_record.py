@@ -277,11 +277,19 @@ class RunRecord:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Return all findings of stages, targets and verifications, in order, without
-        duplicates, except those that a verdict dropped.
+        duplicates, except those that a verdict dropped, or took the remedy from as it follows from
+        another.
         """
-        found = [finding for stage in self.unjudged_stages for finding in stage.findings]
+        judged: list[Finding] = []
         for target in self.targets:
-            found += target.findings
+            judged += target.findings
             for verification in target.verifications:
-                found += verification.findings
-        return tuple({str(finding): finding for finding in found}.values())
+                judged += verification.findings
+        following = {(each.code, each.message) for each in judged if "follows" in each.evidence}
+        found = [
+            finding
+            for stage in self.unjudged_stages
+            for finding in stage.findings
+            if (finding.code, finding.message) not in following
+        ]
+        return tuple({str(finding): finding for finding in (*found, *judged)}.values())

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
 from convkit.host.findings.catalog import CATALOG
 from convkit.host.recipe.keys.low_precision_types import (
@@ -27,7 +28,8 @@ CODE = "N502"
 # low precision (N207, N209), and each place where rounding happens looks like a cause.
 CONSEQUENCES = frozenset(code for code, row in CATALOG.items() if CODE in row.follows)
 _FOLLOWS = Remedy(f"This follows from {CODE}: correct that first.")
-_FUTILE = frozenset({"N207", "N209"})
+_NOTHING_LOW = "N207"
+_FUTILE = frozenset({_NOTHING_LOW, "N209"})
 
 # What a conversion may add to what rounding its weights and inputs makes of the original.
 _ROOM = 2
@@ -50,20 +52,21 @@ def unreachable_limits(
     override: Tolerance | None,
     rounded: Sequence[RoundedOutput] = (),
 ) -> list[Finding]:
-    """Return N502, as an error, for limits below what rounding to a target's type leaves of each
-    value, if these are why it fails: the errors of outputs that fail are what the type is allowed
-    by default, or at most twice what it makes of the original. One for each place that sets such
-    limits, equal for all targets of the type.
+    """Return N502 for limits below what rounding to a target's type leaves of each value, if these
+    are why it fails: the errors of outputs that fail are what the type is allowed by default, or at
+    most twice what it makes of the original. One for each place that sets such limits, equal for
+    all targets of the type.
 
-    `rounded` is what the original itself gives with weights and inputs rounded. A type's default
-    limits below that are a warning: exceptions in float32 may meet them.
+    It is an error if one rounding of each output that fails is too much already. `rounded` is what
+    the original itself gives with weights and inputs rounded: limits that only this exceeds are a
+    warning, because modules kept in float32 may meet them.
     """
     low = compared_type(recipe, target)
     failing = [output for case in cases for output in case.outputs if not output.passed]
     if low is None or not failing or any(case.error is not None for case in cases):
         return []
     measured = [(case.case, output.metrics) for case in cases for output in case.outputs]
-    originals = _of_type(rounded, low)
+    originals = [] if _is_searched(target) else _of_type(rounded, low)
     found = _limits_below_rounding(recipe, target, measured, override, low, originals)
     limits = {fine.output for each in found.values() for fine in each}
     if any(
@@ -71,7 +74,14 @@ def unreachable_limits(
         for each in failing
     ):
         return []
-    return [_finding(recipe, target, place, each, low, originals) for place, each in found.items()]
+    certain = {
+        place: once for place, each in found.items() if (once := [f for f in each if f.once])
+    }
+    leads = {output.output for output in failing} <= {f.output for f in chain(*certain.values())}
+    return [
+        _finding(recipe, target, place, each, low, originals, leads=leads)
+        for place, each in (certain if leads else found).items()
+    ]
 
 
 def futile_searches(
@@ -84,15 +94,23 @@ def futile_searches(
 ) -> list[Finding]:
     """Return N502 for limits because of which a search left nothing in low precision, or found
     nothing: only float32 meets them. Nothing was built then, so `measured` are other targets'
-    outputs.
+    outputs, to which the original's own, `rounded`, are added.
+
+    What the original exceeds counts only if everything in float32 was seen to meet the limit; and
+    the number to write is the type's usual one, which a search may meet.
     """
     low = compared_type(recipe, target)
-    if low is None or not any(each.code in _FUTILE and each.is_error for each in findings):
+    futile = {each.code for each in findings if each.code in _FUTILE and each.is_error}
+    if low is None or not futile:
         return []
     originals = _of_type(rounded, low)
-    found = _limits_below_rounding(recipe, target, measured, override, low, originals)
+    measured = [*measured, *((each.case, each.metrics) for each in originals)]
+    whole = originals if _NOTHING_LOW in futile else []
+    found = _limits_below_rounding(recipe, target, measured, override, low, whole)
     found.pop(FROM_PRECISION, None)
-    return [_finding(recipe, target, place, each, low, originals) for place, each in found.items()]
+    return [
+        _finding(recipe, target, place, each, low, (), leads=True) for place, each in found.items()
+    ]
 
 
 def folded(findings: Sequence[Finding], limits: Sequence[Finding]) -> list[Finding]:
@@ -129,11 +147,17 @@ def _of_type(rounded: Sequence[RoundedOutput], low: str) -> list[RoundedOutput]:
     return [each for each in rounded if each.type == low and each.metrics.nrmse <= most]
 
 
+def _is_searched(target: Target) -> bool:
+    """Say whether a search chose what of a target stays in float32: it isn't rounded as a whole."""
+    chosen = target.low_precision or target.quantization
+    return chosen is not None and chosen.is_auto
+
+
 @dataclasses.dataclass(frozen=True)
 class _Fine:
     """A limit on an output, and what rounding leaves at its largest root mean square: in the
     limit's unit, or in parts of the values. `case`: where the original itself, rounded, gave that;
-    None if it is what rounding the output once leaves.
+    None if it is what rounding the output once leaves. `once`: that much is above the limit.
     """
 
     output: str
@@ -141,6 +165,7 @@ class _Fine:
     limit: float
     rounding: float
     case: str | None = None
+    once: bool = True
 
 
 def _limits_below_rounding(
@@ -177,17 +202,17 @@ def _limits_below_rounding(
             fine = []
         if fine or place in _INHERITED:
             own = (each for each in originals if each.metrics.output == output.name)
-            fine = [f for each in own for f in _exceeded(each, limits)] or fine
+            fine = [f for each in own for f in _exceeded(each, limits, once=bool(fine))] or fine
         if fine and not is_whole(output.dtype):
             finest = max(fine, key=lambda each: each.rounding / each.limit)
             found.setdefault(place, []).append(finest)
     return found
 
 
-def _exceeded(rounded: RoundedOutput, limits: Mapping[str, float]) -> list[_Fine]:
+def _exceeded(rounded: RoundedOutput, limits: Mapping[str, float], *, once: bool) -> list[_Fine]:
     """Return the limits that the original itself exceeds, rounded."""
     return [
-        _Fine(rounded.metrics.output, each.limit, each.allowed, each.found, rounded.case)
+        _Fine(rounded.metrics.output, each.limit, each.allowed, each.found, rounded.case, once)
         for each in breaches(rounded.metrics, limits)
         if each.limit is not None and each.found is not None and each.allowed
     ]
@@ -255,6 +280,8 @@ def _finding(
     fine: Sequence[_Fine],
     low: str,
     originals: Sequence[RoundedOutput],
+    *,
+    leads: bool,
 ) -> Finding:
     first, outputs = fine[0], ", ".join(repr(each.output) for each in fine)
     allowed = _allowed(low, [each.output for each in fine], originals)
@@ -265,11 +292,15 @@ def _finding(
     which = "the target's own limit" if own else f"the limit from {place}"
     if place == FROM_PRECISION:
         which = f"the usual limit of {low}"
-    message = f"{which}, {first.name} {first.limit:g} on {outputs}, is out of reach of {low}: " + (
-        f"rounding the values to it already leaves about {first.rounding:.2g}"
-        if first.case is None
-        else f"the original itself, with {_ROUNDED[low]} rounded to it, is off by"
-        f" {first.rounding:.2g} in case {first.case!r}"
+    reach = low if leads else f"{low} throughout"
+    message = (
+        f"{which}, {first.name} {first.limit:g} on {outputs}, is out of reach of {reach}: "
+        + (
+            f"rounding the values to it already leaves about {first.rounding:.2g}"
+            if first.case is None
+            else f"the original itself, with {_ROUNDED[low]} rounded to it, is off by"
+            f" {first.rounding:.2g} in case {first.case!r}"
+        )
     )
     change: dict[str, Json] = {}
     enough = f"nrmse {allowed:g} is {'usually allowed' if is_usual else 'what rounding asks for'}"
@@ -294,6 +325,8 @@ def _finding(
         if place == "verify.outputs":
             change = _of_float32_alone(recipe, kind) | change
             text = f"Let the limits of verify.outputs hold for float32 alone. {text}"
+    if not leads:
+        text = f"Keep modules in float32, which may meet it (not tried). Or: {text}"
     return Finding(
         "N502",
         message,
@@ -307,5 +340,5 @@ def _finding(
             "case": first.case,
         },
         Remedy(text, change),
-        severity="warning" if place == FROM_PRECISION else "error",
+        severity="error" if leads else "warning",
     )

@@ -7,8 +7,14 @@ import pytest
 from records import tensor_metrics
 from small_recipe import recipe
 
+from convkit.host.recipe.keys.low_precision_types import usual_nrmse
 from convkit.host.record.run_record import CaseVerdict, OutputVerdict
-from convkit.host.verdict.findings.unreachable_limits import folded, unreachable_limits
+from convkit.host.verdict.findings.unreachable_limits import (
+    folded,
+    futile_searches,
+    out_of_reach,
+    unreachable_limits,
+)
 from convkit.protocol.findings.finding import Finding, Remedy
 from convkit.protocol.messages import RoundedOutput
 from convkit.protocol.metrics.limits import problems
@@ -104,11 +110,57 @@ def test_what_the_original_itself_gives_is_said_and_allowed() -> None:
     limits = {"max_abs": 5e-3}  # above one rounding
     assert found(limits, 0.015, "float16") == []
     (finding,) = found(limits, 0.015, "float16", original=0.01)
+    assert finding.severity == "warning"  # modules in float32 may meet the limit
     assert "the original itself" in finding.message
     assert finding.remedy is not None
     assert finding.remedy.change == {"verify.by_precision.float16.tolerance": {"nrmse": 0.02}}
     assert found(limits, 0.03, "float16", original=0.01) == []  # worse than rounding alone
     assert found({"max_abs": 0.1}, 0.05, "float16", original=0.01) == []  # the original meets it
+
+
+def test_a_limit_below_one_rounding_leads_with_what_the_original_gives() -> None:
+    (finding,) = found({"max_abs": 1e-4}, 0.015, original=0.01)
+    assert finding.severity == "error"
+    assert finding.remedy is not None
+    assert finding.remedy.change == {"verify.by_precision.float16.tolerance": {"nrmse": 0.02}}
+
+
+def test_what_modules_in_float32_may_meet_does_not_lead() -> None:
+    auto = {"default": "float16", "keep_float32": "auto"}
+    assert found({"max_abs": 5e-3}, 0.015, auto, original=0.01) == []  # not rounded throughout
+    (finding,) = found({"max_abs": 5e-3}, 0.015, original=0.01)
+    others = [Finding("N101", "off", remedy=Remedy("Search.", {"targets.t.precision": auto}))]
+    assert out_of_reach([finding]) == []
+    assert folded(others, out_of_reach([finding])) == others
+
+
+@pytest.mark.parametrize(
+    ("limit", "code", "leads"),
+    [
+        (1e-4, "N207", True),
+        (1e-4, "N209", True),
+        (5e-3, "N207", True),  # above one rounding, and everything in float32 met it
+        (5e-3, "N209", False),  # nothing met it: the type need not be why
+        (0.1, "N207", False),
+    ],
+)
+def test_a_search_in_vain_is_explained_by_what_the_original_gives(
+    limit: float, code: str, *, leads: bool
+) -> None:
+    auto = {"default": "float16", "keep_float32": "auto"}
+    chosen = recipe(
+        targets={"t": {"runtime": "onnxruntime", "precision": auto}},
+        verify={"tolerance": {"max_abs": limit}},
+    )
+    alone = dataclasses.replace(tensor_metrics(0.04), output="y", nrmse=0.01, rms=0.01)
+    rounded = [RoundedOutput("float16", "typical", alone)]
+    searched = [Finding(code, "in vain", severity="error")]
+    limits = futile_searches(chosen, chosen.targets["t"], searched, [], None, rounded)
+    assert [each.is_error for each in limits] == [True] * leads
+    for each in limits:
+        assert each.remedy is not None
+        usual = {"nrmse": usual_nrmse("float16")}  # which a search may meet
+        assert each.remedy.change == {"verify.by_precision.float16.tolerance": usual}
 
 
 def test_a_limit_of_this_very_type_may_count_on_float32_in_places() -> None:
