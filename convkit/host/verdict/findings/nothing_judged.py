@@ -132,7 +132,7 @@ def _lengths(cases: Sequence[CaseVerdict]) -> dict[str, float]:
 
 def _is_blind(limits: Mapping[str, float], metrics: TensorMetrics, length: float) -> bool:
     """Return whether only a cosine judges an output whose values have this rms at most, and its
-    error is larger than the angle explains: that which the limit allows, or that which was measured.
+    error is larger than the angle explains: that which the limit allows, or that measured.
     """
     wide = vacuous_limits(limits, length)
     if "cosine" not in limits or not limits.keys() - {"cosine"} <= wide:
