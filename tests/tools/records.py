@@ -82,6 +82,9 @@ def tensor_metrics(
         reference_max=2.5,
         nrmse=max_abs / 7,
         differing_max=2.5,
+        reference_low=-2.5,
+        reference_high=2.5,
+        reference_mean=0.1,
     )
 
 

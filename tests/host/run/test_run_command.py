@@ -59,6 +59,7 @@ def test_a_run_verifies_and_leaves_its_folder(finished: tuple[Path, Path, RunOut
     _, _, outcome = finished
     assert (outcome.record.status, outcome.record.exit_code) == ("verified", 0)
     assert {path.name for path in outcome.folder.iterdir()} == {
+        "evidence",
         "logs",
         "models",
         "provenance.json",
