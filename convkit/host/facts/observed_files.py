@@ -168,8 +168,8 @@ def _named_lookup(name: str, loaded: LoadedRecipe, home: Home) -> str | None:
     the model: of convkit's home, or of a file that is part of the model's identity.
     """
     what, subject = lookup_of(name) or ("variable", name)
-    if what in ("variable", "clock", "network"):
-        return name
+    if what in ("variable", "clock", "network") or not os.path.isabs(subject):  # noqa: PTH117 - as above
+        return name  # no path: a program's name
     if _in_home(Path(subject), home) or is_own_output(subject):
         return None
     if what in ("exists", "modified") and _in_source(subject, loaded):

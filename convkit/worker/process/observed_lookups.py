@@ -53,7 +53,7 @@ class ObservedLookups:
 
     def __init__(self) -> None:
         self.found: set[str] = set()
-        # The files of C extensions, in which nothing is seen.
+        # The files of C extensions, in which nothing is seen, and names of libraries to be found.
         self.libraries: set[str] = set()
         self.active = False
         self._temporary = os.path.join(tempfile.gettempdir(), "")  # noqa: PTH118 - a prefix
@@ -96,9 +96,22 @@ class ObservedLookups:
         if isinstance(host, str | bytes) and _asking()[0] is not None:
             self.found.add(lookup_name("network", os.fsdecode(host)))
 
+    def note_library(self, name: object) -> Iterator[str]:
+        """Note a library that the user's code, or a library for it, loads; yield its path if it has
+        one. What libraries load while they are imported is theirs, and a forked process has it.
+        """
+        if not isinstance(name, str | bytes | os.PathLike) or _asking()[0] is None:
+            return
+        text = os.fsdecode(name)
+        path = os.path.abspath(text) if "/" in text else text  # noqa: PTH100 - links stay
+        self.libraries.add(path)
+        if path.startswith("/") and os.path.isfile(path):  # noqa: PTH113 - a path as text
+            yield path
+
     def note_program(self, event: str, arguments: tuple[object, ...]) -> Iterator[str]:
         """Note a program that the user's code starts, of which nothing is seen; yield the paths of
-        files among its arguments, which it may read.
+        its file and of those among its arguments, which it may read. One of the system or of an
+        environment is noted by its name: its folder differs between machines.
         """
         names, direct = _asking()
         if names is None or not direct:
@@ -109,11 +122,11 @@ class ObservedLookups:
         shell = words[:2] == ["/bin/sh", "-c"]
         if shell or len(words) == 1:  # a line for the shell
             words = _words(words[-1])
-        if words:
-            self.found.add(lookup_name("unseen", words[0]))
         folder = arguments[2] if event == "subprocess.Popen" else None
         top = os.fsdecode(folder) if isinstance(folder, str | bytes | os.PathLike) else "."
-        for word in words[1:]:
+        if words:
+            self.found.add(lookup_name("unseen", _program(words[0], top)))
+        for word in words if "/" in "".join(words[:1]) else words[1:]:
             path = os.path.abspath(os.path.join(top, word.rpartition("=")[2]))  # noqa: PTH100, PTH118 - as open() would
             if os.path.isfile(path):  # noqa: PTH113 - a path as text
                 yield path
@@ -186,6 +199,15 @@ class ObservedLookups:
         if subject.startswith(self._temporary) and not (direct and names.isdisjoint(_NEW_NAMES)):
             return
         self.found.add(lookup_name(what, subject))
+
+
+def _program(word: str, top: str) -> str:
+    """Return the path of a program of the user's own, and the name of any other."""
+    if "/" not in word:
+        return word
+    path = os.path.abspath(os.path.join(top, word))  # noqa: PTH100, PTH118 - as open() would
+    folder, name = os.path.split(path)
+    return name if is_tool_path(path) or folder in os.get_exec_path() else path
 
 
 def _words(line: str) -> list[str]:

@@ -67,10 +67,11 @@ class OpenedFiles:
     def __enter__(self) -> Self:
         self._started = time.time()
         if self._earlier is not None:
-            self._started, read, written, asked = self._earlier.recorded()
+            self._started, read, written, lookups = self._earlier.recorded()
             self._read |= read
             self._written |= written
-            self._lookups.found |= asked
+            self._lookups.found |= lookups.found
+            self._lookups.libraries |= lookups.libraries
         self._lookups.install()
         self._active = self._lookups.active = True
         sys.addaudithook(self._heard)
@@ -97,9 +98,9 @@ class OpenedFiles:
         if self._watch is not None:
             self._read |= self._watch.close()
 
-    def recorded(self) -> tuple[float, set[str], set[str], set[str]]:
+    def recorded(self) -> tuple[float, set[str], set[str], ObservedLookups]:
         """Return when the block began, the paths that were read and written in it, and lookups."""
-        return self._started, self._read, self._written, self._lookups.found
+        return self._started, self._read, self._written, self._lookups
 
     def found(self) -> tuple[str, ...]:
         """Return the sorted absolute paths of the files that were read and still exist, and the
@@ -110,9 +111,18 @@ class OpenedFiles:
         places = self._places()
         files = filter(self._counting(places), candidates)
         asked = (name for name in self._lookups.found if self._counts_as_lookup(name, places))
-        extensions = filter(places.is_extension, self._read & self._lookups.libraries)
+        extensions = filter(places.is_extension, self._libraries())
         unseen = (lookup_name("unseen", path) for path in extensions)
         return tuple(sorted((*files, *asked, *unseen)))
+
+    def _libraries(self) -> set[str]:
+        """Return the files of the libraries that were loaded. The system finds one named without a
+        folder, and maps the file that a link such as `libown.so` leads to: `libown.so.1`.
+        """
+        named = self._lookups.libraries
+        bare = {name.partition(".so")[0] for name in named if "/" not in name}
+        found = {path for path in self._read if Path(path).name.partition(".so")[0] in bare}
+        return found | (self._read & named)
 
     def _counts_as_lookup(self, name: str, places: "_Places") -> bool:
         found = lookup_of(name)
@@ -129,9 +139,8 @@ class OpenedFiles:
     def _heard(self, event: str, arguments: tuple[object, ...]) -> None:
         if not self._active:
             return
-        if event == "ctypes.dlopen" and isinstance(arguments[0], str):
-            self._read.add(arguments[0])
-            self._lookups.libraries.add(arguments[0])
+        if event == "ctypes.dlopen":
+            self._read.update(self._lookups.note_library(arguments[0]))
             return
         if event in ("socket.getaddrinfo", "socket.connect"):
             self._lookups.note_host(event, arguments)

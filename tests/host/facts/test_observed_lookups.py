@@ -14,6 +14,7 @@ from convkit.host.run.plan_command import forecast
 MODEL = """
 import glob
 import os
+import subprocess
 from pathlib import Path
 
 import torch
@@ -40,6 +41,7 @@ def build():
     scale += len(list(HERE.glob("matched/*.bin")))
     scale += float(os.readlink(HERE / "latest") == "b.pt")
     scale += float(os.environ.get("HF_SCALE", 0))
+    subprocess.run(["true"])
     torch.manual_seed(0)
     model = Small(4, 3)
     model.weight.data.mul_(scale / 4)
@@ -93,6 +95,12 @@ def newer(recipes: Path) -> None:
 def turned(recipes: Path) -> None:
     (recipes / "latest").unlink()
     (recipes / "latest").symlink_to("b.pt")
+
+
+def test_a_program_is_named_alike_wherever_a_recipe_is(made: Path) -> None:
+    remembered = (made / "home" / "store" / "opened").glob("*.json")
+    texts = [place.read_text() for place in remembered]
+    assert ['"unseen:true"' in text for text in texts] == [True, True], texts
 
 
 @pytest.mark.parametrize(

@@ -108,13 +108,26 @@ def test_a_session_is_found_by_its_environment_with_a_stand_in_worker(
 
 def test_other_processes_stay() -> None:
     """Also one whose environment names another stage, or whose id has passed to another process."""
-    program = [sys.executable, "-c", "import time; time.sleep(600)"]
+    # It has a child, which ends with it; that it prints says that its environment can be read.
+    child = "subprocess.Popen([sys.executable, '-c', 'input()'], stdin=-1, stderr=-3)"
+    program = f"import subprocess, sys; print(({child}).pid, flush=True); sys.stdin.read()"
     variables = {**os.environ, process_trees.STAGE_VARIABLE: "another"}
-    bystander = subprocess.Popen(program, env=variables)
+    bystander = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env=variables,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     with ended_with_the_test(bystander):
+        assert bystander.stdout is not None
+        below = int(bystander.stdout.readline())
         process_trees.end_all(lambda: process_trees.started_by("one"))
         process_trees.LiveProcess(bystander.pid, started=0).send(signal.SIGKILL)
-        assert process_trees.descendants(os.getpid(), beside=[bystander.pid]) == set()
+        # This process may have other children, of other tests.
+        assert {each.pid for each in process_trees.descendants(bystander.pid)} == {below}
+        assert process_trees.descendants(bystander.pid, beside=[below]) == set()
+        mine = process_trees.descendants(os.getpid(), beside=[bystander.pid])
+        assert {bystander.pid, below}.isdisjoint(each.pid for each in mine)
         assert alive(bystander.pid)
         process_trees.end_all(lambda: process_trees.started_by("another"))
         assert bystander.wait(60) == -signal.SIGKILL

@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 from convkit.host.home import Home
 from convkit.host.record.run_record import RunRecord
-from convkit.host.run import failure_causes
+from convkit.host.run import search_environments
 from convkit.host.run.run_command import run_recipe
 from convkit.host.run.run_options import RunOptions
 from convkit.protocol.errors import ConvkitError
@@ -76,7 +76,7 @@ def test_a_search_that_cannot_start_is_told_and_the_verdict_stands(
     def no_environment() -> Path:
         raise ConvkitError("no release of torch fits")
 
-    monkeypatch.setattr(failure_causes, "host_python", no_environment)
+    monkeypatch.setattr(search_environments, "host_python", no_environment)
     (target,) = ran(tmp_path, model).targets
     assert target.status == "failed"
     findings = {finding.code: finding for finding in target.verifications[0].findings}

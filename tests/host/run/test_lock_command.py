@@ -158,7 +158,9 @@ def test_what_is_on_no_index_is_left_out_and_told(
 ) -> None:
     recipe = loaded(targets={"ort": {"runtime": "onnxruntime"}, "trt": {"runtime": "tensorrt"}})
     made = lock_recipe(recipe, None, (), Upgrade())
-    assert list(made.failed) == ["build:trt, verify:trt"]
+    # The second is the one whose parser answers where TensorRT is absent.
+    assert list(made.failed) == ["build:trt, verify:trt", "build:trt"]
+    assert "tensorrt-rtx-cu12-bindings" in made.failed["build:trt"]
     assert "cuda-python was not found" in made.failed["build:trt, verify:trt"]
     assert check_lock(recipe, made.lock, lock_file(recipe.path)) == [], "a fresh lock fits"
     write_lock(lock_file(recipe.path), made.lock)

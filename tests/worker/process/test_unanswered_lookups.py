@@ -25,13 +25,42 @@ with OpenedFiles(None) as opened:
 print("\\n".join(name for name in opened.found() if name.split(":")[0] in {kinds!r}))
 """
 
+FORKED = """
+import os, sys
+sys.path.insert(0, {top!r})
+from importlib import util
+from convkit.worker.process.opened_files import OpenedFiles
+with OpenedFiles(None) as earlier:
+    spec = util.spec_from_file_location("factory", {file!r})
+    module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.build()
+child = os.fork()
+if not child:
+    with OpenedFiles(None, earlier) as opened:
+        pass
+    names = (name for name in opened.found() if name.split(":")[0] in {kinds!r})
+    print("\\n".join(names), flush=True)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
 
-def found(tmp_path, body, kinds=("clock", "network", "unseen")):
+
+@pytest.fixture
+def extension():
+    """The file of a C extension of Python's own: a copy of it is the user's."""
+    known = importlib.util.find_spec("_lsprof")
+    if known is None or known.origin is None or not known.origin.endswith(".so"):
+        pytest.skip("this Python has no such module as a file")
+    return Path(known.origin)
+
+
+def found(tmp_path, body, kinds=("clock", "network", "unseen"), code=CODE):
     file = tmp_path / "factory.py"
     file.write_text(body)
-    code = CODE.format(top=TOP, file=str(file), kinds=kinds)
+    code = code.format(top=TOP, file=str(file), kinds=kinds)
     ran = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-B", "-c", code],
         check=True,
         capture_output=True,
         text=True,
@@ -55,12 +84,9 @@ def test_a_host_is_recorded(tmp_path):
     assert found(tmp_path, body) == ["network:127.0.0.1"]
 
 
-def test_a_c_extension_of_ones_own_is_recorded(tmp_path):
-    known = importlib.util.find_spec("_lsprof")  # of Python's own: a copy of it is the user's
-    if known is None or known.origin is None or not known.origin.endswith(".so"):
-        pytest.skip("this Python has no such module as a file")
-    copy = tmp_path / Path(known.origin).name
-    shutil.copyfile(known.origin, copy)
+def test_a_c_extension_of_ones_own_is_recorded(tmp_path, extension):
+    copy = tmp_path / extension.name
+    shutil.copyfile(extension, copy)
     body = (
         f"import sys\ndef build():\n    sys.path.insert(0, {str(tmp_path)!r})\n    import _lsprof"
     )
@@ -68,6 +94,50 @@ def test_a_c_extension_of_ones_own_is_recorded(tmp_path):
     assert found(tmp_path, "def build(): import _lsprof") == []
     loaded = f"import ctypes\ndef build(): ctypes.CDLL({str(copy)!r})"
     assert found(tmp_path, loaded) == [f"unseen:{copy}"]
+    assert found(tmp_path, f"import ctypes\ndef build(): pass\nctypes.CDLL({str(copy)!r})") == [
+        f"unseen:{copy}"
+    ]
+
+
+def test_a_library_of_ones_own_that_the_system_finds_is_recorded(tmp_path, extension, monkeypatch):
+    """By the file that is mapped; a fresh process loads one of the system, a forked one has it."""
+    own = tmp_path / "libown.so.1"
+    shutil.copyfile(extension, own)
+    (tmp_path / "libown.so").symlink_to(own)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    body = "import ctypes\ndef build(): ctypes.CDLL('libown.so')"
+    assert found(tmp_path, body) == [f"unseen:{own}"]
+    assert found(tmp_path, "import ctypes\ndef build(): ctypes.CDLL('libc.so.6')") == []
+
+
+def test_what_a_package_loads_while_it_is_imported_is_not_the_models(tmp_path, extension):
+    copy = tmp_path / "libtool.so"
+    shutil.copyfile(extension, copy)
+    packages = tmp_path / "site-packages"
+    packages.mkdir()
+    (packages / "loads_a_library.py").write_text(f"import ctypes\nctypes.CDLL({str(copy)!r})\n")
+    body = f"import sys\ndef build():\n    sys.path.insert(0, {str(packages)!r})\n"
+    assert found(tmp_path, f"{body}    import loads_a_library") == []
+
+
+def test_a_fork_reports_the_libraries_that_were_loaded_before_it(tmp_path, extension):
+    copy = tmp_path / "libown.so"
+    shutil.copyfile(extension, copy)
+    body = f"import ctypes\ndef build(): ctypes.CDLL({str(copy)!r})"
+    assert found(tmp_path, body, code=FORKED) == [f"unseen:{copy}"]
+
+
+def test_a_program_is_recorded_by_its_name_or_the_path_of_ones_own(tmp_path):
+    own = tmp_path / "own"
+    own.write_text("#!/bin/sh\n")
+    own.chmod(0o755)
+    for program, name in ((sys.executable, Path(sys.executable).name), ("/bin/cat", "cat")):
+        call = f"subprocess.run([{program!r}, '--version'], stdout=subprocess.DEVNULL)"
+        body = f"import subprocess\ndef build(): {call}"
+        assert found(tmp_path, body) == [f"unseen:{name}"]
+    os.utime(own, (1e9, 1e9))
+    body = f"import subprocess\ndef build(): subprocess.run(['./own', '1'], cwd={str(tmp_path)!r})"
+    assert found(tmp_path, body) == [f"unseen:{own}"]
 
 
 def test_a_program_is_recorded_and_files_among_its_arguments_are_read(tmp_path):

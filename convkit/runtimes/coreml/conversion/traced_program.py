@@ -165,8 +165,8 @@ def _traced(
         _refuse_unknown(program, wrapper, root)
     except UnexportableError as refused:
         # torch.export writes recurrent layers out step by step, for the example's length only, or
-        # as kernels of its own; torch.jit.trace keeps them whole. It follows a decision about data
-        # on the example, and verification tries the other side.
+        # as kernels of its own; torch.jit.trace keeps them whole. It follows a
+        # decision about data on the example, and verification tries the other side.
         recurrent = any(isinstance(each, torch.nn.RNNBase) for each in module.modules())
         if not recurrent and all(finding.code != _DECIDES_BY_DATA for finding in refused.findings):
             raise

@@ -44,7 +44,7 @@ def _finding(name: str, source: str | None, path: str) -> Finding:
         f"the original writes to its input {name!r} ({where}): it changes its caller's tensor, and"
         " no converted model does",
         Place(tensor=name, module=path or None, source=source),
-        {"input": name, "owner": "module"},
+        {"input": name, "owner": "module", "proven": True},
         Remedy(
             f"Copy the input before that line, {name} = {name}.clone(), or use torch.where, unless"
             " callers rely on the change: then return the changed tensor as an output."
