@@ -79,16 +79,18 @@ def _lines(content: Mapping[str, Json], indent: str) -> Iterator[str]:
 
 def _target(name: str, kinds: Mapping[str, Sequence[str]]) -> dict[str, Json]:
     drafts = _drafts()
-    asked = name.replace("_", "-")
-    short = {each: row.name for row in runtimes().values() for each in row.nicknames}
-    # A runtime's full name may have another's nickname in it.
-    named = any(f"{asked}-".startswith(f"{each}-") for each in drafts)
-    words = [(_WORDS if named else _WORDS | short).get(word, word) for word in asked.split("-")]
+    # What a name may begin with, nicknames in the same spelling: `tensorrt-rtx` is no `tensorrt`.
+    begins = {
+        each.replace("_", "-"): row.name for row in runtimes().values() for each in row.nicknames
+    }
+    begins |= {each: each for each in drafts}
+    words = [_WORDS.get(word, word) for word in name.replace("_", "-").split("-")]
     plain = "-".join(word for word in words if word)
-    runtime = max(
-        (each for each in drafts if f"{plain}-".startswith(f"{each}-")), key=len, default=""
+    begin = max(
+        (each for each in begins if f"{plain}-".startswith(f"{each}-")), key=len, default=""
     )
-    rest = [word for word in plain[len(runtime) :].split("-") if word]
+    runtime = begins.get(begin, "")
+    rest = [word for word in plain[len(begin) :].split("-") if word]
     device = [word for word in rest if word == "cuda"]
     precision = "-".join(word for word in rest if word != "cuda") or _DEFAULT
     for kind in kinds.get(precision, (precision,)):

@@ -32,6 +32,8 @@ def parsed(model: str, tmp_path: Path, *targets: str) -> Recipe:
         ("onnxruntime-int8", {"runtime": "onnxruntime", "precision": {"quantize": "dynamic-int8"}}),
         ("ov-int8", {"runtime": "openvino", "precision": {"quantize": "static-int8"}}),
         ("trt-int8", {"runtime": "tensorrt", "precision": {"quantize": "static-int8"}}),
+        ("rtx", {"runtime": "tensorrt-rtx", "precision": "float32"}),
+        ("trt-rtx", {"runtime": "tensorrt-rtx", "precision": "float32"}),
         ("coreml", {"runtime": "coreml", "minimum": "iOS17", "precision": "float32"}),
         ("coreml-half", {"runtime": "coreml", "minimum": "iOS17", "precision": AUTO}),
         (

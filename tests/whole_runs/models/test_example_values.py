@@ -67,7 +67,7 @@ def test_without_an_example_the_models_own_decisions_are_tried(tmp_path: Path) -
     record = run_recipe(RunOptions(recipe, home, toolchain="host", track=False)).record
     own, half = (target.verifications[0] for target in record.targets)
     failed = {case.case.partition(":")[0] for case in own.cases if not case.passed}
-    assert failed == {"decisions"}
+    assert failed == {"decisions", "plain-rows"}  # whose round numbers are multiples of 0.1
     (tie,) = (f for f in own.findings if f.code == "N509")
     assert tie.place.source == "model.py:11"
     # A lower precision does not tell these values apart.

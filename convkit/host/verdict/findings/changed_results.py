@@ -166,7 +166,7 @@ def _blamed(measured: VerifyResult, known: Finding | None) -> Finding | None:
         if not is_same(output)
         and output.max_abs
         >= _SHARE_OF_ERROR
-        * max((e.max_abs for e in errors if e.output == output.output), default=0)
+        * max((_beside(output, e) for e in errors if e.output == output.output), default=0)
     ]
     if not random:
         return None
@@ -182,6 +182,14 @@ def _blamed(measured: VerifyResult, known: Finding | None) -> Finding | None:
         Remedy("Put the model into eval mode, and seed anything random."),
         severity="error",
     )
+
+
+def _beside(changed: TensorMetrics, error: TensorMetrics) -> float:
+    """Return a case's largest error in terms of the values of the case that ran twice: what changes
+    grows with the values, such as of `plain-rows:huge`.
+    """
+    larger = error.reference_max / changed.reference_max if changed.reference_max > 0 else 1.0
+    return error.max_abs / larger if larger > 1 else error.max_abs
 
 
 def _accuracy(measured: VerifyResult, candidate: TensorMetrics) -> list[TensorMetrics]:

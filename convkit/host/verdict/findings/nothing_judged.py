@@ -11,7 +11,7 @@ from convkit.host.verdict.findings.constant_outputs import constant_finding
 from convkit.host.verdict.findings.limits_without_meaning import vacuous_limits
 from convkit.host.verdict.findings.task_score import UNDECIDED, allowed_loss
 from convkit.protocol.findings.finding import Finding, Place, Remedy
-from convkit.protocol.messages import EvaluationMetrics, OmittedCase
+from convkit.protocol.messages import EvaluationMetrics, OmittedCase, is_of_plain_rows
 from convkit.protocol.messages.measurements import TensorMetrics
 from convkit.protocol.metrics.limits import problems
 
@@ -58,6 +58,7 @@ def is_unproven(finding: Finding) -> bool:
 def _without_limits(cases: Sequence[CaseVerdict]) -> Iterator[Finding]:
     found: dict[str, Finding] = {}
     judged = {each.output for case in cases for each in case.outputs if each.limits}
+    lengths = _lengths(cases)
     for case in cases:
         for output in case.outputs:
             metrics, limits = output.metrics, output.limits
@@ -71,7 +72,7 @@ def _without_limits(cases: Sequence[CaseVerdict]) -> Iterator[Finding]:
                     place,
                     remedy=Remedy("Give it a tolerance, or remove the empty one."),
                 )
-            elif _is_blind(limits, metrics):
+            elif _is_blind(limits, metrics, lengths.get(output.output, metrics.reference_rms)):
                 found[output.output] = Finding(
                     _NO_LIMIT,
                     f"cosine is the only limit on {output.output!r}, and is blind to its error:"
@@ -116,11 +117,24 @@ def _unscored(recipe: Recipe, target: Target, cases: Sequence[CaseVerdict]) -> I
                 break
 
 
-def _is_blind(limits: Mapping[str, float], metrics: TensorMetrics) -> bool:
-    """Return whether only a cosine judges an output, and its error is larger than the angle
-    explains: that which the limit allows, or that which was measured.
+def _lengths(cases: Sequence[CaseVerdict]) -> dict[str, float]:
+    """Return the largest rms of each output's values but in `plain-rows`, as for N501: a limit on
+    an error judges an output that is small in some cases.
     """
-    wide = vacuous_limits(limits, metrics.reference_rms)
+    lengths: dict[str, float] = {}
+    for case in cases:
+        for output in () if is_of_plain_rows(case.case) else case.outputs:
+            rms = output.metrics.reference_rms
+            if math.isfinite(rms):
+                lengths[output.output] = max(rms, lengths.get(output.output, 0.0))
+    return lengths
+
+
+def _is_blind(limits: Mapping[str, float], metrics: TensorMetrics, length: float) -> bool:
+    """Return whether only a cosine judges an output whose values have this rms at most, and its
+    error is larger than the angle explains: that which the limit allows, or that measured.
+    """
+    wide = vacuous_limits(limits, length)
     if "cosine" not in limits or not limits.keys() - {"cosine"} <= wide:
         return False
     if math.isnan(metrics.nrmse):

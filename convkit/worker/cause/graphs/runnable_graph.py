@@ -10,7 +10,8 @@ import onnx
 import onnx_ir
 from onnx import numpy_helper
 
-from convkit.worker.graph.graph_loading import load_model
+from convkit.worker.graph.graph_contract import load_graph
+from convkit.worker.graph.graph_loading import map_weights
 from convkit.worker.graph.integer_products.product_rewriting import with_exact_products
 from convkit.worker.graph.node_origins import MODULE_KEY, SOURCE_KEY
 from convkit.worker.runtime_interface.registered_operators import register_libraries
@@ -192,8 +193,12 @@ class Graph:
 
 
 def read_graph(path: Path) -> Graph:
-    """Read a model's file; external weights stay mapped. Raises as `load_model` does."""
-    return make_graph(load_model(path))
+    """Read a model's file as its session does (`load_graph`); external weights stay mapped. Raises
+    StageFailedError.
+    """
+    model = load_graph(path)
+    map_weights(model, path.parent)
+    return make_graph(model)
 
 
 def make_graph(model: onnx_ir.Model) -> Graph:

@@ -197,6 +197,18 @@ def test_the_graph_stays_at_fault_where_the_original_does_not_explain_the_error(
 
 
 @pytest.mark.parametrize(
+    ("magnitude", "code"),
+    [(100.0, "N303"), (5.0, "N402")],
+    ids=["values of a hundred times the size", "values of about the size"],
+)
+def test_what_changes_at_random_grows_with_the_values(magnitude, code):
+    twice = dataclasses.replace(metrics(0.5), reference_max=1.0)
+    huge = dataclasses.replace(metrics(50.0), reference_max=magnitude)
+    found = blame_original(OFF, measured("determinism", twice, metrics(0.4), [metrics(0.5), huge]))
+    assert found[0].code == code
+
+
+@pytest.mark.parametrize(
     ("rows", "passed", "severity"),
     [(1, False, "warning"), (1, True, "error"), (2, False, "error")],
     ids=["a single row fails", "a single row passes", "only several rows fail"],

@@ -73,6 +73,25 @@ def test_a_cosine_beside_limits_that_judge_nothing_is_alone(limits, factor, expe
     assert codes(limits, RIGHT * np.float32(factor)) == expected
 
 
+@pytest.mark.parametrize(
+    ("usual", "expected"),
+    [(1.0, []), (0.01, ["N511"])],
+    ids=["large elsewhere", "small throughout"],
+)
+def test_a_limit_judges_an_output_that_is_small_in_some_cases(usual, expected):
+    """The smaller case is wrong by half of its values, of which rounding may make as much."""
+    limits = {"max_abs": 0.1, "cosine": 0.999}
+    cases = []
+    for name, size, factor in (("small", 0.01, 1.5), ("usual", usual, 1.0)):
+        right = RIGHT * np.float32(size)
+        metrics = compare("y", right, right * np.float32(factor))
+        output = OutputVerdict("y", True, (), limits, metrics)
+        cases.append(CaseVerdict(name, "", {}, True, 0.1, (output,)))
+    made = recipe(verify={"tolerance": {"max_abs": 1.0}})
+    found = unjudged_findings(made, made.targets["ort"], cases, (), None)
+    assert [each.code for each in found] == expected
+
+
 def test_a_cosine_alone_judges_an_error_that_has_no_direction():
     noise = np.random.default_rng(1).standard_normal(RIGHT.shape).astype(np.float32)
     for size in (1e-6, 1e-3, 0.05, 0.15):
