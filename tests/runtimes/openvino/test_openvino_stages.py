@@ -122,6 +122,10 @@ class TestBfloat16:
         assert sizes == [4 * weight, 6 * weight, 8 * weight]
 
 
+# Swapped or of another sign, two inputs of zeros are the same.
+BOTH_ZEROS = "plain-rows:zeros"
+
+
 @lacks_float16
 class TestFloat16OnACpuWithoutIt:
     def test_the_simulation_is_judged_and_the_ir_stays_near_it(self, tmp_path, model, reference):
@@ -150,7 +154,9 @@ class TestFloat16OnACpuWithoutIt:
         result, _ = verified(tmp_path, request(folder, reference, model.parent, "float16"))
         assert result.cases
         assert all(
-            "not the graph that was simulated" in (case.error or "") for case in result.cases
+            "not the graph that was simulated" in (case.error or "")
+            for case in result.cases
+            if case.case != BOTH_ZEROS
         )
 
     def test_an_ir_that_is_far_only_by_roundings_is_what_was_simulated(self, tmp_path):
@@ -177,7 +183,11 @@ class TestFloat16OnACpuWithoutIt:
         other, _, _ = built(tmp_path, exported("other", -1e-3), name="wrong", low="float16")
         result, _ = verified(tmp_path, request(other, reference, model.parent, "float16"))
         assert result.cases
-        assert all("roundings are not why" in (case.error or "") for case in result.cases)
+        assert all(
+            "roundings are not why" in (case.error or "")
+            for case in result.cases
+            if case.case != BOTH_ZEROS
+        )
 
     def test_a_model_that_came_in_float16_is_simulated_too(self, tmp_path):
         text = f"""{HEADER}g (float[batch,64] x, float[batch,64] z) => (float[batch,64] y) {{
