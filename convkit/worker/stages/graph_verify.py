@@ -15,6 +15,7 @@ from convkit.protocol.messages import (
     Quantization,
     VerifyRequest,
     VerifyResult,
+    is_of_plain_rows,
     is_usual,
 )
 from convkit.worker.building.built_files import EXPORTED_FILE, find_model
@@ -222,12 +223,13 @@ class BuiltGraph(Generic[OptionsT]):
         if any.
 
         Masked rows and extreme values are examined last: errors that affect most inputs also show
-        in the others.
+        in the others. Plain rows are not: quantized, they are judged for NaN and infinity alone.
         """
         far = [
             case.case
             for case in cases
-            if any(not output.cosine >= DIVERGED for output in case.outputs)
+            if not is_of_plain_rows(case.case)
+            and any(not output.cosine >= DIVERGED for output in case.outputs)
         ]
         far.sort(key=lambda name: not is_usual(name))
         if not far:
