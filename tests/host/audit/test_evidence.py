@@ -90,7 +90,7 @@ def test_the_bill_of_materials_is_valid_and_lists_every_material(place: Path) ->
     built = {each["name"]: each["digest"]["sha256"] for each in statement["subject"]}
     assert hashes["models/ort/model.onnx"] == built["models/ort/model.onnx"]
     assert "| ort | onnxruntime | cpu | float32 |" in card
-    assert "input `x`: float32 [batch, 4]" in card
+    assert r"input **x**: float32 \[batch, 4\]" in card  # Markdown, escaped
 
 
 def verify(place: Path, file: Path, *keys: str) -> tuple[int, str]:

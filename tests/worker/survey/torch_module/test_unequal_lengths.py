@@ -195,7 +195,7 @@ def test_lengths_belong_to_the_text_that_they_are_named_after(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        (POINTS, {"points": ("batch", "length", 3)}),
+        (POINTS, {"points": ("batch", "points", 3)}),
         (DENOISING, {"sample": ("batch", 3, 224, 224), "timestep": ("batch",)}),
         (
             SPOKEN,
@@ -300,7 +300,7 @@ DECIDING = RECURRENT.replace(
 )
 
 
-@pytest.mark.parametrize("body", [RECURRENT, PACKED, BAGS], ids=["gru", "packed lstm", "bags"])
+@pytest.mark.parametrize("body", [RECURRENT, PACKED], ids=["gru", "packed lstm"])
 def test_a_length_that_torchs_exporter_cannot_keep_stays_open_with_another(
     tmp_path: Path, body: str
 ) -> None:
@@ -308,6 +308,13 @@ def test_a_length_that_torchs_exporter_cannot_keep_stays_open_with_another(
     assert result.exporter == "torchscript"
     assert {axis.name for axis in result.contract.axes} == {"batch", "sequence"}
     assert any("TorchScript's can: its graph matches" in note for note in result.notes)
+
+
+@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")  # torch's own
+def test_bags_of_any_length_need_no_other_exporter(tmp_path: Path) -> None:
+    result = own(tmp_path, BAGS)
+    assert result.exporter is None
+    assert {axis.name for axis in result.contract.axes} == {"batch", "sequence"}
 
 
 def test_the_usual_exporter_is_not_named(tmp_path: Path) -> None:
