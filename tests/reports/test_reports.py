@@ -39,7 +39,7 @@ RIGHT = (
     "norm_with_a_broadcast_scale",
     "norm_behind_a_linear_of_rank_three",
 )
-_QUICK = 2
+_QUICK = 1
 _THREAD = re.compile(r"[\w.-]+/[\w.-]+#\d+")
 
 
