@@ -1,6 +1,6 @@
 """How a run's text ends: which targets are not green, why, and what to type next.
 
-A terminal shows the end of a long text, so the answer stands there and nothing follows it.
+A terminal shows the end of a long text, so the answer comes last.
 """
 
 from typing import TYPE_CHECKING

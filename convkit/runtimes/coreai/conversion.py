@@ -19,7 +19,8 @@ from convkit.protocol.contract import Contract, TensorSpec
 from convkit.protocol.findings.finding import Finding, Remedy
 from convkit.protocol.json_codec import encode
 from convkit.runtimes.coreai.file_contract import METADATA_FILE
-from convkit.runtimes.coreai.traced_program import Origin, origin_of
+from convkit.runtimes.coreai.traced_program import origin_of
+from convkit.worker.building.operation_origin import OperationOrigin
 from convkit.worker.cause.graphs.isolated_trials import survived
 from convkit.worker.exporters.dynamic_trace import innermost
 from convkit.worker.exporters.export_job import UnexportableError
@@ -84,7 +85,7 @@ class _Refusal:
     """Why coreai-torch does not convert a program, and the node where it stopped, if known."""
 
     message: str
-    origin: Origin | None
+    origin: OperationOrigin | None
     is_integer: bool = False
 
     def as_error(self) -> StageFailedError:

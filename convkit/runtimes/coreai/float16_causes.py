@@ -16,13 +16,13 @@ from convkit.protocol.messages import LowPrecision
 from convkit.protocol.metrics.limits import Limits
 from convkit.runtimes.coreai.precision import SearchedModel
 from convkit.runtimes.coreai.traced_program import (
-    Origin,
     computed_nodes,
     module_of,
     operator_name,
     origin_of,
 )
 from convkit.runtimes.coreai.trial_conversions import Trials, run_exposed, tensor_nodes
+from convkit.worker.building.operation_origin import OperationOrigin
 from convkit.worker.cases.compared_cases import JudgedCase
 from convkit.worker.precision.diagnosis.diagnosis_messages import (
     ABSORBED,
@@ -127,7 +127,7 @@ class Float16Causes:
                     return _Start(node, "zero", float(np.abs(originals[name][zero]).max()), name)
         return _Start(node, "overflow" if reached > _LARGEST else "other", reached)
 
-    def _origin(self, node: Node) -> Origin:
+    def _origin(self, node: Node) -> OperationOrigin:
         return origin_of(node, self.trials.prepared.loaded.source_root)
 
     def _finding(self, start: _Start, before: float) -> Finding:

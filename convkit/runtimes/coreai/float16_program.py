@@ -18,7 +18,8 @@ from torch.fx import Graph, Node
 from convkit.protocol.float_limits import LIMITS
 from convkit.protocol.messages import LowPrecision
 from convkit.protocol.module_patterns import matches
-from convkit.runtimes.coreai.traced_program import Origin, computed_nodes, module_of, origin_of
+from convkit.runtimes.coreai.traced_program import computed_nodes, module_of, origin_of
+from convkit.worker.building.operation_origin import OperationOrigin
 
 _WIDE = (torch.float32, torch.float64)
 _CAST = torch.ops.aten._to_copy.default  # noqa: SLF001 - the operator's name
@@ -35,7 +36,7 @@ _TYPE = "dtype"
 class LargeConstant:
     """A number that float16 cannot hold, where the program reads it."""
 
-    origin: Origin
+    origin: OperationOrigin
     value: float
 
 

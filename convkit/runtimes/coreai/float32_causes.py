@@ -19,8 +19,9 @@ from convkit.runtimes.coreai.fast_path import FastPath
 from convkit.runtimes.coreai.file_contract import MAIN, MODEL_FILE
 from convkit.runtimes.coreai.inner_values import InnerParting, inner_parting, logged_values
 from convkit.runtimes.coreai.session import CoreAISession
-from convkit.runtimes.coreai.traced_program import Origin, origin_of
+from convkit.runtimes.coreai.traced_program import origin_of
 from convkit.runtimes.coreai.trial_conversions import Trials, run_exposed, tensor_nodes
+from convkit.worker.building.operation_origin import OperationOrigin
 from convkit.worker.cause.matching.relative_difference import largest_error, relative_error
 from convkit.worker.cause.place.built_against_graph import BuiltDifference, compare_exposed
 from convkit.worker.job_context import StageFailedError
@@ -150,7 +151,7 @@ class Float32Causes:
                 )
         return None
 
-    def _origin(self, node: Node) -> Origin:
+    def _origin(self, node: Node) -> OperationOrigin:
         return origin_of(node, self.trials.prepared.loaded.source_root)
 
     def _computed(

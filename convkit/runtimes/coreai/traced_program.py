@@ -10,7 +10,9 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from convkit.protocol.contract import Contract
-from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.findings.finding import Finding, Remedy
+from convkit.worker.building.distinct_outputs import copy_shared_outputs
+from convkit.worker.building.operation_origin import OperationOrigin
 from convkit.worker.exporters.decompositions import decomposition_table
 from convkit.worker.exporters.decompositions.complex_pairs import concerns_complex, without_complex
 from convkit.worker.exporters.decompositions.graph_rewriting import UnrewrittenError
@@ -28,32 +30,10 @@ _MOST_ROUNDS = 4
 _MOST_SHOWN = 5
 
 
-@dataclasses.dataclass(frozen=True)
-class Origin:
-    """Where a node comes from: its name, torch's operator, module path and `file:line`; the last
-    two are empty if torch does not know them.
-    """
-
-    name: str
-    operator: str
-    module: str
-    source: str
-
-    def __str__(self) -> str:
-        where = f"module {self.module}" if self.module else "the root module"
-        return f"{self.operator} ({where}{f', at {self.source}' if self.source else ''})"
-
-    def place(self, case: str | None = None) -> Place:
-        """Return the place of a finding."""
-        return Place(
-            node=self.name, module=self.module or None, source=self.source or None, case=case
-        )
-
-
-def origin_of(node: Node, root: str | None) -> Origin:
+def origin_of(node: Node, root: str | None) -> OperationOrigin:
     """Return a node's origin; `root` is the folder of the model's own source files."""
     source = source_line(str(node.meta.get("stack_trace") or ""), root)
-    return Origin(node.name, operator_name(node), module_of(node), source)
+    return OperationOrigin(node.name, operator_name(node), module_of(node), source)
 
 
 def operator_name(node: Node) -> str:
@@ -104,19 +84,8 @@ def _with_distinct_outputs(module: Module) -> Module:
     """Let a module return copies of inputs and of tensors that it returns twice: each output of a
     function has a name of its own.
     """
-
-    def copy(_: torch.nn.Module, given: tuple[object, ...], returned: object) -> object:
-        if not isinstance(returned, tuple):
-            return returned
-        seen = {id(each) for each in given}
-        distinct = []
-        for each in returned:
-            distinct.append(each.clone() if id(each) in seen else each)
-            seen.add(id(each))
-        return tuple(distinct)
-
     if not getattr(module, "returns_distinct_outputs", False):
-        module.register_forward_hook(copy)
+        module.register_forward_hook(copy_shared_outputs)
         module.returns_distinct_outputs = True
     return module
 
@@ -203,7 +172,7 @@ def _is_dropped(node: Node) -> bool:
     return "assert" in operator_name(node) or "sym_constrain" in operator_name(node)
 
 
-def _unknown_operators(origins: Sequence[Origin]) -> Finding:
+def _unknown_operators(origins: Sequence[OperationOrigin]) -> Finding:
     import coreai_torch
 
     operators = list(dict.fromkeys(each.operator for each in origins))

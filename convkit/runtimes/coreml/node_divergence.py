@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from convkit.runtimes.coreml.conversion.module_conversion import Converted
-from convkit.runtimes.coreml.conversion.operation_origins import OperationOrigin
 from convkit.runtimes.coreml.packages.input_types import as_served
+from convkit.worker.building.operation_origin import OperationOrigin
 from convkit.worker.mil.evaluation.evaluator import Evaluator, Watcher
 from convkit.worker.mil.evaluation.execution_plan import ProgramStep, StepResult
 from convkit.worker.mil.operation_modules import debug_handle

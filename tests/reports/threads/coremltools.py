@@ -157,7 +157,7 @@ REPORTS = (
         "mask_with_the_smallest_float",
         f"{CT}#2669",
         2026,
-        "finfo.min is cast to float16 as minus infinity; a row that is masked whole becomes NaN",
+        "finfo.min is cast to float16 as minus infinity; a fully masked row becomes NaN",
         net(
             "x, mask",
             """

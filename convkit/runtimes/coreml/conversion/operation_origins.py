@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.worker.building.operation_origin import OperationOrigin
 from convkit.worker.original.source_lines import source_line
 
 # torch's placeholder for nodes created by its own rewriting.
@@ -14,22 +15,6 @@ _NO_MODULE = "_empty_nn_module_stack"
 # How coremltools names an operation in a message.
 _NAMED = re.compile(r'(?:Layer|op|node) "(?P<name>\w+)"')
 _MOST_SHOWN = 5
-
-
-@dataclasses.dataclass(frozen=True)
-class OperationOrigin:
-    """A node of a traced program: its name there and torch's operator; module path and `file:line`
-    are empty if torch does not know them.
-    """
-
-    name: str
-    operator: str
-    module: str
-    source: str
-
-    def __str__(self) -> str:
-        where = f"module {self.module}" if self.module else "the root module"
-        return f"{self.operator} ({where}{f', at {self.source}' if self.source else ''})"
 
 
 def origin_of(node: Any, wrapper: str, root: str | None) -> OperationOrigin:  # noqa: ANN401 - a torch.fx Node

@@ -15,7 +15,6 @@ from convkit.runtimes.coreml.conversion.decompositions import own_decompositions
 from convkit.runtimes.coreml.conversion.high_ranks import has_high_ranks, without_high_ranks
 from convkit.runtimes.coreml.conversion.missing_operators import is_known
 from convkit.runtimes.coreml.conversion.operation_origins import (
-    OperationOrigin,
     below,
     failed_node,
     module_of,
@@ -23,6 +22,8 @@ from convkit.runtimes.coreml.conversion.operation_origins import (
     too_high,
     untranslated,
 )
+from convkit.worker.building.distinct_outputs import copy_shared_outputs
+from convkit.worker.building.operation_origin import OperationOrigin
 from convkit.worker.exporters.decompositions import decomposition_table
 from convkit.worker.exporters.decompositions.complex_pairs import has_complex, without_complex
 from convkit.worker.exporters.decompositions.graph_rewriting import UnrewrittenError
@@ -112,18 +113,7 @@ def _separate_outputs(module: torch.nn.Module) -> Iterator[None]:
     """Let a module return copies of inputs and of tensors that it returns twice: a program's
     outputs have a name each.
     """
-
-    def copy(_: torch.nn.Module, given: tuple[object, ...], returned: object) -> object:
-        if not isinstance(returned, tuple):
-            return returned
-        seen = {id(each) for each in given}
-        distinct = []
-        for each in returned:
-            distinct.append(each.clone() if id(each) in seen else each)
-            seen.add(id(each))
-        return tuple(distinct)
-
-    hook = module.register_forward_hook(copy)
+    hook = module.register_forward_hook(copy_shared_outputs)
     try:
         yield
     finally:
