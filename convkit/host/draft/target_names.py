@@ -79,7 +79,7 @@ def _lines(content: Mapping[str, Json], indent: str) -> Iterator[str]:
 
 def _target(name: str, kinds: Mapping[str, Sequence[str]]) -> dict[str, Json]:
     drafts = _drafts()
-    # What a name may begin with, nicknames in the same spelling: `tensorrt-rtx` is no `tensorrt`.
+    # Names and nicknames in one spelling; one runtime's name may begin another's.
     begins = {
         each.replace("_", "-"): row.name for row in runtimes().values() for each in row.nicknames
     }

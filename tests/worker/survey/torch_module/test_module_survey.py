@@ -340,7 +340,7 @@ def test_exports_end_with_the_time(tmp_path, monkeypatch):
 
     def refused(loaded, survey, progress):
         asked.append(survey)
-        time.sleep(0.5)
+        time.sleep(1.0)  # a third of waiting counts as work, more than the survey may take
         return exporter_choice.Obstacle("no", survey.contract.axes[-1])
 
     monkeypatch.setattr(exporter_choice, "obstacle_of", refused)
