@@ -18,7 +18,9 @@ from torch.export import ExportedProgram
 from convkit.protocol.contract import Contract, TensorSpec
 from convkit.protocol.findings.finding import Finding, Remedy
 from convkit.protocol.json_codec import encode
+from convkit.runtimes.coreai.compression import IncompressibleError, compressed
 from convkit.runtimes.coreai.file_contract import METADATA_FILE
+from convkit.runtimes.coreai.options import CompressionOptions
 from convkit.runtimes.coreai.traced_program import origin_of
 from convkit.worker.building.operation_origin import OperationOrigin
 from convkit.worker.cause.graphs.isolated_trials import survived
@@ -57,7 +59,11 @@ def entry_point(
 
 
 def save_converted(
-    entries: Sequence[EntryPoint], file: Path, texts: Mapping[str, str], root: str | None = None
+    entries: Sequence[EntryPoint],
+    file: Path,
+    texts: Mapping[str, str],
+    root: str | None = None,
+    compression: CompressionOptions | None = None,
 ) -> None:
     """Convert programs and write one file with all of them; `texts` is its metadata.
 
@@ -70,7 +76,7 @@ def save_converted(
         if deadly:
             return _Refusal("coreai-torch crashes when it converts the model", None)
         report(0)
-        return _convert(entries, file, texts, root)
+        return _convert(entries, file, texts, root, compression)
 
     refusal = survived(convert)
     if refusal is not None:
@@ -107,7 +113,11 @@ class _Refusal:
 
 
 def _convert(
-    entries: Sequence[EntryPoint], file: Path, texts: Mapping[str, str], root: str | None
+    entries: Sequence[EntryPoint],
+    file: Path,
+    texts: Mapping[str, str],
+    root: str | None,
+    compression: CompressionOptions | None,
 ) -> _Refusal | None:
     """Convert in this process, and return why that is impossible, if it is."""
     torch.set_num_threads(1)  # a forked process has none of its parent's threads
@@ -131,10 +141,14 @@ def _convert(
                         entrypoint_name=entry.name,
                     )
                 program = converter.to_coreai()
+                if compression is not None:
+                    program = compressed(program, compression)
                 metadata = AIModelAssetMetadata()
                 for name, text in texts.items():
                     metadata.set_custom(name, text)
                 program.save_asset(file, metadata)
+        except IncompressibleError as error:
+            return _Refusal(f"{error}; remove compression", None)
         except Exception as error:  # noqa: BLE001 - the converter has exceptions of its own
             origin = origin_of(reached[-1], root) if reached else None
             what = str(origin) if origin is not None else "the model"

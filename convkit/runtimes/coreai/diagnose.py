@@ -8,6 +8,7 @@ from pathlib import Path
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.json_codec import decode
 from convkit.protocol.messages import DiagnoseRequest, DiagnoseResult
+from convkit.runtimes.coreai.compression_cause import compression_finding
 from convkit.runtimes.coreai.float16_causes import Float16Causes
 from convkit.runtimes.coreai.float32_causes import Float32Causes
 from convkit.runtimes.coreai.module_conversion import read_record
@@ -37,6 +38,11 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
     options = dataclasses.replace(options, decompose=record.decompose)
     trials = Trials.of(prepared, contract, options)
     judged = ladder_cases(Path(request.reference), contract)[request.case]
+    if options.compression is not None:
+        context.progress("trying it without compression", done=0.4)
+        caused = compression_finding(trials, record.precision, request.case, judged)
+        if caused is not None:
+            return _result([caused])
     if (low := record.precision) is not None:
         found = trials.session().run(judged.feeds)
         if worst(compared(judged, found), request.limits) <= 1:

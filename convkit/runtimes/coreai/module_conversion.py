@@ -82,7 +82,8 @@ def _converted(
         if isinstance(request.precision, LowPrecision):
             constants |= dict.fromkeys(lowered(program, request.precision, root))
         entries.append(entry_point(name, program, contract))
-    save_converted(entries, file, contract_texts(request.contract), root)
+    texts = contract_texts(request.contract)
+    save_converted(entries, file, texts, root, options.compression)
     return tuple(constants)
 
 

@@ -1,6 +1,15 @@
 """A Core AI target's own options, as passed to the worker."""
 
 import dataclasses
+from typing import Literal
+
+
+@dataclasses.dataclass(frozen=True)
+class CompressionOptions:
+    """How weights are stored: see `Compression` of the recipe."""
+
+    weights: Literal["int8", "int4"]
+    block_size: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -12,3 +21,4 @@ class CoreAIOptions:
 
     decompose: tuple[str, ...] = ()
     entry_points: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
+    compression: CompressionOptions | None = None

@@ -27,7 +27,7 @@ from convkit.protocol.messages import LowPrecision
 from convkit.runtimes.coreai.conversion import contract_texts, entry_point, save_converted
 from convkit.runtimes.coreai.file_contract import MAIN, MODEL_FILE
 from convkit.runtimes.coreai.float16_program import LargeConstant, lowered
-from convkit.runtimes.coreai.options import CoreAIOptions
+from convkit.runtimes.coreai.options import CompressionOptions, CoreAIOptions
 from convkit.runtimes.coreai.session import CoreAISession
 from convkit.runtimes.coreai.traced_program import computed_nodes, traced
 from convkit.worker.original.probing.prepared_model import PreparedModel
@@ -76,6 +76,7 @@ class Trials:
         precision: LowPrecision | None = None,
         exposed: Sequence[str] = (),
         put: Sequence[str] = (),
+        compression: CompressionOptions | None = None,
     ) -> CoreAISession:
         """Convert and load. `exposed` nodes are outputs as well, `put` nodes are inputs instead.
 
@@ -95,7 +96,7 @@ class Trials:
         with tempfile.TemporaryDirectory(prefix="convkit-coreai-") as folder:
             file = Path(folder) / MODEL_FILE
             root = self.prepared.loaded.source_root
-            save_converted([entry], file, contract_texts(self.contract), root)
+            save_converted([entry], file, contract_texts(self.contract), root, compression)
             return CoreAISession(file)
 
     def originals(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
