@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
 
 from convkit.protocol.contract import Contract, TensorSpec
 from convkit.protocol.findings.finding import Finding, Remedy
@@ -47,10 +48,17 @@ class EntryPoint:
     states: tuple[str, ...] = ()
 
 
-def entry_point(
-    name: str, program: ExportedProgram, contract: Contract, states: Sequence[str] = ()
-) -> EntryPoint:
-    """Return an entry point with a contract's inputs and outputs."""
+def entry_point(name: str, program: ExportedProgram, contract: Contract) -> EntryPoint:
+    """Return an entry point with a contract's inputs and outputs, and the program's states under
+    their buffers' names.
+    """
+    signature = program.graph_signature
+    changed = set(signature.buffers_to_mutate.values())
+    states = (
+        str(spec.target).rpartition(".")[2]
+        for spec in signature.input_specs
+        if spec.kind is InputKind.BUFFER and spec.target in changed
+    )
 
     def names(specs: Sequence[TensorSpec]) -> tuple[str, ...]:
         return tuple(spec.name for spec in specs)

@@ -18,6 +18,8 @@ from convkit.runtimes.coreai.file_contract import MAIN, NARROWED
 from convkit.runtimes.coreai.float16_program import LargeConstant, lowered
 from convkit.runtimes.coreai.options import CoreAIOptions
 from convkit.runtimes.coreai.traced_program import is_decomposable, traced
+from convkit.worker.building.held_states import State, state_texts, without_states
+from convkit.worker.building.stateful_module import StatefulModule, states_of
 from convkit.worker.exporters.export_job import UnexportableError
 from convkit.worker.original.probing.prepared_model import PreparedModel
 from convkit.worker.precision.pattern_findings import unmatched_findings
@@ -73,16 +75,23 @@ def _converted(
     hold.
     """
     options, root = request.options, prepared.loaded.source_root
+    states: tuple[State, ...] = ()
+    if options.states:
+        assert request.steps is not None  # the target says so
+        states = states_of(request.contract, request.steps)
+    held = {state.input_at for state in states}
     constants: dict[LargeConstant, None] = {}
     entries = []
     for name, sizes in {MAIN: {}, **options.entry_points}.items():
-        contract = at_sizes(request.contract, sizes)
+        contract = without_states(at_sizes(request.contract, sizes), states)
         examples = prepared.probe.inputs if not sizes else _examples(prepared, sizes)
-        program = traced(prepared.module, examples, contract, root, decompose)
+        examples = tuple(each for place, each in enumerate(examples) if place not in held)
+        module = StatefulModule(prepared.module, states) if states else prepared.module
+        program = traced(module, examples, contract, root, decompose)
         if isinstance(request.precision, LowPrecision):
             constants |= dict.fromkeys(lowered(program, request.precision, root))
         entries.append(entry_point(name, program, contract))
-    texts = contract_texts(request.contract)
+    texts = contract_texts(request.contract) | state_texts(states)
     save_converted(entries, file, texts, root, options.compression)
     return tuple(constants)
 

@@ -16,9 +16,10 @@ class CompressionOptions:
 class CoreAIOptions:
     """`decompose`: torch's operators that become simpler ones before Core AI sees them.
     `entry_points`: further functions of the file by name, each with the sizes of axes that are
-    fixed in it.
+    fixed in it. `states`: what steps feeds back stays in the model.
     """
 
     decompose: tuple[str, ...] = ()
     entry_points: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
     compression: CompressionOptions | None = None
+    states: bool = False

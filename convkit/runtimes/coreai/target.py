@@ -5,8 +5,9 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from convkit.host.recipe.checks.held_states import state_faults
 from convkit.host.recipe.checks.names_axes_and_sizes import FaultsError, RecipeFault, mapping
-from convkit.host.recipe.keys.field_types import AXIS_PATTERN, RecipeModel
+from convkit.host.recipe.keys.field_types import AXIS_PATTERN, RecipeModel, Switch
 from convkit.host.recipe.keys.precision import MixedPrecision, Precision, QuantizedPrecision
 from convkit.host.recipe.keys.targets import BaseTarget, Releases
 from convkit.protocol.json_codec import Json
@@ -72,6 +73,14 @@ class CoreAITarget(BaseTarget):
         None, description="weights in fewer bits, by coreai-opt", examples=[{"weights": "int8"}]
     )
 
+    states: Switch = Field(
+        default=False,
+        description=(
+            "true: what steps feeds back, such as a cache, stays in the model between calls; needs"
+            " one size for it"
+        ),
+    )
+
     @field_validator("precision")
     @classmethod
     def _is_served(cls, precision: Precision) -> Precision:
@@ -93,7 +102,7 @@ class CoreAITarget(BaseTarget):
         given = self.compression
         compression = None if given is None else taken_from(CompressionOptions, given)
         decompose = tuple(sorted(set(self.decompose)))
-        return CoreAIOptions(decompose, dict(self.entry_points), compression)
+        return CoreAIOptions(decompose, dict(self.entry_points), compression, self.states)
 
     @classmethod
     def variants(cls) -> Iterator[dict[str, Json]]:
@@ -111,6 +120,11 @@ class CoreAITarget(BaseTarget):
         yield "float16", {"precision": low}
         for weights in ("int8", "int4"):
             yield weights, {"precision": "float16", "compression": {"weights": weights}}
+
+    @property
+    def builds_with_steps(self) -> bool:
+        """True if the build must know which outputs feed which inputs."""
+        return self.states
 
     @property
     def can_stand_in(self) -> bool:
@@ -141,6 +155,8 @@ class CoreAITarget(BaseTarget):
                     " name the torch module that it was made of under model"
                 )
                 yield RecipeFault((*place, "runtime"), message)
+        if target.get("states") is True:
+            yield from state_faults(place, recipe)
         axes = mapping(recipe.get("axes"))
         for entry, sizes in mapping(target.get("entry_points")).items():
             where = (*place, "entry_points", entry)

@@ -12,13 +12,15 @@ from convkit.runtimes.coreml.conversion.declared_shapes import served_contract a
 from convkit.runtimes.coreml.conversion.fixed_axes import convert_or_explain
 from convkit.runtimes.coreml.conversion.module_conversion import Converted, ModuleConversion
 from convkit.runtimes.coreml.conversion.recorded_constants import write_constants
-from convkit.runtimes.coreml.conversion.states import State, StatefulModule, states_of, write_states
+from convkit.runtimes.coreml.conversion.states import write_states
 from convkit.runtimes.coreml.packages.image_inputs import ImageModule, images_of, write_images
 from convkit.runtimes.coreml.packages.module_sidecar import write_modules
 from convkit.runtimes.coreml.packages.options import ProgramOptions
 from convkit.runtimes.coreml.packages.package_metadata import write_metadata
 from convkit.runtimes.coreml.packages.tensor_names import renaming_finding, write_names
 from convkit.runtimes.coreml.session import MODEL_FILE, EvaluatedProgram
+from convkit.worker.building.held_states import State
+from convkit.worker.building.stateful_module import StatefulModule, states_of
 from convkit.worker.exporters.axis_lines import with_lines
 from convkit.worker.exporters.export_job import UnexportableError
 from convkit.worker.mil.package_identity import make_canonical

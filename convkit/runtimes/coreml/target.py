@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from convkit.host.recipe.checks.held_states import open_axis, state_faults
 from convkit.host.recipe.checks.names_axes_and_sizes import (
     FaultsError,
     RecipeFault,
@@ -20,7 +21,6 @@ from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import StageKind
 from convkit.protocol.same_fields import taken_from
 from convkit.runtimes.coreml.packages.options import CompressionOptions, ProgramOptions
-from convkit.runtimes.coreml.target_states import open_axis, state_faults
 
 # The oldest systems that run ML programs, and newer ones that support more operations.
 DeploymentTarget = Literal[
@@ -227,8 +227,10 @@ class CoreMLTarget(BaseTarget):
         if target.get("images") is True:
             yield from image_faults(place, recipe)
         if target.get("states") is True:
-            known = target.get("minimum", "iOS17") in _HAS_STATES
-            yield from state_faults(place, recipe, known=known)
+            if target.get("minimum", "iOS17") not in _HAS_STATES:
+                message = "needs iOS 18 or a system of its year; write minimum: iOS18"
+                yield RecipeFault((*place, "states"), message)
+            yield from state_faults(place, recipe)
         if target.get("shapes") == "enumerated":
             yield from _shape_faults(place, target, recipe)
 

@@ -1,15 +1,28 @@
 """Core AI executes what it was built from, and what it computes differently is found and named."""
 
 import dataclasses
+from pathlib import Path
 
+import numpy as np
 import pytest
 from coreai_modules import Conversion, errors
 
-from convkit.protocol.messages import LowPrecision
+from convkit.protocol.contract import Contract, TensorSpec
+from convkit.protocol.messages import (
+    BuildRequest,
+    Feed,
+    LowPrecision,
+    Original,
+    Sample,
+    Source,
+    Steps,
+)
+from convkit.runtimes.coreai import build
 from convkit.runtimes.coreai.module_conversion import read_record
-from convkit.runtimes.coreai.options import CoreAIOptions
+from convkit.runtimes.coreai.options import CompressionOptions, CoreAIOptions
 from convkit.runtimes.coreai.session import CoreAISession
 from convkit.worker.exporters.export_job import UnexportableError
+from convkit.worker.job_context import Context, StageFailedError
 from convkit.worker.runtime_interface.sessions import RunFailedError
 
 pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.usefixtures("coreai")]
@@ -44,7 +57,6 @@ def test_a_fully_masked_row_is_named_and_the_remedy_works(tmp_path):
     assert repaired.causes("masked-row", CLOSE) == []
 
 
-@pytest.mark.thorough
 @pytest.mark.thorough
 def test_what_differs_by_torchs_fast_path_is_told_from_what_core_ai_changes(tmp_path):
     conversion = Conversion(tmp_path, "Encoder")
@@ -121,8 +133,6 @@ def test_integers_beyond_int32_are_refused_and_never_wrap_around(tmp_path):
 
 
 def test_inputs_that_do_not_fit_are_refused(tmp_path):
-    import numpy as np
-
     conversion = Conversion(tmp_path, "Attention")
     conversion.build()
     session = CoreAISession(tmp_path / "built" / "model.aimodel")
@@ -131,3 +141,70 @@ def test_inputs_that_do_not_fit_are_refused(tmp_path):
         session.run({"ids": np.array([[0, 1, 2**32]]), "mask": mask})
     with pytest.raises(RunFailedError, match="'mask', which is not fed"):
         session.run({"ids": mask})
+
+
+@pytest.mark.usefixtures("coreai_opt")
+def test_compressed_weights_are_smaller_and_what_they_change_is_named(tmp_path):
+    plain = Conversion(tmp_path / "plain", "Wide")
+    int4 = dataclasses.replace(
+        plain,
+        folder=tmp_path / "int4",
+        options=CoreAIOptions(compression=CompressionOptions("int4")),
+    )
+    for each in (plain, int4):
+        each.folder.mkdir()
+        each.build()
+    size = {each: folder_size(each.folder / "built" / "model.aimodel") for each in (plain, int4)}
+    assert size[int4] < size[plain] / 2
+    off = errors(int4.verify())
+    assert 1e-3 < max(off.values()) < 0.5
+    (cause,) = int4.causes(max(off, key=lambda name: off[name]), CLOSE)
+    assert (cause.code, cause.evidence["kind"]) == ("N214", "compression")
+    assert cause.evidence["after"] < CLOSE
+    assert cause.remedy is not None
+    assert cause.remedy.change == {"target.compression": {"weights": "int8"}}
+
+
+@pytest.mark.usefixtures("coreai_opt")
+def test_a_compression_that_finds_nothing_to_compress_is_refused(tmp_path):
+    options = CoreAIOptions(compression=CompressionOptions("int8"))
+    with pytest.raises(StageFailedError, match="compresses none of the weights"):
+        Conversion(tmp_path, "Attention", options=options).build()
+
+
+def test_what_steps_feeds_back_stays_in_the_model(tmp_path):
+    contract = Contract(
+        (TensorSpec("x", "float32", (1, 1, 4)), TensorSpec("kept", "float32", (1, 3, 4))),
+        (TensorSpec("y", "float32", (1, 4)), TensorSpec("now", "float32", (1, 3, 4))),
+        (),
+    )
+    steps = Steps((Feed("now", "kept"),), None, 1, 3, full=False)
+    file = Conversion(tmp_path, "Cached").original.source.value
+    normal = Sample("normal", (0.0, 1.0))
+    original = Original(
+        Source("factory", file, "Cached"), {"x": normal, "kept": normal}, "signature"
+    )
+    options = CoreAIOptions(states=True)
+    request = BuildRequest(contract, options, None, "cpu", original=original, steps=steps)
+    (tmp_path / "built").mkdir()
+    _, findings = build.run(request, Context(tmp_path / "built"))
+    assert findings == []
+    session = CoreAISession(tmp_path / "built" / "model.aimodel")
+    described = session._functions["main"].desc
+    assert (list(described.input_names), list(described.state_names)) == (["x"], ["kept"])
+    assert session.contract() == contract
+    x = np.arange(4, dtype=np.float32).reshape(1, 1, 4)
+    kept = np.ones((1, 3, 4), np.float32)
+    found = session.run({"x": x, "kept": kept})
+    assert np.array_equal(found["now"], np.concatenate([kept[:, 1:], x], axis=1))
+    assert np.array_equal(kept, np.ones((1, 3, 4))), "what was fed is not written to"
+    again = session.run({"x": x, "kept": found["now"]})
+    assert np.array_equal(again["now"][:, 1:], np.concatenate([x, x], axis=1))
+    assert not np.allclose(again["y"], found["y"])
+    with pytest.raises(RunFailedError, match="'kept', which is not fed"):
+        session.run({"x": x})
+
+
+def folder_size(folder: Path) -> int:
+    """Return the bytes of a folder's files."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
