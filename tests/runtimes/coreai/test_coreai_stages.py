@@ -178,7 +178,7 @@ def test_what_steps_feeds_back_stays_in_the_model(tmp_path):
         (TensorSpec("y", "float32", (1, 4)), TensorSpec("now", "float32", (1, 3, 4))),
         (),
     )
-    steps = Steps((Feed("now", "kept"),), None, 1, 3, full=False)
+    steps = Steps((Feed("now", "kept", None, "now"),), None, (), 1, 1, 3, full=False)
     file = Conversion(tmp_path, "Cached").original.source.value
     normal = Sample("normal", (0.0, 1.0))
     original = Original(
