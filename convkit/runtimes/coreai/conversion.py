@@ -8,9 +8,9 @@ import itertools
 import json
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch.export import ExportedProgram
@@ -22,7 +22,7 @@ from convkit.protocol.json_codec import encode
 from convkit.runtimes.coreai.compression import IncompressibleError, compressed
 from convkit.runtimes.coreai.file_contract import METADATA_FILE
 from convkit.runtimes.coreai.options import CompressionOptions
-from convkit.runtimes.coreai.traced_program import origin_of
+from convkit.runtimes.coreai.traced_program import is_decomposable, origin_of
 from convkit.worker.building.operation_origin import OperationOrigin
 from convkit.worker.cause.graphs.isolated_trials import survived
 from convkit.worker.exporters.dynamic_trace import innermost
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 # Keys of metadata.json that change with every conversion.
 _DATE = "creationDate"
+_MOST_REFUSED = 8
+
+ConvertedT = TypeVar("ConvertedT")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +95,25 @@ def save_converted(
         raise refusal.as_error()
     if not (file / METADATA_FILE).is_file():
         raise StageFailedError("coreai-torch crashes when it converts the model")
+
+
+def simplifying(
+    convert: Callable[[tuple[str, ...]], ConvertedT], decompose: tuple[str, ...]
+) -> tuple[ConvertedT, tuple[str, ...]]:
+    """Convert, with the operators decomposed that coreai-torch refuses for their arguments, if
+    torch defines them by others. Return what `convert` does, and all decomposed operators.
+    """
+    for _ in range(_MOST_REFUSED):
+        try:
+            return convert(decompose), decompose
+        except UnexportableError as error:
+            operator = str(error.findings[0].evidence.get("operation", ""))
+            if error.findings[0].code != "V103" or operator in ("", *decompose):
+                raise
+            if not is_decomposable(operator):
+                raise
+            decompose = (*decompose, operator)
+    return convert(decompose), decompose
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ from convkit.runtimes.coreai.float16_causes import Float16Causes
 from convkit.runtimes.coreai.float32_causes import Float32Causes
 from convkit.runtimes.coreai.module_conversion import read_record
 from convkit.runtimes.coreai.options import CoreAIOptions
-from convkit.runtimes.coreai.trial_conversions import Trials
+from convkit.runtimes.coreai.trial_conversions import Trials, outputs_or_none
 from convkit.worker.cases.compared_cases import ladder_cases
 from convkit.worker.job_context import Context, StageSkippedError
 from convkit.worker.original.probing.prepared_model import Unfit, prepare
@@ -44,7 +44,7 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
         if caused is not None:
             return _result([caused])
     if (low := record.precision) is not None:
-        found = trials.session().run(judged.feeds)
+        found = outputs_or_none(trials.session, judged.feeds)
         if worst(compared(judged, found), request.limits) <= 1:
             context.progress("looking for what float16 cannot hold", done=0.5)
             causes = Float16Causes(trials, low, request.case, judged, request.limits)

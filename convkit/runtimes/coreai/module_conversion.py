@@ -1,6 +1,7 @@
 """A torch module becomes a Core AI file, in its target's precision and with its entry points."""
 
 import dataclasses
+import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,20 +14,23 @@ from convkit.protocol.float_limits import LIMITS
 from convkit.protocol.json_codec import decode, encode
 from convkit.protocol.messages import BuildRequest, LowPrecision
 from convkit.protocol.module_patterns import unmatched_patterns
-from convkit.runtimes.coreai.conversion import contract_texts, entry_point, save_converted
+from convkit.runtimes.coreai.conversion import (
+    contract_texts,
+    entry_point,
+    save_converted,
+    simplifying,
+)
 from convkit.runtimes.coreai.file_contract import MAIN, NARROWED
 from convkit.runtimes.coreai.float16_program import LargeConstant, lowered
 from convkit.runtimes.coreai.options import CoreAIOptions
-from convkit.runtimes.coreai.traced_program import is_decomposable, traced
+from convkit.runtimes.coreai.traced_program import traced
 from convkit.worker.building.held_states import State, state_texts, without_states
 from convkit.worker.building.stateful_module import StatefulModule, states_of
-from convkit.worker.exporters.export_job import UnexportableError
 from convkit.worker.original.probing.prepared_model import PreparedModel
 from convkit.worker.precision.pattern_findings import unmatched_findings
 
 # How a model was converted, for the search for causes.
 RECORD_FILE = "conversion.json"
-_MOST_REFUSED = 8
 _NOTHING = Contract((), (), ())
 
 
@@ -36,33 +40,15 @@ def convert_module(
     """Convert every entry point into one file; return notes on what callers and the precision must
     know.
     """
-    constants, decompose = _simplified(prepared, request, file)
+    constants, decompose = simplifying(
+        functools.partial(_converted, prepared, request, file), request.options.decompose
+    )
     findings = [*_unmatched(request, prepared), *narrowed_types(request.contract)]
     low = request.precision if isinstance(request.precision, LowPrecision) else None
     _write_record(file.parent, ConversionRecord(low, decompose))
     if isinstance(request.precision, LowPrecision):
         findings += [_constant_note(each, request.precision) for each in constants]
     return findings
-
-
-def _simplified(
-    prepared: PreparedModel, request: BuildRequest[CoreAIOptions], file: Path
-) -> tuple[tuple[LargeConstant, ...], tuple[str, ...]]:
-    """Convert, with the operators decomposed that coreai-torch refuses for their arguments, if
-    torch defines them by others. Return what `_converted` does, and all decomposed operators.
-    """
-    decompose = request.options.decompose
-    for _ in range(_MOST_REFUSED):
-        try:
-            return _converted(prepared, request, file, decompose), decompose
-        except UnexportableError as error:
-            operator = str(error.findings[0].evidence.get("operation", ""))
-            if error.findings[0].code != "V103" or operator in ("", *decompose):
-                raise
-            if not is_decomposable(operator):
-                raise
-            decompose = (*decompose, operator)
-    return _converted(prepared, request, file, decompose), decompose
 
 
 def _converted(

@@ -5,7 +5,7 @@ with intermediate values as outputs, or with given values in their place.
 import dataclasses
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -30,8 +30,10 @@ from convkit.runtimes.coreai.float16_program import LargeConstant, lowered
 from convkit.runtimes.coreai.options import CompressionOptions, CoreAIOptions
 from convkit.runtimes.coreai.session import CoreAISession
 from convkit.runtimes.coreai.traced_program import computed_nodes, traced
+from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.probing.prepared_model import PreparedModel
 from convkit.worker.original.torch_dtypes import to_tensor
+from convkit.worker.runtime_interface.sessions import ModelRefusedError, RunFailedError
 
 SpecT = TypeVar("SpecT", InputSpec, OutputSpec)
 
@@ -107,6 +109,18 @@ class Trials:
             found = recorder.run(*given)
         outputs = zip((spec.name for spec in self.contract.outputs), found, strict=True)
         return {**recorder.values, **{name: each.numpy() for name, each in outputs}}
+
+
+def outputs_or_none(
+    session: Callable[[], CoreAISession], feeds: Mapping[str, np.ndarray]
+) -> Mapping[str, np.ndarray]:
+    """Return the outputs of a trial; none for one that cannot be converted, loaded or run, which
+    no limit accepts.
+    """
+    try:
+        return session().run(feeds)
+    except (StageFailedError, ModelRefusedError, RunFailedError):
+        return {}
 
 
 def run_exposed(
