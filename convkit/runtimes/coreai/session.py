@@ -86,7 +86,7 @@ class CoreAISession:
             (),
         )
         shapes = {name: _sizes(described.state_descriptor(name)) for name in described.state_names}
-        return with_states(stated, self._states, shapes)
+        return declared(with_states(stated, self._states, shapes))
 
     def metadata(self) -> Mapping[str, str]:
         """Return the file's metadata strings."""
@@ -100,7 +100,7 @@ class CoreAISession:
         """Return every output by name, in the contract's types; raises RunFailedError."""
         function = self._function_for(feeds)
         found = call(self._runner, function, feeds, {s.name: s.input for s in self._states})
-        found |= {state.output: found.pop(state.name) for state in self._states}
+        found |= {s.output: found.pop(s.name).astype(s.dtype) for s in self._states}
         types = {spec.name: spec.dtype for spec in self._stored.outputs}
         return {
             name: array.astype(types[name])
