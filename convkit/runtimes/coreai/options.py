@@ -6,7 +6,7 @@ from typing import Literal
 
 @dataclasses.dataclass(frozen=True)
 class CompressionOptions:
-    """How weights are stored: see `Compression` of the recipe."""
+    """How weights are stored: see `PackedWeights` of the recipe."""
 
     weights: Literal["int8", "int4"]
     block_size: int | None = None

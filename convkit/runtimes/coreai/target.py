@@ -5,9 +5,9 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from convkit.host.recipe.checks.held_states import state_faults
 from convkit.host.recipe.checks.names_axes_and_sizes import FaultsError, RecipeFault, mapping
 from convkit.host.recipe.keys.field_types import AXIS_PATTERN, RecipeModel, Switch
+from convkit.host.recipe.keys.held_states import state_faults
 from convkit.host.recipe.keys.precision import MixedPrecision, Precision, QuantizedPrecision
 from convkit.host.recipe.keys.targets import BaseTarget, Releases
 from convkit.protocol.json_codec import Json
@@ -20,7 +20,7 @@ _RUNNING = ("coreai-core", "numpy")
 _CONVERTING = ("coreai-core", "coreai-torch", "torch", "numpy", "safetensors", "packaging")
 
 
-class Compression(RecipeModel):
+class PackedWeights(RecipeModel):
     """How weights are stored. The arithmetic keeps the target's precision."""
 
     weights: Literal["int8", "int4"] = Field(
@@ -69,7 +69,7 @@ class CoreAITarget(BaseTarget):
         examples=[{"decode": {"sequence": 1}}],
     )
 
-    compression: Compression | None = Field(
+    compression: PackedWeights | None = Field(
         None, description="weights in fewer bits, by coreai-opt", examples=[{"weights": "int8"}]
     )
 

@@ -6,7 +6,6 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from convkit.host.recipe.checks.held_states import open_axis, state_faults
 from convkit.host.recipe.checks.names_axes_and_sizes import (
     FaultsError,
     RecipeFault,
@@ -15,6 +14,7 @@ from convkit.host.recipe.checks.names_axes_and_sizes import (
 )
 from convkit.host.recipe.keys.call_steps import tensors_by_name
 from convkit.host.recipe.keys.field_types import MODULES_PATTERN, RecipeModel, Switch
+from convkit.host.recipe.keys.held_states import open_axis, state_faults
 from convkit.host.recipe.keys.precision import MixedPrecision, Precision, QuantizedPrecision
 from convkit.host.recipe.keys.targets import BaseTarget
 from convkit.protocol.json_codec import Json

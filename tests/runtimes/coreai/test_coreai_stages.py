@@ -154,8 +154,8 @@ def test_compressed_weights_are_smaller_and_what_they_change_is_named(tmp_path):
     for each in (plain, int4):
         each.folder.mkdir()
         each.build()
-    size = {each: folder_size(each.folder / "built" / "model.aimodel") for each in (plain, int4)}
-    assert size[int4] < size[plain] / 2
+    large, small = (folder_size(each.folder / "built" / "model.aimodel") for each in (plain, int4))
+    assert small < large / 2
     off = errors(int4.verify())
     assert 1e-3 < max(off.values()) < 0.5
     (cause,) = int4.causes(max(off, key=lambda name: off[name]), CLOSE)
@@ -179,7 +179,7 @@ def test_what_steps_feeds_back_stays_in_the_model(tmp_path):
         (),
     )
     steps = Steps((Feed("now", "kept", None, "now"),), None, (), 1, 1, 3, full=False)
-    file = Conversion(tmp_path, "Cached").original.source.value
+    file = Conversion(tmp_path, "Cached").original.source.path
     normal = Sample("normal", (0.0, 1.0))
     original = Original(
         Source("factory", file, "Cached"), {"x": normal, "kept": normal}, "signature"
