@@ -14,7 +14,7 @@ from convkit.runtimes.coreai.float32_causes import Float32Causes
 from convkit.runtimes.coreai.module_conversion import read_record
 from convkit.runtimes.coreai.options import CoreAIOptions
 from convkit.runtimes.coreai.trial_conversions import Trials, outputs_or_none
-from convkit.worker.cases.compared_cases import ladder_cases
+from convkit.worker.cases.compared_cases import single_case
 from convkit.worker.job_context import Context, StageSkippedError
 from convkit.worker.original.probing.prepared_model import Unfit, prepare
 from convkit.worker.precision.search_judgment import compared, worst
@@ -37,7 +37,7 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
     options = decode(CoreAIOptions, request.options)
     options = dataclasses.replace(options, decompose=record.decompose)
     trials = Trials.of(prepared, contract, options)
-    judged = ladder_cases(Path(request.reference), contract)[request.case]
+    judged = single_case(Path(request.reference), contract, request.case)
     if options.compression is not None:
         context.progress("trying it without compression", done=0.4)
         caused = compression_finding(trials, record.precision, request.case, judged)

@@ -197,9 +197,8 @@ class Float16Causes:
         if not found.met or not found.patterns:
             return []
         modules = [m for m in searched.modules if searched.keeps(found.patterns, m)]
-        first = next(
-            node for node in computed_nodes(self.trials.program) if module_of(node) in modules
-        )
+        nodes = [n for n in computed_nodes(self.trials.program) if module_of(n) in modules]
+        first = next((node for node in nodes if self._origin(node).source), nodes[0])
         origin = self._origin(first)
         kept = dataclasses.replace(self.precision, keep_float32=found.patterns)
         after = self._error(kept)
