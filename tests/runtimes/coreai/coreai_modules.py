@@ -67,7 +67,7 @@ MODELS = """
     class Wide(Attention):
         def __init__(self):
             super().__init__()
-            self.wide = nn.Sequential(nn.Linear(8, 256), nn.ReLU(), nn.Linear(256, 8))
+            self.wide = nn.Sequential(nn.Linear(8, 64), nn.Linear(64, 64), nn.Linear(64, 8))
 
         def forward(self, ids, mask):
             return self.wide(self.embed(ids)) * mask[..., None]

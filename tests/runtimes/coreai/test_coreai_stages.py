@@ -155,7 +155,8 @@ def test_compressed_weights_are_smaller_and_what_they_change_is_named(tmp_path):
         each.folder.mkdir()
         each.build()
     large, small = (folder_size(each.folder / "built" / "model.aimodel") for each in (plain, int4))
-    assert small < large / 2
+    # Only the middle layer is large enough: 4 bytes a weight become half a byte and its scales.
+    assert large - small > 3 * 64 * 64
     off = errors(int4.verify())
     assert 1e-3 < max(off.values()) < 0.5
     (cause,) = int4.causes(max(off, key=lambda name: off[name]), CLOSE)
