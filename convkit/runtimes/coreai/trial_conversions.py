@@ -86,10 +86,13 @@ class Trials:
         """
         program, _ = self.lowered(precision)
         entry = entry_point(MAIN, program, self.contract)
-        for name in put:
-            _replace_by_input(program, name)
+        # What becomes unused is removed last, so that every exposed value is still there.
         for name in exposed:
             _add_output(program, name)
+        for name in put:
+            _replace_by_input(program, name)
+        program.graph.eliminate_dead_code()
+        program.graph_module.recompile()
         entry = dataclasses.replace(
             entry,
             inputs=(*entry.inputs, *map(_PUT.format, put)),
@@ -195,7 +198,6 @@ def _add_output(program: ExportedProgram, name: str) -> None:
     program.graph_signature.output_specs.append(
         OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(name=own.name), None)
     )
-    program.graph_module.recompile()
 
 
 def _replace_by_input(program: ExportedProgram, name: str) -> None:
@@ -211,8 +213,6 @@ def _replace_by_input(program: ExportedProgram, name: str) -> None:
     for each in program.graph_signature.output_specs:
         if each.arg.name == name:
             each.arg.name = given.name
-    program.graph.eliminate_dead_code()
-    program.graph_module.recompile()
 
 
 def _node(program: ExportedProgram, name: str) -> Node:

@@ -64,6 +64,12 @@ MODELS = """
             x = self.embed(ids) * mask[..., None]
             return torch.special.bessel_j0(x)
 
+    class Spread(Attention):
+        def forward(self, ids, mask):
+            x = self.embed(ids) * mask[..., None]
+            lowest = ids.argmin(1, keepdim=True)[..., None]
+            return x / (1 + x.std(-1, keepdim=True)) + x.var(2, keepdim=True, correction=0) + lowest
+
     class Wide(Attention):
         def __init__(self):
             super().__init__()

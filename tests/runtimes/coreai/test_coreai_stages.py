@@ -115,6 +115,12 @@ def test_what_is_refused_for_its_arguments_is_converted_as_torch_defines_it(tmp_
     assert max(errors(conversion.verify()).values()) < CLOSE
 
 
+def test_variance_and_argmin_are_written_with_what_core_ai_has(tmp_path):
+    conversion = Conversion(tmp_path, "Spread")
+    conversion.build()
+    assert max(errors(conversion.verify()).values()) < CLOSE
+
+
 def test_an_operator_that_is_not_converted_is_named_with_its_line(tmp_path):
     with pytest.raises(UnexportableError) as refused:
         Conversion(tmp_path, "Refused").build()
