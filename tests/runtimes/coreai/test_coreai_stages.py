@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from coreai_modules import Conversion, errors
+from coreai_modules import Conversion, contract, errors
 
 from convkit.protocol.contract import Contract, TensorSpec
 from convkit.protocol.messages import (
@@ -21,8 +21,10 @@ from convkit.runtimes.coreai import build
 from convkit.runtimes.coreai.module_conversion import read_record
 from convkit.runtimes.coreai.options import CompressionOptions, CoreAIOptions
 from convkit.runtimes.coreai.session import CoreAISession
+from convkit.runtimes.coreai.trial_conversions import Trials, run_exposed, tensor_nodes
 from convkit.worker.exporters.export_job import UnexportableError
 from convkit.worker.job_context import Context, StageFailedError
+from convkit.worker.original.probing.prepared_model import Unfit, prepare
 from convkit.worker.runtime_interface.sessions import RunFailedError
 
 pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.usefixtures("coreai")]
@@ -149,6 +151,20 @@ def test_inputs_that_do_not_fit_are_refused(tmp_path):
         session.run({"ids": mask})
 
 
+def test_a_value_is_exposed_although_nothing_else_needs_it(tmp_path):
+    conversion = Conversion(tmp_path, "Attention")
+    prepared, _ = prepare(conversion.original, contract(), Context(tmp_path))
+    assert not isinstance(prepared, Unfit)
+    trials = Trials.of(prepared, contract(), CoreAIOptions())
+    *before, last = tensor_nodes(trials.program)
+    feeds = {"ids": np.array([[1, 2, 3]]), "mask": np.ones((1, 3), np.int64)}
+    originals = trials.originals(feeds)
+    session = trials.session(exposed=before, put=[last])
+    found = run_exposed(session, feeds, {last: originals[last]})
+    assert set(before) <= set(found)
+    assert all(np.allclose(found[name], originals[name], atol=CLOSE) for name in before)
+
+
 @pytest.mark.usefixtures("coreai_opt")
 def test_compressed_weights_are_smaller_and_what_they_change_is_named(tmp_path):
     plain = Conversion(tmp_path / "plain", "Wide")
@@ -180,7 +196,7 @@ def test_a_compression_that_finds_nothing_to_compress_is_refused(tmp_path):
 
 
 def test_what_steps_feeds_back_stays_in_the_model(tmp_path):
-    contract = Contract(
+    cached = Contract(
         (TensorSpec("x", "float32", (1, 1, 4)), TensorSpec("kept", "float32", (1, 3, 4))),
         (TensorSpec("y", "float32", (1, 4)), TensorSpec("now", "float32", (1, 3, 4))),
         (),
@@ -192,14 +208,14 @@ def test_what_steps_feeds_back_stays_in_the_model(tmp_path):
         Source("factory", file, "Cached"), {"x": normal, "kept": normal}, "signature"
     )
     options = CoreAIOptions(states=True)
-    request = BuildRequest(contract, options, None, "cpu", original=original, steps=steps)
+    request = BuildRequest(cached, options, None, "cpu", original=original, steps=steps)
     (tmp_path / "built").mkdir()
     _, findings = build.run(request, Context(tmp_path / "built"))
     assert findings == []
     session = CoreAISession(tmp_path / "built" / "model.aimodel")
     described = session._functions["main"].desc
     assert (list(described.input_names), list(described.state_names)) == (["x"], ["kept"])
-    assert session.contract() == contract
+    assert session.contract() == cached
     x = np.arange(4, dtype=np.float32).reshape(1, 1, 4)
     kept = np.ones((1, 3, 4), np.float32)
     found = session.run({"x": x, "kept": kept})
