@@ -260,6 +260,7 @@ def test_an_onnx_file_is_adopted_without_torch():
 
 @pytest.mark.slow
 @pytest.mark.network
+@pytest.mark.thorough
 def test_a_real_model(tmp_path):
     import torch
 
