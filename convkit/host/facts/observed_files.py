@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from convkit.host.home import Home
-from convkit.host.plan.stage_keys import OPENED, Facts, ingredients, stage_key
+from convkit.host.plan.stage_keys import OPENED, Facts, ingredients, possible_keys, stage_key
 from convkit.host.plan.stages import Stage
 from convkit.host.recipe.keys.recipe import Model, Recipe
 from convkit.host.recipe.reading.loading import LoadedRecipe
@@ -72,13 +72,12 @@ def known_stage(
     """Return a stage's record, with its key and ingredients: another run may meanwhile have
     discovered which files the model is loaded from, which changes both.
     """
-    known = store.record(key)
+    known = store.first_record(possible_keys(parts))
     files = remembered_files(stage, loaded, facts, store.root)
     if known is not None or not files or files == dict(facts.opened.get(stage.id, {})):
         return key, parts, known
     parts = ingredients(stage, loaded.recipe, with_opened(facts, stage, files), inputs) or parts
-    key = stage_key(parts)
-    return key, parts, store.record(key)
+    return stage_key(parts), parts, store.first_record(possible_keys(parts))
 
 
 def facts_after(

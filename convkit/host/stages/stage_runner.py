@@ -12,7 +12,13 @@ from convkit.host.facts.observed_files import facts_after, known_stage
 from convkit.host.facts.planning_facts import ResolvedFacts
 from convkit.host.home import Home
 from convkit.host.plan.custom_operator_requests import custom_ops_of
-from convkit.host.plan.stage_keys import explain_change, ingredients, stage_key
+from convkit.host.plan.stage_keys import (
+    explain_change,
+    ingredients,
+    possible_keys,
+    stage_key,
+    without,
+)
 from convkit.host.plan.stage_requests import request_for
 from convkit.host.plan.stages import Stage
 from convkit.host.processes.expected_memory import expected_memory
@@ -98,7 +104,8 @@ class StageRunner:
         parts = ingredients(stage, self.loaded.recipe, self.surroundings.facts, inputs)
         assert parts is not None  # a run resolves every environment before it settles stages
         key, tenant = stage_key(parts), Tenant()
-        if self.elsewhere is None and (self.is_forced(stage) or self.store.record(key) is None):
+        known = self.store.first_record(possible_keys(parts))
+        if self.elsewhere is None and (self.is_forced(stage) or known is None):
             self.machine.announce(tenant)
 
         def settle() -> Settled:
@@ -122,7 +129,7 @@ class StageRunner:
                 stage, key, parts, inputs, self.loaded, self.surroundings.facts, self.store
             )
             if known is not None and not self.is_forced(stage):
-                self.store.set_latest(self.loaded.recipe.name, stage.id, key)
+                self.store.set_latest(self.loaded.recipe.name, stage.id, known.key)
                 hit = self._hit(stage, known)
                 self.listener.stage_finished(stage.id, _end(hit), 0.0)
                 return self._annotated(stage, hit)
@@ -239,7 +246,9 @@ class StageRunner:
         )
         if facts is not self.surroundings.facts:  # newly found files make it a different stage
             parts = ingredients(stage, self.loaded.recipe, facts, work.inputs) or parts
-            report = dataclasses.replace(report, key=stage_key(parts))
+        parts = without(parts, answer.unread)
+        report = dataclasses.replace(report, key=stage_key(parts))
+        if known is not None and known.key != report.key:
             known = None
         makes_model = JOBS[stage.kind].makes_model
         if known is not None and makes_model and known.artifact != artifact:
