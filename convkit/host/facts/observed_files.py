@@ -156,7 +156,7 @@ def digests_of(names: Iterable[str], dirname: Path, digests: DigestCache) -> dic
             found[name] = _answer(name, dirname)
             continue
         try:
-            found[name] = digests.file(_place(name, dirname))
+            found[name] = digests.file(place_of(name, dirname))
         except OSError:
             found[name] = NOTHING
     return found
@@ -180,7 +180,7 @@ def _answer(name: str, dirname: Path) -> str:
     """Return today's answer to a lookup that is named relative to the recipe's folder."""
     what, subject = lookup_of(name) or ("variable", name)
     if what not in ("variable", *UNANSWERED):
-        subject = str(_place(subject, dirname))
+        subject = str(place_of(subject, dirname))
     return answer(what, subject, passed_on(os.environ), _is_own)
 
 
@@ -291,7 +291,8 @@ def _name(path: str, dirname: Path) -> str:
     return Path(os.path.relpath(path, dirname)).as_posix()
 
 
-def _place(name: str, dirname: Path) -> Path:
+def place_of(name: str, dirname: Path) -> Path:
+    """Return the path of a file that is named relative to the recipe's folder or to a cache."""
     for prefix, folder in _caches().items():
         if name.startswith(prefix):
             return folder / name.removeprefix(prefix)
