@@ -81,17 +81,26 @@ def known_stage(
 
 
 def facts_after(
-    stage: Stage, answer: Answer, loaded: LoadedRecipe, facts: Facts, home: Home, started: float
+    stage: Stage,
+    answer: Answer,
+    loaded: LoadedRecipe,
+    facts: Facts,
+    home: Home,
+    started: float,
+    *,
+    partly: bool = False,
 ) -> Facts:
     """Return facts that include the files a stage was observed to read, and record these; the same
-    facts if all were known.
+    facts if all were known. `partly`: the stage needed not do all that it did before, so what it
+    read then counts, too.
 
     Raises WorkerError for a file that changed after the stage `started` (seconds since 1970),
     because it is unknown which version was read.
     """
     if not _loads_model(stage, loaded):
         return facts
-    found = _read_by(stage, answer.opened, loaded, facts, home, started)
+    before = dict(facts.opened.get(stage.id, {})) if partly else {}
+    found = before | _read_by(stage, answer.opened, loaded, facts, home, started)
     if found == dict(facts.opened.get(stage.id, {})):
         return facts
     remember_files(found, stage, loaded, facts, home.store)

@@ -31,6 +31,7 @@ from convkit.host.processes.worker_start import WORKERS, WorkerStrategy
 from convkit.host.recipe.reading.loading import LoadedRecipe
 from convkit.host.record.run_record import StageReport
 from convkit.host.stages.crash_causes import cause_of_crash
+from convkit.host.stages.earlier_cases import earlier_cases
 from convkit.host.stages.runner_findings import absent, addressed_report, two_artifacts
 from convkit.host.stages.stage_lock import KeyLock
 from convkit.host.stages.stage_outcome import Settled, StageWork
@@ -49,7 +50,9 @@ from convkit.protocol.messages import (
     PROTOCOL,
     Answer,
     CustomOps,
+    EarlierCases,
     Envelope,
+    ReferenceRequest,
     StageKind,
     StageRequest,
     StageResult,
@@ -200,7 +203,8 @@ class StageRunner:
         with self.store.staging() as folder:
             # Copies of built files become the run's models.
             intake = Intake(folder / "output", folder / "copies", lasting=stage.kind == "build")
-            outcome = self._work(stage, work.inputs, folder, tenant, intake)
+            earlier = self._earlier(work)
+            outcome = self._work(work, folder, tenant, intake, earlier)
             if outcome.ending == "cancelled":
                 raise Interrupted("interrupted")
             report = dataclasses.replace(
@@ -218,7 +222,7 @@ class StageRunner:
             if answer.outcome == "skipped":
                 return Settled(_skipped(report, stage, answer.error or "skipped"), outcome.log)
             artifact = self.store.take_in(folder / "output", intake)
-            return self._done(work, report, answer, outcome, artifact)
+            return self._done(work, report, answer, outcome, artifact, partly=earlier is not None)
 
     def _broken(self, work: StageWork, report: StageReport, outcome: WorkerOutcome) -> Settled:
         findings = tuple(findings_of(outcome, work.stage.kind, work.stage.target))
@@ -234,15 +238,25 @@ class StageRunner:
         answer: Answer,
         outcome: WorkerOutcome,
         artifact: str,
+        *,
+        partly: bool,
     ) -> Settled:
-        """Record a stage whose output the store has. Failures get no record: they run again."""
+        """Record a stage whose output the store has. Failures get no record: they run again.
+        `partly`: it did not need to run all of its cases, nor to read what they read.
+        """
         stage, parts, known = work.stage, work.parts, work.known
         findings = list(report.findings)
         if (with_part_replaced := self._simulated_instead(stage)) is not None:
             findings.append(with_part_replaced)
         result = _result_of(stage, answer)
         facts = facts_after(
-            stage, answer, self.loaded, self.surroundings.facts, self.home, outcome.started
+            stage,
+            answer,
+            self.loaded,
+            self.surroundings.facts,
+            self.home,
+            outcome.started,
+            partly=partly,
         )
         if facts is not self.surroundings.facts:  # newly found files make it a different stage
             parts = ingredients(stage, self.loaded.recipe, facts, work.inputs) or parts
@@ -282,14 +296,28 @@ class StageRunner:
         message, severity = target.absent(why)
         return dataclasses.replace(absent(stage, message), severity=severity)
 
+    def _earlier(self, work: StageWork) -> EarlierCases | None:
+        if self.is_forced(work.stage) or self.variation is not None:
+            return None
+        return earlier_cases(work, self.loaded.recipe.name, self.store)
+
     def _work(
-        self, stage: Stage, inputs: Mapping[str, str], folder: Path, tenant: Tenant, intake: Intake
+        self,
+        work: StageWork,
+        folder: Path,
+        tenant: Tenant,
+        intake: Intake,
+        earlier: EarlierCases | None,
     ) -> WorkerOutcome:
+        stage, inputs = work.stage, work.inputs
+
         def progress(message: str, done: float | None = None) -> None:
             self.listener.stage_progress(stage.id, message, done)
 
         python = self._python(stage, progress)
         request = self._request(stage, inputs)
+        if isinstance(request, ReferenceRequest):
+            request = dataclasses.replace(request, earlier=earlier)
         output = folder / "output"
         output.mkdir()
         runtime = runtimes()[stage.runtime] if stage.runtime is not None else None

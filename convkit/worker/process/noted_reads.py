@@ -2,11 +2,11 @@
 (`convkit.protocol.unread_fields`).
 
 A result cannot depend on what was never read. Whatever might read a field unseen counts as reading
-it: copies, pickles, and forks, whose own reads this process does not see.
+it: copies and pickles. What a fork of this process reads is noted in memory that they share.
 """
 
 import contextlib
-import os
+import mmap
 from collections.abc import Iterator
 from typing import Any, Self, SupportsIndex
 
@@ -21,8 +21,12 @@ class _NotedField:
     def __init__(self, field: MayBeUnread) -> None:
         self._field = field
         self._given: dict[int, object] = {}  # the request's own instances, alive so that ids last
+        self._noted = mmap.mmap(-1, 1)
         self.decoding = False
-        self.was_read = False
+
+    @property
+    def was_read(self) -> bool:
+        return self._noted[0] != 0
 
     def __get__(self, instance: object, owner: type) -> Any:  # noqa: ANN401 - any field's value
         if instance is None:
@@ -40,7 +44,8 @@ class _NotedField:
 
     def note(self, instance: object) -> None:
         """Count a read, unless the instance is not the request's: one that the stage made."""
-        self.was_read = self.was_read or id(instance) in self._given
+        if id(instance) in self._given:
+            self._noted[0] = 1
 
     @contextlib.contextmanager
     def standing_in(self) -> Iterator[None]:
@@ -72,7 +77,6 @@ class NotedReads:
     def __enter__(self) -> Self:
         for field in self._fields.values():
             self._entered.enter_context(field.standing_in())
-        os.register_at_fork(before=self._forks)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -92,7 +96,3 @@ class NotedReads:
     def unread(self) -> tuple[str, ...]:
         """Return the names of the fields that the stage has not read so far."""
         return tuple(name for name, field in self._fields.items() if not field.was_read)
-
-    def _forks(self) -> None:
-        for field in self._fields.values():
-            field.was_read = True
