@@ -16,6 +16,12 @@ def stages(outcome: RunOutcome) -> dict[str, tuple[str, str | None]]:
     return {stage.id: (stage.status, stage.artifact) for stage in outcome.record.stages}
 
 
+def taken_over(home: Path) -> int:
+    kept = Store(Home(home).store).latest(RECIPE["name"], "reference")
+    assert kept is not None
+    return int(kept.result["taken_over"])
+
+
 def test_typical_sizes_masks_and_comments_convert_nothing_again(tmp_path: Path) -> None:
     home, masked = tmp_path / "home", [RECIPE["outputs"][0] | {"mask": "mask"}]
     axes = RECIPE["axes"] | {"length": {"min": 2, "typical": 5, "max": 9}}
@@ -33,6 +39,7 @@ def test_typical_sizes_masks_and_comments_convert_nothing_again(tmp_path: Path) 
         "verify:ort": "done",
     }
     assert edited["reference"][1] != first["reference"][1]
+    assert taken_over(home) > 0
     assert stages(run(recipe, tmp_path / "other")) == {
         name: ("done", artifact) for name, (_, artifact) in edited.items()
     }
@@ -40,6 +47,7 @@ def test_typical_sizes_masks_and_comments_convert_nothing_again(tmp_path: Path) 
     write_recipe(tmp_path / "recipe", MODEL + "\n# a comment\n", axes=axes, outputs=masked)
     commented = stages(run(recipe, home))
     assert [commented[name][0] for name in ("export", "reference")] == ["done", "done"]
+    assert taken_over(home) == 0
     assert [commented[name][0] for name in ("build:ort", "verify:ort")] == ["hit", "hit"]
     assert {name: kept for name, (_, kept) in commented.items()} == {
         name: kept for name, (_, kept) in edited.items()
