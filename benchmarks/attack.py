@@ -5,10 +5,10 @@
 Each round edits the module of `benchmarks/edits.py`, so that every stage must run, and runs the
 recipe in a home that keeps its tools in memory. Meanwhile something happens, at a moment drawn from
 a run's whole duration: a resident is killed, or what it has forked, or everything of its, or it is
-stopped, its socket is replaced, a file that it has imported is replaced, or its memory is limited to
-what it has; or the run is one of another copy of convkit. If that broke the run, which must say so
-(exit code 3, or 130), the recipe is run again. Then it runs in a home of its own without residents:
-the keys and artifacts of all stages must be the same. Linux only.
+stopped, its socket or a file that it has imported is replaced, or its memory is limited to what it
+has; or the run is one of another copy of convkit. If that broke the run, which must say so (exit
+code 3, or 130), the recipe is run again. Then it runs in a home of its own without residents: the
+keys and artifacts of all stages must be the same. Linux only.
 """
 
 import argparse
