@@ -32,20 +32,25 @@ from convkit.host.recipe.reading.loading import LoadedRecipe
 from convkit.host.record.run_record import StageReport
 from convkit.host.stages.crash_causes import cause_of_crash
 from convkit.host.stages.earlier_cases import earlier_cases
-from convkit.host.stages.runner_findings import absent, addressed_report, two_artifacts
+from convkit.host.stages.runner_findings import (
+    absent_device,
+    addressed_report,
+    simulated_instead,
+    skipped_report,
+    two_artifacts,
+)
 from convkit.host.stages.stage_lock import KeyLock
-from convkit.host.stages.stage_outcome import Settled, StageWork
+from convkit.host.stages.stage_outcome import Settled, StageWork, result_of
 from convkit.host.store.file_intake import Intake
 from convkit.host.store.store import StageRecord, Store
-from convkit.host.toolchain.device_detection import find_device
 from convkit.host.toolchain.environments.environment_builds import ensure_environment
 from convkit.host.toolchain.environments.host_environment import host_python
 from convkit.host.toolchain.versions.version_findings import version_findings
 from convkit.host.verdict.counted_explanations import EXPLANATIONS
-from convkit.protocol.errors import Interrupted, WorkerError
+from convkit.protocol.errors import Interrupted
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.jobs.job_table import JOBS
-from convkit.protocol.json_codec import CodecError, decode, encode
+from convkit.protocol.json_codec import decode, encode
 from convkit.protocol.messages import (
     PROTOCOL,
     Answer,
@@ -55,7 +60,6 @@ from convkit.protocol.messages import (
     ReferenceRequest,
     StageKind,
     StageRequest,
-    StageResult,
 )
 from convkit.protocol.runtimes.runtime_registry import package_folder, runtimes
 from convkit.protocol.same_fields import taken_from
@@ -197,9 +201,11 @@ class StageRunner:
     def _run(self, work: StageWork, tenant: Tenant) -> Settled:
         stage = work.stage
         report = work.report()
-        missing = self._absent_device(stage)
+        missing = absent_device(stage)
         if missing is not None:
-            return Settled(_skipped(dataclasses.replace(report, ended=time.time()), stage, missing))
+            return Settled(
+                skipped_report(dataclasses.replace(report, ended=time.time()), stage, missing)
+            )
         with self.store.staging() as folder:
             # Copies of built files become the run's models.
             intake = Intake(folder / "output", folder / "copies", lasting=stage.kind == "build")
@@ -220,7 +226,9 @@ class StageRunner:
                 findings=answer.findings,
             )
             if answer.outcome == "skipped":
-                return Settled(_skipped(report, stage, answer.error or "skipped"), outcome.log)
+                return Settled(
+                    skipped_report(report, stage, answer.error or "skipped"), outcome.log
+                )
             artifact = self.store.take_in(folder / "output", intake)
             return self._done(work, report, answer, outcome, artifact, partly=earlier is not None)
 
@@ -246,9 +254,11 @@ class StageRunner:
         """
         stage, parts, known = work.stage, work.parts, work.known
         findings = list(report.findings)
-        if (with_part_replaced := self._simulated_instead(stage)) is not None:
+        if (
+            with_part_replaced := simulated_instead(stage, self.loaded.recipe, self.absent)
+        ) is not None:
             findings.append(with_part_replaced)
-        result = _result_of(stage, answer)
+        result = result_of(stage, answer)
         facts = facts_after(
             stage,
             answer,
@@ -273,28 +283,6 @@ class StageRunner:
         if not any(finding.is_error for finding in findings):
             self._keep(report, parts, work.inputs, answer, outcome.log)
         return Settled(report, outcome.log, result)
-
-    def _absent_device(self, stage: Stage) -> str | None:
-        """Return what is missing if a stage's device is absent; its tools, which can be large, are
-        then not fetched.
-        """
-        if stage.target is None or stage.kind not in ("build", "verify"):
-            return None
-        found = find_device(stage.device)
-        return None if found.there else f"this machine has no {stage.device} device: {found.detail}"
-
-    def _simulated_instead(self, stage: Stage) -> Finding | None:
-        """Return what is missing if a simulation replaces the target's device, and how to proceed
-        on the device.
-        """
-        if stage.kind != "verify" or stage.target is None or not stage.stand_in:
-            return None
-        target = self.loaded.recipe.owner_of(stage.target).targets[stage.target]
-        why = self.absent.get(target.device) or self.absent.get(
-            target.runtime, f"{target.runtime} is absent"
-        )
-        message, severity = target.absent(why)
-        return dataclasses.replace(absent(stage, message), severity=severity)
 
     def _earlier(self, work: StageWork) -> EarlierCases | None:
         if self.is_forced(work.stage) or self.variation is not None:
@@ -400,21 +388,6 @@ class StageRunner:
         )
         self.store.put_record(record, log)
         self.store.set_latest(self.loaded.recipe.name, report.id, report.key)
-
-
-def _result_of(stage: Stage, answer: Answer) -> StageResult:
-    try:
-        result: StageResult = decode(JOBS[stage.kind].result, answer.result)
-    except CodecError as error:
-        raise WorkerError(
-            f"stage {stage.id} returned an answer that this convkit does not know: {error}"
-        ) from error
-    return result
-
-
-def _skipped(report: StageReport, stage: Stage, error: str) -> StageReport:
-    findings = (*report.findings, absent(stage, error))
-    return dataclasses.replace(report, status="skipped", error=error, findings=findings)
 
 
 def _end(settled: Settled) -> StageEnd:
