@@ -72,7 +72,9 @@ def _show(before: "RunOutcome | None", now: "RunOutcome", seconds: float) -> Non
 def _follow(
     watched: "WatchedFiles", options: "RunOptions", last: "RunOutcome | None", began: float
 ) -> None:
-    """Watch what the recipe reads now; the same files as before while it cannot be read."""
+    """Watch what the recipe reads now, and what was watched before: a run that broke says less of
+    what it reads.
+    """
     from convkit.host.recipe.reading.loading import load_recipe
     from convkit.host.run.watched_files import files_of
     from convkit.protocol.errors import ConvkitError
@@ -82,7 +84,7 @@ def _follow(
         found = files_of(load_recipe(options.recipe), record, options.home)
     except ConvkitError:
         return
-    watched.follow(found, began)
+    watched.follow({*watched.states, *found}, began)
 
 
 def _say_waiting(watched: "WatchedFiles", *, silent: bool) -> None:

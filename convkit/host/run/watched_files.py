@@ -49,7 +49,8 @@ def _state(file: Path) -> State:
 
 def files_of(loaded: LoadedRecipe, record: RunRecord | None, home: Home) -> set[Path]:
     """Return the recipe, its lock, the files that it names, and those that the stages of `record`
-    were seen to read.
+    were seen to read. A stage that broke is not known to have read any, so modules beside the one
+    of a factory count as well.
     """
     recipe, folder = loaded.recipe, loaded.dirname
     found = {loaded.path.absolute(), lock_file(loaded.path).absolute()}
@@ -60,6 +61,8 @@ def files_of(loaded: LoadedRecipe, record: RunRecord | None, home: Home) -> set[
             call = model.factory.call.rpartition(":")[0] if model.factory is not None else None
             if (name := model.path or model.file or call) is not None:
                 found |= _below(folder / name)
+            if call is not None:
+                found |= set((folder / call).parent.glob("*.py"))
     store = Store(home.store)
     for stage in record.stages if record is not None else ():
         kept = store.record(stage.key)

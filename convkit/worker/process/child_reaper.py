@@ -100,9 +100,10 @@ def reap_for(orders: str, workers: str) -> None:
 
 def _attend(orders: int, statuses: dict[int, int]) -> None:
     exits = ChildExits()
+    waited: list[int | ChildExits] = [orders, exits]
     while True:
         reap(statuses)  # also those that ended before this program began
-        ready, _, _ = select.select([orders, exits], [], [])
+        ready, _, _ = select.select(waited, [], [])
         if exits in ready:
             exits.clear()
         if orders in ready and not os.read(orders, _BLOCK):

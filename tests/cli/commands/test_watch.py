@@ -57,6 +57,10 @@ def test_an_edit_runs_again_and_shows_what_moved(tmp_path: Path) -> None:
         until(lines, "Ctrl-C ends")
         (tmp_path / "helper.py").write_text("FACTOR = 1.5\n")  # only provenance knows of it
         assert any("helper.py changed" in each for each in until(lines, "Ctrl-C ends"))
+        (tmp_path / "helper.py").write_text("FACTOR = (\n")
+        assert any("SyntaxError" in each for each in until(lines, "Ctrl-C ends"))
+        (tmp_path / "helper.py").write_text("FACTOR = 1.5\n")
+        assert any("ort: broken -> verified" in each for each in until(lines, "Ctrl-C ends"))
         half = recipe.read_text().partition("targets:")[0]
         recipe.write_text(half)
         shown = until(lines, "Ctrl-C ends")
