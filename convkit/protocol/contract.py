@@ -270,8 +270,11 @@ class Contract:
         has a mask.
         """
         axes = tuple(dataclasses.replace(axis, typical=axis.min) for axis in self.axes)
-        outputs = tuple(dataclasses.replace(spec, mask=None) for spec in self.outputs)
-        return dataclasses.replace(self, outputs=outputs, axes=axes)
+        inputs, outputs = (
+            tuple(dataclasses.replace(spec, mask=None) for spec in side)
+            for side in (self.inputs, self.outputs)
+        )
+        return dataclasses.replace(self, inputs=inputs, outputs=outputs, axes=axes)
 
     def typical_sizes(self) -> dict[str, int]:
         """Return every axis at its typical size."""
