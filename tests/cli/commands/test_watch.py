@@ -61,10 +61,10 @@ def test_an_edit_runs_again_and_shows_what_moved(tmp_path: Path) -> None:
         assert any("SyntaxError" in each for each in until(lines, "Ctrl-C ends"))
         (tmp_path / "helper.py").write_text("FACTOR = 1.5\n")
         assert any("ort: broken -> verified" in each for each in until(lines, "Ctrl-C ends"))
-        half = recipe.read_text().partition("targets:")[0]
-        recipe.write_text(half)
-        shown = until(lines, "Ctrl-C ends")
-        assert any("error: " in each and "targets" in each for each in shown)
+        recipe.write_text(recipe.read_text().partition("outputs:")[0])  # half saved
+        text = "\n".join(until(lines, "Ctrl-C ends"))
+        assert "error: " in text
+        assert "recipe.yaml" in text.partition("error: ")[2]
         write_recipe(tmp_path, code, verify={"tolerance": {"max_abs": 1e-12}})
         shown = until(lines, "Ctrl-C ends")
         text = "\n".join(shown)

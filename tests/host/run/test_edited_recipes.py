@@ -52,19 +52,3 @@ def test_typical_sizes_masks_and_comments_convert_nothing_again(tmp_path: Path) 
     assert {name: kept for name, (_, kept) in commented.items()} == {
         name: kept for name, (_, kept) in edited.items()
     }
-
-
-def test_a_typical_size_that_the_trace_needs_is_part_of_the_exports_key(tmp_path: Path) -> None:
-    refuses = MODEL.replace(
-        "        return torch.tanh",
-        "        torch._check(ids.shape[1] % 8 == 0)\n        return torch.tanh",
-    )
-    assert refuses != MODEL
-    fixed = {"length": {"min": 8, "typical": 48, "max": 64}}
-    verify = RECIPE["verify"] | {"ladder": "quick"}
-    recipe = write_recipe(tmp_path / "recipe", refuses, axes=RECIPE["axes"] | fixed, verify=verify)
-    home = tmp_path / "home"
-    run(recipe, home, explain=False)
-    kept = Store(Home(home).store).latest(RECIPE["name"], "export")
-    assert kept is not None
-    assert kept.ingredients["export.contract.axes.1.typical"] == "48"

@@ -9,6 +9,7 @@ import pytest
 
 from convkit.protocol.contract import Axis, Contract, TensorSpec
 from convkit.protocol.json_codec import decode, encode
+from convkit.worker.original.example_sizes import example_sizes
 from convkit.worker.process.noted_reads import NotedReads
 
 AXIS = Axis("batch", 1, 4, 16)
@@ -51,6 +52,18 @@ def test_every_way_to_read_a_field_is_noted(use, unread):
             given = decode(Contract, TEXT)
         use(given)
     assert reads.unread() == unread
+
+
+def test_a_trace_reads_the_typical_sizes_only_if_the_model_refuses_others():
+    with NotedReads() as reads:
+        with reads.decoding():
+            given = decode(Contract, TEXT)
+        sizes = example_sizes(given)
+        tried = [next(sizes), next(sizes)]
+        assert reads.unread() == ("typical", "mask")
+        assert {"batch": 4} not in tried
+        assert next(sizes) == {"batch": 4}
+    assert reads.unread() == ("mask",)
 
 
 def test_the_fields_are_what_they_were_afterwards():
