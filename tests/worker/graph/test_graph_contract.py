@@ -129,7 +129,7 @@ def test_the_contract_travels_in_the_metadata(tmp_path):
     text = next(
         entry.value for entry in onnx.load(path).metadata_props if entry.key == CONTRACT_KEY
     )
-    assert json.loads(text) == encode(contract)
+    assert json.loads(text) == encode(contract.carried())
     assert list(json.loads(text)) == sorted(json.loads(text))
 
 
