@@ -59,17 +59,19 @@ class Attacked:
         }
 
     def residents(self) -> list[psutil.Process]:
-        """Return them by their command lines: those that still import do not answer."""
+        """Return them by their command lines: those that still import do not answer. What they have
+        forked has the same, but a parent among convkit's.
+        """
         found = []
         for each in psutil.process_iter():
             try:
-                line = each.cmdline()
+                line, parent = each.cmdline(), each.parent()
+                forked = parent is not None and "bootstrap.py" in " ".join(parent.cmdline())
             except psutil.Error:
                 continue
-            if "--resident" in line and any(str(self.home) in part for part in line):
+            if "--resident" in line and not forked and str(self.home) in " ".join(line):
                 found.append(each)
-        known = {each.pid for each in found}
-        return [each for each in found if each.ppid() not in known]
+        return found
 
     def children(self, residents: list[psutil.Process]) -> list[psutil.Process]:
         """Return what residents have forked: the runs' servers, and their workers."""
