@@ -16,9 +16,9 @@ from convkit.host.plan.stages import Stage
 from convkit.host.recipe.keys.recipe import Model, Recipe
 from convkit.host.store.digests import digest_json
 from convkit.host.toolchain.versions.stage_requirements import EnvironmentSpec
+from convkit.protocol.jobs.unread_fields import MAY_BE_UNREAD
 from convkit.protocol.json_codec import Json, encode
 from convkit.protocol.messages import PROTOCOL, CustomOps
-from convkit.protocol.unread_fields import MAY_BE_UNREAD
 
 _ARTIFACT = "artifact "
 _LIST_ENTRY = re.compile(r"\.\d+$")

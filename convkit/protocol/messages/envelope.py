@@ -70,7 +70,7 @@ class Answer:
     failed, as `error` and `log` explain. skipped: this machine lacks something the stage needs,
     named in `error`. `opened` lists the absolute paths of files outside its environment that a
     model-loading stage read (see `convkit.worker.process.opened_files`), `unread` the fields of its
-    request that it did not (see `convkit.protocol.unread_fields`).
+    request that it did not (see `convkit.protocol.jobs.unread_fields`).
     """
 
     protocol: int

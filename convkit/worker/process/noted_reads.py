@@ -1,5 +1,5 @@
 """Notes which fields of its request a stage reads, among those that it may leave unread
-(`convkit.protocol.unread_fields`).
+(`convkit.protocol.jobs.unread_fields`).
 
 A result cannot depend on what was never read. Whatever might read a field unseen counts as reading
 it: copies and pickles. What a fork of this process reads is noted in memory that they share.
@@ -10,7 +10,7 @@ import mmap
 from collections.abc import Iterator
 from typing import Any, Self, SupportsIndex
 
-from convkit.protocol.unread_fields import MAY_BE_UNREAD, MayBeUnread
+from convkit.protocol.jobs.unread_fields import MAY_BE_UNREAD, MayBeUnread
 
 
 class _NotedField:
