@@ -59,6 +59,10 @@ class Arguments:
             for name, tree in self._trees(tensors).items()
         }
 
+    def of(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+        """Return forward's keyword arguments for tensors by the inputs' names."""
+        return self.build([tensors[spec.name] for spec in self._inputs])
+
     def _argument(self, name: str, tree: Tree) -> object:
         return _build(tree, self._annotations.get(name), self._config)
 
@@ -98,7 +102,7 @@ def _signature(module: torch.nn.Module) -> inspect.Signature:
 def _structure(annotation: object, tree: Tree, config: object) -> object:
     """Return the class to build: what the annotation says, else what the path looks like."""
     for kind in _alternatives(annotation):
-        if _is_cache(kind) or _fields(kind) is not None or kind in (list, tuple, dict):
+        if is_cache(kind) or _fields(kind) is not None or kind in (list, tuple, dict):
             return kind
     if any(name in tree for name in CACHES) or (config is not None and _looks_cached(tree)):
         return _dynamic_cache()
@@ -117,7 +121,7 @@ def _alternatives(annotation: object) -> Iterator[object]:
         yield origin or annotation
 
 
-def _is_cache(kind: object) -> bool:
+def is_cache(kind: object) -> bool:
     """Say whether a class is one of transformers' caches, without importing transformers."""
     return isinstance(kind, type) and any(
         base.__module__ == "transformers.cache_utils" and base.__name__ == "Cache"
@@ -157,7 +161,7 @@ def _fields(kind: object) -> Mapping[str, object] | None:
 
 def _check(tree: Tree, place: str, kind: object) -> None:
     """Raise StageFailedError if a structure cannot have these parts."""
-    if _is_cache(kind):
+    if is_cache(kind):
         _check_cache(tree, place)
         return
     fields = _fields(kind)
@@ -212,7 +216,7 @@ def _check_cache(tree: Tree, place: str) -> None:
 
 def _build(tree: Tree, annotation: object, config: object) -> object:
     kind = _structure(annotation, tree, config)
-    if _is_cache(kind):
+    if is_cache(kind):
         return _build_cache(tree, config)
     fields = _fields(kind)
     built = {

@@ -7,7 +7,7 @@ import dataclasses
 import inspect
 import math
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -213,16 +213,22 @@ class Uses:
     indices: frozenset[str]
 
 
-def argument_uses(module: torch.nn.Module, arguments: Mapping[str, torch.Tensor]) -> Uses:
-    """Call a module; return what is seen of its arguments, also if the call fails."""
-    following = _Following(arguments)
+def argument_uses(
+    module: torch.nn.Module,
+    tensors: Mapping[str, torch.Tensor],
+    arguments: Callable[[Mapping[str, torch.Tensor]], Mapping[str, Any]] = dict,
+) -> Uses:
+    """Call a module; return what is seen of its inputs, also if the call fails. `arguments` are
+    forward's, of the inputs' tensors.
+    """
+    following = _Following(tensors)
     with (
         _watching_layers(module, following),
         torch.no_grad(),
         following,
         contextlib.suppress(Exception),
     ):
-        module(**arguments)
+        module(**arguments(tensors))
     compared = {name: tuple(numbers) for name, numbers in following.compared.items()}
     return Uses(following.roles, compared, frozenset(following.indices))
 

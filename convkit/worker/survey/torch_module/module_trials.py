@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from convkit.protocol.messages import Sample
 from convkit.protocol.numpy_dtypes import dtype_name
 from convkit.worker.cases.values.sampled_values import Draw
 from convkit.worker.original.contract_module import as_mapping, flattened
+from convkit.worker.original.input_structure import Arguments
 from convkit.worker.original.loading.loaded_model import LoadedModel
 from convkit.worker.original.torch_dtypes import contract_dtype, to_array, to_tensor, torch_dtype
 from convkit.worker.survey.sizes.perturbed_weights import moved
@@ -43,10 +44,22 @@ class ModuleTrials(Trials):
     ) -> None:
         super().__init__(seconds, loaded.facts, clock or WorkClock(), progress)
         self._module = loaded.module
+        self._arguments: Arguments | None = None
         self._shapes_only: ShapesOnly | None = None
         self._long_runs = 0
         # Without sizes; empty until a run works.
         self.outputs: tuple[TensorSpec, ...] = ()
+
+    def fill(self, inputs: Sequence[TensorSpec]) -> None:
+        """From now on, call forward with the structures that inputs reach into.
+
+        Raises StageFailedError for inputs that no structure can be made of.
+        """
+        self._arguments = Arguments(self._module, inputs)
+
+    def arguments(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+        """Return forward's arguments of the inputs' tensors."""
+        return dict(tensors) if self._arguments is None else self._arguments.of(tensors)
 
     @property
     def _on_values(self) -> bool:
@@ -73,7 +86,7 @@ class ModuleTrials(Trials):
         if trial.worked and is_long and self._shapes_only is None:
             self._long_runs += 1
             if self._long_runs > _WARM_UP:
-                self._shapes_only = ShapesOnly(self._module)
+                self._shapes_only = ShapesOnly(self._module, self.arguments)
         return trial
 
     def values(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | None:
@@ -104,7 +117,7 @@ class ModuleTrials(Trials):
         try:
             with torch.no_grad():
                 returned = torch.func.functional_call(
-                    self._module, weights, (), dict(tensors_of(feeds))
+                    self._module, weights, (), self.arguments(tensors_of(feeds))
                 )
         except Exception:  # noqa: BLE001 - a model may raise anything
             return None
@@ -112,11 +125,11 @@ class ModuleTrials(Trials):
 
     def uses(self, feeds: Mapping[str, np.ndarray]) -> Uses:
         """Return what becomes of arguments in a call, also if that fails."""
-        return argument_uses(self._module, tensors_of(feeds))
+        return argument_uses(self._module, tensors_of(feeds), self.arguments)
 
     def _call(self, feeds: Mapping[str, np.ndarray]) -> object:
         with torch.no_grad():
-            returned: object = self._module(**tensors_of(feeds))
+            returned: object = self._module(**self.arguments(tensors_of(feeds)))
         return returned
 
     def _feed(self, feeds: Mapping[str, np.ndarray]) -> SizeTrial:
@@ -166,7 +179,13 @@ class ShapesOnly:
     It cannot tell that a number is outside a table, and decides nothing by values.
     """
 
-    def __init__(self, module: torch.nn.Module) -> None:
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        arguments: Callable[[Mapping[str, torch.Tensor]], dict[str, Any]] = dict,
+    ) -> None:
+        """`arguments` are forward's, of the inputs' tensors."""
+        self._arguments = arguments
         self._mode = FakeTensorMode()
         self._module: torch.nn.Module | None
         try:
@@ -187,7 +206,7 @@ class ShapesOnly:
                     spec.name: torch.empty(shape, dtype=torch_dtype(spec.dtype))
                     for spec, shape in zip(inputs, shapes, strict=True)
                 }
-                returned = self._module(**given)
+                returned = self._module(**self._arguments(given))
         except Exception:  # noqa: BLE001 - also for decisions by values; the run on values tells
             return None
         return {name: tuple(value.shape) for name, value in named_tensors(returned).items()} or None
