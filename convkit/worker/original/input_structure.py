@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Union
 
 import torch
+from torch.utils._pytree import register_pytree_node
 
 from convkit.protocol.contract import TensorSpec
 from convkit.worker.job_context import StageFailedError
@@ -33,6 +34,25 @@ def parameter_of(spec: TensorSpec, parameters: Mapping[str, object]) -> str:
     key = spec.origin or spec.name
     head = key.partition(".")[0]
     return head if key not in parameters and head in parameters else key
+
+
+class Fields(dict[str, Any]):
+    """What names make where no annotation says the class: a dict whose keys are attributes, too, as
+    those of a dataclass.
+    """
+
+    def __getattr__(self, name: str) -> object:
+        try:
+            return self[name]
+        except KeyError as error:
+            raise AttributeError(name) from error
+
+
+register_pytree_node(
+    Fields,
+    lambda fields: (list(fields.values()), tuple(fields)),
+    lambda values, names: Fields(zip(names, values, strict=True)),
+)
 
 
 class Arguments:
@@ -231,7 +251,7 @@ def _build(tree: Tree, annotation: object, config: object) -> object:
     if kind in (tuple, list):
         ordered = (built[part] for part in sorted(built, key=int))
         return list(ordered) if kind is list else tuple(ordered)
-    return built
+    return built if kind is dict and annotation is not None else Fields(built)
 
 
 def _build_cache(tree: Tree, config: object) -> object:

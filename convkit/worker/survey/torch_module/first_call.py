@@ -19,7 +19,7 @@ from convkit.worker.survey.inputs.layer_hints import layers_of
 from convkit.worker.survey.inputs.survey_messages import example_wanted
 from convkit.worker.survey.sizes.batch_axis import BATCH, is_independent, with_batch
 from convkit.worker.survey.sizes.first_working_sizes import Start, at_full_length
-from convkit.worker.survey.sizes.flattened_sizes import SolvedSizes
+from convkit.worker.survey.sizes.flattened_sizes import SolvedSizes, solved_in_turn
 from convkit.worker.survey.torch_module.argument_roles import Role
 from convkit.worker.survey.torch_module.held_batch import held_batches
 from convkit.worker.survey.torch_module.input_candidates import (
@@ -30,6 +30,7 @@ from convkit.worker.survey.torch_module.input_candidates import (
     by_name,
 )
 from convkit.worker.survey.torch_module.module_trials import ModuleTrials
+from convkit.worker.survey.torch_module.picture_sides import settled_sides
 from convkit.worker.survey.torch_module.solved_widths import solved_candidates
 from convkit.worker.survey.values.mask_meaning import all_hide, with_lengths
 
@@ -39,6 +40,8 @@ _OTHERS = (Draw("other"), Draw("third"))
 _MOST_COMBINATIONS, _MOST_SIZES = 600, 60
 # Combinations that are tried after one that works, whose rows are not independent.
 _MORE_COMBINATIONS = 60
+# Axes that are solved for in turn, and from how many of the usual sizes.
+_MOST_SOLVED, _MOST_STARTS = 3, 2
 # Calls with one of them get beyond `~mask`, which fractions do not have.
 _ANY_MASK = (
     InputCandidate("bool", ("batch", "sequence"), Sample("integers", (0.0, 2.0))),
@@ -71,7 +74,7 @@ def first_run(loaded: LoadedModel, trials: ModuleTrials) -> Start:
             other = _search(names, loaded, roles, trials, batches)
             found = other if other.is_sound or found.start is None else found
         if found.start is not None:
-            return _settled(found.start)
+            return settled_sides(found.start, trials)
         reason = reason or found.reason
     reason = reason or "neither its layers nor its inputs' names say what they are"
     raise StageFailedError(example_wanted(list(forward_parameters(loaded)), reason))
@@ -254,9 +257,14 @@ def _fitting_sizes(
     """
     reason = ""
     axes = {size for spec in start.inputs for size in spec.shape if isinstance(size, str)}
-    free = axes - {"batch"}
-    solved = SolvedSizes(start.inputs, free.pop()) if len(free) == 1 else None
-    for usual in itertools.islice(_sizes(start.inputs, batches), _MOST_SIZES):
+    free = sorted(axes - {"batch"})
+    solved = SolvedSizes(start.inputs, free[0]) if len(free) == 1 else None
+
+    def fails(sizes: Mapping[str, int]) -> str | None:
+        trial = trials.run(start.inputs, start.samples, sizes)
+        return None if trial.worked else trial.reason
+
+    for number, usual in enumerate(itertools.islice(_sizes(start.inputs, batches), _MOST_SIZES)):
         sizes: dict[str, int] | None = usual
         while sizes is not None:
             trial = trials.run(start.inputs, start.samples, sizes)
@@ -266,6 +274,10 @@ def _fitting_sizes(
             if _OF_VALUES.search(trial.reason):
                 return None, reason
             sizes = solved.next_sizes(sizes, trial.reason) if solved is not None else None
+        if not 1 < len(free) <= _MOST_SOLVED or number >= _MOST_STARTS:
+            continue
+        if (found := solved_in_turn(start.inputs, free, usual, fails)) is not None:
+            return found, ""
     return None, reason
 
 
@@ -363,16 +375,3 @@ def _sizes(inputs: Sequence[TensorSpec], batches: Sequence[int] = ()) -> Iterato
     lists = [batches if axis == BATCH and batches else SIZES[ROLES[axis]] for axis in axes]
     for sizes in itertools.product(*lists):
         yield dict(zip(axes, sizes, strict=True))
-
-
-def _settled(start: Start) -> Start:
-    """Fix the sides of images: few models are exported for images of several sizes."""
-    sizes = start.sizes
-    inputs = tuple(
-        dataclasses.replace(
-            spec, shape=tuple(sizes["side"] if size == "side" else size for size in spec.shape)
-        )
-        for spec in start.inputs
-    )
-    left = {axis: size for axis, size in sizes.items() if axis != "side"}
-    return Start(inputs, left, start.samples)

@@ -20,7 +20,8 @@ from convkit.worker.original.source_lines import relative_source
 from convkit.worker.survey.inputs.survey_messages import held_by
 from convkit.worker.survey.sizes.batch_axis import BATCH
 from convkit.worker.survey.sizes.first_working_sizes import Start, at_full_length
-from convkit.worker.survey.torch_module.module_trials import ModuleTrials, named_tensors, tensors_of
+from convkit.worker.survey.torch_module.module_trials import ModuleTrials, tensors_of
+from convkit.worker.survey.torch_module.named_outputs import named_outputs
 
 # The largest number in a module's code that is tried as the size of its batch, and how many are.
 _LARGEST, _MOST = 64, 4
@@ -69,7 +70,7 @@ def _numbers(loaded: LoadedModel, arguments: Arguments, size: int) -> Iterator[S
 def _works(loaded: LoadedModel, arguments: Arguments, numbers: SizeNumbers) -> bool:
     """Return True if a module runs and returns tensors."""
     with contextlib.suppress(Exception), torch.no_grad(), numbers:
-        return bool(named_tensors(loaded.module(**arguments)))
+        return bool(named_outputs(loaded.module(**arguments), nested=True))
     return False
 
 
