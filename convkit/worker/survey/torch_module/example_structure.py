@@ -73,13 +73,13 @@ def _readings(parameters: Sequence[str], example: object) -> Iterator[Mapping[st
         yield whole
     elif isinstance(example, list | tuple) and example and not hasattr(example, "_fields"):
         *before, last = example
-        if isinstance(last, Mapping) and last:
-            given: Sequence[object] = before
+        if isinstance(last, Mapping) and before:  # by name; an empty one ends torch.onnx's tuples
+            ways: list[Sequence[object]] = [before]
             if len(before) == 1 and isinstance(before[0], list | tuple):
-                given = before[0]  # torch.export's args and kwargs
-            left = parameters[len(given) :]
-            if all(name in left for name in last):
-                yield {**dict(zip(parameters, given, strict=False)), **last}
+                ways.insert(0, before[0])  # torch.export's args and kwargs
+            for given in ways:
+                if all(name in parameters[len(given) :] for name in last):
+                    yield {**dict(zip(parameters, given, strict=False)), **last}
         if len(example) <= len(parameters):
             yield dict(zip(parameters, example, strict=False))
         yield whole
