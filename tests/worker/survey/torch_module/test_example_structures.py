@@ -65,6 +65,7 @@ class Masked(torch.nn.Module):
 ROWS = torch.ones(2, 3)
 IMAGE = torch.ones(2, 3, 4, 4)
 MASK = ROWS > 2
+PAIR = {"image": IMAGE, "text": {"ids": ROWS}}
 
 
 def loaded(module: torch.nn.Module) -> LoadedModel:
@@ -77,12 +78,9 @@ def loaded(module: torch.nn.Module) -> LoadedModel:
         (Levels(), [ROWS, ROWS], ["levels.0", "levels.1"]),
         (Levels(), ((ROWS, ROWS),), ["levels.0", "levels.1"]),
         (Levels(), {"levels": [ROWS, ROWS]}, ["levels.0", "levels.1"]),
-        (Batch(), {"image": IMAGE, "text": {"ids": ROWS}}, ["batch.image", "batch.text.ids"]),
-        (
-            Batch(),
-            ({"image": IMAGE, "text": {"ids": ROWS}}, 1.0),
-            ["batch.image", "batch.text.ids"],
-        ),
+        (Batch(), PAIR, ["batch.image", "batch.text.ids"]),
+        (Batch(), (PAIR, 1.0), ["batch.image", "batch.text.ids"]),
+        (Batch(), (PAIR, {}), ["batch.image", "batch.text.ids"]),
         (Levels(), ([ROWS, ROWS], {}), ["levels.0", "levels.1"]),
         (Policy(), (Seen(ROWS), State(ROWS, ROWS)), ["seen.place", "state.h", "state.c"]),
         (Masked(), (ROWS, {"mask": MASK}), ["x", "mask"]),
