@@ -40,6 +40,8 @@ _OTHERS = (Draw("other"), Draw("third"))
 _MOST_COMBINATIONS, _MOST_SIZES = 600, 60
 # Combinations that are tried after one that works, whose rows are not independent.
 _MORE_COMBINATIONS = 60
+# The part of drawn values below which they hardly show one side of a comparison.
+_FEW = 0.05
 # Axes that are solved for in turn, and from how many of the usual sizes.
 _MOST_SOLVED, _MOST_STARTS = 3, 2
 # Calls with one of them get beyond `~mask`, which fractions do not have.
@@ -230,14 +232,15 @@ def with_meant_numbers(start: Start, trials: ModuleTrials) -> Start:
     if all(start.samples[spec.name].kind != "integers" for spec in start.inputs):
         return start
     given = at_full_length(start.inputs, start.samples, start.sizes)
-    compared = trials.uses(trials.drawn(start.inputs, given, start.sizes, Draw("uses"))).compared
+    uses = trials.uses(trials.drawn(start.inputs, given, start.sizes, Draw("uses")))
     for spec in start.inputs:
         sample = start.samples[spec.name]
         if sample.kind != "integers" or not spec.shape or spec.dtype == "bool":
             continue
         low, high = sample.numbers
         known = {each.value for each in sample.held}
-        meant = [each for each in compared.get(spec.name, ()) if low <= each < high]
+        meant = [*uses.compared.get(spec.name, ()), *_rare(uses.bounds.get(spec.name, ()), sample)]
+        meant = [each for each in dict.fromkeys(meant) if low <= each < high]
         more = tuple(Held(number) for number in meant if number not in known)
         if not more or len(known) + len(more) >= high - low:
             continue
@@ -247,6 +250,19 @@ def with_meant_numbers(start: Start, trials: ModuleTrials) -> Start:
         ).worked:
             start = dataclasses.replace(start, samples=samples)
     return start
+
+
+def _rare(bounds: Sequence[int], sample: Sample) -> Iterator[int]:
+    """Yield a value of each side of a comparison by order that hardly any drawn value is on, as
+    `ids > 0` has it for padding.
+    """
+    low, high = sample.numbers
+    few = max(1.0, _FEW * (high - low))
+    for least in bounds:
+        if 0 < least - low <= few:
+            yield least - 1
+        if 0 < high - least <= few:
+            yield least
 
 
 def _fitting_sizes(
