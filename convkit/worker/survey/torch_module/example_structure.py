@@ -3,6 +3,7 @@ name, and structures of tensors in any of them.
 """
 
 import contextlib
+import copy
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -171,7 +172,7 @@ def _no_tensor(path: str, value: object) -> str:
     kind = (
         f"a tensor of {value.dtype}"
         if isinstance(value, torch.Tensor)
-        else (f"a {type(value).__name__}")
+        else f"a {type(value).__name__}"
     )
     return (
         f"--example: {path!r} is {kind}; inputs are tensors, and tuples, lists, dicts, dataclasses"
@@ -197,7 +198,7 @@ def _check_whole(
 
 def _runs(loaded: LoadedModel, arguments: Mapping[str, Any]) -> bool:
     with contextlib.suppress(Exception), torch.no_grad():
-        loaded.module(**arguments)
+        loaded.module(**copy.deepcopy(dict(arguments)))  # a model may write to its inputs
         return True
     return False
 
