@@ -19,6 +19,7 @@ from convkit.worker.survey.torch_module.argument_roles import Role
 from convkit.worker.survey.torch_module.example_structure import example_call, specs_of
 from convkit.worker.survey.torch_module.first_call import AXES_OF_ROWS, with_counts
 from convkit.worker.survey.torch_module.module_trials import ModuleTrials
+from convkit.worker.survey.torch_module.picture_sides import with_open_side
 
 # Draws of a narrower range that must give outputs of the same sizes: some values are sizes.
 _OTHERS = (Draw("other"), Draw("third"))
@@ -48,7 +49,7 @@ def example_run(loaded: LoadedModel, example: object, trials: ModuleTrials) -> S
             trial = trials.run(each, samples, sizes)
             others = [trials.run(each, samples, sizes, draw) for draw in _OTHERS if number]
             if trial.worked and all(other.shapes == trial.shapes for other in others):
-                return Start(each, sizes, samples)
+                return with_open_side(Start(each, sizes, samples), trials)
             reason = reason or trial.reason
     runs = trials.values({name: to_array(value) for name, value in ordered.items()}) is not None
     raise StageFailedError(

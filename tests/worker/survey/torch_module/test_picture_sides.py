@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from convkit.worker.original.loading.loaded_model import LoadedModel
+from convkit.worker.survey.torch_module.example_run import example_run
 from convkit.worker.survey.torch_module.first_call import first_run
 from convkit.worker.survey.torch_module.module_trials import ModuleTrials
 
@@ -83,3 +84,16 @@ def test_sides_are_fixed_or_open_each_by_its_own_rule(module, shape, batch):
         each - each % 4 if isinstance(each, int) and each > 4 else each for each in shape
     )
     assert start.sizes["batch"] == batch
+
+
+@pytest.mark.parametrize(
+    ("module", "shape", "open_shape"),
+    [
+        (Spectrogram(64), (3, 1, 64, 100), ("batch", 1, 64, "width")),
+        (Either(), (3, 3, 48, 64), ("batch", 3, 48, 64)),
+    ],
+)
+def test_a_side_of_an_example_stays_open_if_it_alone_moves(module, shape, open_shape):
+    loaded = LoadedModel(module.eval(), "a module")
+    start = example_run(loaded, torch.rand(shape), ModuleTrials(loaded, 30.0))
+    assert start.inputs[0].shape == open_shape
