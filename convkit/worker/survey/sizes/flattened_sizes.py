@@ -73,9 +73,13 @@ class SolvedSizes:
 
     def _mismatch(self, size: int, reason: str) -> tuple[int, int] | None:
         """Return what there was and what was wanted, by a failed run's reason."""
-        for read in (each.search(reason) for each in _MISMATCHES):
-            if read is not None:
-                return int(read["found"]), int(read["wanted"])
+        for number, read in enumerate(each.search(reason) for each in _MISMATCHES):
+            if read is None:
+                continue
+            found = int(read["found"])
+            if number and found == size:
+                return None  # the axis itself is read as channels: not its size, its place is wrong
+            return found, int(read["wanted"])
         if (read := _UNEQUAL.search(reason)) is None:
             return None
         one, other = int(read["one"]), int(read["other"])
