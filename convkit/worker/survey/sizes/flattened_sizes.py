@@ -30,6 +30,8 @@ _UNEQUAL = re.compile(
 # Strides and windows without padding leave out part of an axis, so the first guess can be off.
 _MOST_GUESSES = 6
 _LARGEST = 4096
+_ROUND = (64, 32, 16, 8, 4, 2)
+_AXES_OF_PICTURES = 4  # whose sides become features with other axes
 
 
 class SolvedSizes:
@@ -42,6 +44,9 @@ class SolvedSizes:
     def __init__(self, inputs: Sequence[TensorSpec], axis: str) -> None:
         self._axis = axis
         self._power = max(spec.shape.count(axis) for spec in inputs)
+        self._is_row = any(
+            axis in spec.shape and len(spec.shape) < _AXES_OF_PICTURES for spec in inputs
+        )
         # By the features that are wanted: sizes, and how many features each makes.
         self._seen: dict[int, dict[int, float]] = {}
         self._guesses = 0
@@ -77,7 +82,7 @@ class SolvedSizes:
             if read is None:
                 continue
             found = int(read["found"])
-            if number and found == size:
+            if number and self._is_row and found == size:
                 return None  # the axis itself is read as channels: not its size, its place is wrong
             return found, int(read["wanted"])
         if (read := _UNEQUAL.search(reason)) is None:
@@ -123,6 +128,24 @@ def solved_in_turn(
         left.remove(axis)
         reason = run(at)
     return at if reason is None else None
+
+
+def rounder(
+    sizes: Mapping[str, int], axes: Sequence[str], run: Callable[[Mapping[str, int]], str | None]
+) -> dict[str, int]:
+    """Return the roundest sizes, none larger, with which a model runs as with these: strides leave
+    out part of an axis, and people have 80 bins where 83 give the same features.
+    """
+    found = dict(sizes)
+    for axis in axes:
+        for step in _ROUND:
+            lower = found[axis] - found[axis] % step
+            if lower == found[axis]:
+                break
+            if lower and run({**found, axis: lower}) is None:
+                found[axis] = lower
+                break
+    return found
 
 
 def _mended(

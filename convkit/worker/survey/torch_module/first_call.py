@@ -19,7 +19,7 @@ from convkit.worker.survey.inputs.layer_hints import layers_of
 from convkit.worker.survey.inputs.survey_messages import example_wanted
 from convkit.worker.survey.sizes.batch_axis import BATCH, is_independent, with_batch
 from convkit.worker.survey.sizes.first_working_sizes import Start, at_full_length
-from convkit.worker.survey.sizes.flattened_sizes import SolvedSizes, solved_in_turn
+from convkit.worker.survey.sizes.flattened_sizes import SolvedSizes, rounder, solved_in_turn
 from convkit.worker.survey.torch_module.argument_roles import Role
 from convkit.worker.survey.torch_module.held_batch import held_batches
 from convkit.worker.survey.torch_module.input_candidates import (
@@ -285,7 +285,7 @@ def _fitting_sizes(
         while sizes is not None:
             trial = trials.run(start.inputs, start.samples, sizes)
             if trial.worked:
-                return sizes, ""
+                return sizes if sizes is usual else rounder(sizes, free, fails), ""
             reason = reason or trial.reason
             if _OF_VALUES.search(trial.reason):
                 return None, reason
@@ -293,7 +293,7 @@ def _fitting_sizes(
         if not 1 < len(free) <= _MOST_SOLVED or number >= _MOST_STARTS:
             continue
         if (found := solved_in_turn(start.inputs, free, usual, fails)) is not None:
-            return found, ""
+            return rounder(found, free, fails), ""
     return None, reason
 
 
