@@ -188,12 +188,12 @@ def by_layers(
         ]
     for layer in own or layers:
         found += _of_layer(layer, attends=attends, embedded=embedded)
+    # A picture need not be square: a spectrogram has bins, and a table of positions.
+    grids = dict.fromkeys(each.width for each in layers if each.kind is torch.nn.Conv2d)
+    found += [InputCandidate("float32", ("batch", each, "height", "width")) for each in grids]
     # Less likely: a picture for each point in time, and a number for each row.
     if any(layer.kind in (torch.nn.Conv2d, torch.nn.Conv3d) for layer in layers):
         found += _videos(_channels(layers))
-    # Nor need a picture be square: a spectrogram has bins, and a table of positions.
-    grids = dict.fromkeys(each.width for each in layers if each.kind is torch.nn.Conv2d)
-    found += [InputCandidate("float32", ("batch", each, "height", "width")) for each in grids]
     if found:
         found.append(InputCandidate("float32", ("batch",)))
     return list(dict.fromkeys(found))
