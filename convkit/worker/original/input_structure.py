@@ -65,7 +65,11 @@ class Arguments:
         self._inputs = tuple(inputs)
         self._config = getattr(module, "config", None)
         signature = _signature(module)
-        self._annotations = {name: each.annotation for name, each in signature.parameters.items()}
+        self._annotations = {
+            name: each.annotation
+            for name, each in signature.parameters.items()
+            if each.annotation is not each.empty
+        }
         self._parameters = [parameter_of(spec, signature.parameters) for spec in inputs]
         # Built once with the inputs' names instead of tensors, which finds all that cannot fit.
         for name, tree in self._trees([spec.name for spec in inputs]).items():

@@ -77,9 +77,10 @@ def _readings(parameters: Sequence[str], example: object) -> Iterator[Mapping[st
         if isinstance(last, Mapping) and before:  # by name; an empty one ends torch.onnx's tuples
             ways: list[Sequence[object]] = [before]
             if len(before) == 1 and isinstance(before[0], list | tuple):
-                ways.insert(0, before[0])  # torch.export's args and kwargs
+                ways.insert(0 if last else 1, before[0])  # torch.export's args and kwargs
             for given in ways:
-                if all(name in parameters[len(given) :] for name in last):
+                left = parameters[len(given) :]
+                if len(given) <= len(parameters) and all(name in left for name in last):
                     yield {**dict(zip(parameters, given, strict=False)), **last}
         if len(example) <= len(parameters):
             yield dict(zip(parameters, example, strict=False))
