@@ -172,6 +172,11 @@ def _mended(
     return None
 
 
+def at_odds(reason: str) -> bool:
+    """Return True if a run failed for sizes that do not fit each other."""
+    return _kind(reason) is not None
+
+
 def _kind(reason: str) -> tuple[int, str] | None:
     """Return what of a failed run stays the same while an axis does not fit; None if no sizes are
     at odds.

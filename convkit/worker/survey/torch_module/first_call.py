@@ -19,7 +19,12 @@ from convkit.worker.survey.inputs.layer_hints import layers_of
 from convkit.worker.survey.inputs.survey_messages import example_wanted
 from convkit.worker.survey.sizes.batch_axis import BATCH, is_independent, with_batch
 from convkit.worker.survey.sizes.first_working_sizes import Start, at_full_length
-from convkit.worker.survey.sizes.flattened_sizes import SolvedSizes, rounder, solved_in_turn
+from convkit.worker.survey.sizes.flattened_sizes import (
+    SolvedSizes,
+    at_odds,
+    rounder,
+    solved_in_turn,
+)
 from convkit.worker.survey.torch_module.argument_roles import Role
 from convkit.worker.survey.torch_module.held_batch import held_batches
 from convkit.worker.survey.torch_module.input_candidates import (
@@ -280,8 +285,9 @@ def _fitting_sizes(
         trial = trials.run(start.inputs, start.samples, sizes)
         return None if trial.worked else trial.reason
 
+    fits: set[int | None] = set()  # batches with which the axis fits, and something else does not
     for number, usual in enumerate(itertools.islice(_sizes(start.inputs, batches), _MOST_SIZES)):
-        sizes: dict[str, int] | None = usual
+        sizes: dict[str, int] | None = usual if usual.get(BATCH) not in fits else None
         while sizes is not None:
             trial = trials.run(start.inputs, start.samples, sizes)
             if trial.worked:
@@ -289,6 +295,9 @@ def _fitting_sizes(
             reason = reason or trial.reason
             if _OF_VALUES.search(trial.reason):
                 return None, reason
+            if sizes is not usual and not at_odds(trial.reason):
+                fits.add(usual.get(BATCH))
+                break
             sizes = solved.next_sizes(sizes, trial.reason) if solved is not None else None
         if not 1 < len(free) <= _MOST_SOLVED or number >= _MOST_STARTS:
             continue
