@@ -39,14 +39,10 @@ from convkit.worker.survey.torch_module.picture_sides import settled_sides
 from convkit.worker.survey.torch_module.solved_widths import solved_candidates
 from convkit.worker.survey.values.mask_meaning import all_hide, with_lengths
 
-# Draws of a narrower range that must give outputs of the same sizes: some values are sizes.
-_OTHERS = (Draw("other"), Draw("third"))
 # Combinations of what the inputs may be, and of sizes for each.
 _MOST_COMBINATIONS, _MOST_SIZES = 600, 60
 # Combinations that are tried after one that works, whose rows are not independent.
 _MORE_COMBINATIONS = 60
-# The part of drawn values below which they hardly show one side of a comparison.
-_FEW = 0.05
 # Axes that are solved for in turn, and from how many of the usual sizes.
 _MOST_SOLVED, _MOST_STARTS = 3, 2
 # Calls with one of them get beyond `~mask`, which fractions do not have.
@@ -230,44 +226,6 @@ def with_counts(start: Start, roles: Mapping[str, Role]) -> Start:
         if sample.numbers[0] <= role.value < sample.numbers[1]:
             samples[role.ids] = dataclasses.replace(sample, held=(*others, held))
     return dataclasses.replace(start, samples=samples)
-
-
-def with_meant_numbers(start: Start, trials: ModuleTrials) -> Start:
-    """Return a start in which ids also have the values that the model compares them with."""
-    if all(start.samples[spec.name].kind != "integers" for spec in start.inputs):
-        return start
-    given = at_full_length(start.inputs, start.samples, start.sizes)
-    uses = trials.uses(trials.drawn(start.inputs, given, start.sizes, Draw("uses")))
-    for spec in start.inputs:
-        sample = start.samples[spec.name]
-        if sample.kind != "integers" or not spec.shape or spec.dtype == "bool":
-            continue
-        low, high = sample.numbers
-        known = {each.value for each in sample.held}
-        meant = [*uses.compared.get(spec.name, ()), *_rare(uses.bounds.get(spec.name, ()), sample)]
-        meant = [each for each in dict.fromkeys(meant) if low <= each < high]
-        more = tuple(Held(number) for number in meant if number not in known)
-        if not more or len(known) + len(more) >= high - low:
-            continue
-        samples = {**start.samples, spec.name: dataclasses.replace(sample, held=sample.held + more)}
-        if trials.run(
-            start.inputs, at_full_length(start.inputs, samples, start.sizes), start.sizes
-        ).worked:
-            start = dataclasses.replace(start, samples=samples)
-    return start
-
-
-def _rare(bounds: Sequence[int], sample: Sample) -> Iterator[int]:
-    """Yield a value of each side of a comparison by order that hardly any drawn value is on, as
-    `ids > 0` has it for padding.
-    """
-    low, high = sample.numbers
-    few = max(1.0, _FEW * (high - low))
-    for least in bounds:
-        if 0 < least - low <= few:
-            yield least - 1
-        if 0 < high - least <= few:
-            yield least
 
 
 def _fitting_sizes(

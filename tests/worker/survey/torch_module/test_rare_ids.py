@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from convkit.worker.original.loading.loaded_model import LoadedModel
-from convkit.worker.survey.torch_module.first_call import first_run, with_meant_numbers
+from convkit.worker.survey.torch_module.first_call import first_run
+from convkit.worker.survey.torch_module.meant_numbers import with_meant_numbers
 from convkit.worker.survey.torch_module.module_trials import ModuleTrials
 
 
