@@ -208,6 +208,47 @@ def whole_quotient(own: Translation, context: Any, node: Any) -> None:  # noqa: 
         own(context, node)
 
 
+def clamped(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
+    """`clamp` with one bound, or of integers: coremltools takes float32's largest number for the
+    other bound, which makes integers floats, and float16 cannot hold.
+    """
+    from coremltools.converters.mil.frontend.torch.ops import promote_input_dtypes
+    from coremltools.converters.mil.mil import Builder, types
+
+    low, high = {"clamp_min": ("min", ""), "clamp_max": ("", "max")}.get(node.kind, ("min", "max"))
+    x, *bounds = arguments(context, node, ("self", *(each for each in (low, high) if each)))
+    combining = [Builder.maximum] * bool(low) + [Builder.minimum] * bool(high)
+    steps = [
+        (combine, bound)
+        for combine, bound in zip(combining, bounds, strict=True)
+        if bound is not None
+    ]
+    if not steps or (len(steps) > 1 and types.is_float(x.dtype)):
+        own(context, node)
+        return
+    for combine, bound in steps:
+        x = combine(**dict(zip("xy", promote_input_dtypes([x, bound]), strict=True)))
+    context.add(x, node.name)
+
+
+def chosen_row(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
+    """`select` by a number that is only known at run time, as a step of a scheduler looks up a
+    table: coremltools joins numbers and vectors, which it refuses.
+    """
+    from coremltools.converters.mil.mil import Builder
+
+    x, axis, index = arguments(context, node, ("self", "dim", "index"))
+    if value(index) is not None:
+        own(context, node)
+        return
+    index = Builder.cast(x=Builder.squeeze(x=index) if index.rank else index, dtype="int32")
+    length = Builder.gather(x=Builder.shape(x=x), indices=[int(value(axis)) % x.rank], axis=0)
+    from_end = Builder.add(x=index, y=Builder.squeeze(x=length))
+    is_from_end = Builder.less(x=index, y=0)
+    place = Builder.select(cond=is_from_end, a=from_end, b=index)
+    context.add(Builder.gather(x=x, indices=place, axis=int(value(axis)), name=node.name))
+
+
 # What coremltools translates wrong, by its name for the operator.
 CORRECTIONS: dict[str, Callable[[Translation, Any, Any], None]] = {
     "add": scaled_operand,
@@ -218,6 +259,11 @@ CORRECTIONS: dict[str, Callable[[Translation, Any, Any], None]] = {
     "log_softmax": log_softmax,
     "_log_softmax": log_softmax,
     "softplus": softplus,
+    "select": chosen_row,
+    "clamp": clamped,
+    "clip": clamped,
+    "clamp_min": clamped,
+    "clamp_max": clamped,
     "atan2": angle,
     "floor_divide": whole_quotient,
     "floordiv": whole_quotient,

@@ -1,5 +1,6 @@
 """Operators that torch decomposes into what coremltools cannot convert, or not at all: statistics
 that are returned together, sliding windows, diagonals, inverse hyperbolic functions and searches.
+`placing` has those that write to parts of a tensor.
 """
 
 import math

@@ -17,6 +17,7 @@ from convkit.runtimes.coreml.conversion.normalization import (
     native_group_norm,
     rms_norm,
 )
+from convkit.runtimes.coreml.conversion.scatters import scatter_translations
 from convkit.runtimes.coreml.conversion.size_arithmetic import size_operators
 
 # torch's numbers of element types (c10/core/ScalarType.h), which is how coremltools hands a dtype
@@ -67,7 +68,7 @@ def register_missing_operators() -> None:
     # Its own leaves copies out: an output that copies an input was called as that input is.
     known["clone"] = ALIAS
     correct(known)
-    known.update({"cond": branch, "while_loop": loop})
+    known.update({"cond": branch, "while_loop": loop, **scatter_translations()})
     for name, own in (("alias", ALIAS), ("new_ones", new_ones)):
         known.setdefault(name, own)
     for name, other in _SYNONYMS.items():
