@@ -129,6 +129,7 @@ def _target_request(stage: Stage, recipe: Recipe, places: Places) -> StageReques
             exported=exported,
             original=original,
             families=target.families,
+            device=target.device,
         )
     if stage.kind == "build":
         return BuildRequest(

@@ -102,3 +102,31 @@ def test_a_run_whose_verification_crashes_says_why(tmp_path):
     found = {finding.code: finding for finding in run_recipe(options).record.findings}
     assert {"E201", "E321"} <= found.keys()
     assert found["E321"].place.node == "MatMul_node"
+
+
+@pytest.mark.slow
+def test_auto_keeps_what_the_runtime_crashes_on(tmp_path):
+    save(tmp_path / "model.onnx")
+    recipe = {
+        "schema": 1,
+        "name": "crashing",
+        "model": {"onnx": "model.onnx"},
+        "axes": {name: {"min": 1, "typical": 2, "max": 3} for name in ("S", "N")},
+        "inputs": [{"name": "x", "dtype": "float32", "shape": ["S", "N", 4]}],
+        "outputs": [{"name": "out", "dtype": "float32", "shape": ["N", "S", 3]}],
+        "targets": {
+            "half": {
+                "runtime": "onnxruntime",
+                "precision": {"default": "float16", "keep_float32": "auto"},
+            }
+        },
+    }
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    options = RunOptions(
+        tmp_path / "recipe.yaml", Home(tmp_path / "home"), toolchain="host", track=False
+    )
+    record = run_recipe(options).record
+    assert [target.status for target in record.targets] == ["verified"]
+    (decided,) = [finding for finding in record.findings if finding.code == "N208"]
+    assert decided.evidence["to_open"] == ["layer.matmul"]
+    assert "onnxruntime does not open the model without" in decided.message
