@@ -1,10 +1,13 @@
 """Scatters: coremltools 9.0 has no `scatter_reduce`, refuses axes that vary, and fills with a value
-for shapes that are fixed only.
+for shapes that are fixed only. Writes to parts of a tensor are scatters, too, where it refuses
+their indices.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from convkit.runtimes.coreml.conversion.frontend_arguments import Translation, arguments, value
 
@@ -158,3 +161,92 @@ def _accept_varying_axes() -> None:
 
     inferred.accepts_varying = True  # type: ignore[attr-defined]  # registering twice changes nothing
     scatter_along_axis.type_inference = inferred
+
+
+def placing_decompositions() -> dict[Any, Callable[..., object]]:
+    """Return writes to parts of a tensor, by operator, as scatters."""
+    aten = torch.ops.aten
+    return {
+        aten.index_add.default: _index_add,
+        aten.index_copy.default: _index_copy,
+        aten.index_fill.int_Scalar: _index_fill,
+        aten.index_fill.int_Tensor: _index_fill,
+        aten.index_reduce.default: _index_reduce,
+        aten.index_put.default: _index_put,
+    }
+
+
+def _places(index: torch.Tensor, dim: int, like: torch.Tensor) -> torch.Tensor:
+    """Return an index along one axis for each element of a tensor."""
+    shape = [1] * like.ndim
+    shape[dim % like.ndim] = -1
+    return index.reshape(shape).expand(like.shape)
+
+
+def _index_add(
+    x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *, alpha: float = 1
+) -> torch.Tensor:
+    scaled = source if alpha == 1 else source * alpha
+    return x.scatter_add(dim, _places(index, dim, source), scaled)
+
+
+def _index_copy(
+    x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor
+) -> torch.Tensor:
+    return x.scatter(dim, _places(index, dim, source), source)
+
+
+def _index_fill(
+    x: torch.Tensor, dim: int, index: torch.Tensor, value: float | torch.Tensor
+) -> torch.Tensor:
+    rows = x.index_select(dim, index)
+    filled = torch.zeros_like(rows) + value
+    return x.scatter(dim, _places(index, dim, rows), filled.to(x.dtype))
+
+
+def _index_reduce(
+    x: torch.Tensor,
+    dim: int,
+    index: torch.Tensor,
+    source: torch.Tensor,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> torch.Tensor:
+    places = _places(index, dim, source)
+    return x.scatter_reduce(dim, places, source, reduce, include_self=include_self)
+
+
+def _index_put(
+    x: torch.Tensor,
+    indices: Sequence[torch.Tensor | None],
+    values: torch.Tensor,
+    accumulate: bool = False,  # noqa: FBT001, FBT002 - torch's
+) -> torch.Tensor:
+    """`x[indices] = values` for indices that are numbers: the axes that they choose from become
+    one.
+    """
+    axes = [axis for axis, each in enumerate(indices) if each is not None]
+    chosen = [each for each in indices if each is not None]
+    if any(each.dtype == torch.bool for each in chosen):
+        return NotImplemented
+    chosen = list(torch.broadcast_tensors(*chosen))
+    count, rank = len(axes), chosen[0].ndim
+    front = list(range(count))
+    moved = x.movedim(axes, front)
+    sizes, rest = moved.shape[:count], moved.shape[count:]
+    place = torch.zeros_like(chosen[0])
+    for each, size in zip(chosen, sizes, strict=True):
+        place = place * size + torch.where(each < 0, each + size, each)
+    # Indices side by side leave their axes where they are; others come first.
+    start = axes[0] if axes == list(range(axes[0], axes[0] + count)) else 0
+    wanted = (*rest[:start], *place.shape, *rest[start:])
+    spread = values.expand(wanted).movedim(
+        list(range(start, start + rank)), list(range(rank))
+    )
+    flat = moved.flatten(0, count - 1) if count > 1 else moved
+    rows = spread.reshape(-1, *rest) if rank != 1 else spread
+    where = _places(place.reshape(-1), 0, rows)
+    written = flat.scatter_add(0, where, rows) if accumulate else flat.scatter(0, where, rows)
+    whole = written.reshape(*sizes, *rest) if count > 1 else written
+    return whole.movedim(front, axes)

@@ -31,6 +31,7 @@ from convkit.worker.exporters.decompositions.local_decompositions import run_dec
 from convkit.worker.exporters.deferred_guards import drop_assertions
 from convkit.worker.exporters.dynamic_trace import innermost, trace
 from convkit.worker.exporters.export_job import UnexportableError
+from convkit.worker.exporters.decompositions.masked_packing import masked_packing
 from convkit.worker.job_context import StageFailedError
 from convkit.worker.mil.operation_modules import ModuleOf, module_path
 
@@ -221,7 +222,7 @@ def _followed(
 ) -> TracedProgram:
     """Trace a module with torch.jit.trace, which follows it on an example."""
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        with warnings.catch_warnings(), torch.no_grad(), masked_packing(module):
             warnings.simplefilter("ignore")  # torch warns of each value that Python decides by
             script = torch.jit.trace(module, tuple(examples), check_trace=False, strict=False)
     except Exception as error:
