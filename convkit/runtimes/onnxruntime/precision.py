@@ -5,12 +5,7 @@ import tempfile
 from pathlib import Path
 
 from convkit.protocol.findings.finding import Finding
-from convkit.protocol.messages import (
-    CrashRequest,
-    LowPrecision,
-    PrecisionRequest,
-    PrecisionResult,
-)
+from convkit.protocol.messages import CrashRequest, LowPrecision, PrecisionRequest, PrecisionResult
 from convkit.protocol.module_naming import in_words, without_covered
 from convkit.runtimes.onnxruntime.crash import OpeningSearch
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions

@@ -167,7 +167,6 @@ def _one(value: Any, number: int, axis: int) -> Any:  # noqa: ANN401
     return ops.gather(value, np.array([number], np.int64), np.int64(axis))
 
 
-
 def _apart(output: Any) -> Any:  # noqa: ANN401
     """Return one of a node's outputs as a node."""
     from openvino import opset13 as ops

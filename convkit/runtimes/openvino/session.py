@@ -68,12 +68,7 @@ def build(graph: Path, request: BuildRequest[OpenVINOOptions], context: Context)
     low = asked.default if isinstance(asked, LowPrecision) else came_low
     model = read_graph(graph, operators)
     respect_lengths(model)
-    save_ir(
-        model,
-        context.output / MODEL_FILE,
-        request.contract,
-        low or "float32",
-    )
+    save_ir(model, context.output / MODEL_FILE, request.contract, low or "float32")
     if isinstance(asked, Quantization) or (asked is None and came_low):
         folder = context.output / GRAPH_FOLDER
         folder.mkdir()

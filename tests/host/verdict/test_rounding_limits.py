@@ -24,9 +24,7 @@ def of(precision: Any, **more: Any) -> Recipe:
 def rounded(
     dtype: LowType, nrmse: float, *, agreement: float = 1.0, activations: bool = False
 ) -> RoundedOutput:
-    metrics = dataclasses.replace(
-        tensor_metrics(0.1), output="y", nrmse=nrmse, agreement=agreement
-    )
+    metrics = dataclasses.replace(tensor_metrics(0.1), output="y", nrmse=nrmse, agreement=agreement)
     return RoundedOutput(dtype, "typical", metrics, activations)
 
 

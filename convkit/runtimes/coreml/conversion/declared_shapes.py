@@ -41,7 +41,8 @@ def served_contract(contract: Contract) -> Contract:
     float32, and one element for an input that is a scalar.
     """
     inputs = tuple(
-        dataclasses.replace(spec, shape=spec.shape or (1,)) for spec in map(_served, contract.inputs)
+        dataclasses.replace(spec, shape=spec.shape or (1,))
+        for spec in map(_served, contract.inputs)
     )
     return Contract(inputs, tuple(map(_served, contract.outputs)), contract.axes)
 

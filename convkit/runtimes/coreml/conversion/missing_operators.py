@@ -26,11 +26,7 @@ _TORCH_BOOL, _TORCH_HALF = 11, 5
 _TORCH_WHOLE = frozenset({0, 1, 2, 3, 4})
 
 # Python's operators on tensors, and the operators that they are.
-_SYNONYMS = {
-    "__and__": "bitwise_and",
-    "__or__": "bitwise_or",
-    "__xor__": "bitwise_xor",
-}
+_SYNONYMS = {"__and__": "bitwise_and", "__or__": "bitwise_or", "__xor__": "bitwise_xor"}
 # Bits of an integer without its sign, and the sign's value.
 _BITS = np.left_shift(1, np.arange(31)).astype(np.int32)
 _SIGN = np.int32(-(2**31))

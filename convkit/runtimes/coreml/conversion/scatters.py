@@ -241,9 +241,7 @@ def _index_put(
     # Indices side by side leave their axes where they are; others come first.
     start = axes[0] if axes == list(range(axes[0], axes[0] + count)) else 0
     wanted = (*rest[:start], *place.shape, *rest[start:])
-    spread = values.expand(wanted).movedim(
-        list(range(start, start + rank)), list(range(rank))
-    )
+    spread = values.expand(wanted).movedim(list(range(start, start + rank)), list(range(rank)))
     flat = moved.flatten(0, count - 1) if count > 1 else moved
     rows = spread.reshape(-1, *rest) if rank != 1 else spread
     where = _places(place.reshape(-1), 0, rows)

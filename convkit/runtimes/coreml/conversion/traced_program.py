@@ -28,10 +28,10 @@ from convkit.worker.exporters.decompositions import decomposition_table
 from convkit.worker.exporters.decompositions.complex_pairs import has_complex, without_complex
 from convkit.worker.exporters.decompositions.graph_rewriting import UnrewrittenError
 from convkit.worker.exporters.decompositions.local_decompositions import run_decompositions
+from convkit.worker.exporters.decompositions.masked_packing import masked_packing
 from convkit.worker.exporters.deferred_guards import drop_assertions
 from convkit.worker.exporters.dynamic_trace import innermost, trace
 from convkit.worker.exporters.export_job import UnexportableError
-from convkit.worker.exporters.decompositions.masked_packing import masked_packing
 from convkit.worker.job_context import StageFailedError
 from convkit.worker.mil.operation_modules import ModuleOf, module_path
 
