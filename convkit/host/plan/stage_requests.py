@@ -315,9 +315,9 @@ def _searched_limits(recipe: Recipe, target: Target) -> dict[str, dict[str, floa
     found = limits_by_output(recipe, target)
     low = low_type(target)
     for output, limits in found.items():
-        if low is not None and limits.get("agreement") == 1.0:
-            if follows_from_type(recipe, target, output, None):
-                limits["agreement"] = 1 - usual_nrmse(low)
+        is_strict = low is not None and limits.get("agreement") == 1.0
+        if is_strict and follows_from_type(recipe, target, output, None):
+            limits["agreement"] = 1 - usual_nrmse(str(low))
     return found
 
 

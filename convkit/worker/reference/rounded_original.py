@@ -44,8 +44,9 @@ def rounded_outputs(
     outputs, in two usual cases of the ladder. `run` runs the original, whose model is `module`.
 
     Whole-number types round the weights of products alone, each row by its own scale; int8 is run
-    again with what goes into the products rounded, too. Nothing is returned for weights that exceed the memory for them, for cases that take longer than 2 s or
-    that the rounded model refuses, and for results that are not finite.
+    again with what goes into the products rounded, too. Nothing is returned for weights that exceed
+    the memory for them, for cases that take longer than 2 s or that the rounded model refuses, and
+    for results that are not finite.
     """
     if not types or exceed_budget(module):
         return ()
