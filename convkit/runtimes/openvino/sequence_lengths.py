@@ -46,7 +46,7 @@ def _varies(node: "openvino.Node") -> bool:
             continue
         seen.add(each.get_name())
         left += [value.get_node() for value in each.input_values()]
-    return node.get_type_name() == "Constant" and len(set(node.data.flat)) > 1  # type: ignore[attr-defined]
+    return node.get_type_name() == "Constant" and len(set(node.data.flat)) > 1
 
 
 def _rewrite(node: "openvino.Node", place: int) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch.nn.utils import rnn
 
-_NAMES = ("pack_padded_sequence", "pad_packed_sequence")
 # A gate's weight for being padding: its sigmoid is 0 or 1 in every float type.
 _SURE = 1.0e4
 
@@ -26,10 +25,10 @@ def masked_packing(module: torch.nn.Module) -> Iterator[None]:
     layers = [each for each in module.modules() if isinstance(each, torch.nn.RNNBase)]
     with contextlib.ExitStack() as held:
         if layers and not isinstance(module, torch.jit.ScriptModule):
-            for name, own in zip(_NAMES, (_packed, _padded), strict=True):
-                held.enter_context(_replaced(name, own))
+            held.enter_context(_replaced("pack_padded_sequence", _packed))
+            held.enter_context(_replaced("pad_packed_sequence", _padded))
             for layer in layers:
-                layer.forward = functools.partial(_forward, layer, layer.forward)  # type: ignore[method-assign]
+                layer.forward = functools.partial(_forward, layer, layer.forward)
                 held.callback(delattr, layer, "forward")
         yield
 
@@ -163,5 +162,5 @@ def _run(
     given = states[0] if states else zeros(layer.hidden_size)
     if isinstance(layer, torch.nn.GRU):
         return torch.gru(values, given, weights, *options)
-    run = torch.rnn_relu if layer.nonlinearity == "relu" else torch.rnn_tanh  # type: ignore[attr-defined]
+    run = torch.rnn_relu if layer.nonlinearity == "relu" else torch.rnn_tanh
     return run(values, given, weights, *options)
