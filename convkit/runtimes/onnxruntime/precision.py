@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 
 from convkit.protocol.findings.finding import Finding
+from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import CrashRequest, LowPrecision, PrecisionRequest, PrecisionResult
 from convkit.protocol.module_naming import in_words, without_covered
 from convkit.runtimes.onnxruntime.crash import OpeningSearch
@@ -59,15 +60,15 @@ def _kept_to_open(
 
 def _with_more(decided: Finding, precision: LowPrecision, kept: tuple[str, ...]) -> Finding:
     """Return the search's result with the modules that were added."""
-    patterns = list(precision.patterns)
-    change = {"target.precision": {"default": precision.default, "keep_float32": patterns}}
+    patterns: list[Json] = list(precision.patterns)
+    written: dict[str, Json] = {"default": precision.default, "keep_float32": patterns}
     if precision.saturate:
-        change["target.precision"]["saturate"] = True
+        written["saturate"] = True
     assert decided.remedy is not None  # the search has written the precision there
     return dataclasses.replace(
         decided,
         message=f"{decided.message}; {in_words(kept)} in float32 as well, because onnxruntime does"
         " not open the model without",
         evidence={**decided.evidence, "keep_float32": patterns, "to_open": list(kept)},
-        remedy=dataclasses.replace(decided.remedy, change=change),
+        remedy=dataclasses.replace(decided.remedy, change={"target.precision": written}),
     )
