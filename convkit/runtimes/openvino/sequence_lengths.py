@@ -66,10 +66,11 @@ def _rewrite(node: "openvino.Node", place: int) -> None:
             continue
         whole = results[0] if len(results) == 1 else ops.concat(list(results), _STATE_AXIS)
         whole.set_friendly_name(f"{node.get_friendly_name()}/{number}")
-        names = old.get_names()
+        names = old.get_tensor().get_names()
         for reader in readers:
             reader.replace_source_output(whole.output(0))
-        whole.output(0).set_names(names)
+        old.get_tensor().set_names(set())
+        whole.output(0).get_tensor().set_names(names)
 
 
 def _direction(
