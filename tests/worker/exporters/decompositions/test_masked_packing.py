@@ -37,6 +37,7 @@ def given(layer: torch.nn.RNNBase, lengths: list[int]) -> tuple[torch.Tensor, to
     return (x.transpose(0, 1) if layer.batch_first else x), torch.tensor(lengths)
 
 
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
 @pytest.mark.parametrize("lengths", [[6, 4, 1], [2, 6, 3]])
 @pytest.mark.parametrize("name", LAYERS)
 @torch.no_grad()
@@ -52,6 +53,7 @@ def test_outputs_and_states_are_torchs(name: str, lengths: list[int]) -> None:
     torch.testing.assert_close(module(*inputs)[0], expected[0], rtol=0, atol=0)  # as before
 
 
+@pytest.mark.filterwarnings("ignore")  # torch's own deprecations, and sizes that a trace keeps
 @torch.no_grad()
 def test_a_trace_takes_other_lengths_and_sizes() -> None:
     torch.manual_seed(0)
