@@ -81,7 +81,8 @@ def _log_gamma_right(x: torch.Tensor) -> torch.Tensor:
     far = torch.where(is_small, x + _LARGE, x)
     inverse = far.reciprocal()
     series = inverse * _polynomial(inverse * inverse, _STIRLING)
-    found = (far - 0.5) * far.log() - far + math.log(2 * math.pi) / 2 + series
+    # Written so that infinity is not subtracted from itself.
+    found = (far - 0.5) * (far.log() - 1) + (math.log(2 * math.pi) - 1) / 2 + series
     return torch.where(is_small, found - product.log(), found)
 
 
