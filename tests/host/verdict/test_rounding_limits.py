@@ -18,7 +18,8 @@ WEIGHTS = {"quantize": "int4-weights"}
 
 
 def of(precision: Any, **more: Any) -> Recipe:
-    return recipe(targets={"t": {"runtime": "onnxruntime", "precision": precision, **more}})
+    target = {"runtime": "onnxruntime", "precision": precision, **more}
+    return recipe(targets={"t": target}, verify={})
 
 
 def rounded(
