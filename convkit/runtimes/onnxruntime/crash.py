@@ -64,14 +64,13 @@ def run(
 class OpeningSearch:
     """Attempts to open variants of a model. `kept` are modules without which it does not open in
     low precision, and `is_avoided` says whether these suffice. `refuses`: an error counts like a
-    crash.
+    crash, which parts of a model that crashes may have for other reasons.
     """
 
-    def __init__(
-        self, request: CrashRequest[OnnxRuntimeOptions], file: Path, *, refuses: bool = False
-    ) -> None:
+    refuses = False
+
+    def __init__(self, request: CrashRequest[OnnxRuntimeOptions], file: Path) -> None:
         self._request = request
-        self._refuses = refuses
         self._low = request.precision if isinstance(request.precision, LowPrecision) else None
         self.file = file
         self._nodes: list[CrashingNode] = []
@@ -89,7 +88,7 @@ class OpeningSearch:
     def opens(self, file: Path) -> bool:
         """Say whether a file opens."""
         code = self.opened(file)
-        return code == 0 if self._refuses else code >= 0
+        return code == 0 if self.refuses else code >= 0
 
     def find(self) -> None:
         """Name operators, and keep the modules of each in float32, until the model opens."""

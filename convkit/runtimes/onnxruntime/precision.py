@@ -50,9 +50,10 @@ def _kept_to_open(
     assert request.exported is not None  # the search read it
     with tempfile.TemporaryDirectory(prefix="opening-", dir=context.output.parent) as folder:
         opening = CrashRequest(request.options, found, request.exported)
-        search = OpeningSearch(opening, Path(folder) / EXPORTED_FILE, refuses=True)
-        if search.opens(search.file):
+        search = OpeningSearch(opening, Path(folder) / EXPORTED_FILE)
+        if (code := search.opened(search.file)) == 0:
             return ()
+        search.refuses = code > 0
         context.progress("looking for what onnxruntime cannot open in low precision")
         search.find()
         return search.kept if search.is_avoided else ()
