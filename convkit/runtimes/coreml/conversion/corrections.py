@@ -231,6 +231,28 @@ def clamped(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
     context.add(x, node.name)
 
 
+def tracked_normalization(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
+    """`instance_norm` by statistics that were tracked in training, which coremltools takes from the
+    input all the same.
+    """
+    from coremltools.converters.mil.mil import Builder
+
+    names = ("input", "weight", "bias", "running_mean", "running_var", "use_input_stats")
+    more = ("momentum", "eps", "cudnn_enabled")
+    x, weight, bias, mean, variance, from_input, _, epsilon, _ = arguments(
+        context, node, (*names, *more)
+    )
+    if mean is None or from_input is None or bool(value(from_input)):
+        own(context, node)
+        return
+    given = {"gamma": weight, "beta": bias} if weight is not None else {}
+    context.add(
+        Builder.batch_norm(
+            x=x, mean=mean, variance=variance, epsilon=value(epsilon), name=node.name, **given
+        )
+    )
+
+
 def chosen_row(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
     """`select` by a number that is only known at run time, as a step of a scheduler looks up a
     table: coremltools joins numbers and vectors, which it refuses.
@@ -260,6 +282,7 @@ CORRECTIONS: dict[str, Callable[[Translation, Any, Any], None]] = {
     "_log_softmax": log_softmax,
     "softplus": softplus,
     "select": chosen_row,
+    "instance_norm": tracked_normalization,
     "clamp": clamped,
     "clip": clamped,
     "clamp_min": clamped,
