@@ -215,12 +215,10 @@ def clamped(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
     from coremltools.converters.mil.frontend.torch.ops import promote_input_dtypes
     from coremltools.converters.mil.mil import Builder, types
 
-    low, high = {"clamp_min": ("min", ""), "clamp_max": ("", "max")}.get(node.kind, ("min", "max"))
-    x, *bounds = arguments(context, node, ("self", *(each for each in (low, high) if each)))
-    combining = [Builder.maximum] * bool(low) + [Builder.minimum] * bool(high)
+    x, low, high = arguments(context, node, ("self", "min", "max"))
     steps = [
         (combine, bound)
-        for combine, bound in zip(combining, bounds, strict=True)
+        for combine, bound in ((Builder.maximum, low), (Builder.minimum, high))
         if bound is not None
     ]
     if not steps or (len(steps) > 1 and types.is_float(x.dtype)):
@@ -285,8 +283,6 @@ CORRECTIONS: dict[str, Callable[[Translation, Any, Any], None]] = {
     "instance_norm": tracked_normalization,
     "clamp": clamped,
     "clip": clamped,
-    "clamp_min": clamped,
-    "clamp_max": clamped,
     "atan2": angle,
     "floor_divide": whole_quotient,
     "floordiv": whole_quotient,
