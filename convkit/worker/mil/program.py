@@ -161,6 +161,8 @@ def declared_shape(var: Any) -> tuple[int | None, ...] | None:  # noqa: ANN401
 def _load(path: Path, model: Any, weights: Path) -> Any:  # noqa: ANN401
     from coremltools.converters.mil.frontend.milproto.load import load
 
+    accept_varying_axes()
+
     try:
         return load(model, model.specificationVersion, str(weights))
     except _LOADER_ERRORS as error:

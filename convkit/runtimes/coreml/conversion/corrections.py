@@ -251,24 +251,6 @@ def tracked_normalization(own: Translation, context: Any, node: Any) -> None:  #
     )
 
 
-def chosen_row(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
-    """`select` by a number that is only known at run time, as a step of a scheduler looks up a
-    table: coremltools joins numbers and vectors, which it refuses.
-    """
-    from coremltools.converters.mil.mil import Builder
-
-    x, axis, index = arguments(context, node, ("self", "dim", "index"))
-    if value(index) is not None:
-        own(context, node)
-        return
-    index = Builder.cast(x=Builder.squeeze(x=index) if index.rank else index, dtype="int32")
-    length = Builder.gather(x=Builder.shape(x=x), indices=[int(value(axis)) % x.rank], axis=0)
-    from_end = Builder.add(x=index, y=Builder.squeeze(x=length))
-    is_from_end = Builder.less(x=index, y=0)
-    place = Builder.select(cond=is_from_end, a=from_end, b=index)
-    context.add(Builder.gather(x=x, indices=place, axis=int(value(axis)), name=node.name))
-
-
 # What coremltools translates wrong, by its name for the operator.
 CORRECTIONS: dict[str, Callable[[Translation, Any, Any], None]] = {
     "add": scaled_operand,
@@ -279,7 +261,6 @@ CORRECTIONS: dict[str, Callable[[Translation, Any, Any], None]] = {
     "log_softmax": log_softmax,
     "_log_softmax": log_softmax,
     "softplus": softplus,
-    "select": chosen_row,
     "instance_norm": tracked_normalization,
     "clamp": clamped,
     "clip": clamped,

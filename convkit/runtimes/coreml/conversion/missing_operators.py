@@ -19,6 +19,7 @@ from convkit.runtimes.coreml.conversion.normalization import (
 )
 from convkit.runtimes.coreml.conversion.scatters import scatter_translations
 from convkit.runtimes.coreml.conversion.size_arithmetic import size_operators
+from convkit.worker.mil.coremltools_import import accept_varying_axes
 
 # torch's numbers of element types (c10/core/ScalarType.h), which is how coremltools hands a dtype
 # on.
@@ -66,6 +67,7 @@ def register_missing_operators() -> None:
     known["clone"] = ALIAS
     correct(known)
     known.update({"cond": branch, "while_loop": loop, **scatter_translations()})
+    accept_varying_axes()  # coremltools may have been imported otherwise
     for name, own in (
         *(("alias", ALIAS), ("new_ones", new_ones)),
         *(("prod", product), ("prod.dim_int", product)),

@@ -24,8 +24,7 @@ _MODES = {
 
 
 def scatter_translations() -> dict[str, Translation]:
-    """Return the translations by operator, and let shapes of scatters vary."""
-    _accept_varying_axes()
+    """Return the translations by operator."""
     return {
         "scatter": scatter,
         "scatter.src": scatter,
@@ -136,31 +135,6 @@ def _is_larger(one: Any, other: Any) -> bool:  # noqa: ANN401
         not is_symbolic(mine) and not is_symbolic(its) and mine > its
         for mine, its in zip(one, other, strict=True)
     )
-
-
-def _accept_varying_axes() -> None:
-    """Let the operation's axes vary: coremltools wants the very same symbol for data and indices,
-    and gives a tensor that was repeated another.
-    """
-    from coremltools.converters.mil.mil.ops.defs.iOS15.scatter_gather import scatter_along_axis
-    from coremltools.converters.mil.mil.types.symbolic import is_compatible_symbolic_vector
-
-    own = scatter_along_axis.type_inference
-    if getattr(own, "accepts_varying", False):
-        return
-
-    def inferred(self: Any) -> Any:  # noqa: ANN401
-        axis = self.axis.val % self.data.rank
-        shapes = [
-            [size for place, size in enumerate(each.shape) if place != axis]
-            for each in (self.data, self.indices)
-        ]
-        if self.data.rank == self.indices.rank and is_compatible_symbolic_vector(*shapes):
-            return self.data.sym_type
-        return own(self)
-
-    inferred.accepts_varying = True  # type: ignore[attr-defined]  # registering twice changes nothing
-    scatter_along_axis.type_inference = inferred
 
 
 def placing_decompositions() -> dict[Any, Callable[..., object]]:

@@ -45,7 +45,6 @@ WRONG: dict[str, list[Function]] = {
     "mean": [lambda x: (4 * x).int().mean(dtype=torch.float32) + x],
     "mean.dim": [lambda x: (4 * x).int().mean((1, 3), dtype=torch.float32)],
     "clamp": [lambda x: x.gather(3, x.abs().long().clamp(min=1))],
-    "select": [lambda x: x * torch.linspace(1, 2, 10)[(0 * x.sum()).int() + 3]],
     "instance_norm": [
         lambda x: instance_norm(x, torch.arange(4.0), torch.arange(1.0, 5), use_input_stats=False)
     ],
