@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 
 from convkit.protocol.contract import Contract, Dimension, DType, TensorSpec
+from convkit.worker.bindings.cpp_self_check import INCLUDES, PROGRAM, READING
 
 # ONNX's numbers of element types (TensorProto.DataType); onnxruntime's ONNXTensorElementDataType
 # has the same.
@@ -42,14 +43,10 @@ _HEADER = """\
 //   TensorRT      context->setTensorAddress(convkit::inputs::names[convkit::inputs::INDEX], address);
 //
 // `convkit::mismatch(inputs, outputs)` says in words where a session's own names differ from these.
+// `convkit::self_check(folder, run)` runs the golden cases beside the model: does this machine compute what was verified?
 #pragma once
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <string>
-#include <string_view>
-
+INCLUDES
 namespace convkit {
 
 // ONNX's numbers; the same as onnxruntime's ONNXTensorElementDataType.
@@ -146,7 +143,7 @@ _RESERVED = frozenset(_CPP.split())
 def cpp_bindings(contract: Contract) -> str:
     """Return a contract's header."""
     axes = identifiers(axis.name for axis in contract.axes)
-    text = _HEADER + "".join(
+    text = _HEADER.replace("INCLUDES\n", INCLUDES + "\n") + "".join(
         f"  {name} = {number},\n" for name, number in ONNX_TYPES.items()
     ).replace("  bool = ", "  boolean = ")
     text += _TYPES + "namespace axes {\n\n"
@@ -155,7 +152,7 @@ def cpp_bindings(contract: Contract) -> str:
         text += f"inline constexpr Axis {axes[axis.name]}{{{sizes}}};\n"
     text += "\n}  // namespace axes\n\n"
     text += _side("inputs", contract.inputs) + _side("outputs", contract.outputs)
-    return text + _FOOTER
+    return text + _FOOTER + READING + PROGRAM
 
 
 def _side(side: str, specs: tuple[TensorSpec, ...]) -> str:
