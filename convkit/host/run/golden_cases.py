@@ -11,13 +11,13 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from convkit.host.record.origin_files import GOLDEN
 from convkit.host.record.run_record import CaseVerdict, OutputVerdict, TargetReport
 from convkit.host.store.store import Store
 from convkit.protocol.contract import Contract
 from convkit.protocol.messages.case_tensors import tensor_path
 from convkit.protocol.metrics.limit_kinds import Limits, float32_unit
 
-GOLDEN = "golden"
 INDEX = "index.tsv"
 _FIRST_LINE = "convkit-golden\t1"
 
@@ -28,10 +28,11 @@ _MOST_BYTES_OF_ONE = 64 << 20
 
 # Types that every reader converts to float64 without a library.
 _READABLE = frozenset(
-    "float16 bfloat16 float32 float64 bool int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
+    ("float16", "bfloat16", "float32", "float64", "bool")
+    + ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 )
-# Without a tolerance, errors may be this many times those of the verified model, and a thousandth of
-# the output's root mean square at least: what one kernel's rounding differs from another's by.
+# Without a tolerance, errors may be this many times those of the verified model, and a thousandth
+# of the output's root mean square at least: what one kernel's rounding differs from another's by.
 _SLACK = 2.0
 _LEAST_NRMSE = 1e-3
 
@@ -50,7 +51,7 @@ def write_golden(
     target: TargetReport, contract: Contract, artifact: str, store: Store, folder: Path
 ) -> int:
     """Write `golden/` into a built model's folder; return the number of cases. `artifact` is the
-    reference. None is written for a target that was not verified, or of which no case can be compared
+    reference. None is written for a target that did not pass, or of which no case can be compared
     element by element. Raises OSError.
     """
     if target.status not in ("verified", "waived"):
@@ -58,7 +59,10 @@ def write_golden(
     chosen = _chosen(list(_usable(target, contract, artifact, store)))
     if not chosen:
         return 0
-    lines = [_FIRST_LINE, "# Inputs, the original's outputs, and the limits of each output's error."]
+    lines = [
+        _FIRST_LINE,
+        "# Inputs, the original's outputs, and the limits of each output's error.",
+    ]
     for golden in chosen:
         lines += _lines(golden, contract)
         for name, sha256 in golden.files.items():
@@ -100,7 +104,7 @@ def _is_comparable(output: OutputVerdict, contract: Contract) -> bool:
 
 
 def _chosen(usable: Sequence[_Golden]) -> list[_Golden]:
-    """Return the case of typical sizes if it is small, then others in order, from simple to hard."""
+    """Return the case of typical sizes if it is small, then others, from simple to hard."""
     first = sorted(usable, key=lambda each: each.verdict.case != "typical")
     chosen: list[_Golden] = []
     for golden in first:

@@ -44,7 +44,8 @@ _HEADER = """\
 //
 // `convkit::mismatch(inputs, outputs)` says in words where a session's own names differ from these.
 // `convkit::self_check(folder, run)` runs the golden cases beside the model: does this machine compute what was verified?
-#pragma once
+#ifndef CONVKIT_BINDINGS_HPP
+#define CONVKIT_BINDINGS_HPP
 
 INCLUDES
 namespace convkit {
@@ -152,7 +153,7 @@ def cpp_bindings(contract: Contract) -> str:
         text += f"inline constexpr Axis {axes[axis.name]}{{{sizes}}};\n"
     text += "\n}  // namespace axes\n\n"
     text += _side("inputs", contract.inputs) + _side("outputs", contract.outputs)
-    return text + _FOOTER + READING + PROGRAM
+    return f"{text}{_FOOTER}{READING}\n#endif  // CONVKIT_BINDINGS_HPP\n{PROGRAM}"
 
 
 def _side(side: str, specs: tuple[TensorSpec, ...]) -> str:

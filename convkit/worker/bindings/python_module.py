@@ -74,7 +74,13 @@ def python_bindings(contract: Contract) -> str:
         f"AXES: dict[str, Axis] = {{\n{axes}}}\n\n" if axes else "AXES: dict[str, Axis] = {}\n\n"
     )
     text += "# In the declared order.\n"
-    return text + _side("INPUTS", contract.inputs) + _side("OUTPUTS", contract.outputs) + _FOOTER + SELF_CHECK
+    return (
+        text
+        + _side("INPUTS", contract.inputs)
+        + _side("OUTPUTS", contract.outputs)
+        + _FOOTER
+        + SELF_CHECK
+    )
 
 
 def _side(name: str, specs: tuple[TensorSpec, ...]) -> str:
