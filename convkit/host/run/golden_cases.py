@@ -10,11 +10,12 @@ import dataclasses
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import get_args
 
 from convkit.host.record.origin_files import GOLDEN
 from convkit.host.record.run_record import CaseVerdict, OutputVerdict, TargetReport
 from convkit.host.store.store import Store
-from convkit.protocol.contract import Contract
+from convkit.protocol.contract import Contract, DType
 from convkit.protocol.messages.case_tensors import tensor_path
 from convkit.protocol.metrics.limit_kinds import Limits, float32_unit
 
@@ -27,10 +28,7 @@ _MOST_BYTES = 4 << 20
 _MOST_BYTES_OF_ONE = 64 << 20
 
 # Types that every reader converts to float64 without a library.
-_READABLE = frozenset(
-    ("float16", "bfloat16", "float32", "float64", "bool")
-    + ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-)
+_READABLE = frozenset(get_args(DType)) - {"string", "int4", "uint4", "float8e4m3fn", "float8e5m2"}
 # Without a tolerance, errors may be this many times those of the verified model, and a thousandth
 # of the output's root mean square at least: what one kernel's rounding differs from another's by.
 _SLACK = 2.0
