@@ -18,7 +18,7 @@ ifeq ($(strip $(UV_FIND_LINKS)),)
 unexport UV_FIND_LINKS
 endif
 
-.PHONY: run test test-all test-gpu test-processors test-other-processor lint types unit plan ui docs pictures bench bench-targets bench-optimum bench-scale benchmark faults reports axe fuzz-store fuzz-files clean
+.PHONY: run test test-all test-gpu test-processors test-other-processor lint types unit plan ui docs pictures bench bench-targets bench-optimum bench-scale benchmark faults finding-examples reports axe fuzz-store fuzz-files clean
 
 run: $(VENV)/.run
 	$(BIN)/convkit run $(RECIPE)
@@ -110,6 +110,10 @@ reports: $(VENV)/.test
 # The corpus of faults, scored; FAULTS='contract:*' runs a part of it.
 faults: $(VENV)/.test
 	PYTHONPATH=tests $(BIN)/python -m faults $(if $(FAULTS),$(foreach name,$(FAULTS),'$(name)'))
+
+# What a run says of one fault for each code, for the pages of findings that have no example yet.
+finding-examples: $(VENV)/.test
+	PYTHONPATH=tests $(BIN)/python -m faults --examples $(if $(FAULTS),$(foreach name,$(FAULTS),'$(name)'))
 
 # Checks reports with axe-core in Chromium: make axe REPORTS='report.html'. Needs npm.
 axe: $(VENV)/.test

@@ -1,19 +1,54 @@
-"""Generates the site's pages about findings from their catalog: one per code, and an index."""
+"""Generates the site's pages about findings: one per code, an index, and their navigation.
 
+Their texts are the catalog's. `finding_examples.json` beside this file has what convkit said of a
+fault of the corpus and how its recipe was repaired, recorded by a run: `make finding-examples`.
+"""
+
+import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from convkit.host.findings.catalog import CATALOG, FAMILIES, severity_text
 
+_DOCS = Path(__file__).parent
 _FOLDER = "findings"
+EXAMPLES = "finding_examples.json"
 # Search ranks the guides, which say what to do, above the pages of codes that they mention.
 _BELOW_GUIDES = "---\nsearch:\n  boost: 0.5\n---\n\n"
 _INTRODUCTION = (
     "A failed check produces a finding: a code, a place, the evidence and a remedy."
     " `convkit explain CODE` prints these pages in the terminal."
 )
+# Pages that list every code guide nobody.
+_NO_GUIDES = ("reports.md", "faults.md", "result.md")
+_MOST_GUIDES = 4
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put the pages into the navigation, by family; MkDocs calls this first."""
+    for tab in config.nav or []:
+        for entries in tab.values():
+            for entry in entries if isinstance(entries, list) else []:
+                if entry.get("Findings") == f"{_FOLDER}/index.md":
+                    entry["Findings"] = _navigation()
+    return config
+
+
+def _navigation() -> list[Any]:
+    families = [
+        {
+            f"{letter}: {family.capitalize()}": [
+                {code: f"{_FOLDER}/{code}.md"} for code in sorted(CATALOG) if code[0] == letter
+            ]
+        }
+        for letter, family in sorted(FAMILIES.items())
+    ]
+    return [f"{_FOLDER}/index.md", *families]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -25,9 +60,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def pages() -> Iterator[tuple[str, str]]:
     """Yield the path of each page and its Markdown."""
+    examples = json.loads((_DOCS / EXAMPLES).read_text(encoding="utf-8"))
+    guides = _guides()
     yield f"{_FOLDER}/index.md", _index()
     for code in CATALOG:
-        yield f"{_FOLDER}/{code}.md", _page(code)
+        yield f"{_FOLDER}/{code}.md", _page(code, examples.get(code), guides.get(code, []))
 
 
 def _index() -> str:
@@ -42,7 +79,21 @@ def _index() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _page(code: str) -> str:
+def _guides() -> dict[str, list[str]]:
+    """Return links to the guides that mention each code, how-tos first."""
+    found: dict[str, list[str]] = {}
+    paths = [*sorted(_DOCS.glob("how-to/*.md")), *sorted(_DOCS.glob("*.md"))]
+    for path in paths:
+        if path.name in _NO_GUIDES:
+            continue
+        text = path.read_text(encoding="utf-8")
+        title = text.partition("\n")[0].removeprefix("# ")
+        for code in dict.fromkeys(re.findall(r"\b[A-Z]\d{3}\b", text)):
+            found.setdefault(code, []).append(f"[{title}](../{path.relative_to(_DOCS)})")
+    return found
+
+
+def _page(code: str, example: dict[str, str] | None, guides: list[str]) -> str:
     row = CATALOG[code]
     sections = {
         "What it means": row.meaning,
@@ -53,4 +104,27 @@ def _page(code: str) -> str:
     text = f"{_BELOW_GUIDES}# {code}: {row.title}\n\nSeverity: {severity_text(code)}.{waivable}\n"
     for title, body in sections.items():
         text += f"\n## {title}\n\n{body}\n"
+    if guides:
+        text += f"\n## Guides\n\n{' · '.join(guides[:_MOST_GUIDES])}\n"
+    if example is not None:
+        text += _example(code, example)
     return f"{text}\n[All findings](index.md) · [recognized faults](../faults.md)\n"
+
+
+def _example(code: str, example: dict[str, str]) -> str:
+    """Return the sections about a recorded fault: what it is, what convkit said, and the recipe."""
+    place = f"{example['place']}\n" if example["place"] else ""
+    text = f"\n## Example\n\nA fault of the corpus ({example['source']}): {example['fault']}.\n\n"
+    text += f"```text\n{code} {example['message']}\n{place}fix: {example['remedy']}\n```\n"
+    recipe = _indented("```yaml\n" + example["recipe"] + "```")
+    text += f'\n??? note "The recipe"\n\n{recipe}\n'
+    if example["change"]:
+        text += "\n`convkit run RECIPE --repair` changed it so that every target is verified:\n\n"
+        text += f"```diff\n{example['change']}```\n"
+    else:
+        text += f"\nNo change of the recipe repairs it: {example['repaired']}.\n"
+    return text
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" if line else "" for line in text.splitlines())

@@ -4,7 +4,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,13 +38,13 @@ def without_paths(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def packed(
     finished: RunOutcome, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Path, tuple[str, ...]]]:
+) -> tuple[Path, tuple[str, ...]]:
     place = tmp_path_factory.mktemp("packed")
     folder = without_paths(copy_home(home_around(finished.folder), place / "home"))
     key = make_key("release", place)
     sign_run(folder, key.private, Home(place / "home"))
     left_out = pack(folder, Home(place / "home"), place / "hub", "apache-2.0")
-    yield place / "hub", left_out
+    return place / "hub", left_out
 
 
 def test_it_has_card_model_recipe_provenance_and_signatures(
