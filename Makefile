@@ -18,7 +18,7 @@ ifeq ($(strip $(UV_FIND_LINKS)),)
 unexport UV_FIND_LINKS
 endif
 
-.PHONY: run test test-all test-gpu test-processors test-other-processor lint types unit plan ui docs pictures bench bench-targets bench-optimum bench-scale benchmark faults finding-examples reports axe fuzz-store fuzz-files clean
+.PHONY: run test test-all test-gpu test-processors test-other-processor lint types unit plan ui docs pictures bench bench-targets bench-optimum bench-scale benchmark measured check-measured canary faults finding-examples reports axe fuzz-store fuzz-files clean
 
 run: $(VENV)/.run
 	$(BIN)/convkit run $(RECIPE)
@@ -92,6 +92,18 @@ bench-optimum: $(VENV)/.test $(VENV)-optimum/.test $(VENV)-olive/.test
 # How commands grow with runs, targets, recipes, artifacts and nodes.
 bench-scale: $(VENV)/.test
 	$(BIN)/python benchmarks/scale.py
+
+# The shipped recipes' results: written as a baseline and a page (docs/measured.md), or compared with it.
+# RECIPES='recipes/t5.yaml' measures a part.
+measured: $(VENV)/.test
+	$(BIN)/python benchmarks/measured.py $(RECIPES)
+
+check-measured: $(VENV)/.test
+	$(BIN)/python benchmarks/measured.py --check $(RECIPES)
+
+# The canary recipe under the newest releases of its tools; the summary names what they changed.
+canary: $(VENV)/.run
+	$(BIN)/convkit nightly recipes/canary.yaml --canary
 
 $(VENV)-optimum/.test: $(VENV)/bin/uv
 	$(BIN)/uv venv --quiet --clear $(VENV)-optimum
