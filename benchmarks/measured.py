@@ -1,4 +1,4 @@
-"""Measures the shipped recipes: what each target proved, its error, size, time and share of float32.
+"""Measures the shipped recipes: what each target proved, error, size, time and share of float32.
 
 `make measured` runs recipes and writes `docs/measured.json`, a baseline, and the page of it,
 `docs/measured.md`. `make check-measured` runs all of them and fails where one got worse.

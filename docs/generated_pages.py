@@ -1,4 +1,5 @@
-"""Generates the site's pages about findings: one per code, an index, and their navigation.
+"""Generates the site's pages about findings (one per code, an index, and their navigation) and about
+the releases that work together.
 
 Their texts are the catalog's. `finding_examples.json` beside this file has what convkit said of a
 fault of the corpus and how its recipe was repaired, recorded by a run: `make finding-examples`.
@@ -14,6 +15,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from convkit.host.findings.catalog import CATALOG, FAMILIES, severity_text
+from convkit.host.toolchain.versions.default_releases import tool_defaults
+from convkit.host.toolchain.versions.incompatible_pairs import KNOWN_PAIRS
 
 _DOCS = Path(__file__).parent
 _FOLDER = "findings"
@@ -62,6 +65,7 @@ def pages() -> Iterator[tuple[str, str]]:
     """Yield the path of each page and its Markdown."""
     examples = json.loads((_DOCS / EXAMPLES).read_text(encoding="utf-8"))
     guides = _guides()
+    yield "releases.md", _releases()
     yield f"{_FOLDER}/index.md", _index()
     for code in CATALOG:
         yield f"{_FOLDER}/{code}.md", _page(code, examples.get(code), guides.get(code, []))
@@ -76,6 +80,40 @@ def _index() -> str:
             for code, row in sorted(CATALOG.items())
             if code.startswith(letter)
         ]
+    return "\n".join(lines) + "\n"
+
+
+def _releases() -> str:
+    """Return the page of default releases and of pairs that do not work together."""
+    lines = [
+        "# Releases that work together",
+        "",
+        "A recipe that names no release of a tool gets these. They are tested together; a lock"
+        " (`convkit lock`) keeps the exact ones.",
+        "",
+        "| tool | releases | why |",
+        "| --- | --- | --- |",
+        *(
+            f"| {name} | `{default.specifier or 'any'}` | {default.why} |"
+            for name, default in sorted(tool_defaults().items())
+        ),
+        "",
+        "## Pairs that break",
+        "",
+        "Their metadata allows these together, but they fail. convkit avoids them in the"
+        " environments that it builds, and reports them (V102) in others.",
+        "",
+        "| release | needs | for | source |",
+        "| --- | --- | --- | --- |",
+        *(
+            f"| {pair.package} `{pair.affected}` | {pair.partner} `{pair.needs}` |"
+            f" {'some models' if pair.for_some else 'all models'} | {pair.source} |"
+            for pair in KNOWN_PAIRS
+        ),
+        "",
+        "What a newer release changes for your model: `convkit nightly RECIPE --canary`"
+        " ([nightly runs](nightly.md)). `make canary` asks it of a small model.",
+    ]
     return "\n".join(lines) + "\n"
 
 
