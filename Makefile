@@ -127,8 +127,10 @@ faults: $(VENV)/.test
 finding-examples: $(VENV)/.test
 	PYTHONPATH=tests $(BIN)/python -m faults --examples $(if $(FAULTS),$(foreach name,$(FAULTS),'$(name)'))
 
-# Checks reports with axe-core in Chromium: make axe REPORTS='report.html'. Needs npm.
-axe: $(VENV)/.test
+# Checks reports and pages with axe-core in Chromium. REPORTS='report.html' names others. Needs npm.
+PAGES := index cli recipe measured faults findings/index findings/N202 how-to/take-it-along how-to/nan-in-float16
+axe: REPORTS ?= $(PAGES:%=site/%.html)
+axe: $(VENV)/.test docs
 	npm install --silent --prefix $(VENV)/axe axe-core@4
 	$(BIN)/python tests/tools/axe.py $(VENV)/axe/node_modules/axe-core/axe.min.js $(REPORTS)
 

@@ -1,5 +1,5 @@
-"""Generates the site's pages about findings (one per code, an index, and their navigation) and about
-the releases that work together.
+"""Generates the site's pages about findings (one per code, an index, and their navigation) and
+about the releases that work together.
 
 Their texts are the catalog's. `finding_examples.json` beside this file has what convkit said of a
 fault of the corpus and how its recipe was repaired, recorded by a run: `make finding-examples`.
@@ -88,8 +88,10 @@ def _releases() -> str:
     lines = [
         "# Releases that work together",
         "",
-        "A recipe that names no release of a tool gets these. They are tested together; a lock"
-        " (`convkit lock`) keeps the exact ones.",
+        (
+            "A recipe that names no release of a tool gets these. They are tested together; a lock"
+            " (`convkit lock`) keeps the exact ones."
+        ),
         "",
         "| tool | releases | why |",
         "| --- | --- | --- |",
@@ -100,8 +102,10 @@ def _releases() -> str:
         "",
         "## Pairs that break",
         "",
-        "Their metadata allows these together, but they fail. convkit avoids them in the"
-        " environments that it builds, and reports them (V102) in others.",
+        (
+            "Their metadata allows these together, but they fail. convkit avoids them in the"
+            " environments that it builds, and names them in others."
+        ),
         "",
         "| release | needs | for | source |",
         "| --- | --- | --- | --- |",
@@ -111,8 +115,10 @@ def _releases() -> str:
             for pair in KNOWN_PAIRS
         ),
         "",
-        "What a newer release changes for your model: `convkit nightly RECIPE --canary`"
-        " ([nightly runs](nightly.md)). `make canary` asks it of a small model.",
+        (
+            "What a newer release changes for your model: `convkit nightly RECIPE --canary`"
+            " ([nightly runs](nightly.md)). `make canary` asks it of a small model."
+        ),
     ]
     return "\n".join(lines) + "\n"
 

@@ -171,7 +171,7 @@ def _card(record: RunRecord, provenance: Provenance) -> Iterator[str]:
         yield from ("", "## Waivers", "")
         yield from (f"- {text(each)}" for each in lines)
     yield from ("", "## Findings", "")
-    said = (f"{each.code} ({each.severity}) {each.message}" for each in record.findings)
-    yield from (f"- {text(each)}" for each in dict.fromkeys(said))
+    findings = [f"{each.code} ({each.severity}) {each.message}" for each in record.findings]
+    yield from (f"- {text(each)}" for each in dict.fromkeys(findings))
     if not record.findings:
         yield "- none"

@@ -29,7 +29,7 @@ def test_verdict_size_and_findings_are_named() -> None:
     failed = with_first(record, status="failed", headline="N101 max_abs 3 > 1")
     assert f"{name}: failed, was verified: N101 max_abs 3 > 1" in list(changes(record, failed))
     larger = with_first(record, size_bytes=10 * max(size, 1000))
-    (said,) = [each for each in changes(with_first(record, size_bytes=max(size, 1000)), larger)]
+    (said,) = list(changes(with_first(record, size_bytes=max(size, 1000)), larger))
     assert said.startswith(f"{name}: ")
     assert ", was " in said
     found = with_first(record, findings=(Finding("N502", "out of reach"),))
