@@ -1,5 +1,6 @@
 """A folder for a hub: what it holds, what it proves, and what never gets into it."""
 
+import hashlib
 import re
 import shutil
 import subprocess
@@ -123,8 +124,9 @@ def test_a_recipe_with_a_secret_or_a_path_is_refused(
 ) -> None:
     folder = copy_home(home_around(finished.folder), tmp_path / "home")
     text = (folder / "recipe.yaml").read_text() + line + "\n"
+    digest = hashlib.sha256(text.encode()).hexdigest()
     (folder / "recipe.yaml").write_text(text)
-    edit_result(folder, lambda record: record.update(recipe_text=text))
+    edit_result(folder, lambda record: record.update(recipe_text=text, recipe_digest=digest))
 
     def change(statement: dict) -> None:
         definition = statement["predicate"]["buildDefinition"]

@@ -7,6 +7,7 @@ signatures. Nothing in it is secret or says where this machine keeps its files.
 
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
@@ -35,6 +36,9 @@ _OWN_PATH = re.compile(
     r"(?=/)|[A-Z]:\\)[^\s\"'`)\]}|,;]*"
 )
 
+# Any path from the root, where nothing but paths begins with a slash.
+_ANY_PATH = re.compile(r"(?<![\w.:/~-])/[^\s\"'`)\]}|,;]+")
+
 
 def pack(folder: Path, home: Home, output: Path, license_id: str | None = None) -> tuple[str, ...]:
     """Write a run's passed models into a new folder; return what was left out, as sentences.
@@ -51,15 +55,16 @@ def pack(folder: Path, home: Home, output: Path, license_id: str | None = None) 
     passed = [each for each in record.targets if _is_passed(each) and (models / each.name).is_dir()]
     if not passed:
         raise UsageError(f"{folder}: no target passed, so there is no model to pack")
+    own = _own_folders(record, home)
     texts = [folder / "recipe.yaml", *sorted((folder / "locks").glob("*.txt"))]
     for path in texts:
-        _check_text(path)
+        _check_text(path, own)
     left_out = [
         f"{each.name}: {each.status}"
         for each in record.targets
         if not _is_passed(each) and (models / each.name).is_dir()
     ]
-    private = _private_line((folder / FILE_NAME).read_text(encoding="utf-8"))
+    private = _private_part((folder / FILE_NAME).read_text(encoding="utf-8"), own)
     if private is not None:
         left_out.append(
             f"{FILE_NAME} and its signatures: they have a path of this machine ({private}). Run the"
@@ -79,9 +84,9 @@ def pack(folder: Path, home: Home, output: Path, license_id: str | None = None) 
             for path in _signatures(folder, whole=not left_out):
                 _copy(path, output / "signatures" / path.name)
         bill = folder / FOLDER / BILL
-        if bill.is_file() and _private_line(bill.read_text(encoding="utf-8")) is None:
+        if bill.is_file() and _private_part(bill.read_text(encoding="utf-8"), own) is None:
             _copy(bill, output / BILL)
-        card = _card(record, provenance, passed, output, license_id)
+        card = _without_paths(_card(record, provenance, passed, output, license_id), own)
         (output / CARD).write_text(card, encoding="utf-8")
     except FileExistsError as error:
         raise UsageError(f"{output} exists; name another folder with --output") from error
@@ -94,19 +99,29 @@ def _is_passed(target: TargetReport) -> bool:
     return target.status in ("verified", "waived")
 
 
-def _private_line(text: str) -> str | None:
+def _own_folders(record: RunRecord, home: Home) -> frozenset[str]:
+    """Return folders of this machine, and those that a run names as its own."""
+    named = [record.recipe_folder, *record.command, *map(str, record.host.values())]
+    found = {path for text in named for path in _ANY_PATH.findall(text)}
+    here = {str(home.root.absolute()), str(Path.home()), sys.prefix}
+    return frozenset(path for path in found | here if len(path) > len("/usr/"))
+
+
+def _private_part(text: str, own: frozenset[str]) -> str | None:
     """Return the first secret or path of a machine in a text; None if there is none."""
     for line in text.splitlines():
         if match := _OWN_PATH.search(line):
             return match[0]
+        if path := next((path for path in own if path in line), None):
+            return path
         if redacted(line) != line:
-            return f"{redacted(line).strip()}"
+            return redacted(line).strip()
     return None
 
 
-def _check_text(path: Path) -> None:
+def _check_text(path: Path, own: frozenset[str]) -> None:
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        if (found := _private_line(line)) is not None:
+        if (found := _private_part(line, own)) is not None:
             raise UsageError(
                 f"{path.name}:{number}: a secret, or a path that only this machine has: {found}."
                 " Write paths relative to the recipe and keep secrets in the environment, run the"
@@ -145,7 +160,7 @@ def _card(
 ) -> str:
     """Return the model card. Its figures are the run's; see `model_card`."""
     front = _front_matter(provenance, passed, license_id)
-    body = _OWN_PATH.sub("a file on the machine that converted it", model_card(record, provenance))
+    body = model_card(record, provenance)
     lines = ["", "## Check it on your machine", ""]
     checked = [each.name for each in passed if (output / "models" / each.name / GOLDEN).is_dir()]
     if checked:
@@ -168,6 +183,13 @@ def _card(
     lines += [f"- `{name}`: {what}" for name, what in known.items() if (output / name).exists()]
     lines += [f"- `models/{each.name}`: for {each.runtime}" for each in passed]
     return f"---\n{front}---\n\n{body.rstrip()}\n" + "\n".join(lines) + "\n"
+
+
+def _without_paths(card: str, own: frozenset[str]) -> str:
+    """Return the card without paths of a machine, which messages of findings may have."""
+    for path in sorted(own, key=len, reverse=True):
+        card = card.replace(path, "[path]")
+    return redacted(_OWN_PATH.sub("[path]", card))
 
 
 def _front_matter(
