@@ -1,5 +1,5 @@
 """Golden cases beside each verified model: inputs, the original's outputs, and the limits that the
-model met. Whoever runs the model elsewhere checks it with them (docs/golden.md).
+model met. Whoever runs the model elsewhere checks it with them (docs/how-to/take-it-along.md).
 
 Copied from the reference, so nothing is computed here. NumPy files, because Python reads them as
 they are, and a reader in C++ or Swift is thirty lines: the header is a short text, the rest the raw

@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterable
 
 from convkit.protocol.contract import Contract, Dimension, DType, TensorSpec
-from convkit.worker.bindings.cpp_self_check import INCLUDES, PROGRAM, READING
+from convkit.worker.bindings.cpp_program import PROGRAM
+from convkit.worker.bindings.cpp_self_check import INCLUDES, READING
 
 # ONNX's numbers of element types (TensorProto.DataType); onnxruntime's ONNXTensorElementDataType
 # has the same.
