@@ -16,6 +16,7 @@ from convkit.host.record.origin_files import GOLDEN
 from convkit.host.record.run_record import CaseVerdict, OutputVerdict, TargetReport
 from convkit.host.store.store import Store
 from convkit.protocol.contract import Contract, DType
+from convkit.protocol.errors import StoreError
 from convkit.protocol.messages.case_tensors import tensor_path
 from convkit.protocol.metrics.limit_kinds import Limits, float32_unit
 
@@ -77,7 +78,10 @@ def _usable(
     """Yield the cases that passed in every verification, whose tensors are all there: those of the
     ladder, since steps keep only what no call before them returns.
     """
-    entries = store.files(artifact)
+    try:
+        entries = store.files(artifact)
+    except StoreError:  # it was made on another machine of a fleet, and stayed there
+        return
     verifications = [each for each in target.verifications if each.cases]
     if not verifications or not all(each.dtype in _READABLE for each in contract.inputs):
         return
