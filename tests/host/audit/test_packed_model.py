@@ -1,39 +1,44 @@
 """A folder for a hub: what it holds, what it proves, and what never gets into it."""
 
-import hashlib
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
-from past_runs import copy_home
-from resealing import edit_result, edit_statement, seal_again
+from past_runs import copy_home, make_run
 from typer.testing import CliRunner
 
 from convkit.cli.main import app
 from convkit.host.audit.evidence.hub_folder import pack
 from convkit.host.audit.sign_command import sign_run
 from convkit.host.audit.signing.signing_keys import make_key
+from convkit.host.facts.planning_facts import describe_host
 from convkit.host.home import Home, home_around
+from convkit.host.run import run_execution
 from convkit.host.run.run_options import RunOutcome
 from convkit.protocol.errors import UsageError
 
-HERE = "the current environment"
+SECRET = "hf_abcdefghij0123456789"
 
 
-def without_paths(folder: Path) -> Path:
-    """Return the run as one in isolated environments, whose record has no path of the machine."""
-    edit_result(folder, lambda record: record["host"].update(tools=HERE))
+def run_again(finished: RunOutcome, place: Path, description: str) -> Path:
+    """Run the recipe again in a copy of its home, with another description: its stages are there.
 
-    def change(statement: dict) -> None:
-        statement["predicate"]["buildDefinition"]["internalParameters"]["host"]["tools"] = HERE
+    The record says nothing of where the tools are, as if they had environments of their own.
+    """
+    copy_home(home_around(finished.folder), place / "home")
 
-    edit_statement(folder, change)
-    seal_again(folder)
-    return folder
+    def described(toolchain: str) -> dict[str, Any]:
+        return describe_host(toolchain) | {"tools": "isolated environments"}  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(place)  # the record has the recipe's path from here
+        patched.setattr(run_execution, "describe_host", described)
+        return make_run(place / "home", description=description).folder
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +46,8 @@ def packed(
     finished: RunOutcome, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, tuple[str, ...]]:
     place = tmp_path_factory.mktemp("packed")
-    folder = without_paths(copy_home(home_around(finished.folder), place / "home"))
-    key = make_key("release", place)
-    sign_run(folder, key.private, Home(place / "home"))
+    folder = run_again(finished, place, "a model to pack")
+    sign_run(folder, make_key("release", place).private, Home(place / "home"))
     left_out = pack(folder, Home(place / "home"), place / "hub", "apache-2.0")
     return place / "hub", left_out
 
@@ -116,26 +120,14 @@ def test_a_path_in_the_provenance_leaves_it_and_its_signature_out(
     assert not names & {"provenance.json", "origin.json", "signatures"}
 
 
-@pytest.mark.parametrize(
-    "line", ["# /home/somebody/weights", "# api_token=abcdefgh12345678", "# C:\\Users\\x"]
-)
+@pytest.mark.parametrize("text", ["from /home/somebody/weights", SECRET, "from C:\\Users\\x"])
 def test_a_recipe_with_a_secret_or_a_path_is_refused(
-    finished: RunOutcome, tmp_path: Path, line: str
+    finished: RunOutcome, tmp_path: Path, text: str
 ) -> None:
-    folder = copy_home(home_around(finished.folder), tmp_path / "home")
-    text = (folder / "recipe.yaml").read_text() + line + "\n"
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    (folder / "recipe.yaml").write_text(text)
-    edit_result(folder, lambda record: record.update(recipe_text=text, recipe_digest=digest))
-
-    def change(statement: dict) -> None:
-        definition = statement["predicate"]["buildDefinition"]
-        definition["externalParameters"]["recipe"]["text"] = text
-
-    edit_statement(folder, change)
-    seal_again(folder)
-    with pytest.raises(UsageError, match=r"recipe.yaml:\d+: a secret, or a path"):
+    folder = run_again(finished, tmp_path, text)
+    with pytest.raises(UsageError, match=r"recipe.yaml:\d+: a secret, or a path") as raised:
         pack(folder, Home(tmp_path / "home"), tmp_path / "hub")
+    assert SECRET not in str(raised.value)
     assert not (tmp_path / "hub").exists()
 
 
