@@ -109,6 +109,7 @@ _COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "sign": sign.sign,
         "evidence": evidence.evidence,
         "import": evidence.import_,
+        "pack": evidence.pack,
     },
     "Machines and tools": {
         "doctor": inspect_and_doctor.doctor,
