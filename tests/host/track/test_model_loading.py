@@ -61,7 +61,7 @@ def test_pyfunc_and_onnx_load_the_baseline_by_its_alias(accepted: RunOutcome, ml
     assert (origin.run, origin.provenance) == (accepted.record.id, digest)
 
 
-def test_the_tags_identify_what_was_accepted(accepted: RunOutcome) -> None:
+def test_the_tags_identify_what_was_accepted(accepted: RunOutcome, tmp_path: Path) -> None:
     folder = accepted.folder
     client = prepare(None, folder.parents[2]).client
     version = client.get_model_version_by_alias("small", "baseline")
@@ -70,8 +70,10 @@ def test_the_tags_identify_what_was_accepted(accepted: RunOutcome) -> None:
     model = hashlib.sha256((folder / "models/ort/model.onnx").read_bytes()).hexdigest()
     for tags in (version.tags, run.data.tags):
         assert tags["convkit.provenance"] == f"sha256:{digest}"
-        source = json.loads(tags["convkit.sources"])
-        assert [name for name in source if name.startswith("source ")]
         assert len(tags["convkit.commit"]) == 40
-    digests = json.loads(run.data.tags["convkit.model.ort.digests"])
+    kept = client.download_artifacts(run.info.run_id, "models.json", str(tmp_path))
+    digests = json.loads(Path(kept).read_text())["ort"]["digests"]
     assert digests["models/ort/model.onnx"] == f"sha256:{model}"
+    (source,) = run.inputs.model_inputs
+    assert client.get_logged_model(source.model_id).tags["convkit.digest"]
+    assert {each.dataset.name for each in run.inputs.dataset_inputs} >= {"small cases"}
