@@ -69,7 +69,7 @@ def test_pages_and_api_show_the_run_and_ctrl_c_ends_everything(tmp_path, capfd):
             assert line.startswith("MLflow: http://127.0.0.1:"), process.stderr.read()
             link, page = line.split()[1].split("/#/")
             runs = f"experiments/{tracked.experiment_id}/runs"
-            assert page == f"{runs}?workflowType=machine_learning"
+            assert page == f"{runs}?viewStateShareKey=convkit&workflowType=machine_learning"
             assert b"<title>MLflow</title>" in fetch(link)
             found = json.loads(
                 fetch(
