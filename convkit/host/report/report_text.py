@@ -51,12 +51,19 @@ _COUNTED = {
 }
 _UNITS = {"rms": "of their rms", "limit": "times the limit"}
 # Evidence that a plot shows, or that names the unit of other evidence.
+# What comes last, so that the error after a correction does not precede the one before it.
+_PLACES = {"before": 1, "after": 2, "remaining": 3, "proven": 4}
 _NOT_LISTED = frozenset({"growth", "rounds", "error_in"})
 
 
 def figure_text(value: float) -> str:
     """Format a number with three significant digits, or as nan or inf."""
     return f"{value:.3g}"
+
+
+def magnitude_text(value: float) -> str:
+    """Format a magnitude with the digits that a reader compares: '65,504', '90,759', '8.24e+09'."""
+    return f"{value:,.5g}" if 1 <= value < 1e5 else figure_text(value)
 
 
 def share_text(share: float) -> str:
@@ -135,7 +142,7 @@ def evidence_facts(evidence: Mapping[str, Json]) -> list[tuple[str, str]]:
     """Return a finding's evidence in words, name by name, without what is empty or plotted."""
     unit = str(evidence.get("error_in", ""))
     facts = []
-    for name, value in evidence.items():
+    for name, value in sorted(evidence.items(), key=lambda item: _PLACES.get(item[0], 0)):
         if value in ("", [], {}, None) or name in _NOT_LISTED:
             continue
         title, text = _EVIDENCE_NAMES.get(name, name.replace("_", " ")), words_of(value)
