@@ -191,6 +191,28 @@ class Tracker:
                 raise
         return str(version.tags.get("convkit.run", version.run_id))
 
+    def registered(self, name: str, *, alias: str | None, version: str | None) -> tuple[str, str]:
+        """Return a registered model's version, and where its files are; raises TrackingError."""
+        with _reported(self.location):
+            if version is None:
+                version = str(self.client.get_model_version_by_alias(name, alias).version)
+            return version, str(self.client.get_model_version_download_uri(name, version))
+
+    def download(self, uri: str, place: Path) -> Path:
+        """Download a folder of artifacts to a place, whole or not at all; return the place."""
+        import tempfile
+
+        import mlflow.artifacts
+
+        with _reported(self.location):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=place.parent) as staging:
+                found = mlflow.artifacts.download_artifacts(
+                    uri, dst_path=staging, tracking_uri=self.location.uri
+                )
+                Path(found).replace(place)
+        return place
+
     def unalias(self, recipe: str, alias: str) -> None:
         """Remove an alias in MLflow's registry, if it is there; raises TrackingError."""
         if self.aliased(recipe, alias) is not None:
