@@ -73,7 +73,7 @@ def _broken(line: str, width: int) -> list[str]:
     parts = textwrap.wrap(
         text, max(width - len(room), _LEAST_WIDTH), break_long_words=False, break_on_hyphens=False
     )
-    return [room + part for part in parts or [""]]
+    return [room + part for part in parts] or [""]
 
 
 def _width_of(stream: IO[str]) -> int | None:
