@@ -51,8 +51,6 @@ _COUNTED = {
 }
 _UNITS = {"rms": "of their rms", "limit": "times the limit"}
 # Evidence that a plot shows, or that names the unit of other evidence.
-# What comes last, so that the error after a correction does not precede the one before it.
-_PLACES = {"before": 1, "after": 2, "remaining": 3, "proven": 4}
 _NOT_LISTED = frozenset({"growth", "rounds", "error_in"})
 
 
@@ -142,7 +140,12 @@ def evidence_facts(evidence: Mapping[str, Json]) -> list[tuple[str, str]]:
     """Return a finding's evidence in words, name by name, without what is empty or plotted."""
     unit = str(evidence.get("error_in", ""))
     facts = []
-    for name, value in sorted(evidence.items(), key=lambda item: _PLACES.get(item[0], 0)):
+    names = list(evidence)
+    if "before" in names and "after" in names:
+        names.remove("after")
+        names.insert(names.index("before") + 1, "after")
+    for name in names:
+        value = evidence[name]
         if value in ("", [], {}, None) or name in _NOT_LISTED:
             continue
         title, text = _EVIDENCE_NAMES.get(name, name.replace("_", " ")), words_of(value)

@@ -254,9 +254,9 @@ class Model(RecipeModel):
 
 
 def registered_only(value: object) -> object:
-    """Refuse text in place of a model; what MLflow's registry has was put in its place before."""
-    if isinstance(value, str):
-        raise ValueError(f"found {value!r}; write {PATTERNS[REGISTERED_PATTERN]}")  # noqa: TRY004 - pydantic reports it
+    """Refuse a wrong address in MLflow's registry; of others, the model was put in their place."""
+    if isinstance(value, str) and value.startswith("models:"):
+        raise ValueError(f"found {value!r}; write {PATTERNS[REGISTERED_PATTERN]}")
     return value
 
 

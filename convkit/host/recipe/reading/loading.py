@@ -82,9 +82,9 @@ def parse_recipe(text: str, path: Path) -> LoadedRecipe:
         raise RecipeError(problems=(Problem(file, place.line, place.column, "", message),))
     problems = list(document.problems)
     recipe = None
-    content = completed(document.content, path.absolute().parent)
+    content = _with_registered(document.content)
     try:
-        recipe = Recipe.model_validate(content)
+        recipe = Recipe.model_validate(with_names(content, path.absolute().parent))
     except ValidationError as error:
         # pydantic runs the checks between parts last, and skips them if any part is wrong, so
         # run them here.
@@ -102,16 +102,20 @@ def parse_recipe(text: str, path: Path) -> LoadedRecipe:
 
 
 def completed(content: Mapping[str, Any], dirname: Path) -> dict[str, Any]:
-    """Return a recipe's content with what it refers to: names that its files list, and the files of
-    a model of MLflow's registry. Raises UsageError and TrackingError for a model that is not there.
+    """Return a recipe's content with what it refers to: the files of a model of MLflow's registry,
+    and the names that its files list. Raises UsageError and TrackingError for a model that is not
+    there.
     """
-    found = with_names(content, dirname)
-    given = found.get("model")
-    if isinstance(given, str) and re.search(REGISTERED_PATTERN, given):
-        from convkit.host.track.registered_models import registered_source  # noqa: PLC0415 - only such recipes need MLflow
+    return with_names(_with_registered(content), dirname)
 
-        found["model"] = registered_source(given)
-    return found
+
+def _with_registered(content: Mapping[str, Any]) -> dict[str, Any]:
+    given = content.get("model")
+    if not isinstance(given, str) or re.search(REGISTERED_PATTERN, given) is None:
+        return dict(content)
+    from convkit.host.track.registered_models import registered_source  # noqa: PLC0415 - only such recipes need MLflow
+
+    return {**content, "model": registered_source(given)}
 
 
 def _reliable(problems: list[Problem], document: Document) -> list[Problem]:
