@@ -61,7 +61,7 @@ def forecast(
     changes = (
         taken_back(loaded, home, only, frozenset(absent)) if len(records) < len(stages) else []
     )
-    failed = functools.cache(lambda: _failed_keys(home, loaded.recipe.name))
+    failed = functools.cache(lambda: failed_keys(home, loaded.recipe.name))
     rows: list[Forecast] = []
     causes: dict[str, list[str]] = {}
     for stage in stages:
@@ -96,7 +96,7 @@ def forecast(
     return rows
 
 
-def _failed_keys(home: Home, recipe: str) -> frozenset[str]:
+def failed_keys(home: Home, recipe: str) -> frozenset[str]:
     """Return the keys of the stages whose checks failed in a recipe's latest runs."""
     folders = sorted((home.runs_of(recipe)).glob("*/result.json"), reverse=True)[:_MOST_RUNS]
     keys = set()
