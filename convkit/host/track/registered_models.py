@@ -1,6 +1,7 @@
 """A recipe's model from MLflow's registry: `models:/NAME@ALIAS` or `models:/NAME/VERSION`."""
 
 import functools
+import hashlib
 import re
 from pathlib import Path
 
@@ -45,7 +46,9 @@ def registered_source(address: str) -> dict[str, str]:
     )
     folder = local_folder(uri)
     if folder is None:
-        place = home / "registry" / parts["name"] / version
+        # Not by name: it may be anything, and another server has others of the same name.
+        owner = hashlib.sha256(f"{location.shown} {parts['name']}".encode()).hexdigest()[:16]
+        place = home / "registry" / owner / version
         folder = place if place.is_dir() else prepare(None, home).download(uri, place)
     return source_in(folder, address)
 

@@ -8,6 +8,7 @@ from convkit.host.record.provenance import read_provenance
 from convkit.host.record.recorded_materials import Dependency
 from convkit.host.record.run_record import RunRecord
 from convkit.host.track.loadable_models import tensor_schema
+from convkit.host.track.mlflow_limits import model_name
 from convkit.protocol.errors import ConvkitError
 
 _MODELS = ("source", "original")
@@ -71,7 +72,7 @@ def _model(client: Any, experiment_id: str, record: RunRecord, item: Dependency)
         "convkit.source": item.uri or item.name,
     }
     made = client.create_logged_model(
-        experiment_id, f"{record.recipe}-{item.kind}", None, tags, {}, item.kind
+        experiment_id, model_name(f"{record.recipe}-{item.kind}"), None, tags, {}, item.kind
     )
     client.finalize_logged_model(made.model_id, LoggedModelStatus.READY)
     return str(made.model_id)

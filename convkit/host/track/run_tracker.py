@@ -21,7 +21,7 @@ from convkit.host.track.loadable_models import describe_models, loadable_folder
 from convkit.host.track.mlflow_batches import batches
 from convkit.host.track.mlflow_client import first_contact, import_mlflow
 from convkit.host.track.mlflow_database import create_database, schema_revisions
-from convkit.host.track.mlflow_limits import TAG_LENGTH, clipped, entry_name
+from convkit.host.track.mlflow_limits import TAG_LENGTH, clipped, entry_name, model_name
 from convkit.host.track.run_artifacts import (
     Placed,
     local_folder,
@@ -349,8 +349,7 @@ class Tracker:
                 "device": target.device,
                 "precision": target.precision,
             }
-            # MLflow refuses these characters in a model's name.
-            name = re.sub(r"[/:.%\"']", "-", f"{record.recipe}-{target.name}")
+            name = model_name(f"{record.recipe}-{target.name}")
             try:
                 model = self.client.create_logged_model(
                     experiment_id, name, run_id, tags, params, target.runtime
