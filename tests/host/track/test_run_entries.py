@@ -3,14 +3,15 @@ import json
 import math
 
 import pytest
-from records import build_record, non_finite_record, stages, verified_record
+from records import build_record, failed_target, non_finite_record, stages, verified_record
 
 from convkit.host.track.mlflow_batches import batches
 from convkit.host.track.mlflow_limits import PARAMS_PER_BATCH, clipped, entry_name
-from convkit.host.track.run_columns import statuses_in
+from convkit.host.track.run_columns import statuses_in, verdict_text
 from convkit.host.track.run_description import summary_note
 from convkit.host.track.run_entries import MetricPoint, child_entries, parent_entry
 from convkit.protocol.errors import TrackingError
+from convkit.protocol.findings.finding import Finding
 
 
 def points(entry):
@@ -27,9 +28,9 @@ def test_the_parent_tells_the_run():
         "ort-cpu verified, ort-optimized failed, ort-cuda skipped"
     )
     assert statuses_in(parent.tags["convkit.targets"])["ort-cuda"] == "skipped"
-    assert parent.tags["verdict"] == (
-        "failed: ort-optimized (C110); skipped: ort-cuda; verified: ort-cpu"
-    )
+    assert parent.tags["verdict"] == ("failed: ort-optimized; skipped: ort-cuda; verified: ort-cpu")
+    leading = dataclasses.replace(failed_target(), leading=Finding("C110", "swapped"))
+    assert verdict_text(build_record(targets=(leading,))) == "failed: ort-optimized (C110)"
     assert parent.tags["worst_error"].startswith("ort-optimized: ")
     assert len(parent.tags) <= 14
     assert not any(value.startswith(("{", "[")) for value in parent.tags.values())
