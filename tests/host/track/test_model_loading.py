@@ -87,7 +87,7 @@ schema: 1
 name: again
 model: {model}
 tools: {{python: "3.11", onnxruntime: "==1.31.*"}}
-inputs: [{{name: x, dtype: float32, shape: [2, 4], sample: normal}}]
+inputs: [{{name: x, dtype: float32, shape: [2, 4]}}]
 outputs: [{{name: y, dtype: float32, shape: [2, 3]}}]
 verify: {{tolerance: {{max_abs: 1.0e-4}}}}
 targets: {{ort: {{runtime: onnxruntime, precision: float32}}}}

@@ -130,7 +130,7 @@ def test_what_a_run_was_verified_on_is_its_input(home):
     run = tracker.client.get_run(tracker.log(record, write_run(home, record)).parent_run_id)
     (data,) = run.inputs.dataset_inputs
     assert (data.dataset.name, data.dataset.digest) == ("bert cases", "7a" * 18)
-    assert json.loads(data.dataset.profile)["cases"] == ["smallest", "typical", "padded"]
+    assert json.loads(data.dataset.profile)["cases"][:3] == ["smallest", "typical", "padded"]
     assert [tag.value for tag in data.tags] == ["verification"]
 
 
