@@ -15,7 +15,6 @@ VIEW_TAG = f"mlflow.sharedViewState.{SHARED_VIEW}"
 _COLUMNS = (
     *("tags.`verdict`", "tags.`worst_error`"),
     *("metrics.`error_of_limit`", "metrics.`size_mib`", "metrics.`latency_ms`"),
-    "attributes.`Dataset`",
 )
 # Other stages than verifications have none of these columns.
 _FILTER = "tags.`convkit.role` != 'stage'"

@@ -111,7 +111,7 @@ def test_models_are_registered_with_their_metrics_and_no_copy(home):
     assert f"(#/experiments/{tracked.experiment_id}/runs?viewStateShareKey=convkit&" in note
     view = json.loads(tags["mlflow.sharedViewState.convkit"])
     run = tracker.client.get_run(tracked.parent_run_id)
-    shown = {*(f"tags.`{key}`" for key in run.data.tags), "attributes.`Dataset`"}
+    shown = {*(f"tags.`{key}`" for key in run.data.tags)}
     shown |= {f"metrics.`{key}`" for key in run.data.metrics}
     # The figure furthest beyond its limit is NaN here, which has none.
     assert {*view["selectedColumns"]} - shown == {"metrics.`error_of_limit`"}
