@@ -5,7 +5,7 @@ paths.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from convkit.protocol.module_patterns import matches
+from convkit.protocol.module_patterns import matches, split_operation
 
 
 def general_path(path: str) -> str:
@@ -21,6 +21,9 @@ def in_words(patterns: Iterable[str]) -> str:
 def _in_words(pattern: str) -> str:
     if pattern == ".":
         return "the root module's own operations (`.`)"
+    module, operation = split_operation(pattern)
+    if operation:
+        return f"{operation} of {module or 'the root module'} (`{pattern}`)"
     if pattern.endswith("."):
         return f"the operations of {pattern[:-1]} itself (`{pattern}`)"
     return pattern

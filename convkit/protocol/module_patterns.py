@@ -4,6 +4,9 @@ Paths are dotted, as in torch's `named_modules`. `*` matches any characters with
 any number of whole segments, including none. Whole segments must match, case-sensitively. A dot at
 the end excludes what lies below: `encoder.layer.*.attention.` matches only the module's own
 operations, `.` the root's.
+
+A last segment after a colon is a type of operation, in the words of the graph or program that the
+runtime is given: `encoder.layer.*.attention.:Softmax`, `:Log` of the root.
 """
 
 import dataclasses
@@ -17,13 +20,31 @@ class PatternError(ValueError):
     """A pattern over module paths is malformed; the message explains how."""
 
 
+_OPERATION = ":"
+
+
+def operation_path(module: str, operation: str) -> str:
+    """Return the path of a module's own operations of a type."""
+    return f"{module}.{_OPERATION}{operation}" if module else f"{_OPERATION}{operation}"
+
+
+def split_operation(path: str) -> tuple[str, str]:
+    """Return the module of a path, and the type of its operations; empty if the path has none."""
+    module, _, last = path.rpartition(".")
+    return (module, last[1:]) if last.startswith(_OPERATION) else (path, "")
+
+
 def matches(pattern: str, path: str) -> bool:
-    """Return True if the pattern names the module `path` or one of its parents; raises
-    PatternError.
+    """Return True if the pattern names `path`, the module whose operation it is, or one of its
+    parents; raises PatternError.
 
     The root, whose path is empty, is matched only by `.` and `**`.
     """
-    return _compiled(pattern).match(f"{path}." if path else "") is not None
+    compiled = _compiled(pattern)
+    module, operation = split_operation(path)
+    return compiled.match(f"{module}." if module else "") is not None or (
+        bool(operation) and compiled.match(f"{path}.") is not None
+    )
 
 
 @functools.lru_cache(maxsize=4096)
@@ -41,7 +62,10 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         elif "**" in segment:
             raise PatternError(f"{pattern!r}: ** must be alone between dots")
         else:
-            parts.append("[^.]*".join(re.escape(piece) for piece in segment.split("*")) + r"\.")
+            named = "[^.]*".join(re.escape(piece) for piece in segment.split("*"))
+            parts.append(
+                f"(?!{_OPERATION}){named}\\." if segment.startswith("*") else f"{named}\\."
+            )
     # Paths are matched with a dot after their last segment, so that a match ends at a segment's
     # boundary.
     return re.compile("".join(parts) + (r"\Z" if itself_only else ""))
@@ -72,7 +96,7 @@ def nearest_path(pattern: str, paths: Iterable[str]) -> str | None:
     """
     known: dict[str, None] = {}
     for path in paths:
-        segments = path.split(".")
+        segments = split_operation(path)[0].split(".")
         for end in range(1, len(segments) + 1):
             prefix = segments[:end]
             known[".".join(prefix)] = None

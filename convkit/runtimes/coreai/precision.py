@@ -98,6 +98,9 @@ class SearchedModel:
         """Return the model itself."""
         yield self
 
+    def by_operation(self) -> None:
+        """Core AI's converter is given modules as a whole."""
+
     @staticmethod
     def keeps(patterns: tuple[str, ...], module: str) -> bool:
         """Say whether patterns keep a module in float32."""

@@ -11,6 +11,7 @@ from convkit.protocol.module_patterns import unmatched_patterns
 from convkit.runtimes.coreml.conversion.declared_shapes import served_contract as declared
 from convkit.runtimes.coreml.conversion.fixed_axes import convert_or_explain
 from convkit.runtimes.coreml.conversion.module_conversion import Converted, ModuleConversion
+from convkit.runtimes.coreml.conversion.operation_selection import operation_paths
 from convkit.runtimes.coreml.conversion.recorded_constants import write_constants
 from convkit.runtimes.coreml.conversion.states import write_states
 from convkit.runtimes.coreml.packages.image_inputs import ImageModule, images_of, write_images
@@ -156,7 +157,10 @@ def _unmatched(
     whose operations coremltools may have removed.
     """
     paths = {*converted.modules.values(), *dict(prepared.module.model.named_modules())}
-    findings = unmatched_findings(unmatched_patterns(low.patterns, paths)) if low else []
+    operations = set(operation_paths(converted.program, converted.modules).values())
+    findings = (
+        unmatched_findings(unmatched_patterns(low.patterns, paths | operations)) if low else []
+    )
     if options.compression is not None:
         unmatched = unmatched_patterns(options.compression.keep, paths)
         findings += unmatched_findings(unmatched, "compression.keep")

@@ -34,6 +34,18 @@ from convkit.protocol.module_patterns import PatternError, matches, nearest_path
         ("a+b", "a+b.c", True),
         ("a.b", "aXb", False),
         ("Encoder", "encoder", False),
+        (":Log", ":Log", True),
+        (":Log", ":Exp", False),
+        (":Log", "a.:Log", False),
+        ("a.:Log", "a.:Log", True),
+        ("a.:Log", "a.b.:Log", False),
+        ("a.:Log", "a", False),
+        ("**.:Log", "a.b.:Log", True),
+        (".", ":Log", True),
+        ("a", "a.:Log", True),
+        ("a.", "a.:Log", True),
+        ("a.*", "a.:Log", False),
+        ("*", ":Log", False),
     ],
 )
 def test_a_pattern_names_a_module_and_everything_below_it(pattern, path, expected):

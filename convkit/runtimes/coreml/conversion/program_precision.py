@@ -9,7 +9,7 @@ from convkit.protocol.findings.finding import Finding
 from convkit.protocol.float_limits import LIMITS
 from convkit.protocol.messages import LowPrecision, ModulePrecision, PlanRound
 from convkit.protocol.metrics.limits import Limits
-from convkit.runtimes.coreml.conversion.operation_selection import stays_float32
+from convkit.runtimes.coreml.conversion.operation_selection import operation_paths, stays_float32
 from convkit.runtimes.coreml.packages.input_types import as_served
 from convkit.worker.cases.compared_cases import JudgedCase
 from convkit.worker.mil.evaluation.program_ranges import (
@@ -95,6 +95,11 @@ class _SearchedProgram:
         )
         self._saturates = precision.saturate or is_masked
         self.modules = self._evaluator.modules
+
+    def by_operation(self) -> "_SearchedProgram":
+        """Return the program with each module's types of operations in place of modules."""
+        paths = operation_paths(self._program, self._module_of)
+        return _SearchedProgram(self._program, paths, self._precision)
 
     def needs_saturation(self, patterns: tuple[str, ...]) -> bool:
         """Return True if a constant that becomes infinity is still used by float16 operations."""

@@ -8,7 +8,12 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from convkit.protocol.contract import DType
-from convkit.protocol.module_patterns import UnmatchedPattern, matches, unmatched_patterns
+from convkit.protocol.module_patterns import (
+    UnmatchedPattern,
+    matches,
+    operation_path,
+    unmatched_patterns,
+)
 from convkit.worker.graph.node_modules import nodes_with_modules
 from convkit.worker.precision.constant_rounding import IR_DTYPES
 from convkit.worker.precision.lowering.operator_rules import operator_rule
@@ -73,14 +78,16 @@ def assign(model: ir.Model, plan: PrecisionPlan) -> Assignment:
     the graph.
 
     The model must have been through `prepare`. A node stays in float32 if a pattern of the plan
-    matches its module path, if the operator does not support the plan's type at the model's opset,
-    or if it scales an integer product or computes with whole numbers. Raises PatternError.
+    matches its module or its type of operation, if the operator does not support the plan's type at
+    the model's opset, or if it scales an integer product or computes with whole numbers. Raises
+    PatternError.
     """
     scaling = scales_of_integer_products(model)
     counting = whole_number_steps(model)
-    kept: dict[str, str | None] = {}  # the first matching pattern, by module path
+    kept: dict[str, str | None] = {}  # the first matching pattern, by the operations' path
     choices = {}
-    for node, path in nodes_with_modules(model):
+    for node, module in nodes_with_modules(model):
+        path = operation_path(module, node.op_type)
         if path not in kept:
             kept[path] = next((each for each in plan.keep_float32 if matches(each, path)), None)
         if touches_float32(node):

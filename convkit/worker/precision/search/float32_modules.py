@@ -5,7 +5,8 @@ A plan is judged on all cases. If it fails, a model with switchable rounding per
 a failing case, the cost of each kind of module alone: on the smallest that fails about as badly as
 the worst. Roundings are independent, so their errors add in quadrature: the costliest modules are
 kept until the rest fits the tolerance, and those that prove unnecessary on the same model are
-released. The plan is then judged on all cases again, at most four times.
+released. The plan is then judged on all cases again, at most four times. Where that leaves no
+module in low precision, each module's types of operations are searched in the same way.
 """
 
 import dataclasses
@@ -19,6 +20,7 @@ import numpy as np
 from convkit.protocol.messages import PlanRound
 from convkit.protocol.metrics.limits import Limits
 from convkit.protocol.module_naming import as_patterns, general_path
+from convkit.protocol.module_patterns import matches
 from convkit.worker.cases.compared_cases import JudgedCase
 from convkit.worker.precision.search_judgment import (
     Outputs,
@@ -37,6 +39,8 @@ _MARGIN = 0.7
 # Up to this many times its limits, a case that was not looked at is nearly within them: the largest
 # one has more elements than others, and so a larger largest error.
 _NEARLY = 2.0
+# Each type of operation takes a few runs of the model.
+_MOST_OPERATIONS = 64
 
 # Returns the overshoot of a set of low-precision modules.
 Share = Callable[[Collection[str]], float]
@@ -73,6 +77,12 @@ class Searched(Protocol):
         """Open the model with switchable rounding."""
         ...
 
+    def by_operation(self) -> "Searched | None":
+        """Return the model with types of operations in place of modules; None if it keeps modules
+        as a whole.
+        """
+        ...
+
 
 @dataclasses.dataclass(frozen=True)
 class FoundModules:
@@ -90,7 +100,22 @@ def search_modules(
 
     Cases in which the original itself is not finite are skipped, since verification reports them.
     """
-    return _Search(searched, cases, limits).run()
+    found = _Search(searched, cases, limits).run()
+    if not _keeps_all(found.patterns, searched.modules):
+        return found
+    finer = searched.by_operation()
+    if finer is None or len(set(map(general_path, finer.modules))) > _MOST_OPERATIONS:
+        return found
+    again = _Search(finer, cases, limits).run()
+    rounds = (*found.rounds, *again.rounds)
+    better = again.met and not _keeps_all(again.patterns, finer.modules)
+    return dataclasses.replace(again if better else found, rounds=rounds)
+
+
+def _keeps_all(patterns: Collection[str], modules: Collection[str]) -> bool:
+    return bool(patterns) and all(
+        any(matches(pattern, module) for pattern in patterns) for module in modules
+    )
 
 
 class _Search:

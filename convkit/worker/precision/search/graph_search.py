@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from convkit.protocol.messages import LowPrecision, PlanRound
 from convkit.protocol.metrics.limits import Limits
+from convkit.protocol.module_patterns import operation_path
 from convkit.worker.cases.compared_cases import JudgedCase
 from convkit.worker.graph.node_modules import nodes_with_modules
 from convkit.worker.graph.session_values import run_outputs
@@ -61,8 +62,17 @@ def search_plan(
 class _Graph:
     """A prepared graph for which a plan is searched."""
 
-    def __init__(self, model: ir.Model, precision: LowPrecision, threads: int | None) -> None:
+    def __init__(
+        self,
+        model: ir.Model,
+        precision: LowPrecision,
+        threads: int | None,
+        *,
+        by_operation: bool = False,
+    ) -> None:
         self._model = model
+        self._precision = precision
+        self._by_operation = by_operation
         self._dtype = precision.default
         self._threads = threads
         self._asked_to_saturate = precision.saturate
@@ -70,8 +80,16 @@ class _Graph:
         self._saturate = precision.saturate or any(
             scan.is_mask and scan.overflowing for scan in scans
         )
-        modules = [module for node, module in nodes_with_modules(model) if touches_float32(node)]
+        modules = [
+            operation_path(module, node.op_type) if by_operation else module
+            for node, module in nodes_with_modules(model)
+            if touches_float32(node)
+        ]
         self.modules = list(dict.fromkeys(modules))
+
+    def by_operation(self) -> "_Graph":
+        """Return the graph with each module's types of operations in place of modules."""
+        return _Graph(self._model, self._precision, self._threads, by_operation=True)
 
     def needs_saturation(self, patterns: tuple[str, ...]) -> bool:
         """Return True if a constant beyond the range is still stored in the low-precision type."""
@@ -100,5 +118,9 @@ class _Graph:
     def switched(self) -> SwitchedRounding:
         """Open the graph with switchable rounding."""
         return SwitchedRounding(
-            self._model, self._dtype, saturate=self._saturate, threads=self._threads
+            self._model,
+            self._dtype,
+            saturate=self._saturate,
+            threads=self._threads,
+            by_operation=self._by_operation,
         )

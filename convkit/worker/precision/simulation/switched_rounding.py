@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from convkit.protocol.contract import DType
 from convkit.protocol.messages import LowPrecision
+from convkit.protocol.module_patterns import operation_path
 from convkit.worker.graph.graph_traversal import (
     add_constant,
     all_names,
@@ -41,10 +42,23 @@ class SwitchedRounding(TemporarySession):
     """
 
     def __init__(
-        self, model: ir.Model, dtype: DType, *, saturate: bool, threads: int | None = None
+        self,
+        model: ir.Model,
+        dtype: DType,
+        *,
+        saturate: bool,
+        threads: int | None = None,
+        by_operation: bool = False,
     ) -> None:
-        """`model` is a prepared float32 model, which is not modified."""
+        """`model` is a prepared float32 model, which is not modified. `by_operation`: what is
+        switched are not modules, but their types of operations.
+        """
         rewriter = _Rewriter(model.clone(), PrecisionPlan(dtype), saturate=saturate)
+        if by_operation:
+            rewriter.module_of = {
+                node: operation_path(module, node.op_type)
+                for node, module in rewriter.module_of.items()
+            }
         rewriter.run()
         self.modules: tuple[str, ...] = tuple(rewriter.units)
         self._outputs = [output.name or "" for output in rewriter.graph.outputs]

@@ -7,9 +7,15 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
+import onnx_ir
+import onnxruntime
 
+from convkit.protocol.messages import LowPrecision
 from convkit.worker.cases.compared_cases import JudgedCase
+from convkit.worker.graph.typed_graph import prepare
+from convkit.worker.precision.lowering.precision_plan import PrecisionPlan, assign
 from convkit.worker.precision.search.float32_modules import MOST_REFINEMENTS, search_modules
+from convkit.worker.precision.search.graph_search import search_plan
 from convkit.worker.precision.search_judgment import Outputs
 
 LIMITS = {"y": {"max_abs": 1.0}}
@@ -38,6 +44,9 @@ class Model:
     @contextlib.contextmanager
     def switched(self) -> Iterator["Model"]:
         yield self
+
+    def by_operation(self) -> "Model | None":
+        return None
 
     def run(self, feeds: Mapping[str, np.ndarray], low: Collection[str]) -> Outputs:
         case = {8: "small", 80: "middle", 800: "large"}[feeds["x"].size]
@@ -92,3 +101,30 @@ def test_a_model_that_meets_its_limits_is_not_searched() -> None:
     model = Model({"small": 0.1})
     found = search_modules(model, cases("small"), LIMITS)
     assert (found.met, found.patterns, dict(model.runs)) == (True, (), {})
+
+
+LEVEL = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[n,4] x) => (float[n,4] y) <float[4,4] w = {
+    0.1, -0.2, 0.3, 0.4, 0.5, -0.6, 0.7, -0.8, 0.9, 1.0, -1.1, 1.2, 0.2, 0.3, -0.5, 0.1
+}, float gain = {300000.0}> {
+    mixed = MatMul(x, w)
+    power = Abs(mixed)
+    large = Mul(power, gain)
+    level = Log(large)
+    y = Neg(level)
+}"""
+
+
+def test_operations_are_searched_where_a_module_as_a_whole_would_leave_nothing() -> None:
+    model = prepare(onnx_ir.from_onnx_text(LEVEL))
+    x = np.random.default_rng(0).uniform(0.5, 2, (8, 4)).astype(np.float32)
+    session = onnxruntime.InferenceSession(onnx_ir.to_proto(model).SerializeToString())
+    expected = {"y": session.run(None, {"x": x})[0]}
+    judged = {"typical": JudgedCase({"x": x}, expected, {})}
+    found = search_plan(model, LowPrecision("float16"), judged, {"y": {"max_abs": 2e-2}})
+    assert found.met
+    assert ":Mul" in found.precision.keep_float32
+    kept = assign(model, PrecisionPlan("float16", found.precision.patterns))
+    low = {node.op_type for node, choice in kept.choices.items() if choice.dtype == "float16"}
+    assert "MatMul" in low
+    assert not kept.unmatched
