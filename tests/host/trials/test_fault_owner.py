@@ -3,8 +3,8 @@
 import pytest
 
 from convkit.host.findings.catalog import is_unproven
+from convkit.host.trials.experiment_findings import with_experiments
 from convkit.host.trials.fault_owner import Experiment, owner_of, result, same_file_right
-from convkit.host.trials.tried_remedies import with_experiments
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 
 WRONG_GRAPH = Finding(
