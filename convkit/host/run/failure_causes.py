@@ -60,8 +60,8 @@ _UNEXPLAINED = ("N101", "N102", "N402", "E206")
 # what differs by more than this share of the output's rms may have a place in the graph.
 _AT_PADDING, _MORE_THAN_KERNELS = "N506", 1e-3
 
-# Seconds that all searches of a run take together, by the clock from the first on, and what each has
-# at least.
+# Seconds of the clock that all searches of a run take together, from the first on, and what each
+# has at least.
 _OF_RUN, _AT_LEAST = 100.0, 20.0
 # The original differs from itself, so nothing that the graph computes is a cause.
 _UNSTEADY = "N303"
