@@ -79,7 +79,7 @@ def _expected(
         try:
             return None, {**feeds, **graph.run(names, feeds)}
         except PieceFailedError:
-            return None, _node_by_node(graph, feeds)
+            return None, node_by_node(graph, feeds)
     context.progress("recording the original", done=0.1)
     assert request.reference is not None
     case = TorchCase.load(request, feeds)
@@ -89,7 +89,7 @@ def _expected(
     return original.recording, {**found.found, **original.feeds, **found.values}
 
 
-def _node_by_node(graph: Graph, feeds: Values) -> dict[str, np.ndarray]:
+def node_by_node(graph: Graph, feeds: Values) -> dict[str, np.ndarray]:
     """Return what the first nodes compute one by one, without those that no session loads."""
     known = dict(feeds)
     for node in graph.nodes[:_ONE_BY_ONE]:
