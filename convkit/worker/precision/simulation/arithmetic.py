@@ -46,6 +46,9 @@ _WIDE = frozenset(
         "SimplifiedLayerNormalization", "Sin", "Softmax", "Sqrt", "Sum", "Tanh",
     }
 )  # fmt: skip
+# Opsets from which on there is such a kernel, where it is not in all: below, float32's is taken, whose
+# few products are the same on every processor.
+_WIDE_FROM = {"GridSample": 20}
 # Operators that ONNX itself defines by others.
 _DEFINED_BY_OTHERS = frozenset(
     {
@@ -96,7 +99,7 @@ def _computes(node: ir.Node) -> bool:
 
 
 def _rewrite(node: ir.Node, writer: NodeWriter, wide: dict[ir.Value, ir.Value]) -> None:
-    if node.op_type in _WIDE:
+    if node.op_type in _WIDE and writer.opset >= _WIDE_FROM.get(node.op_type, 0):
         _widen(node, writer, wide)
     if writer.opset < _LEAST_OPSET:
         return
