@@ -46,7 +46,7 @@ _WIDE = frozenset(
         "SimplifiedLayerNormalization", "Sin", "Softmax", "Sqrt", "Sum", "Tanh",
     }
 )  # fmt: skip
-# Opsets from which on there is such a kernel, where it is not in all: below, float32's is taken, whose
+# The opset from which on there is such a kernel, if there is none before: float32's is taken, whose
 # few products are the same on every processor.
 _WIDE_FROM = {"GridSample": 20}
 # Operators that ONNX itself defines by others.
