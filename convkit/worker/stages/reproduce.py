@@ -111,7 +111,7 @@ def _smallest(
     if refused is not None:
         operators = tuple(node.op_type for node in refused)
         end = refused[-1]
-        place = Place(label(end), module=module_of(end) or None, source=source_of(end))
+        place = Place(node=label(end), module=module_of(end) or None, source=source_of(end))
         return ReproduceResult("refused", "", operators, _pins(request, runtime), place=place)
     if request.refused:
         return ReproduceResult(None, "it loads in a session of its own")

@@ -8,7 +8,7 @@ REFUSED = Finding("E205", "the runtime refused the model: no kernel", Place(case
 
 
 def test_the_part_that_is_refused_is_the_place() -> None:
-    place = Place("node_conv", module="stem", source="m.py:12")
+    place = Place(node="node_conv", module="stem", source="m.py:12")
     part = ReproduceResult("refused", "", ("Relu", "Conv", "Relu"), place=place)
     found = at_part(REFUSED, part)
     assert (found.place.node, found.place.module, found.place.source) == (
