@@ -15,6 +15,8 @@ from convkit.protocol.messages import ReproduceResult
 # Findings of a wrong graph, which a runtime may have misread, and of a graph that is not loaded.
 BLAMES_GRAPH, REFUSED = "N402", "E205"
 _OF_RUNTIME, _OF_FUSION = "N411", "N401"
+# An operator without a kernel for its types, which is the runtime's, whatever else is tried.
+NO_KERNEL = "T101"
 
 
 def with_experiments(finding: Finding, experiments: Sequence[Experiment], named: str) -> Finding:
@@ -22,6 +24,8 @@ def with_experiments(finding: Finding, experiments: Sequence[Experiment], named:
     that was right, or none of those tried. `named` is the runtime with its release.
     """
     owner = finding.evidence.get("owner") or owner_of(experiments)
+    if finding.code == NO_KERNEL:
+        owner = "kernel"
     evidence: dict[str, Json] = {
         **finding.evidence,
         "owner": owner,
@@ -101,4 +105,6 @@ def _advice(finding: Finding) -> str:
     """Return what is left to do, which nobody has tried."""
     if finding.code == REFUSED:
         return "Report it with the exported graph."
+    if finding.code == NO_KERNEL:
+        return "Compute in a type that the operator has a kernel for, which convkit has not tried."
     return "Write this part of the model with other operations, which convkit has not tried."

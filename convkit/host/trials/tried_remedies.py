@@ -16,6 +16,7 @@ from convkit.host.stages.stage_outcome import Settled
 from convkit.host.toolchain.versions.stage_requirements import environment_spec
 from convkit.host.trials.experiment_findings import (
     BLAMES_GRAPH,
+    NO_KERNEL,
     REFUSED,
     at_part,
     of_failed_run,
@@ -318,7 +319,9 @@ def _is_subject(finding: Finding, elsewhere: Sequence[Experiment], target: str) 
         return same_file_right(elsewhere) is not None
     if finding.code in _PLACES and finding.evidence.get("owner") in ("kernel", "fusion"):
         return True
-    return finding.code == REFUSED or (finding.is_error and _offered(finding, target) is not None)
+    return finding.code in (REFUSED, NO_KERNEL) or (
+        finding.is_error and _offered(finding, target) is not None
+    )
 
 
 def _offered(finding: Finding, target: str) -> Change | None:

@@ -45,6 +45,18 @@ def test_without_an_experiment_that_separates_them_nobody_is_blamed() -> None:
     assert found.remedy == WRONG_GRAPH.remedy
 
 
+def test_a_missing_kernel_is_the_runtimes_whatever_is_tried() -> None:
+    missing = Finding("T101", "no kernel for Conv", remedy=Remedy("Cast the operands."))
+    found = with_experiments(missing, [opset("wrong")], "onnxruntime 1.31.1")
+    assert found.evidence["owner"] == "kernel"
+    assert found.remedy is not None
+    assert "opset: 20: wrong as well" in found.remedy.text
+    assert "which convkit has not tried" in found.remedy.text
+    assert with_experiments(missing, [opset("right")], "it").remedy == Remedy(
+        "Set opset: 20: tried, right in 6 cases, off by 1e-07 at most.", OPSET, proven=True
+    )
+
+
 def test_a_change_that_a_finding_offers_is_a_fix_once_it_was_right() -> None:
     change = {"targets.ov.source": "onnx"}
     offered = Finding("N405", "wrong", remedy=Remedy("Build from the graph.", change))
