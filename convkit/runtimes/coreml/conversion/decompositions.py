@@ -1,5 +1,6 @@
 """Operators that torch decomposes into what coremltools cannot convert, or not at all: statistics
-that are returned together, sliding windows, diagonals, inverse hyperbolic functions and searches.
+that are returned together, sliding windows, diagonals, inverse hyperbolic functions, shifts and
+searches.
 """
 
 import math
@@ -29,6 +30,8 @@ def own_decompositions() -> dict[Any, Callable[..., object]]:
         aten.copysign.Tensor: _copysign,
         aten.acosh.default: _acosh,
         aten.asinh.default: _asinh,
+        aten.__rshift__.Scalar: _shifted_down,
+        aten.__lshift__.Scalar: _shifted_up,
         aten.bucketize.Tensor: _bucketize,
         aten.searchsorted.Tensor: _searchsorted,
     }
@@ -179,6 +182,15 @@ def _acosh(x: torch.Tensor) -> torch.Tensor:
 def _asinh(x: torch.Tensor) -> torch.Tensor:
     size = x.abs()
     return (size + size * size / (1 + (size * size + 1).sqrt())).log1p() * x.sign()
+
+
+def _shifted_down(x: torch.Tensor, places: int) -> torch.Tensor:
+    """`x >> places`, which keeps the sign."""
+    return torch.div(x, 2**places, rounding_mode="floor")
+
+
+def _shifted_up(x: torch.Tensor, places: int) -> torch.Tensor:
+    return x * 2**places
 
 
 def _bucketize(
