@@ -174,10 +174,24 @@ def proofs_first(findings: Sequence[Finding]) -> list[Finding]:
         and (each.code != _PLACE_ONLY or each.evidence.get("owner"))
     ]
     if not proven:
-        return _with_fine_limits(_with_origin(ranked))
+        return _with_fine_limits(_with_origin(_behind_first(ranked)))
     follows = Remedy(f"This follows from {proven[0].code}: correct that first.")
     return [
         dataclasses.replace(each, remedy=follows) if _follows(each, proven[0]) else each
+        for each in ranked
+    ]
+
+
+def _behind_first(ranked: list[Finding]) -> list[Finding]:
+    """Refer from differences without a remedy of their own to the error that leads, if that is no
+    difference itself.
+    """
+    first = next(iter(ranked), None)
+    if first is None or not first.is_error or first.code in (*_CONSEQUENCES, _PLACE_ONLY):
+        return ranked
+    behind = Remedy(f"This may follow from {first.code}: correct that first.")
+    return [
+        dataclasses.replace(each, remedy=behind) if each.remedy == FIND_THE_CAUSE else each
         for each in ranked
     ]
 

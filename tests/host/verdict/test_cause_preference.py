@@ -76,6 +76,13 @@ def test_a_change_of_the_precision_stays_until_its_cause_has_one(change, folds):
     assert proofs_first([searched, overflow])[1].remedy == (follows if folds else searched.remedy)
 
 
+def test_a_difference_refers_to_the_error_that_leads_without_a_proof():
+    symptom = Finding("N101", "off", remedy=FIND_THE_CAUSE)
+    _, second = proofs_first([Finding("T108", "beyond int32"), symptom])
+    assert second.remedy == Remedy("This may follow from T108: correct that first.")
+    assert proofs_first([Finding("N102", "NaN"), symptom])[1].remedy == FIND_THE_CAUSE
+
+
 def test_a_warning_is_no_cause():
     symptom = Finding("N101", "off", remedy=FIND_THE_CAUSE)
     assert proofs_first([symptom, proven("N514", "writes")])[0] == symptom
