@@ -29,6 +29,7 @@ from convkit.host.trials.smallest_part import found_part, part_request, target_v
 from convkit.protocol.errors import ConvkitError, Interrupted
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.json_codec import Json
+from convkit.protocol.messages import ReferenceResult
 from convkit.protocol.runtimes.runtime_registry import runtimes
 
 # Seconds for all trials of a run, and for those of one target; and of a target's own stages, above
@@ -36,8 +37,6 @@ from convkit.protocol.runtimes.runtime_registry import runtimes
 _SECONDS, _OF_TARGET, _SLOW = 60.0, 30.0, 20.0
 # Seconds after those of all trials, by which the smallest part of a refused graph is found.
 _SMALLEST = 30.0
-# A case that every reference has.
-_ANY_CASE = "typical"
 # Opsets in which kernels that were mended took over: the other one is tried.
 _OPSETS = (20, 18)
 # Findings of a place in what a runtime computes, and of one that does not run what it loaded.
@@ -140,7 +139,7 @@ class TriedRemedies:
                         for name, each in artifacts.items()
                         if each is not None
                     },
-                    case=finding.place.case or _ANY_CASE,
+                    case=finding.place.case or _first_case(settled[reference_id(loaded.recipe)]),
                     versions=target_versions(
                         loaded,
                         (each.report for each in settled.values()),
@@ -300,6 +299,11 @@ class TriedRemedies:
         for other in other_releases(spec, package, release, laboratory.home.root):
             change = self._with_release(target, verification, other)
             yield "other_release", f"{package} {other}", change
+
+
+def _first_case(reference: Settled) -> str | None:
+    cases = reference.result.cases if isinstance(reference.result, ReferenceResult) else ()
+    return next((each.name for each in cases if each.kind == "ladder"), None)
 
 
 def _tools(content: Mapping[str, Json]) -> dict[str, Json]:

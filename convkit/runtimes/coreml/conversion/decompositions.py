@@ -30,6 +30,9 @@ def own_decompositions() -> dict[Any, Callable[..., object]]:
         aten.copysign.Tensor: _copysign,
         aten.acosh.default: _acosh,
         aten.asinh.default: _asinh,
+        aten.round.decimals: _rounded,
+        aten.fmod.Scalar: _truncated_remainder,
+        aten.fmod.Tensor: _truncated_remainder,
         aten.__rshift__.Scalar: _shifted_down,
         aten.__lshift__.Scalar: _shifted_up,
         aten.bucketize.Tensor: _bucketize,
@@ -182,6 +185,17 @@ def _acosh(x: torch.Tensor) -> torch.Tensor:
 def _asinh(x: torch.Tensor) -> torch.Tensor:
     size = x.abs()
     return (size + size * size / (1 + (size * size + 1).sqrt())).log1p() * x.sign()
+
+
+def _rounded(x: torch.Tensor, *, decimals: int) -> torch.Tensor:
+    scale = 10.0**decimals
+    return torch.round(x * scale) / scale
+
+
+def _truncated_remainder(x: torch.Tensor, y: torch.Tensor | float) -> torch.Tensor:
+    """`fmod`, which has the sign of the dividend."""
+    size = y.abs() if isinstance(y, torch.Tensor) else abs(y)
+    return torch.remainder(x.abs(), size) * x.sign()
 
 
 def _shifted_down(x: torch.Tensor, places: int) -> torch.Tensor:
