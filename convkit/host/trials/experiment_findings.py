@@ -94,7 +94,11 @@ def _remedy(finding: Finding, experiments: Sequence[Experiment]) -> Remedy | Non
     if not tried or all(each.outcome == "untried" for each in tried):
         return given
     failed = "; ".join(shown(each) for each in tried)
-    return Remedy(f"Nothing tried repairs it ({failed}). {_advice(finding)}")
+    other = same_file_right(each for each in experiments if each.kind == "other_runtime")
+    instead = ""
+    if other is not None:
+        instead = f" {other.what} computes the same graph right: serve the model with that. Or:"
+    return Remedy(f"Nothing tried repairs it ({failed}).{instead} {_advice(finding)}")
 
 
 def _set(experiment: Experiment) -> str:

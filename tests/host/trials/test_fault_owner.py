@@ -38,6 +38,16 @@ def test_what_does_not_help_is_no_remedy() -> None:
     assert "opset: 20: wrong as well" in found.remedy.text
 
 
+def test_a_runtime_that_computes_the_graph_right_is_a_way_out() -> None:
+    other = Experiment("other_runtime", "onnxruntime 1.31.1 (ort)", "right", 6, 0.0)
+    found = with_experiments(WRONG_GRAPH, [other, opset("wrong")], "OpenVINO 2026.4.1")
+    assert found.remedy is not None
+    assert "onnxruntime 1.31.1 (ort) computes the same graph right" in found.remedy.text
+    release = with_experiments(WRONG_GRAPH, [ELSEWHERE, opset("wrong")], "onnxruntime 1.21.1")
+    assert release.remedy is not None
+    assert "serve the model" not in release.remedy.text
+
+
 def test_without_an_experiment_that_separates_them_nobody_is_blamed() -> None:
     found = with_experiments(WRONG_GRAPH, [opset("untried")], "onnxruntime 1.21.1")
     assert (found.code, found.message) == (WRONG_GRAPH.code, WRONG_GRAPH.message)

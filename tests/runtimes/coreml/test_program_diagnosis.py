@@ -227,10 +227,10 @@ def test_a_healthy_module_has_nothing_to_tell(tmp_path: Path) -> None:
 
 
 def averaged(x, weight):
-    return (x @ weight).repeat(1, 4000).mean(1, keepdim=True)
+    return (x @ weight).mean(1, keepdim=True)
 
 
-@pytest.mark.parametrize(("value", "warned"), [(8.0, True), (0.1, False)])
+@pytest.mark.parametrize(("value", "warned"), [(3e4, True), (1e4, False)])
 def test_a_mean_whose_sum_float16_does_not_hold(value: float, warned: bool, tmp_path: Path) -> None:
     diagnosis, ran = looked_at(averaged, torch.full((2, 4), value), tmp_path)
     assert np.isfinite(ran["y"]).all()
@@ -238,4 +238,4 @@ def test_a_mean_whose_sum_float16_does_not_hold(value: float, warned: bool, tmp_
     assert [each.code for each in found] == ["N215"] * warned
     if warned:
         assert found[0].place.module == "inner"
-        assert "adds up 16000 values to 1.28e+05" in found[0].message
+        assert "adds up 4 values to 1.2e+05" in found[0].message
