@@ -48,7 +48,7 @@ def part_request(
     return ReproduceRequest(
         source=source_of(recipe.reference_model, Locations(loaded, home, views, ())),
         contract=contract_of(recipe),
-        exported=str(views[export]) if export in views else None,
+        exported=str(views[export]) if export is not None and export in views else None,
         reference=str(views[reference]) if reference in views else None,
         case=case,
         versions=dict(versions),
