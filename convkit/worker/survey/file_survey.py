@@ -35,7 +35,7 @@ from convkit.worker.survey.sizes.accepted_sizes import Sizing
 from convkit.worker.survey.sizes.axis_names import OpenInputs, name_axes
 from convkit.worker.survey.sizes.first_working_sizes import Start, find_start, start_sizes
 from convkit.worker.survey.sizes.perturbed_weights import run_with_moved_weights
-from convkit.worker.survey.sizes.rounding_noise import flip_shares, rounding_errors
+from convkit.worker.survey.sizes.rounding_noise import decided_by_rounding, rounding_errors
 from convkit.worker.survey.sizes.size_trials import FileTrials
 from convkit.worker.survey.sizes.sizes_from_values import may_follow_values
 from convkit.worker.survey.values.drafted_ranges import within_domains
@@ -91,13 +91,15 @@ def survey(
     quantized = rounds_activations(graph)
     moved = run_with_moved_weights(path, graph) if quantized else None
     rounding = rounding_errors(found.contract, found.samples, trials, moved)
+    decided = decided_by_rounding(found.contract, found.samples, trials)
     return dataclasses.replace(
         found,
         notes=(*found.notes, *(chaotic(name) for name, each in rounding.items() if each.decides)),
         quantized=quantized,
         computes_in=low_types(graph),
         rounding=rounding,
-        flips=flip_shares(found.contract, found.samples, trials),
+        flips=decided.flips,
+        counted=decided.counted,
         # The runs for the rounding errors count, too.
         magnitudes=trials.magnitudes,
         faintest=trials.faintest,
