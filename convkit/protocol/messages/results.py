@@ -139,7 +139,9 @@ class ReferenceResult:
     """Also written as `cases.json` among the reference's files, for the verify stage, without
     `rounded`.
 
-    `branches` are comparisons of sizes that differ between the cases of the ladder.
+    `branches` are comparisons of sizes that differ between the cases of the ladder. `met_denormals`
+    are the cases in which the original met a denormal number, `taken_over` counts those whose
+    outputs are an earlier reference's; the file has neither.
     """
 
     cases: tuple[CaseRecord, ...]
@@ -147,6 +149,8 @@ class ReferenceResult:
     layout: Layout = Layout()
     branches: tuple[SizeBranch, ...] = ()
     rounded: tuple[RoundedOutput, ...] = ()
+    met_denormals: tuple[str, ...] = ()
+    taken_over: int = 0
 
 
 @dataclasses.dataclass(frozen=True)

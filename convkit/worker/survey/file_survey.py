@@ -43,6 +43,9 @@ from convkit.worker.survey.values.effective_samples import responding
 from convkit.worker.survey.values.index_ranges import within_sizes, within_tables, without_markers
 from convkit.worker.survey.values.mask_meaning import blank_at_padding, skipping_nan, with_meanings
 
+# The size at which an axis of a file is typical, as far as its range allows.
+_TYPICAL = 4
+
 
 def survey(
     model: ir.Model, path: Path, seconds: float, progress: Callable[[str], None] = lambda _: None
@@ -121,14 +124,20 @@ def _first_start(
 
 
 def described(model: ir.Model, contract: Contract) -> SurveyResult:
-    """Return the contract stored in a file, with samples for its inputs."""
+    """Return the contract stored in a file, with samples for its inputs and typical sizes, which
+    the file does not have.
+    """
     values = {value.name: value for value in inlined(model).graph.inputs}
     samples = {
         spec.name: guess_sample(spec, usage_of(values[spec.name])).sample
         for spec in contract.inputs
         if spec.name in values
     }
-    return SurveyResult(contract, samples, ran=False)
+    axes = tuple(
+        dataclasses.replace(axis, typical=min(axis.max, max(axis.min, _TYPICAL)))
+        for axis in contract.axes
+    )
+    return SurveyResult(dataclasses.replace(contract, axes=axes), samples, ran=False)
 
 
 def _unrun(
