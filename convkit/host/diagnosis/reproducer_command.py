@@ -5,31 +5,25 @@ import re
 import shutil
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
 from convkit.host.diagnosis.diagnose_command import RunDiagnosis, diagnose_record
 from convkit.host.home import Home
-from convkit.host.plan.custom_operator_requests import custom_ops_of
-from convkit.host.plan.stage_requests import source_of
-from convkit.host.plan.stages import export_id, reference_id, verify_id
-from convkit.host.plan.tensor_requests import contract_of
-from convkit.host.processes.request_locations import Locations
-from convkit.host.processes.worker_process import run_worker
-from convkit.host.processes.worker_start import WORKERS
+from convkit.host.plan.stages import export_id, reference_id
 from convkit.host.recipe.reading.loading import LoadedRecipe
 from convkit.host.record.run_record import RunRecord
 from convkit.host.store.garbage_collection import in_use
 from convkit.host.store.store import Store
 from convkit.host.toolchain.environments.environment_builds import ensure_environment
 from convkit.host.toolchain.environments.host_environment import host_python
-from convkit.host.toolchain.versions.stage_requirements import reproduction_spec, script_spec
+from convkit.host.toolchain.versions.stage_requirements import script_spec
 from convkit.host.toolchain.versions.version_resolution import resolve
+from convkit.host.trials.smallest_part import found_part, part_request, target_versions
 from convkit.protocol.errors import ConvkitError, StoreError
 from convkit.protocol.findings.finding import Finding
-from convkit.protocol.json_codec import decode, encode
-from convkit.protocol.messages import PROTOCOL, Envelope, ReproduceRequest, ReproduceResult, is_step
+from convkit.protocol.messages import is_step
 from convkit.protocol.runtimes.runtime_registry import runtimes
 
 SCRIPT = "reproduce.py"
@@ -101,14 +95,39 @@ def _reproducer(
     if runtime.reproducer is None:
         return dataclasses.replace(none, why=f"convkit writes no scripts for {runtime.name}")
     progress(f"{diagnosis.target}: looking for the smallest script")
-    versions = _versions(record, loaded, diagnosis)
+    recipe, version = loaded.recipe, diagnosis.version
+    versions = target_versions(loaded, record.stages, diagnosis.target, version)
+    export = export_id(recipe, diagnosis.target)
     store = Store(home.store)
     with in_use(home.store), store.staging() as scratch:
         output = scratch / "output"
         output.mkdir()
         try:
-            request = _request(record, loaded, home, store, diagnosis, versions)
-            found = _answer(request, record, loaded, home, scratch, diagnosis.target, progress)
+            named = [name for name in (export, reference_id(recipe)) if name is not None]
+            folders = {name: _files(store, record, name) for name in named}
+            views = {name: view for name, view in folders.items() if view is not None}
+            request = part_request(
+                loaded,
+                home,
+                diagnosis.target,
+                diagnosis.cause,
+                views,
+                case=_case(record, diagnosis),
+                versions=versions,
+            )
+            found = found_part(
+                dataclasses.replace(
+                    request, failed=_failed_stage(record, export, diagnosis.target)
+                ),
+                loaded,
+                home,
+                record.toolchain,
+                scratch,
+                diagnosis.target,
+                progress,
+                seconds=recipe.verify.timeout,
+                cancelled=threading.Event(),
+            )
         except ConvkitError as error:
             return dataclasses.replace(none, why=str(error))
         finally:
@@ -122,39 +141,6 @@ def _reproducer(
     )
     progress(f"{diagnosis.target}: running the script without convkit")
     return _tried(written, record, home, loaded, progress)
-
-
-def _request(
-    record: RunRecord,
-    loaded: LoadedRecipe,
-    home: Home,
-    store: Store,
-    diagnosis: RunDiagnosis,
-    versions: Mapping[str, str],
-) -> ReproduceRequest:
-    recipe, finding = loaded.recipe, diagnosis.cause
-    assert finding is not None
-    export = export_id(recipe, diagnosis.target)
-    views = {
-        name: view
-        for name in (export, reference_id(recipe))
-        if name is not None and (view := _files(store, record, name)) is not None
-    }
-    runtime = runtimes()[recipe.targets[diagnosis.target].runtime]
-    assert runtime.reproducer is not None
-    return ReproduceRequest(
-        source=source_of(recipe.reference_model, Locations(loaded, home, views, ())),
-        contract=contract_of(recipe),
-        exported=str(views[export]) if export in views else None,
-        reference=str(views[reference_id(recipe)]) if reference_id(recipe) in views else None,
-        case=_case(record, diagnosis),
-        versions=dict(versions),
-        reproducer=runtime.full_name(runtime.reproducer),
-        node=finding.place.node,
-        tensor=finding.place.tensor,
-        line=finding.place.source,
-        failed=_failed_stage(record, export, diagnosis.target),
-    )
 
 
 def _failed_stage(
@@ -181,70 +167,12 @@ def _case(record: RunRecord, diagnosis: RunDiagnosis) -> str | None:
     return own or next((each for each in (*_ANY_CASES, *known) if each in known), _ANY_CASES[1])
 
 
-def _versions(record: RunRecord, loaded: LoadedRecipe, diagnosis: RunDiagnosis) -> dict[str, str]:
-    """Return the packages of a target's stages, those of its runtime's release last."""
-    names = [reference_id(loaded.recipe), export_id(loaded.recipe, diagnosis.target)]
-    names += [f"build:{diagnosis.target}", verify_id(diagnosis.target, diagnosis.version)]
-    found = dict[str, str]()
-    for name in names:
-        stage = next((each for each in record.stages if each.id == name), None)
-        found |= dict(stage.versions) if stage is not None else {}
-    # The release, without what a wheel's build appends to it: `2.13.0` of `2.13.0+cpu`.
-    return {name: release.partition("+")[0] for name, release in found.items()}
-
-
 def _files(store: Store, record: RunRecord, stage: str) -> Path | None:
     artifact = next((each.artifact for each in record.stages if each.id == stage), None)
     try:
         return store.view(artifact) if artifact is not None else None
     except StoreError:
         return None
-
-
-def _answer(
-    request: ReproduceRequest,
-    record: RunRecord,
-    loaded: LoadedRecipe,
-    home: Home,
-    scratch: Path,
-    target: str,
-    progress: Progress,
-) -> ReproduceResult:
-    envelope = Envelope(
-        PROTOCOL,
-        "reproduce",
-        str(scratch / "output"),
-        encode(request),
-        custom_ops=custom_ops_of(loaded.recipe, Locations(loaded, home, {}, ())),
-    )
-    outcome = run_worker(
-        _python(record, loaded, home, target, request.versions, progress),
-        envelope,
-        scratch,
-        workers=WORKERS[record.toolchain],
-        timeout_seconds=loaded.recipe.verify.timeout,
-        on_event=lambda message, _done: progress(f"{target}: {message}"),
-        cancelled=threading.Event(),
-    )
-    answer = outcome.answer
-    if answer is None or answer.outcome != "done":
-        why = answer.error if answer is not None else f"{outcome.why}\n{outcome.log_tail}"
-        raise ConvkitError(f"the search for a script failed: {why}")
-    return decode(ReproduceResult, answer.result)
-
-
-def _python(
-    record: RunRecord,
-    loaded: LoadedRecipe,
-    home: Home,
-    target: str,
-    versions: Mapping[str, str],
-    progress: Progress,
-) -> Path:
-    if record.toolchain == "host":
-        return host_python()
-    spec = reproduction_spec(loaded.recipe, versions, target)
-    return ensure_environment(resolve(spec, home.root), home.root, progress=progress).python
 
 
 def _tried(

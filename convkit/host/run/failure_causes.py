@@ -11,6 +11,7 @@ precision.
 
 import dataclasses
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
@@ -59,6 +60,9 @@ _UNEXPLAINED = ("N101", "N102", "N402", "E206")
 # what differs by more than this share of the output's rms may have a place in the graph.
 _AT_PADDING, _MORE_THAN_KERNELS = "N506", 1e-3
 
+# Seconds of the clock that all searches of a run take together, from the first on, and what each
+# has at least.
+_OF_RUN, _AT_LEAST = 100.0, 20.0
 # The original differs from itself, so nothing that the graph computes is a cause.
 _UNSTEADY = "N303"
 # A search ends by itself long before; what hangs in a library's code does not.
@@ -81,6 +85,12 @@ class Causes:
     store: Store
     listener: Listener
     cancelled: threading.Event
+    begun: float = dataclasses.field(default_factory=time.monotonic)
+
+    @property
+    def _seconds(self) -> float:
+        """How long the next search may take."""
+        return max(_AT_LEAST, self.begun + _OF_RUN - time.monotonic())
 
     def added(
         self, settled: Mapping[str, Settled], targets: tuple[TargetReport, ...]
@@ -297,6 +307,7 @@ class Causes:
             original=original_of(recipe, places) if recipe.model.onnx is None else None,
             exporter=search.exporter,
             unusual=unusual,
+            seconds=self._seconds,
         )
         if search.target is None or built is None:
             return request

@@ -4,7 +4,7 @@ A file that one runtime, or another release of the same one, computes right is n
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from convkit.protocol.json_codec import Json
@@ -59,7 +59,7 @@ class Experiment:
         return found | ({"why": self.why} if self.why else {})
 
 
-def same_file_right(experiments: Sequence[Experiment]) -> Experiment | None:
+def same_file_right(experiments: Iterable[Experiment]) -> Experiment | None:
     """Return an experiment that computed the same file right; None if none did."""
     return next(
         (each for each in experiments if each.kind in _SAME_FILE and each.outcome == "right"), None

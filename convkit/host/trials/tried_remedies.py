@@ -9,34 +9,38 @@ import dataclasses
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from convkit.host.plan.stages import export_id
+from convkit.host.plan.stages import export_id, reference_id
 from convkit.host.recipe.keys.recipe import target_key
 from convkit.host.record.run_record import TargetReport, Verification
 from convkit.host.stages.stage_outcome import Settled
 from convkit.host.toolchain.versions.stage_requirements import environment_spec
-from convkit.host.trials.fault_owner import (
-    Experiment,
-    Kind,
-    owner_of,
-    result,
-    same_file_right,
-    shown,
+from convkit.host.trials.experiment_findings import (
+    BLAMES_GRAPH,
+    NO_KERNEL,
+    REFUSED,
+    at_part,
+    of_failed_run,
+    with_experiments,
 )
+from convkit.host.trials.fault_owner import Experiment, Kind, owner_of, same_file_right
 from convkit.host.trials.recipe_trials import Change, Laboratory, Trial, outcome_of, written
 from convkit.host.trials.release_candidates import other_releases
-from convkit.protocol.findings.finding import Finding, Remedy
+from convkit.host.trials.smallest_part import found_part, part_request, target_versions
+from convkit.protocol.errors import ConvkitError, Interrupted
+from convkit.protocol.findings.finding import Finding
 from convkit.protocol.json_codec import Json
+from convkit.protocol.messages import ReferenceResult
+from convkit.protocol.runtimes.runtime_registry import runtimes
 
 # Seconds for all trials of a run, and for those of one target; and of a target's own stages, above
 # which it is not tried again.
 _SECONDS, _OF_TARGET, _SLOW = 60.0, 30.0, 20.0
+# Seconds after those of all trials, by which the smallest part of a refused graph is found.
+_SMALLEST = 30.0
 # Opsets in which kernels that were mended took over: the other one is tried.
 _OPSETS = (20, 18)
-# Findings of a wrong graph, which a runtime may have misread, and of a place in what it computes.
-_BLAMES_GRAPH, _PLACES = "N402", ("N408", "N401")
-# Of a runtime that does not load a model, and of one that does not run what it loaded.
-_REFUSED, _FAILED = "E205", "E206"
-_OF_RUNTIME, _OF_FUSION = "N411", "N401"
+# Findings of a place in what a runtime computes, and of one that does not run what it loaded.
+_PLACES, _FAILED = ("N408", "N401"), "E206"
 
 
 class TriedRemedies:
@@ -94,14 +98,71 @@ class TriedRemedies:
         experiments = [*elsewhere, *tried]
         named = f"{target.runtime} {release}" if release is not None else target.runtime
         rewritten = with_experiments(subject, experiments, named)
+        if subject.code == REFUSED:
+            rewritten = self._with_part(settled, target, verification, rewritten)
         if subject.code == _FAILED:  # a verdict's, which follows from what the trials showed
             if owner_of(experiments) is None:
                 return None
-            replaced = (_of_failed_run(rewritten, named), *findings)
+            replaced = (of_failed_run(rewritten, named), *findings)
         else:
             replaced = tuple(rewritten if each is subject else each for each in findings)
         report = dataclasses.replace(settled[stage].report, findings=replaced)
         return dataclasses.replace(settled[stage], report=report)
+
+    def _with_part(
+        self,
+        settled: Mapping[str, Settled],
+        target: TargetReport,
+        verification: Verification,
+        finding: Finding,
+    ) -> Finding:
+        """Return the finding of a refused graph at the smallest part that is refused by itself."""
+        laboratory, store = self._laboratory, self._laboratory.store
+        loaded = laboratory.loaded
+        graph, runtime = export_id(loaded.recipe, target.name), runtimes()[target.runtime]
+        seconds = self._deadline + _SMALLEST - time.monotonic()
+        if graph is None or runtime.reproducer is None or seconds <= 0:
+            return finding
+        artifacts = {
+            name: settled[name].report.artifact for name in (graph, reference_id(loaded.recipe))
+        }
+        with store.staging() as scratch:
+            (scratch / "output").mkdir()
+            try:
+                request = part_request(
+                    loaded,
+                    laboratory.home,
+                    target.name,
+                    finding,
+                    {
+                        name: store.view(each)
+                        for name, each in artifacts.items()
+                        if each is not None
+                    },
+                    case=finding.place.case or _first_case(settled[reference_id(loaded.recipe)]),
+                    versions=target_versions(
+                        loaded,
+                        (each.report for each in settled.values()),
+                        target.name,
+                        verification.version,
+                    ),
+                )
+                part = found_part(
+                    dataclasses.replace(request, refused=True),
+                    loaded,
+                    laboratory.home,
+                    laboratory.toolchain,
+                    scratch,
+                    target.name,
+                    lambda _: None,
+                    seconds=seconds,
+                    cancelled=laboratory.cancelled,
+                )
+            except Interrupted:
+                raise
+            except ConvkitError:
+                return finding
+        return at_part(finding, part)
 
     def _elsewhere(
         self,
@@ -183,7 +244,7 @@ class TriedRemedies:
         deadline = min(self._deadline, time.monotonic() + _OF_TARGET)
         known_kinds = {each.kind for each in known if each.outcome == "right" and each.change}
         release = self._release(settled, target, verification)
-        is_refused = subject.code in (_REFUSED, _FAILED)
+        is_refused = subject.code in (REFUSED, _FAILED)
         candidates = self._candidates(target, verification, release, is_refused=is_refused)
         if (offered := _offered(subject, target.name)) is not None:
             candidates = iter([("other_route", written(offered), offered)])
@@ -240,6 +301,11 @@ class TriedRemedies:
             yield "other_release", f"{package} {other}", change
 
 
+def _first_case(reference: Settled) -> str | None:
+    cases = reference.result.cases if isinstance(reference.result, ReferenceResult) else ()
+    return next((each.name for each in cases if each.kind == "ladder"), None)
+
+
 def _tools(content: Mapping[str, Json]) -> dict[str, Json]:
     tools = content.get("tools")
     return dict(tools) if isinstance(tools, Mapping) else {}
@@ -253,11 +319,13 @@ def _is_subject(finding: Finding, elsewhere: Sequence[Experiment], target: str) 
         return False
     if "instead" in finding.evidence:  # tried on the case's values, which costs no run
         return False
-    if finding.code == _BLAMES_GRAPH:
+    if finding.code == BLAMES_GRAPH:
         return same_file_right(elsewhere) is not None
     if finding.code in _PLACES and finding.evidence.get("owner") in ("kernel", "fusion"):
         return True
-    return finding.code == _REFUSED or (finding.is_error and _offered(finding, target) is not None)
+    return finding.code in (REFUSED, NO_KERNEL) or (
+        finding.is_error and _offered(finding, target) is not None
+    )
 
 
 def _offered(finding: Finding, target: str) -> Change | None:
@@ -265,75 +333,3 @@ def _offered(finding: Finding, target: str) -> Change | None:
     change = finding.remedy.change if finding.remedy is not None else {}
     own = f"{target_key(target)}."
     return dict(change) if change and all(name.startswith(own) for name in change) else None
-
-
-def with_experiments(finding: Finding, experiments: Sequence[Experiment], named: str) -> Finding:
-    """Return a finding with its owner, what the experiments showed, and a remedy: the first change
-    that was right, or none of those tried. `named` is the runtime with its release.
-    """
-    owner = finding.evidence.get("owner") or owner_of(experiments)
-    evidence: dict[str, Json] = {
-        **finding.evidence,
-        "owner": owner,
-        "experiments": [each.record for each in experiments],
-    }
-    message = finding.message
-    code = finding.code
-    elsewhere = same_file_right(experiments)
-    if elsewhere is not None:
-        evidence["proven"] = True
-    if code == _BLAMES_GRAPH and elsewhere is not None:
-        code = _OF_RUNTIME
-        message = (
-            f"{named} computes the graph wrong in case {finding.place.case!r}, at every"
-            f" optimization level, and the graph is right: {shown(elsewhere)}"
-        )
-    elif elsewhere is not None:
-        message += f". The same graph under {shown(elsewhere)}"
-    return dataclasses.replace(
-        finding, code=code, message=message, evidence=evidence, remedy=_remedy(finding, experiments)
-    )
-
-
-def _of_failed_run(finding: Finding, named: str) -> Finding:
-    """Return the cause of a failed run whose owner trials have shown."""
-    owner = finding.evidence["owner"]
-    code = _OF_FUSION if owner == "fusion" else _OF_RUNTIME
-    what = "what its optimizations make of the graph" if owner == "fusion" else "the graph"
-    return dataclasses.replace(
-        finding,
-        code=code,
-        message=f"{named} fails to run {what}, which is right: {finding.message}",
-        evidence=finding.evidence | {"proven": True},
-    )
-
-
-def _remedy(finding: Finding, experiments: Sequence[Experiment]) -> Remedy | None:
-    tried = [each for each in experiments if each.change]
-    right = [each for each in tried if each.outcome == "right"]
-    given = finding.remedy
-    if right:
-        first = right[0]
-        is_given = given is not None and given.change == first.change
-        text = f"Set {_set(first)}: tried, {result(first)}."
-        if is_given and given is not None:
-            text = f"{given.text.rstrip('.')}: tried, {result(first)}."
-        if right[1:]:
-            others = "; ".join(shown(each) for each in right[1:])
-            text += f" Also tried: {others}."
-        return Remedy(text, first.change, proven=True)
-    if not tried or all(each.outcome == "untried" for each in tried):
-        return given
-    failed = "; ".join(shown(each) for each in tried)
-    return Remedy(f"Nothing tried repairs it ({failed}). {_advice(finding)}")
-
-
-def _set(experiment: Experiment) -> str:
-    return written(experiment.change) if experiment.kind != "other_opset" else experiment.what
-
-
-def _advice(finding: Finding) -> str:
-    """Return what is left to do, which nobody has tried."""
-    if finding.code == _REFUSED:
-        return "Report it with the exported graph."
-    return "Write this part of the model with other operations, which convkit has not tried."

@@ -36,6 +36,8 @@ _QUANTIZED = "Q102"
 _WITHOUT_PROOF = ("N402", "E302", "C106")
 # What follows from a cause that is known: it has nothing to correct by itself.
 _CONSEQUENCES = ("N101", "N102", "N210", "N304", "E206")
+# Families of causes that lie in the precision.
+_PRECISION = ("N2", "Q")
 # What to do about a difference that nothing explains.
 FIND_THE_CAUSE = Remedy("Find the cause, or relax the tolerance if you can justify it.")
 
@@ -167,20 +169,44 @@ def proofs_first(findings: Sequence[Finding]) -> list[Finding]:
     proven = [
         each
         for each in ranked
-        if _is_proven(each) and (each.code != _PLACE_ONLY or each.evidence.get("owner"))
+        if each.is_error
+        and _is_proven(each)
+        and (each.code != _PLACE_ONLY or each.evidence.get("owner"))
     ]
     if not proven:
-        return _with_fine_limits(_with_origin(ranked))
+        return _with_fine_limits(_with_origin(_behind_first(ranked)))
     follows = Remedy(f"This follows from {proven[0].code}: correct that first.")
     return [
-        dataclasses.replace(each, remedy=follows) if _follows(each) else each for each in ranked
+        dataclasses.replace(each, remedy=follows) if _follows(each, proven[0]) else each
+        for each in ranked
     ]
 
 
-def _follows(finding: Finding) -> bool:
-    """Say whether a finding follows from a proven cause, unless its own remedy was tried."""
+def _behind_first(ranked: list[Finding]) -> list[Finding]:
+    """Refer from differences without a remedy of their own to the error that leads, if that is no
+    difference itself.
+    """
+    first = next(iter(ranked), None)
+    if first is None or not first.is_error or first.code in (*_CONSEQUENCES, _PLACE_ONLY):
+        return ranked
+    behind = Remedy(f"This may follow from {first.code}: correct that first.")
+    return [
+        dataclasses.replace(each, remedy=behind) if each.remedy == FIND_THE_CAUSE else each
+        for each in ranked
+    ]
+
+
+def _follows(finding: Finding, cause: Finding) -> bool:
+    """Say whether a finding follows from a proven cause, unless its own remedy was tried. A change
+    of its own is dropped if the cause has one, or is none of the precision, which it would change.
+    """
+    if finding is cause:
+        return False
     if finding.remedy == FIND_THE_CAUSE:
         return True
     tried = finding.remedy is not None and finding.remedy.proven
     changes = finding.remedy is not None and bool(finding.remedy.change)
-    return finding.code in _CONSEQUENCES and not (tried or changes or _is_proven(finding))
+    of_precision = cause.code.startswith(_PRECISION)
+    replaced = not of_precision or (cause.remedy is not None and bool(cause.remedy.change))
+    kept = tried or (changes and not replaced) or _is_proven(finding)
+    return finding.code in _CONSEQUENCES and not kept

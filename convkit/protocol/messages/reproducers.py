@@ -4,6 +4,7 @@ import dataclasses
 from typing import Literal
 
 from convkit.protocol.contract import Contract
+from convkit.protocol.findings.finding import Place
 from convkit.protocol.messages.model_request import Source
 
 # graph: a piece of the exported graph, which the runtime computes wrong · refused: a piece that the
@@ -19,7 +20,8 @@ class ReproduceRequest:
     `exported` and `reference` are the folders of those stages, None if they did not finish. `node`,
     `tensor` and `line` are the finding's place. `versions` are the packages of the target by name,
     `reproducer` is the module with the text of scripts for its runtime. `failed`: `export` or
-    `build`, if that stage broke.
+    `build`, if that stage broke. `refused`: the runtime did not load the graph, so only a part that
+    it refuses too is looked for.
     """
 
     source: Source
@@ -33,6 +35,7 @@ class ReproduceRequest:
     tensor: str | None = None
     line: str | None = None
     failed: Literal["export", "build"] | None = None
+    refused: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +44,8 @@ class ReproduceResult:
     smaller than the whole model shows the fault; `why` says so.
 
     `operations` are those that the script's model has, `packages` those that it needs, with
-    releases. `needs` names the system without which it shows only a part, as `macOS`.
+    releases. `needs` names the system without which it shows only a part, as `macOS`. `place` is
+    where a refused part's last operation is.
     """
 
     kind: ReproducerKind | None
@@ -49,3 +53,4 @@ class ReproduceResult:
     operations: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     needs: str | None = None
+    place: Place = dataclasses.field(default_factory=Place)

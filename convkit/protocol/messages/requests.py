@@ -217,6 +217,7 @@ class DiagnoseRequest:
     `limits` are given, by output, a float32 conversion within them is right: the difference is the
     precision's. `exporter` is what made the graph, if convkit exported it. `unusual` are the cases
     that failed, if rounding may explain them all: they have values that the model rarely meets.
+    `seconds` is how long the search may take (see `worker.cause.graphs.isolated_trials.spent`).
     """
 
     source: Source
@@ -230,6 +231,7 @@ class DiagnoseRequest:
     limits: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
     exporter: Exporter | None = None
     unusual: tuple[str, ...] = ()
+    seconds: float = 100.0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,7 @@ from convkit.protocol.messages import LowPrecision
 from convkit.runtimes.coreml.conversion.recorded_constants import LargeConstant
 from convkit.runtimes.coreml.packages.input_types import as_served
 from convkit.runtimes.coreml.packages.interventions import bad_elements, helps
-from convkit.runtimes.coreml.packages.step_trace import StepTrace, Taken, perform
+from convkit.runtimes.coreml.packages.step_trace import StepTrace, Taken, perform, sums
 from convkit.worker.mil.evaluation.evaluator import Evaluator
 from convkit.worker.mil.evaluation.execution_plan import every_step
 from convkit.worker.mil.program import Program
@@ -30,6 +30,7 @@ from convkit.worker.precision.diagnosis.diagnosis_messages import (
     out_of_range,
     overflow,
     rounded_to_zero,
+    wide_sum,
 )
 from convkit.worker.precision.diagnosis.guilty_origins import WrongValueOrigin, guilty, proof
 from convkit.worker.precision.diagnosis.low_precision_remedies import PrecisionRemedies, in_module
@@ -74,6 +75,19 @@ class ProgramDiagnosis:
     def harmless(self) -> list[Finding]:
         """Return notes (N201) on constants beyond the type's range that affect no output."""
         return [self._constant(constant, None, None) for constant in self._constants]
+
+    def sums(self, feeds: Feeds) -> list[Finding]:
+        """Return a warning (N215) for each mean in float16 whose sum is beyond its range."""
+        return [
+            wide_sum(
+                f"{step.operation} {name}",
+                Place(tensor=name, node=name, module=step.module or None),
+                count,
+                largest,
+            )
+            for name, (step, count, largest) in sums(self._evaluator, self._served(feeds)).items()
+            if np.isfinite(largest) and largest > self._limit
+        ]
 
     def diagnose(self, case: str, feeds: Feeds) -> list[Finding]:
         """Explain non-finite outputs in a case in which the original's are finite: N201, N202,

@@ -122,7 +122,10 @@ def _too_large(beyond: Beyond, case: str, evidence: dict[str, Json]) -> Finding:
             node=origin.name, module=origin.module or None, source=origin.source or None, case=case
         ),
         evidence | {"value": beyond.value, "operation": origin.operator},
-        Remedy("Keep whole numbers within int32, or compute with floats where they are exact."),
+        Remedy(
+            "Keep whole numbers within int32, or compute with floats where they are exact."
+            " Neither was tried."
+        ),
     )
 
 

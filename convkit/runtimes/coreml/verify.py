@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Literal
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
-from convkit.protocol.messages import CaseMetrics, LowPrecision, VerifyRequest, VerifyResult
+from convkit.protocol.messages import (
+    CaseMetrics,
+    LowPrecision,
+    VerifyRequest,
+    VerifyResult,
+    is_usual,
+)
 from convkit.runtimes.coreml.conversion.declared_shapes import served_contract
 from convkit.runtimes.coreml.conversion.recorded_constants import read_constants
 from convkit.runtimes.coreml.packages.options import ProgramOptions
@@ -111,7 +117,12 @@ class BuiltPackage:
                 lost, self._evaluated.as_program_takes(verification.feeds(lost))
             )
         if (off := first_divergent_case(cases, collapsed)) is None:
-            return diagnosis.harmless()
+            usual = next((case.case for case in cases if is_usual(case.case)), None)
+            feeds = verification.feeds(usual) if usual is not None else None
+            sums = (
+                diagnosis.sums(self._evaluated.as_program_takes(feeds)) if feeds is not None else []
+            )
+            return [*diagnosis.harmless(), *sums]
         return [
             *diagnosis.harmless(),
             *diagnosis.collapse(

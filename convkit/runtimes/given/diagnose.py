@@ -88,7 +88,9 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
             name: each.astype(np.float32) if each.dtype == np.float16 else each
             for name, each in feeds.items()
         }
-        diagnosis = localize(original.recording, translated.graph, feeds, original.state)
+        diagnosis = localize(
+            original.recording, translated.graph, feeds, original.state, seconds=request.seconds
+        )
     findings = [
         in_own_words(each, translated, Remedy(_REMEDIES.get(each.code, _IN_ITS_CODE)))
         for each in findings_of(diagnosis, request.case)

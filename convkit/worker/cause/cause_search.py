@@ -52,7 +52,7 @@ def localize(
     feeds: Values,
     state: Mapping[str, np.ndarray],
     *,
-    seconds: float = 120.0,
+    seconds: float = 60.0,
 ) -> Diagnosis:
     """Explain why a graph's outputs differ from the recorded ones, for the recorded inputs.
 

@@ -186,11 +186,11 @@ class TorchOriginal:
             self._module, self._as_loaded, before, inputs, self.source_root
         ) or read_finding(self._module, inputs, self.source_root)
 
-    def written_inputs(self, feeds: Feeds) -> list[Finding]:
-        """Return N514 for each input that the model changes."""
+    def written_inputs(self, calls: Iterable[Feeds]) -> list[Finding]:
+        """Return N514 for each input that the model changes in one of some calls."""
         from convkit.worker.original.probing.written_inputs import written_findings
 
-        return written_findings(self._module, self._tensors(feeds), self.source_root)
+        return written_findings(self._module, map(self._tensors, calls), self.source_root)
 
     def first_change(self, feeds: Feeds) -> Finding | None:
         """Return N303 for the first operation that differs between two runs; None if none does."""

@@ -1,6 +1,8 @@
 """The smallest piece of a graph that a runtime computes wrong, or does not load."""
 
+import itertools
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +25,8 @@ from convkit.worker.reproducers.script_text import (
 _DEPTHS = (1, 2, 3, 4, 8, 16, 1_000_000)
 # Results that are tried as the piece's output, for a difference and for a refusal.
 _ENDS, _REFUSED_ENDS = 4, 60
+# Seconds for all pieces of a model that is refused.
+_REFUSED_SECONDS = 30.0
 # Nodes of a piece that are tried by themselves.
 _INNER = 16
 # Words of a refusal that say what is wrong, not where in memory or in which file of the runtime.
@@ -82,11 +86,13 @@ def refused_piece(
     if not whole:
         return None
     ends = [name for node in graph.nodes for name in node.output if name][:_REFUSED_ENDS]
-    for depth in range(1, len(_DEPTHS)):
-        for end in ends:
-            nodes = _behind(graph, end, _DEPTHS[depth - 1])
-            if _alike(refusal(nodes, end), whole):
-                return [graph.nodes[index] for index in nodes]
+    deadline = time.monotonic() + _REFUSED_SECONDS
+    for depth, end in itertools.product(_DEPTHS[:-1], ends):
+        nodes = _behind(graph, end, depth)
+        if time.monotonic() > deadline:
+            break
+        if _alike(refusal(nodes, end), whole):
+            return [graph.nodes[index] for index in nodes]
     refusal(graph.closure([last], graph.inputs), last)
     return list(graph.nodes)
 

@@ -63,7 +63,9 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
     context.progress(f"recording the original: {request.case}", done=0.1)
     original = case.recorded()
     context.progress("looking for the first difference", done=0.3)
-    diagnosis = localize(original.recording, graph, original.feeds, original.state)
+    diagnosis = localize(
+        original.recording, graph, original.feeds, original.state, seconds=request.seconds
+    )
     result = DiagnoseResult(
         _finite(diagnosis.error), _finite(diagnosis.remaining), len(diagnosis.causes)
     )

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _WITHIN_INT32 = Remedy(
     "Keep whole numbers within int32, or compute with floats where they are exact."
+    " Neither was tried."
 )
 
 

@@ -4,6 +4,7 @@ its outputs.
 
 import dataclasses
 import functools
+import itertools
 import time
 from collections.abc import Callable, Sequence
 
@@ -62,6 +63,8 @@ from convkit.worker.steps.reference_greedy import write_generation
 from convkit.worker.steps.reference_steps import ReferenceSteps
 
 _HALF = ("float16", "bfloat16")
+# Calls that are tried for one in which what a model writes to its inputs changes them.
+_WRITE_CALLS = 6
 
 
 def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, list[Finding]]:
@@ -107,6 +110,7 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
     )
     records += stage.probes(made_from, omitted)
     stage.check_mode(own)
+    stage.check_writes(own, records)
     half = any(dtype in _HALF for dtype in _dtypes(request))
     stage.check_denormals(records, half=half)
     if joined is not None:
@@ -368,15 +372,23 @@ class _Reference:
         return outputs, time.perf_counter() - started
 
     def check_steady(self, own: OriginalModel) -> None:
-        """Report outputs that depend on earlier calls or on the moment of a call, and inputs that
-        a call changes.
-        """
+        """Report outputs that depend on earlier calls or on the moment of a call."""
         if isinstance(own, TorchOriginal):
             tried = (smallest_sizes(self._contract), probe_sizes(self._contract))
             earlier, feeds = (self._made_from.draw(sizes, Draw("call")) for sizes in tried)
             found = own.unsteady(earlier, feeds)
             self.findings += [found] if found is not None else []
-            self.findings += own.written_inputs(feeds)
+
+    def check_writes(self, own: OriginalModel, records: Sequence[CaseRecord]) -> None:
+        """Report inputs that a call changes."""
+        if isinstance(own, TorchOriginal):
+            specs = self._contract.inputs
+            calls = (
+                read_tensors(self._context.output, each.name, "inputs", specs)
+                for each in records
+                if each.kind == "ladder" and each.name != "largest"
+            )
+            self.findings += own.written_inputs(itertools.islice(calls, _WRITE_CALLS))
 
     def check_denormals(self, records: Sequence[CaseRecord], *, half: bool) -> None:
         """Report an original whose results depend on denormal numbers."""

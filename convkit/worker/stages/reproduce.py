@@ -13,11 +13,19 @@ from types import ModuleType
 
 import numpy as np
 
-from convkit.protocol.findings.finding import Finding
+from convkit.protocol.findings.finding import Finding, Place
 from convkit.protocol.messages import ReproduceRequest, ReproduceResult
 from convkit.worker.building.built_files import EXPORTED_FILE, find_model
 from convkit.worker.cases.case_files import read_tensors
-from convkit.worker.cause.graphs.runnable_graph import Graph, PieceFailedError, Values, read_graph
+from convkit.worker.cause.graphs.runnable_graph import (
+    Graph,
+    PieceFailedError,
+    Values,
+    label,
+    module_of,
+    read_graph,
+    source_of,
+)
 from convkit.worker.cause.place.expected_values import expected_values
 from convkit.worker.cause.recording.recorded_call import Recording
 from convkit.worker.job_context import Context
@@ -29,6 +37,8 @@ from convkit.worker.reproducers.script_text import SCRIPT, Arrays, outcome, pinn
 _NOTHING = "no part of the model that is smaller than the whole shows it by itself"
 # A user's file that is copied whole has no more lines than a maintainer reads.
 _MOST_MODULE_LINES = 150
+# Nodes that are run one by one where a graph does not run as a whole.
+_ONE_BY_ONE = 300
 
 
 def run(request: ReproduceRequest, context: Context) -> tuple[ReproduceResult, list[Finding]]:
@@ -64,12 +74,12 @@ def _expected(
     request: ReproduceRequest, graph: Graph, feeds: Values, context: Context
 ) -> tuple[Recording | None, Mapping[str, np.ndarray]]:
     """Return the original's call (None for a file) and what every value of the graph should be."""
-    if request.source.kind == "onnx":
+    if request.source.kind == "onnx" or request.refused:
         names = [name for node in graph.nodes for name in node.output if name]
         try:
             return None, {**feeds, **graph.run(names, feeds)}
         except PieceFailedError:
-            return None, feeds
+            return None, node_by_node(graph, feeds)
     context.progress("recording the original", done=0.1)
     assert request.reference is not None
     case = TorchCase.load(request, feeds)
@@ -77,6 +87,15 @@ def _expected(
     context.progress("comparing the exported graph with the original", done=0.3)
     found = expected_values(original.recording, graph, original.feeds)
     return original.recording, {**found.found, **original.feeds, **found.values}
+
+
+def node_by_node(graph: Graph, feeds: Values) -> dict[str, np.ndarray]:
+    """Return what the first nodes compute one by one, without those that no session loads."""
+    known = dict(feeds)
+    for node in graph.nodes[:_ONE_BY_ONE]:
+        with contextlib.suppress(PieceFailedError):
+            known |= graph.run([name for name in node.output if name], known)
+    return known
 
 
 def _smallest(
@@ -91,7 +110,11 @@ def _smallest(
     refused = refused_piece(graph, values, *shared)
     if refused is not None:
         operators = tuple(node.op_type for node in refused)
-        return ReproduceResult("refused", "", operators, _pins(request, runtime))
+        end = refused[-1]
+        place = Place(node=label(end), module=module_of(end) or None, source=source_of(end))
+        return ReproduceResult("refused", "", operators, _pins(request, runtime), place=place)
+    if request.refused:
+        return ReproduceResult(None, "it loads in a session of its own")
     ends = _ends(request, graph)
     piece = wrong_piece(graph, values, ends, *shared)
     if piece is not None and is_right(piece, folder, values) is not False:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.findings.finding import Finding, Place
 from convkit.protocol.float_limits import LIMITS
 from convkit.worker.cause.graphs.runnable_graph import (
     PieceFailedError,
@@ -20,13 +20,10 @@ from convkit.worker.cause.graphs.runnable_graph import (
     read_graph,
     source_of,
 )
+from convkit.worker.precision.diagnosis.diagnosis_messages import wide_sum
 
 # Operators that divide a sum of all values of some axes.
 _MEANS = ("ReduceMean", "GlobalAveragePool")
-_DEVICES = (
-    "devices that add up in float16, such as Apple's Neural Engine and other NPUs. CPUs and"
-    " NVIDIA's GPUs add up in float32"
-)
 
 
 def wide_sums(exported: Path, feeds: Mapping[str, np.ndarray]) -> list[Finding]:
@@ -58,22 +55,10 @@ def _wide_sum(node: onnx.NodeProto, values: Mapping[str, np.ndarray]) -> Finding
     limit = LIMITS["float16"].largest
     if not np.isfinite(largest) or largest <= limit:
         return None
-    module, source = module_of(node), source_of(node)
-    where = f"{node.op_type} {label(node)}"
-    details = ", ".join(
-        part
-        for part in (f"module {module}" if module else "", f"at {source}" if source else "")
-        if part
+    place = Place(
+        tensor=node.output[0],
+        node=label(node),
+        module=module_of(node) or None,
+        source=source_of(node),
     )
-    where += f" ({details})" if details else ""
-    return Finding(
-        "N215",
-        f"{where} adds up {count} values to {largest:.3g}, beyond float16's {limit:.0f}: its result"
-        f" is infinite on {_DEVICES}",
-        Place(tensor=node.output[0], node=label(node), module=module or None, source=source),
-        {"sum": largest, "count": count},
-        Remedy(
-            "For such a device, take the mean in two steps, one axis after the other, or keep the"
-            " module in float32. convkit has tried neither: this machine has no such device."
-        ),
-    )
+    return wide_sum(f"{node.op_type} {label(node)}", place, count, largest)

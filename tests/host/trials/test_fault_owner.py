@@ -3,8 +3,8 @@
 import pytest
 
 from convkit.host.findings.catalog import is_unproven
+from convkit.host.trials.experiment_findings import with_experiments
 from convkit.host.trials.fault_owner import Experiment, owner_of, result, same_file_right
-from convkit.host.trials.tried_remedies import with_experiments
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 
 WRONG_GRAPH = Finding(
@@ -38,11 +38,33 @@ def test_what_does_not_help_is_no_remedy() -> None:
     assert "opset: 20: wrong as well" in found.remedy.text
 
 
+def test_a_runtime_that_computes_the_graph_right_is_a_way_out() -> None:
+    other = Experiment("other_runtime", "onnxruntime 1.31.1 (ort)", "right", 6, 0.0)
+    found = with_experiments(WRONG_GRAPH, [other, opset("wrong")], "OpenVINO 2026.4.1")
+    assert found.remedy is not None
+    assert "onnxruntime 1.31.1 (ort) computes the same graph right" in found.remedy.text
+    release = with_experiments(WRONG_GRAPH, [ELSEWHERE, opset("wrong")], "onnxruntime 1.21.1")
+    assert release.remedy is not None
+    assert "serve the model" not in release.remedy.text
+
+
 def test_without_an_experiment_that_separates_them_nobody_is_blamed() -> None:
     found = with_experiments(WRONG_GRAPH, [opset("untried")], "onnxruntime 1.21.1")
     assert (found.code, found.message) == (WRONG_GRAPH.code, WRONG_GRAPH.message)
     assert found.evidence["owner"] is None
     assert found.remedy == WRONG_GRAPH.remedy
+
+
+def test_a_missing_kernel_is_the_runtimes_whatever_is_tried() -> None:
+    missing = Finding("T101", "no kernel for Conv", remedy=Remedy("Cast the operands."))
+    found = with_experiments(missing, [opset("wrong")], "onnxruntime 1.31.1")
+    assert found.evidence["owner"] == "kernel"
+    assert found.remedy is not None
+    assert "opset: 20: wrong as well" in found.remedy.text
+    assert "which convkit has not tried" in found.remedy.text
+    assert with_experiments(missing, [opset("right")], "it").remedy == Remedy(
+        "Set opset: 20: tried, right in 6 cases, off by 1e-07 at most.", OPSET, proven=True
+    )
 
 
 def test_a_change_that_a_finding_offers_is_a_fix_once_it_was_right() -> None:

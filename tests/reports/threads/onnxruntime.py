@@ -294,4 +294,21 @@ REPORTS = (
         '{"x": torch.randn(6, 4), "i": torch.randint(0, 4, (6, 4)), "y": torch.randn(6, 4)}',
         targets=BOTH,
     ),
+    Report(
+        "convolution_in_float64",
+        f"{RT}#16494",
+        2023,
+        "few operators have kernels for float64, and Conv is not one of them",
+        net(
+            "x",
+            """
+            x = self.conv(x.double())  # here
+            return torch.relu(x).float().mean(2)
+            """,
+            "self.conv = nn.Conv1d(3, 4, 3, padding=1).double()",
+        ),
+        '{"x": torch.randn(2, 3, 8)}',
+        right={"ort": Right("runtime's kernel", r"no kernel .*Conv", r"type|float32|OpenVINO")},
+        targets=BOTH,
+    ),
 )

@@ -224,3 +224,18 @@ def test_a_healthy_module_has_nothing_to_tell(tmp_path: Path) -> None:
     assert diagnosis.harmless() == []
     assert diagnosis.collapse("typical", ran["feeds"]) == []
     assert diagnosis.diagnose("typical", ran["feeds"]) == []
+
+
+def averaged(x, weight):
+    return (x @ weight).mean(1, keepdim=True)
+
+
+@pytest.mark.parametrize(("value", "warned"), [(3e4, True), (1e4, False)])
+def test_a_mean_whose_sum_float16_does_not_hold(value: float, warned: bool, tmp_path: Path) -> None:
+    diagnosis, ran = looked_at(averaged, torch.full((2, 4), value), tmp_path)
+    assert np.isfinite(ran["y"]).all()
+    found = diagnosis.sums(ran["feeds"])
+    assert [each.code for each in found] == ["N215"] * warned
+    if warned:
+        assert found[0].place.module == "inner"
+        assert "adds up 4 values to 1.2e+05" in found[0].message

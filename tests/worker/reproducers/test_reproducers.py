@@ -19,6 +19,7 @@ from convkit.worker.cause.recording.torch_recording import record
 from convkit.worker.reproducers.graph_piece import is_right, refused_piece, wrong_piece
 from convkit.worker.reproducers.module_piece import wrong_module
 from convkit.worker.reproducers.script_text import SCRIPT, Arrays, outcome, shows_difference
+from convkit.worker.stages.reproduce import node_by_node
 
 _VERSIONS = {"onnxruntime": "1.31.1", "onnx": "1.23.2", "numpy": "2.4.6", "torch": "2.13.0"}
 # A runtime that multiplies by three where a graph says two.
@@ -129,6 +130,20 @@ def test_the_piece_of_a_refusal_has_the_nodes_that_matter(tmp_path: Path) -> Non
     assert piece is not None
     assert [node.op_type for node in piece] == ["Relu", "Clip"]
     assert "relu" in str(outcome(tmp_path / SCRIPT)).lower()
+
+
+def test_what_a_refused_node_does_not_need_is_computed() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 18, "my" : 1]>
+    main (float[2] x) => (float[2] y) {
+        a = Relu (x)
+        b = my.Unknown (a)
+        c = Neg (a)
+        y = Add (b, c)
+    }"""
+    graph = make_graph(onnx_ir.from_proto(onnx.parser.parse_model(text)))
+    known = node_by_node(graph, {"x": np.array([-1, 2], np.float32)})
+    assert set(known) == {"x", "a", "c"}
+    assert known["c"].tolist() == [-0.0, -2.0]
 
 
 def test_a_graph_that_loads_is_not_refused(tmp_path: Path) -> None:

@@ -197,6 +197,20 @@ def angle(_: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
     context.add(Builder.select(cond=is_upright, a=upright, b=right, name=node.name))
 
 
+def logarithm(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
+    """`log` of floats: coremltools adds 1.4e-45, so the logarithm of 0 is -103 in place of minus
+    infinity.
+    """
+    from coremltools.converters.mil.mil import Builder, types
+
+    (x,) = arguments(context, node, ("self",))
+    if not types.is_float(x.dtype):
+        own(context, node)
+        return
+    zero = types.nptype_from_builtin(x.dtype)(0)
+    context.add(Builder.log(x=x, epsilon=zero, name=node.name))
+
+
 def whole_quotient(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
     """`floor_divide` of integers, which is an integer: coremltools makes it a float32."""
     from coremltools.converters.mil.mil import Builder, types
@@ -265,6 +279,7 @@ CORRECTIONS: dict[str, Callable[[Translation, Any, Any], None]] = {
     "clamp": clamped,
     "clip": clamped,
     "atan2": angle,
+    "log": logarithm,
     "floor_divide": whole_quotient,
     "floordiv": whole_quotient,
     "triu": partial(triangle, upper=True),

@@ -1,6 +1,6 @@
 """Operators that torch decomposes into what coremltools cannot convert, or not at all: statistics
-that are returned together, sliding windows, diagonals, inverse hyperbolic functions and searches.
-`scatters` has those that write to parts of a tensor.
+that are returned together, sliding windows, diagonals, inverse hyperbolic functions, shifts and
+searches. `scatters` has those that write to parts of a tensor.
 """
 
 import math
@@ -32,6 +32,9 @@ def own_decompositions() -> dict[Any, Callable[..., object]]:
         aten.copysign.Tensor: _copysign,
         aten.acosh.default: _acosh,
         aten.asinh.default: _asinh,
+        aten.round.decimals: _rounded,
+        aten.__rshift__.Scalar: _shifted_down,
+        aten.__lshift__.Scalar: _shifted_up,
         aten.bucketize.Tensor: _bucketize,
         aten.searchsorted.Tensor: _searchsorted,
         aten.erfc.default: lambda x: 1 - torch.erf(x),
@@ -208,6 +211,20 @@ def _acosh(x: torch.Tensor) -> torch.Tensor:
 def _asinh(x: torch.Tensor) -> torch.Tensor:
     size = x.abs()
     return (size + size * size / (1 + (size * size + 1).sqrt())).log1p() * x.sign()
+
+
+def _rounded(x: torch.Tensor, *, decimals: int) -> torch.Tensor:
+    scale = 10.0**decimals
+    return torch.round(x * scale) / scale
+
+
+def _shifted_down(x: torch.Tensor, places: int) -> torch.Tensor:
+    """`x >> places`, which keeps the sign."""
+    return torch.div(x, 2**places, rounding_mode="floor")
+
+
+def _shifted_up(x: torch.Tensor, places: int) -> torch.Tensor:
+    return x * 2**places
 
 
 def _bucketize(

@@ -57,7 +57,7 @@ def untranslated(origins: Sequence[OperationOrigin]) -> Finding:
         f" not decompose it: {shown}{more}",
         Remedy(
             "Write the model without the operator, or use a release of coremltools that has it"
-            " (tools.coremltools)."
+            " (tools.coremltools). Neither was tried."
         ),
     )
 

@@ -71,6 +71,43 @@ def perform(evaluator: Evaluator, feeds: Mapping[str, np.ndarray]) -> dict[str, 
     return watcher.found
 
 
+def sums(
+    evaluator: Evaluator, feeds: Mapping[str, np.ndarray]
+) -> dict[str, tuple[ProgramStep, int, float]]:
+    """Evaluate a program; return each mean in float16 by its name, with how many values it adds up,
+    and their largest sum.
+    """
+    watcher = _Means()
+    evaluator.run(feeds, watcher=watcher)
+    return watcher.found
+
+
+class _Means:
+    """Watches means in float16: how many values each takes, and the largest sum."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[str, int] = {}
+        self.found: dict[str, tuple[ProgramStep, int, float]] = {}
+
+    def taken(
+        self, step: ProgramStep, name: str, variable: Variable, value: torch.Tensor
+    ) -> torch.Tensor:
+        del variable
+        if step.operation == "reduce_mean" and name == "x":
+            self._sizes[step.name] = value.numel()
+        return value
+
+    def given(
+        self, step: ProgramStep, result: StepResult, computed: torch.Tensor, stored: torch.Tensor
+    ) -> torch.Tensor:
+        del result
+        if step.name in self._sizes and stored.dtype == torch.float16 and stored.numel():
+            count = self._sizes[step.name] // stored.numel()
+            largest = float(computed.abs().max()) * count
+            self.found.setdefault(step.name, (step, count, largest))
+        return stored
+
+
 class _Watcher:
     def __init__(self, makers: Mapping[Variable, str]) -> None:
         self._makers = makers

@@ -55,7 +55,9 @@ def _diagnose_module(
         raise StageSkippedError("the IR has operators that the search does not know")
     context.progress("searching the IR", done=0.3)
     feeds = original.feeds
-    diagnosis = localize(original.recording, translated.graph, feeds, original.state)
+    diagnosis = localize(
+        original.recording, translated.graph, feeds, original.state, seconds=request.seconds
+    )
     remedy = Remedy("Build from the exported graph: write source: onnx.", {"target.source": "onnx"})
     findings = [
         in_own_words(each, translated, remedy) for each in findings_of(diagnosis, request.case)

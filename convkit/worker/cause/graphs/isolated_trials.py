@@ -28,7 +28,7 @@ _BLOCK = 1 << 16
 # How often a child is looked at, and for how long it may use no processor at all.
 _LOOK_SECONDS, _STUCK_SECONDS = 2.0, 60.0
 # Seconds on the clock for each of a search: the machine does other things as well.
-PATIENCE = 4
+PATIENCE = 1.5
 # What a child may take, after its time is over, to end by itself.
 _GRACE_SECONDS = 5.0
 

@@ -2,7 +2,7 @@
 from it does not.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,26 +14,31 @@ from convkit.worker.original.operation_places import PlacedOperations
 
 
 def written_findings(
-    module: ContractModule, inputs: Sequence[torch.Tensor], root: str | None
+    module: ContractModule, calls: Iterable[Sequence[torch.Tensor]], root: str | None
 ) -> list[Finding]:
     """Return N514 for each input that a run changes, at the first operation that writes to it.
 
-    The model runs on copies. Nothing is returned of a model that refuses the inputs. `root` is the
-    folder of the model's own source files.
+    The model runs on copies of the inputs of each call, until one changes: a mask may select
+    nothing in the first. Nothing is returned of a model that writes to no input in the first, or
+    that refuses it. `root` is the folder of the model's own source files.
     """
-    own = [tensor.clone() for tensor in inputs]
-    run = _Writes(module, root, own)
-    try:
-        with torch.no_grad(), run:
-            module(*own)
-    except Exception:  # noqa: BLE001 - the model is the user's code: it can raise anything
-        return []
     names = [spec.name for spec in module.contract.inputs]
-    return [
-        _finding(names[place], *run.written[place])
-        for place, (before, after) in enumerate(zip(inputs, own, strict=True))
-        if place in run.written and not torch.equal(before, after)
-    ]
+    for inputs in calls:
+        own = [tensor.clone() for tensor in inputs]
+        run = _Writes(module, root, own)
+        try:
+            with torch.no_grad(), run:
+                module(*own)
+        except Exception:  # noqa: BLE001 - the model is the user's code: it can raise anything
+            return []
+        changed = [
+            _finding(names[place], *run.written[place])
+            for place, (before, after) in enumerate(zip(inputs, own, strict=True))
+            if place in run.written and not torch.equal(before, after)
+        ]
+        if changed or not run.written:
+            return changed
+    return []
 
 
 def _finding(name: str, source: str | None, path: str) -> Finding:

@@ -1,7 +1,8 @@
 """The messages of low-precision diagnoses, shared by graphs and Core ML programs."""
 
 from convkit.protocol.contract import DType
-from convkit.protocol.findings.finding import Finding, Place
+from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.float_limits import LIMITS
 from convkit.protocol.json_codec import Json
 from convkit.worker.precision.diagnosis.low_precision_remedies import PrecisionRemedies, in_module
 
@@ -64,3 +65,30 @@ def masked_rows(
 def lost_variance(name: str, spread: float, before: str, dtype: DType, case: str) -> str:
     """Return N204's message; `before` describes where the tensor still varies by `spread`."""
     return f"{name} varies by {spread:.6g} {before} but not at all in {dtype}, in case {case!r}"
+
+
+def wide_sum(name: str, place: Place, count: int, largest: float) -> Finding:
+    """Return N215 for an operator that divides a sum of `count` values, `largest` in a case, by
+    their number.
+    """
+    where = ", ".join(
+        part
+        for part in (
+            f"module {place.module}" if place.module else "",
+            f"at {place.source}" if place.source else "",
+        )
+        if part
+    )
+    return Finding(
+        "N215",
+        f"{name}{f' ({where})' if where else ''} adds up {count} values to {largest:.3g}, beyond"
+        f" float16's {LIMITS['float16'].largest:.0f}: its result is infinite on devices that add up"
+        " in float16, such as Apple's Neural Engine and other NPUs. CPUs and NVIDIA's GPUs add up"
+        " in float32",
+        place,
+        {"sum": largest, "count": count},
+        Remedy(
+            "For such a device, take the mean in two steps, one axis after the other, or keep the"
+            " module in float32. convkit has tried neither: this machine has no such device."
+        ),
+    )

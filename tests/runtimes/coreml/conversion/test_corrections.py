@@ -41,6 +41,7 @@ WRONG: dict[str, list[Function]] = {
         lambda x: torch.atan2(x.relu(), x.flip(1)),
         lambda x: torch.atan2(x, 1e-9 * x.flip(1)),
     ],
+    "log": [lambda x: x.relu().log().clamp(-200, 10)],
     "floor_divide": [lambda x: (2**27 * x).int() // 2 * 2, lambda x: x.roll(x.shape[0] // 2, 0)],
     "mean": [lambda x: (4 * x).int().mean(dtype=torch.float32) + x],
     "mean.dim": [lambda x: (4 * x).int().mean((1, 3), dtype=torch.float32)],

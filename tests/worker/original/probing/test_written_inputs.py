@@ -34,7 +34,7 @@ def _module(how: str) -> ContractModule:
 
 
 def test_the_line_that_writes_to_an_input_is_named() -> None:
-    (found,) = written_findings(_module("view"), _VALUES, None)
+    (found,) = written_findings(_module("view"), [_VALUES], None)
     assert (found.code, found.place.tensor, found.severity) == ("N514", "x", "warning")
     assert "test_written_inputs.py:" in (found.place.source or "")
     assert found.remedy is not None
@@ -43,9 +43,16 @@ def test_the_line_that_writes_to_an_input_is_named() -> None:
 
 
 def test_a_copy_and_a_write_that_changes_nothing_are_no_findings() -> None:
-    assert written_findings(_module("copy"), _VALUES, None) == []
-    assert written_findings(_module("nothing"), _VALUES, None) == []
+    assert written_findings(_module("copy"), [_VALUES], None) == []
+    assert written_findings(_module("nothing"), [_VALUES], None) == []
+
+
+def test_a_later_call_shows_what_the_first_does_not_change() -> None:
+    low = (torch.zeros(4),)
+    (found,) = written_findings(_module("view"), [low, _VALUES], None)
+    assert found.code == "N514"
+    assert written_findings(_module("view"), [low, low], None) == []
 
 
 def test_a_model_that_refuses_the_inputs_has_none() -> None:
-    assert written_findings(_module("view"), (torch.tensor(1.0),), None) == []
+    assert written_findings(_module("view"), [(torch.tensor(1.0),)], None) == []

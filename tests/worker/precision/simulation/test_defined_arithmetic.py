@@ -64,6 +64,19 @@ def test_another_processor_gives_the_same(native: dict[str, str], processor: str
     assert [name for name, own in native.items() if found_there[name] != own] == []
 
 
+@pytest.mark.parametrize(("opset", "mode"), [(16, "bilinear"), (20, "linear")])
+def test_each_opset_of_an_operator_has_a_kernel(opset: int, mode: str, tmp_path: Path) -> None:
+    text = (
+        f'<ir_version: 8, opset_import: ["": {opset}]> g (float[1, 1, 4, 4] x, float[1, 2, 2, 2] p)'
+        f' => (float[1, 1, 2, 2] y) {{ y = GridSample <mode = "{mode}"> (x, p) }}'
+    )
+    ir.save(with_defined_arithmetic(prepare(ir.from_onnx_text(text))), tmp_path / "model.onnx")
+    x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
+    feeds = {"x": x, "p": np.zeros((1, 2, 2, 2), np.float32)}
+    found = open_graph(tmp_path / "model.onnx").run(feeds)["y"]
+    assert found.ravel().tolist() == [7.5] * 4
+
+
 def test_what_runs_differ_in_shows_without_it(tmp_path: Path) -> None:
     """The order of a sum changes its last bits in float32, and none of what is defined here."""
     rng = np.random.default_rng(0)
