@@ -23,7 +23,7 @@ from typing import Self
 
 from convkit.protocol.lookups import UNANSWERED, lookup_name, lookup_of
 from convkit.worker.process.folder_watch import FolderWatch
-from convkit.worker.process.observed_lookups import ObservedLookups
+from convkit.worker.process.observed_lookups import PROGRAMS, ObservedLookups
 from convkit.worker.process.user_modules import tool_folders
 
 _LOOK_SECONDS = 0.2
@@ -72,6 +72,7 @@ class OpenedFiles:
             self._written |= written
             self._lookups.found |= lookups.found
             self._lookups.libraries |= lookups.libraries
+            self._lookups.imports |= lookups.imports
         self._lookups.install()
         self._active = self._lookups.active = True
         sys.addaudithook(self._heard)
@@ -85,6 +86,7 @@ class OpenedFiles:
         traceback: TracebackType | None,
     ) -> None:
         self._active = self._lookups.active = False
+        self._lookups.note_failed_imports()
         self._ended.set()
         self._looking.join()
         imported = {
@@ -145,7 +147,10 @@ class OpenedFiles:
         if event in ("socket.getaddrinfo", "socket.connect"):
             self._lookups.note_host(event, arguments)
             return
-        if event in ("subprocess.Popen", "os.system"):
+        if event == "import":
+            self._lookups.note_import(str(arguments[0]), list(arguments[2] or ()))
+            return
+        if event in PROGRAMS:
             self._read.update(self._lookups.note_program(event, arguments))
             return
         if event not in ("open", "sqlite3.connect"):

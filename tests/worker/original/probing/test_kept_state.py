@@ -6,7 +6,8 @@ from types import ModuleType
 import pytest
 import torch
 
-from convkit.worker.original.probing.kept_state import State, state_finding
+from convkit.worker.original.probing.held_state import State
+from convkit.worker.original.probing.kept_state import state_finding
 
 ONE, OTHER = [torch.ones(1, 3)], [torch.full((2, 5), 2.0)]
 
