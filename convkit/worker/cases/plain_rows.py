@@ -1,5 +1,5 @@
-"""Rows that data has and random numbers lack: zeros, one value throughout, a copy of another row,
-and one value far from all others.
+"""Rows that data has and random numbers lack: zeros (every second with a minus sign, if the input
+may be negative), one value throughout, a copy of another row, and one value far from all others.
 
 A normalization that lost its epsilon, an order among equals, or a softmax that lost the maximum it
 subtracts shows in no other row. Where the batch axis has room, they are rows of one case.
@@ -157,8 +157,10 @@ def _fill(row: np.ndarray, kind: PlainRow, numbers: dict[PlainRow, float]) -> No
         return
     if kind == "huge":  # neither the first nor the last, where there is another
         row[np.unravel_index(row.size // 2, row.shape)] = numbers[kind]
-    else:
-        row[...] = numbers[kind]
+        return
+    row[...] = numbers[kind]
+    if kind == "zeros" and numbers[kind] == 0:  # both zeros, if the input has both
+        row.flat[::2] = 0
 
 
 def _numbers(made_from: CaseInputs, spec: TensorSpec, sample: Sample) -> dict[PlainRow, float]:
@@ -171,7 +173,7 @@ def _numbers(made_from: CaseInputs, spec: TensorSpec, sample: Sample) -> dict[Pl
     if sample.kind != "normal":
         least, most = sample.numbers
         return {
-            "zeros": min(max(0.0, least), most),
+            "zeros": _zero(least, most),
             "constant": _round_number(least + (most - least) * 0.75, least, most),
             "huge": most,
         }
@@ -181,10 +183,15 @@ def _numbers(made_from: CaseInputs, spec: TensorSpec, sample: Sample) -> dict[Pl
     if spec.dtype == "float16":
         huge = min(huge, float(np.finfo(np.float16).max))
     return {
-        "zeros": min(max(0.0, ends[0]), ends[1]),
+        "zeros": _zero(*ends),
         "constant": _round_number(mean + spread / 2, *ends),
         "huge": huge if is_float(spec.dtype) else ends[1],
     }
+
+
+def _zero(low: float, high: float) -> float:
+    """Return the value nearest to zero; with a minus sign, if the input may be negative, too."""
+    return -0.0 if low < 0 <= high else min(max(0.0, low), high)
 
 
 def _round_number(value: float, low: float, high: float) -> float:

@@ -1,5 +1,5 @@
 """Sizes in the widest gaps between those that other cases have: a fault may exist at some lengths
-only, neither the smallest nor the largest.
+only, neither the smallest nor the largest. And those at which one axis is large and others small.
 """
 
 import itertools
@@ -38,6 +38,16 @@ def sizes_between(
     if not isinstance(rows, str) and (size := next(_in_gaps(rows, known), None)) is not None:
         found.insert(min(2, len(found)), {**smallest, rows.name: size})
     yield from found[:most]
+
+
+def corner_sizes(contract: Contract, known: Sequence[Sizes]) -> list[dict[str, int]]:
+    """Return the sizes at which one axis is at its largest and all others at their smallest, those
+    that no case has: a fault may need two axes of different sizes.
+    """
+    smallest = smallest_sizes(contract)
+    varying = [axis for axis in contract.axes if axis.max > axis.min]
+    corners = [{**smallest, axis.name: axis.max} for axis in varying if len(varying) > 1]
+    return [sizes for sizes in corners if sizes not in known]
 
 
 def _turned(sizes: list[int], by: int) -> list[int]:

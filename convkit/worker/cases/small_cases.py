@@ -17,7 +17,7 @@ from convkit.worker.cases.decision_sizes import Decisions, Threshold, turns
 from convkit.worker.cases.decision_values import in_turn, turning_values
 from convkit.worker.cases.invariance_cases import row_axis
 from convkit.worker.cases.plain_rows import PlainRow, all_rows
-from convkit.worker.cases.sizes_between import sizes_between
+from convkit.worker.cases.sizes_between import corner_sizes, sizes_between
 from convkit.worker.cases.values.held_numbers import HowMany
 from convkit.worker.cases.values.sampled_values import Draw, Padding, integer_range, sample_for
 
@@ -94,13 +94,18 @@ def decided_sizes(
         draw = Draw(f"sizes:{_sizes_name(sizes)}")
         cases.append(made_from.extra_case(f"beside the comparison at {place}", sizes, draw))
     known = [each.sizes for each in (*before, *cases)]
-    for sizes in sizes_between(contract, known, _MOST_SIZES - len(cases)):
+    corners = [(each, "one axis at its largest only") for each in corner_sizes(contract, known)]
+    room = max(0, _MOST_SIZES - len(cases))
+    between = sizes_between(contract, [*known, *(each for each, _ in corners)], room)
+    for sizes, what in (
+        *corners,
+        *((each, "between the sizes of other cases") for each in between),
+    ):
         cost = case_cost(contract, sizes)
         if spent + cost > most:
             continue
         spent += cost
-        draw = Draw(f"sizes:{_sizes_name(sizes)}")
-        cases.append(made_from.extra_case("between the sizes of other cases", sizes, draw))
+        cases.append(made_from.extra_case(what, sizes, Draw(f"sizes:{_sizes_name(sizes)}")))
     return cases or "other cases cover the axes' sizes"
 
 

@@ -37,7 +37,9 @@ def test_the_rows_of_one_case():
     assert (equal == drawn).all()
     assert not zeros.any()
     assert (constant == 0.5).all()
-    assert not found["plain-rows:zeros"].inputs()["x"].any()
+    both = found["plain-rows:zeros"].inputs()["x"]
+    assert not both.any()
+    assert np.signbit(both).tolist() == [[False, True] * (both.shape[1] // 2)] * len(both)
     usual, huge = found["plain-rows:huge"].inputs()["x"]
     assert np.abs(usual).max() < 8
     assert np.sort(huge)[-2:].max() == 1024
@@ -67,6 +69,12 @@ def test_all_values_are_legal(sample, zeros, constant, huge):
     assert (rows[2] == np.float32(zeros)).all()
     assert (rows[3] == np.float32(constant)).all()
     assert found["plain-rows:huge"].inputs()["x"][1].max() == np.float32(huge)
+
+
+def test_zeros_of_what_is_never_negative_have_no_sign():
+    zeros = cases(samples={"x": Sample("uniform", (0.0, 1.0))})["plain-rows:zeros"].inputs()["x"]
+    assert not zeros.any()
+    assert not np.signbit(zeros).any()
 
 
 def test_whole_numbers():
