@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from os import readlink as _unwrapped_readlink
 from os import stat as _unwrapped_stat
 from types import FrameType
 from typing import Any, Self
@@ -27,8 +28,10 @@ from typing import Any, Self
 from convkit.protocol.lookups import Lookup, lookup_name
 from convkit.worker.process.user_modules import is_tool_path
 
+# Python's own modules in one file, which hardly any installation has.
+_ARCHIVE = f"python{sys.version_info.major}{sys.version_info.minor}.zip"
 _HERE = os.path.join(os.path.dirname(__file__), "")  # noqa: PTH118, PTH120 - as frames have it
-_PATTERNS = {"glob.glob": None, "pathlib.Path.glob": "", "pathlib.Path.rglob": "**"}
+_PATTERNS = {"glob.glob/2": None, "pathlib.Path.glob": "", "pathlib.Path.rglob": "**"}
 _LISTINGS = frozenset({"os.listdir", "os.scandir"})
 FORKS = frozenset({"os.fork", "os.forkpty"})
 PROGRAMS = frozenset({"subprocess.Popen", "os.system", "os.posix_spawn", *FORKS})
@@ -48,6 +51,8 @@ _OF_THE_HOME = frozenset({"expanduser", "home", "gethomedir"})
 _NEW_NAMES = frozenset({"mktemp", "mkdtemp", "mkstemp", "_mkstemp_inner"})
 # Variables that depend on the environment and the number of workers.
 _SET_BY_CONVKIT = ("PATH", b"PATH", "OMP_NUM_THREADS")
+# These look for the matches of a pattern, which is noted itself, but for pathlib's own listings.
+_LISTINGS_OF_PATHLIB = ("iterdir", "walk")
 _LISTED_BY = ("/glob.py", "/pathlib.py", "/pathlib/__init__.py", "/pathlib/_local.py")
 
 
@@ -76,7 +81,7 @@ class ObservedLookups:
         inner = variables_type.__getitem__
 
         def read(variables: Any, name: Any) -> Any:  # noqa: ANN401 - as os.environ's own
-            if self.active and variables is os.environ:
+            if self.active and (variables is os.environ or variables is os.environb):
                 self._asked_for_variable(name)
             return inner(variables, name)
 
@@ -86,11 +91,18 @@ class ObservedLookups:
         """Note an audit event, if it is one of a lookup."""
         if event in _PATTERNS:
             below = _PATTERNS[event]
-            parts = arguments[:1] if below is None else (arguments[0], below, arguments[1])
+            parts = (
+                (arguments[2] or "", arguments[0])  # the folder in which to look
+                if below is None
+                else (arguments[0], below, arguments[1])
+            )
             self._note("matches", os.path.join(*map(os.fspath, parts)))  # type: ignore[arg-type] # noqa: PTH118 - a pattern
         elif event in _LISTINGS:
             caller = _callers()
-            if caller is not None and not caller.f_code.co_filename.endswith(_LISTED_BY):
+            if caller is not None and (
+                caller.f_code.co_name in _LISTINGS_OF_PATHLIB
+                or not caller.f_code.co_filename.endswith(_LISTED_BY)
+            ):
                 self._note("listing", arguments[0] if arguments[0] is not None else ".")
 
     def note_host(self, event: str, arguments: tuple[object, ...]) -> None:
@@ -150,7 +162,9 @@ class ObservedLookups:
         """Note a module that the user's code imports, and where it would be found."""
         names, direct = _asking(of_import=True)
         if names is not None and direct:
-            self.imports[name] = [each for each in folders if each and not is_tool_path(each)]
+            self.imports[name] = [
+                each for each in folders if each and not (is_tool_path(each) or is_of_python(each))
+            ]
 
     def note_failed_imports(self) -> None:
         """Note the files that would be the modules that were imported and are not there."""
@@ -241,6 +255,8 @@ class ObservedLookups:
         In the folder of temporary files, only what the user's code itself asks for counts:
         libraries keep things there that come and go.
         """
+        if isinstance(path, int):
+            path = _opened_as(path)
         if not self.active or not isinstance(path, str | bytes | os.PathLike):
             return
         names, direct = asking or _asking()
@@ -300,6 +316,11 @@ class _Entry:
         return getattr(self._inner, name)
 
 
+def is_of_python(path: str) -> bool:
+    """Return whether a path is where Python looks for its own modules, there or not."""
+    return os.path.basename(path) == _ARCHIVE  # noqa: PTH119 - every import
+
+
 def _program(word: str, top: str) -> str:
     """Return the path of a program of the user's own, and the name of any other."""
     if "/" not in word:
@@ -307,6 +328,14 @@ def _program(word: str, top: str) -> str:
     path = os.path.abspath(os.path.join(top, word))  # noqa: PTH100, PTH118 - as open() would
     folder, name = os.path.split(path)
     return name if is_tool_path(path) or folder in os.get_exec_path() else path
+
+
+def _opened_as(descriptor: int) -> str | None:
+    """Return the path that a descriptor was opened as; None where the system does not tell."""
+    try:
+        return _unwrapped_readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - without a record
+    except OSError:
+        return None
 
 
 def _words(line: str) -> list[str]:

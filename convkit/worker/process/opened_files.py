@@ -23,7 +23,7 @@ from typing import Self
 
 from convkit.protocol.lookups import UNANSWERED, lookup_name, lookup_of
 from convkit.worker.process.folder_watch import FolderWatch
-from convkit.worker.process.observed_lookups import PROGRAMS, ObservedLookups
+from convkit.worker.process.observed_lookups import PROGRAMS, ObservedLookups, is_of_python
 from convkit.worker.process.user_modules import tool_folders
 
 _LOOK_SECONDS = 0.2
@@ -57,6 +57,8 @@ class OpenedFiles:
         self._earlier = earlier
         self._read: set[str] = set()
         self._written: set[str] = set()
+        # What was opened for both: it may have been read only, as numpy's memory maps are.
+        self._updated: set[str] = set()
         self._lookups = ObservedLookups()
         self._active = False
         self._ended = threading.Event()
@@ -87,6 +89,7 @@ class OpenedFiles:
     ) -> None:
         self._active = self._lookups.active = False
         self._lookups.note_failed_imports()
+        self._settle_updated()
         self._ended.set()
         self._looking.join()
         imported = {
@@ -100,8 +103,18 @@ class OpenedFiles:
         if self._watch is not None:
             self._read |= self._watch.close()
 
+    def _settle_updated(self) -> None:
+        """Count what was opened to be read and written as what happened to it."""
+        for path in self._updated:
+            try:
+                changed = Path(path).stat().st_ctime >= self._started
+            except OSError:
+                changed = True
+            (self._written if changed else self._read).add(path)
+
     def recorded(self) -> tuple[float, set[str], set[str], ObservedLookups]:
         """Return when the block began, the paths that were read and written in it, and lookups."""
+        self._settle_updated()
         return self._started, self._read, self._written, self._lookups
 
     def found(self) -> tuple[str, ...]:
@@ -136,7 +149,7 @@ class OpenedFiles:
         if places.is_temporary(subject):  # in folders of the stage's own, and those of everyone
             own = own or any(str(each) in self._written for each in Path(subject).parents)
             own = own or places.is_temporary_folder(subject)
-        return not own and not places.is_of_tools(subject)
+        return not (own or places.is_of_tools(subject) or is_of_python(subject))
 
     def _heard(self, event: str, arguments: tuple[object, ...]) -> None:
         if not self._active:
@@ -148,7 +161,10 @@ class OpenedFiles:
             self._lookups.note_host(event, arguments)
             return
         if event == "import":
-            self._lookups.note_import(str(arguments[0]), list(arguments[2] or ()))
+            folders = arguments[2]
+            self._lookups.note_import(
+                str(arguments[0]), folders if isinstance(folders, list) else ()
+            )
             return
         if event in PROGRAMS:
             self._read.update(self._lookups.note_program(event, arguments))
@@ -165,7 +181,9 @@ class OpenedFiles:
             name = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - like open(): does not resolve links
         except (OSError, ValueError):
             return  # not a path that could be opened
-        if isinstance(flags, int) and flags & _WRITING:
+        if isinstance(flags, int) and flags & os.O_RDWR and not flags & os.O_TRUNC:
+            self._updated.add(name)
+        elif isinstance(flags, int) and flags & _WRITING:
             self._written.add(name)
         else:
             self._read.add(name)

@@ -5,11 +5,13 @@ Each is a place whose value can be put back: a slot that is assigned (an attribu
 cell of a closure), or the contents of a list, a dictionary or an array, which others may hold, too.
 """
 
+import argparse
 import collections
 import dataclasses
 import functools
 import inspect
 import sys
+import threading
 import types
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -33,6 +35,7 @@ _SEQUENCES = (list, collections.deque, bytearray)
 _CONTENTS = (*_SEQUENCES, dict, set, np.ndarray)
 _PLAIN = (bool, int, float, str, bytes, type(None))
 _Cache = type(functools.cache(len))
+_NAMESPACES = (types.SimpleNamespace, argparse.Namespace, threading.local)
 _WRAPPING = (staticmethod, classmethod, property, functools.cached_property)
 
 
@@ -72,6 +75,13 @@ class Kept:
             self.holder.cell_contents = value
         else:
             setattr(self.holder, self.name, value)
+
+    def clear(self) -> None:
+        """Make the place hold nothing."""
+        if isinstance(self.holder, types.CellType):
+            del self.holder.cell_contents
+        elif hasattr(self.holder, self.name):
+            delattr(self.holder, self.name)
 
 
 class State:
@@ -116,8 +126,7 @@ class State:
         """Give places the values that they had."""
         for kept in places:
             if kept not in self._values:
-                if hasattr(kept.holder, kept.name):
-                    delattr(kept.holder, kept.name)
+                kept.clear()
                 continue
             value = self._values[kept]
             if isinstance(value, torch.Tensor):
@@ -191,12 +200,16 @@ class _Walk:
             self._reach(sys.modules[here.file], _At("", "", here.file))
 
     def _reach(self, value: object, at: _At) -> None:
-        if not isinstance(value, (*_PLAIN, torch.nn.Module)) and id(value) not in self._seen:
+        # A tensor is compared and copied where it is held.
+        left_out = (*_PLAIN, torch.nn.Module, torch.Tensor)
+        if not isinstance(value, left_out) and id(value) not in self._seen:
             self._seen.add(id(value))
             self._waiting.append((value, at))
 
     def _inside(self, value: Any, at: _At) -> Iterator[tuple[Kept, Any]]:  # noqa: ANN401 - whatever is reached
         for each in _parts(value):
+            if isinstance(each, torch.Tensor) and each.numel() <= _MOST_WEIGHTS:
+                yield at.place(each, of_contents=True), each
             self._reach(each, at)
         if isinstance(value, _CONTENTS):
             yield at.place(value, of_contents=True), value
@@ -212,7 +225,7 @@ class _Walk:
         elif isinstance(value, type):
             if _is_own(value):
                 yield from self._variables(value, _At(at.path, "", value.__module__))
-        elif _is_own(type(value)) or isinstance(value, types.SimpleNamespace):
+        elif _is_own(type(value)) or isinstance(value, _NAMESPACES):
             for name, each in _attributes(value):
                 yield at.called(name).place(value), each
                 self._reach(each, at.called(name))
@@ -317,10 +330,10 @@ def _is_copied(tensor: torch.Tensor) -> bool:
 def _copied(contents: Any) -> Any:  # noqa: ANN401 - any of those that have contents
     if isinstance(contents, _Cache):
         return contents.cache_info().currsize
-    if isinstance(contents, np.ndarray) and contents.nbytes > _MOST_BYTES:
-        return contents
+    if isinstance(contents, np.ndarray):
+        return contents if contents.nbytes > _MOST_BYTES else contents.copy()
     # Tensors and arrays inside are compared and put back as places of their own.
-    return contents.copy()
+    return dict(contents) if isinstance(contents, dict) else [*contents]
 
 
 def _fill(contents: Any, former: Any) -> None:  # noqa: ANN401 - as above
@@ -330,6 +343,8 @@ def _fill(contents: Any, former: Any) -> None:  # noqa: ANN401 - as above
     elif isinstance(contents, np.ndarray):
         if contents is not former:
             contents[...] = former
+    elif isinstance(contents, torch.Tensor):
+        pass  # it has been written back, if it could be
     elif isinstance(contents, _SEQUENCES):
         contents.clear()
         contents.extend(former)
@@ -352,7 +367,7 @@ def _alike(former: Any, contents: Any) -> bool:  # noqa: ANN401 - as above
             for one, other in zip(former, contents, strict=True)
         )
     if isinstance(contents, set):
-        return bool(former == contents)
+        return contents == set(former)
     return all(map(_same, former, contents))
 
 

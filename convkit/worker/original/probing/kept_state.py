@@ -7,7 +7,6 @@ with the state that it was loaded in.
 
 import contextlib
 import inspect
-import numbers
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -120,7 +119,7 @@ def _number(kept: Kept) -> float | None:
         return None
     if isinstance(value, torch.Tensor):
         return float(value) if value.numel() == 1 and not value.is_complex() else None
-    return value if isinstance(value, numbers.Real) and not isinstance(value, bool) else None  # type: ignore[return-value]
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _finding(kept: Kept, root: str | None, what: str) -> Finding:
