@@ -40,7 +40,8 @@ READING = {
     "whether a module is there": (
         (
             "import sys\nfrom importlib.util import find_spec\ndef build():\n"
-            "    sys.path.insert(0, {data!r})\n    find_spec('faster_code')\n    sys.path.remove({data!r})"
+            "    sys.path.insert(0, {data!r})\n    find_spec('faster_code')\n"
+            "    sys.path.remove({data!r})"
         ),
         ["exists:{data}/faster_code", "exists:{data}/faster_code.py"],
     ),
