@@ -64,7 +64,9 @@ KINDS = ("listing", "modified", "matches", "exists", "variable", "unseen")
 @pytest.mark.parametrize(("body", "expected"), READING.values(), ids=READING)
 def test_what_is_asked_in_other_ways_is_recorded(tmp_path, data, body, expected):
     names = [name.format(data=data) for name in expected]
-    assert found(tmp_path, body.format(data=str(data)), KINDS) == names
+    asked = found(tmp_path, body.format(data=str(data)), KINDS)
+    # Modules are looked for in the folders of these tests, too.
+    assert [name for name in asked if str(data) in name or "/" not in name] == names
 
 
 @pytest.mark.parametrize("mode", ["r+b", "a+b"])
