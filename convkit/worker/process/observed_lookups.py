@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from os import readlink as _unwrapped_readlink
-from os import stat as _unwrapped_stat
+from os import stat as unwrapped_stat
 from types import FrameType
 from typing import Any, Self
 
@@ -177,7 +177,7 @@ class ObservedLookups:
     def note_failed_open(self, path: str) -> None:
         """Note a path that the user's code is about to open, if there is nothing."""
         try:
-            _unwrapped_stat(path)  # noqa: PTH116 - without a record of it
+            unwrapped_stat(path)  # noqa: PTH116 - without a record of it
         except OSError:
             self._note("exists", path)
 

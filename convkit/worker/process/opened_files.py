@@ -23,7 +23,12 @@ from typing import Self
 
 from convkit.protocol.lookups import UNANSWERED, lookup_name, lookup_of
 from convkit.worker.process.folder_watch import FolderWatch
-from convkit.worker.process.observed_lookups import PROGRAMS, ObservedLookups, is_of_python
+from convkit.worker.process.observed_lookups import (
+    PROGRAMS,
+    ObservedLookups,
+    is_of_python,
+    unwrapped_stat,
+)
 from convkit.worker.process.user_modules import tool_folders
 
 _LOOK_SECONDS = 0.2
@@ -57,8 +62,8 @@ class OpenedFiles:
         self._earlier = earlier
         self._read: set[str] = set()
         self._written: set[str] = set()
-        # What was opened for both: it may have been read only, as numpy's memory maps are.
-        self._updated: set[str] = set()
+        # What was opened for both, and its state before: numpy's memory maps only read.
+        self._updated: dict[str, tuple[int, int] | None] = {}
         self._lookups = ObservedLookups()
         self._active = False
         self._ended = threading.Event()
@@ -105,12 +110,9 @@ class OpenedFiles:
 
     def _settle_updated(self) -> None:
         """Count what was opened to be read and written as what happened to it."""
-        for path in self._updated:
-            try:
-                changed = Path(path).stat().st_ctime >= self._started
-            except OSError:
-                changed = True
-            (self._written if changed else self._read).add(path)
+        for path, before in self._updated.items():
+            same = before is not None and before == _state(path)
+            (self._read if same else self._written).add(path)
 
     def recorded(self) -> tuple[float, set[str], set[str], ObservedLookups]:
         """Return when the block began, the paths that were read and written in it, and lookups."""
@@ -182,7 +184,7 @@ class OpenedFiles:
         except (OSError, ValueError):
             return  # not a path that could be opened
         if isinstance(flags, int) and flags & os.O_RDWR and not flags & os.O_TRUNC:
-            self._updated.add(name)
+            self._updated.setdefault(name, _state(name))
         elif isinstance(flags, int) and flags & _WRITING:
             self._written.add(name)
         else:
@@ -268,6 +270,15 @@ class _Folders:
     def contain(self, path: str) -> bool:
         """Return whether a path is one of the folders or below one."""
         return path.startswith(self._prefixes) or path in self._paths
+
+
+def _state(path: str) -> tuple[int, int] | None:
+    """Return what changes if a file does; None if there is none."""
+    try:
+        status = unwrapped_stat(path)
+    except OSError:
+        return None
+    return status.st_size, status.st_ctime_ns
 
 
 def _mapped() -> set[str]:
