@@ -111,7 +111,8 @@ class OpenedFiles:
     def _settle_updated(self) -> None:
         """Count what was opened to be read and written as what happened to it."""
         for path, before in self._updated.items():
-            same = before is not None and before == _state(path)
+            # An empty one, such as a lock's, holds nothing to read.
+            same = before is not None and before[0] > 0 and before == _state(path)
             (self._read if same else self._written).add(path)
 
     def recorded(self) -> tuple[float, set[str], set[str], ObservedLookups]:
