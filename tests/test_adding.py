@@ -165,6 +165,7 @@ def test_contributing_names_exactly_the_files(extended: Extended) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_recipe_runs_with_the_new_exporter_and_quantization(
     command: Command, tmp_path: Path
 ) -> None:

@@ -84,7 +84,7 @@ MESSAGES = [
 
 @pytest.mark.parametrize("kind", MESSAGES, ids=str)
 def test_every_message_survives_json(kind):
-    @settings(max_examples=12)
+    @settings(max_examples=5)
     @given(values_of(kind))
     def survives(message):
         written = json.dumps(encode(message), allow_nan=False)

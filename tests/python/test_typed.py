@@ -8,6 +8,7 @@ import pytest
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_users_script_is_checked_against_convkits_types(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(

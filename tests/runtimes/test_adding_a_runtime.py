@@ -63,6 +63,7 @@ def test_the_schema_has_it(command: Command) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_conformance_tests_check_it(package: Path, tmp_path: Path) -> None:
     """They pass with its row, and fail with a wrong one."""
     row = package / "runtimes" / NAME / "__init__.py"

@@ -77,6 +77,7 @@ def age(folder: Path, days: float) -> None:
     (folder / "result.json").write_text(json.dumps(record))
 
 
+@pytest.mark.thorough
 def test_it_frees_exactly_what_no_run_needs_and_says_how_much(home: Home) -> None:
     # Nothing of the deleted run is anybody's latest.
     shutil.rmtree(home.store / "latest")

@@ -33,6 +33,7 @@ def history_faults(result: RecipeResult) -> list[str]:
     return [fault.message for fault in result.faults if fault.kind == "history"]
 
 
+@pytest.mark.thorough
 def test_the_baseline_is_an_alias(tracked: Simulation) -> None:
     from mlflow import MlflowClient
 

@@ -142,6 +142,7 @@ def test_a_changed_weight_is_located(recipes: Path, tmp_path: Path) -> None:
     assert source.startswith("source model.py:build: sha256 ")
 
 
+@pytest.mark.thorough
 def test_a_target_that_fails_now_is_a_regression(recipes: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     accepted(recipes, home)

@@ -261,6 +261,7 @@ def test_slow_growth_is_measured_against_the_baseline(simulation: Simulation) ->
     assert "ort size_bytes 1000000 -> 1061789 " in result.faults[0].message
 
 
+@pytest.mark.thorough
 def test_history_is_stricter_than_the_baseline_where_a_figure_improved(
     simulation: Simulation,
 ) -> None:

@@ -39,6 +39,7 @@ def parsed_imports(path: Path) -> set[Path]:
     return {file for prefix in prefixes if (file := module_file(prefix)) is not None}
 
 
+@pytest.mark.thorough
 def test_imports_are_found_as_pythons_parser_finds_them():
     assert len(FILES) > 300
     names = {file: module_name(file) for file in FILES}

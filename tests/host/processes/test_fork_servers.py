@@ -197,6 +197,7 @@ def test_events_arrive_and_input_is_empty(tmp_path: Path, forked: Watched) -> No
     assert messages, "a stage says what it does"
 
 
+@pytest.mark.thorough
 def test_without_its_server_a_worker_ends_and_the_next_one_gets_another(
     tmp_path: Path, forked: Watched
 ) -> None:

@@ -68,6 +68,7 @@ def test_a_daemon_ends_with_a_stage_that_is_killed(tmp_path: Path, resting: bool
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_stage_that_ends_leaves_another_stage_s_daemon_alone(tmp_path: Path) -> None:
     with contextlib.closing(ForkServers()) as servers:
         cancelled = threading.Event()

@@ -38,6 +38,7 @@ def hanging(folder: Path, workers: Watched, ended: list[WorkerOutcome]) -> threa
     return thread
 
 
+@pytest.mark.thorough
 def test_after_its_last_worker_a_server_frees_its_memory(tmp_path: Path) -> None:
     with contextlib.closing(ForkServers()) as servers:
         servers.expect(_LAST)

@@ -153,6 +153,7 @@ def test_check_names_what_does_not_fit(wheels: Path, loaded: Callable[..., Loade
     assert "tools" not in str(check_lock(recipe, lock, file))
 
 
+@pytest.mark.thorough
 def test_what_is_on_no_index_is_left_out_and_told(
     wheels: Path, loaded: Callable[..., LoadedRecipe], tmp_path: Path
 ) -> None:
@@ -251,6 +252,7 @@ def test_a_model_s_package_is_locked_by_its_hash(packaged: LoadedRecipe, wheels:
     assert check_lock(packaged, lock, lock_file(packaged.path)) == []
 
 
+@pytest.mark.thorough
 def test_only_the_locked_files_of_a_model_s_package_are_used(
     packaged: LoadedRecipe, wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,6 +266,7 @@ def test_only_the_locked_files_of_a_model_s_package_are_used(
     assert source_of_model(packaged, tmp_path / "home") == config.parent  # it has the locked ones
 
 
+@pytest.mark.thorough
 def test_what_a_home_fetched_first_gives_way_to_the_lock(
     packaged: LoadedRecipe, wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,9 +43,9 @@ def answered(folder: Path, redirection: str) -> str:
     "redirection",
     [
         "> log.txt",
-        "2> log.txt",
-        "> log.txt 2>&1",
-        ">> log.txt",
+        pytest.param("2> log.txt", marks=pytest.mark.thorough),
+        pytest.param("> log.txt 2>&1", marks=pytest.mark.thorough),
+        pytest.param(">> log.txt", marks=pytest.mark.thorough),
         pytest.param(
             "| tee log.txt",
             marks=pytest.mark.skipif(sys.platform != "linux", reason="seen in /proc"),

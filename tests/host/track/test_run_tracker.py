@@ -292,6 +292,7 @@ def test_a_server_that_refuses_is_reported_at_once(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_server_that_never_answers_is_given_up_on(tmp_path):
     with socket.create_server(
         ("127.0.0.1", 0)
@@ -344,6 +345,7 @@ assert not [thread for thread in threading.enumerate() if "elemetry" in thread.n
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_mlflow_is_a_quiet_guest(tmp_path):
     # In its own process, without what makes MLflow hold back in tests; an agent's mark makes it
     # talk.

@@ -87,6 +87,7 @@ def search(tmp_path_factory: pytest.TempPathFactory) -> Search:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_an_interrupted_search_resumes_without_repeating_anything(search: Search) -> None:
     assert [each for each in search.first.started if each.startswith("verify:")]
     assert search.first.started.count("bench") == 1

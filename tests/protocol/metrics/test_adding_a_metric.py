@@ -87,6 +87,7 @@ def test_the_recipe_has_the_new_key(command: Command) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_run_is_judged_by_the_new_metric_and_shows_it_everywhere(
     command: Command, tmp_path: Path
 ) -> None:

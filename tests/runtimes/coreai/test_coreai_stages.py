@@ -45,6 +45,7 @@ def test_a_fully_masked_row_is_named_and_the_remedy_works(tmp_path):
 
 
 @pytest.mark.thorough
+@pytest.mark.thorough
 def test_what_differs_by_torchs_fast_path_is_told_from_what_core_ai_changes(tmp_path):
     conversion = Conversion(tmp_path, "Encoder")
     conversion.build()

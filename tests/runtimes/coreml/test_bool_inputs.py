@@ -61,6 +61,7 @@ def test_what_is_made_of_a_mask_is_what_torch_makes(name: str, tmp_path: Path) -
     matches(Using(USES[name]), x, tmp_path)
 
 
+@pytest.mark.thorough
 def test_torchs_own_attention_takes_a_mask(tmp_path: Path) -> None:
     x = torch.randn(BATCH.typical, 5, 8, generator=torch.Generator().manual_seed(1))
     matches(Attending(), x, tmp_path)

@@ -52,6 +52,7 @@ def targets(tmp_path_factory):
     return {target.name: target for target in run_recipe(options).record.targets}
 
 
+@pytest.mark.thorough
 def test_a_right_file_has_no_cause(targets):
     assert targets["right"].leading is None
 

@@ -128,6 +128,7 @@ def run(path, home):
     return run_recipe(options)
 
 
+@pytest.mark.thorough
 def test_names_that_confuse_two_outputs_are_put_right_by_the_remedy(tmp_path):
     save_package(tmp_path / "theirs.mlpackage")
     axes = {"batch": {"min": 2, "typical": 2, "max": 2}}

@@ -84,6 +84,7 @@ def test_cutting_a_graph_finds_the_operator_that_decides(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_run_whose_verification_crashes_says_why(tmp_path):
     save(tmp_path / "model.onnx")
     recipe = {

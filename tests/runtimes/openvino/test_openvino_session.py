@@ -60,6 +60,7 @@ def test_convkit_load_opens_the_folder(ir):
 @pytest.mark.parametrize(
     "seeds", [("0", "1"), pytest.param(("7", "random"), marks=pytest.mark.thorough)]
 )
+@pytest.mark.thorough
 def test_two_processes_write_the_same_bytes(tmp_path, seeds):
     model = dense(tmp_path / "export")
     code = (

@@ -18,6 +18,7 @@ from convkit.worker.stages import reference
 pytest.importorskip("openvino")
 
 
+@pytest.mark.thorough
 def test_every_call_matches_from_an_empty_cache_on(tmp_path):
     model = save(tmp_path / "export", decoder(), carries=DECODER)
     write_operators(graph_operators(load_model(model)), model.parent)

@@ -133,6 +133,7 @@ def test_a_good_export_from_elsewhere_equals_its_original(tmp_path: Path) -> Non
 @pytest.mark.skipif(
     find_device("cuda").there, reason="this machine has the device that must be absent"
 )
+@pytest.mark.thorough
 def test_a_target_whose_device_is_absent_is_skipped_and_never_green(tmp_path: Path) -> None:
     audit_recipe(tmp_path, sound)
     recipe = write_recipe(  # an ONNX file: its isolated environments are small

@@ -40,6 +40,7 @@ OTHERS = """
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_limits_of_a_draft_leave_other_precisions_their_own(tmp_path: Path) -> None:
     """What was measured in float32 (about 1e-5 of values of 100) is below float16's resolution."""
     (tmp_path / "model.py").write_text(MODEL)

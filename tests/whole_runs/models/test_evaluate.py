@@ -142,6 +142,7 @@ def test_a_build_of_cosine_0_97_that_loses_nothing_passes(tmp_path: Path) -> Non
     assert rejudge(outcome.folder, Tolerance(cosine=0.999)).status == "failed"
 
 
+@pytest.mark.thorough
 def test_too_few_rows_neither_pass_nor_fail(tmp_path: Path) -> None:
     outcome = run(tmp_path, (-0.03, 0.03), 20, 1)
     assert outcome.record.targets[0].status == "unproven"

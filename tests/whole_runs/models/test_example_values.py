@@ -57,6 +57,7 @@ def test_an_examples_own_values_are_verified(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_without_an_example_the_models_own_decisions_are_tried(tmp_path: Path) -> None:
     model, home, recipe = write(tmp_path), Home(tmp_path / "home"), tmp_path / "bins.yaml"
     drafted = draft_with_guesses(Drafting(f"{model}:build", recipe), home, print, toolchain="host")

@@ -42,6 +42,7 @@ def with_rows(folder: Path, **changes: Any) -> dict[str, Any]:
     return recipe() | {"evaluate": evaluate | changes}
 
 
+@pytest.mark.thorough
 def test_the_rows_run_through_the_whole(home: Path, tmp_path: Path) -> None:
     outcome = run(write(tmp_path, with_rows(tmp_path)), home)
     assert outcome.record.status == "verified"

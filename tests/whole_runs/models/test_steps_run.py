@@ -142,6 +142,7 @@ class TestADecoder:
         smallest = next(case for case in verification(made).cases if case.case == "smallest")
         assert smallest.sizes["past"] == 0
 
+    @pytest.mark.thorough
     def test_exchanged_layers_are_named(self, made: RunOutcome, home: Path, tmp_path: Path) -> None:
         names = {f"past.0.{part}": f"past.1.{part}" for part in ("key", "value")}
         names |= {other: name for name, other in names.items()}

@@ -38,6 +38,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_bert_in_every_kind_verifies_on_the_cpu_s_own_kernels(home: Path, tmp_path: Path) -> None:
     kinds: dict[str, Any] = {
         "dynamic": {"quantize": "dynamic-int8"},

@@ -13,6 +13,7 @@ from convkit.worker.mil.package_files import read_model, read_package
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_model_takes_the_camera_s_image_and_prepares_it_itself(tmp_path: Path) -> None:
     (tmp_path / "samples").symlink_to(RECIPES / "samples")
     target = {"runtime": "coreml", "images": True, "tolerance": {"max_abs": 1e-3}}

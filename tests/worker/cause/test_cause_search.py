@@ -151,6 +151,7 @@ def test_healthy_exports_have_no_cause(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_most_mutants_are_placed_and_named() -> None:
     # A sample; `python -m faults.mutants` scores as many as asked for.
     scores = [each for seed in range(20_000, 20_011) if (each := score(seed)) is not None]

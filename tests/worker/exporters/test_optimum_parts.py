@@ -91,6 +91,7 @@ def test_optimums_files_are_drafted_as_parts_that_join_to_the_original(made: Pat
     assert statuses == dict.fromkeys(names, "verified")
 
 
+@pytest.mark.thorough
 def test_one_graph_of_a_model_that_optimum_splits_is_refused_with_the_fix(
     made: Path, optimum_python: Path, tmp_path: Path
 ) -> None:

@@ -28,6 +28,7 @@ def printed(code: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.thorough
 def test_it_is_imported_without_other_frameworks_which_can_be_imported_afterwards() -> None:
     assert printed(LOADED) == ["True False False", "sklearn BertConfig"]
 

@@ -255,6 +255,7 @@ def test_fallbacks_become_warnings():
     assert finding.message.endswith(", ...")
 
 
+@pytest.mark.thorough
 def test_large_outputs_are_compared_from_the_file(tmp_path):
     """The reference's 16 MiB never enter memory as a whole: peak memory grows by the built model's
     output only.

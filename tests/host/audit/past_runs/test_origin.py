@@ -116,6 +116,7 @@ def test_without_one_nothing_is_claimed(deployed: Path) -> None:
     assert convkit.load(deployed).origin is None
 
 
+@pytest.mark.thorough
 def test_inspect_shows_it(finished: RunOutcome, deployed: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     code, output = command_line("inspect", deployed, home=home)

@@ -233,6 +233,7 @@ class TestMalformedFiles:
         assert "larger than 1 MiB" in problem_of_file(path).message
 
     @pytest.mark.slow
+    @pytest.mark.thorough
     def test_the_largest_file_that_is_read_is_read(self, tmp_path):
         path = tmp_path / "big.yaml"
         path.write_bytes((GOOD + "junk: [" + "1," * 500_000 + "]\n").encode())
@@ -334,7 +335,7 @@ def mutated_recipes(draw: st.DrawFn) -> str:
 
 
 class TestWhateverTheTextHolds:
-    @settings(max_examples=150)
+    @settings(max_examples=50)
     @given(mutated_recipes(), st.sampled_from([yaml_document._LOADER, yaml.SafeLoader]))
     @example('a: "\\UFFFFFFFF"', yaml.SafeLoader)
     @example("? ? ? a", yaml_document._LOADER)

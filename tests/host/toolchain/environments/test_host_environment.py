@@ -61,6 +61,7 @@ def test_packages_installed_or_removed_meanwhile_are_noticed(
     assert host_packages(wanted) == {"recently-installed": "2.0"}
 
 
+@pytest.mark.thorough
 def test_another_build_of_a_package_stands_in_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

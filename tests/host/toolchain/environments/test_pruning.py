@@ -197,6 +197,7 @@ def test_a_marker_that_others_own_is_used_all_the_same(
     assert in_use(folder / MARKER)
 
 
+@pytest.mark.thorough
 def test_where_there_are_no_locks_nothing_is_removed(
     wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -254,6 +254,7 @@ def test_a_cleared_cache_is_made_anew(built: Built, tmp_path: Path) -> None:
     assert verify_environment(built.folder) == ()
 
 
+@pytest.mark.thorough
 def test_bytecode_of_another_environment_is_used(built: Built, tmp_path: Path) -> None:
     imported(built, tmp_path / "one")
     made = built.bytecode().stat().st_mtime_ns

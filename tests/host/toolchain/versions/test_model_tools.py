@@ -54,6 +54,7 @@ def test_an_import_becomes_a_tool_in_the_release_that_fits(tools, tmp_path):
     assert resolved(spec(found), tmp_path / "home") is not None
 
 
+@pytest.mark.thorough
 def test_a_package_never_replaces_a_pinned_one(tools, wheels):
     write_wheel(wheels, "gamma", "2.0", requires=["alpha==2.0"])
     write_wheel(wheels, "gamma", "1.0", requires=["alpha==1.1"])
@@ -68,6 +69,7 @@ def test_releases_that_were_found_are_not_looked_for_again(tools, no_uv):
     assert tools("import beta") == first
 
 
+@pytest.mark.thorough
 def test_with_names_further_packages_and_releases(tools):
     found = tools("import json", "beta", "alpha>=1.1")
     assert {name: tool.specifier for name, tool in found.items()} == {
@@ -94,6 +96,7 @@ def test_what_cannot_be_had_is_said_with_its_line_and_the_fix(code, says, tools)
     assert says in str(caught.value)
 
 
+@pytest.mark.thorough
 def test_all_that_is_missing_is_said_at_once(tools):
     with pytest.raises(UsageError) as caught:
         tools("import nowhere_one\nimport beta\nimport nowhere_two")
@@ -181,6 +184,7 @@ def test_the_projects_own_releases_are_taken(tools, gammas, tmp_path, file, text
     assert tools("import gamma", "gamma==1.1")["gamma"].specifier == "==1.1"
 
 
+@pytest.mark.thorough
 def test_a_project_release_that_does_not_fit_is_said_and_another_is_taken(tools, gammas, tmp_path):
     (tmp_path / "requirements.txt").write_text("gamma==3.0\n", encoding="utf-8")
     said = []

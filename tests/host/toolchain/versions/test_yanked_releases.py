@@ -79,6 +79,7 @@ def test_a_yank_is_no_part_of_an_environment_s_identity() -> None:
     assert one.text == other.text
 
 
+@pytest.mark.thorough
 def test_a_release_yanked_after_it_was_resolved_is_noticed_when_it_is_installed(
     index: PackageIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +110,7 @@ def test_where_only_a_yanked_release_would_fit_the_key_and_the_way_out_are_named
     assert 'alpha: "==1.1"' in message
 
 
+@pytest.mark.thorough
 def test_a_release_that_is_not_on_the_index_names_package_key_and_fix(
     index: PackageIndex, tmp_path: Path
 ) -> None:
@@ -133,6 +135,7 @@ def test_a_package_that_is_not_on_the_index_and_convkit_s_own_choice(
     )
 
 
+@pytest.mark.thorough
 def test_a_dependency_that_is_gone_is_left_to_uv_s_own_words(
     index: PackageIndex, tmp_path: Path
 ) -> None:
@@ -141,6 +144,7 @@ def test_a_dependency_that_is_gone_is_left_to_uv_s_own_words(
         resolve(spec("delta"), tmp_path)
 
 
+@pytest.mark.thorough
 def test_all_missing_releases_are_named_at_once(index: PackageIndex, tmp_path: Path) -> None:
     with pytest.raises(ToolchainError) as caught:
         resolve(spec("alpha==7.*", "beta==9", "gamma"), tmp_path)

@@ -124,6 +124,7 @@ class Recurrent(torch.nn.Module):
         return self.lstm(self.gru(x)[0])[0]
 
 
+@pytest.mark.thorough
 def test_recurrent_layers_take_any_length() -> None:
     def given(rows: int, positions: int) -> dict[str, torch.Tensor]:
         generator = torch.Generator().manual_seed(positions)

@@ -27,6 +27,7 @@ def images(rows: int) -> dict[str, torch.Tensor]:
     return {"x": torch.randn(rows, 4, 6, 3, generator=torch.Generator().manual_seed(rows))}
 
 
+@pytest.mark.thorough
 def test_windows_are_cut_at_any_batch() -> None:
     program = converted(behind_contract(Windows(), images(2), ["y"]), images(2)).program
     for rows in (1, 2, 4):

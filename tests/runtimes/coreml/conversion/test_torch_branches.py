@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from coreml_modules import behind_contract, converted, evaluated, saved
 from torch import nn
@@ -66,6 +67,7 @@ def test_a_loop_runs_as_long_as_values_say() -> None:
     assert max(differences(Steps().eval(), [rows(0, 0), rows(1, 6), rows(2, 20)])) <= 1e-5
 
 
+@pytest.mark.thorough
 def test_they_are_operations_of_a_program_that_can_be_saved(tmp_path: Path) -> None:
     torch.manual_seed(0)
     for module, kind in ((Branches(), "cond"), (Steps(), "while_loop")):

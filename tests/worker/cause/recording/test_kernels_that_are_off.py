@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import onnx_ir
 import onnxruntime
+import pytest
 import torch
 
 from convkit.worker.cause.cause_search import localize
@@ -51,6 +52,7 @@ def diagnosed(change: str) -> Diagnosis:
     return localize(recording, graph, {"x": x.numpy()}, state_of(original))
 
 
+@pytest.mark.thorough
 def test_the_kernel_is_named_and_the_graph_is_not_blamed() -> None:
     (finding,) = findings_of(diagnosed("Identity"), "case")
     assert (finding.code, finding.place.tensor) == ("N408", "spectrum")

@@ -45,6 +45,7 @@ def told(cache):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_pinned_commit_comes_from_the_local_cache_without_a_network(told):
     assert told[0] == f"BertModel someone/tiny-bert at {COMMIT}"
 

@@ -319,6 +319,7 @@ def chain(length: int) -> ir.Model:
     return ir.Model(graph, ir_version=9)
 
 
+@pytest.mark.thorough
 def test_a_graph_of_4000_nodes_and_51_patterns_is_rewritten():
     model = prepare(chain(4000))
     patterns = (*(f"layer.{index}.b" for index in range(50)), "layer.*.b")

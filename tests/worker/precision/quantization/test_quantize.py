@@ -299,6 +299,7 @@ def test_what_the_quantizer_cannot_take_is_said_in_its_words(tmp_path: Path, mon
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_same_bytes_whatever_the_hash_seed(tmp_path: Path) -> None:
     code = """
 import sys

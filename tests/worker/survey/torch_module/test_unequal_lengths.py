@@ -216,6 +216,7 @@ def test_usual_inputs_are_found(
     assert "output_1" not in found
 
 
+@pytest.mark.thorough
 def test_large_inputs_are_drawn_a_few_times_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
