@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from convkit.protocol.contract import Axis, Contract
 from convkit.worker.cases.axis_sizes import nearest_prime, smallest_sizes
+from convkit.worker.cases.case import case_cost
 from convkit.worker.cases.decision_sizes import Sizes
 from convkit.worker.cases.invariance_cases import row_axis
 
@@ -42,12 +43,13 @@ def sizes_between(
 
 def corner_sizes(contract: Contract, known: Sequence[Sizes]) -> list[dict[str, int]]:
     """Return the sizes at which one axis is at its largest and all others at their smallest, those
-    that no case has: a fault may need two axes of different sizes.
+    that no case has, the cheapest first: a fault may need two axes of different sizes.
     """
     smallest = smallest_sizes(contract)
     varying = [axis for axis in contract.axes if axis.max > axis.min]
     corners = [{**smallest, axis.name: axis.max} for axis in varying if len(varying) > 1]
-    return [sizes for sizes in corners if sizes not in known]
+    left = [sizes for sizes in corners if sizes not in known]
+    return sorted(left, key=lambda sizes: case_cost(contract, sizes))
 
 
 def _turned(sizes: list[int], by: int) -> list[int]:

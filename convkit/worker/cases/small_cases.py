@@ -31,6 +31,8 @@ _SMALL_BATCH = 4
 _MOST_SIZES = 6
 _FEWEST_SIZES = 2
 _MOST_SHARE = 0.5
+# The part of it for one axis at its largest: gaps are where most other faults are.
+_CORNERS_SHARE = 1 / 3
 # Relative (or, near 0, absolute) distance of a fraction from a threshold.
 _BESIDE = 1e-3
 # Cases of values at decisions, and types whose numbers have known neighbors.
@@ -94,19 +96,27 @@ def decided_sizes(
         draw = Draw(f"sizes:{_sizes_name(sizes)}")
         cases.append(made_from.extra_case(f"beside the comparison at {place}", sizes, draw))
     known = [each.sizes for each in (*before, *cases)]
-    corners = [(each, "one axis at its largest only") for each in corner_sizes(contract, known)]
+    spare = [*_affordable(contract, corner_sizes(contract, known), most * _CORNERS_SHARE)]
+    what = dict.fromkeys(map(_sizes_name, spare), "one axis at its largest only")
     room = max(0, _MOST_SIZES - len(cases))
-    between = sizes_between(contract, [*known, *(each for each, _ in corners)], room)
-    for sizes, what in (
-        *corners,
-        *((each, "between the sizes of other cases") for each in between),
-    ):
-        cost = case_cost(contract, sizes)
-        if spent + cost > most:
-            continue
-        spent += cost
-        cases.append(made_from.extra_case(what, sizes, Draw(f"sizes:{_sizes_name(sizes)}")))
+    spare += sizes_between(contract, [*known, *spare], room)
+    for sizes in _affordable(contract, spare, most - spent):
+        name = _sizes_name(sizes)
+        text = what.get(name, "between the sizes of other cases")
+        cases.append(made_from.extra_case(text, sizes, Draw(f"sizes:{name}")))
     return cases or "other cases cover the axes' sizes"
+
+
+def _affordable(
+    contract: Contract, wanted: Iterable[dict[str, int]], most: float
+) -> Iterator[dict[str, int]]:
+    """Yield those sizes, in order, whose cases together cost no more than that."""
+    spent = 0
+    for sizes in wanted:
+        cost = case_cost(contract, sizes)
+        if spent + cost <= most:
+            spent += cost
+            yield sizes
 
 
 def _sizes_name(sizes: Mapping[str, int]) -> str:

@@ -174,6 +174,6 @@ def _line_in(method: object, pattern: re.Pattern[str], root: str | None) -> str 
     except (OSError, TypeError):
         return None
     for number, text in enumerate(lines):
-        if pattern.search(text) and file is not None:
+        if pattern.search(text) and not text.lstrip().startswith("def ") and file is not None:
             return relative_source(file, start + number, root)
     return None
