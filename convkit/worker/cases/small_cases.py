@@ -4,11 +4,11 @@ comparisons with sizes and values of its inputs.
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from convkit.protocol.contract import TensorSpec
+from convkit.protocol.contract import Contract, TensorSpec
 from convkit.protocol.messages import Sample
 from convkit.protocol.numpy_dtypes import is_float, numpy_dtype
 from convkit.worker.cases.axis_sizes import largest_sizes, probe_sizes
