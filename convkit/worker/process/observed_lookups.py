@@ -20,14 +20,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from os import readlink as _unwrapped_readlink
-from os import stat as unwrapped_stat
 from types import FrameType
 from typing import Any, Self
 
 from convkit.protocol.lookups import Lookup, lookup_name
 from convkit.worker.process.user_modules import is_tool_path
 
+# As the system has them: what these ask is not recorded.
+unwrapped_stat, _unwrapped_readlink = os.stat, os.readlink
 # Python's own modules in one file, which hardly any installation has.
 _ARCHIVE = f"python{sys.version_info.major}{sys.version_info.minor}.zip"
 _HERE = os.path.join(os.path.dirname(__file__), "")  # noqa: PTH118, PTH120 - as frames have it
