@@ -177,7 +177,7 @@ class ObservedLookups:
     def note_failed_open(self, path: str) -> None:
         """Note a path that the user's code is about to open, if there is nothing."""
         try:
-            unwrapped_stat(path)  # noqa: PTH116 - without a record of it
+            unwrapped_stat(path)
         except OSError:
             self._note("exists", path)
 
@@ -333,7 +333,7 @@ def _program(word: str, top: str) -> str:
 def _opened_as(descriptor: int) -> str | None:
     """Return the path that a descriptor was opened as; None where the system does not tell."""
     try:
-        return _unwrapped_readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - without a record
+        return _unwrapped_readlink(f"/proc/self/fd/{descriptor}")
     except OSError:
         return None
 
