@@ -14,7 +14,7 @@ import sys
 import threading
 import types
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -150,8 +150,7 @@ class State:
         return value.clone()
 
 
-@dataclasses.dataclass(frozen=True)
-class _At:
+class _At(NamedTuple):
     """Where something was reached: below which module, under which name, in whose file."""
 
     path: str
@@ -159,7 +158,7 @@ class _At:
     file: str
 
     def called(self, name: str) -> "_At":
-        return dataclasses.replace(self, name=name)
+        return _At(self.path, name, self.file)
 
     def place(self, holder: object, *, of_contents: bool = False) -> Kept:
         return Kept(holder, self.path, self.name, self.file, of_contents)
@@ -359,16 +358,14 @@ def _alike(former: Any, contents: Any) -> bool:  # noqa: ANN401 - as above
         return former == contents.cache_info().currsize
     if isinstance(contents, np.ndarray):
         return former is contents or bool(np.array_equal(former, contents, equal_nan=False))
-    if len(former) != len(contents):
-        return False
+    now = contents if isinstance(contents, dict) else [*contents]
+    try:
+        return bool(former == now)  # what is identical is not compared
+    except (RuntimeError, TypeError, ValueError):  # of tensors or arrays
+        pass
     if isinstance(contents, dict):
-        return all(
-            one is other and _same(former[one], contents[other])
-            for one, other in zip(former, contents, strict=True)
-        )
-    if isinstance(contents, set):
-        return contents == set(former)
-    return all(map(_same, former, contents))
+        former, now = [*former, *former.values()], [*now, *now.values()]
+    return len(former) == len(now) and all(map(_same, former, now))
 
 
 def _same(one: object, other: object) -> bool:
