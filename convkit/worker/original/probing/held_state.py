@@ -358,7 +358,7 @@ def _alike(former: Any, contents: Any) -> bool:  # noqa: ANN401 - as above
         return former == contents.cache_info().currsize
     if isinstance(contents, np.ndarray):
         return former is contents or bool(np.array_equal(former, contents, equal_nan=False))
-    now = contents if isinstance(contents, dict) else [*contents]
+    now: Any = contents if isinstance(contents, dict) else [*contents]
     try:
         return bool(former == now)  # what is identical is not compared
     except (RuntimeError, TypeError, ValueError):  # of tensors or arrays
