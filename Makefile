@@ -18,7 +18,7 @@ ifeq ($(strip $(UV_FIND_LINKS)),)
 unexport UV_FIND_LINKS
 endif
 
-.PHONY: run test test-all test-gpu test-processors test-other-processor lint types unit plan ui docs pictures bench bench-targets bench-optimum bench-scale benchmark faults reports axe fuzz-store fuzz-files clean
+.PHONY: run test test-all test-gpu test-processors test-other-processor lint types unit plan ui docs pictures bench bench-targets bench-optimum bench-scale attack benchmark faults reports axe fuzz-store fuzz-files clean
 
 run: $(VENV)/.run
 	$(BIN)/convkit run $(RECIPE)
@@ -90,6 +90,9 @@ bench-optimum: $(VENV)/.test $(VENV)-optimum/.test $(VENV)-olive/.test
 	$(BIN)/python benchmarks/optimum.py --optimum $(VENV)-optimum/bin/optimum-cli --olive $(VENV)-olive/bin/olive
 
 # How commands grow with runs, targets, recipes, artifacts and nodes.
+attack: $(VENV)/.test
+	$(BIN)/python benchmarks/attack.py --rounds 100
+
 bench-scale: $(VENV)/.test
 	$(BIN)/python benchmarks/scale.py
 

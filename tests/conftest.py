@@ -96,6 +96,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     files with slow tests, then independent tests. The quick files come last: they even out the
     workers' ends.
     """
+    _leave_samples(items)
     fetching = {item.path for item in items if item.get_closest_marker("network")}
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
 
@@ -107,6 +108,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return (1, -slow[item.path]) if slow[item.path] else (3, 0)
 
     items.sort(key=turn)  # stable: a file's tests stay in order
+
+
+def _leave_samples(items: list[pytest.Item]) -> None:
+    """Mark as `thorough` all but so many of the cases of each test that is `sampled(number)`: from
+    the first to the last, at equal distances.
+    """
+    cases: dict[tuple[str, int], list[pytest.Item]] = {}
+    for item in items:
+        if marker := item.get_closest_marker("sampled"):
+            cases.setdefault((item.nodeid.partition("[")[0], marker.args[0]), []).append(item)
+    for (_, number), each in cases.items():
+        left = {round(step * (len(each) - 1) / max(number - 1, 1)) for step in range(number)}
+        for place, item in enumerate(each):
+            if place not in left:
+                item.add_marker(pytest.mark.thorough)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

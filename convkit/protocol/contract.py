@@ -264,6 +264,18 @@ class Contract:
         """
         return dataclasses.replace(self, inputs=tuple(map(_unfused, self.inputs)))
 
+    def carried(self) -> "Contract":
+        """Return what a model file carries of its contract: nothing that only says which cases are
+        run and what of them is compared. Every axis is typical at its smallest size, and no output
+        has a mask.
+        """
+        axes = tuple(dataclasses.replace(axis, typical=axis.min) for axis in self.axes)
+        inputs, outputs = (
+            tuple(dataclasses.replace(spec, mask=None) for spec in side)
+            for side in (self.inputs, self.outputs)
+        )
+        return dataclasses.replace(self, inputs=inputs, outputs=outputs, axes=axes)
+
     def typical_sizes(self) -> dict[str, int]:
         """Return every axis at its typical size."""
         return {axis.name: axis.typical for axis in self.axes}

@@ -140,6 +140,7 @@ ROWS = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@pytest.mark.sampled(3)
 def test_what_makes_no_difference_is_no_headline(row: Row, tmp_path: Path) -> None:
     code = row.code(row.body)
     shape = ["batch", 6]

@@ -67,6 +67,7 @@ def test_ctrl_c_does_not_wait_for_mlflow_s_import(tmp_path: Path, *, busy: bool)
     assert soon(lambda: not workers_of(home))
 
 
+@pytest.mark.thorough
 def test_a_run_whose_logging_was_interrupted_is_logged_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,6 +64,12 @@ def run(
             help="Keep what stages import in memory for the next run (never on CI).",
         ),
     ] = True,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch", help="Run again when the recipe or a file that it reads has changed."
+        ),
+    ] = False,
     scheduler: Scheduler = None,
     store: SharedStore = None,
     json: Json = False,
@@ -78,6 +84,9 @@ def run(
 
     if write and not repair:
         raise UsageError("--write saves what --repair has proven; pass both")
+    if watch and (repair or json or strict):
+        option = "--repair" if repair else "--json" if json else "--strict"
+        raise UsageError(f"--watch runs until Ctrl-C; leave out {option}, or run it afterwards")
 
     silent = quiet or json
     # On a busy machine, or from a cold disk, this import takes seconds.
@@ -97,6 +106,10 @@ def run(
         scheduler=scheduler,
         shared_store=store,
     )
+    if watch:
+        from convkit.cli.commands.watch import watch as watch_files
+
+        raise typer.Exit(watch_files(options, lambda: _run(options, silent=silent), silent=silent))
     if not silent:
         _print_advice(recipe, only)
     outcome, repaired = run_or_repair(options, repair=repair, silent=silent)

@@ -46,24 +46,25 @@ def difference_text(difference: RunDifference) -> "RenderableType":
 
 
 def _sections(difference: RunDifference) -> Iterator[tuple[str, Iterator[str]]]:
-    yield "Verdicts", _changes(difference.verdicts)
-    yield "Recipe", _changes(difference.recipe)
-    yield "Built from", _changes(difference.sources)
-    yield "Contract", _changes(difference.contract)
+    yield "Verdicts", changes_text(difference.verdicts)
+    yield "Recipe", changes_text(difference.recipe)
+    yield "Built from", changes_text(difference.sources)
+    yield "Contract", changes_text(difference.contract)
     yield "Tools", _tools(difference)
-    yield "Locks", _changes(difference.locks)
+    yield "Locks", changes_text(difference.locks)
     yield "Built files", _built(difference)
-    yield "Metrics", _figures(difference.metrics)
-    yield "Equal within rounding, on another processor", _figures(difference.rounding)
-    yield "Not comparable, of other integer kernels", _figures(difference.incomparable)
-    yield "New findings", _findings(difference.new_findings)
-    yield "Findings that disappeared", _findings(difference.gone_findings)
-    yield "Same findings", _findings(difference.same_findings)
-    yield "Machine and toolchain (for information)", _changes(difference.surroundings)
-    yield "Time per case (for information)", _figures(difference.latencies)
+    yield "Metrics", figures_text(difference.metrics)
+    yield "Equal within rounding, on another processor", figures_text(difference.rounding)
+    yield "Not comparable, of other integer kernels", figures_text(difference.incomparable)
+    yield "New findings", findings_text(difference.new_findings)
+    yield "Findings that disappeared", findings_text(difference.gone_findings)
+    yield "Same findings", findings_text(difference.same_findings)
+    yield "Machine and toolchain (for information)", changes_text(difference.surroundings)
+    yield "Time per case (for information)", figures_text(difference.latencies)
 
 
-def _changes(changes: Sequence[RunChange]) -> Iterator[str]:
+def changes_text(changes: Sequence[RunChange]) -> Iterator[str]:
+    """Yield a line for each value that differs."""
     for change in changes:
         yield f"{change.path}: {_value(change.before)} -> {_value(change.after)}"
 
@@ -90,7 +91,8 @@ def _digest(value: str | None) -> str:
     return "(absent)" if value is None else value[:12]
 
 
-def _figures(figures: Sequence[RunFigure]) -> Iterator[str]:
+def figures_text(figures: Sequence[RunFigure]) -> Iterator[str]:
+    """Yield a line for each figure that differs: of which target, case and output."""
     for figure in figures:
         name = ", ".join(part for part in (figure.target, figure.case, figure.output) if part)
         metric = METRICS.get(figure.metric)  # None: seconds
@@ -106,6 +108,7 @@ def _numbers(before: float | None, after: float | None) -> str:
     return " -> ".join("(absent)" if each is None else next(present) for each in (before, after))
 
 
-def _findings(entries: Sequence[FindingEntry]) -> Iterator[str]:
+def findings_text(entries: Sequence[FindingEntry]) -> Iterator[str]:
+    """Yield a line for each finding."""
     for entry in entries:
         yield f"{entry.severity} {entry.code} in {', '.join(entry.where)}: {entry.message}"

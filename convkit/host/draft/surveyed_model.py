@@ -27,6 +27,8 @@ _COSINE = 0.99999
 # How many times a rounding of the inputs adds up in a graph's own roundings: up to 15 times was
 # measured in a spectrogram's logarithm, between two orders of the same sums.
 _ROUNDINGS = 32
+# float32 holds whole numbers to 6e-8 of their own.
+_LEAST_SHARE = 1e-6
 # The same of a file that rounds activations to 8 bits: sums in another order move some by a step.
 _QUANTIZED = (2e-2, 0.999)
 # How many times what rounding was seen to do to such a file may be exceeded on other inputs.
@@ -179,7 +181,8 @@ def tolerances_of(survey: SurveyResult) -> dict[str, dict[str, Json]]:
     multiplies the rounding of its inputs has a larger one. Where a file rounds activations to whole
     numbers, they are steps. A cosine over a single number, or noise around zero, says nothing; nor
     does one of a case whose largest value is an error that the limit allows, if others are above.
-    Labels may differ where rounding alone decides between two, and so may what is in their order.
+    Labels may differ where rounding alone decides between two, and so may what is in their order;
+    what is counted may be off by one, and by a share of itself.
     """
     found: dict[str, dict[str, Json]] = {}
     called = _output_names(survey.contract)
@@ -190,6 +193,10 @@ def tolerances_of(survey: SurveyResult) -> dict[str, dict[str, Json]]:
                 continue
             agreement = math.floor(100 * (1 - _FLIPS * flips)) / 100
             found[called[spec.name]] = {"agreement": max(_LEAST_AGREEMENT, agreement)}
+            continue
+        if (share := survey.counted.get(spec.name)) is not None:
+            allowed = max(_ROUNDINGS * share, _LEAST_SHARE)
+            found[called[spec.name]] = {"atol": 1.0, "rtol": _one_digit(allowed)}
             continue
         largest = survey.magnitudes.get(spec.name)
         if largest is None:

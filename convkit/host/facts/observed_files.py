@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from convkit.host.home import Home
-from convkit.host.plan.stage_keys import OPENED, Facts, ingredients, stage_key
+from convkit.host.plan.stage_keys import OPENED, Facts, ingredients, possible_keys, stage_key
 from convkit.host.plan.stages import Stage
 from convkit.host.recipe.keys.recipe import Model, Recipe
 from convkit.host.recipe.reading.loading import LoadedRecipe
@@ -72,27 +72,35 @@ def known_stage(
     """Return a stage's record, with its key and ingredients: another run may meanwhile have
     discovered which files the model is loaded from, which changes both.
     """
-    known = store.record(key)
+    known = store.first_record(possible_keys(parts))
     files = remembered_files(stage, loaded, facts, store.root)
     if known is not None or not files or files == dict(facts.opened.get(stage.id, {})):
         return key, parts, known
     parts = ingredients(stage, loaded.recipe, with_opened(facts, stage, files), inputs) or parts
-    key = stage_key(parts)
-    return key, parts, store.record(key)
+    return stage_key(parts), parts, store.first_record(possible_keys(parts))
 
 
 def facts_after(
-    stage: Stage, answer: Answer, loaded: LoadedRecipe, facts: Facts, home: Home, started: float
+    stage: Stage,
+    answer: Answer,
+    loaded: LoadedRecipe,
+    facts: Facts,
+    home: Home,
+    started: float,
+    *,
+    partly: bool = False,
 ) -> Facts:
     """Return facts that include the files a stage was observed to read, and record these; the same
-    facts if all were known.
+    facts if all were known. `partly`: the stage needed not do all that it did before, so what it
+    read then counts, too.
 
     Raises WorkerError for a file that changed after the stage `started` (seconds since 1970),
     because it is unknown which version was read.
     """
     if not _loads_model(stage, loaded):
         return facts
-    found = _read_by(stage, answer.opened, loaded, facts, home, started)
+    before = dict(facts.opened.get(stage.id, {})) if partly else {}
+    found = before | _read_by(stage, answer.opened, loaded, facts, home, started)
     if found == dict(facts.opened.get(stage.id, {})):
         return facts
     remember_files(found, stage, loaded, facts, home.store)
@@ -157,7 +165,7 @@ def digests_of(names: Iterable[str], dirname: Path, digests: DigestCache) -> dic
             found[name] = _answer(name, dirname)
             continue
         try:
-            found[name] = digests.file(_place(name, dirname))
+            found[name] = digests.file(place_of(name, dirname))
         except OSError:
             found[name] = NOTHING
     return found
@@ -181,7 +189,7 @@ def _answer(name: str, dirname: Path) -> str:
     """Return today's answer to a lookup that is named relative to the recipe's folder."""
     what, subject = lookup_of(name) or ("variable", name)
     if what not in ("variable", *UNANSWERED):
-        subject = str(_place(subject, dirname))
+        subject = str(place_of(subject, dirname))
     return answer(what, subject, passed_on(os.environ), _is_own)
 
 
@@ -292,7 +300,8 @@ def _name(path: str, dirname: Path) -> str:
     return Path(os.path.relpath(path, dirname)).as_posix()
 
 
-def _place(name: str, dirname: Path) -> Path:
+def place_of(name: str, dirname: Path) -> Path:
+    """Return the path of a file that is named relative to the recipe's folder or to a cache."""
     for prefix, folder in _caches().items():
         if name.startswith(prefix):
             return folder / name.removeprefix(prefix)

@@ -18,7 +18,7 @@ from convkit.host.facts.version_sources import recorded_tools
 from convkit.host.fleet.stage_orders import Answered, StageOrder
 from convkit.host.fleet.warm_fork_servers import WarmWorkers
 from convkit.host.home import Home
-from convkit.host.plan.stage_keys import explain_change, ingredients, stage_key
+from convkit.host.plan.stage_keys import explain_change, ingredients, possible_keys, stage_key
 from convkit.host.processes.progress_events import SilentListener
 from convkit.host.processes.worker_start import WORKERS
 from convkit.host.recipe.reading.loading import LoadedRecipe, parse_recipe
@@ -112,8 +112,9 @@ def _perform(
         surroundings = _surroundings(order, loaded, home, name)
     for artifact in order.inputs.values():
         shared.pull(artifact, store)
-    if not order.force and store.record(order.key) is None:
-        shared.adopt(order.key, store)  # a worker that has since been lost may have completed it
+    if not order.force:
+        keys = possible_keys(order.ingredients)
+        shared.adopt_first(keys, store)  # a worker that has since been lost may have completed it
     with _WARM.lent(WORKERS[surroundings.facts.toolchain]) as workers:
         runner = StageRunner(
             loaded, surroundings, home, store, listener, cancelled, order.force, workers=workers

@@ -12,7 +12,7 @@ from convkit.host.fleet.recipe_bundle import bundle_of
 from convkit.host.fleet.remote_stage import run_stage
 from convkit.host.fleet.stage_orders import Answered, StageOrder
 from convkit.host.fleet.worker_tags import Fit, find_fit, needs_of, resources_for
-from convkit.host.plan.stage_keys import ingredients, stage_key
+from convkit.host.plan.stage_keys import ingredients, possible_keys
 from convkit.host.plan.stages import Stage
 from convkit.host.record.run_record import StageReport
 from convkit.host.stages.stage_outcome import Settled, StageWork
@@ -66,9 +66,8 @@ class FleetSettler:
             facts = dataclasses.replace(facts, processor=fit.processor)
         parts = ingredients(stage, self.local.loaded.recipe, facts, inputs)
         assert parts is not None  # a run resolves every environment before it settles stages
-        key = stage_key(parts)
-        if not self.local.is_forced(stage) and self.local.store.record(key) is None:
-            self.shared.adopt(key, self.local.store)
+        if not self.local.is_forced(stage):
+            self.shared.adopt_first(possible_keys(parts), self.local.store)
         surroundings = dataclasses.replace(self.local.surroundings, facts=facts)
         runner = dataclasses.replace(
             self.local, surroundings=surroundings, elsewhere=_OnFleet(self, fit)
@@ -170,6 +169,8 @@ class _OnFleet:
         facts, opened = runner.surroundings.facts, opened_in(standing.ingredients)
         remember_files(opened, work.stage, runner.loaded, facts, runner.home.store)
         known = work.known
+        if known is not None and known.key != ended.key:
+            known = None
         others = {answer.second, known.artifact if known else None} - {None, standing.artifact}
         if not JOBS[ended.kind].makes_model:
             others.clear()

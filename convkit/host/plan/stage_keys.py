@@ -5,8 +5,9 @@ the installed packages, the platform, and, for stages that compute, the processo
 """
 
 import dataclasses
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Literal
 
 from convkit.host.plan.custom_operator_requests import custom_ops_of
@@ -15,6 +16,7 @@ from convkit.host.plan.stages import Stage
 from convkit.host.recipe.keys.recipe import Model, Recipe
 from convkit.host.store.digests import digest_json
 from convkit.host.toolchain.versions.stage_requirements import EnvironmentSpec
+from convkit.protocol.jobs.unread_fields import MAY_BE_UNREAD
 from convkit.protocol.json_codec import Json, encode
 from convkit.protocol.messages import PROTOCOL, CustomOps
 
@@ -22,6 +24,7 @@ _ARTIFACT = "artifact "
 _LIST_ENTRY = re.compile(r"\.\d+$")
 # Prefix of the ingredients for files that a stage was observed to read.
 OPENED = "model_files"
+_UNREAD = {name: re.compile(field.places) for name, field in MAY_BE_UNREAD.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +115,39 @@ def ingredients(
     return flatten(parts) | {f"{OPENED}.{name}": digest for name, digest in opened.items()}
 
 
+def without(parts: Mapping[str, str], unread: Collection[str]) -> dict[str, str]:
+    """Return ingredients without the fields of the request that the stage did not read, by the
+    names that `MAY_BE_UNREAD` gives them.
+    """
+    places = [_UNREAD[name] for name in unread]
+    return {
+        name: value
+        for name, value in parts.items()
+        if not any(place.fullmatch(name) for place in places)
+    }
+
+
+def as_read(parts: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
+    """Return ingredients without the fields that the stage did not read when it had the ingredients
+    `before`.
+    """
+    unread = [name for name, place in _UNREAD.items() if not any(map(place.fullmatch, before))]
+    return without(parts, unread)
+
+
+def possible_keys(parts: Mapping[str, str]) -> Iterator[str]:
+    """Yield the keys under which the result of a stage with these ingredients may be known: its own
+    one, and those of stages that differ from it in nothing that they have read.
+    """
+    seen: set[str] = set()
+    for count in range(len(_UNREAD) + 1):
+        for unread in itertools.combinations(_UNREAD, count):
+            key = stage_key(without(parts, unread))
+            if key not in seen:
+                seen.add(key)
+                yield key
+
+
 def stage_key(parts: Mapping[str, str]) -> str:
     """Return a stage's key. It excludes the stage's id, so that targets with identical builds share
     an artifact.
@@ -140,6 +176,7 @@ def explain_change(
     inputs_before: Mapping[str, str],
 ) -> str:
     """Explain briefly why a stage must run although a record with different ingredients exists."""
+    parts = as_read(parts, before)
     names = [
         name
         for name in dict.fromkeys([*parts, *before])
@@ -166,6 +203,7 @@ def explain_change(
 
 def same_but_inputs(parts: Mapping[str, str], before: Mapping[str, str]) -> bool:
     """Return True if only the artifacts that the stage reads have changed."""
+    parts = as_read(parts, before)
     return all(
         parts.get(name) == before.get(name) or _is_artifact(parts.get(name))
         for name in (*parts, *before)

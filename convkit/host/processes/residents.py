@@ -83,7 +83,9 @@ class Residents:
         there is none in the end, or once `closed` is set. Raises ServerRefusedError if a server
         with these tools must not fork.
         """
-        name = digest_json([str(python), list(environment), list(tools), inherited()])[:32]
+        # Its forks run the code of the convkit that started it: another one has its own.
+        like = [str(BOOTSTRAP), str(python), list(environment), list(tools), inherited()]
+        name = digest_json(like)[:32]
         try:
             with _entered(self.folder) as folder:
                 for _ in range(2):  # a second time if the first one ends because it is out of date

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from convkit.host.facts.observed_files import opened_in
 from convkit.host.home import Home
-from convkit.host.plan.stage_keys import Facts, ingredients
+from convkit.host.plan.stage_keys import Facts, as_read, ingredients
 from convkit.host.plan.stages import Stage, plan_stages
 from convkit.host.recipe.checks.names_axes_and_sizes import KeyPath
 from convkit.host.recipe.keys.postprocessing import with_names
@@ -72,7 +72,7 @@ def causes_of(
     """
     if adding := [each.line for each in changes if stage.id not in each.stages]:
         return adding
-    lines = [each.line for each in changes if _moves(stage, parts, inputs, facts, each)]
+    lines = [each.line for each in changes if _moves(stage, parts, before, inputs, facts, each)]
     then, now = opened_in(before), opened_in(parts)
     files = [name for name in now if name in then and now[name] != then[name]]
     changed = [name for name in parts if name in before and before[name] != parts[name]]
@@ -91,16 +91,18 @@ def _model_line(stage: Stage, loaded: LoadedRecipe) -> str:
 def _moves(
     stage: Stage,
     parts: Mapping[str, str],
+    before: Mapping[str, str],
     inputs: Mapping[str, str],
     facts: Facts,
     change: TakenBack,
 ) -> bool:
-    """Say whether a stage would have another key without a change."""
+    """Say whether a stage would have another key without a change in what it read before."""
     own = change.stages[stage.id]
     if own.environment != stage.environment:
         return True
     try:
-        return ingredients(own, change.recipe, facts, inputs) != parts
+        without = ingredients(own, change.recipe, facts, inputs)
+        return without is None or as_read(without, before) != as_read(parts, before)
     except KeyError:  # it names a file that the recipe no longer names
         return True
 

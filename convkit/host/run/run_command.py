@@ -13,7 +13,7 @@ from convkit.host.facts.absent_devices import absent_parts
 from convkit.host.facts.code_digests import code_digests
 from convkit.host.facts.planning_facts import gather
 from convkit.host.facts.version_sources import Resolver
-from convkit.host.plan.stage_keys import Facts, ingredients, stage_key
+from convkit.host.plan.stage_keys import Facts, ingredients, possible_keys
 from convkit.host.plan.stages import Stage, plan_stages
 from convkit.host.processes.progress_events import Listener, SilentListener
 from convkit.host.recipe.reading.loading import LoadedRecipe, load_recipe
@@ -144,7 +144,7 @@ def settled_records(
             continue
         inputs = {name: records[name].artifact for name in stage.needs}
         parts = ingredients(stage, loaded.recipe, facts, inputs)
-        record = store.record(stage_key(parts)) if parts is not None else None
+        record = store.first_record(possible_keys(parts)) if parts is not None else None
         if record is not None:
             records[stage.id] = record
     return records

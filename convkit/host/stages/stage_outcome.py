@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from convkit.host.plan.stages import Stage
 from convkit.host.record.run_record import StageReport
 from convkit.host.store.store import StageRecord
+from convkit.protocol.errors import WorkerError
 from convkit.protocol.jobs.job_table import JOBS
-from convkit.protocol.messages import StageResult
+from convkit.protocol.json_codec import CodecError, decode
+from convkit.protocol.messages import Answer, StageResult
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,3 +55,14 @@ class StageWork:
             self.stage.version,
             started=time.time(),
         )
+
+
+def result_of(stage: Stage, answer: Answer) -> StageResult:
+    """Return a worker's result; raises WorkerError for one that this convkit does not know."""
+    try:
+        result: StageResult = decode(JOBS[stage.kind].result, answer.result)
+    except CodecError as error:
+        raise WorkerError(
+            f"stage {stage.id} returned an answer that this convkit does not know: {error}"
+        ) from error
+    return result

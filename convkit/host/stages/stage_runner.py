@@ -12,7 +12,13 @@ from convkit.host.facts.observed_files import facts_after, known_stage
 from convkit.host.facts.planning_facts import ResolvedFacts
 from convkit.host.home import Home
 from convkit.host.plan.custom_operator_requests import custom_ops_of
-from convkit.host.plan.stage_keys import explain_change, ingredients, stage_key
+from convkit.host.plan.stage_keys import (
+    explain_change,
+    ingredients,
+    possible_keys,
+    stage_key,
+    without,
+)
 from convkit.host.plan.stage_requests import request_for
 from convkit.host.plan.stages import Stage
 from convkit.host.processes.expected_memory import expected_memory
@@ -25,28 +31,35 @@ from convkit.host.processes.worker_start import WORKERS, WorkerStrategy
 from convkit.host.recipe.reading.loading import LoadedRecipe
 from convkit.host.record.run_record import StageReport
 from convkit.host.stages.crash_causes import cause_of_crash
-from convkit.host.stages.runner_findings import absent, addressed_report, two_artifacts
+from convkit.host.stages.earlier_cases import earlier_cases
+from convkit.host.stages.runner_findings import (
+    absent_device,
+    addressed_report,
+    simulated_instead,
+    skipped_report,
+    two_artifacts,
+)
 from convkit.host.stages.stage_lock import KeyLock
-from convkit.host.stages.stage_outcome import Settled, StageWork
+from convkit.host.stages.stage_outcome import Settled, StageWork, result_of
 from convkit.host.store.file_intake import Intake
 from convkit.host.store.store import StageRecord, Store
-from convkit.host.toolchain.device_detection import find_device
 from convkit.host.toolchain.environments.environment_builds import ensure_environment
 from convkit.host.toolchain.environments.host_environment import host_python
 from convkit.host.toolchain.versions.version_findings import version_findings
 from convkit.host.verdict.counted_explanations import EXPLANATIONS
-from convkit.protocol.errors import Interrupted, WorkerError
+from convkit.protocol.errors import Interrupted
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.jobs.job_table import JOBS
-from convkit.protocol.json_codec import CodecError, decode, encode
+from convkit.protocol.json_codec import decode, encode
 from convkit.protocol.messages import (
     PROTOCOL,
     Answer,
     CustomOps,
+    EarlierCases,
     Envelope,
+    ReferenceRequest,
     StageKind,
     StageRequest,
-    StageResult,
 )
 from convkit.protocol.runtimes.runtime_registry import package_folder, runtimes
 from convkit.protocol.same_fields import taken_from
@@ -98,7 +111,8 @@ class StageRunner:
         parts = ingredients(stage, self.loaded.recipe, self.surroundings.facts, inputs)
         assert parts is not None  # a run resolves every environment before it settles stages
         key, tenant = stage_key(parts), Tenant()
-        if self.elsewhere is None and (self.is_forced(stage) or self.store.record(key) is None):
+        known = self.store.first_record(possible_keys(parts))
+        if self.elsewhere is None and (self.is_forced(stage) or known is None):
             self.machine.announce(tenant)
 
         def settle() -> Settled:
@@ -122,7 +136,7 @@ class StageRunner:
                 stage, key, parts, inputs, self.loaded, self.surroundings.facts, self.store
             )
             if known is not None and not self.is_forced(stage):
-                self.store.set_latest(self.loaded.recipe.name, stage.id, key)
+                self.store.set_latest(self.loaded.recipe.name, stage.id, known.key)
                 hit = self._hit(stage, known)
                 self.listener.stage_finished(stage.id, _end(hit), 0.0)
                 return self._annotated(stage, hit)
@@ -187,13 +201,16 @@ class StageRunner:
     def _run(self, work: StageWork, tenant: Tenant) -> Settled:
         stage = work.stage
         report = work.report()
-        missing = self._absent_device(stage)
+        missing = absent_device(stage)
         if missing is not None:
-            return Settled(_skipped(dataclasses.replace(report, ended=time.time()), stage, missing))
+            return Settled(
+                skipped_report(dataclasses.replace(report, ended=time.time()), stage, missing)
+            )
         with self.store.staging() as folder:
             # Copies of built files become the run's models.
             intake = Intake(folder / "output", folder / "copies", lasting=stage.kind == "build")
-            outcome = self._work(stage, work.inputs, folder, tenant, intake)
+            earlier = self._earlier(work)
+            outcome = self._work(work, folder, tenant, intake, earlier)
             if outcome.ending == "cancelled":
                 raise Interrupted("interrupted")
             report = dataclasses.replace(
@@ -209,9 +226,11 @@ class StageRunner:
                 findings=answer.findings,
             )
             if answer.outcome == "skipped":
-                return Settled(_skipped(report, stage, answer.error or "skipped"), outcome.log)
+                return Settled(
+                    skipped_report(report, stage, answer.error or "skipped"), outcome.log
+                )
             artifact = self.store.take_in(folder / "output", intake)
-            return self._done(work, report, answer, outcome, artifact)
+            return self._done(work, report, answer, outcome, artifact, partly=earlier is not None)
 
     def _broken(self, work: StageWork, report: StageReport, outcome: WorkerOutcome) -> Settled:
         findings = tuple(findings_of(outcome, work.stage.kind, work.stage.target))
@@ -227,19 +246,33 @@ class StageRunner:
         answer: Answer,
         outcome: WorkerOutcome,
         artifact: str,
+        *,
+        partly: bool,
     ) -> Settled:
-        """Record a stage whose output the store has. Failures get no record: they run again."""
+        """Record a stage whose output the store has. Failures get no record: they run again.
+        `partly`: it did not need to run all of its cases, nor to read what they read.
+        """
         stage, parts, known = work.stage, work.parts, work.known
         findings = list(report.findings)
-        if (with_part_replaced := self._simulated_instead(stage)) is not None:
+        if (
+            with_part_replaced := simulated_instead(stage, self.loaded.recipe, self.absent)
+        ) is not None:
             findings.append(with_part_replaced)
-        result = _result_of(stage, answer)
+        result = result_of(stage, answer)
         facts = facts_after(
-            stage, answer, self.loaded, self.surroundings.facts, self.home, outcome.started
+            stage,
+            answer,
+            self.loaded,
+            self.surroundings.facts,
+            self.home,
+            outcome.started,
+            partly=partly,
         )
         if facts is not self.surroundings.facts:  # newly found files make it a different stage
             parts = ingredients(stage, self.loaded.recipe, facts, work.inputs) or parts
-            report = dataclasses.replace(report, key=stage_key(parts))
+        parts = without(parts, answer.unread)
+        report = dataclasses.replace(report, key=stage_key(parts))
+        if known is not None and known.key != report.key:
             known = None
         makes_model = JOBS[stage.kind].makes_model
         if known is not None and makes_model and known.artifact != artifact:
@@ -251,36 +284,28 @@ class StageRunner:
             self._keep(report, parts, work.inputs, answer, outcome.log)
         return Settled(report, outcome.log, result)
 
-    def _absent_device(self, stage: Stage) -> str | None:
-        """Return what is missing if a stage's device is absent; its tools, which can be large, are
-        then not fetched.
-        """
-        if stage.target is None or stage.kind not in ("build", "verify"):
+    def _earlier(self, work: StageWork) -> EarlierCases | None:
+        if self.is_forced(work.stage) or self.variation is not None:
             return None
-        found = find_device(stage.device)
-        return None if found.there else f"this machine has no {stage.device} device: {found.detail}"
-
-    def _simulated_instead(self, stage: Stage) -> Finding | None:
-        """Return what is missing if a simulation replaces the target's device, and how to proceed
-        on the device.
-        """
-        if stage.kind != "verify" or stage.target is None or not stage.stand_in:
-            return None
-        target = self.loaded.recipe.owner_of(stage.target).targets[stage.target]
-        why = self.absent.get(target.device) or self.absent.get(
-            target.runtime, f"{target.runtime} is absent"
-        )
-        message, severity = target.absent(why)
-        return dataclasses.replace(absent(stage, message), severity=severity)
+        return earlier_cases(work, self.loaded.recipe.name, self.store)
 
     def _work(
-        self, stage: Stage, inputs: Mapping[str, str], folder: Path, tenant: Tenant, intake: Intake
+        self,
+        work: StageWork,
+        folder: Path,
+        tenant: Tenant,
+        intake: Intake,
+        earlier: EarlierCases | None,
     ) -> WorkerOutcome:
+        stage, inputs = work.stage, work.inputs
+
         def progress(message: str, done: float | None = None) -> None:
             self.listener.stage_progress(stage.id, message, done)
 
         python = self._python(stage, progress)
         request = self._request(stage, inputs)
+        if isinstance(request, ReferenceRequest):
+            request = dataclasses.replace(request, earlier=earlier)
         output = folder / "output"
         output.mkdir()
         runtime = runtimes()[stage.runtime] if stage.runtime is not None else None
@@ -363,21 +388,6 @@ class StageRunner:
         )
         self.store.put_record(record, log)
         self.store.set_latest(self.loaded.recipe.name, report.id, report.key)
-
-
-def _result_of(stage: Stage, answer: Answer) -> StageResult:
-    try:
-        result: StageResult = decode(JOBS[stage.kind].result, answer.result)
-    except CodecError as error:
-        raise WorkerError(
-            f"stage {stage.id} returned an answer that this convkit does not know: {error}"
-        ) from error
-    return result
-
-
-def _skipped(report: StageReport, stage: Stage, error: str) -> StageReport:
-    findings = (*report.findings, absent(stage, error))
-    return dataclasses.replace(report, status="skipped", error=error, findings=findings)
 
 
 def _end(settled: Settled) -> StageEnd:

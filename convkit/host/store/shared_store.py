@@ -16,7 +16,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -153,6 +153,14 @@ class SharedStore:
         self.pull(found.record.artifact, store)
         store.put_record(found.record, found.log)
         return found.record
+
+    def adopt_first(self, keys: Iterable[str], store: Store) -> None:
+        """Adopt the record under the first of several keys that has one, unless the local store has
+        the record of any of them.
+        """
+        keys = tuple(keys)
+        if store.first_record(keys) is None:
+            next((key for key in keys if self.adopt(key, store) is not None), None)
 
     # Parts
 

@@ -22,7 +22,7 @@ runs again, and the correct content replaces the damaged one.
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from convkit.host.store.digests import (
@@ -194,6 +194,10 @@ class Store:
         """Return the record under a key; None if it or its artifact is missing or damaged."""
         kept = self._kept(key)
         return kept.record if kept is not None and self.holds(kept.record.artifact) else None
+
+    def first_record(self, keys: Iterable[str]) -> StageRecord | None:
+        """Return the record under the first of several keys that has one; see `record`."""
+        return next((found for key in keys if (found := self.record(key)) is not None), None)
 
     def put_record(self, record: StageRecord, log: str) -> None:
         """Write a record and its stage's log. Call this last: it implies a whole artifact."""

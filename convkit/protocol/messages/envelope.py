@@ -69,7 +69,8 @@ class Answer:
     done: `result` is set; error findings in `findings` fail the stage's targets. broken: the tool
     failed, as `error` and `log` explain. skipped: this machine lacks something the stage needs,
     named in `error`. `opened` lists the absolute paths of files outside its environment that a
-    model-loading stage read (see `convkit.worker.process.opened_files`).
+    model-loading stage read (see `convkit.worker.process.opened_files`), `unread` the fields of its
+    request that it did not (see `convkit.protocol.jobs.unread_fields`).
     """
 
     protocol: int
@@ -82,3 +83,4 @@ class Answer:
     seconds: float = 0.0
     peak_memory_bytes: int = 0
     opened: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()

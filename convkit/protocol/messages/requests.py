@@ -43,6 +43,17 @@ class ExportRequest:
 
 
 @dataclasses.dataclass(frozen=True)
+class EarlierCases:
+    """A reference of the same original, from which outputs are taken for inputs that are the same
+    to the byte. `folder` is its artifact; `seconds` are the times of the cases that may be used, by
+    name.
+    """
+
+    folder: str
+    seconds: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
 class ReferenceRequest:
     """The original model on every case: `cases.json`, `<case>/inputs/<name>.npy`,
     `<case>/outputs/<name>.npy`.
@@ -53,7 +64,8 @@ class ReferenceRequest:
     what the `source` gives; without a source, they are the original. `prepared`: inputs that the
     original's own processor makes of files; `processed`: its own postprocessor, by output.
     `example` is an .npz file with the inputs of one call, a case of its own. `rounded`: the types
-    that the original's weights and inputs are also rounded to.
+    that the original's weights and inputs are also rounded to. `earlier` saves time and is not part
+    of the key.
     """
 
     source: Source | None
@@ -72,6 +84,7 @@ class ReferenceRequest:
     processed: dict[str, Processor] = dataclasses.field(default_factory=dict)
     example: str | None = None
     rounded: tuple[LowType, ...] = ()
+    earlier: EarlierCases | None = None
 
 
 @dataclasses.dataclass(frozen=True)

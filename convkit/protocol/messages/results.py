@@ -139,7 +139,9 @@ class ReferenceResult:
     """Also written as `cases.json` among the reference's files, for the verify stage, without
     `rounded`.
 
-    `branches` are comparisons of sizes that differ between the cases of the ladder.
+    `branches` are comparisons of sizes that differ between the cases of the ladder. `met_denormals`
+    are the cases in which the original met a denormal number, `taken_over` counts those whose
+    outputs are an earlier reference's; the file has neither.
     """
 
     cases: tuple[CaseRecord, ...]
@@ -147,6 +149,8 @@ class ReferenceResult:
     layout: Layout = Layout()
     branches: tuple[SizeBranch, ...] = ()
     rounded: tuple[RoundedOutput, ...] = ()
+    met_denormals: tuple[str, ...] = ()
+    taken_over: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -329,7 +333,9 @@ class SurveyResult:
     `present.*` become `past.*`. `labels` are those that the file names, by the output that scores
     them. `skip` are the cases that the model returns NaN for, `exporter` the one that keeps the
     contract if it is not torch's. `flips` is the share of each output of whole numbers that
-    rounding decides, and the relative RMS of what it decides of one of fractions. `computes_in` are
+    rounding decides, and the relative RMS of what it decides of one of fractions. `counted` is the
+    share of its own by which rounding changes an output of whole numbers that count something.
+    `computes_in` are
     the types of low precision in which the file computes. `draws`: the file draws random numbers,
     and was run with fixed ones in their place. `weights` is the type that the model's weights were
     loaded in, if not their own. `example_bytes` are those of the user's example, which is among the
@@ -354,6 +360,7 @@ class SurveyResult:
     skip: tuple[CaseName, ...] = ()
     exporter: Exporter | None = None
     flips: dict[str, float] = dataclasses.field(default_factory=dict)
+    counted: dict[str, float] = dataclasses.field(default_factory=dict)
     computes_in: tuple[DType, ...] = ()
     draws: bool = False
     weights: DType | None = None

@@ -195,4 +195,4 @@ def _drop_date(file: Path) -> None:
 
 def contract_texts(contract: Contract) -> dict[str, str]:
     """Return the metadata that carries a contract."""
-    return {CONTRACT_KEY: json.dumps(encode(contract), sort_keys=True)}
+    return {CONTRACT_KEY: json.dumps(encode(contract.carried()), sort_keys=True)}

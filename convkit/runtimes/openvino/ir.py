@@ -60,7 +60,7 @@ def save_ir(
     import openvino
 
     name_nodes(model)
-    model.set_rt_info(json.dumps(encode(contract), sort_keys=True), list(CONTRACT_PATH))
+    model.set_rt_info(json.dumps(encode(contract.carried()), sort_keys=True), list(CONTRACT_PATH))
     model.set_rt_info(precision, list(PRECISION_PATH))
     if from_module:
         model.set_rt_info("true", list(MODULE_PATH))

@@ -63,7 +63,6 @@ _TYPES = """\
 struct Axis {
   const char* name;
   std::int64_t min;
-  std::int64_t typical;
   std::int64_t max;
 };
 
@@ -151,7 +150,7 @@ def cpp_bindings(contract: Contract) -> str:
     ).replace("  bool = ", "  boolean = ")
     text += _TYPES + "namespace axes {\n\n"
     for axis in contract.axes:
-        sizes = f"{_quoted(axis.name)}, {axis.min}, {axis.typical}, {axis.max}"
+        sizes = f"{_quoted(axis.name)}, {axis.min}, {axis.max}"
         text += f"inline constexpr Axis {axes[axis.name]}{{{sizes}}};\n"
     text += "\n}  // namespace axes\n\n"
     text += _side("inputs", contract.inputs) + _side("outputs", contract.outputs)

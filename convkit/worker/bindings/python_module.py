@@ -17,7 +17,6 @@ class Axis(NamedTuple):
     """An axis whose size varies: each size from `min` to `max` is served."""
 
     min: int
-    typical: int
     max: int
 
 
@@ -60,8 +59,7 @@ def mismatch(inputs: Any, outputs: Any, *, ordered: bool = True) -> str:
 def python_bindings(contract: Contract) -> str:
     """Return a contract's module."""
     axes = "".join(
-        f"    {axis.name!r}: Axis(min={axis.min}, typical={axis.typical}, max={axis.max}),\n"
-        for axis in contract.axes
+        f"    {axis.name!r}: Axis(min={axis.min}, max={axis.max}),\n" for axis in contract.axes
     )
     text = _HEADER + (
         f"AXES: dict[str, Axis] = {{\n{axes}}}\n\n" if axes else "AXES: dict[str, Axis] = {}\n\n"

@@ -54,7 +54,7 @@ def finish_build(
     the built files.
     """
     (folder / CONTRACT_FILE).write_text(
-        json.dumps(encode(contract), indent=1) + "\n", encoding="utf-8"
+        json.dumps(encode(contract.carried()), indent=1) + "\n", encoding="utf-8"
     )
     write_bindings(folder, contract)
     files = sorted(
@@ -95,7 +95,7 @@ def check_carried(declared: Contract, metadata: Mapping[str, str]) -> list[Findi
     except (ValueError, CodecError) as error:
         return [_not_carried(f"the built model's contract is damaged: {error}")]
     findings = check_contract(declared, carried, "carried contract")
-    if not findings and carried != declared:
+    if not findings and carried.carried() != declared.carried():
         findings.append(
             _not_carried("the built model carries a contract with different axes or origins")
         )

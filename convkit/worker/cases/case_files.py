@@ -63,13 +63,15 @@ def read_tensors(
 
 
 def write_cases(root: Path, result: ReferenceResult) -> None:
-    """Write `cases.json`, without durations and what rounding makes: artifacts are keyed by
-    content, and the same cases must produce the same bytes.
+    """Write `cases.json`, without durations, what rounding makes, and which cases were run how:
+    artifacts are keyed by content, and the same cases must produce the same bytes.
     """
     timeless = dataclasses.replace(
         result,
         cases=tuple(dataclasses.replace(case, seconds=0.0) for case in result.cases),
         rounded=(),
+        met_denormals=(),
+        taken_over=0,
     )
     (root / CASES_FILE).write_text(json.dumps(encode(timeless), indent=1) + "\n", encoding="utf-8")
 

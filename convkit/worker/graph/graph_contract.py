@@ -77,7 +77,7 @@ def carried_contract(path: Path) -> Contract | None:
 def carry_contract(model: onnx_ir.Model, contract: Contract) -> None:
     """Write the contract to the model's metadata; the same contract produces the same bytes."""
     model.metadata_props[CONTRACT_KEY] = json.dumps(
-        encode(contract), sort_keys=True, separators=(",", ":")
+        encode(contract.carried()), sort_keys=True, separators=(",", ":")
     )
 
 

@@ -27,7 +27,7 @@ class JoinedSession:
 
     def metadata(self) -> Mapping[str, str]:
         """Return the contract of the whole, as a single model's file would carry it."""
-        return {CONTRACT_KEY: json.dumps(encode(self.wiring.contract))}
+        return {CONTRACT_KEY: json.dumps(encode(self.wiring.contract.carried()))}
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the whole's outputs; raises RunFailedError."""

@@ -15,7 +15,7 @@ from convkit.protocol.contract import (
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.json_codec import Json
 
-# The metadata key of the contract in a model file: the JSON of codec.encode(contract).
+# The metadata key of the contract in a model file: the JSON of encode(contract.carried()).
 CONTRACT_KEY = "convkit.contract"
 
 # A found shape of unknown rank.
@@ -278,7 +278,8 @@ class _Check:
 
     def _size(self, dimension: Dimension) -> int:
         """Return the size of a dimension that cannot vary."""
-        return dimension_size(dimension, self._declared.typical_sizes())
+        sizes = {axis.name: axis.min for axis in self._declared.axes}
+        return dimension_size(dimension, sizes)
 
     def _fixed(self, spec: TensorSpec, other: TensorSpec, index: int) -> Finding:
         axis, size = spec.shape[index], other.shape[index]

@@ -19,6 +19,43 @@ _BOOTSTRAP = Path(__file__).with_name("bootstrap.py")
 _BLOCK = 64 * 1024
 
 
+class ChildExits:
+    """A descriptor that is readable once a child of this process has ended, for loops that wait for
+    several. It takes over the process's handling of SIGCHLD.
+    """
+
+    def __init__(self) -> None:
+        self._woken, self._wake = os.pipe()
+        for end in (self._woken, self._wake):
+            os.set_blocking(end, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # so that it interrupts the wait
+        self.resume()
+
+    def fileno(self) -> int:
+        """Return the descriptor to wait for."""
+        return self._woken
+
+    def clear(self) -> None:
+        """Make the descriptor wait for further exits; call this before the ended are reaped."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._woken, _BLOCK)
+
+    def pause(self) -> None:
+        """Write no more into the descriptor, which another program may inherit."""
+        signal.set_wakeup_fd(-1)
+
+    def resume(self) -> None:
+        """Write into the descriptor again."""
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+
+    def leave(self) -> None:
+        """In a fork: handle SIGCHLD as usual, and close what is the parent's."""
+        self.pause()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.close(self._woken)
+        os.close(self._wake)
+
+
 def reap(statuses: dict[int, int]) -> None:
     """Report the exit code of every worker that has ended, after what it left behind has ended too.
     `statuses` are the descriptors that report it, by process id.
@@ -62,17 +99,13 @@ def reap_for(orders: str, workers: str) -> None:
 
 
 def _attend(orders: int, statuses: dict[int, int]) -> None:
-    woken, wake = os.pipe()
-    for end in (woken, wake):
-        os.set_blocking(end, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)  # so that it interrupts the wait
-    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    exits = ChildExits()
+    waited: list[int | ChildExits] = [orders, exits]
     while True:
         reap(statuses)  # also those that ended before this program began
-        ready, _, _ = select.select([orders, woken], [], [])
-        if woken in ready:
-            with contextlib.suppress(BlockingIOError):
-                os.read(woken, _BLOCK)
+        ready, _, _ = select.select(waited, [], [])
+        if exits in ready:
+            exits.clear()
         if orders in ready and not os.read(orders, _BLOCK):
             kill(statuses)
             return

@@ -18,7 +18,6 @@ import json
 import os
 import resource
 import selectors
-import signal
 import socket
 import sys
 import threading
@@ -32,7 +31,7 @@ from convkit.protocol.jobs.fork_orders import PER_WORKER, READY, REST, THREADS, 
 from convkit.protocol.jobs.preloading import preload
 from convkit.protocol.json_codec import decode
 from convkit.protocol.process_trees import adopt_orphans
-from convkit.worker.process.child_reaper import become_reaper, kill, reap
+from convkit.worker.process.child_reaper import ChildExits, become_reaper, kill, reap
 
 if TYPE_CHECKING:
     from convkit.worker.process.opened_files import OpenedFiles
@@ -112,23 +111,18 @@ class _Server:
         self._loaded = loaded
         # Worker's process id -> the descriptor that reports its exit.
         self._statuses: dict[int, int] = {}
-        self._woken, self._wake = os.pipe()
-        for end in (self._woken, self._wake):
-            os.set_blocking(end, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)  # so that it interrupts the wait
-        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        self._exits = ChildExits()
         self._selector = selectors.DefaultSelector()
         self._selector.register(orders, selectors.EVENT_READ)
-        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._selector.register(self._exits, selectors.EVENT_READ)
 
     def run(self) -> ForkedWorker | None:
         while True:
-            ready = {key.fd for key, _ in self._selector.select()}
-            if self._woken in ready:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(self._woken, _LONGEST_ORDER)
+            ready = {key.fileobj for key, _ in self._selector.select()}
+            if self._exits in ready:
+                self._exits.clear()
                 reap(self._statuses)
-            if self._orders.fileno() in ready:
+            if self._orders in ready:
                 message, descriptors, _, _ = socket.recv_fds(
                     self._orders, _LONGEST_ORDER, _DESCRIPTORS
                 )
@@ -165,15 +159,9 @@ class _Server:
 
     def _forget(self) -> None:
         """In a worker: close everything that belongs to the server."""
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._selector.close()
-        for descriptor in (
-            self._woken,
-            self._wake,
-            self._orders.detach(),
-            *self._statuses.values(),
-        ):
+        self._exits.leave()
+        for descriptor in (self._orders.detach(), *self._statuses.values()):
             os.close(descriptor)
 
     def _rest(self) -> None:
@@ -182,10 +170,10 @@ class _Server:
         """
         if _removes_folders():
             return
-        signal.set_wakeup_fd(-1)
+        self._exits.pause()
         with contextlib.suppress(OSError):
             become_reaper(self._orders.fileno(), self._statuses)
-        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        self._exits.resume()
 
 
 def _removes_folders() -> bool:

@@ -11,7 +11,6 @@ import dataclasses
 import json
 import os
 import selectors
-import signal
 import socket
 import struct
 import sys
@@ -24,7 +23,7 @@ from convkit.protocol.environment_seal import FILE_NAME as SEAL
 from convkit.protocol.jobs.fork_orders import LoadOrder
 from convkit.protocol.jobs.resident_orders import STALE, ResidentOrder, ResidentState
 from convkit.protocol.json_codec import CodecError, decode, encode
-from convkit.worker.process.child_reaper import reap
+from convkit.worker.process.child_reaper import ChildExits, reap
 from convkit.worker.process.fork_server import ForkedWorker, become_server, prepare
 
 _LONGEST_ORDER = 64 * 1024
@@ -182,27 +181,21 @@ class _Resident:
         self._servers: dict[int, int] = {}  # process id -> the descriptor that reports its exit
         self._served = time.monotonic()
         self._own = _inode(place)
-        self._woken, self._wake = os.pipe()
-        for end in (self._woken, self._wake):
-            os.set_blocking(end, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)  # so that it interrupts the wait
-        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        self._exits = ChildExits()
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ)
-        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._selector.register(self._exits, selectors.EVENT_READ)
 
     def run(self) -> ForkedWorker | None:
         while True:
-            ready = {
-                key.fd for key, _ in self._selector.select(min(_LOOK_SECONDS, self._idle_seconds))
-            }
-            if self._woken in ready:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(self._woken, _LONGEST_ORDER)
+            seconds = min(_LOOK_SECONDS, self._idle_seconds)
+            ready = {key.fileobj for key, _ in self._selector.select(seconds)}
+            if self._exits in ready:
+                self._exits.clear()
                 reap(self._servers)
             if self._servers:
                 self._served = time.monotonic()
-            if self._listener.fileno() in ready:
+            if self._listener in ready:
                 connection, _ = self._listener.accept()
                 order, descriptors = order_of(connection)
                 if order is not None and descriptors and self._may_serve(order, connection):
@@ -253,11 +246,10 @@ class _Resident:
             self._servers[pid] = os.dup(status)
             self._served = time.monotonic()
             return False
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._selector.close()
+        self._exits.leave()
         self._listener.close()
-        _close([self._woken, self._wake, *self._servers.values()])
+        _close([*self._servers.values()])
         return True
 
     def _is_over(self) -> bool:

@@ -22,6 +22,7 @@ from convkit.protocol.runtimes.runtime_row import Runtime
 from convkit.protocol.sealed_imports import wrong_imports
 from convkit.worker.job_context import Context, StageFailedError, StageSkippedError
 from convkit.worker.process.memory_use import peak_memory
+from convkit.worker.process.noted_reads import NotedReads
 from convkit.worker.process.opened_files import OpenedFiles
 from convkit.worker.runtime_interface.registered_operators import using
 
@@ -121,9 +122,11 @@ def _run(envelope: Envelope, expose: _Expose) -> Answer:
     try:
         job = JOBS[envelope.job]
         runtime = _runtime(envelope, expose)
-        request: object = decode(job.request_type(runtime), envelope.request)
-        with using(envelope.custom_ops):
+        with NotedReads() as reads, using(envelope.custom_ops):
+            with reads.decoding():
+                request: object = decode(job.request_type(runtime), envelope.request)
             result, findings = job.function(runtime)(request, context)
+            encoded = encode(result)
     except StageSkippedError as error:
         return Answer(PROTOCOL, "skipped", error=str(error))
     except StageFailedError as error:
@@ -143,7 +146,7 @@ def _run(envelope: Envelope, expose: _Expose) -> Answer:
             error=f"{type(error).__name__}: {error}",
             traceback=traceback.format_exc(),
         )
-    return Answer(PROTOCOL, "done", result=encode(result), findings=tuple(findings))
+    return Answer(PROTOCOL, "done", result=encoded, findings=tuple(findings), unread=reads.unread())
 
 
 def _runtime(envelope: Envelope, expose: _Expose) -> Runtime | None:

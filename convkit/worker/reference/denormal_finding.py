@@ -61,6 +61,11 @@ class DenormalWatch:
         if seen.found:
             self._met.add(name)
 
+    @property
+    def met(self) -> tuple[str, ...]:
+        """The names of the cases in which the original met a denormal number."""
+        return tuple(sorted(self._met))
+
     def findings(self, records: Sequence[CaseRecord], *, half: bool) -> list[Finding]:
         """Return N306 for the first case, from quick to slow, whose outputs change without
         denormals.

@@ -38,6 +38,7 @@ from convkit.worker.join.part_agreement import agreement
 from convkit.worker.metrics.tensor_metrics import largest_difference
 from convkit.worker.reference.defined_rows import with_defined_rows
 from convkit.worker.reference.denormal_finding import DenormalWatch
+from convkit.worker.reference.earlier_outputs import EarlierOutputs
 from convkit.worker.reference.original_decisions import (
     diverging_branches,
     known_decisions,
@@ -93,7 +94,8 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
         files=prepared.cases(made_from, own),
         example=request.example,
     )
-    stage = _Reference(original, made_from, context)
+    kept = EarlierOutputs(request.earlier, request.contract)
+    stage = _Reference(original, made_from, context, kept)
     stage.findings += untried_findings(decisions)
     stage.check_steady(own)
     stage.findings += prepared.findings(made_from, own)
@@ -126,7 +128,15 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
         rounded = rounded_outputs(
             own.module, original.run, request.contract, records, context.output, request.rounded
         )
-    result = ReferenceResult(cases_run, left_out, invariance.layout, branches, rounded)
+    result = ReferenceResult(
+        cases_run,
+        left_out,
+        invariance.layout,
+        branches,
+        rounded,
+        met_denormals=stage.met_denormals,
+        taken_over=kept.used,
+    )
     write_cases(context.output, result)
     _evaluate(request, original, made_from, context)
     findings = [*stage.findings, *invariance.findings]
@@ -175,8 +185,15 @@ def _dtypes(request: ReferenceRequest) -> list[str | None]:
 class _Reference:
     """Runs cases and collects findings along the way."""
 
-    def __init__(self, original: OriginalModel, made_from: CaseInputs, context: Context) -> None:
+    def __init__(
+        self,
+        original: OriginalModel,
+        made_from: CaseInputs,
+        context: Context,
+        earlier: EarlierOutputs,
+    ) -> None:
         self._original = original
+        self._earlier = earlier
         self._made_from = made_from
         self._contract = made_from.contract
         self._context = context
@@ -255,10 +272,11 @@ class _Reference:
     def _with_few_rows(self, few: FewRows) -> CaseRecord | None:
         """Run a case with few rows, repeated; None if all of them must run."""
         started = time.perf_counter()
-        outputs = few.outputs(self._original.run)
+        kept = self._earlier.find(few.repeated.inputs())
+        outputs = few.outputs(self._original.run) if kept is None else kept[0]
         if outputs is None:
             return None
-        seconds = time.perf_counter() - started
+        seconds = time.perf_counter() - started if kept is None else kept[1]
         record = self._recorded(few.repeated, few.repeated.inputs(), outputs, seconds)
         return dataclasses.replace(record, row_order=few.order)
 
@@ -343,6 +361,8 @@ class _Reference:
     def _run(
         self, feeds: Feeds, expected: Callable[[], Feeds] | None = None
     ) -> tuple[Feeds, float]:
+        if expected is None and (kept := self._earlier.find(feeds)) is not None:
+            return kept
         started = time.perf_counter()
         outputs = self._original.run(feeds) if expected is None else expected()
         return outputs, time.perf_counter() - started
@@ -361,6 +381,11 @@ class _Reference:
     def check_denormals(self, records: Sequence[CaseRecord], *, half: bool) -> None:
         """Report an original whose results depend on denormal numbers."""
         self.findings += self._denormals.findings(records, half=half)
+
+    @property
+    def met_denormals(self) -> tuple[str, ...]:
+        """The names of the cases in which the original met a denormal number."""
+        return self._denormals.met
 
     def check_mode(self, own: OriginalModel) -> None:
         """Report modules that the source left in training mode."""

@@ -35,13 +35,16 @@ from convkit.worker.survey.sizes.accepted_sizes import Sizing
 from convkit.worker.survey.sizes.axis_names import OpenInputs, name_axes
 from convkit.worker.survey.sizes.first_working_sizes import Start, find_start, start_sizes
 from convkit.worker.survey.sizes.perturbed_weights import run_with_moved_weights
-from convkit.worker.survey.sizes.rounding_noise import flip_shares, rounding_errors
+from convkit.worker.survey.sizes.rounding_noise import decided_by_rounding, rounding_errors
 from convkit.worker.survey.sizes.size_trials import FileTrials
 from convkit.worker.survey.sizes.sizes_from_values import may_follow_values
 from convkit.worker.survey.values.drafted_ranges import within_domains
 from convkit.worker.survey.values.effective_samples import responding
 from convkit.worker.survey.values.index_ranges import within_sizes, within_tables, without_markers
 from convkit.worker.survey.values.mask_meaning import blank_at_padding, skipping_nan, with_meanings
+
+# The size at which an axis of a file is typical, as far as its range allows.
+_TYPICAL = 4
 
 
 def survey(
@@ -91,13 +94,15 @@ def survey(
     quantized = rounds_activations(graph)
     moved = run_with_moved_weights(path, graph) if quantized else None
     rounding = rounding_errors(found.contract, found.samples, trials, moved)
+    decided = decided_by_rounding(found.contract, found.samples, trials)
     return dataclasses.replace(
         found,
         notes=(*found.notes, *(chaotic(name) for name, each in rounding.items() if each.decides)),
         quantized=quantized,
         computes_in=low_types(graph),
         rounding=rounding,
-        flips=flip_shares(found.contract, found.samples, trials),
+        flips=decided.flips,
+        counted=decided.counted,
         # The runs for the rounding errors count, too.
         magnitudes=trials.magnitudes,
         faintest=trials.faintest,
@@ -119,14 +124,20 @@ def _first_start(
 
 
 def described(model: ir.Model, contract: Contract) -> SurveyResult:
-    """Return the contract stored in a file, with samples for its inputs."""
+    """Return the contract stored in a file, with samples for its inputs and typical sizes, which
+    the file does not have.
+    """
     values = {value.name: value for value in inlined(model).graph.inputs}
     samples = {
         spec.name: guess_sample(spec, usage_of(values[spec.name])).sample
         for spec in contract.inputs
         if spec.name in values
     }
-    return SurveyResult(contract, samples, ran=False)
+    axes = tuple(
+        dataclasses.replace(axis, typical=min(axis.max, max(axis.min, _TYPICAL)))
+        for axis in contract.axes
+    )
+    return SurveyResult(dataclasses.replace(contract, axes=axes), samples, ran=False)
 
 
 def _unrun(

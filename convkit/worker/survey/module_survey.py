@@ -16,7 +16,7 @@ from convkit.worker.survey.inputs.layer_hints import layers_of
 from convkit.worker.survey.inputs.survey_messages import cache_left_out
 from convkit.worker.survey.sizes.accepted_sizes import Sizing
 from convkit.worker.survey.sizes.batch_axis import BATCH, batch_notes
-from convkit.worker.survey.sizes.rounding_noise import flip_shares
+from convkit.worker.survey.sizes.rounding_noise import decided_by_rounding
 from convkit.worker.survey.sizes.work_clock import WorkClock
 from convkit.worker.survey.torch_module.cached_decoder import NotCachedError, survey_cached
 from convkit.worker.survey.torch_module.exporter_choice import exportable, obstacle_of
@@ -84,7 +84,7 @@ def survey_module(
         found = dataclasses.replace(found, notes=(*found.notes, why))
     found = unequal_at_padding(found, trials, attention_in_parts())
     found = within_domains(found, trials)
-    flips = flip_shares(found.contract, found.samples, trials, clock)
+    decided = decided_by_rounding(found.contract, found.samples, trials, clock)
     double = float64_note(
         loaded,
         found.contract,
@@ -92,7 +92,8 @@ def survey_module(
     )
     found = dataclasses.replace(
         found,
-        flips=flips,
+        flips=decided.flips,
+        counted=decided.counted,
         notes=(*found.notes, *filter(None, [double])),
         axis_notes=batch_notes(start, trials),
         guessed=guessed,

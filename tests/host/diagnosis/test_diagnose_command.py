@@ -93,6 +93,7 @@ def test_what_is_healthy_has_no_cause(home: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.network
+@pytest.mark.thorough
 def test_an_archive_of_torch_is_exported_and_compared_with_itself(
     home: Path, tmp_path: Path
 ) -> None:

@@ -82,6 +82,22 @@ def test_a_model_that_multiplies_rounding_gets_a_tolerance_it_can_keep(tmp_path:
     assert few == {}
 
 
+@pytest.mark.parametrize(("wave", "key"), [("Identity", "rtol"), ("Sin", "agreement")])
+def test_what_is_counted_may_be_off_by_a_share_of_itself(
+    tmp_path: Path, wave: str, key: str
+) -> None:
+    """Microseconds are counted; the phases of a fast wave may be labels, and jump."""
+    text = f"""g (float[rows,64] x) => (int64[rows,64] y) {{
+        scaled = Mul(x, k)
+        turned = {wave}(scaled)
+        large = Mul(turned, k)
+        y = Cast<to=7>(large)
+    }}"""
+    limits = tolerances_of(surveyed(saved(tmp_path, text, k=np.float32(1e5))))["y"]
+    assert key in limits
+    assert limits.get("rtol", 2e-5) == pytest.approx(2e-5, rel=1.0)
+
+
 @pytest.mark.parametrize(("scale", "bias", "has_cosine"), [(8, -15, False), (2, 0, True)])
 def test_no_cosine_is_asked_of_a_case_that_the_limit_calls_noise(tmp_path, scale, bias, has_cosine):
     """A detector's map is nearly zero where there is nothing to see."""

@@ -166,6 +166,7 @@ def test_a_run_that_ends_stops_what_its_workers_run(
     assert soon(lambda: all(worker.running == 0 for worker in fleet_status(fleet.address))), workers
 
 
+@pytest.mark.thorough
 def test_a_worker_that_is_told_to_stop_hands_its_stages_on(stubs: Path, tmp_path: Path) -> None:
     write_stub(stubs.parent, seconds=3)
     recipe = write_recipe(tmp_path)

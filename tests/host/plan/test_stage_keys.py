@@ -11,7 +11,14 @@ from pydantic import BaseModel
 from small_recipe import recipe
 from test_stages import ORT, facts, keys
 
-from convkit.host.plan.stage_keys import Contents, ingredients, stage_key
+from convkit.host.plan.stage_keys import (
+    Contents,
+    explain_change,
+    ingredients,
+    possible_keys,
+    stage_key,
+    without,
+)
 from convkit.host.plan.stage_requests import request_for
 from convkit.host.plan.stages import plan_stages
 from convkit.host.recipe.keys.recipe import Recipe
@@ -335,3 +342,29 @@ def test_every_key_of_a_recipe_is_changed_above_or_is_in_the_contract():
         # A part's keys are those of a recipe, and the flow is in the requests: see below.
         *("parts", "join"),
     }
+
+
+def test_what_a_stage_has_not_read_finds_it_under_its_key():
+    given = rich()
+    stages = plan_stages(given)
+    export = next(stage for stage in stages if stage.kind == "export")
+    parts = ingredients(export, given, facts(stages, files=FILES), {})
+    assert parts is not None
+    typical = [name for name in parts if name.endswith(".typical")]
+    masks = [name for name in parts if ".outputs." in name and name.endswith(".mask")]
+    assert typical
+    assert masks
+    other = parts | dict.fromkeys(typical, "77")
+    unread = without(parts, ["typical"])
+    assert set(parts) - set(unread) == set(typical)
+    assert stage_key(unread) in possible_keys(parts)
+    assert stage_key(unread) in possible_keys(other)
+    # One that has read them is another stage's.
+    assert stage_key(without(parts, ["mask"])) not in possible_keys(other)
+    assert stage_key(parts) not in possible_keys(other)
+    # An explanation of what changed names only what was read.
+    assert (
+        explain_change(other, {}, unread | {"runtime": "other"}, {})
+        == "runtime changed: other -> None"
+    )
+    assert "typical changed" in explain_change(other, {}, parts, {})

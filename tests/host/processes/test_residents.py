@@ -93,6 +93,23 @@ def test_a_run_with_another_environment_gets_another_resident(kept: Kept) -> Non
     assert len({each.pid for each in residents_of(kept.home)}) == 2
 
 
+def test_another_convkit_with_the_same_python_gets_another_resident(
+    kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept.used()
+    first = kept.state.pid
+    other = tmp_path / "other" / "convkit"
+    other.parent.mkdir()
+    other.symlink_to(residents.BOOTSTRAP.parents[2])
+    copy = other / residents.BOOTSTRAP.relative_to(other.resolve())
+    assert copy.is_file()
+    monkeypatch.setattr(residents, "BOOTSTRAP", copy)
+    kept.used()
+    pids = {each.pid for each in residents_of(kept.home)}
+    assert first in pids
+    assert len(pids) == 2
+
+
 def test_what_a_process_inherits_is_part_of_a_residents_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -62,6 +62,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, np.ndarray]:
     ],
     ids=str,
 )
+@pytest.mark.sampled(3)
 def test_weights_take_their_share_and_outputs_are_near(
     options: CompressionOptions,
     share: float,

@@ -53,7 +53,7 @@ def test_axes_have_no_names_without_a_carried_contract(tmp_path):
 
 def test_convkit_load_opens_the_folder(ir):
     session = load(ir.parent)
-    assert session.contract == DENSE
+    assert session.contract == DENSE.carried()
     assert session(**FEEDS)["y"].shape == (2, 64)
 
 

@@ -76,6 +76,7 @@ def test_without_an_example_the_models_own_decisions_are_tried(tmp_path: Path) -
     assert any(case.name == "decisions" and not case.applies for case in half.omitted)
 
 
+@pytest.mark.thorough
 def test_the_command_keeps_the_example_and_overwrites_none(tmp_path: Path) -> None:
     model, recipe = write(tmp_path), tmp_path / "bins.yaml"
     asked = [

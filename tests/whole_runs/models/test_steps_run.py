@@ -188,6 +188,7 @@ class TestADecoder:
         assert finding.place.tensor == "position_ids"
         assert "off by +1" in finding.message
 
+    @pytest.mark.thorough
     def test_a_recipe_that_feeds_the_wrong_layer_is_named_before_anything_is_blamed(
         self, home: Path, tmp_path: Path
     ) -> None:

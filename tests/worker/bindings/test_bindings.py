@@ -160,7 +160,7 @@ def test_pythons_bindings_feed_a_session_by_name(tmp_path: Path) -> None:
     assert list(feeds) == list(bindings.INPUTS) == ["ids", "mask", "types"]
     (score,) = session.run(list(bindings.OUTPUTS), feeds)
     assert score.tolist() == [[5.0, 5.0]]
-    assert bindings.AXES["sequence"] == (2, 6, 12)
+    assert bindings.AXES["sequence"] == (2, 12)
     assert bindings.INPUTS["mask"] == ("int64", ("batch", "sequence"))
     with pytest.raises(
         TypeError, match="missing: types; unknown: type; the inputs are ids, mask, types"

@@ -29,6 +29,7 @@ def build():
         ("RNN(4, 4, 2)", "return self.rnn(x.transpose(0, 1))[0].transpose(0, 1)"),
     ],
 )
+@pytest.mark.sampled(2)
 def test_a_recurrent_layer_needs_torchscript(tmp_path, layer, forward):
     _, (finding,), out = export_factory(tmp_path, recurrent(layer, forward), CONTRACT)
     assert finding.code == "E301"

@@ -91,6 +91,7 @@ def test_cond_is_a_branch_that_can_be_inverted() -> None:
 
 
 @pytest.mark.parametrize("mode", [OperationMode, FunctionMode])
+@pytest.mark.sampled(1)
 def test_first_call_in_a_mode_leaves_later_ones_intact(mode: type) -> None:
     # In a process of its own: this one has imported torch's compiler.
     program = f"""

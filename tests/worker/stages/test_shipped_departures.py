@@ -91,6 +91,7 @@ LEVELS, EXCHANGED = (f"levels = [level_{one}, level_{two}, level_2]" for one, tw
         ),
     ],
 )
+@pytest.mark.sampled(2)
 def test_the_first_place_where_a_part_s_code_departs_is_named(name, edit, module, told, tmp_path):
     [finding] = errors_of(tmp_path, tiny(name), [edit])
     assert finding.code == "C540"

@@ -10,6 +10,7 @@ from convkit.protocol.errors import RecipeError
 
 
 @pytest.mark.parametrize("name", sorted(SMALLER))
+@pytest.mark.sampled(4)
 def test_the_parts_joined_are_the_whole(name, tmp_path):
     assert errors_of(tmp_path, tiny(name)) == []
 

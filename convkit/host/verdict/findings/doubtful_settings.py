@@ -134,9 +134,11 @@ def _derived(limits: Mapping[str, float], low: str, *, clips: bool) -> Finding:
 
 
 def _is_exact(limits: Mapping[str, float]) -> bool:
-    """Say whether limits on whole numbers count labels, or allow none to differ."""
+    """Say whether limits on whole numbers count labels, allow none to differ, or are a share of the
+    numbers, as of what counts something (microseconds).
+    """
     limit = absolute_limit(limits)
-    return "agreement" in limits or (limit is not None and limit < 1)
+    return "agreement" in limits or "rtol" in limits or (limit is not None and limit < 1)
 
 
 def _labels(output: str, dtype: str, limits: Mapping[str, float]) -> Finding:

@@ -12,7 +12,9 @@ from convkit.worker.original.contract_check import CONTRACT_KEY
 
 def write_metadata(model: Any, contract: Contract) -> None:  # noqa: ANN401 - an MLModel
     """Add the contract to a model's metadata, next to coremltools' own (tool versions)."""
-    model.user_defined_metadata[CONTRACT_KEY] = json.dumps(encode(contract), sort_keys=True)
+    model.user_defined_metadata[CONTRACT_KEY] = json.dumps(
+        encode(contract.carried()), sort_keys=True
+    )
 
 
 def read_metadata(package: Path) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """How much rounding alone changes a file's outputs: no tolerance can be tighter than that."""
 
+import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +24,22 @@ _WHOLE = frozenset({"integers", "one_of", "token_ids", "positions", "padding_mas
 _UNITS = 8
 # A decision changes few elements, by so much of their RMS; rounding changes the rest by less.
 _FEW, _JUMP, _ROUNDED = 0.25, 1e-2, 1e-4
+# Whole numbers that rounding changes by one, or by less than this share of their own, count
+# something (microseconds): a small difference is a small error. Labels and indices change by more.
+_COUNTED = 1e-4
 _SECONDS = 5.0  # after which no further run is begun
+
+
+@dataclasses.dataclass(frozen=True)
+class RoundingDecides:
+    """What rounding alone decides, by output. `flips`: of labels and indices the share that
+    changes, of outputs of fractions in which some elements change by far more than rounding, such
+    as boxes in the order of their scores, the RMS of the change relative to their own. `counted`:
+    the share of their own by which whole numbers that count something change, beyond one.
+    """
+
+    flips: dict[str, float]
+    counted: dict[str, float]
 
 
 def rounding_errors(
@@ -91,19 +107,48 @@ def _neighbors(name: str, values: np.ndarray, case: str) -> np.ndarray:
     return np.asarray(np.nextafter(values, toward))
 
 
-def flip_shares(
+def decided_by_rounding(
     contract: Contract,
     samples: Mapping[str, Sample],
     trials: Trials,
     clock: Callable[[], float] = time.monotonic,
-) -> dict[str, float]:
-    """Return what rounding decides: of outputs of whole numbers the share that changes, at most,
-    when every input of fractions, and weights where `trials` can move them, are moved by a few
-    units in the last place; of outputs of fractions in which some elements change by far more than
-    rounding, such as boxes in the order of their scores, the RMS of the change relative to their
-    own. At typical and largest sizes. Empty if nothing is moved.
+) -> RoundingDecides:
+    """Return what changes when every input of fractions, and weights where `trials` can move them,
+    are moved by a few units in the last place. At typical and largest sizes. Empty if nothing is
+    moved.
     """
-    found: dict[str, float] = {}
+    flips: dict[str, float] = {}
+    shares: dict[str, float] = {}
+    largest: dict[str, float] = {}
+    for one, other in _runs_nearby(contract, samples, trials, clock):
+        for spec in contract.outputs:
+            name = spec.name
+            if not (name in one and one[name].shape == other[name].shape and one[name].size):
+                continue
+            if not is_whole(spec.dtype):
+                if (share := _decided(one[name], other[name])) > 0:
+                    flips[name] = max(share, flips.get(name, 0.0))
+                continue
+            flips[name] = max(float((one[name] != other[name]).mean()), flips.get(name, 0.0))
+            if one[name].dtype.kind not in "iu":
+                continue
+            left, right = one[name].astype(np.float64), other[name].astype(np.float64)
+            beyond = np.maximum(np.abs(left - right) - 1, 0) / np.maximum(np.abs(left), 1)
+            shares[name] = max(float(beyond.max()), shares.get(name, 0.0))
+            largest[name] = max(float(np.abs(left).max()), largest.get(name, 0.0))
+    counted = {
+        name: share
+        for name, share in shares.items()
+        if flips[name] and share <= _COUNTED and largest[name] >= 1 / _COUNTED
+    }
+    flipped = {name: share for name, share in flips.items() if name not in counted}
+    return RoundingDecides(flipped, counted)
+
+
+def _runs_nearby(
+    contract: Contract, samples: Mapping[str, Sample], trials: Trials, clock: Callable[[], float]
+) -> Iterator[tuple[Values, Values]]:
+    """Yield the outputs of each case, and those with everything moved by a few units."""
     end = clock() + _SECONDS
     for case, sizes in itertools.product(
         _CASES, (contract.typical_sizes(), largest_sizes(contract))
@@ -118,19 +163,8 @@ def flip_shares(
             for name, values in feeds.items()
         }
         one, other = trials.values(feeds), trials.values_nearby(near, case)
-        if one is None or other is None:  # in this case: the others tell
-            continue
-        for spec in contract.outputs:
-            name = spec.name
-            if name in one and one[name].shape == other[name].shape and one[name].size:
-                share = (
-                    float((one[name] != other[name]).mean())
-                    if is_whole(spec.dtype)
-                    else _decided(one[name], other[name])
-                )
-                if is_whole(spec.dtype) or share > 0:
-                    found[name] = max(share, found.get(name, 0.0))
-    return found
+        if one is not None and other is not None:  # of this case: the others tell
+            yield one, other
 
 
 def _decided(one: np.ndarray, other: np.ndarray) -> float:

@@ -123,6 +123,7 @@ def test_cosine_alone_is_blind_to_scale() -> None:
         (None, []),
         ({"agreement": 0.99}, []),
         ({"max_abs": 0.5}, []),
+        ({"atol": 1.0, "rtol": 1e-6}, []),
         ({"max_abs": 1.0}, ["N504"]),
         ({"cosine": 0.99}, ["N504"]),
     ],

@@ -80,6 +80,7 @@ def test_every_correction_has_a_model() -> None:
 
 
 @pytest.mark.parametrize(("name", "place"), ROWS)
+@pytest.mark.sampled(8)
 def test_it_matches_torch(name: str, place: int) -> None:
     assert not differs(WRONG[name][place])
 

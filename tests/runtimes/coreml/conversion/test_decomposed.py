@@ -60,6 +60,7 @@ def described(program: torch.export.ExportedProgram) -> list[object]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.sampled(3)
 def test_the_program_is_that_of_a_second_trace(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     function, locally = PROGRAMS[name]
     traced_again: list[object] = []

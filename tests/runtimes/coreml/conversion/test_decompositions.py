@@ -64,6 +64,7 @@ def refolded(x: torch.Tensor, **options: int) -> torch.Tensor:
         pytest.param(lambda x: refolded(x, dilation=2, stride=3), marks=pytest.mark.thorough),
     ],
 )
+@pytest.mark.sampled(2)
 def test_sliding_windows_are_converted(windows: Callable) -> None:
     x = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     module = Windows(windows)
@@ -116,6 +117,7 @@ SLOW_CALLS = {"a filtered spectrum", "windows, added up again"}
     "name",
     [pytest.param(each, marks=[pytest.mark.thorough] * (each in SLOW_CALLS)) for each in CALLS],
 )
+@pytest.mark.sampled(8)
 def test_calls_that_coremltools_refuses_or_gets_wrong(name: str) -> None:
     x = torch.randn(2, 3, 8, 6, generator=torch.Generator().manual_seed(0))
     module = Windows(CALLS[name])

@@ -68,6 +68,7 @@ class Applied(torch.nn.Module):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.sampled(3)
 def test_it_is_computed_with_five_dimensions(name: str) -> None:
     module = Applied(FUNCTIONS[name])
     program = converted(behind_contract(module, images(2), ["y"]), images(2)).program

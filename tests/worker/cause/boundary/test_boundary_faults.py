@@ -165,6 +165,7 @@ def diagnosed(
 
 
 @pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.sampled(4)
 def test_what_happens_to_a_picture_is_named(name: str) -> None:
     text, told = PICTURES[name]
     finding = diagnosed(Picture, PICTURE, lambda model: before(model, "x", text))
@@ -259,6 +260,7 @@ OUTPUTS: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
+@pytest.mark.sampled(6)
 def test_what_happens_to_an_output_is_named(name: str) -> None:
     text, told = OUTPUTS[name]
     finding = outputs_told(VALUES, text)

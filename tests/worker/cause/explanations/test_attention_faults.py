@@ -89,6 +89,7 @@ def diagnosed(wrong: str) -> Diagnosis:
         ("cap", "missing", "its output lacks the original's div 5, tanh, mul 5"),
     ],
 )
+@pytest.mark.sampled(2)
 def test_a_mistake_in_attention_is_named(wrong: str, kind: str, text: str) -> None:
     diagnosis = diagnosed(wrong)
     assert diagnosis.error > 1e-2

@@ -103,6 +103,7 @@ def diagnosed(wrong: str) -> Diagnosis:
         ("mean", "place", "computes here: avg_pool2d, amax", "avg_pool2d"),
     ],
 )
+@pytest.mark.sampled(3)
 def test_the_mistake_is_named_in_its_line(wrong: str, kind: str, text: str, line: str) -> None:
     diagnosis = diagnosed(wrong)
     cause = diagnosis.causes[0]

@@ -157,6 +157,7 @@ def test_a_superfluous_node_is_not_mistaken_for_one_that_does_nothing_here() -> 
         ("log.default", (), "extra"),
     ],
 )
+@pytest.mark.sampled(1)
 def test_a_number_of_the_original_s_own_beats_leaving_its_operation_out(
     name: str, scalars: tuple[tuple[str, object], ...], kind: str
 ) -> None:

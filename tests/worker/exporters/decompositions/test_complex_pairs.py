@@ -58,6 +58,7 @@ def _program(run: Run, x: torch.Tensor) -> torch.export.ExportedProgram:
 
 
 @pytest.mark.parametrize("name", RUNS)
+@pytest.mark.sampled(6)
 def test_matches_torch(name: str, tmp_path: Path) -> None:
     x = torch.randn(3, 8, generator=torch.Generator().manual_seed(1))
     program = _program(RUNS[name], x)

@@ -43,6 +43,7 @@ def written(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")  # torch's own
 @pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.sampled(3)
 def test_they_compute_what_the_transforms_do(name: str) -> None:
     x = torch.randn(2, 6, 8, generator=torch.Generator().manual_seed(0))
     module = Applied(FUNCTIONS[name])

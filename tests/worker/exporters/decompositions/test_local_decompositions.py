@@ -134,6 +134,7 @@ _MORE = (
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.thorough) if n in _MORE else n for n in PROGRAMS]
 )
+@pytest.mark.sampled(3)
 def test_the_graph_is_the_same(name: str, wholes: list[object]) -> None:
     function, local = PROGRAMS[name]
     expected = described(exported(Computes(function)))

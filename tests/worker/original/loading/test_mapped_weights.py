@@ -82,6 +82,7 @@ def run(weights, path):
     return found, max(stack.resident)
 
 
+@pytest.mark.thorough
 def test_a_run_keeps_few_of_the_weights_resident(weights, checkpoint, monkeypatch, budget):
     found, most = run(weights, checkpoint)
     assert most < ALL / 2

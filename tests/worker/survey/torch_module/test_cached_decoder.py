@@ -47,6 +47,7 @@ HEADS = {"gpt_bigcode": 1, "gemma2": 2, "mixtral": 2}
     "architecture",
     [pytest.param(a, marks=pytest.mark.thorough) if a in _MORE else a for a in ARCHITECTURES],
 )
+@pytest.mark.thorough
 def test_an_unlisted_decoder_has_its_cache(architecture, tmp_path):
     found = surveyed(architecture, tmp_path)
     assert found.loops

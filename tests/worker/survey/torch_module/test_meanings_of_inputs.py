@@ -86,6 +86,7 @@ def sampled(result: SurveyResult, name: str, folder: Path) -> str:
     ],
     ids=["hides", "keeps", "added", "pairs", "multiplied"],
 )
+@pytest.mark.sampled(3)
 def test_a_mask_is_drawn_as_what_hides_positions(
     tmp_path: Path, name: str, masked: str, dtype: str, sample: str
 ) -> None:

@@ -102,6 +102,7 @@ def test_each_of_two_inputs_gets_the_width_of_the_layer_it_reaches(tmp_path):
         ("pass", "numbers.clamp(-3, 3)"),
     ],
 )
+@pytest.mark.sampled(2)
 def test_a_tables_numbers_and_categories_are_told_apart(norm, numbers, tmp_path):
     found = own(tmp_path, TABLE.format(norm=norm, numbers=numbers))
     assert shapes(found)["numbers"] == ("batch", 6)

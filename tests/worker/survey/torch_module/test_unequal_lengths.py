@@ -207,6 +207,7 @@ def test_lengths_belong_to_the_text_that_they_are_named_after(tmp_path: Path) ->
     ],
     ids=["points", "denoising", "spoken", "edges", "letters", "with a loss"],
 )
+@pytest.mark.sampled(3)
 def test_usual_inputs_are_found(
     tmp_path: Path, body: str, expected: dict[str, tuple[int | str, ...]]
 ) -> None:

@@ -74,6 +74,7 @@ def padding_of(result: SurveyResult, name: str) -> int:
         (UNUSED, "mask", 0),
     ],
 )
+@pytest.mark.sampled(3)
 def test_what_a_mark_hides_is_padding(tmp_path: Path, body: str, name: str, padding: int) -> None:
     assert padding_of(own(tmp_path, body), name) == padding
 
