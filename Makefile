@@ -18,7 +18,7 @@ ifeq ($(strip $(UV_FIND_LINKS)),)
 unexport UV_FIND_LINKS
 endif
 
-.PHONY: run test test-all test-gpu test-processors test-other-processor lint types unit plan ui docs pictures bench bench-targets bench-optimum bench-scale attack benchmark faults reports axe fuzz-store fuzz-files clean
+.PHONY: run test test-all test-gpu test-processors test-other-processor lint types unit plan ui docs pictures bench bench-targets bench-optimum bench-scale attack benchmark measured check-measured canary faults finding-examples reports axe fuzz-store fuzz-files clean
 
 run: $(VENV)/.run
 	$(BIN)/convkit run $(RECIPE)
@@ -96,6 +96,18 @@ attack: $(VENV)/.test
 bench-scale: $(VENV)/.test
 	$(BIN)/python benchmarks/scale.py
 
+# The shipped recipes' results: written as a baseline and a page (docs/measured.md), or compared with it.
+# RECIPES='recipes/t5.yaml' measures a part.
+measured: $(VENV)/.test
+	$(BIN)/python benchmarks/measured.py $(RECIPES)
+
+check-measured: $(VENV)/.test
+	$(BIN)/python benchmarks/measured.py --check $(RECIPES)
+
+# The canary recipe under the newest releases of its tools; the summary names what they changed.
+canary: $(VENV)/.run
+	$(BIN)/convkit nightly recipes/canary.yaml --canary
+
 $(VENV)-optimum/.test: $(VENV)/bin/uv
 	$(BIN)/uv venv --quiet --clear $(VENV)-optimum
 	$(BIN)/uv pip install --quiet --python $(VENV)-optimum/bin/python optimum-onnx "onnxruntime==1.31.*" "transformers==4.57.*" torch==2.13.0
@@ -114,8 +126,14 @@ reports: $(VENV)/.test
 faults: $(VENV)/.test
 	PYTHONPATH=tests $(BIN)/python -m faults $(if $(FAULTS),$(foreach name,$(FAULTS),'$(name)'))
 
-# Checks reports with axe-core in Chromium: make axe REPORTS='report.html'. Needs npm.
-axe: $(VENV)/.test
+# What a run says of one fault for each code, for the pages of findings that have no example yet.
+finding-examples: $(VENV)/.test
+	PYTHONPATH=tests $(BIN)/python -m faults --examples $(if $(FAULTS),$(foreach name,$(FAULTS),'$(name)'))
+
+# Checks reports and pages with axe-core in Chromium. REPORTS='report.html' names others. Needs npm.
+PAGES := index cli recipe measured faults findings/index findings/N202 how-to/take-it-along how-to/nan-in-float16
+axe: REPORTS ?= $(PAGES:%=site/%.html)
+axe: $(VENV)/.test docs
 	npm install --silent --prefix $(VENV)/axe axe-core@4
 	$(BIN)/python tests/tools/axe.py $(VENV)/axe/node_modules/axe-core/axe.min.js $(REPORTS)
 

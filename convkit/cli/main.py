@@ -109,6 +109,7 @@ _COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "sign": sign.sign,
         "evidence": evidence.evidence,
         "import": evidence.import_,
+        "pack": evidence.pack,
     },
     "Machines and tools": {
         "doctor": inspect_and_doctor.doctor,
@@ -257,9 +258,11 @@ def _end_as_bug(error: Exception) -> NoReturn:
 
 
 def _say(text: str) -> None:
+    from convkit.cli.output.text_lines import wrapped
     from convkit.host.secret_redaction import redacted
 
-    print(redacted(text), file=sys.stderr)  # noqa: T201 - the last message before the exit; rich may be the component that failed
+    text = wrapped(redacted(text), sys.stderr)
+    print(text, file=sys.stderr)  # noqa: T201 - the last message before the exit; rich may be the component that failed
 
 
 def _write_crash_log() -> str:

@@ -24,7 +24,7 @@ _PROVENANCE = "provenance.json"
 _OWN = frozenset(
     {
         *(_RUNS, _NIGHTLY, "store", "environments", "packages", "resolutions", "scratch"),
-        *("mlartifacts", "fleet", "shared", "crashes", "tune", "residents"),
+        *("mlartifacts", "fleet", "shared", "crashes", "tune", "residents", "registry"),
     }
 )
 

@@ -1,5 +1,6 @@
 """The documentation builds as a site, without a broken link or a request to another server."""
 
+import json
 import os
 import re
 import subprocess
@@ -61,3 +62,28 @@ def test_a_broken_link_fails_the_build(tmp_path: Path) -> None:
     done = build(tmp_path, tmp_path / "site")
     assert done.returncode != 0
     assert "nowhere.md" in done.stdout + done.stderr
+
+
+def test_every_table_renders(site: Path) -> None:
+    """No row is left as text, and no backslash of an escaped `|` is shown."""
+    for page in site.rglob("*.html"):
+        shown = page.read_text(encoding="utf-8").partition("<article")[2].partition("</article>")[0]
+        without_blocks = re.sub(r"<pre.*?</pre>", "", shown, flags=re.DOTALL)
+        assert not re.search(r"<p>\s*\|", without_blocks), page
+        assert "\\|" not in without_blocks, page
+
+
+def test_a_finding_has_an_example_its_guides_and_a_place_in_the_navigation(site: Path) -> None:
+    page = (site / "findings" / "N202.html").read_text(encoding="utf-8")
+    navigation, _, shown = page.partition("<article")
+    assert 'href="N202.html"' in navigation or 'href="./N202.html"' in navigation
+    assert "nan-in-float16.html" in shown.partition('id="guides"')[2]
+
+
+def test_examples_are_of_known_codes_and_leave_no_path() -> None:
+    examples = json.loads((ROOT / "docs" / "finding_examples.json").read_text(encoding="utf-8"))
+    assert set(examples) <= set(CATALOG)
+    for code, example in examples.items():
+        assert example["message"], code
+        assert bool(example["change"]) != bool(example["repaired"]), code
+        assert not any("/tmp" in text or "/work" in text for text in example.values()), code

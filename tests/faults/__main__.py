@@ -11,6 +11,7 @@ from pathlib import Path
 
 from faults.confusion import record
 from faults.corpus import Fault, Healthy, faults, healthy_models
+from faults.examples import EXAMPLES, one_of_each, read_examples, record_examples
 from faults.page import PAGE, page
 from faults.report import print_report
 from faults.scoring import HealthyScore, crashed, score_fault, score_healthy
@@ -27,11 +28,17 @@ def main() -> int:
     parser.add_argument(
         "--record", action="store_true", help="write which other causes each fault's run reports"
     )
+    parser.add_argument(
+        "--examples", action="store_true", help=f"write {EXAMPLES}: one run for each code without"
+    )
     arguments = parser.parse_args()
     if arguments.page:
         Path(PAGE).write_text(page(), encoding="utf-8")
         return 0
     os.environ["HF_HUB_OFFLINE"] = "1"
+
+    if arguments.examples:
+        return _record_examples(arguments.names)
 
     def chosen(each: Fault | Healthy) -> bool:
         return any(fnmatch.fnmatchcase(each.name, name) for name in arguments.names)
@@ -68,6 +75,22 @@ def main() -> int:
         if arguments.record:
             record(scores)
     return 0 if reached else 1
+
+
+def _record_examples(names: list[str]) -> int:
+    """Record an example for each code that has none, or for the faults that were named."""
+    known = read_examples()
+    chosen = [
+        fault
+        for fault in one_of_each()
+        if any(fnmatch.fnmatchcase(fault.name, name) for name in names)
+        and (names != ["*"] or fault.code not in known)
+    ]
+    with tempfile.TemporaryDirectory(prefix="convkit-examples-") as folder:
+        wrong = record_examples(chosen, Path(folder))
+    for name in wrong:
+        print(f"no example: {name} did not end as the corpus says")
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

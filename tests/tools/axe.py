@@ -1,4 +1,4 @@
-"""Checks reports with axe-core in headless Chromium, light and dark (`make axe`).
+"""Checks reports and pages of the site with axe-core in headless Chromium, light and dark.
 
 Exits with 1 if axe-core finds a violation of WCAG or of good practice, or did not run.
 """
@@ -55,6 +55,9 @@ def main() -> int:
 def _checked(report: Path, axe: Path, chromium: str, scheme: str) -> dict:
     # The report's policy allows no scripts, ours included.
     html = _POLICY.sub("", report.read_text(encoding="utf-8"))
+    # A page of the documentation has its styles beside it.
+    base = f'<base href="{report.resolve().parent.as_uri()}/">'
+    html = html.replace("<head>", f"<head>{base}", 1)
     library = axe.read_text(encoding="utf-8").replace("</script>", "<\\/script>")
     html += f"<script>{library}</script><script>{_CHECK}</script>"
     with tempfile.TemporaryDirectory(prefix="axe-") as folder:

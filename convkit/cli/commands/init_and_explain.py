@@ -1,5 +1,6 @@
 """Commands on recipes and codes: `init`, `schema`, `explain`."""
 
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -182,6 +183,7 @@ def explain(
     ] = None,
 ) -> None:
     """Explain a finding and why other tools miss it. Without a code, list all codes."""
+    from convkit.cli.output.text_lines import wrapped
     from convkit.host.findings.catalog import CATALOG, FAMILIES, severity_text
 
     if code is None:
@@ -198,7 +200,7 @@ def explain(
         ("Why other tools miss it", found.missed),
         ("What to do", found.remedy),
     ):
-        typer.echo(f"{title}\n  {text}\n")
+        typer.echo(f"{title}\n{wrapped(text, sys.stdout, indent=2)}\n")
 
 
 def _list_codes() -> None:

@@ -1,5 +1,6 @@
 """`convkit inspect` shows a model file; `convkit doctor` shows this machine."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from convkit.host.home import Home
     from convkit.protocol.contract import Contract
     from convkit.protocol.messages import InspectResult
+
+# Of the words with which `doctor` begins a line.
+_STATUS_WIDTH = 9
 
 
 def inspect(
@@ -163,18 +167,14 @@ def doctor(json: Json = False, home: HomeFolder = None) -> None:
     if json:
         print_json(facts)
         return
-    from rich.table import Table
-    from rich.text import Text
-
     from convkit.cli.output.safe_text import output_console
+    from convkit.cli.output.text_lines import uncut, wrapped
 
     styles = {"ok": "green", "missing": "red", "note": "yellow"}
-    table = Table("", "what", "found", "to get it", box=None, padding=(0, 2))
+    console = output_console()
     for fact in facts:
-        table.add_row(
-            Text(fact.status, style=styles[fact.status]),
-            fact.name,
-            Text(fact.detail),
-            Text(fact.fix or ""),
-        )
-    output_console().print(table)
+        said = f"{fact.name}: {fact.detail}" + (f" -> {fact.fix}" if fact.fix else "")
+        first, *rest = wrapped(said, sys.stdout, indent=_STATUS_WIDTH).splitlines()
+        status = (f"{fact.status:{_STATUS_WIDTH}}", styles[fact.status])
+        for line in (uncut(status, first[_STATUS_WIDTH:]), *map(uncut, rest)):
+            console.print(line, crop=False)

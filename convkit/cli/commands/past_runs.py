@@ -34,7 +34,7 @@ def verify(
     else:
         from convkit.cli.output.safe_text import output_console
 
-        output_console().print(summary(record, up_to_date=False))
+        output_console().print(summary(record, up_to_date=False), crop=False)
     raise typer.Exit(record.exit_code)
 
 
@@ -49,7 +49,8 @@ def show(run: Run, json: Json = False, home: HomeFolder = None) -> None:
         return
     from convkit.cli.output.safe_text import output_console
 
-    output_console().print(summary(opened.record, up_to_date=False, folder=opened.folder))
+    view = summary(opened.record, up_to_date=False, folder=opened.folder)
+    output_console().print(view, crop=False)
 
 
 def track(run: Run, home: HomeFolder = None) -> None:

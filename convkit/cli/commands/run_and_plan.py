@@ -194,6 +194,7 @@ def _end_repair(outcome: "RepairOutcome", *, write: bool, silent: bool) -> None:
 
 def _print_advice(recipe: "Path", only: "Sequence[str] | None") -> None:
     """Print what is doubtful about a recipe's targets, before anything runs."""
+    from convkit.cli.output.text_lines import wrapped
     from convkit.host.recipe.reading.loading import load_recipe
     from convkit.host.verdict.findings.doubtful_settings import advice
 
@@ -204,7 +205,8 @@ def _print_advice(recipe: "Path", only: "Sequence[str] | None") -> None:
             text = f"{finding.code} {finding.message}"
             targets.setdefault((finding.severity, text), []).append(name)
     for (severity, text), names in targets.items():
-        typer.echo(f"{severity}: {', '.join(names)}: {text}", err=True)
+        said = f"{severity}: {', '.join(names)}: {text}"
+        typer.echo(wrapped(said, sys.stderr), err=True)
 
 
 def plan(
@@ -218,6 +220,7 @@ def plan(
 
     Warns about tolerances and samples that prove little.
     """
+    from convkit.cli.output.text_lines import wrapped
     from convkit.host.home import Home
     from convkit.host.run.plan_command import forecast
 
@@ -229,8 +232,11 @@ def plan(
     width = max(len(row.stage) for row in rows)
     for row in rows:
         causes = f" ({', '.join(row.causes)})" if row.causes else ""
-        typer.echo(
-            f"{row.stage:{width}}  {row.state:4}  {(row.key or '?')[:12]:12}  {row.reason}{causes}"
-        )
+        stage = f"{row.stage:{width}}  {row.state:4}  {(row.key or '?')[:12]:12}"
+        why = f"{row.reason}{causes}"
+        line = f"{stage}  {why}".rstrip()
+        if "\n" in wrapped(line, sys.stdout):
+            line = f"{stage.rstrip()}\n{wrapped(why, sys.stdout, indent=4)}"
+        typer.echo(line)
     hits = sum(row.state == "hit" for row in rows)
     typer.echo(f"{hits} of {len(rows)} stages are cached")

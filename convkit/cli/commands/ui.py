@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from convkit.cli.output.waiting_messages import waiting
-from convkit.host.track.tracking_location import VIEW, Location, find_location
+from convkit.host.track.run_columns import VIEW_TAG
+from convkit.host.track.tracking_location import RUNS_VIEW, VIEW, Location, find_location
 from convkit.protocol.errors import TrackingError, UsageError
 from convkit.protocol.installation import install_command
 
@@ -25,7 +26,9 @@ _START_SECONDS = 90.0
 _STOP_SECONDS = 5.0
 _MOST_PAGES = 5
 _EXPERIMENTS = (
-    "SELECT experiment_id FROM runs WHERE lifecycle_stage = 'active'"
+    "SELECT experiment_id, EXISTS (SELECT 1 FROM experiment_tags WHERE key = ?"
+    " AND experiment_tags.experiment_id = runs.experiment_id)"
+    " FROM runs WHERE lifecycle_stage = 'active'"
     " GROUP BY experiment_id ORDER BY MAX(start_time) DESC LIMIT ?"
 )
 
@@ -82,13 +85,15 @@ def _pages(location: Location) -> list[str]:
     """Return the pages of the experiments that have runs, the latest run's first, at most a few;
     the list of experiments, where convkit does not read the database itself.
     """
-    rows: list[tuple[int]] = []
+    rows: list[tuple[int, int]] = []
     if location.database is not None:
         with contextlib.suppress(sqlite3.DatabaseError):
             connection = sqlite3.connect(f"{location.database.as_uri()}?mode=ro", uri=True)
             with contextlib.closing(connection):
-                rows = connection.execute(_EXPERIMENTS, (_MOST_PAGES,)).fetchall()
-    return [f"experiments/{number}/runs{VIEW}" for (number,) in rows] or [f"experiments{VIEW}"]
+                rows = connection.execute(_EXPERIMENTS, (VIEW_TAG, _MOST_PAGES)).fetchall()
+    return [
+        f"experiments/{number}/runs{RUNS_VIEW if shared else VIEW}" for number, shared in rows
+    ] or [f"experiments{VIEW}"]
 
 
 def _check(location: Location, host: str) -> None:

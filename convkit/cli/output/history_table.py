@@ -1,19 +1,24 @@
 """The past runs on the terminal."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from convkit.cli.output.safe_text import Encodable
 from convkit.host.audit.past_runs.run_history import TOOLS_THAT_MATTER, RunEntry
+from convkit.host.record.display_text import age_text, seconds_text
+from convkit.host.record.run_record import TargetStatus
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.text import Text
 
-# From this width on, the tools of each run are shown, too.
-_WIDE = 110
+# From this width on, every target of each run and its tools are shown.
+_WIDE = 130
+# Columns whose entries are never broken.
+_WHOLE = ("run (UTC)", "verdict", "age", "took")
 
 STYLES = {
     "verified": "green",
@@ -65,36 +70,55 @@ class _Runs:
         columns: dict[str, Callable[[RunEntry], Text]] = {
             "run (UTC)": lambda entry: Text(entry.run),
             "recipe": lambda entry: Text(entry.recipe),
-            "targets": _targets,
+            "verdict": lambda entry: Text(entry.status, STYLES[entry.status]),
+            "age": lambda entry: Text(_age(entry)),
+            "took": lambda entry: Text(
+                seconds_text(entry.seconds) if entry.seconds is not None else ""
+            ),
         }
         if options.max_width >= _WIDE:
-            columns["tools"] = _tools
+            columns |= {"targets": _targets, "tools": _tools}
+        else:
+            columns["not verified"] = _not_verified
         if any(entry.accepted or entry.reproduced for entry in self.entries):
             columns["since"] = _since
         table = Table(box=None, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
         for heading in columns:
-            ratio = {"targets": 3, "tools": 4}.get(heading)
-            whole = heading == "run (UTC)"
-            table.add_column(heading, no_wrap=whole, overflow="fold", ratio=ratio)
+            ratio = {"targets": 3, "not verified": 3, "tools": 4}.get(heading)
+            table.add_column(heading, no_wrap=heading in _WHOLE, overflow="fold", ratio=ratio)
         for entry in self.entries:
             table.add_row(*(text(entry) for text in columns.values()))
         yield table
 
 
+def _age(entry: RunEntry) -> str:
+    return age_text(time.time() - entry.started) if entry.started is not None else ""
+
+
 def _targets(entry: RunEntry) -> "Text":
     """Return the targets by status, in the order in which those first occur."""
+    return _by_status(entry, entry.targets)
+
+
+def _not_verified(entry: RunEntry) -> "Text":
+    """Return the targets that are not verified, by status."""
+    targets = {name: status for name, status in entry.targets.items() if status != "verified"}
+    return _by_status(entry, targets)
+
+
+def _by_status(entry: RunEntry, targets: Mapping[str, TargetStatus]) -> "Text":
     from rich.text import Text
 
     if entry.problem is not None:
-        return Text.assemble(("damaged: ", STYLES["damaged"]), entry.problem)
+        return Text(entry.problem)
     by_status: dict[str, list[str]] = {}
-    for name, status in entry.targets.items():
+    for name, status in targets.items():
         by_status.setdefault(status, []).append(name)
     texts = [
         Text.assemble(f"{', '.join(names)} ", (status, STYLES[status]))
         for status, names in by_status.items()
     ]
-    return Text("; ").join(texts) if texts else Text(entry.status)
+    return Text("; ").join(texts)
 
 
 def _tools(entry: RunEntry) -> "Text":

@@ -1,4 +1,4 @@
-"""Live progress: one updating line per stage on a terminal, plain lines elsewhere."""
+"""Live progress: a line for each stage that has ended, and one that moves on a terminal."""
 
 import dataclasses
 import threading
@@ -6,7 +6,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
-from convkit.cli.output.run_time_left import RemainingWork, bar, overall
+from convkit.cli.output.run_time_left import Overall, RemainingWork, overall
 from convkit.cli.output.safe_text import Encodable, live_console
 from convkit.host.processes.progress_events import StageEnd
 from convkit.host.record.display_text import remaining_text, seconds_text
@@ -14,7 +14,6 @@ from convkit.host.record.display_text import remaining_text, seconds_text
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.live import Live
-    from rich.text import Text
 
 _State = Literal["waiting", "running"] | StageEnd
 
@@ -48,11 +47,15 @@ _ASCII_MARKS: dict[_State, str] = {
     "skipped": "-",
     "blocked": "-",
 }
-_WORDS: dict[_State, str] = {
-    "failed": "a check failed",
-    "hit": "up to date",
-    "waiting": "waiting",
-    "running": "running",
+_WORDS: dict[_State, str] = {"failed": "a check failed", "hit": "up to date"}
+# What a stage of a kind has done once it ends well.
+_DONE = {
+    "export": "exported",
+    "reference": "original run",
+    "precision": "precision planned",
+    "build": "built",
+    "verify": "compared with the original",
+    "mlflow": "logged",
 }
 # What is shown before the first stage is under way.
 _PREPARE, _PREPARING = "prepare", "resolving tools and looking for finished stages"
@@ -80,22 +83,35 @@ class _Line:
     moved: float = 0.0
 
     @property
+    def kind(self) -> str:
+        """The kind of stage, the first part of its id."""
+        return self.id.partition(":")[0].partition("/")[0]
+
+    @property
+    def word(self) -> str:
+        """What came of a stage that has ended."""
+        if self.state == "done":
+            return _DONE.get(self.kind, "done")
+        return _WORDS.get(self.state, self.state)
+
+    @property
     def work(self) -> RemainingWork:
         """The stage as a part of the whole."""
         ended = self.state not in ("waiting", "running")
         spent = 0.0 if self.state in ("waiting", "hit") else self.seconds
         if self.state == "running" and self.started is not None:
             spent = time.monotonic() - self.started
-        kind = self.id.partition(":")[0].partition("/")[0]
-        return RemainingWork(kind, self.state == "running", ended, spent, self.expected)
+        return RemainingWork(self.kind, self.state == "running", ended, spent, self.expected)
 
 
 class LiveProgress:
     """Shows stages while they run. Thread-safe, because each stage reports from its own thread.
 
-    On a terminal, one line per stage is redrawn in place. Elsewhere, a plain line is printed when a
-    stage starts and when it ends, and if nothing does for long, what is being done. With `quiet`,
-    nothing is printed. Writes to standard error, so that standard output contains only results.
+    On a terminal, a stage that ends leaves a line, and below these one line is redrawn in place:
+    how much is done, for how long, what is left, and what is done now. Elsewhere, a plain line is
+    printed when a stage starts and when it ends, and if nothing does for long, what is being done.
+    With `quiet`, nothing is printed. Writes to standard error, so that standard output contains
+    only results.
     """
 
     def __init__(self, *, console: "Console | None" = None, quiet: bool = False) -> None:
@@ -107,7 +123,8 @@ class LiveProgress:
         self._live: Live | None = None
         self._ended = threading.Event()
         self._beating: threading.Thread | None = None
-        self._said, self._patience = time.monotonic(), _PATIENCE_SECONDS
+        self._began = self._said = time.monotonic()
+        self._patience = _PATIENCE_SECONDS
 
     def __enter__(self) -> Self:
         """Start the display and hide the terminal's cursor."""
@@ -121,12 +138,13 @@ class LiveProgress:
         if self._console.is_terminal and not self._console.is_dumb_terminal:
             from rich.live import Live
 
-            # Redirects other output above the live lines, so that it cannot garble them.
+            # Redirects other output above the live line, so that it cannot garble it.
             self._live = Live(
-                Encodable(_Lines(self._lines, self._lock)),
+                Encodable(_Moving(self._lines, self._lock, self._began)),
                 console=self._console,
                 refresh_per_second=8,
                 redirect_stdout=False,
+                transient=True,
             )
             self._live.start()
         else:
@@ -140,11 +158,12 @@ class LiveProgress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop the display; the last state stays on the screen."""
+        """Stop the display; what the stages came to stays on the screen."""
         with self._lock:
             self._prepared()
         if self._live is not None:
             self._live.stop()
+            self._sum_up()
             self._live = None
         self._ended.set()
         if self._beating is not None:
@@ -177,11 +196,38 @@ class LiveProgress:
             self._prepared()
             line = self._lines.setdefault(stage, _Line(stage))
             line.state, line.seconds, line.message, line.share = status, seconds, "", None
-            self._say(
-                line,
-                _WORDS.get(status, status)
-                + ("" if status not in ("done", "failed") else f" in {seconds_text(seconds)}"),
-            )
+            if self._live is None:
+                spent = f" in {seconds_text(seconds)}" if status in ("done", "failed") else ""
+                self._say(line, f"{line.word}{spent}{self._left()}")
+            elif status != "hit":
+                width = min(
+                    max(len(each.id) for each in self._lines.values()),
+                    self._live.console.width // 2,
+                )
+                self._live.console.print(Encodable(_Ended(line, width)))
+
+    def _left(self) -> str:
+        """Return how much of the run is done, and what is left, as the end of a plain line."""
+        found = overall(each.work for each in self._lines.values() if each.planned)
+        if found.done in (0, found.count):
+            return ""
+        left = f", {_left_text(found)}" if found.left is not None else ""
+        return f" ({found.done} of {found.count} stages{left})"
+
+    def _sum_up(self) -> None:
+        """Say how many stages a run had, and for how long, unless nothing had to run."""
+        planned = [line for line in self._lines.values() if line.planned]
+        hits = sum(line.state == "hit" for line in planned)
+        if self._console is None or len(planned) == hits:
+            return
+        from rich.text import Text
+
+        reused = f", {hits} of them up to date" if hits else ""
+        ended = sum(line.work.ended for line in planned)
+        of_all = "" if ended == len(planned) else f"{ended} of "
+        count = f"{of_all}{len(planned)} stages"
+        spent = seconds_text(time.monotonic() - self._began)
+        self._console.print(Encodable(Text(f"{count} in {spent}{reused}", style="dim")))
 
     def _prepared(self) -> None:
         """The first stage is under way, or there is none."""
@@ -219,90 +265,82 @@ class LiveProgress:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Lines:
-    """The stages as rich draws them."""
+class _Ended:
+    """The line of a stage that has ended, with its id padded to a width."""
 
-    lines: dict[str, _Line]
-    lock: threading.RLock
+    line: _Line
+    width: int
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
         from rich.text import Text
 
+        del console
+        line, style = self.line, _STYLES[self.line.state]
+        mark = (_ASCII_MARKS if options.ascii_only else _MARKS)[line.state]
+        name = line.id if len(line.id) <= self.width else line.id[: max(self.width - 2, 1)] + ".."
+        clock = "" if line.state == "blocked" else seconds_text(line.seconds)
+        yield Text.assemble(
+            (f"{mark} ", style),
+            name.ljust(self.width),
+            (f" {clock:>12}  ", "dim"),
+            (line.word, style),
+            no_wrap=True,
+            overflow="crop" if options.ascii_only else "ellipsis",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Moving:
+    """What is under way, in one line: how much of the run is done, for how long it has run, what is
+    left, and what is done now.
+    """
+
+    lines: dict[str, _Line]
+    lock: threading.RLock
+    began: float
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        from rich.text import Text
+
+        del console
         with self.lock:
             lines = list(self.lines.values())
-            whole = _whole_text(lines, ascii_only=options.ascii_only)
-            room = (options.height or console.height) - (1 if whole is None else 2)
-            shown, hidden = _fitting(lines, room)
-            width = min(max((len(line.id) for line in lines), default=0), options.max_width // 2)
-            texts = [_line_text(line, width, ascii_only=options.ascii_only) for line in shown]
-        if hidden:
-            texts.append(Text(hidden, style="dim", no_wrap=True, overflow="ellipsis"))
-        yield from texts
-        if whole is not None:
-            yield whole
+            running = [line for line in lines if line.state == "running"]
+            if not running:
+                return
+            parts = [*self._whole(lines), (_doing(running), "")]
+        mark = (_ASCII_MARKS if options.ascii_only else _MARKS)["running"]
+        overflow: Literal["crop", "ellipsis"] = "crop" if options.ascii_only else "ellipsis"
+        yield Text.assemble((f"{mark} ", "bold cyan"), *parts, no_wrap=True, overflow=overflow)
+
+    def _whole(self, lines: list[_Line]) -> list[tuple[str, str]]:
+        """Return what is done of what is planned, and what is left, with styles."""
+        found = overall(line.work for line in lines if line.planned)
+        if found.done == found.count:
+            return []
+        left = [(f", {_left_text(found)}", "cyan")] if found.left is not None else []
+        spent = _clock(time.monotonic() - self.began)
+        count = f"{found.done} of {found.count} stages"
+        return [(count, "bold"), (f", {spent}", ""), *left, (" | ", "dim")]
 
 
-def _whole_text(lines: list[_Line], *, ascii_only: bool) -> "Text | None":
-    """Return the line about the whole run; None if nothing is planned, or all of it is done."""
-    from rich.text import Text
-
-    found = overall(line.work for line in lines if line.planned)
-    if found.done == found.count:
-        return None
-    text = Text(no_wrap=True, overflow="crop" if ascii_only else "ellipsis")
-    text.append(f"{found.done} of {found.count} stages", style="bold")
-    if found.share is not None and found.left is not None:
-        text.append(f"  {bar(found.share, ascii_only=ascii_only)}", style="cyan")
-        late = found.left <= 0
-        text.append("  longer than expected" if late else f"  {remaining_text(found.left)}")
-    return text
-
-
-def _fitting(lines: list[_Line], height: int) -> tuple[list[_Line], str]:
-    """Return the lines that fit the screen, running and broken stages first."""
-    if len(lines) <= height:
-        return lines, ""
-    urgency: dict[_State, int] = {
-        "running": 0,
-        "broken": 1,
-        "failed": 1,
-        "skipped": 2,
-        "blocked": 3,
-        "waiting": 4,
-    }
-    ranked = sorted(lines, key=lambda line: urgency.get(line.state, 5))[: max(height - 1, 1)]
-    kept = {line.id for line in ranked}
-    others = [line for line in lines if line.id not in kept]
-    counts: dict[str, int] = {}
-    for line in others:
-        word = _WORDS.get(line.state, line.state)
-        counts[word] = counts.get(word, 0) + 1
-    words = ", ".join(f"{count} {word}" for word, count in counts.items())
-    return [line for line in lines if line.id in kept], f"and {len(others)} more: {words}"
-
-
-def _line_text(line: _Line, width: int, *, ascii_only: bool) -> "Text":
-    from rich.text import Text
-
-    style = _STYLES[line.state]
-    seconds = (
-        time.monotonic() - line.started
-        if line.state == "running" and line.started is not None
-        else line.seconds
-    )
-    clock = "" if line.state in ("waiting", "blocked", "hit") else seconds_text(seconds)
-    parts = [_WORDS.get(line.state, line.state)] if line.state != "running" else []
+def _doing(running: list[_Line]) -> str:
+    """Return what the stage that moved last is doing, for how long, and how many others run."""
+    line = max(running, key=lambda each: each.moved)
+    message = " ".join(line.message.split())
+    parts = [message] if line.id == _PREPARE else [f"{line.id}: {message}" if message else line.id]
     if line.share is not None:
         parts.append(f"{line.share * 100:.0f} %")
-    if line.message:
-        parts.append(" ".join(line.message.split()))
-    mark = (_ASCII_MARKS if ascii_only else _MARKS)[line.state]
-    name = line.id if len(line.id) <= width else line.id[: max(width - 2, 1)] + ".."
-    return Text.assemble(
-        (f"{mark} ", style),
-        (name.ljust(width), "" if line.state != "waiting" else "dim"),
-        (f" {clock:>12}  ", "dim"),
-        ("  ".join(parts), style if line.state != "running" else ""),
-        no_wrap=True,
-        overflow="crop" if ascii_only else "ellipsis",
-    )
+    now = time.monotonic()
+    parts.append(_clock(now - (line.started or now)))
+    more = f" (and {len(running) - 1} more)" if len(running) > 1 else ""
+    return ", ".join(parts) + more
+
+
+def _left_text(found: Overall) -> str:
+    assert found.left is not None
+    return "longer than expected" if found.left <= 0 else remaining_text(found.left)
+
+
+def _clock(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 59.5 else seconds_text(seconds)

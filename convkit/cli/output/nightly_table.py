@@ -52,6 +52,8 @@ def print_nightly(run: NightlyRun, folder: Path) -> None:
         newer = f" ({', '.join(canary.newer[:4])})" if canary.newer else ""
         text = f"{canary.recipe} with {canary.kind} tools: {canary.status}{newer} {canary.headline}"
         _print(f"canary: {text}")
+        for line in canary.changed:
+            _print(f"  changed: {line}")
     _print(f"\n{outcome_text(run)}")
     word = "green" if run.green else "NOT green"
     _print(f"{word}: {folder}/nightly.md, junit.xml, nightly.json")

@@ -6,7 +6,7 @@ A terminal shows the end of a long text, so the answer comes last.
 from typing import TYPE_CHECKING
 
 from convkit.cli.output.safe_text import Encodable
-from convkit.cli.output.text_lines import line
+from convkit.cli.output.text_lines import line, uncut
 from convkit.host.record.display_text import first_line
 from convkit.host.record.next_commands import next_commands
 from convkit.host.record.run_record import RunRecord, TargetReport, TargetStatus
@@ -50,7 +50,7 @@ def answer(record: RunRecord) -> "list[RenderableType]":
         if width <= _COMMAND_WIDTH:
             lines.append(line((f"{command:<{width}}", "cyan"), f"  {what}", indent=2))
         else:
-            lines += [line((command, "cyan"), indent=2, fold=True), line(what, indent=6)]
+            lines += [uncut((command, "cyan"), indent=2), line(what, indent=6)]
     return [line(), *(Encodable(each) for each in lines)]
 
 

@@ -19,13 +19,14 @@ def print_run(outcome: RunOutcome) -> None:
 
     console, record = output_console(), outcome.record
     console.print(
-        summary(record, up_to_date=outcome.up_to_date, folder=outcome.folder, link=outcome.tracked)
+        summary(record, up_to_date=outcome.up_to_date, folder=outcome.folder, link=outcome.tracked),
+        crop=False,
     )
     ending = answer(record)
     for line in built_lines(record, str(outcome.folder), usage=not ending):
         typer.echo(line)
     for each in ending:
-        console.print(each)
+        console.print(each, crop=False)
 
 
 def built_lines(record: RunRecord, folder: str, *, usage: bool = True) -> list[str]:

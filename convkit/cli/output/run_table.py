@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from convkit.cli.output.repair_text import change_text
 from convkit.cli.output.safe_text import Encodable
-from convkit.cli.output.text_lines import SEVERITY_STYLES, Part, line
+from convkit.cli.output.text_lines import SEVERITY_STYLES, Part, line, uncut
 from convkit.host.record.display_text import bytes_text, first_line, seconds_text
 from convkit.host.record.headroom import Worst, worst_comparison
 from convkit.host.record.run_record import RunRecord, TargetReport, TargetStatus, Verification
@@ -43,7 +43,8 @@ _STYLES: dict[TargetStatus, str] = {
 def summary(
     record: RunRecord, *, up_to_date: bool, folder: Path | None = None, link: str | None = None
 ) -> "RenderableType":
-    """Return a run's summary for any terminal width, with or without color and Unicode.
+    """Return a run's summary for any terminal width, with or without color and Unicode; to be
+    printed with `crop=False`, because paths stay whole.
 
     `up_to_date`: nothing had to run. `folder`: the run's folder, for the report's path. `link`: the
     run in MLflow.
@@ -154,7 +155,7 @@ class _Summary:
                 yield line(stage.error or stage.reason, indent=2)
             if stage.log is not None:
                 log = stage.log if self.folder is None else str(self.folder / stage.log)
-                yield line(f"log: {log}", fold=True, indent=2)
+                yield uncut(f"log: {log}", indent=2)
 
     def _links(self) -> "RenderResult":
         links = []
@@ -165,8 +166,7 @@ class _Summary:
         if links:
             yield line()
         for name, address in links:
-            # Never wrap a path: people copy it.
-            yield line((f"{name}: ", "bold"), address, fold=True)
+            yield uncut((f"{name}: ", "bold"), address)
 
 
 def left_out_lines(record: RunRecord) -> "RenderResult":

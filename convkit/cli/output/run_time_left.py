@@ -3,8 +3,6 @@
 import dataclasses
 from collections.abc import Iterable
 
-_BAR = 24
-
 
 @dataclasses.dataclass(frozen=True)
 class RemainingWork:
@@ -55,14 +53,3 @@ def overall(stages: Iterable[RemainingWork]) -> Overall:
     lanes = max(1, sum(each.running for each in stages))
     share = spent / (spent + left) if spent + left > 0 else 1.0
     return Overall(done, len(stages), share, left / lanes)
-
-
-def bar(share: float, *, ascii_only: bool) -> str:
-    """Return a bar of text."""
-    filled = round(max(0.0, min(share, 1.0)) * _BAR)
-    full, empty = (
-        ("#", ".")
-        if ascii_only
-        else ("\N{BOX DRAWINGS HEAVY HORIZONTAL}", "\N{BOX DRAWINGS LIGHT HORIZONTAL}")
-    )
-    return full * filled + empty * (_BAR - filled)

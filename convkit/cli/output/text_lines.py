@@ -1,7 +1,9 @@
 """Lines and tables of plain text for the terminal. rich is imported once something is shown."""
 
+import os
+import textwrap
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import IO, TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -11,6 +13,8 @@ if TYPE_CHECKING:
 # A text, or a text and its style.
 Part: TypeAlias = "str | tuple[str, str] | Text"
 
+# Text is not broken into narrower lines than this, whatever the terminal.
+_LEAST_WIDTH = 20
 SEVERITY_STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold"}
 
 
@@ -40,6 +44,44 @@ def figure_table(columns: Iterable[str]) -> "Table":
     for number, column in enumerate(columns):
         table.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
     return table
+
+
+def uncut(*parts: Part, indent: int = 0) -> "Text":
+    """Return a line that is never broken, such as a path's, which people copy: a terminal wraps it
+    without putting anything between. Print it with `crop=False`.
+    """
+    from rich.text import Text
+
+    return Text.assemble(" " * indent, *parts, no_wrap=True, overflow="ignore")
+
+
+def wrapped(text: str, stream: IO[str], *, indent: int = 0) -> str:
+    """Return text for a stream: on a terminal, its lines break between words, and go on below where
+    they begin; a word that is too long, such as a path, stays whole. Elsewhere, lines stay as they
+    are. `indent`: spaces before each line.
+    """
+    width = _width_of(stream)
+    lines = [" " * indent + each for each in text.splitlines()]
+    if width is not None:
+        lines = [part for each in lines for part in _broken(each, width)]
+    return "\n".join(lines)
+
+
+def _broken(line: str, width: int) -> list[str]:
+    text = line.lstrip()
+    room = " " * (len(line) - len(text))
+    parts = textwrap.wrap(
+        text, max(width - len(room), _LEAST_WIDTH), break_long_words=False, break_on_hyphens=False
+    )
+    return [room + part for part in parts] or [""]
+
+
+def _width_of(stream: IO[str]) -> int | None:
+    """Return a terminal's columns; None if the stream is none."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns if stream.isatty() else None
+    except (OSError, ValueError):  # a stream without a file behind it
+        return None
 
 
 def print_unwrapped(console: "Console", *parts: Part, style: str = "") -> None:

@@ -79,7 +79,12 @@ def _canaries(run: NightlyRun) -> list[str]:
         newer = ", ".join(canary.newer[:_MOST_NEWER])
         row = (canary.recipe, canary.kind, canary.status, canary.headline, newer)
         lines.append(f"| {' | '.join(markdown_text(part) for part in row)} |")
-    return lines
+    changed = [
+        f"- {markdown_text(canary.recipe)}, {canary.kind} tools: {markdown_text(line)}"
+        for canary in run.canaries
+        for line in canary.changed
+    ]
+    return [*lines, "", "What they changed:", "", *changed] if changed else lines
 
 
 def _recipes(count: int) -> str:

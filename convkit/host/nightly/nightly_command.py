@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from convkit.host.facts.version_sources import recipe_tools
-from convkit.host.home import Home
+from convkit.host.home import Home, is_run_id
 from convkit.host.nightly.earlier_nights import nightly_folder, unfinished_run
 from convkit.host.nightly.newer_tools import run_canary
 from convkit.host.nightly.nightly_record import FORMAT, Canary, NightlyRun
@@ -16,6 +16,8 @@ from convkit.host.nightly.recipe_check import NightlyOptions, check_recipe
 from convkit.host.nightly.recorded_acceptances import missing_recipes
 from convkit.host.processes.progress_events import Listener, SilentListener
 from convkit.host.recipe.reading.loading import load_recipe
+from convkit.host.record.run_record import RunRecord
+from convkit.host.run.run_folder import read_record
 from convkit.host.store.digests import write_json
 from convkit.host.toolchain.environments.environment_builds import damaged_environments as damage_in
 from convkit.protocol.errors import ConvkitError, UsageError
@@ -88,10 +90,20 @@ def _canaries(file: Path, options: NightlyOptions) -> list[Canary]:
                 )
             except ConvkitError:
                 usual = None
-            found.append(run_canary(file, kind, Home(scratch), usual, options.jobs))
+            before = _last_run(file, options.home)
+            found.append(run_canary(file, kind, Home(scratch), usual, options.jobs, before))
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
     return found
+
+
+def _last_run(file: Path, home: Home) -> RunRecord | None:
+    """Return the recipe's last run, with its usual tools; None if there is none to read."""
+    try:
+        folders = home.runs_of(load_recipe(file).recipe.name).iterdir()
+        return read_record(max(path for path in folders if is_run_id(path.name)))
+    except (ConvkitError, OSError, ValueError):
+        return None
 
 
 def _save(run: NightlyRun, home: Home) -> None:

@@ -84,7 +84,7 @@ class RecipeResult:
 @dataclasses.dataclass(frozen=True)
 class Canary:
     """A recipe run with newer tools: the newest its specifiers allow, or the newest of all. It
-    never fails a nightly run.
+    never fails a nightly run. `newer` are the releases that differ, `changed` what they changed.
     """
 
     recipe: str
@@ -92,6 +92,7 @@ class Canary:
     status: str
     headline: str
     newer: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

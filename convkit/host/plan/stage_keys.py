@@ -20,6 +20,10 @@ from convkit.protocol.jobs.unread_fields import MAY_BE_UNREAD
 from convkit.protocol.json_codec import Json, encode
 from convkit.protocol.messages import PROTOCOL, CustomOps
 
+# Why a stage runs that has no earlier result.
+NEW = "not computed before"
+# Why one runs whose last result has an error: failures are never kept.
+FAILED = "its check failed in an earlier run; failures run again"
 _ARTIFACT = "artifact "
 _LIST_ENTRY = re.compile(r"\.\d+$")
 # Prefix of the ingredients for files that a stage was observed to read.

@@ -15,10 +15,10 @@ from convkit.host.recipe.checks.padding_samples import marks_padding, padding_va
 from convkit.host.recipe.keys import recipe as models
 from convkit.host.recipe.keys.call_steps import mask_name, tensors_by_name
 from convkit.host.recipe.keys.evaluation import predicted_tokens
-from convkit.host.recipe.keys.low_precision_types import rounded_types
+from convkit.host.recipe.keys.low_precision_types import low_type, rounded_types, usual_nrmse
 from convkit.host.recipe.keys.model_sources import FILE_KINDS
 from convkit.host.recipe.keys.recipe import Model, Recipe, Target
-from convkit.host.recipe.keys.tolerances import limits_for
+from convkit.host.recipe.keys.tolerances import follows_from_type, limits_for
 from convkit.protocol.json_codec import encode
 from convkit.protocol.messages import (
     BuildRequest,
@@ -125,10 +125,11 @@ def _target_request(stage: Stage, recipe: Recipe, places: Places) -> StageReques
             options=options,
             precision=precision,
             reference=needed[reference],
-            limits=limits_by_output(recipe, target) if target.searches_precision else {},
+            limits=_searched_limits(recipe, target) if target.searches_precision else {},
             exported=exported,
             original=original,
             families=target.families,
+            device=target.device,
         )
     if stage.kind == "build":
         return BuildRequest(
@@ -304,6 +305,20 @@ def _opset_of(recipe: Recipe, export: models.Export) -> int:
 def limits_by_output(recipe: Recipe, target: Target) -> dict[str, dict[str, float]]:
     """Return the limits for each output of a target."""
     return {output.name: limits_for(recipe, target, output.name, None) for output in recipe.outputs}
+
+
+def _searched_limits(recipe: Recipe, target: Target) -> dict[str, dict[str, float]]:
+    """Return the limits that a search for a precision has to meet. As many labels may differ as
+    their type allows errors, if nobody wrote how many: what the original itself makes of the type
+    decides in the end, and equality would leave everything in float32.
+    """
+    found = limits_by_output(recipe, target)
+    low = low_type(target)
+    for output, limits in found.items():
+        is_strict = low is not None and limits.get("agreement") == 1.0
+        if is_strict and follows_from_type(recipe, target, output, None):
+            limits["agreement"] = 1 - usual_nrmse(str(low))
+    return found
 
 
 def named_files(recipe: Recipe) -> tuple[str, ...]:

@@ -133,6 +133,16 @@ def model_card(record: RunRecord, provenance: Provenance) -> str:
     return "\n".join(_card(record, provenance)) + "\n"
 
 
+def _scores(target: TargetReport) -> list[str]:
+    """Return the scores on the user's rows, each beside the original's."""
+    found = [each.evaluation for each in target.verifications if each.evaluation is not None]
+    return [
+        f"{each.metric} {each.candidate:.4g} (original: {each.original:.4g})"
+        for each in found
+        if each.error is None
+    ]
+
+
 def _card(record: RunRecord, provenance: Provenance) -> Iterator[str]:
     text = markdown_text
     yield from (f"# {text(record.recipe)}", "", text(record.description), "", "## Origin", "")
@@ -149,14 +159,15 @@ def _card(record: RunRecord, provenance: Provenance) -> Iterator[str]:
             shape = ", ".join(map(str, tensor.shape))
             yield f"- {kind} **{text(tensor.name)}**: {text(f'{tensor.dtype} [{shape}]')}"
     yield from ("", "## Models", "")
-    yield "| target | runtime | device | precision | size | status | evidence | closest limit |"
+    columns = ("target", "runtime", "device", "precision", "size", "status", "evidence")
+    yield f"| {' | '.join(columns)} | score, closest limit |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     for target in record.targets:
         cases = [case for each in target.verifications for case in each.cases]
         cells = (
             *(target.name, target.runtime, target.device, target.precision),
             *(bytes_text(target.size_bytes), target.status, ", ".join(evidence_of(target))),
-            str(worst_comparison(cases) or "nothing compared"),
+            "; ".join([*_scores(target), str(worst_comparison(cases) or "nothing compared")]),
         )
         yield f"| {' | '.join(map(text, cells))} |"
     gaps = left_out(record)
@@ -171,6 +182,7 @@ def _card(record: RunRecord, provenance: Provenance) -> Iterator[str]:
         yield from ("", "## Waivers", "")
         yield from (f"- {text(each)}" for each in lines)
     yield from ("", "## Findings", "")
-    yield from (f"- {text(each)}" for each in dict.fromkeys(map(str, record.findings)))
+    findings = [f"{each.code} ({each.severity}) {each.message}" for each in record.findings]
+    yield from (f"- {text(each)}" for each in dict.fromkeys(findings))
     if not record.findings:
         yield "- none"

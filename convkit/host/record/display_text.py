@@ -27,6 +27,17 @@ def seconds_text(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
+def age_text(seconds: float) -> str:
+    """Format how long ago something was: 'now', '5 min', '3 h', '12 d'."""
+    minutes = max(round(seconds / 60), 0)
+    if minutes < 1:
+        return "now"
+    if minutes < 60:
+        return f"{minutes} min"
+    hours = round(minutes / 60)
+    return f"{hours} h" if hours < 48 else f"{round(hours / 24)} d"
+
+
 def remaining_text(seconds: float) -> str:
     """Format an estimate of the time left, no more exactly than it is known: 'about 20 s left',
     'about 4 min left', 'about 1 h 10 min left'.

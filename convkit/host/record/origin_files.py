@@ -1,9 +1,13 @@
-"""A run's `origin.json` files: what each says follows from the run's provenance. Pure."""
+"""What a run adds beside its built models: golden cases, and `origin.json`, which follows from the
+run's provenance. Pure.
+"""
 
 from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 
 from convkit.protocol.built_model_origin import ORIGIN_FILE, Origin
+
+GOLDEN = "golden"  # the folder of golden cases, inside a built model's
 
 
 def origin_names(targets: Iterable[str], files: Iterable[str]) -> list[str]:
@@ -20,6 +24,11 @@ def origin_names(targets: Iterable[str], files: Iterable[str]) -> list[str]:
 def is_origin(name: str) -> bool:
     """Return True for a path in a run's folder that only an `origin.json` may have."""
     return name.startswith("models/") and PurePosixPath(name).name == ORIGIN_FILE
+
+
+def is_golden(name: str, target: str) -> bool:
+    """Return True for a path in a run's folder of a target's golden cases, which no build made."""
+    return name.startswith(f"models/{target}/{GOLDEN}/")
 
 
 def origin_of(name: str, recipe: str, run: str, digests: Mapping[str, str], sha256: str) -> Origin:

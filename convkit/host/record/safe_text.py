@@ -19,11 +19,14 @@ _INVISIBLE = re.compile(
 _ESCAPE_SEQUENCE = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]")
 # Punctuation that may mean something inside a line of Markdown (CommonMark 0.31, 6, and GitHub's
 # extensions): any of it may be escaped with a backslash.
-_MARKUP = re.compile(r"([\\`*_|<>\[\]#&~$@])")
+# An underscore between letters or digits, as in `max_abs`, means nothing.
+_MARKUP = re.compile(r"([\\`*|>\[\]#~]|(?<![^\W_])_|_(?![^\W_]))")
+# Of it, what MLflow's renderer (showdown) shows with the backslash; every renderer reads these.
+_ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", "$": "&#36;", "@": "&#64;"})
 # What begins a list, a heading's underline or a code block, at the start of a line.
-_START = re.compile(r"([-+=]|\d+(?=[.)]))")
+_START = re.compile(r"([-+=]|\d+(?=[.)](?:\s|$)))")
 # A colon and a point are parts of an address that GitHub links by itself.
-_ADDRESS = re.compile(r"(?i)\b(https?|ftp|mailto|xmpp)(:)|\b(www)(\.)")
+_ADDRESS = re.compile(r"(?i)\b(https?|ftp|mailto|xmpp):|\b(www)\.")
 
 
 def visible(text: str) -> str:
@@ -42,9 +45,9 @@ def markdown_text(text: str) -> str:
     """Return text for a line or a table's cell of Markdown, where nothing in it is Markdown, HTML
     or a link.
     """
-    escaped = _MARKUP.sub(r"\\\1", one_line(text))
+    escaped = _MARKUP.sub(r"\\\1", one_line(text)).translate(_ENTITIES)
     escaped = _ADDRESS.sub(
-        lambda match: "\\".join(part for part in match.groups() if part), escaped
+        lambda match: f"{match[1]}&#58;" if match[1] else f"{match[2]}&#46;", escaped
     )
     start = _START.match(escaped)
     if start is None:

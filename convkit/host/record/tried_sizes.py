@@ -45,7 +45,9 @@ def tried_sizes(record: RunRecord) -> tuple[TriedSizes, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class TriedValues:
-    """A kind of values, and the cases in which every verification tried it; none if it was not."""
+    """A kind of values, and the cases in which it was tried, none if it was not. A case that not
+    every target ran is followed by those that did: `plain-rows:huge (ort-cpu)`.
+    """
 
     kind: str
     cases: tuple[str, ...]
@@ -56,20 +58,29 @@ def tried_values(record: RunRecord) -> tuple[TriedValues, ...]:
     verified.
     """
     verified = [
-        {case.case: case.description for case in verification.cases}
+        (target.name, {case.case: case.description for case in verification.cases})
         for target in record.targets
         for verification in target.verifications
         if verification.cases
     ]
     if not verified:
         return ()
-    common = {
-        name: text for name, text in verified[0].items() if all(name in each for each in verified)
-    }
+    described = {name: text for _, cases in verified for name, text in cases.items()}
+    shown = {name: _with_targets(name, verified) for name in described}
     return tuple(
-        TriedValues(kind, tuple(name for name, text in common.items() if is_one(name, text)))
+        TriedValues(
+            kind, tuple(shown[name] for name, text in described.items() if is_one(name, text))
+        )
         for kind, is_one in _KINDS.items()
     )
+
+
+def _with_targets(case: str, verified: list[tuple[str, dict[str, str]]]) -> str:
+    ran = [case in cases for _, cases in verified]
+    if all(ran):
+        return case
+    names = dict.fromkeys(name for (name, _), did in zip(verified, ran, strict=True) if did)
+    return f"{case} ({', '.join(names)})"
 
 
 def _rows(what: str) -> Callable[[str, str], bool]:

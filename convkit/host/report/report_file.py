@@ -65,8 +65,9 @@ _EVIDENCE = {
     "simulated": "simulated, not run on its device",
     "skipped": "no evidence: nothing ran",
 }
-# Why a stage ran, for readers who do not know convkit's store.
-_STAGE_REASONS = {"new": "not computed before"}
+# What became of a stage, and why, for readers who do not know convkit's store.
+_STAGE_WORDS = {"done": "ran", "hit": "reused", "blocked": "not reached"}
+_STAGE_REASONS = {"new": "not computed before", "in the store": "same inputs and tools as before"}
 
 
 def write_report(record: RunRecord, folder: Path) -> Path:
@@ -177,6 +178,7 @@ def _environment() -> "Environment":
         mark=_MARKS,
         evidence_text=_EVIDENCE,
         stage_reasons=_STAGE_REASONS,
+        stage_words=_STAGE_WORDS,
         explanations=CATALOG,
         first_failing_case=first_failing_case,
         non_finite=non_finite,

@@ -59,6 +59,11 @@ def figure_text(value: float) -> str:
     return f"{value:.3g}"
 
 
+def magnitude_text(value: float) -> str:
+    """Format a magnitude with the digits that a reader compares: '65,504', '90,759', '8.24e+09'."""
+    return f"{value:,.5g}" if 1 <= value < 1e5 else figure_text(value)
+
+
 def share_text(share: float) -> str:
     """Format a share of a limit: '18 % of the limit', '3100 times the limit'."""
     if not math.isfinite(share):
@@ -135,7 +140,12 @@ def evidence_facts(evidence: Mapping[str, Json]) -> list[tuple[str, str]]:
     """Return a finding's evidence in words, name by name, without what is empty or plotted."""
     unit = str(evidence.get("error_in", ""))
     facts = []
-    for name, value in evidence.items():
+    names = list(evidence)
+    if "before" in names and "after" in names:
+        names.remove("after")
+        names.insert(names.index("before") + 1, "after")
+    for name in names:
+        value = evidence[name]
         if value in ("", [], {}, None) or name in _NOT_LISTED:
             continue
         title, text = _EVIDENCE_NAMES.get(name, name.replace("_", " ")), words_of(value)

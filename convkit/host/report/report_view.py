@@ -10,7 +10,7 @@ from convkit.host.record.run_record import RunRecord, TargetReport, TargetStatus
 from convkit.host.record.run_summary import LocatedFinding, evidence_of, located_findings, stages_of
 from convkit.host.report.bench_section import latency_measure
 from convkit.host.report.cause_path import cause_path, title_of
-from convkit.host.report.report_text import figure_text
+from convkit.host.report.report_text import magnitude_text
 from convkit.host.report.run_facts import run_facts
 from convkit.host.report.run_plots import (
     MEASURES,
@@ -194,8 +194,8 @@ def _why_kept(row: ModulePrecision, dtype: str) -> str:
     named = "; ".join(row.reasons)
     if row.headroom is None:
         return named
-    limit = figure_text(row.headroom * row.largest)
-    reach = f"reaches {figure_text(row.largest)} in case {row.case}"
+    limit = magnitude_text(row.headroom * row.largest)
+    reach = f"reaches {magnitude_text(row.largest)} in case {row.case}"
     beyond = "is beyond" if row.headroom < 1 else "is within"
     return f"{reach}, which {beyond} the {limit} that {dtype} holds ({named})"
 

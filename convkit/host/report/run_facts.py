@@ -65,7 +65,7 @@ def _source(record: RunRecord) -> str:
         return ""
     model = recipe.get("model") if isinstance(recipe, dict) else None
     if not isinstance(model, dict):
-        return ""
+        return str(model or "")  # of MLflow's registry
     for kind in _SOURCES:
         value = model.get(kind)
         if isinstance(value, dict):

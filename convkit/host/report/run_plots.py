@@ -15,6 +15,7 @@ from convkit.host.record.run_record import CaseVerdict, RunRecord, TargetReport,
 from convkit.host.report.report_text import factor_text, figure_text, percent_text, share_text
 from convkit.host.report.svg_elements import SvgFigure
 from convkit.host.report.svg_plots import (
+    NO_LIMIT,
     Bar,
     PlotAxis,
     PlotPoint,
@@ -49,7 +50,7 @@ def case_point(case: CaseVerdict, *, simulated: bool) -> PlotPoint:
         # A share is infinite for NaN: the plot's own "not finite". All else has no figure.
         kinds = {problem.kind for problem in problems_of(output)}
         if not kinds & {"nan", "infinity"}:
-            without = "no limit" if worst.passed else "not compared"
+            without = NO_LIMIT if worst.passed else "not compared"
     where = f"{case.case}, {worst.output}" if len(case.outputs) > 1 else case.case
     share = f", {share_text(worst.share)}" if worst.limit is not None else ""
     label = f"{where}: {worst}{share}"
@@ -78,7 +79,7 @@ def ladder_measure(_: RunRecord, target: TargetReport) -> SvgFigure | None:
         title = f"{title} ({target.runtime} {verification.label})"
     simulated = verification.evidence != "device"
     points = [case_point(case, simulated=simulated) for case in verification.cases]
-    if verification.evaluation is not None and all(each.without == "no limit" for each in points):
+    if verification.evaluation is not None and all(each.without == NO_LIMIT for each in points):
         return _score_plot(verification.evaluation)
     return limit_plot(points, _ERROR_AXIS, title)
 

@@ -12,6 +12,8 @@ from typing import Literal
 
 from convkit.host.report.svg_elements import Svg, SvgFigure, element, group, picture
 
+# Of what was compared and has no limit: neither good nor bad.
+NO_LIMIT = "no limit"
 WIDTH = 340.0
 _LEFT, _RIGHT = 52.0, 12.0
 _TOP, _HEIGHT, _BAND, _GAP = 16.0, 92.0, 17.0, 8.0
@@ -182,7 +184,7 @@ def _band(name: str, y: float) -> Svg:
         [
             element(
                 "rect",
-                class_="band exact" if name == ZERO else "band",
+                class_={ZERO: "band exact", NO_LIMIT: "band open"}.get(name, "band"),
                 x=_LEFT,
                 y=y - _BAND / 2 + 1,
                 width=WIDTH - _LEFT - _RIGHT,

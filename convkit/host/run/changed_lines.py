@@ -13,9 +13,8 @@ from convkit.host.home import Home
 from convkit.host.plan.stage_keys import Facts, as_read, ingredients
 from convkit.host.plan.stages import Stage, plan_stages
 from convkit.host.recipe.checks.names_axes_and_sizes import KeyPath
-from convkit.host.recipe.keys.postprocessing import with_names
 from convkit.host.recipe.keys.recipe import Recipe
-from convkit.host.recipe.reading.loading import LoadedRecipe
+from convkit.host.recipe.reading.loading import LoadedRecipe, completed
 from convkit.host.recipe.reading.yaml_document import key_text, read_document
 from convkit.protocol.errors import ConvkitError
 
@@ -48,7 +47,7 @@ def taken_back(
         if not isinstance(content, dict):
             continue
         try:
-            recipe = Recipe.model_validate(with_names(content, loaded.dirname))
+            recipe = Recipe.model_validate(completed(content, loaded.dirname))
             stages = plan_stages(recipe, only, frozenset(absent))
         except (ValidationError, ConvkitError):
             continue

@@ -16,9 +16,10 @@ from convkit.host.record.provenance import (
     write_provenance,
 )
 from convkit.host.record.recorded_materials import Materials, PreviousRun
-from convkit.host.record.run_record import FORMAT, RunRecord
+from convkit.host.record.run_record import FORMAT, RunRecord, TargetReport
 from convkit.host.store.digests import DigestCache, digest_file, write_json
 from convkit.host.store.durable_files import sync_folder, sync_tree
+from convkit.protocol.contract import Contract
 from convkit.protocol.errors import ConvkitError, ProvenanceError, storage_error
 from convkit.protocol.json_codec import decode, parse_json
 
@@ -72,6 +73,7 @@ def write_folder(
                 built = settled[f"build:{target.name}"].report
                 if built.artifact is not None:
                     store.hand_over(built.artifact, whole / "models" / target.name)
+                    _add_golden(target, settled, store, whole / "models" / target.name)
             write_json(whole / "result.json", record)
             # From the file, whose keys are sorted: an audit renders the same bytes from it.
             written = read_record(whole)
@@ -90,6 +92,20 @@ def write_folder(
     except OSError as error:
         raise storage_error(error, folder) from error
     return folder
+
+
+def _add_golden(
+    target: TargetReport, settled: "Mapping[str, Settled]", store: "Store", folder: Path
+) -> None:
+    """Write golden cases beside a built model, if its reference is in this store."""
+    from convkit.host.run.golden_cases import write_golden  # noqa: PLC0415 - only when a run has finished
+
+    _, slash, part = target.name.partition("/")
+    reference = settled.get(f"reference{slash}{part}")
+    if reference is None or reference.report.artifact is None:
+        return
+    contract = decode(Contract, parse_json((folder / "contract.json").read_text(encoding="utf-8")))
+    write_golden(target, contract, reference.report.artifact, store, folder)
 
 
 def _joined_files(

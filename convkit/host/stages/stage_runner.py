@@ -13,6 +13,7 @@ from convkit.host.facts.planning_facts import ResolvedFacts
 from convkit.host.home import Home
 from convkit.host.plan.custom_operator_requests import custom_ops_of
 from convkit.host.plan.stage_keys import (
+    NEW,
     explain_change,
     ingredients,
     possible_keys,
@@ -141,7 +142,7 @@ class StageRunner:
                 self.listener.stage_finished(stage.id, _end(hit), 0.0)
                 return self._annotated(stage, hit)
             reason = self._reason(stage, parts, inputs, forced=known is not None)
-            self.listener.stage_started(stage.id, reason)
+            self.listener.stage_started(stage.id, "" if reason == NEW else reason)
             work = StageWork(stage, key, reason, parts, inputs, known)
             settled = (
                 self._run(work, tenant)
@@ -179,7 +180,7 @@ class StageRunner:
             return "forced"
         before = self.store.latest(self.loaded.recipe.name, stage.id)
         return (
-            "new"
+            NEW
             if before is None
             else explain_change(parts, inputs, before.ingredients, before.inputs)
         )

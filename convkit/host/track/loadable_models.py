@@ -73,8 +73,8 @@ def description(
         "mlflow_version": mlflow,
         "run_id": run_id,
         "signature": {
-            "inputs": _schema(record.contract.inputs),
-            "outputs": _schema(record.contract.outputs),
+            "inputs": tensor_schema(record.contract.inputs),
+            "outputs": tensor_schema(record.contract.outputs),
         },
         "metadata": {
             "convkit_run": record.id,
@@ -85,7 +85,7 @@ def description(
     return yaml.safe_dump(content, sort_keys=False)
 
 
-def _schema(tensors: tuple[TensorSpec, ...]) -> str:
+def tensor_schema(tensors: tuple[TensorSpec, ...]) -> str:
     """Return tensors in MLflow's schema: JSON in text; symbolic axes are -1."""
     return json.dumps(
         [

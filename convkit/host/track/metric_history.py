@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from convkit.host.record.run_record import RunRecord
+from convkit.host.track.run_columns import statuses_in
 from convkit.host.track.run_entries import parent_entry
 from convkit.host.track.run_tracker import prepare
 
@@ -28,11 +29,12 @@ def logged_figures(
     found: dict[str, dict[str, float]] = {}
     for entry in tracker.earlier_runs(record, _MOST_RUNS):
         tags = entry.data.tags
+        statuses = statuses_in(tags.get("convkit.targets", ""))
         if tags.get("mlflow.source.name", "").startswith(command):
             found[tags["convkit.run"]] = {
                 name: float(value)
                 for name, value in entry.data.metrics.items()
-                if tags.get(f"convkit.target.{name.rpartition('/')[0]}") in ("verified", "waived")
+                if statuses.get(name.rpartition("/")[0]) in ("verified", "waived")
             }
     return found
 

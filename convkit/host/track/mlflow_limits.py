@@ -35,3 +35,8 @@ def clipped(text: str, length: int) -> str:
         return text
     marker = f" ... [{len(text)} characters; the rest is in result.json]"
     return text[: length - len(marker)] + marker
+
+
+def model_name(text: str) -> str:
+    """Return a logged model's name, without the characters that MLflow refuses in one."""
+    return re.sub(r"[/:.%\"']", "-", text)

@@ -14,6 +14,7 @@ from convkit.protocol.errors import TrackingError
 
 RUN_FILES = ("recipe.yaml", "result.json", "report.html", "provenance.json")
 RUN_FOLDERS = ("logs", "locks")
+PLACEMENTS = "models.json"
 
 # Models up to this size are uploaded. Larger ones are not: uploading several GiB takes longer than
 # verifying the model.
@@ -126,10 +127,10 @@ def local_folder(artifact_uri: str) -> Path | None:
     return Path(artifact_uri) if artifact_uri.startswith("/") else None
 
 
-def placement_tags(placed: list[Placed]) -> dict[str, str]:
-    """Return tags with the location of each target's files."""
-    tags: dict[str, str] = {}
-    for one in placed:
-        tags[f"convkit.model.{one.target}"] = f"{one.how} {one.path}"
-        tags[f"convkit.model.{one.target}.digests"] = json.dumps(one.digests)
-    return tags
+def log_placements(client: Any, run_id: str, placed: list[Placed]) -> None:  # noqa: ANN401 - MLflow's client
+    """Write where each target's files are, and their digests, as `models.json`."""
+    if placed:
+        places = {
+            one.target: {"how": one.how, "path": one.path, "digests": one.digests} for one in placed
+        }
+        client.log_text(run_id, json.dumps(places, indent=2), PLACEMENTS)

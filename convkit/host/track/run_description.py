@@ -24,14 +24,16 @@ MARKS = {
 }
 
 
-def experiment_note(recipe: str) -> str:
-    """Return what an experiment's page says about the runs in it."""
+def experiment_note(recipe: str, page: str) -> str:
+    """Return what an experiment's page says about the runs in it. `page`: the address of its runs
+    in convkit's columns.
+    """
     return (
-        f"Runs of the convkit recipe **{_plain(recipe)}**. A run's name begins with its verdict;"
-        " its page with what failed and why. Below each run are its stages. To list runs only:"
-        " `tags.convkit.role = 'run'`. To read figures beside each other, add the columns"
-        " `TARGET/share_of_limit` (1 is the limit), `TARGET/size_bytes` and"
-        " `TARGET/single_call_seconds`."
+        f"Runs of the convkit recipe **{_plain(recipe)}**:"
+        f" [verdict, worst error, size and latency]({page}). A run's name begins with its verdict,"
+        " its page with what failed and why; below it are its targets' verifications."
+        " `error_of_limit` is the worst error, where 1 is the limit; `size_mib` what was built;"
+        " `latency_ms` one typical call, of the slowest target, without warm-up."
     )
 
 

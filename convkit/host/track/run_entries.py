@@ -22,16 +22,22 @@ from convkit.host.record.run_record import (
 from convkit.host.record.run_summary import located_findings, seconds_of, waiver_lines
 from convkit.host.track.mlflow_limits import PARAM_LENGTH, TAG_LENGTH, clipped, entry_name
 from convkit.host.track.recipe_parameters import recipe_parameters, tool_versions
+from convkit.host.track.run_columns import targets_text, verdict_text, worst_error_text
 from convkit.host.track.run_description import stage_note, summary_note
 from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import TensorMetrics
 from convkit.protocol.metrics.limit_kinds import Metric
 from convkit.protocol.metrics.metric_registry import METRICS
 
+# By these, earlier runs on processors that compute as this one are found.
+PROCESSOR_TAGS = {
+    "convkit.host.processor": "processor",
+    "convkit.host.processor_features": "processor_features",
+}
 # Targets that a run's name lists.
 _NAMED = 3
 
-RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
+RunStatus = Literal["FINISHED", "FAILED", "SCHEDULED"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,17 +77,16 @@ def parent_entry(record: RunRecord) -> Entry:
     """Return the entry for the run as a whole."""
     tags = {
         **_common_tags(record, "run", record.status),
-        "convkit.key": record.key,
-        "convkit.convkit": record.convkit,
-        "convkit.toolchain": record.toolchain,
+        "verdict": verdict_text(record),
+        "worst_error": worst_error_text(record),
         "convkit.findings": " ".join(
             sorted({located.finding.code for located in located_findings(record)})
         ),
         "mlflow.source.name": " ".join(record.command),
         "mlflow.source.type": "LOCAL",
         "mlflow.note.content": summary_note(record),
-        **{f"convkit.host.{name}": _text(value) for name, value in record.host.items()},
-        **{f"convkit.target.{target.name}": target.status for target in record.targets},
+        "convkit.targets": targets_text(record),
+        **{name: str(record.host.get(key, "")) for name, key in PROCESSOR_TAGS.items()},
         **({"convkit.waivers": "\n".join(waiver_lines(record))} if waiver_lines(record) else {}),
     }
     statuses = [target.status for target in record.targets]
@@ -92,12 +97,15 @@ def parent_entry(record: RunRecord) -> Entry:
     ]
     for target in record.targets:
         points += _target_points(record, target)
+    points += _column_points(record.targets, [v for t in record.targets for v in t.verifications])
     return Entry(
         name=_run_name(record),
         status=_run_status(record.status),
         started=record.started,
         ended=record.ended,
-        params=_params({**recipe_parameters(record), **tool_versions(record)}),
+        params=_params(
+            {**recipe_parameters(record), "tools.convkit": record.convkit, **tool_versions(record)}
+        ),
         tags=_tags(tags),
         points=_finite(points),
     )
@@ -110,6 +118,36 @@ def _run_name(record: RunRecord) -> str:
     named = ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
     whom = "" if record.status == "verified" or not names else f" {named}"
     return f"{record.status}{whom}: {record.recipe} {record.id}"
+
+
+def _column_points(
+    targets: Sequence[TargetReport], verifications: Sequence[Verification]
+) -> list[MetricPoint]:
+    """Return the figures that every run has under the same names, so that they are columns of a
+    list: the worst error, the size of what was built, the slowest typical call.
+    """
+    points = []
+    worst = worst_comparison([case for each in verifications for case in each.cases])
+    if worst is not None:
+        points.append(MetricPoint("error_of_limit", worst.share))
+    if size := sum(target.size_bytes or 0 for target in targets):
+        points.append(MetricPoint("size_mib", size / 2**20))
+    if calls := [median for each in verifications if (median := _call_seconds([each])) is not None]:
+        points.append(MetricPoint("latency_ms", max(calls) * 1e3))
+    return points
+
+
+def _call_seconds(verifications: Iterable[Verification]) -> float | None:
+    """Return the median of one call without warm-up, to notice what became many times slower;
+    `convkit bench` measures latencies. A simulation's time says nothing about its target.
+    """
+    calls = [
+        case.seconds
+        for verification in verifications
+        for case in verification.cases
+        if verification.evidence == "device" and case.case == "typical" and case.error is None
+    ]
+    return statistics.median(calls) if calls else None
 
 
 def child_entries(record: RunRecord) -> tuple[Entry, ...]:
@@ -159,8 +197,11 @@ def _stage_entry(
             "precision": target.precision,
         }
         tags["convkit.evidence"] = verification.evidence
-        tags["convkit.providers"] = ", ".join(verification.providers)
+        tags["verdict"] = f"{target.name} {verification.status}"
+        worst = worst_comparison(verification.cases)
+        tags["worst_error"] = "" if worst is None else str(worst)
         points += _verification_points(verification)
+        points += _column_points([target], [verification])
         table = case_table(verification)
     # A cached stage did not run, so it has no times of its own and is shown at the run's
     # start.
@@ -179,22 +220,13 @@ def _stage_entry(
 
 
 def _stage_tags(stage: StageReport) -> dict[str, str]:
-    tags = {
-        "stage": stage.id,
-        "stage_status": stage.status,
-        "key": stage.key,
-        "reason": stage.reason,
-        "target": stage.target,
-        "version": stage.version,
-        "artifact": stage.artifact,
-        "error": stage.error,
-    }
+    tags = {"stage": stage.id, "target": stage.target}
     return {f"convkit.{name}": value for name, value in tags.items() if value is not None}
 
 
 def _run_status(status: TargetStatus | StageStatus) -> RunStatus:
-    """Return MLflow's status. Skipped, unproven and waived are not FINISHED, which MLflow shows in
-    green: nothing was proven, or it failed.
+    """Return MLflow's status. Nothing but what was proven is FINISHED, which MLflow shows in green.
+    What was neither proven nor failed is SCHEDULED: it shows KILLED in red, as it does FAILED.
     """
     match status:
         case "verified" | "done" | "hit":
@@ -202,7 +234,7 @@ def _run_status(status: TargetStatus | StageStatus) -> RunStatus:
         case "failed" | "waived" | "broken":
             return "FAILED"
         case "unproven" | "skipped" | "blocked":
-            return "KILLED"
+            return "SCHEDULED"
 
 
 def _common_tags(record: RunRecord, role: str, status: str) -> dict[str, str]:
@@ -211,8 +243,6 @@ def _common_tags(record: RunRecord, role: str, status: str) -> dict[str, str]:
         "convkit.role": role,
         "convkit.status": status,
         "convkit.recipe": record.recipe,
-        "convkit.recipe_digest": record.recipe_digest,
-        "convkit.platform": _text(record.host.get("platform", "unknown")),
     }
 
 
@@ -235,16 +265,8 @@ def _target_points(record: RunRecord, target: TargetReport) -> list[MetricPoint]
     if target.size_bytes:
         points.append(MetricPoint(f"{target.name}/size_bytes", target.size_bytes))
     points.append(MetricPoint(f"{target.name}/seconds", seconds_of(record, target.name)))
-    # One call without warm-up, to notice what became many times slower; `convkit bench` measures
-    # latencies. A simulation's time says nothing about its target.
-    calls = [
-        case.seconds
-        for verification in target.verifications
-        for case in verification.cases
-        if verification.evidence == "device" and case.case == "typical" and case.error is None
-    ]
-    if calls:
-        points.append(MetricPoint(f"{target.name}/single_call_seconds", statistics.median(calls)))
+    if (call := _call_seconds(target.verifications)) is not None:
+        points.append(MetricPoint(f"{target.name}/single_call_seconds", call))
     return [dataclasses.replace(point, target=target.name) for point in points]
 
 
@@ -367,7 +389,3 @@ def _params(values: dict[str, str]) -> dict[str, str]:
 
 def _tags(values: dict[str, str]) -> dict[str, str]:
     return {entry_name(name): clipped(value, TAG_LENGTH) for name, value in values.items() if value}
-
-
-def _text(value: Json) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -21,16 +21,18 @@ from convkit.host.track.loadable_models import describe_models, loadable_folder
 from convkit.host.track.mlflow_batches import batches
 from convkit.host.track.mlflow_client import first_contact, import_mlflow
 from convkit.host.track.mlflow_database import create_database, schema_revisions
-from convkit.host.track.mlflow_limits import TAG_LENGTH, clipped, entry_name
+from convkit.host.track.mlflow_limits import TAG_LENGTH, clipped, entry_name, model_name
 from convkit.host.track.run_artifacts import (
     Placed,
     local_folder,
+    log_placements,
     log_run_files,
     place_models,
-    placement_tags,
 )
+from convkit.host.track.run_columns import VIEW_TAG, runs_page, view_state
 from convkit.host.track.run_description import experiment_note
 from convkit.host.track.run_entries import Entry, MetricPoint, Table, child_entries, parent_entry
+from convkit.host.track.run_inputs import log_inputs
 from convkit.host.track.run_tags import identity_tags
 from convkit.host.track.tracking_location import (
     Location,
@@ -43,8 +45,8 @@ from convkit.protocol.errors import TrackingError
 # Set last. A run without it was interrupted while logging, and is logged again.
 _COMPLETE = "convkit.logged"
 _TABLE_FILE = "cases.json"
-# Without this tag, MLflow's UI shows an experiment as chat traces.
-_EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
+# Without the first tag, MLflow's UI shows an experiment as chat traces.
+_EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development", VIEW_TAG: view_state()}
 # Only of a new experiment: people may write their own.
 _NOTE = "mlflow.note.content"
 
@@ -189,6 +191,28 @@ class Tracker:
                 raise
         return str(version.tags.get("convkit.run", version.run_id))
 
+    def registered(self, name: str, *, alias: str | None, version: str | None) -> tuple[str, str]:
+        """Return a registered model's version, and where its files are; raises TrackingError."""
+        with _reported(self.location):
+            if version is None:
+                version = str(self.client.get_model_version_by_alias(name, alias).version)
+            return version, str(self.client.get_model_version_download_uri(name, version))
+
+    def download(self, uri: str, place: Path) -> Path:
+        """Download a folder of artifacts to a place, whole or not at all; return the place."""
+        import tempfile
+
+        import mlflow.artifacts
+
+        with _reported(self.location):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=place.parent) as staging:
+                found = mlflow.artifacts.download_artifacts(
+                    uri, dst_path=staging, tracking_uri=self.location.uri
+                )
+                Path(found).replace(place)
+        return place
+
     def unalias(self, recipe: str, alias: str) -> None:
         """Remove an alias in MLflow's registry, if it is there; raises TrackingError."""
         if self.aliased(recipe, alias) is not None:
@@ -202,13 +226,13 @@ class Tracker:
             artifacts = (
                 None if folder is None else (folder / re.sub(r"[^\w.-]+", "-", name)).as_uri()
             )
-            return str(
+            made = str(
                 self.client.create_experiment(
-                    name,
-                    artifact_location=artifacts,
-                    tags={**_EXPERIMENT_TAGS, _NOTE: experiment_note(recipe)},
+                    name, artifact_location=artifacts, tags=_EXPERIMENT_TAGS
                 )
             )
+            self.client.set_experiment_tag(made, _NOTE, experiment_note(recipe, runs_page(made)))
+            return made
         if experiment.lifecycle_stage != "active":
             raise tracking_error(
                 self.location,
@@ -246,7 +270,9 @@ class Tracker:
         sealed = identity.get("convkit.provenance", "")
         describe_models(self.client, run_id, record, placed, sealed)
         models = self._log_models(experiment_id, run_id, record, placed)
-        self._write(run_id, parent, models, {**placement_tags(placed), **identity})
+        log_placements(self.client, run_id, placed)
+        log_inputs(self.client, experiment_id, run_id, record, folder)
+        self._write(run_id, parent, models, identity)
         for child in child_entries(record):
             self._log_child(experiment_id, child, folder, {**user, "mlflow.parentRunId": run_id})
         self.client.set_tag(run_id, _COMPLETE, "complete")
@@ -323,8 +349,7 @@ class Tracker:
                 "device": target.device,
                 "precision": target.precision,
             }
-            # MLflow refuses these characters in a model's name.
-            name = re.sub(r"[/:.%\"']", "-", f"{record.recipe}-{target.name}")
+            name = model_name(f"{record.recipe}-{target.name}")
             try:
                 model = self.client.create_logged_model(
                     experiment_id, name, run_id, tags, params, target.runtime

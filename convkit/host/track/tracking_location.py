@@ -13,6 +13,9 @@ from convkit.protocol.errors import TrackingError
 # Without this parameter, MLflow's UI opens in its mode for chat traces, where runs are hard to
 # find.
 VIEW = "?workflowType=machine_learning"
+# Runs in the columns that `run_columns` shares under this name.
+SHARED_VIEW = "convkit"
+RUNS_VIEW = f"?viewStateShareKey={SHARED_VIEW}&workflowType=machine_learning"
 LATER = "The run itself is safe on disk; 'convkit track RUN' logs it later."
 
 

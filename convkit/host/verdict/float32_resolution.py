@@ -5,11 +5,17 @@ from collections.abc import Mapping, Sequence
 
 from convkit.host.recipe.keys.low_precision_types import compared_type, is_calibrated_for
 from convkit.host.recipe.keys.recipe import Recipe, Target, Tolerance
-from convkit.host.recipe.keys.tolerances import FROM_PRECISION, limits_for, tolerance_of
+from convkit.host.recipe.keys.tolerances import (
+    FROM_PRECISION,
+    follows_from_type,
+    limits_for,
+    tolerance_of,
+)
 from convkit.host.record.run_record import CaseVerdict
 from convkit.host.verdict.findings.near_zero_outputs import meaningful
+from convkit.host.verdict.rounding_limits import widened
 from convkit.protocol.findings.finding import Finding
-from convkit.protocol.messages import TensorMetrics, is_of_plain_rows
+from convkit.protocol.messages import RoundedOutput, TensorMetrics, is_of_plain_rows
 from convkit.protocol.metrics.limit_kinds import largest_in_units
 from convkit.protocol.metrics.limits import problems
 
@@ -36,13 +42,16 @@ def resolution(findings: Sequence[Finding]) -> Resolution:
 
 @dataclasses.dataclass(frozen=True)
 class ResolutionLimits:
-    """What a target's outputs are judged by. `largest` are the outputs' largest usual values."""
+    """What a target's outputs are judged by. `largest` are the outputs' largest usual values,
+    `rounded` what rounding to its type makes of the original.
+    """
 
     recipe: Recipe
     target: Target
     override: Tolerance | None
     largest: Mapping[str, float]
     resolved: Resolution
+    rounded: Sequence[RoundedOutput] = ()
 
     def of(self, metrics: TensorMetrics, case: str) -> dict[str, float]:
         """Return the limits on an output in a case. Where they are not met and rounding explains
@@ -57,6 +66,8 @@ class ResolutionLimits:
         if found.place == FROM_PRECISION and not is_calibrated_for(self.target, case):
             return {}
         limits = limits_for(self.recipe, self.target, metrics.output, self.override)
+        if follows_from_type(self.recipe, self.target, metrics.output, self.override):
+            limits = widened(limits, self.target, metrics.output, self.rounded)
         limits = meaningful(limits, metrics, self.largest)
         distance = self.resolved.get((case, metrics.output))
         if distance is None or "agreement" in limits or not problems(metrics, limits):

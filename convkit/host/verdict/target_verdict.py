@@ -78,7 +78,8 @@ def judge(
     """
     described = {case.name: case for case in reference.cases}
     largest = largest_values(measured.cases)
-    limits = ResolutionLimits(recipe, target, override, largest, resolution(stage_findings))
+    resolved = resolution(stage_findings)
+    limits = ResolutionLimits(recipe, target, override, largest, resolved, reference.rounded)
     cases = [
         _judge_case(metrics, described[metrics.case], recipe, limits) for metrics in measured.cases
     ]

@@ -93,7 +93,7 @@ class PrecisionRequest(Generic[OptionsT]):
 
     `exported` is the folder of the exported graph, `original` the model itself; a runtime converts
     one of them. `reference` is the folder of the cases. `limits` are the tolerances by output, used
-    for `keep_float32: auto`, in the worst of `families`.
+    for `keep_float32: auto`, in the worst of `families`; `device` is where the target will run.
     """
 
     contract: Contract
@@ -104,6 +104,7 @@ class PrecisionRequest(Generic[OptionsT]):
     exported: str | None = None
     original: Original | None = None
     families: tuple[ProductFamily, ...] = PRODUCT_FAMILIES
+    device: Device = "cpu"
 
 
 @dataclasses.dataclass(frozen=True)

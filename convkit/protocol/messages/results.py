@@ -126,12 +126,14 @@ class SizeBranch:
 @dataclasses.dataclass(frozen=True)
 class RoundedOutput:
     """What rounding weights and inputs to a type, and nothing else, makes of an output of the
-    original in a case: no conversion to the type does better.
+    original in a case: no conversion to the type does better. `activations`: what goes into its
+    products was rounded, too, each tensor by one scale, as a quantization to int8 does.
     """
 
     type: LowType
     case: str
     metrics: TensorMetrics
+    activations: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

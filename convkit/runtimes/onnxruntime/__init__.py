@@ -9,7 +9,7 @@ RUNTIME = Runtime(
     target="target:OnnxRuntimeTarget",
     options="options:OnnxRuntimeOptions",
     jobs={
-        "precision": "convkit.worker.stages.graph_precision",
+        "precision": "precision",
         "build": "build",
         "verify": "verify",
         "bench": "bench",

@@ -51,7 +51,7 @@ def run(
     """
     request = with_decision(request)
     with tempfile.TemporaryDirectory(prefix="crash-", dir=context.output.parent) as folder:
-        search = _Search(request, Path(folder) / EXPORTED_FILE)
+        search = OpeningSearch(request, Path(folder) / EXPORTED_FILE)
         context.progress("opening the model in its own process")
         died = search.opened(search.file)
         if died >= 0:
@@ -61,16 +61,21 @@ def run(
         return DiagnoseResult(None, None, 1), [search.finding(died)]
 
 
-class _Search:
-    """Attempts to open variants of a model."""
+class OpeningSearch:
+    """Attempts to open variants of a model. `kept` are modules without which it does not open in
+    low precision, and `is_avoided` says whether these suffice. `refuses`: an error counts like a
+    crash, which parts of a model that crashes may have for other reasons.
+    """
+
+    refuses = False
 
     def __init__(self, request: CrashRequest[OnnxRuntimeOptions], file: Path) -> None:
         self._request = request
         self._low = request.precision if isinstance(request.precision, LowPrecision) else None
         self.file = file
         self._nodes: list[CrashingNode] = []
-        self._kept: tuple[str, ...] = ()
-        self._avoided = False
+        self.kept: tuple[str, ...] = ()
+        self.is_avoided = False
         self._write(())
 
     def opened(self, file: Path, level: Optimization | None = None) -> int:
@@ -80,6 +85,11 @@ class _Search:
         command += [str(library) for library, _ in library_files()]
         return subprocess.run(command, capture_output=True, check=False).returncode
 
+    def opens(self, file: Path) -> bool:
+        """Say whether a file opens."""
+        code = self.opened(file)
+        return code == 0 if self.refuses else code >= 0
+
     def find(self) -> None:
         """Name operators, and keep the modules of each in float32, until the model opens."""
         if importlib.util.find_spec("onnx_ir") is None:
@@ -87,17 +97,17 @@ class _Search:
         from convkit.worker.cause.graphs.crashing_operator import crashing_node
 
         while len(self._nodes) < _MOST_OPERATORS:
-            node = crashing_node(self.file, lambda file: self.opened(file) >= 0)
+            node = crashing_node(self.file, self.opens)
             if node is None or node in self._nodes:
                 return  # nothing decides, or float32 does not help
             self._nodes.append(node)
             module = node.module or "."
-            if self._low is None or module in self._kept:
+            if self._low is None or module in self.kept:
                 return
-            self._kept = (*self._kept, module)
-            self._write(self._kept)
-            if self.opened(self.file) >= 0:
-                self._avoided = True
+            self.kept = (*self.kept, module)
+            self._write(self.kept)
+            if self.opens(self.file):
+                self.is_avoided = True
                 return
 
     def finding(self, died: int) -> Finding:
@@ -109,9 +119,9 @@ class _Search:
         where = "; ".join(f"{node.operator} {node.name!r}" for node in self._nodes)
         at = f" with {where}" if where else ""
         text, change = "Try another release of onnxruntime under tools.", _NO_CHANGE
-        if self._avoided and self._low is not None:
-            kept = [*self._low.patterns, *self._kept]
-            text = f"Keep {', '.join(self._kept)} in float32: then the model opens."
+        if self.is_avoided and self._low is not None:
+            kept = [*self._low.patterns, *self.kept]
+            text = f"Keep {', '.join(self.kept)} in float32: then the model opens."
             precision: dict[str, Json] = {"default": self._low.default, "keep_float32": kept}
             if self._low.saturate:
                 precision["saturate"] = True
@@ -128,7 +138,7 @@ class _Search:
             {
                 "operators": [encode(node) for node in self._nodes],
                 "opens_at": level,
-                "proven": self._avoided or level is not None,
+                "proven": self.is_avoided or level is not None,
             },
             Remedy(text, change, proven=bool(change)),
         )

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable
 
 from convkit.protocol.contract import Contract, Dimension, DType, TensorSpec
+from convkit.worker.bindings.cpp_program import PROGRAM
+from convkit.worker.bindings.cpp_self_check import INCLUDES, READING
 
 # ONNX's numbers of element types (TensorProto.DataType); onnxruntime's ONNXTensorElementDataType
 # has the same.
@@ -42,14 +44,11 @@ _HEADER = """\
 //   TensorRT      context->setTensorAddress(convkit::inputs::names[convkit::inputs::INDEX], address);
 //
 // `convkit::mismatch(inputs, outputs)` says in words where a session's own names differ from these.
-#pragma once
+// `convkit::self_check(folder, run)` runs the golden cases beside the model: does this machine compute what was verified?
+#ifndef CONVKIT_BINDINGS_HPP
+#define CONVKIT_BINDINGS_HPP
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <string>
-#include <string_view>
-
+INCLUDES
 namespace convkit {
 
 // ONNX's numbers; the same as onnxruntime's ONNXTensorElementDataType.
@@ -145,7 +144,7 @@ _RESERVED = frozenset(_CPP.split())
 def cpp_bindings(contract: Contract) -> str:
     """Return a contract's header."""
     axes = identifiers(axis.name for axis in contract.axes)
-    text = _HEADER + "".join(
+    text = _HEADER.replace("INCLUDES\n", INCLUDES + "\n") + "".join(
         f"  {name} = {number},\n" for name, number in ONNX_TYPES.items()
     ).replace("  bool = ", "  boolean = ")
     text += _TYPES + "namespace axes {\n\n"
@@ -154,7 +153,7 @@ def cpp_bindings(contract: Contract) -> str:
         text += f"inline constexpr Axis {axes[axis.name]}{{{sizes}}};\n"
     text += "\n}  // namespace axes\n\n"
     text += _side("inputs", contract.inputs) + _side("outputs", contract.outputs)
-    return text + _FOOTER
+    return f"{text}{_FOOTER}{READING}\n#endif  // CONVKIT_BINDINGS_HPP\n{PROGRAM}"
 
 
 def _side(side: str, specs: tuple[TensorSpec, ...]) -> str:

@@ -1,8 +1,10 @@
 """Generates a Python module from a contract, which needs only the standard library. Pure."""
 
 from convkit.protocol.contract import Contract, TensorSpec
+from convkit.worker.bindings.python_self_check import SELF_CHECK
 
-_HEADER = '''"""Written by convkit from the model's contract; do not edit. Needs nothing but Python.
+_HEADER = '''"""Written by convkit from the model's contract; do not edit. Needs nothing but Python,
+and numpy for the self-check: `python bindings.py --self-check` runs the model on its golden cases.
 
 Bind by name, never by the order in which a runtime happens to list its tensors:
 
@@ -10,6 +12,11 @@ Bind by name, never by the order in which a runtime happens to list its tensors:
     context.set_tensor_address(name, address) for name in INPUTS             TensorRT
 """
 
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 
@@ -65,7 +72,13 @@ def python_bindings(contract: Contract) -> str:
         f"AXES: dict[str, Axis] = {{\n{axes}}}\n\n" if axes else "AXES: dict[str, Axis] = {}\n\n"
     )
     text += "# In the declared order.\n"
-    return text + _side("INPUTS", contract.inputs) + _side("OUTPUTS", contract.outputs) + _FOOTER
+    return (
+        text
+        + _side("INPUTS", contract.inputs)
+        + _side("OUTPUTS", contract.outputs)
+        + _FOOTER
+        + SELF_CHECK
+    )
 
 
 def _side(name: str, specs: tuple[TensorSpec, ...]) -> str:

@@ -6,30 +6,23 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
-from urllib.parse import quote
 
 import numpy as np
 
 from convkit.protocol.contract import TensorSpec
 from convkit.protocol.json_codec import CodecError, decode, encode
 from convkit.protocol.messages import ReferenceResult
+from convkit.protocol.messages.case_tensors import CASES_FILE, Side, tensor_path
 from convkit.protocol.numpy_dtypes import BFLOAT16_BITS, numpy_dtype
 from convkit.worker.job_context import StageFailedError
 
-CASES_FILE = "cases.json"
 
-_Side = Literal["inputs", "outputs"]
-
-
-def tensor_file(root: Path, case: str, side: _Side, tensor: str) -> Path:
-    """Return a tensor's file. Names with a slash or other special characters are
-    percent-encoded.
-    """
-    return root / quote(case, safe=":") / side / f"{quote(tensor, safe='')}.npy"
+def tensor_file(root: Path, case: str, side: Side, tensor: str) -> Path:
+    """Return a tensor's file (see `tensor_path`)."""
+    return root / tensor_path(case, side, tensor)
 
 
-def write_tensors(root: Path, case: str, side: _Side, tensors: Mapping[str, np.ndarray]) -> None:
+def write_tensors(root: Path, case: str, side: Side, tensors: Mapping[str, np.ndarray]) -> None:
     """Write a case's tensors. bfloat16 is stored as bits: numpy has no name for it."""
     for name, values in tensors.items():
         file = tensor_file(root, case, side, name)
@@ -42,7 +35,7 @@ def write_tensors(root: Path, case: str, side: _Side, tensors: Mapping[str, np.n
 
 
 def read_tensors(
-    root: Path, case: str, side: _Side, specs: tuple[TensorSpec, ...]
+    root: Path, case: str, side: Side, specs: tuple[TensorSpec, ...]
 ) -> dict[str, np.ndarray]:
     """Return a case's tensors, memory-mapped, in the contract's order; outputs keep the dtype they
     were written in.

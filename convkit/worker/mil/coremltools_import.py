@@ -5,6 +5,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 # coremltools imports each of these that is installed, to detect it and convert its models.
 # Converting a torch module to an ML program needs none of them, and a model that does has already
@@ -27,6 +28,8 @@ def load_library() -> None:
     try:
         with quiet():
             import coremltools  # noqa: F401
+
+            accept_varying_axes()
     finally:
         for name in hidden:
             del sys.modules[name]
@@ -48,3 +51,28 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
+
+
+def accept_varying_axes() -> None:
+    """Let the operation's axes vary: coremltools wants the very same symbol for data and indices,
+    and gives a tensor that was repeated another.
+    """
+    from coremltools.converters.mil.mil.ops.defs.iOS15.scatter_gather import scatter_along_axis
+    from coremltools.converters.mil.mil.types.symbolic import is_compatible_symbolic_vector
+
+    own: Any = scatter_along_axis.type_inference
+    if getattr(own, "accepts_varying", False):
+        return
+
+    def inferred(self: Any) -> Any:  # noqa: ANN401
+        axis = self.axis.val % self.data.rank
+        shapes = [
+            [size for place, size in enumerate(each.shape) if place != axis]
+            for each in (self.data, self.indices)
+        ]
+        if self.data.rank == self.indices.rank and is_compatible_symbolic_vector(*shapes):
+            return self.data.sym_type
+        return own(self)
+
+    inferred.accepts_varying = True  # type: ignore[attr-defined]  # registering twice changes nothing
+    scatter_along_axis.type_inference = inferred

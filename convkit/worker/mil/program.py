@@ -7,6 +7,7 @@ from typing import Any
 
 from convkit.protocol.contract import DType
 from convkit.worker.job_context import StageFailedError
+from convkit.worker.mil.coremltools_import import accept_varying_axes
 from convkit.worker.mil.element_values import CONTRACT_NAMES, type_name
 from convkit.worker.mil.package_files import read_model, read_package
 from convkit.worker.mil.weights_file import check_weights
@@ -160,6 +161,8 @@ def declared_shape(var: Any) -> tuple[int | None, ...] | None:  # noqa: ANN401
 
 def _load(path: Path, model: Any, weights: Path) -> Any:  # noqa: ANN401
     from coremltools.converters.mil.frontend.milproto.load import load
+
+    accept_varying_axes()
 
     try:
         return load(model, model.specificationVersion, str(weights))

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Union
 
 import torch
+from torch.utils._pytree import register_pytree_node
 
 from convkit.protocol.contract import TensorSpec
 from convkit.worker.job_context import StageFailedError
@@ -35,6 +36,25 @@ def parameter_of(spec: TensorSpec, parameters: Mapping[str, object]) -> str:
     return head if key not in parameters and head in parameters else key
 
 
+class Fields(dict[str, Any]):
+    """What names make where no annotation says the class: a dict whose keys are attributes, too, as
+    those of a dataclass.
+    """
+
+    def __getattr__(self, name: str) -> object:
+        try:
+            return self[name]
+        except KeyError as error:
+            raise AttributeError(name) from error
+
+
+register_pytree_node(
+    Fields,
+    lambda fields: (list(fields.values()), tuple(fields)),
+    lambda values, names: Fields(zip(names, values, strict=True)),
+)
+
+
 class Arguments:
     """How flat inputs become the keyword arguments of one module's forward.
 
@@ -45,7 +65,11 @@ class Arguments:
         self._inputs = tuple(inputs)
         self._config = getattr(module, "config", None)
         signature = _signature(module)
-        self._annotations = {name: each.annotation for name, each in signature.parameters.items()}
+        self._annotations = {
+            name: each.annotation
+            for name, each in signature.parameters.items()
+            if each.annotation is not each.empty
+        }
         self._parameters = [parameter_of(spec, signature.parameters) for spec in inputs]
         # Built once with the inputs' names instead of tensors, which finds all that cannot fit.
         for name, tree in self._trees([spec.name for spec in inputs]).items():
@@ -58,6 +82,10 @@ class Arguments:
             name: self._argument(name, tree) if isinstance(tree, dict) else tree
             for name, tree in self._trees(tensors).items()
         }
+
+    def of(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+        """Return forward's keyword arguments for tensors by the inputs' names."""
+        return self.build([tensors[spec.name] for spec in self._inputs])
 
     def _argument(self, name: str, tree: Tree) -> object:
         return _build(tree, self._annotations.get(name), self._config)
@@ -98,7 +126,7 @@ def _signature(module: torch.nn.Module) -> inspect.Signature:
 def _structure(annotation: object, tree: Tree, config: object) -> object:
     """Return the class to build: what the annotation says, else what the path looks like."""
     for kind in _alternatives(annotation):
-        if _is_cache(kind) or _fields(kind) is not None or kind in (list, tuple, dict):
+        if is_cache(kind) or _fields(kind) is not None or kind in (list, tuple, dict):
             return kind
     if any(name in tree for name in CACHES) or (config is not None and _looks_cached(tree)):
         return _dynamic_cache()
@@ -117,7 +145,7 @@ def _alternatives(annotation: object) -> Iterator[object]:
         yield origin or annotation
 
 
-def _is_cache(kind: object) -> bool:
+def is_cache(kind: object) -> bool:
     """Say whether a class is one of transformers' caches, without importing transformers."""
     return isinstance(kind, type) and any(
         base.__module__ == "transformers.cache_utils" and base.__name__ == "Cache"
@@ -157,7 +185,7 @@ def _fields(kind: object) -> Mapping[str, object] | None:
 
 def _check(tree: Tree, place: str, kind: object) -> None:
     """Raise StageFailedError if a structure cannot have these parts."""
-    if _is_cache(kind):
+    if is_cache(kind):
         _check_cache(tree, place)
         return
     fields = _fields(kind)
@@ -212,7 +240,7 @@ def _check_cache(tree: Tree, place: str) -> None:
 
 def _build(tree: Tree, annotation: object, config: object) -> object:
     kind = _structure(annotation, tree, config)
-    if _is_cache(kind):
+    if is_cache(kind):
         return _build_cache(tree, config)
     fields = _fields(kind)
     built = {
@@ -227,7 +255,7 @@ def _build(tree: Tree, annotation: object, config: object) -> object:
     if kind in (tuple, list):
         ordered = (built[part] for part in sorted(built, key=int))
         return list(ordered) if kind is list else tuple(ordered)
-    return built
+    return built if kind is dict and annotation is not None else Fields(built)
 
 
 def _build_cache(tree: Tree, config: object) -> object:

@@ -24,6 +24,9 @@ _HALF = frozenset({"float16", "bfloat16"})
 # that converters write by default (a row in int8; blocks of 32 in int4).
 _LARGEST = {"int8": 127.0, "int4": 7.0}
 _BLOCK = 32
+# A quantization to this type rounds what goes into products as well, to this many steps.
+_WITH_ACTIVATIONS = "int8"
+_STEPS = 255
 # Cases slower than this are not run again.
 _MOST_SECONDS = 2.0
 _CASES = 2
@@ -40,9 +43,10 @@ def rounded_outputs(
     """Return what rounding weights, inputs and outputs to each type makes of a float32 original's
     outputs, in two usual cases of the ladder. `run` runs the original, whose model is `module`.
 
-    Whole-number types round the weights of products alone, each row by its own scale. Nothing is
-    returned for weights that exceed the memory for them, for cases that take longer than 2 s or
-    that the rounded model refuses, and for results that are not finite.
+    Whole-number types round the weights of products alone, each row by its own scale; int8 is run
+    again with what goes into the products rounded, too. Nothing is returned for weights that exceed
+    the memory for them, for cases that take longer than 2 s or that the rounded model refuses, and
+    for results that are not finite.
     """
     if not types or exceed_budget(module):
         return ()
@@ -52,8 +56,10 @@ def rounded_outputs(
         key=lambda each: each.name != "typical",
     )
     found: list[RoundedOutput] = []
-    for dtype in types:
-        with rounded_weights(module, dtype):
+    runs = [(dtype, False) for dtype in types]
+    runs += [(dtype, True) for dtype in types if dtype == _WITH_ACTIVATIONS]
+    for dtype, activations in runs:
+        with rounded_weights(module, dtype), _rounded_products(module, activations):
             for case in quick[:_CASES]:
                 feeds = read_tensors(folder, case.name, "inputs", contract.inputs)
                 try:
@@ -63,7 +69,7 @@ def rounded_outputs(
                 expected = read_tensors(folder, case.name, "outputs", contract.outputs)
                 measured = (compare(name, expected[name], outputs[name]) for name in expected)
                 found += [
-                    RoundedOutput(dtype, case.name, each)
+                    RoundedOutput(dtype, case.name, each, activations)
                     for each in measured
                     if each.mismatch is None and _is_finite(each)
                 ]
@@ -93,6 +99,36 @@ def rounded_weights(module: torch.nn.Module, dtype: LowType) -> Iterator[None]:
     finally:
         for parameter, values in kept:
             parameter.data = values
+
+
+@contextlib.contextmanager
+def _rounded_products(module: torch.nn.Module, activations: bool) -> Iterator[None]:  # noqa: FBT001 - a run's
+    """Round what layers with weights are given, inside the block, if `activations` says so."""
+    with contextlib.ExitStack() as hooks:
+        if activations:
+            weights = {id(each) for each in _products(module)}
+            for layer in module.modules():
+                if any(id(each) in weights for each in layer.parameters(recurse=False)):
+                    hooks.callback(layer.register_forward_pre_hook(_rounded_given).remove)
+        yield
+
+
+def _rounded_given(_: torch.nn.Module, given: tuple[object, ...]) -> tuple[object, ...]:
+    return tuple(
+        _rounded_activation(each)
+        if isinstance(each, torch.Tensor) and each.dtype is torch.float32 and each.numel()
+        else each
+        for each in given
+    )
+
+
+def _rounded_activation(values: torch.Tensor) -> torch.Tensor:
+    """Return a tensor with 256 equally spaced values, zero among them."""
+    low, high = values.amin().clamp(max=0), values.amax().clamp(min=0)
+    scale = (high - low) / _STEPS
+    if not bool(torch.isfinite(scale)) or not bool(scale > 0):
+        return values
+    return (values / scale).round() * scale
 
 
 def _products(module: torch.nn.Module) -> Iterator[torch.nn.Parameter]:

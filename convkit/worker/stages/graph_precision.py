@@ -15,6 +15,7 @@ from convkit.protocol.findings.finding import Finding
 from convkit.protocol.messages import (
     LowPrecision,
     ModulePrecision,
+    OptionsT,
     PlanRound,
     PrecisionRequest,
     PrecisionResult,
@@ -40,7 +41,7 @@ from convkit.worker.precision.value_ranges import RangeReport, run_ranges
 
 
 def run(
-    request: PrecisionRequest[object], context: Context
+    request: PrecisionRequest[OptionsT], context: Context
 ) -> tuple[PrecisionResult, list[Finding]]:
     """Examine a target's precision on the reference's cases; resolve `auto`.
 
@@ -83,7 +84,7 @@ def run(
 
 
 def _decide_quantization(
-    path: Path, quantized: Quantization, request: PrecisionRequest[object], context: Context
+    path: Path, quantized: Quantization, request: PrecisionRequest[OptionsT], context: Context
 ) -> tuple[PrecisionResult, list[Finding]]:
     from convkit.worker.precision.quantization.quantization_decision import decide_quantization
     from convkit.worker.precision.quantization.weight_bits import with_weight_bits

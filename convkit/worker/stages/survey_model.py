@@ -13,7 +13,7 @@ from convkit.worker.survey.inputs.survey_messages import in_eval_mode, no_small_
 from convkit.worker.survey.module_survey import survey_module
 from convkit.worker.survey.sizes.work_clock import WorkClock, one_thread
 from convkit.worker.survey.torch_module.cached_decoder import TASK
-from convkit.worker.survey.torch_module.first_call import example_arrays
+from convkit.worker.survey.torch_module.example_run import example_arrays
 from convkit.worker.survey.torch_module.number_types import TypedModel, in_float32, type_choices
 from convkit.worker.survey.torch_module.shrunk_decoder import narrow_decoder
 from convkit.worker.survey.torch_module.transformers_heads import likely_task, small_overrides

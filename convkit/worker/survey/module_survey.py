@@ -19,11 +19,13 @@ from convkit.worker.survey.sizes.batch_axis import BATCH, batch_notes
 from convkit.worker.survey.sizes.rounding_noise import decided_by_rounding
 from convkit.worker.survey.sizes.work_clock import WorkClock
 from convkit.worker.survey.torch_module.cached_decoder import NotCachedError, survey_cached
+from convkit.worker.survey.torch_module.example_run import example_run
 from convkit.worker.survey.torch_module.exporter_choice import exportable, obstacle_of
-from convkit.worker.survey.torch_module.first_call import example_run, first_run, with_meant_numbers
+from convkit.worker.survey.torch_module.first_call import first_run
 from convkit.worker.survey.torch_module.fractional_inputs import with_fractions
 from convkit.worker.survey.torch_module.held_batch import why_fixed
 from convkit.worker.survey.torch_module.input_candidates import ROLES
+from convkit.worker.survey.torch_module.meant_numbers import with_meant_numbers
 from convkit.worker.survey.torch_module.module_trials import ModuleTrials
 from convkit.worker.survey.torch_module.number_types import float64_note
 from convkit.worker.survey.torch_module.unequal_lengths import untied

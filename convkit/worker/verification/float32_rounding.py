@@ -6,9 +6,10 @@ ones is what float32 can resolve. A graph with a wrong operator, however small i
 in float64, too.
 """
 
+import contextlib
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import torch
@@ -89,7 +90,10 @@ def _decided(
 def _resolved(
     case: TorchCase, outputs: tuple[str, ...], exact: Mapping[str, np.ndarray]
 ) -> dict[str, _Distance]:
-    """Return how far float32 is from float64 in each float output, at the inputs and near them."""
+    """Return how far float32 is from float64 in each float output, at the inputs and weights and
+    near them: zeros have no neighbors in units of their own, and a sum of equal numbers may round
+    luckily.
+    """
     floats = [each for each in outputs if exact[each].dtype == np.float64]
     found = dict.fromkeys(floats, _Distance(0.0, 0.0))
     for steps in (None, *_NEAR):
@@ -97,12 +101,27 @@ def _resolved(
             given: tensor if steps is None else _moved(tensor, steps)
             for given, tensor in case.inputs.items()
         }
-        with torch.no_grad():
+        with torch.no_grad(), _moved_weights(case.module, steps):
             single = to_arrays(outputs, case.module(*(each.clone() for each in inputs.values())))
-        double = exact if steps is None else run_in_float64(case.module, inputs, outputs)
+            double = exact if steps is None else run_in_float64(case.module, inputs, outputs)
         for each in floats:
             found[each] = found[each].larger(_distance(double[each], single[each]))
     return found
+
+
+@contextlib.contextmanager
+def _moved_weights(module: torch.nn.Module, steps: tuple[int, int] | None) -> Iterator[None]:
+    """Move a module's float32 weights and buffers, inside the block; None leaves them."""
+    kept: list[tuple[torch.Tensor, torch.Tensor]] = []
+    try:
+        if steps is not None:
+            for each in (*module.parameters(), *module.buffers()):
+                kept.append((each, each.data))
+                each.data = _moved(each.data, steps)
+        yield
+    finally:
+        for each, values in kept:
+            each.data = values
 
 
 def _moved(tensor: torch.Tensor, steps: tuple[int, int]) -> torch.Tensor:

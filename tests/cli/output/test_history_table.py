@@ -1,6 +1,7 @@
 """`convkit runs` on terminals of different widths."""
 
 import io
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ def entry(number: int, **changes: Any) -> RunEntry:
     run = f"20261125-19044{number}-b401"
     targets = {"cpu": "verified", "half": "verified", "int8": "failed"}
     values = {"status": "failed", "targets": targets, "tools": TOOLS} | changes
-    return RunEntry(run, "minilm", f"/runs/{run}", 0.0, **values)
+    started = time.time() - 3 * 3600
+    return RunEntry(run, "minilm", f"/runs/{run}", started, seconds=75.0, **values)
 
 
 def printed(entries: list[RunEntry], width: int) -> list[str]:
@@ -27,24 +29,27 @@ def printed(entries: list[RunEntry], width: int) -> list[str]:
 
 def test_a_run_takes_one_line_of_80_columns() -> None:
     heading, first, second, *_ = printed([entry(1), entry(2)], 80)
-    assert heading.split() == ["run", "(UTC)", "recipe", "targets"]
-    assert first == "20261125-190441-b401  minilm  cpu, half verified; int8 failed"
+    assert " ".join(heading.split()) == "run (UTC) recipe verdict age took not verified"
+    expected = "20261125-190441-b401 minilm failed 3 h 1 min 15 s int8 failed"
+    assert " ".join(first.split()) == expected
     assert second.startswith("20261125-190442-b401")
 
 
 def test_wide_terminals_show_each_tool_once() -> None:
     assert len(set(TOOLS_THAT_MATTER)) == len(TOOLS_THAT_MATTER)
-    _, line, *_ = printed([entry(1)], 130)
+    _, line, *_ = printed([entry(1)], 140)
+    assert "cpu, half verified; int8 failed" in line
     assert line.endswith("torch 2.13.0, onnxruntime 1.31.0, 1.31.1")
 
 
 def test_what_happened_since_has_a_column_if_something_did() -> None:
-    heading, first, second, *_ = printed([entry(1, accepted=True), entry(2)], 90)
+    heading, first, second, *_ = printed([entry(1, accepted=True), entry(2)], 100)
     assert heading.endswith("since")
     assert first.endswith("accepted")
     assert second.endswith("failed")
 
 
 def test_a_damaged_run_says_why() -> None:
-    found = printed([entry(1, problem="result.json is missing")], 80)
-    assert "damaged: result.json is missing" in found[1]
+    found = printed([entry(1, status="damaged", problem="no result")], 80)
+    assert found[1].endswith("no result")
+    assert " damaged " in found[1]

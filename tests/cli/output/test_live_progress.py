@@ -27,13 +27,17 @@ def a_run(progress):
     progress.stage_finished("verify:ort-cpu", "blocked", 0.0)
 
 
-def final_lines(text):
-    """Return the last drawing without its codes: before each, rich returns to the first line and
-    erases.
-    """
-    drawing = re.split(r"\r|\x1b\[1A", text)[-1]
-    plain = re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", drawing)
-    return [line.rstrip() for line in plain.splitlines() if line.strip()]
+def plain(text):
+    return re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", text)
+
+
+def drawings(text):
+    """Return what is drawn in the moving line: before each, rich returns to the line and erases."""
+    return [plain(part).strip() for part in re.split(r"\r|\x1b\[1A|\n", text) if "▸" in part]
+
+
+def ended_lines(text):
+    return [line.split("\r")[-1].rstrip() for line in plain(text).splitlines() if line.strip()]
 
 
 def test_elsewhere_state_changes_are_plain_lines():
@@ -41,10 +45,10 @@ def test_elsewhere_state_changes_are_plain_lines():
     with LiveProgress(console=console) as progress:
         a_run(progress)
     assert text().splitlines() == [
-        "reference: up to date",
+        "reference: up to date (1 of 4 stages)",
         "export: started: the recipe changed",
-        "export: done in 14.2 s",
-        "build:ort-cpu: broken",
+        "export: exported in 14.2 s (2 of 4 stages)",
+        "build:ort-cpu: broken (3 of 4 stages)",
         "verify:ort-cpu: blocked",
     ]
 
@@ -56,8 +60,8 @@ def test_elsewhere_what_takes_long_is_said_ever_less_often(monkeypatch):
     with LiveProgress(console=console) as progress:
         clock[0] = 102.0
         progress.beat()
-        progress.stage_started("build", "new")
-        progress.stage_started("verify", "new")
+        progress.stage_started("build", "")
+        progress.stage_started("verify", "")
         clock[0] = 103.6
         progress.beat()
         progress.stage_progress("verify", "case  [1]")
@@ -71,20 +75,20 @@ def test_elsewhere_what_takes_long_is_said_ever_less_often(monkeypatch):
         progress.beat()
     assert text().splitlines() == [
         "prepare: resolving tools and looking for finished stages (2 s)",
-        "build: started: new",
-        "verify: started: new",
+        "build: started",
+        "verify: started",
         "build: starting (2 s; 1 more running)",
         "verify: case [1] (5 s; 1 more running)",
-        "build: done in 10.0 s",
+        "build: built in 10.0 s",
         "verify: case [1] (12 s)",
-        "verify: done in 12.0 s",
+        "verify: compared with the original in 12.0 s",
     ]
 
 
 def test_elsewhere_nothing_is_silent_by_itself():
     console, text = terminal(force_terminal=False)
     with LiveProgress(console=console) as progress:
-        progress.stage_started("export", "new")
+        progress.stage_started("export", "")
         progress.stage_progress("export", "loading the model")
         deadline = time.monotonic() + 20
         while "loading" not in text() and time.monotonic() < deadline:
@@ -98,7 +102,7 @@ def test_a_dumb_terminal_gets_plain_lines(monkeypatch):
     with LiveProgress(console=console) as progress:
         a_run(progress)
     assert "\x1b" not in text()
-    assert "export: done in 14.2 s" in text()
+    assert "export: exported in 14.2 s" in text()
 
 
 def test_quiet_says_nothing():
@@ -108,46 +112,51 @@ def test_quiet_says_nothing():
     assert text() == ""
 
 
-def test_a_terminal_keeps_a_line_per_stage(monkeypatch):
+def test_a_terminal_keeps_a_line_of_each_stage_that_ran(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     console, text = terminal()
     with LiveProgress(console=console) as progress:
         a_run(progress)
-    final = final_lines(text())[-4:]
-    assert "export" in final[0]
-    assert "14.2 s" in final[0]
-    assert "up to date" in final[1]
-    assert "✗" in final[2]
-    assert "broken" in final[2]
-    assert "blocked" in final[3]
+    kept = [line for line in ended_lines(text()) if "▸" not in line]
+    assert [line.split() for line in kept[:3]] == [
+        ["✓", "export", "14.2", "s", "exported"],
+        ["✗", "build:ort-cpu", "1.0", "s", "broken"],
+        ["\N{EN DASH}", "verify:ort-cpu", "blocked"],
+    ]
+    assert re.fullmatch(r"4 stages in [\d.]+ s, 1 of them up to date", kept[3])
+    assert len(kept) == 4
     assert "\x1b[?25h" in text()  # the cursor is back
 
 
-def test_a_running_stage_shows_time_share_and_message(monkeypatch):
+def test_a_run_of_hits_leaves_nothing(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     console, text = terminal()
     with LiveProgress(console=console) as progress:
-        progress.stage_started("export", "new")
+        progress.stage_waiting("export")
+        progress.stage_finished("export", "hit", 3.0)
+    assert [line for line in ended_lines(text()) if "▸" not in line] == []
+
+
+def test_a_running_stage_shows_message_share_and_time(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    console, text = terminal()
+    with LiveProgress(console=console) as progress:
+        progress.stage_started("export", "")
         progress.stage_progress("export", "tracing\nthe model", 0.4)
         time.sleep(0.4)
-    (line,) = final_lines(text())
-    shown = re.fullmatch(r"▸ export +(\d+\.\d\d) s  40 %  tracing the model", line)
-    assert shown is not None
-    assert float(shown[1]) >= 0.4
+    assert drawings(text())[-1] == "▸ export: tracing the model, 40 %, 0 s"
 
 
-def test_more_stages_than_lines_are_summed_up(monkeypatch):
+def test_one_line_moves_however_many_stages_run(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     console, text = terminal(height=6)
     with LiveProgress(console=console) as progress:
         for index in range(20):
-            progress.stage_finished(f"build:{index}", "done", 1.0)
-        progress.stage_started("verify:last", "new")
-        progress.stage_finished("build:7", "broken", 1.0)
-    final = "\n".join(final_lines(text())[-5:])
-    assert "verify:last" in final
-    assert "build:7" in final
-    assert "and 17 more: 17 done" in final
+            progress.stage_started(f"build:{index}", "")
+        progress.stage_progress("build:7", "quantizing")
+        time.sleep(0.3)
+    assert drawings(text())[-1] == "▸ build:7: quantizing, 0 s (and 19 more)"
+    assert text().count("\x1b[1A") == 1  # once, to take the line away
 
 
 @pytest.mark.parametrize("tty", [True, False])
@@ -166,14 +175,15 @@ def test_narrow_terminals_do_not_wrap(monkeypatch):
     console, text = terminal(width=30)
     with LiveProgress(console=console) as progress:
         progress.stage_started("verify:a-target-with-a-long-name@1.31.0", "reason " * 30)
-    assert [len(line) for line in final_lines(text())] == [30]
+    assert drawings(text())
+    assert max(map(len, drawings(text()))) == 30
 
 
 def test_stages_may_report_from_many_threads():
     console, text = terminal(force_terminal=False)
 
     def stage(name):
-        progress.stage_started(name, "new")
+        progress.stage_started(name, "")
         for step in range(50):
             progress.stage_progress(name, f"step {step}", step / 50)
         progress.stage_finished(name, "done", 1.0)
@@ -187,7 +197,7 @@ def test_stages_may_report_from_many_threads():
     lines = text().splitlines()
     assert len(lines) == 16
     assert set(lines) == {
-        f"stage-{i}: {end}" for i in range(8) for end in ("started: new", "done in 1.0 s")
+        f"stage-{i}: {end}" for i in range(8) for end in ("started", "done in 1.0 s")
     }
 
 
@@ -197,7 +207,7 @@ def test_an_error_inside_gives_the_terminal_back(monkeypatch):
 
     def crash():
         with LiveProgress(console=console) as progress:
-            progress.stage_started("export", "new")
+            progress.stage_started("export", "")
             raise RuntimeError("crash")
 
     with pytest.raises(RuntimeError, match="crash"):
@@ -212,34 +222,31 @@ def test_a_stage_whose_check_failed_is_not_done():
     assert text() == "export: a check failed in 3.0 s\n"
 
 
-def test_the_whole_run_has_a_bar_with_the_time_left():
+def test_the_moving_line_says_what_is_done_and_left(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
     console, text = terminal()
     with LiveProgress(console=console) as progress:
         progress.stage_waiting("export", 10.0)
         progress.stage_waiting("verify:ort", 30.0)
-        progress.stage_started("export", "new")
+        progress.stage_started("export", "")
         progress.stage_finished("export", "done", 10.0)
-        progress.stage_started("verify:ort", "new")
-    last = final_lines(text())[-1]
-    assert last.startswith("1 of 2 stages")
-    assert last.endswith("about 30 s left")
-    with LiveProgress(console=console) as progress:
-        progress.stage_waiting("export", 10.0)
-        progress.stage_finished("export", "done", 10.0)
-    assert "stages" not in final_lines(text())[-1]
+        progress.stage_started("verify:ort", "")
+    assert drawings(text())[-1] == "▸ 1 of 2 stages, 0 s, about 30 s left | verify:ort, 0 s"
 
 
-def test_a_run_that_takes_longer_than_ever_promises_no_time():
+def test_a_run_that_takes_longer_than_ever_promises_no_time(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
     console, text = terminal()
     with LiveProgress(console=console) as progress:
         progress.stage_waiting("export", 0.0)
-        progress.stage_started("export", "new")
-    assert final_lines(text())[-1].endswith("longer than expected")
+        progress.stage_started("export", "")
+    assert "0 of 1 stages, 0 s, longer than expected | export" in drawings(text())[-1]
 
 
-def test_without_past_runs_the_bar_counts_stages():
+def test_without_past_runs_stages_are_counted(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
     console, text = terminal()
     with LiveProgress(console=console) as progress:
         progress.stage_waiting("export")
-        progress.stage_started("export", "new")
-    assert final_lines(text())[-1] == "0 of 1 stages"
+        progress.stage_started("export", "")
+    assert drawings(text())[-1] == "▸ 0 of 1 stages, 0 s | export, 0 s"

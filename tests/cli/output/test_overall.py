@@ -1,6 +1,6 @@
 """How far a run is, and how long it still takes."""
 
-from convkit.cli.output.run_time_left import Overall, RemainingWork, bar, overall
+from convkit.cli.output.run_time_left import Overall, RemainingWork, overall
 
 
 def work(kind="verify", *, running=False, ended=False, spent=0.0, expected=None) -> RemainingWork:
@@ -32,8 +32,3 @@ def test_stages_that_run_together_share_the_time():
 
 def test_a_stage_that_takes_longer_than_ever_has_nothing_left():
     assert overall([work(running=True, spent=30.0, expected=10.0)]) == Overall(0, 1, 1.0, 0.0)
-
-
-def test_the_bar_is_ascii_where_it_must():
-    assert bar(0.5, ascii_only=True) == "#" * 12 + "." * 12
-    assert not bar(0.5, ascii_only=False).isascii()

@@ -43,6 +43,12 @@ FILES = (
     "models/ort/bindings.hpp",
     "models/ort/bindings.py",
     "models/ort/contract.json",
+    "models/ort/golden/index.tsv",
+    *(
+        f"models/ort/golden/{case}/{tensor}.npy"
+        for case in ("largest", "smallest", "typical")
+        for tensor in ("inputs/x", "outputs/y")
+    ),
     "models/ort/model.onnx",
     "models/ort/operators.json",
     "models/ort/origin.json",

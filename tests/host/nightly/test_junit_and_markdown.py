@@ -72,10 +72,10 @@ RUN = NightlyRun(
 def test_markdown_has_a_row_for_each_recipe_and_every_fault() -> None:
     text = markdown(RUN)
     assert "2 of 3 recipes regressed or broke: b, c. 1 environment damaged." in text
-    assert "| a | ✓ green | 1 verified, 1 skipped | BIT\\_IDENTICAL | 12 |" in text
+    assert "| a | ✓ green | 1 verified, 1 skipped | BIT_IDENTICAL | 12 |" in text
     assert "| b | ✗ regressed | 1 failed | DAMAGED | 9 |" in text
     assert "- **c.yaml:1:1: no such key**" in text
-    assert "- better: ort size\\_bytes 10 -\\> 5 (-50 %)" in text
+    assert "- better: ort size_bytes 10 -\\> 5 (-50 %)" in text
     assert "| a | newest | failed | ort: N101 | numpy 1 -\\> 2 |" in text
     assert "- **environment 0123 is damaged: numpy/core.py: changed**" in text
     assert "<b>" not in text

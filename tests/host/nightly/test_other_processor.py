@@ -127,7 +127,7 @@ def test_another_processor_owes_no_identical_artifact(simulation: Simulation) ->
     (result,) = run.recipes
     assert result.faults == ()
     assert "ort reproduced as WITHIN_ROUNDING of another processor's" in result.elsewhere
-    assert "| WITHIN\\_ROUNDING |" in markdown(run)
+    assert "| WITHIN_ROUNDING |" in markdown(run)
     # Further away than rounding is a loss there, too.
     simulation.likeness = "NUMERIC_OK"
     (fault, _) = simulation.night().faults

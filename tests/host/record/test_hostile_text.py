@@ -164,7 +164,10 @@ def test_a_terminal_shows_them() -> None:
 @pytest.mark.parametrize(
     ("text", "markdown", "xml"),
     [
-        ("a_b", "a\\_b", "a_b"),
+        ("a_b", "a_b", "a_b"),
+        ("_a_ a__b", "\\_a\\_ a\\_\\_b", "_a_ a__b"),
+        # MLflow's renderer shows a backslash before these.
+        ("1.5 <= 2 & @a $b", "1.5 &lt;= 2 &amp; &#64;a &#36;b", "1.5 <= 2 & @a $b"),
         ("1. x", "1\\. x", "1. x"),
         ("- x", "\\- x", "- x"),
         ("a-b 1.5", "a-b 1.5", "a-b 1.5"),

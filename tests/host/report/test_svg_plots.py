@@ -87,6 +87,9 @@ def test_every_reason_for_no_figure_has_its_own_band():
     )
     found = marks(svg)
     assert {"did not run", "not finite", "no limit"} <= set(words(svg))
+    # What has no limit is not drawn as if it were beyond one.
+    assert svg.count('class="band open"') == 1
+    assert svg.count('class="band"') == 2
     assert len({height_of(mark) for mark in found.values()}) == 3
 
 

@@ -9,6 +9,7 @@ from records import build_record, failed_target, skipped_target, verified_target
 from svg import description, words
 
 from convkit.host.record.run_record import TargetReport
+from convkit.host.record.tried_sizes import tried_values
 from convkit.host.report.report_file import render_report
 from convkit.host.report.report_text import evidence_facts
 from convkit.host.report.report_view import run_view
@@ -84,12 +85,12 @@ def test_a_module_stays_in_float32_for_its_value_and_the_limit_not_for_a_pattern
     (view,) = run_view(build_record(targets=(low_target(row),))).targets
     (why,) = [why for _, why in view.kept]
     assert why == (
-        "reaches 1.31e+05 in case typical, which is beyond the 6.55e+04 that float16 holds"
+        "reaches 1.31e+05 in case typical, which is beyond the 65,504 that float16 holds"
         " (pattern a)"
     )
     small = dataclasses.replace(row, headroom=2.0, largest=32752.0)
     (view,) = run_view(build_record(targets=(low_target(small),))).targets
-    assert "is within the 6.55e+04" in view.kept[0][1]
+    assert "is within the 65,504" in view.kept[0][1]
 
 
 def test_a_size_over_the_weights_says_what_else_the_files_hold() -> None:
@@ -116,6 +117,41 @@ def test_no_raw_json_no_null_and_no_word_of_the_store() -> None:
     assert '"overshoot"' not in page
     assert "&#34;case&#34;" not in page
     assert "case=typical" in visible
+
+
+def test_what_was_corrected_follows_what_was_found() -> None:
+    titles = [
+        title for title, _ in evidence_facts({"after": 0, "before": 5, "error_in": "elements"})
+    ]
+    assert titles == ["elements of the outputs that are not finite", "of them with this corrected"]
+
+
+def test_values_that_one_target_tried_are_not_said_to_be_untried() -> None:
+    whole, part = verified_target(), failed_target()
+    verification = whole.verifications[0]
+    huge = dataclasses.replace(
+        verification.cases[0], case="plain-rows:huge", description="rows with one huge value"
+    )
+    verification = dataclasses.replace(verification, cases=(*verification.cases, huge))
+    whole = dataclasses.replace(whole, verifications=(verification,))
+    kinds = {each.kind: each.cases for each in tried_values(build_record(targets=(whole, part)))}
+    assert kinds["one huge value"] == (f"plain-rows:huge ({whole.name})",)
+    assert "smallest" in kinds["drawn from the samples"]
+    alone = {each.kind: each.cases for each in tried_values(build_record(targets=(whole,)))}
+    assert alone["one huge value"] == ("plain-rows:huge",)
+    neither = {each.kind: each.cases for each in tried_values(build_record(targets=(part,)))}
+    assert neither["one huge value"] == ()
+
+
+def test_stages_are_told_without_the_words_of_the_store() -> None:
+    record = build_record()
+    stages = tuple(dataclasses.replace(each, reason="in the store") for each in record.stages)
+    page = render_report(dataclasses.replace(record, stages=stages))
+    table = page[page.index("Stages (") :]
+    assert ">reused</span>" in table
+    assert "same inputs and tools as before" in table
+    assert ">hit</span>" not in table
+    assert "in the store" not in table
 
 
 def test_the_first_line_holds_the_facts_and_failures_come_first() -> None:

@@ -11,9 +11,12 @@ from past_runs import make_run
 
 from convkit.host.home import Home
 from convkit.host.nightly.accept_command import accept_run
+from convkit.host.recipe.reading.loading import load_recipe
 from convkit.host.run.run_options import RunOutcome
+from convkit.host.track.registered_models import registered_source, source_in
 from convkit.host.track.run_tracker import prepare
 from convkit.protocol.built_model_origin import checked_origin
+from convkit.protocol.errors import RecipeError, TrackingError, UsageError
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +64,7 @@ def test_pyfunc_and_onnx_load_the_baseline_by_its_alias(accepted: RunOutcome, ml
     assert (origin.run, origin.provenance) == (accepted.record.id, digest)
 
 
-def test_the_tags_identify_what_was_accepted(accepted: RunOutcome) -> None:
+def test_the_tags_identify_what_was_accepted(accepted: RunOutcome, tmp_path: Path) -> None:
     folder = accepted.folder
     client = prepare(None, folder.parents[2]).client
     version = client.get_model_version_by_alias("small", "baseline")
@@ -70,8 +73,60 @@ def test_the_tags_identify_what_was_accepted(accepted: RunOutcome) -> None:
     model = hashlib.sha256((folder / "models/ort/model.onnx").read_bytes()).hexdigest()
     for tags in (version.tags, run.data.tags):
         assert tags["convkit.provenance"] == f"sha256:{digest}"
-        source = json.loads(tags["convkit.sources"])
-        assert [name for name in source if name.startswith("source ")]
         assert len(tags["convkit.commit"]) == 40
-    digests = json.loads(run.data.tags["convkit.model.ort.digests"])
+    kept = client.download_artifacts(run.info.run_id, "models.json", str(tmp_path))
+    digests = json.loads(Path(kept).read_text())["ort"]["digests"]
     assert digests["models/ort/model.onnx"] == f"sha256:{model}"
+    (source,) = run.inputs.model_inputs
+    assert client.get_logged_model(source.model_id).tags["convkit.digest"]
+    assert {each.dataset.name for each in run.inputs.dataset_inputs} >= {"small cases"}
+
+
+RECIPE = """\
+schema: 1
+name: again
+model: {model}
+tools: {{python: "3.11", onnxruntime: "==1.31.*"}}
+inputs: [{{name: x, dtype: float32, shape: [2, 4]}}]
+outputs: [{{name: y, dtype: float32, shape: [2, 3]}}]
+verify: {{tolerance: {{max_abs: 1.0e-4}}}}
+targets: {{ort: {{runtime: onnxruntime, precision: float32}}}}
+"""
+
+
+def registered(model: str, folder: Path) -> str | None:
+    file = folder / "again.yaml"
+    file.write_text(RECIPE.format(model=model))
+    registered_source.cache_clear()
+    return load_recipe(file).recipe.model.onnx
+
+
+def test_a_recipe_takes_its_model_from_the_registry(
+    accepted: RunOutcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONVKIT_HOME", str(accepted.folder.parents[2]))
+    built = (accepted.folder / "models/ort/model.onnx").read_bytes()
+    for address in ("models:/small@baseline", "models:/small/1"):
+        file = registered(address, tmp_path)
+        assert file is not None
+        assert Path(file).read_bytes() == built
+    with pytest.raises(TrackingError, match="nightly"):
+        registered("models:/small@nightly", tmp_path)
+    with pytest.raises(RecipeError, match=r"models:/NAME@ALIAS or models:/NAME/VERSION"):
+        registered("models:/small", tmp_path)
+    monkeypatch.setenv("CONVKIT_HOME", str(tmp_path / "empty"))
+    with pytest.raises(UsageError, match=r"no MLflow database at .*empty"):
+        registered("models:/small@baseline", tmp_path)
+    assert not (tmp_path / "empty").exists()
+
+
+def test_a_registered_model_of_another_kind_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    flavors = {"pytorch": {}, "python_function": {}}
+    (tmp_path / "MLmodel").write_text(json.dumps({"flavors": flavors}))
+    with pytest.raises(UsageError, match=r"this one has pytorch\. Load it in a factory"):
+        source_in(tmp_path, "models:/net@best")
+    (tmp_path / "MLmodel").write_text(json.dumps({"flavors": {"transformers": {}}}))
+    assert source_in(tmp_path, "models:/net@best") == {"path": str(tmp_path / "model")}
+    (tmp_path / "MLmodel").write_text("[")
+    with pytest.raises(TrackingError, match="no readable MLmodel"):
+        source_in(tmp_path, "models:/net@best")

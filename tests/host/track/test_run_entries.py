@@ -3,13 +3,15 @@ import json
 import math
 
 import pytest
-from records import build_record, non_finite_record, stages, verified_record
+from records import build_record, failed_target, non_finite_record, stages, verified_record
 
 from convkit.host.track.mlflow_batches import batches
 from convkit.host.track.mlflow_limits import PARAMS_PER_BATCH, clipped, entry_name
+from convkit.host.track.run_columns import statuses_in, verdict_text
 from convkit.host.track.run_description import summary_note
 from convkit.host.track.run_entries import MetricPoint, child_entries, parent_entry
 from convkit.protocol.errors import TrackingError
+from convkit.protocol.findings.finding import Finding
 
 
 def points(entry):
@@ -22,13 +24,23 @@ def test_the_parent_tells_the_run():
     assert parent.ended - parent.started == pytest.approx(21.5)
     assert parent.tags["convkit.run"] == "20251009-085320-3f9a"
     assert parent.tags["convkit.findings"] == "C110 E102 N101"
-    assert parent.tags["convkit.platform"] == "Linux-6.1-x86_64"
-    assert parent.tags["convkit.target.ort-cuda"] == "skipped"
+    assert parent.tags["convkit.targets"] == (
+        "ort-cpu verified, ort-optimized failed, ort-cuda skipped"
+    )
+    assert statuses_in(parent.tags["convkit.targets"])["ort-cuda"] == "skipped"
+    assert parent.tags["verdict"] == ("failed: ort-optimized; skipped: ort-cuda; verified: ort-cpu")
+    leading = dataclasses.replace(failed_target(), leading=Finding("C110", "swapped"))
+    assert verdict_text(build_record(targets=(leading,))) == "failed: ort-optimized (C110)"
+    assert parent.tags["worst_error"].startswith("ort-optimized: ")
+    assert len(parent.tags) <= 14
+    assert not any(value.startswith(("{", "[")) for value in parent.tags.values())
     found = points(parent)
     assert found["ort-cpu/max_abs_err"] == pytest.approx(1.82e-5)
     assert found["ort-cpu/share_of_limit"] == pytest.approx(0.182)
     assert found["ort-cpu/size_bytes"] == 90_912_456
     assert found["ort-optimized/cosine"] == 0.81
+    assert found["size_mib"] > found["ort-cpu/size_bytes"] / 2**20
+    assert "error_of_limit" not in found  # NaN: there is no figure, and the tag says so
     assert found["ort-optimized/non_finite"] == 384
     assert (
         found["run/targets_verified"],
@@ -61,9 +73,12 @@ def test_every_stage_has_an_entry_and_skipped_is_not_finished():
     assert children["reference"].status == "FINISHED"
     assert children["reference"].started == children["reference"].ended
     assert children["verify:ort-cpu@1.31.0"].status == "FINISHED"
+    assert children["verify:ort-cpu@1.31.0"].tags["verdict"] == "ort-cpu verified"
+    assert points(children["verify:ort-cpu@1.31.0"])["error_of_limit"] == pytest.approx(0.182)
+    assert max(len(child.tags) for child in children.values()) <= 10
     assert children["verify:ort-optimized"].status == "FAILED"
-    assert children["build:ort-cuda"].status == "KILLED"
-    assert children["verify:ort-cuda"].status == "KILLED"
+    assert children["build:ort-cuda"].status == "SCHEDULED"
+    assert children["verify:ort-cuda"].status == "SCHEDULED"
 
 
 def test_a_verification_gives_the_worst_and_every_case_as_a_step():

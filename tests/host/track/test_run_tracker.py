@@ -80,7 +80,7 @@ def test_files_are_there_and_models_are_copies_that_share_no_inode(home):
     tracker = prepare(None, home)
     run = tracker.client.get_run(tracker.log(record, folder).parent_run_id)
     names = {item.path for item in tracker.client.list_artifacts(run.info.run_id)}
-    assert names == {"recipe.yaml", "result.json", "report.html", "logs", "models"}
+    assert names == {"recipe.yaml", "result.json", "report.html", "logs", "models", "models.json"}
     kept = run_artifacts.local_folder(run.info.artifact_uri)
     assert kept.is_relative_to(home / "mlartifacts" / "convkit-bert")
     for target in record.targets:
@@ -89,7 +89,7 @@ def test_files_are_there_and_models_are_copies_that_share_no_inode(home):
             assert (kept / file).stat().st_nlink == 1
             assert not (kept / file).is_symlink()
     assert not (kept / "result.json").samefile(folder / "result.json")
-    assert run.data.tags["convkit.model.ort-cpu"].startswith("copied ")
+    assert json.loads((kept / "models.json").read_text())["ort-cpu"]["how"] == "copied"
 
 
 def test_models_are_registered_with_their_metrics_and_no_copy(home):
@@ -105,8 +105,33 @@ def test_models_are_registered_with_their_metrics_and_no_copy(home):
     assert {metric.key for metric in good.metrics} >= {"ort-cpu/max_abs_err", "ort-cpu/cosine"}
     assert str(good.status) == "READY"
     assert str(models["bert-ort-optimized"].status) == "FAILED"
-    note = tracker.client.get_experiment(tracked.experiment_id).tags["mlflow.note.content"]
-    assert note.startswith("Runs of the convkit recipe **bert**.")
+    tags = tracker.client.get_experiment(tracked.experiment_id).tags
+    note = tags["mlflow.note.content"]
+    assert note.startswith("Runs of the convkit recipe **bert**: [verdict, worst error")
+    assert f"(#/experiments/{tracked.experiment_id}/runs?viewStateShareKey=convkit&" in note
+    view = json.loads(tags["mlflow.sharedViewState.convkit"])
+    run = tracker.client.get_run(tracked.parent_run_id)
+    shown = {*(f"tags.`{key}`" for key in run.data.tags)}
+    shown |= {f"metrics.`{key}`" for key in run.data.metrics}
+    # The figure furthest beyond its limit is NaN here, which has none.
+    assert {*view["selectedColumns"]} - shown == {"metrics.`error_of_limit`"}
+    found = tracker.client.search_runs([tracked.experiment_id], view["searchFilter"])
+    assert {each.data.tags["convkit.role"] for each in found} == {"run", "verification"}
+
+
+def test_what_a_run_was_verified_on_is_its_input(home):
+    record = build_record()
+    stages = tuple(
+        dataclasses.replace(each, artifact="7a" * 32) if each.kind == "reference" else each
+        for each in record.stages
+    )
+    record = dataclasses.replace(record, stages=stages)
+    tracker = prepare(None, home)
+    run = tracker.client.get_run(tracker.log(record, write_run(home, record)).parent_run_id)
+    (data,) = run.inputs.dataset_inputs
+    assert (data.dataset.name, data.dataset.digest) == ("bert cases", "7a" * 18)
+    assert json.loads(data.dataset.profile)["cases"][:3] == ["smallest", "typical", "padded"]
+    assert [tag.value for tag in data.tags] == ["verification"]
 
 
 def test_a_skipped_targets_model_is_pending_not_failed(home):
@@ -152,14 +177,16 @@ def test_small_models_are_copied_and_large_ones_named(home, monkeypatch):
     tracker = prepare(None, home)
     run = tracker.client.get_run(tracker.log(record, folder).parent_run_id)
     kept = run_artifacts.local_folder(run.info.artifact_uri)
-    assert run.data.tags["convkit.model.ort-cpu"].startswith("copied ")
+    places = json.loads((kept / "models.json").read_text())
+    assert places["ort-cpu"]["how"] == "copied"
     copy = kept / "models/ort-cpu/model.onnx.data"
     assert copy.read_bytes() == (folder / "models/ort-cpu/model.onnx.data").read_bytes()
     assert not copy.samefile(folder / "models/ort-cpu/model.onnx.data")
-    assert run.data.tags["convkit.model.ort-optimized"] == f"external {folder}/models/ort-optimized"
     digest = hashlib.sha256(b"x" * 2000).hexdigest()
-    assert json.loads(run.data.tags["convkit.model.ort-optimized.digests"]) == {
-        "models/ort-optimized/model.onnx": f"sha256:{digest}"
+    assert places["ort-optimized"] == {
+        "how": "external",
+        "path": f"{folder}/models/ort-optimized",
+        "digests": {"models/ort-optimized/model.onnx": f"sha256:{digest}"},
     }
     assert not (kept / "models/ort-optimized").exists()
 
@@ -170,7 +197,8 @@ def test_files_that_are_gone_are_left_out(home):
     shutil.rmtree(folder / "models")
     tracker = prepare(None, home)
     run = tracker.client.get_run(tracker.log(record, folder).parent_run_id)
-    assert not any(name.startswith("convkit.model") for name in run.data.tags)
+    kept = run_artifacts.local_folder(run.info.artifact_uri)
+    assert not (kept / "models.json").exists()
 
 
 @pytest.mark.parametrize("file", ["../../secret", "/etc/passwd"])

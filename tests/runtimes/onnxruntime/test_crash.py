@@ -13,9 +13,12 @@ import pytest
 from convkit.host.home import Home
 from convkit.host.run.run_command import run_recipe
 from convkit.host.run.run_options import RunOptions
-from convkit.protocol.messages import CrashRequest, LowPrecision
-from convkit.runtimes.onnxruntime.crash import run
+from convkit.protocol.contract import Contract
+from convkit.protocol.findings.finding import Finding, Remedy
+from convkit.protocol.messages import CrashRequest, LowPrecision, PrecisionRequest
+from convkit.runtimes.onnxruntime.crash import OpeningSearch, run
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
+from convkit.runtimes.onnxruntime.precision import _kept_to_open, _with_more
 from convkit.worker.cause.graphs.crashing_operator import CrashingNode, crashing_node
 from convkit.worker.job_context import Context
 
@@ -103,3 +106,33 @@ def test_a_run_whose_verification_crashes_says_why(tmp_path):
     found = {finding.code: finding for finding in run_recipe(options).record.findings}
     assert {"E201", "E321"} <= found.keys()
     assert found["E321"].place.node == "MatMul_node"
+
+
+@pytest.mark.parametrize(("code", "kept"), [(-11, ("layer.matmul",)), (1, ("layer.matmul",))])
+def test_auto_keeps_what_the_runtime_does_not_open(tmp_path, monkeypatch, code, kept):
+    """A runtime that crashes on products in float16, or refuses them."""
+    for name in ("exported", "out"):
+        (tmp_path / name).mkdir()
+    save(tmp_path / "exported" / "model.onnx")
+
+    def opened(_, file, level="all"):
+        graph = onnx.load(file).graph
+        has_product = any(node.op_type == "MatMul" for node in graph.node)
+        is_low = any(each.data_type == onnx.TensorProto.FLOAT16 for each in graph.initializer)
+        return code if has_product and is_low and level == "all" else 0
+
+    monkeypatch.setattr(OpeningSearch, "opened", opened)
+    auto, found = LowPrecision("float16", "auto"), LowPrecision("float16")
+    request = PrecisionRequest(
+        Contract((), (), ()),
+        OnnxRuntimeOptions(),
+        auto,
+        reference="",
+        limits={},
+        exported=str(tmp_path / "exported"),
+    )
+    assert _kept_to_open(request, found, Context(tmp_path / "out")) == kept
+    decided = Finding("N208", "nothing", remedy=Remedy("Write it."))
+    more = _with_more(decided, found.keeping(kept), kept)
+    assert more.message.endswith("because onnxruntime does not open the model without")
+    assert more.remedy.change["target.precision"]["keep_float32"] == list(kept)

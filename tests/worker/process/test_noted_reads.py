@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import itertools
 import os
 import pickle
 
@@ -44,7 +45,7 @@ def fork_and_read(axis: Axis) -> None:
         (lambda each: copy.copy(each.axes[0]), ("mask",)),
         (lambda each: fork_and_read(each.axes[0]), ("mask",)),
     ],
-    ids=str,
+    ids=itertools.count(),  # the names of functions have their addresses
 )
 def test_every_way_to_read_a_field_is_noted(use, unread):
     with NotedReads() as reads:

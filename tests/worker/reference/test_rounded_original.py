@@ -78,3 +78,28 @@ def test_tables_keep_their_rows_in_whole_numbers() -> None:
 def test_a_contract_without_types_runs_nothing(tmp_path: Path) -> None:
     module = torch.nn.Linear(1, 1)
     assert rounded_outputs(module, dict, CONTRACT, [], tmp_path, ()) == ()
+
+
+def test_int8_is_run_again_with_what_goes_into_its_products(tmp_path: Path) -> None:
+    """Values of which one is a hundred times the others keep few steps for them."""
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Softshrink(0.0))
+    values = np.random.default_rng(0).normal(size=(4, 64)).astype(np.float32)
+    values[0, 0] = 100.0
+
+    def run(feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        with torch.inference_mode():
+            return {"y": module(torch.tensor(feeds["x"])).numpy()}
+
+    write_tensors(tmp_path, "typical", "inputs", {"x": values})
+    write_tensors(tmp_path, "typical", "outputs", run({"x": values}))
+    record = CaseRecord("typical", "ladder", "", {}, 0.01)
+    before = run({"x": values})["y"]
+    found = rounded_outputs(module, run, WIDE, [record], tmp_path, ("int8", "int4"))
+    assert [(each.type, each.activations) for each in found] == [
+        ("int8", False),
+        ("int4", False),
+        ("int8", True),
+    ]
+    assert found[2].metrics.nrmse > 2 * found[0].metrics.nrmse
+    np.testing.assert_array_equal(run({"x": values})["y"], before)  # the hooks are gone

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from convkit.host.home import is_run_id
+from convkit.host.record.origin_files import is_golden
 from convkit.host.record.provenance import FileDigest, Provenance, moment_text
 from convkit.host.record.run_record import RunRecord, StageReport
 from convkit.host.store.digests import digest_json
@@ -148,7 +149,7 @@ def artifact_of(files: Mapping[str, FileDigest], target: str) -> str:
         {
             name.removeprefix(prefix): entry
             for name, entry in files.items()
-            if name.startswith(prefix)
+            if name.startswith(prefix) and not is_golden(name, target)
         }
     )
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from convkit.host.audit.checks.contradictions import Contradiction, plain_text
+from convkit.host.record.origin_files import is_golden
 from convkit.host.record.provenance import FILE_NAME, FileDigest, Provenance
 from convkit.host.record.recorded_materials import Dependency, package_url
 from convkit.host.record.run_record import RunRecord
@@ -153,7 +154,8 @@ def _record(record: RunRecord, files: Mapping[str, FileDigest]) -> _Found:
         if stage.log is not None and stage.log not in files:
             yield "result.json", f"{stage.id}: no file {stage.log}"
     for target in record.targets:
-        own = {name for name in files if name.startswith(f"models/{target.name}/")}
+        inside = [name for name in files if name.startswith(f"models/{target.name}/")]
+        own = {name for name in inside if not is_golden(name, target.name)}
         parts = {each.name for each in record.targets if each.name.startswith(f"{target.name}/")}
         if parts or not target.files:
             continue  # its parts have the files

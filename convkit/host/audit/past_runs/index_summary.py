@@ -26,6 +26,7 @@ def _summarize(record: RunRecord, provenance: Provenance | None) -> RunSummary:
         run=record.id,
         recipe=record.recipe,
         started=record.started,
+        seconds=record.ended - record.started,
         status=record.status,
         targets={target.name: target.status for target in record.targets},
         stages={stage.id: stage.target for stage in record.stages},

@@ -27,14 +27,15 @@ class Material:
 
 @dataclasses.dataclass(frozen=True)
 class RunSummary:
-    """One run. `started` in seconds since the epoch, `stages` are the targets of the stages (None:
-    shared), `files` the SHA-256 of the folder's files by path, `codes` the targets or stages that
-    show a finding, by its code.
+    """One run. `started` in seconds since the epoch, `seconds` what it took, `stages` are the
+    targets of the stages (None: shared), `files` the SHA-256 of the folder's files by path, `codes`
+    the targets or stages that show a finding, by its code.
     """
 
     run: str
     recipe: str
     started: float
+    seconds: float
     status: TargetStatus
     targets: dict[str, TargetStatus]
     stages: dict[str, str | None]

@@ -32,8 +32,8 @@ TOOLS_THAT_MATTER = tuple(
 
 @dataclasses.dataclass(frozen=True)
 class RunEntry:
-    """One run. `started` in seconds since the epoch; `tools` are versions by package, over all
-    stages.
+    """One run. `started` in seconds since the epoch, `seconds` what it took; `tools` are versions
+    by package, over all stages.
 
     If the run cannot be read, `status` is `damaged` and `problem` explains why. `reproduced` is the
     class of the last reproduction; `remarks` name unreadable files next to the run.
@@ -48,6 +48,7 @@ class RunEntry:
     tools: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     accepted: bool = False
     reproduced: str | None = None
+    seconds: float | None = None
     remarks: tuple[str, ...] = ()
     problem: str | None = None
 
@@ -184,6 +185,7 @@ def _entry(folder: Path, summary: RunSummary) -> RunEntry:
         recipe=summary.recipe,
         folder=str(folder),
         started=summary.started,
+        seconds=summary.seconds,
         status=summary.status,
         targets=dict(summary.targets),
         tools=used,

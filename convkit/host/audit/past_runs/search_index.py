@@ -19,7 +19,7 @@ from convkit.protocol.errors import ConvkitError
 from convkit.protocol.json_codec import Json, parse_json
 
 _ENDING = ".summary.json"
-_FORMAT = 1
+_FORMAT = 2
 
 
 def summary_of(folder: Path) -> RunSummary:

@@ -15,6 +15,7 @@ NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 PART_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 AXIS_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
 HUB_PATTERN = r"^[\w.-]+(/[\w.-]+)?$"
+REGISTERED_PATTERN = r"^models:/[^/@]+(@[^/@]+|/[0-9]+)$"
 COMMIT_PATTERN = r"^[0-9a-f]{40}$"
 VERSION_PATTERN = r"^[0-9][A-Za-z0-9.!+]*$"
 CALL_PATTERN = r"^.+\.py:[A-Za-z_]\w*$"
@@ -38,6 +39,10 @@ PATTERNS: dict[str, str] = {
     PART_PATTERN: "letters, digits, '_' and '-', starting with a letter or digit",
     AXIS_PATTERN: "letters, digits and '_', starting with a letter or '_', such as batch",
     HUB_PATTERN: "a repository as owner/name, such as google-bert/bert-base-uncased",
+    REGISTERED_PATTERN: (
+        "a mapping with one source, such as onnx: model.onnx, or a model of MLflow's registry as"
+        " models:/NAME@ALIAS or models:/NAME/VERSION"
+    ),
     COMMIT_PATTERN: (
         "the full commit, 40 lowercase hexadecimal digits (branches and tags can move)"
     ),

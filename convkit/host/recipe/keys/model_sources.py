@@ -9,6 +9,8 @@ from convkit.host.recipe.keys.field_types import (
     CALL_PATTERN,
     COMMIT_PATTERN,
     HUB_PATTERN,
+    PATTERNS,
+    REGISTERED_PATTERN,
     VERSION_PATTERN,
     Name,
     RecipeModel,
@@ -249,6 +251,13 @@ class Model(RecipeModel):
     def file(self) -> str | None:
         """The file that the model is; None if it is not a single file."""
         return next((file for kind in FILE_KINDS if (file := getattr(self, kind))), None)
+
+
+def registered_only(value: object) -> object:
+    """Refuse a wrong address in MLflow's registry; of others, the model was put in their place."""
+    if isinstance(value, str) and value.startswith("models:"):
+        raise ValueError(f"found {value!r}; write {PATTERNS[REGISTERED_PATTERN]}")
+    return value
 
 
 # In place of the model of a recipe that has parts.

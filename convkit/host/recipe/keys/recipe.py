@@ -17,6 +17,7 @@ from convkit.host.recipe.keys.custom_operators import CustomOp, short_form
 from convkit.host.recipe.keys.evaluation import Evaluate
 from convkit.host.recipe.keys.field_types import (
     NPZ_PATTERN,
+    REGISTERED_PATTERN,
     AxisName,
     Name,
     PartName,
@@ -53,6 +54,7 @@ from convkit.host.recipe.keys.model_sources import (
     HubModel,
     Model,
     PackageModel,
+    registered_only,
 )
 from convkit.host.recipe.keys.overridable_settings import (
     AnyAxis,
@@ -215,7 +217,19 @@ class Recipe(RecipeModel):
         description="the recipe's name; runs and artifacts are listed under it", examples=["bert"]
     )
     description: str = Field("", description="free text: what is converted, and for whom")
-    model: Model = Field(description="the model to convert", examples=[{"path": "../my-bert"}])
+    model: Annotated[
+        Model,
+        BeforeValidator(
+            registered_only,
+            json_schema_input_type=Model | Annotated[str, Field(pattern=REGISTERED_PATTERN)],
+        ),
+    ] = Field(
+        description=(
+            "the model to convert; models:/NAME@ALIAS or models:/NAME/VERSION for one of MLflow's"
+            " registry, in its onnx or transformers flavor"
+        ),
+        examples=[{"path": "../my-bert"}, "models:/bert@baseline"],
+    )
     original: Model | None = Field(
         None,
         description=(

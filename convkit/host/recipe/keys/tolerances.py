@@ -66,6 +66,19 @@ def tolerance_of(
     )
 
 
+def follows_from_type(
+    recipe: Recipe, target: Target, output: str, override: Tolerance | None
+) -> bool:
+    """Say whether nobody wrote limits for an output of a target in low precision: labels, too,
+    follow from its type then.
+    """
+    found = tolerance_of(recipe, target, output, override)
+    if found.place == FROM_PRECISION:
+        return True
+    by_default = "tolerance" not in recipe.verify.model_fields_set
+    return computed_type(target) != "float32" and found.place == "verify.tolerance" and by_default
+
+
 # What a target's verdict rests on.
 Decision = Literal["tolerance", "task metric", "tolerance and task metric"]
 

@@ -3,13 +3,17 @@
 import dataclasses
 import hashlib
 import os
+import re
 import stat
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
 from convkit.host.recipe.checks.names_axes_and_sizes import KeyPath
 from convkit.host.recipe.keys.all_targets import faults_between_parts
+from convkit.host.recipe.keys.field_types import REGISTERED_PATTERN
 from convkit.host.recipe.keys.postprocessing import with_names
 from convkit.host.recipe.keys.recipe import Recipe
 from convkit.host.recipe.reading.named_files import file_faults
@@ -78,15 +82,16 @@ def parse_recipe(text: str, path: Path) -> LoadedRecipe:
         raise RecipeError(problems=(Problem(file, place.line, place.column, "", message),))
     problems = list(document.problems)
     recipe = None
+    content = _with_registered(document.content)
     try:
-        recipe = Recipe.model_validate(with_names(document.content, path.absolute().parent))
+        recipe = Recipe.model_validate(with_names(content, path.absolute().parent))
     except ValidationError as error:
         # pydantic runs the checks between parts last, and skips them if any part is wrong, so
         # run them here.
         found_now = validation_problems(error, document, file)
         found_now += fault_problems(faults_between_parts(document.content), document, file)
         problems += _reliable(found_now, document)
-    faults = file_faults(document.content, path.absolute().parent)
+    faults = file_faults(content, path.absolute().parent)
     known = {problem.key for problem in problems}
     found_now = fault_problems(faults, document, file)
     problems += [problem for problem in _reliable(found_now, document) if problem.key not in known]
@@ -94,6 +99,23 @@ def parse_recipe(text: str, path: Path) -> LoadedRecipe:
         raise RecipeError(problems=_arranged(problems))
     digest = hashlib.sha256(text.encode()).hexdigest()
     return LoadedRecipe(recipe, path, text, digest, document)
+
+
+def completed(content: Mapping[str, Any], dirname: Path) -> dict[str, Any]:
+    """Return a recipe's content with what it refers to: the files of a model of MLflow's registry,
+    and the names that its files list. Raises UsageError and TrackingError for a model that is not
+    there.
+    """
+    return with_names(_with_registered(content), dirname)
+
+
+def _with_registered(content: Mapping[str, Any]) -> dict[str, Any]:
+    given = content.get("model")
+    if not isinstance(given, str) or re.search(REGISTERED_PATTERN, given) is None:
+        return dict(content)
+    from convkit.host.track.registered_models import registered_source  # noqa: PLC0415 - only such recipes need MLflow
+
+    return {**content, "model": registered_source(given)}
 
 
 def _reliable(problems: list[Problem], document: Document) -> list[Problem]:

@@ -144,7 +144,11 @@ def _of_type(rounded: Sequence[RoundedOutput], low: str) -> list[RoundedOutput]:
     type is wrong for it, and no limit is right.
     """
     most = max(_MOST_ROUNDING, usual_nrmse(low))
-    return [each for each in rounded if each.type == low and each.metrics.nrmse <= most]
+    return [
+        each
+        for each in rounded
+        if each.type == low and not each.activations and each.metrics.nrmse <= most
+    ]
 
 
 def _is_searched(target: Target) -> bool:

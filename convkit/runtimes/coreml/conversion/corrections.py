@@ -208,6 +208,49 @@ def whole_quotient(own: Translation, context: Any, node: Any) -> None:  # noqa: 
         own(context, node)
 
 
+def clamped(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
+    """`clamp` with one bound, or of integers: coremltools takes float32's largest number for the
+    other bound, which makes integers floats, and float16 cannot hold.
+    """
+    from coremltools.converters.mil.frontend.torch.ops import promote_input_dtypes
+    from coremltools.converters.mil.mil import Builder, types
+
+    x, low, high = arguments(context, node, ("self", "min", "max"))
+    steps = [
+        (combine, bound)
+        for combine, bound in ((Builder.maximum, low), (Builder.minimum, high))
+        if bound is not None
+    ]
+    if not steps or (len(steps) > 1 and types.is_float(x.dtype)):
+        own(context, node)
+        return
+    for combine, bound in steps:
+        x = combine(**dict(zip("xy", promote_input_dtypes([x, bound]), strict=True)))
+    context.add(x, node.name)
+
+
+def tracked_normalization(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
+    """`instance_norm` by statistics that were tracked in training, which coremltools takes from the
+    input all the same.
+    """
+    from coremltools.converters.mil.mil import Builder
+
+    names = ("input", "weight", "bias", "running_mean", "running_var", "use_input_stats")
+    more = ("momentum", "eps", "cudnn_enabled")
+    x, weight, bias, mean, variance, from_input, _, epsilon, _ = arguments(
+        context, node, (*names, *more)
+    )
+    if mean is None or from_input is None or bool(value(from_input)):
+        own(context, node)
+        return
+    given = {"gamma": weight, "beta": bias} if weight is not None else {}
+    context.add(
+        Builder.batch_norm(
+            x=x, mean=mean, variance=variance, epsilon=value(epsilon), name=node.name, **given
+        )
+    )
+
+
 # What coremltools translates wrong, by its name for the operator.
 CORRECTIONS: dict[str, Callable[[Translation, Any, Any], None]] = {
     "add": scaled_operand,
@@ -218,6 +261,9 @@ CORRECTIONS: dict[str, Callable[[Translation, Any, Any], None]] = {
     "log_softmax": log_softmax,
     "_log_softmax": log_softmax,
     "softplus": softplus,
+    "instance_norm": tracked_normalization,
+    "clamp": clamped,
+    "clip": clamped,
     "atan2": angle,
     "floor_divide": whole_quotient,
     "floordiv": whole_quotient,

@@ -38,11 +38,13 @@ _SERVED: dict[DType, DType] = {
 
 def served_contract(contract: Contract) -> Contract:
     """Return the contract as a package can declare it: integers as int32, no float wider than
-    float32.
+    float32, and one element for an input that is a scalar.
     """
-    return Contract(
-        tuple(map(_served, contract.inputs)), tuple(map(_served, contract.outputs)), contract.axes
+    inputs = tuple(
+        dataclasses.replace(spec, shape=spec.shape or (1,))
+        for spec in map(_served, contract.inputs)
     )
+    return Contract(inputs, tuple(map(_served, contract.outputs)), contract.axes)
 
 
 def _served(spec: TensorSpec) -> TensorSpec:

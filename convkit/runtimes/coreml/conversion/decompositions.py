@@ -1,5 +1,6 @@
 """Operators that torch decomposes into what coremltools cannot convert, or not at all: statistics
 that are returned together, sliding windows, diagonals, inverse hyperbolic functions and searches.
+`scatters` has those that write to parts of a tensor.
 """
 
 import math
@@ -8,6 +9,8 @@ from functools import partial
 from typing import Any
 
 import torch
+
+from convkit.runtimes.coreml.conversion.scatters import placing_decompositions
 
 _STATISTICS = {torch.ops.aten.std_mean: torch.std, torch.ops.aten.var_mean: torch.var}
 
@@ -31,6 +34,16 @@ def own_decompositions() -> dict[Any, Callable[..., object]]:
         aten.asinh.default: _asinh,
         aten.bucketize.Tensor: _bucketize,
         aten.searchsorted.Tensor: _searchsorted,
+        aten.erfc.default: lambda x: 1 - torch.erf(x),
+        aten.special_erfc.default: lambda x: 1 - torch.erf(x),
+        aten.isinf.default: lambda x: x.abs() == math.inf,
+        aten.signbit.default: _signbit,
+        aten.fmax.default: partial(_ignoring_nan, torch.maximum),
+        aten.fmin.default: partial(_ignoring_nan, torch.minimum),
+        aten.fmod.Tensor: _fmod,
+        aten.fmod.Scalar: _fmod,
+        aten.ldexp.Tensor: lambda x, power: x * torch.exp2(power.to(x.dtype)),
+        **placing_decompositions(),
     }
     return found | {each.correction: partial(_both, whole) for each, whole in _STATISTICS.items()}
 
@@ -166,9 +179,25 @@ def _hypot(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 
 def _copysign(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return torch.where(_signbit(other), -one.abs(), one.abs())
+
+
+def _signbit(x: torch.Tensor) -> torch.Tensor:
     # A negative zero is known by its reciprocal.
-    is_negative = (other < 0) | (other.reciprocal() < 0)
-    return torch.where(is_negative, -one.abs(), one.abs())
+    return (x < 0) | (x.reciprocal() < 0) if x.is_floating_point() else x < 0
+
+
+def _ignoring_nan(
+    choose: Callable[..., torch.Tensor], one: torch.Tensor, other: torch.Tensor
+) -> torch.Tensor:
+    """`fmax` and `fmin`: the other number where one is NaN."""
+    chosen = choose(one, other)
+    return torch.where(one != one, other, torch.where(other != other, one, chosen))  # noqa: PLR0124
+
+
+def _fmod(x: torch.Tensor, divisor: torch.Tensor | float) -> torch.Tensor:
+    """What division leaves, with the sign of the dividend."""
+    return x - torch.div(x, divisor, rounding_mode="trunc") * divisor
 
 
 def _acosh(x: torch.Tensor) -> torch.Tensor:

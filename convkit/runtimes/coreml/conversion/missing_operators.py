@@ -17,7 +17,9 @@ from convkit.runtimes.coreml.conversion.normalization import (
     native_group_norm,
     rms_norm,
 )
+from convkit.runtimes.coreml.conversion.scatters import scatter_translations
 from convkit.runtimes.coreml.conversion.size_arithmetic import size_operators
+from convkit.worker.mil.coremltools_import import accept_varying_axes
 
 # torch's numbers of element types (c10/core/ScalarType.h), which is how coremltools hands a dtype
 # on.
@@ -25,13 +27,10 @@ _TORCH_BOOL, _TORCH_HALF = 11, 5
 _TORCH_WHOLE = frozenset({0, 1, 2, 3, 4})
 
 # Python's operators on tensors, and the operators that they are.
-_SYNONYMS = {
-    "__and__": "bitwise_and",
-    "__or__": "logical_or",
-    "__xor__": "logical_xor",
-    "bitwise_or": "logical_or",
-    "bitwise_xor": "logical_xor",
-}
+_SYNONYMS = {"__and__": "bitwise_and", "__or__": "bitwise_or", "__xor__": "bitwise_xor"}
+# Bits of an integer without its sign, and the sign's value.
+_BITS = np.left_shift(1, np.arange(31)).astype(np.int32)
+_SIGN = np.int32(-(2**31))
 
 # A pooling's inputs without its stride: the tensor and the window.
 _WINDOW_ONLY = 2
@@ -67,9 +66,15 @@ def register_missing_operators() -> None:
     # Its own leaves copies out: an output that copies an input was called as that input is.
     known["clone"] = ALIAS
     correct(known)
-    known.update({"cond": branch, "while_loop": loop})
-    for name, own in (("alias", ALIAS), ("new_ones", new_ones)):
+    known.update({"cond": branch, "while_loop": loop, **scatter_translations()})
+    accept_varying_axes()  # coremltools may have been imported otherwise
+    for name, own in (
+        *(("alias", ALIAS), ("new_ones", new_ones)),
+        *(("prod", product), ("prod.dim_int", product)),
+    ):
         known.setdefault(name, own)
+    for name in ("and", "or", "xor"):  # its own are those of bools, whatever they are given
+        known[f"bitwise_{name}"] = bitwise(name)
     for name, other in _SYNONYMS.items():
         if name not in known:
             known[name] = known[other]
@@ -130,6 +135,53 @@ def new_ones(context: Any, node: Any) -> None:  # noqa: ANN401
         context.add(Builder.const(val=one, name=node.name))
     else:
         context.add(Builder.fill(shape=_shape(sizes), value=one, name=node.name))
+
+
+def bitwise(how: str) -> Translation:
+    """Translate `and`, `or` and `xor` of bools, or of the bits of integers: ML programs have only
+    the former.
+    """
+
+    def translated(context: Any, node: Any) -> None:  # noqa: ANN401
+        from coremltools.converters.mil.frontend.torch.ops import _get_inputs, promote_input_dtypes
+        from coremltools.converters.mil.mil import Builder, types
+
+        x, y = promote_input_dtypes(_get_inputs(context, node))
+        if types.is_bool(x.dtype):
+            context.add(getattr(Builder, f"logical_{how}")(x=x, y=y, name=node.name))
+            return
+
+        def combined(one: Any, other: Any) -> Any:  # noqa: ANN401
+            if how == "xor":
+                return Builder.abs(x=Builder.sub(x=one, y=other))
+            return {"and": Builder.minimum, "or": Builder.maximum}[how](x=one, y=other)
+
+        def bits(each: Any) -> Any:  # noqa: ANN401
+            wide = Builder.expand_dims(x=each, axes=[-1]) if each.rank else each
+            return Builder.mod(x=Builder.floor_div(x=wide, y=_BITS), y=np.int32(2))
+
+        def sign(each: Any) -> Any:  # noqa: ANN401
+            return Builder.cast(x=Builder.less(x=each, y=np.int32(0)), dtype="int32")
+
+        given = [Builder.cast(x=each, dtype="int32") for each in (x, y)]
+        magnitude = Builder.mul(x=combined(*map(bits, given)), y=_BITS)
+        total = Builder.reduce_sum(x=magnitude, axes=[-1], keep_dims=False)
+        signs = Builder.mul(x=combined(*map(sign, given)), y=_SIGN)
+        context.add(Builder.add(x=total, y=signs, name=node.name))
+
+    return translated
+
+
+def product(context: Any, node: Any) -> None:  # noqa: ANN401
+    """The product of a tensor's elements, or of those along an axis."""
+    from coremltools.converters.mil.frontend.torch.ops import _get_inputs
+    from coremltools.converters.mil.mil import Builder
+
+    x, *along = _get_inputs(context, node)
+    is_along = "dim" in node.kind and bool(along)
+    axes = [int(value(along[0]))] if is_along else None
+    keeps = is_along and len(along) > 1 and bool(value(along[1]))
+    context.add(Builder.reduce_prod(x=x, axes=axes, keep_dims=keeps, name=node.name))
 
 
 def _typed(number: float, wanted: int | None, usual: Any) -> bool | int | float:  # noqa: ANN401

@@ -28,6 +28,7 @@ from convkit.worker.exporters.decompositions import decomposition_table
 from convkit.worker.exporters.decompositions.complex_pairs import has_complex, without_complex
 from convkit.worker.exporters.decompositions.graph_rewriting import UnrewrittenError
 from convkit.worker.exporters.decompositions.local_decompositions import run_decompositions
+from convkit.worker.exporters.decompositions.masked_packing import masked_packing
 from convkit.worker.exporters.deferred_guards import drop_assertions
 from convkit.worker.exporters.dynamic_trace import innermost, trace
 from convkit.worker.exporters.export_job import UnexportableError
@@ -73,37 +74,44 @@ def traced(
     UnexportableError for axes that the model fixes or restricts, StageFailedError for what neither
     can trace.
     """
-    with _bools_as_integers(module) as integers, _separate_outputs(module):
-        return _traced(module, integers(examples), contract, wrapper, root)
+    with _as_served(module) as served, _separate_outputs(module):
+        return _traced(module, served(examples), contract, wrapper, root)
 
 
 @contextlib.contextmanager
-def _bools_as_integers(
+def _as_served(
     module: torch.nn.Module,
 ) -> Iterator[Callable[[Sequence[torch.Tensor]], tuple[torch.Tensor, ...]]]:
-    """Yield what turns inputs of bools into integers; a module that is called with them meanwhile
-    casts them first.
+    """Yield what turns inputs into those that a package has: numbers in place of bools, one element
+    in place of a scalar. A module that is called with them meanwhile turns them back first.
 
     A Core ML model has no inputs of bools, and coremltools takes what it is given for what torch
-    was given: `~mask` of 0 and 1 would be -1 and -2, both of them true.
+    was given: `~mask` of 0 and 1 would be -1 and -2, both of them true. Nor has it scalars.
     """
     bools: set[int] = set()
+    scalars: set[int] = set()
 
-    def integers(examples: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    def served(examples: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         bools.update(n for n, each in enumerate(examples) if each.dtype == torch.bool)
-        return tuple(
+        scalars.update(n for n, each in enumerate(examples) if each.ndim == 0)
+        numbers = (
             each.to(torch.int32) if number in bools else each
             for number, each in enumerate(examples)
         )
+        return tuple(each.reshape(1) if each.ndim == 0 else each for each in numbers)
 
-    def cast(_: torch.nn.Module, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        return tuple(
+    def restored(_: torch.nn.Module, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        typed = (
             each.to(torch.bool) if number in bools else each for number, each in enumerate(given)
         )
+        return tuple(
+            each.squeeze(0) if number in scalars and each.ndim else each
+            for number, each in enumerate(typed)
+        )
 
-    hook = module.register_forward_pre_hook(cast)
+    hook = module.register_forward_pre_hook(restored)
     try:
-        yield integers
+        yield served
     finally:
         hook.remove()
 
@@ -214,7 +222,7 @@ def _followed(
 ) -> TracedProgram:
     """Trace a module with torch.jit.trace, which follows it on an example."""
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        with warnings.catch_warnings(), torch.no_grad(), masked_packing(module):
             warnings.simplefilter("ignore")  # torch warns of each value that Python decides by
             script = torch.jit.trace(module, tuple(examples), check_trace=False, strict=False)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Converts inputs to a package's element types."""
+"""Converts inputs to a package's element types and shapes."""
 
 import numpy as np
 
@@ -8,9 +8,11 @@ class UnservableError(ValueError):
 
 
 def as_served(array: np.ndarray, dtype: str | None) -> np.ndarray:
-    """Return an input in the package's type; raises UnservableError for numbers that it cannot
-    represent.
+    """Return an input in the package's type, a scalar as one element; raises UnservableError for
+    numbers that the type cannot represent.
     """
+    if array.ndim == 0:
+        array = array.reshape(1)
     if dtype is None or array.dtype == np.dtype(dtype):
         return array
     with np.errstate(

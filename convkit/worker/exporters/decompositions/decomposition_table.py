@@ -16,6 +16,7 @@ from convkit.worker.exporters.decompositions import (
     order_statistics,
     resampling,
     small_matrices,
+    special_functions,
 )
 from convkit.worker.exporters.decompositions.local_decompositions import run_decompositions
 
@@ -110,6 +111,18 @@ def decompositions() -> dict[Any, _Row]:
         aten.nanmedian.dim: order_statistics.nanmedian_along,
         aten.kthvalue.default: order_statistics.kth_value,
     }
+    special: dict[Any, Callable[..., object]] = {
+        aten.erfinv.default: special_functions.erfinv,
+        aten.special_erfinv.default: special_functions.erfinv,
+        aten.lgamma.default: special_functions.log_gamma,
+        aten.special_gammaln.default: special_functions.log_gamma,
+        aten.digamma.default: special_functions.digamma,
+        aten.special_digamma.default: special_functions.digamma,
+        aten.special_psi.default: special_functions.digamma,
+        aten.i0.default: special_functions.bessel_i0,
+        aten.special_i0.default: special_functions.bessel_i0,
+        aten.special_i0e.default: special_functions.scaled_bessel_i0,
+    }
     bagging = (
         aten.embedding_bag.default,
         aten.embedding_bag.padding_idx,
@@ -126,7 +139,7 @@ def decompositions() -> dict[Any, _Row]:
     }
     return {
         **{each: _Row(how, _is_small) for each, how in matrices.items()},
-        **{each: _Row(how) for each, how in statistics.items()},
+        **{each: _Row(how) for each, how in (statistics | special).items()},
         **{each: _Row(bags.embedding_bag) for each in bagging},
         aten.atan2.default: _Row(angles.angle),
         aten.quantile.scalar: _Row(order_statistics.quantile, order_statistics.has_fixed_size),

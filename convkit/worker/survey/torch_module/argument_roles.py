@@ -7,7 +7,7 @@ import dataclasses
 import inspect
 import math
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -45,6 +45,11 @@ _INDEXING = frozenset(
 _POSITIONS = ""
 _Source = tuple[str, int | None]
 _EQUALITIES = frozenset(("eq", "ne", "__eq__", "__ne__", "not_equal", "isin"))
+# What a comparison by order adds to its number: the least value on the upper side.
+_ORDERS = {"gt": 1, "greater": 1, "le": 1, "less_equal": 1}
+_ORDERS |= {"ge": 0, "greater_equal": 0, "lt": 0, "less": 0}
+# Functions that may compare with zero, by their type: `ids.bool()`.
+_CASTS = frozenset(("bool", "to", "type"))
 # Numbers that are compared with at once, as those of a table of special tokens.
 _MOST_COMPARED = 16
 # Functions whose result has one truth value for each element of their first argument.
@@ -93,6 +98,7 @@ class _Following(TorchFunctionMode):
         super().__init__()
         self.roles: dict[str, Role] = {}
         self.compared: dict[str, dict[int, None]] = {}
+        self.bounds: dict[str, dict[int, None]] = {}
         self.indices: set[str] = set()
         self._origins: dict[int, str] = {}
         # Of what is computed from them, too: with a number if they are compared with it.
@@ -161,6 +167,10 @@ class _Following(TorchFunctionMode):
         sources = self._of([*args, *given.values()])
         if name in _EQUALITIES and len(args) > 1:
             sources |= {*self._compared(args[0], args[1]), *self._compared(args[1], args[0])}
+        if name.strip("_") in _ORDERS and len(args) > 1:
+            self._bounded(args[0], args[1], _ORDERS[name.strip("_")])
+        if name in _CASTS and isinstance(result, torch.Tensor) and result.dtype == torch.bool:
+            sources |= {*self._compared(args[0], 0)}
         self._derive(result, sources)
         if name == "arange":
             self._follow(result, _POSITIONS)
@@ -190,6 +200,14 @@ class _Following(TorchFunctionMode):
                 self.compared.setdefault(origin, {})[number] = None
                 yield origin, number
 
+    def _bounded(self, tensor: object, number: object, more: int) -> None:
+        """Note the least of the upper values if whole numbers are compared by order."""
+        origin = self._origins.get(id(tensor))
+        if not origin or not isinstance(tensor, torch.Tensor) or tensor.is_floating_point():
+            return
+        if isinstance(number, int) and not isinstance(number, bool):
+            self.bounds.setdefault(origin, {})[number + more] = None
+
     def _derive(self, result: object, sources: frozenset[_Source]) -> None:
         for each in result if isinstance(result, list | tuple) else [result]:
             if sources and isinstance(each, torch.Tensor):
@@ -205,26 +223,34 @@ class _Following(TorchFunctionMode):
 @dataclasses.dataclass(frozen=True)
 class Uses:
     """What a call shows of arguments: their roles, the whole numbers that they are compared with,
-    and which of them are indices.
+    which of them are indices, and the least of the upper values where they are compared by order.
     """
 
     roles: Mapping[str, Role]
     compared: Mapping[str, tuple[int, ...]]
     indices: frozenset[str]
+    bounds: Mapping[str, tuple[int, ...]]
 
 
-def argument_uses(module: torch.nn.Module, arguments: Mapping[str, torch.Tensor]) -> Uses:
-    """Call a module; return what is seen of its arguments, also if the call fails."""
-    following = _Following(arguments)
+def argument_uses(
+    module: torch.nn.Module,
+    tensors: Mapping[str, torch.Tensor],
+    arguments: Callable[[Mapping[str, torch.Tensor]], Mapping[str, Any]] = dict,
+) -> Uses:
+    """Call a module; return what is seen of its inputs, also if the call fails. `arguments` are
+    forward's, of the inputs' tensors.
+    """
+    following = _Following(tensors)
     with (
         _watching_layers(module, following),
         torch.no_grad(),
         following,
         contextlib.suppress(Exception),
     ):
-        module(**arguments)
+        module(**arguments(tensors))
     compared = {name: tuple(numbers) for name, numbers in following.compared.items()}
-    return Uses(following.roles, compared, frozenset(following.indices))
+    bounds = {name: tuple(numbers) for name, numbers in following.bounds.items()}
+    return Uses(following.roles, compared, frozenset(following.indices), bounds)
 
 
 @contextlib.contextmanager

@@ -3,26 +3,28 @@
 import contextlib
 import dataclasses
 import itertools
-import math
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
 import torch
 
-from convkit.protocol.contract import Contract, Dimension, DimensionError, TensorSpec
+from convkit.protocol.contract import DimensionError, TensorSpec
 from convkit.protocol.messages import Held, Sample
 from convkit.worker.cases.values.sampled_values import Draw
 from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.forward_signature import forward_parameters
 from convkit.worker.original.loading.loaded_model import LoadedModel
-from convkit.worker.original.torch_dtypes import contract_dtype, to_array
 from convkit.worker.survey.inputs.layer_hints import layers_of
-from convkit.worker.survey.inputs.survey_messages import example_wanted, values_matter
+from convkit.worker.survey.inputs.survey_messages import example_wanted
 from convkit.worker.survey.sizes.batch_axis import BATCH, is_independent, with_batch
-from convkit.worker.survey.sizes.first_working_sizes import Start, at_full_length, inverted_masks
-from convkit.worker.survey.sizes.flattened_sizes import SolvedSizes
+from convkit.worker.survey.sizes.first_working_sizes import Start, at_full_length
+from convkit.worker.survey.sizes.flattened_sizes import (
+    SolvedSizes,
+    at_odds,
+    rounder,
+    solved_in_turn,
+)
 from convkit.worker.survey.torch_module.argument_roles import Role
 from convkit.worker.survey.torch_module.held_batch import held_batches
 from convkit.worker.survey.torch_module.input_candidates import (
@@ -33,22 +35,23 @@ from convkit.worker.survey.torch_module.input_candidates import (
     by_name,
 )
 from convkit.worker.survey.torch_module.module_trials import ModuleTrials
+from convkit.worker.survey.torch_module.picture_sides import settled_sides
 from convkit.worker.survey.torch_module.solved_widths import solved_candidates
 from convkit.worker.survey.values.mask_meaning import all_hide, with_lengths
 
-# Draws of a narrower range that must give outputs of the same sizes: some values are sizes.
-_OTHERS = (Draw("other"), Draw("third"))
 # Combinations of what the inputs may be, and of sizes for each.
 _MOST_COMBINATIONS, _MOST_SIZES = 600, 60
 # Combinations that are tried after one that works, whose rows are not independent.
 _MORE_COMBINATIONS = 60
+# Axes that are solved for in turn, and from how many of the usual sizes.
+_MOST_SOLVED, _MOST_STARTS = 3, 2
 # Calls with one of them get beyond `~mask`, which fractions do not have.
 _ANY_MASK = (
     InputCandidate("bool", ("batch", "sequence"), Sample("integers", (0.0, 2.0))),
     InputCandidate("bool", ("sequence", "sequence"), Sample("integers", (0.0, 2.0))),
 )
 # Rows have a width.
-_AXES_OF_ROWS = 2
+AXES_OF_ROWS = 2
 # Calls that show what becomes of an input, and seconds that all of them may take.
 _CALLS_FOR_ROLES, _SECONDS_FOR_ROLES = 12, 3.0
 # What other sizes do not mend: elements of the wrong type, too few axes, numbers beyond a table.
@@ -74,7 +77,7 @@ def first_run(loaded: LoadedModel, trials: ModuleTrials) -> Start:
             other = _search(names, loaded, roles, trials, batches)
             found = other if other.is_sound or found.start is None else found
         if found.start is not None:
-            return _settled(found.start)
+            return settled_sides(found.start, trials)
         reason = reason or found.reason
     reason = reason or "neither its layers nor its inputs' names say what they are"
     raise StageFailedError(example_wanted(list(forward_parameters(loaded)), reason))
@@ -103,7 +106,7 @@ def _search(
     """
     reason, first, left = "", None, _MOST_COMBINATIONS
     for candidates in _points_first(names, loaded, _combinations(names, loaded, roles), trials):
-        start = _with_counts(_start(names, candidates), roles)
+        start = with_counts(_start(names, candidates), roles)
         sizes, why = _fitting_sizes(start, trials, batches)
         if sizes is not None:
             start = dataclasses.replace(start, sizes=sizes)
@@ -203,12 +206,12 @@ def _reads_tables(start: Start, loaded: LoadedModel, trials: ModuleTrials) -> bo
     return uses.indices.issuperset(ids)
 
 
-def _with_counts(start: Start, roles: Mapping[str, Role]) -> Start:
+def with_counts(start: Start, roles: Mapping[str, Role]) -> Start:
     """Return a start in which ids have a value as often as there are rows for its places."""
     samples = dict(start.samples)
     for spec in start.inputs:
         role = roles.get(spec.name)
-        if role is None or role.name != "rows" or len(spec.shape) < _AXES_OF_ROWS:
+        if role is None or role.name != "rows" or len(spec.shape) < AXES_OF_ROWS:
             continue
         sample = samples.get(role.ids)
         if sample is None or sample.kind != "integers":
@@ -225,30 +228,6 @@ def _with_counts(start: Start, roles: Mapping[str, Role]) -> Start:
     return dataclasses.replace(start, samples=samples)
 
 
-def with_meant_numbers(start: Start, trials: ModuleTrials) -> Start:
-    """Return a start in which ids also have the values that the model compares them with."""
-    if all(start.samples[spec.name].kind != "integers" for spec in start.inputs):
-        return start
-    given = at_full_length(start.inputs, start.samples, start.sizes)
-    compared = trials.uses(trials.drawn(start.inputs, given, start.sizes, Draw("uses"))).compared
-    for spec in start.inputs:
-        sample = start.samples[spec.name]
-        if sample.kind != "integers" or not spec.shape or spec.dtype == "bool":
-            continue
-        low, high = sample.numbers
-        known = {each.value for each in sample.held}
-        meant = [each for each in compared.get(spec.name, ()) if low <= each < high]
-        more = tuple(Held(number) for number in meant if number not in known)
-        if not more or len(known) + len(more) >= high - low:
-            continue
-        samples = {**start.samples, spec.name: dataclasses.replace(sample, held=sample.held + more)}
-        if trials.run(
-            start.inputs, at_full_length(start.inputs, samples, start.sizes), start.sizes
-        ).worked:
-            start = dataclasses.replace(start, samples=samples)
-    return start
-
-
 def _fitting_sizes(
     start: Start, trials: ModuleTrials, batches: Sequence[int] = ()
 ) -> tuple[dict[str, int] | None, str]:
@@ -257,178 +236,32 @@ def _fitting_sizes(
     """
     reason = ""
     axes = {size for spec in start.inputs for size in spec.shape if isinstance(size, str)}
-    free = axes - {"batch"}
-    solved = SolvedSizes(start.inputs, free.pop()) if len(free) == 1 else None
-    for usual in itertools.islice(_sizes(start.inputs, batches), _MOST_SIZES):
-        sizes: dict[str, int] | None = usual
+    free = sorted(axes - {"batch"})
+    solved = SolvedSizes(start.inputs, free[0]) if len(free) == 1 else None
+
+    def fails(sizes: Mapping[str, int]) -> str | None:
+        trial = trials.run(start.inputs, start.samples, sizes)
+        return None if trial.worked else trial.reason
+
+    fits: set[int | None] = set()  # batches with which the axis fits, and something else does not
+    for number, usual in enumerate(itertools.islice(_sizes(start.inputs, batches), _MOST_SIZES)):
+        sizes: dict[str, int] | None = usual if usual.get(BATCH) not in fits else None
         while sizes is not None:
             trial = trials.run(start.inputs, start.samples, sizes)
             if trial.worked:
-                return sizes, ""
+                return sizes if sizes is usual else rounder(sizes, free, fails), ""
             reason = reason or trial.reason
             if _OF_VALUES.search(trial.reason):
                 return None, reason
+            if sizes is not usual and not at_odds(trial.reason):
+                fits.add(usual.get(BATCH))
+                break
             sizes = solved.next_sizes(sizes, trial.reason) if solved is not None else None
+        if not 1 < len(free) <= _MOST_SOLVED or number >= _MOST_STARTS:
+            continue
+        if (found := solved_in_turn(start.inputs, free, usual, fails)) is not None:
+            return rounder(found, free, fails), ""
     return None, reason
-
-
-def example_run(loaded: LoadedModel, example: object, trials: ModuleTrials) -> Start:
-    """Return the inputs of an example call: a tensor, a tuple in forward's order, or a mapping.
-
-    Raises StageFailedError if the model does not run with it, or a value is not a tensor.
-    """
-    ordered = _example_tensors(loaded, example)
-    roles = trials.uses({name: to_array(value) for name, value in ordered.items()}).roles
-    shapes, sizes = _opened(ordered, roles)
-    inputs = tuple(_spec(name, shapes[name], value) for name, value in ordered.items())
-    reason = ""
-    offsets = {
-        name: Sample("offsets", along=shapes[role.ids][0])
-        for name, role in roles.items()
-        if role.name == "offsets" and role.ids in shapes
-    }
-    for number, drawn in enumerate(_samples_like(ordered, loaded)):
-        like = {**drawn, **offsets}
-        samples = _with_counts(Start(inputs, sizes, like), roles).samples
-        for each in dict.fromkeys((inputs, inverted_masks(inputs, samples))):
-            trial = trials.run(each, samples, sizes)
-            others = [trials.run(each, samples, sizes, draw) for draw in _OTHERS if number]
-            if trial.worked and all(other.shapes == trial.shapes for other in others):
-                return Start(each, sizes, samples)
-            reason = reason or trial.reason
-    runs = trials.values({name: to_array(value) for name, value in ordered.items()}) is not None
-    raise StageFailedError(
-        values_matter(reason) if runs else f"--example: the model does not run with it: {reason}"
-    )
-
-
-def example_arrays(
-    contract: Contract, loaded: LoadedModel, example: object
-) -> dict[str, np.ndarray]:
-    """Return an example's values, by the names of a contract's inputs."""
-    given = _example_tensors(loaded, example)
-    return {spec.name: to_array(given[spec.name]) for spec in contract.inputs}
-
-
-def _example_tensors(loaded: LoadedModel, example: object) -> dict[str, torch.Tensor]:
-    """Return an example's tensors in forward's order; raises StageFailedError if it has others."""
-    parameters = list(forward_parameters(loaded))
-    if isinstance(example, torch.Tensor):
-        example = (example,)
-    if isinstance(example, list | tuple) and len(example) <= len(parameters):
-        example = dict(zip(parameters, example, strict=False))
-    if not isinstance(example, Mapping) or not example:
-        raise StageFailedError(
-            "--example: the callable must return one call's inputs: a tensor, a tuple in the order"
-            f" of forward's parameters ({', '.join(parameters)}), or a dict of tensors by name;"
-            f" it returned a {type(example).__name__}"
-        )
-    tensors: dict[str, torch.Tensor] = {}
-    for name, value in example.items():
-        readable = isinstance(value, torch.Tensor) and contract_dtype(value.dtype) is not None
-        if name not in parameters or not readable:
-            raise StageFailedError(
-                f"--example: {name!r} is {_described(value)}; forward takes tensors for"
-                f" {', '.join(parameters)}"
-            )
-        tensors[name] = value
-    return {name: tensors[name] for name in parameters if name in tensors}
-
-
-def _samples_like(
-    example: Mapping[str, torch.Tensor], loaded: LoadedModel
-) -> Iterator[dict[str, Sample]]:
-    """Yield how values are drawn: as for such a type, then one input, and all, within the example's
-    own range.
-    """
-    usual = {name: _sample_like(name, value, loaded) for name, value in example.items()}
-    within = {
-        name: _within(value) or usual[name]
-        for name, value in example.items()
-        if usual[name].kind in ("normal", "integers")
-    }
-    yield usual
-    for name, sample in within.items():
-        yield {**usual, name: sample}
-    yield {**usual, **within}
-
-
-def _within(value: torch.Tensor) -> Sample | None:
-    """Return a sample of the numbers between the smallest and the largest of an example."""
-    if not value.numel() or value.dtype == torch.bool:
-        return None
-    low, high = float(value.min()), float(value.max())
-    if not (math.isfinite(low) and math.isfinite(high)):
-        return None
-    if not value.is_floating_point():
-        return Sample("integers", (low, high + 1))
-    return Sample("uniform", (low, high)) if low < high else Sample("constant", (low,))
-
-
-def _described(value: object) -> str:
-    if isinstance(value, torch.Tensor):
-        return f"a tensor of {value.dtype}"
-    return f"a {type(value).__name__}"
-
-
-def _spec(name: str, shape: tuple[Dimension, ...], value: torch.Tensor) -> TensorSpec:
-    dtype = contract_dtype(value.dtype)
-    assert dtype is not None
-    return TensorSpec(name, dtype, shape)
-
-
-def _opened(
-    tensors: Mapping[str, torch.Tensor], roles: Mapping[str, Role]
-) -> tuple[dict[str, tuple[Dimension, ...]], dict[str, int]]:
-    """Return shapes with a name for each size that may vary, and the names' sizes: the batch, and
-    the inner axes of all but images. Trials decide which of them do.
-    """
-    batch = next((value.shape[0] for value in tensors.values() if value.dim()), None)
-    names: dict[int, str] = {}
-    sizes: dict[str, int] = {}
-    shapes: dict[str, tuple[Dimension, ...]] = {}
-    bags = {role.ids for role in roles.values() if role.name == "offsets"}
-    for tensor, value in tensors.items():
-        shape: list[Dimension] = list(value.shape)
-        role = roles.get(tensor)
-        puts = role is not None and role.name == "rows" and role.from_each is None
-        if puts and value.dim() >= _AXES_OF_ROWS:
-            shapes[tensor] = (*shape[:-2], "features", shape[-1])
-            sizes["features"] = value.shape[-2]
-            continue
-        if tensor in bags and value.dim() == 1:
-            shapes[tensor] = ("entries",)
-            sizes["entries"] = value.shape[0]
-            continue
-        if shape and value.shape[0] == batch:
-            shape[0] = "batch"
-        if value.dim() in (2, 3):
-            for place in range(1, value.dim()):
-                size = value.shape[place]
-                name = "sequence" if not names else f"sequence_{len(names) + 1}"
-                shape[place] = names.setdefault(size, name)
-        shapes[tensor] = tuple(shape)
-    sizes |= {name: size for size, name in names.items()}
-    return shapes, sizes | ({"batch": batch} if batch is not None else {})
-
-
-def _sample_like(name: str, value: torch.Tensor, loaded: LoadedModel) -> Sample:
-    """Return how values like the example's are drawn."""
-    if "mask" in name and value.dim() > 1:
-        return Sample("padding_mask")
-    if value.is_floating_point():
-        return Sample("normal", (0.0, 1.0))
-    if value.dtype == torch.bool:
-        return Sample("integers", (0.0, 2.0))
-    if loaded.facts.vocabulary is not None and name.endswith("input_ids"):
-        return Sample("token_ids")
-    rows = [
-        each.num_embeddings
-        for each in loaded.module.modules()
-        if isinstance(each, torch.nn.Embedding) and each.num_embeddings > int(value.max())
-    ]
-    # Of several tables, the smallest that has the example's rows is safe.
-    return Sample("integers", (0.0, float(min(rows, default=int(value.max()) + 1))))
 
 
 def _input_sets(loaded: LoadedModel) -> Iterator[list[str]]:
@@ -525,16 +358,3 @@ def _sizes(inputs: Sequence[TensorSpec], batches: Sequence[int] = ()) -> Iterato
     lists = [batches if axis == BATCH and batches else SIZES[ROLES[axis]] for axis in axes]
     for sizes in itertools.product(*lists):
         yield dict(zip(axes, sizes, strict=True))
-
-
-def _settled(start: Start) -> Start:
-    """Fix the sides of images: few models are exported for images of several sizes."""
-    sizes = start.sizes
-    inputs = tuple(
-        dataclasses.replace(
-            spec, shape=tuple(sizes["side"] if size == "side" else size for size in spec.shape)
-        )
-        for spec in start.inputs
-    )
-    left = {axis: size for axis, size in sizes.items() if axis != "side"}
-    return Start(inputs, left, start.samples)

@@ -6,6 +6,7 @@ import contextlib
 import linecache
 import traceback
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,12 +20,13 @@ from convkit.worker.original.source_lines import relative_source
 from convkit.worker.survey.inputs.survey_messages import held_by
 from convkit.worker.survey.sizes.batch_axis import BATCH
 from convkit.worker.survey.sizes.first_working_sizes import Start, at_full_length
-from convkit.worker.survey.torch_module.module_trials import ModuleTrials, named_tensors, tensors_of
+from convkit.worker.survey.torch_module.module_trials import ModuleTrials, tensors_of
+from convkit.worker.survey.torch_module.named_outputs import named_outputs
 
 # The largest number in a module's code that is tried as the size of its batch, and how many are.
 _LARGEST, _MOST = 64, 4
 
-Tensors = Mapping[str, torch.Tensor]
+Arguments = Mapping[str, Any]
 
 
 def held_batches(loaded: LoadedModel, feeds: Mapping[str, np.ndarray]) -> list[int]:
@@ -48,31 +50,31 @@ def why_fixed(loaded: LoadedModel, start: Start, trials: ModuleTrials) -> str:
             feeds = trials.drawn(start.inputs, given, sizes, Draw("example"))
         except (StageFailedError, DimensionError):
             continue
-        tensors = tensors_of(feeds)
-        for number in _numbers(loaded, tensors, size):
-            if _works(loaded, tensors, SizeNumbers(loaded.source_root, number, other, least=1)):
+        arguments = trials.arguments(tensors_of(feeds))
+        for number in _numbers(loaded, arguments, size):
+            if _works(loaded, arguments, SizeNumbers(loaded.source_root, number, other, least=1)):
                 return held_by(size, _quoted(loaded, number.source), number.function)
-        if (name := _holding_tensor(loaded, tensors, size, other)) is not None:
+        if (name := _holding_tensor(loaded, arguments, size, other)) is not None:
             return held_by(size, f"the buffer or weight {name!r}", "")
-        if line := _refusing_line(loaded, tensors):
+        if line := _refusing_line(loaded, arguments):
             return held_by(size, "", "", refused=_quoted(loaded, line))
     return held_by(size, "", "")
 
 
-def _numbers(loaded: LoadedModel, tensors: Tensors, size: int) -> Iterator[SizeNumber]:
+def _numbers(loaded: LoadedModel, arguments: Arguments, size: int) -> Iterator[SizeNumber]:
     noting = SizeNumbers(loaded.source_root, least=1)
-    _works(loaded, tensors, noting)
+    _works(loaded, arguments, noting)
     yield from (number for number in noting.found if number.value == size)
 
 
-def _works(loaded: LoadedModel, tensors: Tensors, numbers: SizeNumbers) -> bool:
+def _works(loaded: LoadedModel, arguments: Arguments, numbers: SizeNumbers) -> bool:
     """Return True if a module runs and returns tensors."""
     with contextlib.suppress(Exception), torch.no_grad(), numbers:
-        return bool(named_tensors(loaded.module(**tensors)))
+        return bool(named_outputs(loaded.module(**arguments), nested=True))
     return False
 
 
-def _holding_tensor(loaded: LoadedModel, tensors: Tensors, size: int, other: int) -> str | None:
+def _holding_tensor(loaded: LoadedModel, arguments: Arguments, size: int, other: int) -> str | None:
     """Return the name of a buffer or weight that has the batch's size, with which repeated to the
     other size the module runs.
     """
@@ -84,16 +86,16 @@ def _holding_tensor(loaded: LoadedModel, tensors: Tensors, size: int, other: int
             index = torch.arange(other) % size
             larger = {name: held.detach().index_select(place, index)}
             with contextlib.suppress(Exception), torch.no_grad():
-                torch.func.functional_call(loaded.module, larger, (), dict(tensors))
+                torch.func.functional_call(loaded.module, larger, (), dict(arguments))
                 return name
     return None
 
 
-def _refusing_line(loaded: LoadedModel, tensors: Tensors) -> str | None:
+def _refusing_line(loaded: LoadedModel, arguments: Arguments) -> str | None:
     """Return the line of the module's own code at which it fails."""
     try:
         with torch.no_grad():
-            loaded.module(**tensors)
+            loaded.module(**arguments)
     except Exception as error:  # noqa: BLE001 - a model may raise anything
         for frame in reversed(traceback.extract_tb(error.__traceback__)):
             line = relative_source(frame.filename, frame.lineno or 0, loaded.source_root)

@@ -37,6 +37,8 @@ ROLES: dict[str, str] = {
     "decoder_sequence": "sequence",
     "steps": "sequence",
     "side": "side",
+    "height": "side",
+    "width": "side",
     "samples": "samples",
     "length": "length",
     "frames": "frames",
@@ -186,6 +188,9 @@ def by_layers(
         ]
     for layer in own or layers:
         found += _of_layer(layer, attends=attends, embedded=embedded)
+    # A picture need not be square: a spectrogram has bins, and a table of positions.
+    grids = dict.fromkeys(each.width for each in layers if each.kind is torch.nn.Conv2d)
+    found += [InputCandidate("float32", ("batch", each, "height", "width")) for each in grids]
     # Less likely: a picture for each point in time, and a number for each row.
     if any(layer.kind in (torch.nn.Conv2d, torch.nn.Conv3d) for layer in layers):
         found += _videos(_channels(layers))

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -12,13 +12,14 @@ from convkit.protocol.contract import DType, TensorSpec
 from convkit.protocol.messages import Sample
 from convkit.protocol.numpy_dtypes import dtype_name
 from convkit.worker.cases.values.sampled_values import Draw
-from convkit.worker.original.contract_module import as_mapping, flattened
+from convkit.worker.original.input_structure import Arguments
 from convkit.worker.original.loading.loaded_model import LoadedModel
 from convkit.worker.original.torch_dtypes import contract_dtype, to_array, to_tensor, torch_dtype
 from convkit.worker.survey.sizes.perturbed_weights import moved
 from convkit.worker.survey.sizes.size_trials import SizeTrial, Trials
 from convkit.worker.survey.sizes.work_clock import WorkClock
 from convkit.worker.survey.torch_module.argument_roles import Uses, argument_uses
+from convkit.worker.survey.torch_module.named_outputs import NamedOutput, named_outputs
 
 # Seconds of a run, with the drawing of its inputs, after which shapes are worked out without
 # values: dozens of runs follow.
@@ -43,10 +44,23 @@ class ModuleTrials(Trials):
     ) -> None:
         super().__init__(seconds, loaded.facts, clock or WorkClock(), progress)
         self._module = loaded.module
+        self._nested = loaded.config is None  # those of transformers' outputs are caches
+        self._arguments: Arguments | None = None
         self._shapes_only: ShapesOnly | None = None
         self._long_runs = 0
         # Without sizes; empty until a run works.
         self.outputs: tuple[TensorSpec, ...] = ()
+
+    def fill(self, inputs: Sequence[TensorSpec]) -> None:
+        """From now on, call forward with the structures that inputs reach into.
+
+        Raises StageFailedError for inputs that no structure can be made of.
+        """
+        self._arguments = Arguments(self._module, inputs)
+
+    def arguments(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+        """Return forward's arguments of the inputs' tensors."""
+        return dict(tensors) if self._arguments is None else self._arguments.of(tensors)
 
     @property
     def _on_values(self) -> bool:
@@ -73,7 +87,7 @@ class ModuleTrials(Trials):
         if trial.worked and is_long and self._shapes_only is None:
             self._long_runs += 1
             if self._long_runs > _WARM_UP:
-                self._shapes_only = ShapesOnly(self._module)
+                self._shapes_only = ShapesOnly(self._module, self.arguments, self._named)
         return trial
 
     def values(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | None:
@@ -82,7 +96,7 @@ class ModuleTrials(Trials):
             returned = self._call(feeds)
         except Exception:  # noqa: BLE001 - a model may raise anything
             return None
-        return {name: to_array(value) for name, value in named_tensors(returned).items()}
+        return {name: to_array(each.tensor) for name, each in self._named(returned).items()}
 
     @property
     def moves_weights(self) -> bool:
@@ -104,19 +118,22 @@ class ModuleTrials(Trials):
         try:
             with torch.no_grad():
                 returned = torch.func.functional_call(
-                    self._module, weights, (), dict(tensors_of(feeds))
+                    self._module, weights, (), self.arguments(tensors_of(feeds))
                 )
         except Exception:  # noqa: BLE001 - a model may raise anything
             return None
-        return {name: to_array(value) for name, value in named_tensors(returned).items()}
+        return {name: to_array(each.tensor) for name, each in self._named(returned).items()}
 
     def uses(self, feeds: Mapping[str, np.ndarray]) -> Uses:
         """Return what becomes of arguments in a call, also if that fails."""
-        return argument_uses(self._module, tensors_of(feeds))
+        return argument_uses(self._module, tensors_of(feeds), self.arguments)
+
+    def _named(self, returned: object) -> dict[str, NamedOutput]:
+        return named_outputs(returned, nested=self._nested)
 
     def _call(self, feeds: Mapping[str, np.ndarray]) -> object:
         with torch.no_grad():
-            returned: object = self._module(**tensors_of(feeds))
+            returned: object = self._module(**self.arguments(tensors_of(feeds)))
         return returned
 
     def _feed(self, feeds: Mapping[str, np.ndarray]) -> SizeTrial:
@@ -126,7 +143,7 @@ class ModuleTrials(Trials):
         except Exception as error:  # noqa: BLE001 - a model may raise anything
             return SizeTrial(None, f"{type(error).__name__}: {error}", self._clock() - started)
         seconds = self._clock() - started
-        tensors = named_tensors(returned)
+        tensors = self._named(returned)
         if not tensors:
             return SizeTrial(
                 None,
@@ -136,8 +153,9 @@ class ModuleTrials(Trials):
             )
         return self._noted(tensors, seconds)
 
-    def _noted(self, tensors: Mapping[str, torch.Tensor], seconds: float) -> SizeTrial:
+    def _noted(self, outputs: Mapping[str, NamedOutput], seconds: float) -> SizeTrial:
         specs = []
+        tensors = {name: each.tensor for name, each in outputs.items()}
         for name, value in tensors.items():
             dtype = contract_dtype(value.dtype)
             if dtype is None:
@@ -146,7 +164,7 @@ class ModuleTrials(Trials):
                 )
             if value.is_floating_point() and bool(value.isnan().any()):
                 return SizeTrial(None, f"output {name!r} has NaN", seconds, is_nan=True)
-            specs.append(TensorSpec(name, dtype, ()))
+            specs.append(TensorSpec(name, dtype, (), outputs[name].origin))
         if self.outputs and {*self.outputs} != {*specs}:
             return SizeTrial(None, "other outputs than in the first run", seconds)
         self.outputs = self.outputs or tuple(specs)
@@ -166,7 +184,16 @@ class ShapesOnly:
     It cannot tell that a number is outside a table, and decides nothing by values.
     """
 
-    def __init__(self, module: torch.nn.Module) -> None:
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        arguments: Callable[[Mapping[str, torch.Tensor]], dict[str, Any]],
+        named: Callable[[object], dict[str, NamedOutput]],
+    ) -> None:
+        """`arguments` are forward's, of the inputs' tensors, `named` the outputs of what it
+        returns.
+        """
+        self._arguments, self._named = arguments, named
         self._mode = FakeTensorMode()
         self._module: torch.nn.Module | None
         try:
@@ -187,27 +214,13 @@ class ShapesOnly:
                     spec.name: torch.empty(shape, dtype=torch_dtype(spec.dtype))
                     for spec, shape in zip(inputs, shapes, strict=True)
                 }
-                returned = self._module(**given)
+                returned = self._module(**self._arguments(given))
         except Exception:  # noqa: BLE001 - also for decisions by values; the run on values tells
             return None
-        return {name: tuple(value.shape) for name, value in named_tensors(returned).items()} or None
+        found = self._named(returned)
+        return {name: tuple(each.tensor.shape) for name, each in found.items()} or None
 
 
 def _tensor(values: np.ndarray) -> torch.Tensor:
     """Return values in their own type, bfloat16 too, which numpy has from ml_dtypes."""
     return to_tensor(values, cast("DType", dtype_name(values.dtype)))
-
-
-def named_tensors(returned: object) -> dict[str, torch.Tensor]:
-    """Return the tensors that a recipe can declare as outputs, by name; none if it cannot.
-
-    Caches and nested structures of named outputs are left out, as a recipe may; a tuple is only of
-    use if a recipe can declare all of it.
-    """
-    named = as_mapping(returned)
-    if named is not None:
-        return {name: value for name, value in named.items() if isinstance(value, torch.Tensor)}
-    if isinstance(returned, torch.Tensor):
-        return {"output": returned}
-    values = flattened(returned) or ()
-    return {f"output_{place}": value for place, value in enumerate(values)}

@@ -8,7 +8,7 @@ import pytest
 import torch
 from coreml_modules import BATCH, behind_contract, converted, evaluated
 from torch import nn
-from torch.nn.functional import interpolate, log_softmax, softplus
+from torch.nn.functional import instance_norm, interpolate, log_softmax, softplus
 
 from convkit.runtimes.coreml.conversion import module_conversion
 from convkit.runtimes.coreml.conversion.corrections import CORRECTIONS, OWN
@@ -44,6 +44,10 @@ WRONG: dict[str, list[Function]] = {
     "floor_divide": [lambda x: (2**27 * x).int() // 2 * 2, lambda x: x.roll(x.shape[0] // 2, 0)],
     "mean": [lambda x: (4 * x).int().mean(dtype=torch.float32) + x],
     "mean.dim": [lambda x: (4 * x).int().mean((1, 3), dtype=torch.float32)],
+    "clamp": [lambda x: x.gather(3, x.abs().long().clamp(min=1))],
+    "instance_norm": [
+        lambda x: instance_norm(x, torch.arange(4.0), torch.arange(1.0, 5), use_input_stats=False)
+    ],
     "_upsample_bilinear2d_aa.vec": [
         lambda x: interpolate(x, size=(4, 5), mode="bilinear", antialias=True),
         lambda x: interpolate(x, scale_factor=0.4, mode="bilinear", antialias=True),
@@ -54,7 +58,7 @@ WRONG: dict[str, list[Function]] = {
     ],
 }
 # The other name of one of them, which torch's decompositions leave.
-ALIASES = {"_log_softmax": "log_softmax", "floordiv": "floor_divide"}
+ALIASES = {"_log_softmax": "log_softmax", "floordiv": "floor_divide", "clip": "clamp"}
 ROWS = [(name, place) for name, each in WRONG.items() for place in range(len(each))]
 X = torch.randn(BATCH.typical, 4, 8, 6, generator=torch.Generator().manual_seed(1))
 

@@ -29,6 +29,13 @@ def called(x: torch.Tensor, layer: nn.Module) -> torch.Tensor:
     return layer(x)
 
 
+def tracked() -> nn.Module:
+    layer = nn.InstanceNorm2d(4, affine=True, track_running_stats=True).requires_grad_(False)
+    layer.running_mean.copy_(torch.arange(4.0))
+    layer.running_var.copy_(torch.arange(1.0, 5.0))
+    return layer.eval()
+
+
 OPERATORS: dict[str, nn.Module] = {
     "max_pool2d without a stride": Applied(lambda x: functional.max_pool2d(x, 2)),
     "max_pool1d without a stride": Applied(lambda x: functional.max_pool1d(x[:, 0], 3)),
@@ -42,6 +49,7 @@ OPERATORS: dict[str, nn.Module] = {
     "reciprocal": Applied(lambda x: torch.reciprocal(x.abs() + 0.01)),
     "reciprocal of a constant": Applied(lambda x: x * torch.reciprocal(torch.arange(1.0, 7))),
     "rsqrt of a tiny number": Applied(lambda x: torch.rsqrt(x * x * 1e-10 + 1e-12) * 1e-6),
+    "tracked statistics": Applied(called, tracked()),
     "uneven adaptive windows": Applied(lambda x: functional.adaptive_avg_pool2d(x, (3, 4))),
 }
 

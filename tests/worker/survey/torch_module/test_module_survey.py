@@ -208,8 +208,8 @@ def test_one_example_call_gives_the_shapes(tmp_path, returned):
     ("returned", "says"),
     [
         ("3", "it returned a int"),
-        ("{'x': torch.rand(2, 14)}", "'x' is a tensor of torch.float32; forward takes"),
-        ("['text']", "'pairs' is a str"),
+        ("{'x': torch.rand(2, 14)}", "forward has no 'x'; it takes pairs"),
+        ("['text']", "'pairs' is 'text'; inputs are tensors"),
         ("torch.rand(2, 13)", "the model does not run with it: RuntimeError"),
         ("1 / 0", "factory.py:example raised ZeroDivisionError"),
     ],

@@ -1,0 +1,15 @@
+"""Where a reference keeps the tensors of its cases. Host and workers name the files alike."""
+
+from typing import Literal
+from urllib.parse import quote
+
+CASES_FILE = "cases.json"
+
+Side = Literal["inputs", "outputs"]
+
+
+def tensor_path(case: str, side: Side, tensor: str) -> str:
+    """Return a tensor's file inside a reference: `<case>/inputs/<name>.npy`. Names with a slash or
+    other special characters are percent-encoded.
+    """
+    return f"{quote(case, safe=':')}/{side}/{quote(tensor, safe='')}.npy"

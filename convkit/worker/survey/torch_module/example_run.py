@@ -1,0 +1,149 @@
+"""Reads inputs from one example call: their sizes, and how values like the example's are drawn."""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import torch
+
+from convkit.protocol.contract import Contract, Dimension
+from convkit.protocol.messages import Sample
+from convkit.worker.cases.values.sampled_values import Draw
+from convkit.worker.job_context import StageFailedError
+from convkit.worker.original.loading.loaded_model import LoadedModel
+from convkit.worker.original.torch_dtypes import to_array
+from convkit.worker.survey.inputs.survey_messages import values_matter
+from convkit.worker.survey.sizes.first_working_sizes import Start, inverted_masks
+from convkit.worker.survey.torch_module.argument_roles import Role
+from convkit.worker.survey.torch_module.example_structure import example_call, specs_of
+from convkit.worker.survey.torch_module.first_call import AXES_OF_ROWS, with_counts
+from convkit.worker.survey.torch_module.module_trials import ModuleTrials
+from convkit.worker.survey.torch_module.picture_sides import with_open_side
+
+# Draws of a narrower range that must give outputs of the same sizes: some values are sizes.
+_OTHERS = (Draw("other"), Draw("third"))
+
+
+def example_run(loaded: LoadedModel, example: object, trials: ModuleTrials) -> Start:
+    """Return the inputs of an example call, as for `example_call`.
+
+    Raises StageFailedError if the model does not run with it, or a value is not a tensor.
+    """
+    call = example_call(loaded, example)
+    ordered, flat = call.tensors, specs_of(call)
+    trials.fill(flat)
+    roles = trials.uses({name: to_array(value) for name, value in ordered.items()}).roles
+    shapes, sizes = _opened(ordered, roles)
+    inputs = tuple(dataclasses.replace(spec, shape=shapes[spec.name]) for spec in flat)
+    reason = ""
+    offsets = {
+        name: Sample("offsets", along=shapes[role.ids][0])
+        for name, role in roles.items()
+        if role.name == "offsets" and role.ids in shapes
+    }
+    for number, drawn in enumerate(_samples_like(ordered, loaded)):
+        like = {**drawn, **offsets}
+        samples = with_counts(Start(inputs, sizes, like), roles).samples
+        for each in dict.fromkeys((inputs, inverted_masks(inputs, samples))):
+            trial = trials.run(each, samples, sizes)
+            others = [trials.run(each, samples, sizes, draw) for draw in _OTHERS if number]
+            if trial.worked and all(other.shapes == trial.shapes for other in others):
+                return with_open_side(Start(each, sizes, samples), trials)
+            reason = reason or trial.reason
+    runs = trials.values({name: to_array(value) for name, value in ordered.items()}) is not None
+    raise StageFailedError(
+        values_matter(reason) if runs else f"--example: the model does not run with it: {reason}"
+    )
+
+
+def example_arrays(
+    contract: Contract, loaded: LoadedModel, example: object
+) -> dict[str, np.ndarray]:
+    """Return an example's values, by the names of a contract's inputs."""
+    given = example_call(loaded, example).tensors
+    return {spec.name: to_array(given[spec.name]) for spec in contract.inputs}
+
+
+def _samples_like(
+    example: Mapping[str, torch.Tensor], loaded: LoadedModel
+) -> Iterator[dict[str, Sample]]:
+    """Yield how values are drawn: as for such a type, then one input, and all, within the example's
+    own range.
+    """
+    usual = {name: _sample_like(name, value, loaded) for name, value in example.items()}
+    within = {
+        name: _within(value) or usual[name]
+        for name, value in example.items()
+        if usual[name].kind in ("normal", "integers")
+    }
+    yield usual
+    for name, sample in within.items():
+        yield {**usual, name: sample}
+    yield {**usual, **within}
+
+
+def _within(value: torch.Tensor) -> Sample | None:
+    """Return a sample of the numbers between the smallest and the largest of an example."""
+    if not value.numel() or value.dtype == torch.bool:
+        return None
+    low, high = float(value.min()), float(value.max())
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return None
+    if not value.is_floating_point():
+        return Sample("integers", (low, high + 1))
+    return Sample("uniform", (low, high)) if low < high else Sample("constant", (low,))
+
+
+def _opened(
+    tensors: Mapping[str, torch.Tensor], roles: Mapping[str, Role]
+) -> tuple[dict[str, tuple[Dimension, ...]], dict[str, int]]:
+    """Return shapes with a name for each size that may vary, and the names' sizes: the batch, and
+    the inner axes of all but images. Trials decide which of them do.
+    """
+    batch = next((value.shape[0] for value in tensors.values() if value.dim()), None)
+    names: dict[int, str] = {}
+    sizes: dict[str, int] = {}
+    shapes: dict[str, tuple[Dimension, ...]] = {}
+    bags = {role.ids for role in roles.values() if role.name == "offsets"}
+    for tensor, value in tensors.items():
+        shape: list[Dimension] = list(value.shape)
+        role = roles.get(tensor)
+        puts = role is not None and role.name == "rows" and role.from_each is None
+        if puts and value.dim() >= AXES_OF_ROWS:
+            shapes[tensor] = (*shape[:-2], "features", shape[-1])
+            sizes["features"] = value.shape[-2]
+            continue
+        if tensor in bags and value.dim() == 1:
+            shapes[tensor] = ("entries",)
+            sizes["entries"] = value.shape[0]
+            continue
+        if shape and value.shape[0] == batch:
+            shape[0] = "batch"
+        if value.dim() in (2, 3):
+            for place in range(1, value.dim()):
+                size = value.shape[place]
+                name = "sequence" if not names else f"sequence_{len(names) + 1}"
+                shape[place] = names.setdefault(size, name)
+        shapes[tensor] = tuple(shape)
+    sizes |= {name: size for size, name in names.items()}
+    return shapes, sizes | ({"batch": batch} if batch is not None else {})
+
+
+def _sample_like(name: str, value: torch.Tensor, loaded: LoadedModel) -> Sample:
+    """Return how values like the example's are drawn."""
+    if "mask" in name and value.dim() > 1:
+        return Sample("padding_mask")
+    if value.is_floating_point():
+        return Sample("normal", (0.0, 1.0))
+    if value.dtype == torch.bool:
+        return Sample("integers", (0.0, 2.0))
+    if loaded.facts.vocabulary is not None and name.endswith("input_ids"):
+        return Sample("token_ids")
+    rows = [
+        each.num_embeddings
+        for each in loaded.module.modules()
+        if isinstance(each, torch.nn.Embedding) and each.num_embeddings > int(value.max())
+    ]
+    # Of several tables, the smallest that has the example's rows is safe.
+    return Sample("integers", (0.0, float(min(rows, default=int(value.max()) + 1))))

@@ -1,0 +1,64 @@
+"""Examples for the pages of findings: what a run said of a fault, and how it changed the recipe."""
+
+import difflib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from convkit.host.home import Home
+from convkit.host.repair.repair_command import RepairOutcome, repair_recipe
+from convkit.host.run.run_options import RunOptions
+from convkit.protocol.findings.finding import Finding
+from faults.corpus import Fault, faults
+
+EXAMPLES = Path("docs/finding_examples.json")
+
+
+def read_examples() -> dict[str, dict[str, str]]:
+    """Return the recorded examples by code."""
+    return json.loads(EXAMPLES.read_text(encoding="utf-8")) if EXAMPLES.is_file() else {}
+
+
+def one_of_each() -> Iterator[Fault]:
+    """Yield a fault for each code: one that a recipe's change repairs, where there is one."""
+    chosen: dict[str, Fault] = {}
+    for fault in faults():
+        known = chosen.setdefault(fault.code, fault)
+        if known.repaired is not True and fault.repaired is True:
+            chosen[fault.code] = fault
+    yield from chosen.values()
+
+
+def record_examples(chosen: list[Fault], folder: Path) -> list[str]:
+    """Run faults with `--repair` and write what became of each; return those that went wrong."""
+    wrong = []
+    for fault in chosen:
+        place = folder / fault.name.replace(":", "-").replace("_", "-")
+        recipe = fault.write(place)
+        options = RunOptions(recipe, Home(folder / "home"), toolchain="host", track=False)
+        outcome = repair_recipe(options)
+        found = next((each for each in outcome.first.findings if each.code == fault.code), None)
+        if found is None or (fault.repaired is True) != outcome.repaired:
+            wrong.append(fault.name)
+            continue
+        examples = read_examples() | {fault.code: _example(fault, found, outcome, place)}
+        text = json.dumps(dict(sorted(examples.items())), indent=1, ensure_ascii=False)
+        EXAMPLES.write_text(text + "\n", encoding="utf-8")
+    return wrong
+
+
+def _example(fault: Fault, finding: Finding, outcome: RepairOutcome, place: Path) -> dict[str, str]:
+    before = outcome.first.recipe_text
+    lines = difflib.unified_diff(before.splitlines(), outcome.text.splitlines(), lineterm="", n=2)
+    change = "\n".join(list(lines)[2:]) + "\n" if outcome.repaired else ""
+    example = {
+        "fault": fault.description,
+        "source": fault.source,
+        "message": finding.message,
+        "place": str(finding.place),
+        "remedy": finding.remedy.text if finding.remedy else "",
+        "recipe": before,
+        "change": change,
+        "repaired": "" if fault.repaired is True else str(fault.repaired),
+    }
+    return {name: text.replace(f"{place}/", "") for name, text in example.items()}

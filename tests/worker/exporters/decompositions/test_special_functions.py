@@ -1,0 +1,37 @@
+"""Special functions are exact to a few units in the last place of float32."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from convkit.worker.exporters.decompositions import special_functions as own
+
+Function = Callable[[torch.Tensor], torch.Tensor]
+EDGES = torch.tensor([math.inf, math.nan])
+CASES: dict[str, tuple[Function, Function, torch.Tensor]] = {
+    "erfinv": (
+        own.erfinv,
+        torch.erfinv,
+        torch.cat([torch.linspace(-1, 1, 2001), torch.tensor([1 - 2**-24, 1.5, math.nan])]),
+    ),
+    "lgamma": (
+        own.log_gamma,
+        torch.lgamma,
+        torch.cat([torch.linspace(1e-3, 30, 2001), torch.logspace(-30, 30, 61), EDGES]),
+    ),
+    "lgamma left of zero": (own.log_gamma, torch.lgamma, torch.linspace(-20, 0, 801)),
+    "digamma": (own.digamma, torch.digamma, torch.linspace(1e-3, 30, 2001)),
+    "digamma left of zero": (own.digamma, torch.digamma, torch.linspace(-5.05, 0, 102)),
+    "i0": (own.bessel_i0, torch.i0, torch.linspace(-20, 20, 401)),
+    "i0e": (own.scaled_bessel_i0, torch.special.i0e, torch.linspace(-200, 200, 401)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_function_is_torchs(name: str) -> None:
+    mine, theirs, x = CASES[name]
+    expected = theirs(x.double())
+    found = mine(x).double()
+    torch.testing.assert_close(found, expected, rtol=5e-6, atol=5e-6, equal_nan=True)
