@@ -8,18 +8,21 @@ import itertools
 import json
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
 
 from convkit.protocol.contract import Contract, TensorSpec
 from convkit.protocol.findings.finding import Finding, Remedy
 from convkit.protocol.json_codec import encode
+from convkit.runtimes.coreai.compression import IncompressibleError, compressed
 from convkit.runtimes.coreai.file_contract import METADATA_FILE
-from convkit.runtimes.coreai.traced_program import origin_of
+from convkit.runtimes.coreai.options import CompressionOptions
+from convkit.runtimes.coreai.traced_program import is_decomposable, origin_of
 from convkit.worker.building.operation_origin import OperationOrigin
 from convkit.worker.cause.graphs.isolated_trials import survived
 from convkit.worker.exporters.dynamic_trace import innermost
@@ -32,6 +35,9 @@ if TYPE_CHECKING:
 
 # Keys of metadata.json that change with every conversion.
 _DATE = "creationDate"
+_MOST_REFUSED = 8
+
+ConvertedT = TypeVar("ConvertedT")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,10 +51,17 @@ class EntryPoint:
     states: tuple[str, ...] = ()
 
 
-def entry_point(
-    name: str, program: ExportedProgram, contract: Contract, states: Sequence[str] = ()
-) -> EntryPoint:
-    """Return an entry point with a contract's inputs and outputs."""
+def entry_point(name: str, program: ExportedProgram, contract: Contract) -> EntryPoint:
+    """Return an entry point with a contract's inputs and outputs, and the program's states under
+    their buffers' names.
+    """
+    signature = program.graph_signature
+    changed = set(signature.buffers_to_mutate.values())
+    states = (
+        str(spec.target).rpartition(".")[2]
+        for spec in signature.input_specs
+        if spec.kind is InputKind.BUFFER and spec.target in changed
+    )
 
     def names(specs: Sequence[TensorSpec]) -> tuple[str, ...]:
         return tuple(spec.name for spec in specs)
@@ -57,7 +70,11 @@ def entry_point(
 
 
 def save_converted(
-    entries: Sequence[EntryPoint], file: Path, texts: Mapping[str, str], root: str | None = None
+    entries: Sequence[EntryPoint],
+    file: Path,
+    texts: Mapping[str, str],
+    root: str | None = None,
+    compression: CompressionOptions | None = None,
 ) -> None:
     """Convert programs and write one file with all of them; `texts` is its metadata.
 
@@ -70,7 +87,7 @@ def save_converted(
         if deadly:
             return _Refusal("coreai-torch crashes when it converts the model", None)
         report(0)
-        return _convert(entries, file, texts, root)
+        return _convert(entries, file, texts, root, compression)
 
     refusal = survived(convert)
     if refusal is not None:
@@ -78,6 +95,25 @@ def save_converted(
         raise refusal.as_error()
     if not (file / METADATA_FILE).is_file():
         raise StageFailedError("coreai-torch crashes when it converts the model")
+
+
+def simplifying(
+    convert: Callable[[tuple[str, ...]], ConvertedT], decompose: tuple[str, ...]
+) -> tuple[ConvertedT, tuple[str, ...]]:
+    """Convert, with the operators decomposed that coreai-torch refuses for their arguments, if
+    torch defines them by others. Return what `convert` does, and all decomposed operators.
+    """
+    for _ in range(_MOST_REFUSED):
+        try:
+            return convert(decompose), decompose
+        except UnexportableError as error:
+            operator = str(error.findings[0].evidence.get("operation", ""))
+            if error.findings[0].code != "V103" or operator in ("", *decompose):
+                raise
+            if not is_decomposable(operator):
+                raise
+            decompose = (*decompose, operator)
+    return convert(decompose), decompose
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +143,11 @@ class _Refusal:
 
 
 def _convert(
-    entries: Sequence[EntryPoint], file: Path, texts: Mapping[str, str], root: str | None
+    entries: Sequence[EntryPoint],
+    file: Path,
+    texts: Mapping[str, str],
+    root: str | None,
+    compression: CompressionOptions | None,
 ) -> _Refusal | None:
     """Convert in this process, and return why that is impossible, if it is."""
     torch.set_num_threads(1)  # a forked process has none of its parent's threads
@@ -131,10 +171,14 @@ def _convert(
                         entrypoint_name=entry.name,
                     )
                 program = converter.to_coreai()
+                if compression is not None:
+                    program = compressed(program, compression)
                 metadata = AIModelAssetMetadata()
                 for name, text in texts.items():
                     metadata.set_custom(name, text)
                 program.save_asset(file, metadata)
+        except IncompressibleError as error:
+            return _Refusal(f"{error}; remove compression", None)
         except Exception as error:  # noqa: BLE001 - the converter has exceptions of its own
             origin = origin_of(reached[-1], root) if reached else None
             what = str(origin) if origin is not None else "the model"

@@ -8,12 +8,13 @@ from pathlib import Path
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.json_codec import decode
 from convkit.protocol.messages import DiagnoseRequest, DiagnoseResult
+from convkit.runtimes.coreai.compression_cause import compression_finding
 from convkit.runtimes.coreai.float16_causes import Float16Causes
 from convkit.runtimes.coreai.float32_causes import Float32Causes
 from convkit.runtimes.coreai.module_conversion import read_record
 from convkit.runtimes.coreai.options import CoreAIOptions
-from convkit.runtimes.coreai.trial_conversions import Trials
-from convkit.worker.cases.compared_cases import ladder_cases
+from convkit.runtimes.coreai.trial_conversions import Trials, outputs_or_none
+from convkit.worker.cases.compared_cases import single_case
 from convkit.worker.job_context import Context, StageSkippedError
 from convkit.worker.original.probing.prepared_model import Unfit, prepare
 from convkit.worker.precision.search_judgment import compared, worst
@@ -36,9 +37,14 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
     options = decode(CoreAIOptions, request.options)
     options = dataclasses.replace(options, decompose=record.decompose)
     trials = Trials.of(prepared, contract, options)
-    judged = ladder_cases(Path(request.reference), contract)[request.case]
+    judged = single_case(Path(request.reference), contract, request.case)
+    if options.compression is not None:
+        context.progress("trying it without compression", done=0.4)
+        caused = compression_finding(trials, record.precision, request.case, judged)
+        if caused is not None:
+            return _result([caused])
     if (low := record.precision) is not None:
-        found = trials.session().run(judged.feeds)
+        found = outputs_or_none(trials.session, judged.feeds)
         if worst(compared(judged, found), request.limits) <= 1:
             context.progress("looking for what float16 cannot hold", done=0.5)
             causes = Float16Causes(trials, low, request.case, judged, request.limits)

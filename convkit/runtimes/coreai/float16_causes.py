@@ -21,9 +21,15 @@ from convkit.runtimes.coreai.traced_program import (
     operator_name,
     origin_of,
 )
-from convkit.runtimes.coreai.trial_conversions import Trials, run_exposed, tensor_nodes
+from convkit.runtimes.coreai.trial_conversions import (
+    Trials,
+    outputs_or_none,
+    run_exposed,
+    tensor_nodes,
+)
 from convkit.worker.building.operation_origin import OperationOrigin
 from convkit.worker.cases.compared_cases import JudgedCase
+from convkit.worker.job_context import StageFailedError
 from convkit.worker.precision.diagnosis.diagnosis_messages import (
     ABSORBED,
     masked_rows,
@@ -34,6 +40,7 @@ from convkit.worker.precision.diagnosis.diagnosis_messages import (
 from convkit.worker.precision.diagnosis.low_precision_remedies import PrecisionRemedies, in_module
 from convkit.worker.precision.search.float32_modules import search_modules
 from convkit.worker.precision.search_judgment import compared, worst
+from convkit.worker.runtime_interface.sessions import ModelRefusedError, RunFailedError
 
 Values = Mapping[str, np.ndarray]
 _LARGEST = LIMITS["float16"].largest
@@ -82,14 +89,17 @@ class Float16Causes:
 
     def _error(self, precision: LowPrecision) -> float:
         """Return by how many times a precision misses the limits in this case."""
-        found = self.trials.session(precision).run(self.judged.feeds)
+        found = outputs_or_none(lambda: self.trials.session(precision), self.judged.feeds)
         return worst(compared(self.judged, found), self.limits)
 
     def _starts(self) -> list[_Start]:
         """Return where values stop being finite although the original's are."""
         names = tensor_nodes(self.trials.program)
-        session = self.trials.session(self.precision, exposed=names)
-        found = run_exposed(session, self.judged.feeds, {})
+        try:
+            session = self.trials.session(self.precision, exposed=names)
+            found = run_exposed(session, self.judged.feeds, {})
+        except (StageFailedError, ModelRefusedError, RunFailedError):
+            return []  # the modules that matter may still be found
         originals = self.trials.originals(self.judged.feeds)
         known = {**self.judged.feeds, **found}
         return list(self._not_finite(known, {**self.judged.feeds, **originals}))
@@ -187,9 +197,8 @@ class Float16Causes:
         if not found.met or not found.patterns:
             return []
         modules = [m for m in searched.modules if searched.keeps(found.patterns, m)]
-        first = next(
-            node for node in computed_nodes(self.trials.program) if module_of(node) in modules
-        )
+        nodes = [n for n in computed_nodes(self.trials.program) if module_of(n) in modules]
+        first = next((node for node in nodes if self._origin(node).source), nodes[0])
         origin = self._origin(first)
         kept = dataclasses.replace(self.precision, keep_float32=found.patterns)
         after = self._error(kept)

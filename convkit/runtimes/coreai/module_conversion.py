@@ -1,6 +1,7 @@
 """A torch module becomes a Core AI file, in its target's precision and with its entry points."""
 
 import dataclasses
+import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,18 +14,23 @@ from convkit.protocol.float_limits import LIMITS
 from convkit.protocol.json_codec import decode, encode
 from convkit.protocol.messages import BuildRequest, LowPrecision
 from convkit.protocol.module_patterns import unmatched_patterns
-from convkit.runtimes.coreai.conversion import contract_texts, entry_point, save_converted
+from convkit.runtimes.coreai.conversion import (
+    contract_texts,
+    entry_point,
+    save_converted,
+    simplifying,
+)
 from convkit.runtimes.coreai.file_contract import MAIN, NARROWED
 from convkit.runtimes.coreai.float16_program import LargeConstant, lowered
 from convkit.runtimes.coreai.options import CoreAIOptions
-from convkit.runtimes.coreai.traced_program import is_decomposable, traced
-from convkit.worker.exporters.export_job import UnexportableError
+from convkit.runtimes.coreai.traced_program import traced
+from convkit.worker.building.held_states import State, state_texts, without_states
+from convkit.worker.building.stateful_module import StatefulModule, states_of
 from convkit.worker.original.probing.prepared_model import PreparedModel
 from convkit.worker.precision.pattern_findings import unmatched_findings
 
 # How a model was converted, for the search for causes.
 RECORD_FILE = "conversion.json"
-_MOST_REFUSED = 8
 _NOTHING = Contract((), (), ())
 
 
@@ -34,33 +40,15 @@ def convert_module(
     """Convert every entry point into one file; return notes on what callers and the precision must
     know.
     """
-    constants, decompose = _simplified(prepared, request, file)
+    constants, decompose = simplifying(
+        functools.partial(_converted, prepared, request, file), request.options.decompose
+    )
     findings = [*_unmatched(request, prepared), *narrowed_types(request.contract)]
     low = request.precision if isinstance(request.precision, LowPrecision) else None
     _write_record(file.parent, ConversionRecord(low, decompose))
     if isinstance(request.precision, LowPrecision):
         findings += [_constant_note(each, request.precision) for each in constants]
     return findings
-
-
-def _simplified(
-    prepared: PreparedModel, request: BuildRequest[CoreAIOptions], file: Path
-) -> tuple[tuple[LargeConstant, ...], tuple[str, ...]]:
-    """Convert, with the operators decomposed that coreai-torch refuses for their arguments, if
-    torch defines them by others. Return what `_converted` does, and all decomposed operators.
-    """
-    decompose = request.options.decompose
-    for _ in range(_MOST_REFUSED):
-        try:
-            return _converted(prepared, request, file, decompose), decompose
-        except UnexportableError as error:
-            operator = str(error.findings[0].evidence.get("operation", ""))
-            if error.findings[0].code != "V103" or operator in ("", *decompose):
-                raise
-            if not is_decomposable(operator):
-                raise
-            decompose = (*decompose, operator)
-    return _converted(prepared, request, file, decompose), decompose
 
 
 def _converted(
@@ -73,16 +61,24 @@ def _converted(
     hold.
     """
     options, root = request.options, prepared.loaded.source_root
+    states: tuple[State, ...] = ()
+    if options.states:
+        assert request.steps is not None  # the target says so
+        states = states_of(request.contract, request.steps)
+    held = {state.input_at for state in states}
     constants: dict[LargeConstant, None] = {}
     entries = []
     for name, sizes in {MAIN: {}, **options.entry_points}.items():
-        contract = at_sizes(request.contract, sizes)
+        contract = without_states(at_sizes(request.contract, sizes), states)
         examples = prepared.probe.inputs if not sizes else _examples(prepared, sizes)
-        program = traced(prepared.module, examples, contract, root, decompose)
+        examples = tuple(each for place, each in enumerate(examples) if place not in held)
+        module = StatefulModule(prepared.module, states) if states else prepared.module
+        program = traced(module, examples, contract, root, decompose)
         if isinstance(request.precision, LowPrecision):
             constants |= dict.fromkeys(lowered(program, request.precision, root))
         entries.append(entry_point(name, program, contract))
-    save_converted(entries, file, contract_texts(request.contract), root)
+    texts = contract_texts(request.contract) | state_texts(states)
+    save_converted(entries, file, texts, root, options.compression)
     return tuple(constants)
 
 

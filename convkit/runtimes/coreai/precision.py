@@ -4,6 +4,7 @@ Unlike runtimes that are simulated, each plan is converted and run.
 """
 
 import contextlib
+import dataclasses
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
@@ -12,10 +13,11 @@ import numpy as np
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.messages import LowPrecision, PrecisionRequest, PrecisionResult
 from convkit.protocol.module_patterns import matches
+from convkit.runtimes.coreai.conversion import simplifying
 from convkit.runtimes.coreai.options import CoreAIOptions
 from convkit.runtimes.coreai.session import CoreAISession
 from convkit.runtimes.coreai.traced_program import computed_nodes, module_of
-from convkit.runtimes.coreai.trial_conversions import Trials
+from convkit.runtimes.coreai.trial_conversions import Trials, outputs_or_none
 from convkit.worker.cases.compared_cases import JudgedCase, ladder_cases
 from convkit.worker.job_context import Context, StageFailedError
 from convkit.worker.original.probing.prepared_model import Unfit, prepare
@@ -42,11 +44,16 @@ def run(
     if isinstance(prepared, Unfit):
         return PrecisionResult(precision=precision), findings
     context.progress("converting to a Core AI model in float32", done=0.2)
-    trials = Trials.of(prepared, request.contract, request.options)
+
+    def convert(decompose: tuple[str, ...]) -> tuple[Trials, CoreAISession]:
+        options = dataclasses.replace(request.options, decompose=decompose)
+        trials = Trials.of(prepared, request.contract, options)
+        return trials, trials.session()
+
+    (trials, float32), _ = simplifying(convert, request.options.decompose)
     cases = sound_cases(ladder_cases(Path(request.reference), request.contract, copies=False))
-    float32 = trials.session()
     right = all(
-        worst(compared(case, float32.run(case.feeds)), request.limits) <= 1
+        worst(compared(case, outputs_or_none(lambda: float32, case.feeds)), request.limits) <= 1
         for case in cases.values()
     )
     if not right:
@@ -77,15 +84,14 @@ class SearchedModel:
         self, patterns: tuple[str, ...], cases: Mapping[str, JudgedCase]
     ) -> Iterator[tuple[str, Outputs]]:
         """Execute a plan on every case."""
-        session = self._session(patterns)
         for name, case in cases.items():
-            yield name, session.run(case.feeds)
+            yield name, self._outputs(patterns, case.feeds)
 
     def run(self, feeds: Mapping[str, np.ndarray], low: Collection[str]) -> Outputs:
         """Return the outputs by name with the given modules in float16."""
         # A pattern with a dot at its end names a module without those below.
         kept = [f"{module}." if module else "." for module in self.modules if module not in low]
-        return self._session(tuple(kept)).run(feeds)
+        return self._outputs(tuple(kept), feeds)
 
     @contextlib.contextmanager
     def switched(self) -> "Iterator[SearchedModel]":
@@ -96,6 +102,9 @@ class SearchedModel:
     def keeps(patterns: tuple[str, ...], module: str) -> bool:
         """Say whether patterns keep a module in float32."""
         return any(matches(each, module) for each in patterns)
+
+    def _outputs(self, patterns: tuple[str, ...], feeds: Mapping[str, np.ndarray]) -> Outputs:
+        return outputs_or_none(lambda: self._session(patterns), feeds)
 
     def _session(self, patterns: tuple[str, ...]) -> CoreAISession:
         kept = tuple(module for module in self.modules if self.keeps(patterns, module))

@@ -20,6 +20,7 @@ from convkit.runtimes.coreai.file_contract import (
     declared,
 )
 from convkit.runtimes.coreai.options import CoreAIOptions
+from convkit.worker.building.held_states import read_states, with_states
 from convkit.worker.original.contract_check import CONTRACT_KEY, UNKNOWN_DIMENSION
 from convkit.worker.runtime_interface.sessions import ModelRefusedError, OpenedModel, RunFailedError
 
@@ -69,17 +70,23 @@ class CoreAISession:
         except Exception as error:
             raise ModelRefusedError(f"{file.name}: {error}") from error
         self._stored = _stored_contract(self._texts)
+        try:
+            self._states = read_states(self._texts)
+        except (ValueError, CodecError) as error:
+            raise ModelRefusedError(f"{file.name}: damaged metadata: {error}") from error
 
     def contract(self) -> Contract:
         """Return names, order, types and shapes as the file declares them; sizes that vary have no
         names there.
         """
         described = self._main.desc
-        return Contract(
+        stated = Contract(
             tuple(_spec(n, described.input_descriptor(n)) for n in described.input_names),
             tuple(_spec(n, described.output_descriptor(n)) for n in described.output_names),
             (),
         )
+        shapes = {name: _sizes(described.state_descriptor(name)) for name in described.state_names}
+        return declared(with_states(stated, self._states, shapes))
 
     def metadata(self) -> Mapping[str, str]:
         """Return the file's metadata strings."""
@@ -92,7 +99,8 @@ class CoreAISession:
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return every output by name, in the contract's types; raises RunFailedError."""
         function = self._function_for(feeds)
-        found = call(self._runner, function, feeds)
+        found = call(self._runner, function, feeds, {s.name: s.input for s in self._states})
+        found |= {s.output: found.pop(s.name).astype(s.dtype) for s in self._states}
         types = {spec.name: spec.dtype for spec in self._stored.outputs}
         return {
             name: array.astype(types[name])
@@ -134,12 +142,16 @@ def call(
     runner: asyncio.Runner,
     function: Any,  # noqa: ANN401 - coreai's
     feeds: Mapping[str, np.ndarray],
+    states: Mapping[str, str] = {},
 ) -> dict[str, np.ndarray]:
-    """Run a function on inputs in any types that it can take exactly; raises RunFailedError."""
+    """Run a function on inputs in any types that it can take exactly; raises RunFailedError.
+
+    `states` says which of the feeds a state starts as; what it becomes is returned under its name.
+    """
     from coreai.runtime import NDArray
 
     described = function.desc
-    missing = [name for name in described.input_names if name not in feeds]
+    missing = [n for n in (*described.input_names, *states.values()) if n not in feeds]
     if missing:
         raise RunFailedError(f"the model has the input {missing[0]!r}, which is not fed")
     try:
@@ -148,9 +160,16 @@ def call(
             for name in described.input_names
         }
 
+        # The function writes into its states: never into what was fed.
+        held = {
+            name: NDArray(_narrowed(fed, feeds[fed], described.state_descriptor(name).dtype).copy())
+            for name, fed in states.items()
+        }
+
         async def run() -> dict[str, np.ndarray]:
-            found = await function(given)
-            return {name: np.array(array.numpy(), copy=True) for name, array in found.items()}
+            found = await function(given, state=held)
+            arrays = {**found, **held}
+            return {name: np.array(array.numpy(), copy=True) for name, array in arrays.items()}
 
         return runner.run(run())
     except RunFailedError:

@@ -1,21 +1,42 @@
 """A Core AI target as written in a recipe."""
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from convkit.host.recipe.checks.names_axes_and_sizes import FaultsError, RecipeFault, mapping
-from convkit.host.recipe.keys.field_types import AXIS_PATTERN
+from convkit.host.recipe.keys.field_types import AXIS_PATTERN, RecipeModel, Switch
+from convkit.host.recipe.keys.held_states import state_faults
 from convkit.host.recipe.keys.precision import MixedPrecision, Precision, QuantizedPrecision
 from convkit.host.recipe.keys.targets import BaseTarget, Releases
 from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import StageKind
-from convkit.runtimes.coreai.options import CoreAIOptions
+from convkit.protocol.same_fields import taken_from
+from convkit.runtimes.coreai.options import CompressionOptions, CoreAIOptions
 
 _MAIN = "main"
 _RUNNING = ("coreai-core", "numpy")
 _CONVERTING = ("coreai-core", "coreai-torch", "torch", "numpy", "safetensors", "packaging")
+
+
+class PackedWeights(RecipeModel):
+    """How weights are stored. The arithmetic keeps the target's precision."""
+
+    weights: Literal["int8", "int4"] = Field(
+        description="int8: linear, a scale per channel; int4: linear, a scale per block"
+    )
+    block_size: Literal[16, 32, 64, 128] | None = Field(
+        None, description="with int4: weights that share a scale; default 32"
+    )
+
+    @model_validator(mode="after")
+    def _keys_fit(self) -> Self:
+        if self.block_size is not None and self.weights != "int4":
+            message = "requires weights: int4; add that, or remove this"
+            raise FaultsError([RecipeFault(("block_size",), message)])
+        return self
+
 
 Sizes = dict[Annotated[str, Field(pattern=AXIS_PATTERN)], Annotated[int, Field(strict=True, ge=1)]]
 
@@ -48,14 +69,26 @@ class CoreAITarget(BaseTarget):
         examples=[{"decode": {"sequence": 1}}],
     )
 
+    compression: PackedWeights | None = Field(
+        None, description="weights in fewer bits, by coreai-opt", examples=[{"weights": "int8"}]
+    )
+
+    states: Switch = Field(
+        default=False,
+        description=(
+            "true: what steps feeds back, such as a cache, stays in the model between calls; needs"
+            " one size for it"
+        ),
+    )
+
     @field_validator("precision")
     @classmethod
     def _is_served(cls, precision: Precision) -> Precision:
         low = MixedPrecision.of(precision)
         if isinstance(precision, QuantizedPrecision):
             message = (
-                f"{precision.quantize} is onnxruntime's; write precision: float16, or serve the"
-                " model with runtime: onnxruntime"
+                f"{precision.quantize} is onnxruntime's; write compression: {{weights: int8}}, or"
+                " serve the model with runtime: onnxruntime"
             )
             raise FaultsError([RecipeFault((), message)])
         if low is not None and low.default == "bfloat16":
@@ -66,13 +99,32 @@ class CoreAITarget(BaseTarget):
 
     def options(self) -> CoreAIOptions:
         """Return the options that affect the file."""
-        return CoreAIOptions(tuple(sorted(set(self.decompose))), dict(self.entry_points))
+        given = self.compression
+        compression = None if given is None else taken_from(CompressionOptions, given)
+        decompose = tuple(sorted(set(self.decompose)))
+        return CoreAIOptions(decompose, dict(self.entry_points), compression, self.states)
 
     @classmethod
     def variants(cls) -> Iterator[dict[str, Json]]:
-        """Return both types."""
+        """Return both types, and both compressions of float16 models."""
         for precision in ("float32", "float16"):
             yield {"precision": precision}
+        for weights in ("int8", "int4"):
+            yield {"precision": "float16", "compression": {"weights": weights}}
+
+    @classmethod
+    def drafts(cls) -> Iterator[tuple[str, dict[str, Json]]]:
+        """Return both types, and compressed weights."""
+        low: Json = {"default": "float16", "keep_float32": "auto"}
+        yield "float32", {"precision": "float32"}
+        yield "float16", {"precision": low}
+        for weights in ("int8", "int4"):
+            yield weights, {"precision": "float16", "compression": {"weights": weights}}
+
+    @property
+    def builds_with_steps(self) -> bool:
+        """True if the build must know which outputs feed which inputs."""
+        return self.states
 
     @property
     def can_stand_in(self) -> bool:
@@ -80,9 +132,13 @@ class CoreAITarget(BaseTarget):
         return False
 
     def packages(self, stage: StageKind, *, stand_in: bool) -> tuple[str, ...]:
-        """Return a stage's packages: running a file needs no torch."""
+        """Return a stage's packages: running a file needs no torch, and only compression needs
+        coreai-opt.
+        """
         del stand_in
-        return _RUNNING if stage == "verify" else _CONVERTING
+        if stage == "verify":
+            return _RUNNING
+        return (*_CONVERTING, "coreai-opt") if self.compression is not None else _CONVERTING
 
     @classmethod
     def faults(
@@ -99,6 +155,8 @@ class CoreAITarget(BaseTarget):
                     " name the torch module that it was made of under model"
                 )
                 yield RecipeFault((*place, "runtime"), message)
+        if target.get("states") is True:
+            yield from state_faults(place, recipe)
         axes = mapping(recipe.get("axes"))
         for entry, sizes in mapping(target.get("entry_points")).items():
             where = (*place, "entry_points", entry)

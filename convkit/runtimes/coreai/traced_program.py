@@ -1,6 +1,7 @@
 """A torch module as torch.export's program, with the operators that coreai-torch converts."""
 
 import dataclasses
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -123,7 +124,12 @@ def _decomposed(program: ExportedProgram, chosen: frozenset[str]) -> ExportedPro
 def _every_decomposition() -> Mapping[Any, Callable[..., Any]]:
     from torch._decomp import decomposition_table as everything
 
-    own = {torch.ops.aten.isnan.default: _isnan}  # torch's own is not of ATen's operators
+    # torch has no definition of these by ATen's other operators.
+    own = {
+        torch.ops.aten.isnan.default: _isnan,
+        torch.ops.aten.var.correction: _var,
+        torch.ops.aten.argmin.default: _argmin,
+    }
     return {**everything, **torch.export.default_decompositions(), **own}
 
 
@@ -144,6 +150,26 @@ def _with_tensor(target: Any) -> Callable[..., Any] | None:  # noqa: ANN401 - an
 
 def _isnan(values: torch.Tensor) -> torch.Tensor:
     return torch.ne(values, values)
+
+
+def _var(
+    values: torch.Tensor,
+    dim: Sequence[int] | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> torch.Tensor:
+    dims = list(dim) if dim else list(range(values.dim()))
+    apart = values - torch.mean(values, dims, keepdim=True)
+    count = math.prod(values.shape[each] for each in dims)
+    free = count - (1 if correction is None else correction)
+    factor = math.nan if isinstance(count, int) and free <= 0 else count / free
+    return torch.mean(apart * apart, dims, keepdim=keepdim) * factor
+
+
+def _argmin(values: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:  # noqa: FBT001, FBT002 - as ATen declares it
+    signed = values if values.is_floating_point() else values.to(torch.int64)
+    return torch.argmax(-signed, dim, keepdim)
 
 
 def is_decomposable(name: str) -> bool:

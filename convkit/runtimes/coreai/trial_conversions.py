@@ -5,7 +5,7 @@ with intermediate values as outputs, or with given values in their place.
 import dataclasses
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,11 +27,13 @@ from convkit.protocol.messages import LowPrecision
 from convkit.runtimes.coreai.conversion import contract_texts, entry_point, save_converted
 from convkit.runtimes.coreai.file_contract import MAIN, MODEL_FILE
 from convkit.runtimes.coreai.float16_program import LargeConstant, lowered
-from convkit.runtimes.coreai.options import CoreAIOptions
+from convkit.runtimes.coreai.options import CompressionOptions, CoreAIOptions
 from convkit.runtimes.coreai.session import CoreAISession
 from convkit.runtimes.coreai.traced_program import computed_nodes, traced
+from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.probing.prepared_model import PreparedModel
 from convkit.worker.original.torch_dtypes import to_tensor
+from convkit.worker.runtime_interface.sessions import ModelRefusedError, RunFailedError
 
 SpecT = TypeVar("SpecT", InputSpec, OutputSpec)
 
@@ -76,6 +78,7 @@ class Trials:
         precision: LowPrecision | None = None,
         exposed: Sequence[str] = (),
         put: Sequence[str] = (),
+        compression: CompressionOptions | None = None,
     ) -> CoreAISession:
         """Convert and load. `exposed` nodes are outputs as well, `put` nodes are inputs instead.
 
@@ -83,10 +86,13 @@ class Trials:
         """
         program, _ = self.lowered(precision)
         entry = entry_point(MAIN, program, self.contract)
-        for name in put:
-            _replace_by_input(program, name)
+        # What becomes unused is removed last, so that every exposed value is still there.
         for name in exposed:
             _add_output(program, name)
+        for name in put:
+            _replace_by_input(program, name)
+        program.graph.eliminate_dead_code()
+        program.graph_module.recompile()
         entry = dataclasses.replace(
             entry,
             inputs=(*entry.inputs, *map(_PUT.format, put)),
@@ -95,7 +101,7 @@ class Trials:
         with tempfile.TemporaryDirectory(prefix="convkit-coreai-") as folder:
             file = Path(folder) / MODEL_FILE
             root = self.prepared.loaded.source_root
-            save_converted([entry], file, contract_texts(self.contract), root)
+            save_converted([entry], file, contract_texts(self.contract), root, compression)
             return CoreAISession(file)
 
     def originals(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -106,6 +112,18 @@ class Trials:
             found = recorder.run(*given)
         outputs = zip((spec.name for spec in self.contract.outputs), found, strict=True)
         return {**recorder.values, **{name: each.numpy() for name, each in outputs}}
+
+
+def outputs_or_none(
+    session: Callable[[], CoreAISession], feeds: Mapping[str, np.ndarray]
+) -> Mapping[str, np.ndarray]:
+    """Return the outputs of a trial; none for one that cannot be converted, loaded or run, which
+    no limit accepts.
+    """
+    try:
+        return session().run(feeds)
+    except (StageFailedError, ModelRefusedError, RunFailedError):
+        return {}
 
 
 def run_exposed(
@@ -180,7 +198,6 @@ def _add_output(program: ExportedProgram, name: str) -> None:
     program.graph_signature.output_specs.append(
         OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(name=own.name), None)
     )
-    program.graph_module.recompile()
 
 
 def _replace_by_input(program: ExportedProgram, name: str) -> None:
@@ -196,8 +213,6 @@ def _replace_by_input(program: ExportedProgram, name: str) -> None:
     for each in program.graph_signature.output_specs:
         if each.arg.name == name:
             each.arg.name = given.name
-    program.graph.eliminate_dead_code()
-    program.graph_module.recompile()
 
 
 def _node(program: ExportedProgram, name: str) -> Node:

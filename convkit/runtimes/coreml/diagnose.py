@@ -28,7 +28,7 @@ from convkit.runtimes.coreml.float32_parity import (
 from convkit.runtimes.coreml.node_divergence import ProgramDivergence, served
 from convkit.runtimes.coreml.packages.options import ProgramOptions
 from convkit.worker.cases.case_files import read_tensors
-from convkit.worker.cases.compared_cases import ladder_cases
+from convkit.worker.cases.compared_cases import single_case
 from convkit.worker.cause.explanations.frozen_values import kept_values
 from convkit.worker.cause.explanations.python_branches import other_side, other_size_side
 from convkit.worker.job_context import Context, StageSkippedError
@@ -63,7 +63,7 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
     context.progress("looking for the first difference", done=0.7)
     reference = Path(request.reference)
     if request.limits:  # a lower precision: it is to blame if float32 is right
-        cases = {request.case: ladder_cases(reference, contract)[request.case]}
+        cases = {request.case: single_case(reference, contract, request.case)}
         if first_divergent_in_float32(converted, cases, request.limits) is None:
             return DiagnoseResult(None, None, 0), []
     if converted.source.exported is None:

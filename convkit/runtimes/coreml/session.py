@@ -12,7 +12,6 @@ from convkit.protocol.contract import Contract, Dimension, TensorSpec
 from convkit.protocol.json_codec import CodecError, decode
 from convkit.protocol.messages import Device, Fallback
 from convkit.runtimes.coreml.conversion.declared_shapes import served_contract
-from convkit.runtimes.coreml.conversion.states import read_states, with_states
 from convkit.runtimes.coreml.packages.image_inputs import (
     as_picture,
     as_pixels,
@@ -23,6 +22,7 @@ from convkit.runtimes.coreml.packages.input_types import UnservableError, as_ser
 from convkit.runtimes.coreml.packages.module_sidecar import read_modules
 from convkit.runtimes.coreml.packages.package_metadata import read_metadata
 from convkit.runtimes.coreml.packages.tensor_names import load_named, read_names
+from convkit.worker.building.held_states import read_states, with_states
 from convkit.worker.job_context import StageFailedError
 from convkit.worker.mil.evaluation.evaluator import Evaluator, ProgramEvaluation
 from convkit.worker.mil.program import Feature, Program
@@ -67,7 +67,8 @@ class EvaluatedProgram:
         names there.
         """
         stated = with_decoded_images(stated_contract(self.program), self.images)
-        return with_states(stated, self.states, self.program.states)
+        shapes = {each.name: each.shape for each in self.program.states}
+        return with_states(stated, self.states, shapes)
 
     def metadata(self) -> Mapping[str, str]:
         """Return the package's metadata strings."""

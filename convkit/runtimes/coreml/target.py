@@ -14,13 +14,13 @@ from convkit.host.recipe.checks.names_axes_and_sizes import (
 )
 from convkit.host.recipe.keys.call_steps import tensors_by_name
 from convkit.host.recipe.keys.field_types import MODULES_PATTERN, RecipeModel, Switch
+from convkit.host.recipe.keys.held_states import open_axis, state_faults
 from convkit.host.recipe.keys.precision import MixedPrecision, Precision, QuantizedPrecision
 from convkit.host.recipe.keys.targets import BaseTarget
 from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import StageKind
 from convkit.protocol.same_fields import taken_from
 from convkit.runtimes.coreml.packages.options import CompressionOptions, ProgramOptions
-from convkit.runtimes.coreml.target_states import open_axis, state_faults
 
 # The oldest systems that run ML programs, and newer ones that support more operations.
 DeploymentTarget = Literal[
@@ -227,8 +227,10 @@ class CoreMLTarget(BaseTarget):
         if target.get("images") is True:
             yield from image_faults(place, recipe)
         if target.get("states") is True:
-            known = target.get("minimum", "iOS17") in _HAS_STATES
-            yield from state_faults(place, recipe, known=known)
+            if target.get("minimum", "iOS17") not in _HAS_STATES:
+                message = "needs iOS 18 or a system of its year; write minimum: iOS18"
+                yield RecipeFault((*place, "states"), message)
+            yield from state_faults(place, recipe)
         if target.get("shapes") == "enumerated":
             yield from _shape_faults(place, target, recipe)
 

@@ -34,7 +34,9 @@ class ModuleRuntime(Protocol[OptionsT]):
         ...
 
     def open(self, path: Path, device: Device, options: OptionsT) -> RuntimeSession:
-        """Load a built model; raises ModelRefusedError."""
+        """Load a built model; raises ModelRefusedError, and UnjudgedError for a model that cannot
+        run on this machine.
+        """
         ...
 
     def declared(self, contract: Contract) -> Contract:

@@ -21,6 +21,10 @@ class ModelRefusedError(Exception):
     """The runtime cannot load the model; the message is the runtime's."""
 
 
+class UnjudgedError(ModelRefusedError):
+    """Nothing on this machine runs the model, which may be right; the message says why."""
+
+
 class RunFailedError(Exception):
     """The runtime loaded the model but failed to run it; the message is the runtime's."""
 

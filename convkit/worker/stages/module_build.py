@@ -13,7 +13,7 @@ from convkit.worker.original.contract_check import check_contract
 from convkit.worker.original.probing.conversion_obstacles import blame
 from convkit.worker.original.probing.prepared_model import PreparedModel, Unfit, prepare
 from convkit.worker.precision.precision_decision import with_decision
-from convkit.worker.runtime_interface.sessions import ModelRefusedError
+from convkit.worker.runtime_interface.sessions import ModelRefusedError, UnjudgedError
 
 _NOTHING = Contract((), (), ())
 
@@ -45,17 +45,22 @@ def build_module(
         raise UnexportableError([blamed]) from error
     context.progress("checking the built model's contract", done=0.8)
     found, wrong = _checked(file, request, runtime)
-    blamed = _blamed(prepared) if wrong else None
+    blamed = _blamed(prepared) if wrong or found is None else None
     findings += wrong if blamed is None else [blamed]
-    return finish_build(context.output, request.contract, found, prepared.probe.sizes), findings
+    sizes = prepared.probe.sizes
+    return finish_build(context.output, request.contract, found or _NOTHING, sizes), findings
 
 
 def _checked(
     file: Path, request: BuildRequest[OptionsT], runtime: ModuleRuntime[OptionsT]
-) -> tuple[Contract, list[Finding]]:
-    """Return the contract of a built model, and how it differs from the recipe's."""
+) -> tuple[Contract | None, list[Finding]]:
+    """Return the contract of a built model, and how it differs from the recipe's; None for a model
+    that cannot run on this machine, which the verification reports.
+    """
     try:
         opened = runtime.open(file, request.device, request.options)
+    except UnjudgedError:
+        return None, []
     except ModelRefusedError as error:
         return _NOTHING, refused(error)
     found = opened.contract()

@@ -64,6 +64,30 @@ MODELS = """
             x = self.embed(ids) * mask[..., None]
             return torch.special.bessel_j0(x)
 
+    class Spread(Attention):
+        def forward(self, ids, mask):
+            x = self.embed(ids) * mask[..., None]
+            lowest = ids.argmin(1, keepdim=True)[..., None]
+            return x / (1 + x.std(-1, keepdim=True)) + x.var(2, keepdim=True, correction=0) + lowest
+
+    class Wide(Attention):
+        def __init__(self):
+            super().__init__()
+            self.wide = nn.Sequential(nn.Linear(8, 64), nn.Linear(64, 64), nn.Linear(64, 8))
+
+        def forward(self, ids, mask):
+            return self.wide(self.embed(ids)) * mask[..., None]
+
+    class Cached(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.mix = nn.Linear(4, 4)
+
+        def forward(self, x, kept):
+            now = torch.cat([kept[:, 1:], x], dim=1)
+            return self.mix(now).sum(1), now
+
     class Large(Attention):
         def forward(self, ids, mask):
             hashed = (ids * 2654435761) % 1000003

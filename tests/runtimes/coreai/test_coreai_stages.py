@@ -1,15 +1,30 @@
 """Core AI executes what it was built from, and what it computes differently is found and named."""
 
 import dataclasses
+from pathlib import Path
 
+import numpy as np
 import pytest
-from coreai_modules import Conversion, errors
+from coreai_modules import Conversion, contract, errors
 
-from convkit.protocol.messages import LowPrecision
+from convkit.protocol.contract import Contract, TensorSpec
+from convkit.protocol.messages import (
+    BuildRequest,
+    Feed,
+    LowPrecision,
+    Original,
+    Sample,
+    Source,
+    Steps,
+)
+from convkit.runtimes.coreai import build
 from convkit.runtimes.coreai.module_conversion import read_record
-from convkit.runtimes.coreai.options import CoreAIOptions
+from convkit.runtimes.coreai.options import CompressionOptions, CoreAIOptions
 from convkit.runtimes.coreai.session import CoreAISession
+from convkit.runtimes.coreai.trial_conversions import Trials, run_exposed, tensor_nodes
 from convkit.worker.exporters.export_job import UnexportableError
+from convkit.worker.job_context import Context, StageFailedError
+from convkit.worker.original.probing.prepared_model import Unfit, prepare
 from convkit.worker.runtime_interface.sessions import RunFailedError
 
 pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.usefixtures("coreai")]
@@ -44,7 +59,6 @@ def test_a_fully_masked_row_is_named_and_the_remedy_works(tmp_path):
     assert repaired.causes("masked-row", CLOSE) == []
 
 
-@pytest.mark.thorough
 @pytest.mark.thorough
 def test_what_differs_by_torchs_fast_path_is_told_from_what_core_ai_changes(tmp_path):
     conversion = Conversion(tmp_path, "Encoder")
@@ -103,6 +117,12 @@ def test_what_is_refused_for_its_arguments_is_converted_as_torch_defines_it(tmp_
     assert max(errors(conversion.verify()).values()) < CLOSE
 
 
+def test_variance_and_argmin_are_written_with_what_core_ai_has(tmp_path):
+    conversion = Conversion(tmp_path, "Spread")
+    conversion.build()
+    assert max(errors(conversion.verify()).values()) < CLOSE
+
+
 def test_an_operator_that_is_not_converted_is_named_with_its_line(tmp_path):
     with pytest.raises(UnexportableError) as refused:
         Conversion(tmp_path, "Refused").build()
@@ -121,8 +141,6 @@ def test_integers_beyond_int32_are_refused_and_never_wrap_around(tmp_path):
 
 
 def test_inputs_that_do_not_fit_are_refused(tmp_path):
-    import numpy as np
-
     conversion = Conversion(tmp_path, "Attention")
     conversion.build()
     session = CoreAISession(tmp_path / "built" / "model.aimodel")
@@ -131,3 +149,85 @@ def test_inputs_that_do_not_fit_are_refused(tmp_path):
         session.run({"ids": np.array([[0, 1, 2**32]]), "mask": mask})
     with pytest.raises(RunFailedError, match="'mask', which is not fed"):
         session.run({"ids": mask})
+
+
+def test_a_value_is_exposed_although_nothing_else_needs_it(tmp_path):
+    conversion = Conversion(tmp_path, "Attention")
+    prepared, _ = prepare(conversion.original, contract(), Context(tmp_path))
+    assert not isinstance(prepared, Unfit)
+    trials = Trials.of(prepared, contract(), CoreAIOptions())
+    *before, last = tensor_nodes(trials.program)
+    feeds = {"ids": np.array([[1, 2, 3]]), "mask": np.ones((1, 3), np.int64)}
+    originals = trials.originals(feeds)
+    session = trials.session(exposed=before, put=[last])
+    found = run_exposed(session, feeds, {last: originals[last]})
+    assert set(before) <= set(found)
+    assert all(np.allclose(found[name], originals[name], atol=CLOSE) for name in before)
+
+
+@pytest.mark.usefixtures("coreai_opt")
+def test_compressed_weights_are_smaller_and_what_they_change_is_named(tmp_path):
+    plain = Conversion(tmp_path / "plain", "Wide")
+    int4 = dataclasses.replace(
+        plain,
+        folder=tmp_path / "int4",
+        options=CoreAIOptions(compression=CompressionOptions("int4")),
+    )
+    for each in (plain, int4):
+        each.folder.mkdir()
+        each.build()
+    large, small = (folder_size(each.folder / "built" / "model.aimodel") for each in (plain, int4))
+    # Only the middle layer is large enough: 4 bytes a weight become half a byte and its scales.
+    assert large - small > 3 * 64 * 64
+    off = errors(int4.verify())
+    assert 1e-3 < max(off.values()) < 0.5
+    (cause,) = int4.causes(max(off, key=lambda name: off[name]), CLOSE)
+    assert (cause.code, cause.evidence["kind"]) == ("N214", "compression")
+    assert cause.evidence["after"] < CLOSE
+    assert cause.remedy is not None
+    assert cause.remedy.change == {"target.compression": {"weights": "int8"}}
+
+
+@pytest.mark.usefixtures("coreai_opt")
+def test_a_compression_that_finds_nothing_to_compress_is_refused(tmp_path):
+    options = CoreAIOptions(compression=CompressionOptions("int8"))
+    with pytest.raises(StageFailedError, match="compresses none of the weights"):
+        Conversion(tmp_path, "Attention", options=options).build()
+
+
+def test_what_steps_feeds_back_stays_in_the_model(tmp_path):
+    cached = Contract(
+        (TensorSpec("x", "float32", (1, 1, 4)), TensorSpec("kept", "float32", (1, 3, 4))),
+        (TensorSpec("y", "float32", (1, 4)), TensorSpec("now", "float32", (1, 3, 4))),
+        (),
+    )
+    steps = Steps((Feed("now", "kept", None, "now"),), None, (), 1, 1, 3, full=False)
+    file = Conversion(tmp_path, "Cached").original.source.path
+    normal = Sample("normal", (0.0, 1.0))
+    original = Original(
+        Source("factory", file, "Cached"), {"x": normal, "kept": normal}, "signature"
+    )
+    options = CoreAIOptions(states=True)
+    request = BuildRequest(cached, options, None, "cpu", original=original, steps=steps)
+    (tmp_path / "built").mkdir()
+    _, findings = build.run(request, Context(tmp_path / "built"))
+    assert findings == []
+    session = CoreAISession(tmp_path / "built" / "model.aimodel")
+    described = session._functions["main"].desc
+    assert (list(described.input_names), list(described.state_names)) == (["x"], ["kept"])
+    assert session.contract() == cached
+    x = np.arange(4, dtype=np.float32).reshape(1, 1, 4)
+    kept = np.ones((1, 3, 4), np.float32)
+    found = session.run({"x": x, "kept": kept})
+    assert np.array_equal(found["now"], np.concatenate([kept[:, 1:], x], axis=1))
+    assert np.array_equal(kept, np.ones((1, 3, 4))), "what was fed is not written to"
+    again = session.run({"x": x, "kept": found["now"]})
+    assert np.array_equal(again["now"][:, 1:], np.concatenate([x, x], axis=1))
+    assert not np.allclose(again["y"], found["y"])
+    with pytest.raises(RunFailedError, match="'kept', which is not fed"):
+        session.run({"x": x})
+
+
+def folder_size(folder: Path) -> int:
+    """Return the bytes of a folder's files."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

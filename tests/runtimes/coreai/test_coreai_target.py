@@ -19,8 +19,13 @@ def faults(target, recipe=RECIPE):
     }
 
 
-def test_a_draft_has_both_precisions():
-    assert asked_targets(["coreai", "coreai-float16"]) == {
+def test_a_draft_has_both_precisions_and_compressed_weights():
+    assert asked_targets(["coreai", "coreai-float16", "coreai-int4"]) == {
+        "coreai-int4": {
+            "runtime": "coreai",
+            "precision": "float16",
+            "compression": {"weights": "int4"},
+        },
         "coreai": {"runtime": "coreai", "precision": "float32"},
         "coreai-float16": {
             "runtime": "coreai",
@@ -33,6 +38,33 @@ def test_running_a_file_needs_no_torch():
     target = CoreAITarget.model_validate({"runtime": "coreai"})
     assert target.packages("verify", stand_in=False) == ("coreai-core", "numpy")
     assert {"coreai-torch", "torch"} < set(target.packages("build", stand_in=False))
+
+
+def test_only_a_build_that_compresses_needs_coreai_opt():
+    target = CoreAITarget.model_validate({"runtime": "coreai", "compression": {"weights": "int8"}})
+    needed = {each: target.packages(each, stand_in=False) for each in ("build", "verify")}
+    assert ("coreai-opt" in needed["build"], "coreai-opt" in needed["verify"]) == (True, False)
+    plain = CoreAITarget.model_validate({"runtime": "coreai"})
+    assert "coreai-opt" not in plain.packages("build", stand_in=False)
+
+
+def test_blocks_are_of_int4_weights():
+    keys = {"runtime": "coreai", "compression": {"weights": "int8", "block_size": 32}}
+    with pytest.raises(ValidationError, match="requires weights: int4"):
+        CoreAITarget.model_validate(keys)
+
+
+def test_states_need_steps_and_one_size():
+    assert "add steps" in faults({"states": True})["targets.ai.states"]
+    cache = {"name": "past", "dtype": "float32", "shape": [1, "length"]}
+    fed = RECIPE | {
+        "inputs": [{"name": "x", "dtype": "float32", "shape": [1]}, cache],
+        "outputs": [{"name": "y", "dtype": "float32", "shape": [1]}, cache | {"name": "now"}],
+        "steps": {"feeds": {"now": "past"}},
+    }
+    assert "a state has one size" in faults({"states": True}, fed)["targets.ai.states"]
+    cache["shape"] = [1, 8]
+    assert faults({"states": True}, fed | {"inputs": [fed["inputs"][0], cache]}) == {}
 
 
 def test_recipes_without_such_a_target_fetch_none_of_its_packages():

@@ -14,7 +14,7 @@ from convkit.runtimes.coreml.conversion.operation_origins import failed_node, or
 from convkit.runtimes.coreml.conversion.operation_selection import selector
 from convkit.runtimes.coreml.conversion.passes import exact_pipeline
 from convkit.runtimes.coreml.conversion.recorded_constants import LargeConstant, recording_pipeline
-from convkit.runtimes.coreml.conversion.states import State, StatefulModule, state_types
+from convkit.runtimes.coreml.conversion.states import state_types
 from convkit.runtimes.coreml.conversion.traced_program import TracedProgram, simplified, traced
 from convkit.runtimes.coreml.packages.image_inputs import ImageModule, with_image_types
 from convkit.runtimes.coreml.packages.options import Shapes
@@ -23,6 +23,8 @@ from convkit.runtimes.coreml.packages.tensor_names import (
     with_contract_names,
     with_program_names,
 )
+from convkit.worker.building.held_states import State
+from convkit.worker.building.stateful_module import StatefulModule
 from convkit.worker.exporters.dynamic_trace import innermost
 from convkit.worker.exporters.export_job import WRAPPER, UnexportableError
 from convkit.worker.job_context import StageFailedError

@@ -17,11 +17,13 @@ from convkit.host.toolchain.versions.incompatible_pairs import KNOWN_PAIRS, brok
 from convkit.host.toolchain.versions.stage_requirements import (
     NEEDS,
     EnvironmentSpec,
+    diagnosis_spec,
     environment_spec,
     inspection_spec,
     package_name,
 )
 from convkit.protocol.messages import StageKind
+from convkit.protocol.runtimes.runtime_registry import runtimes
 
 ONNX = {"onnx": "model.onnx"}
 FACTORY = {"factory": "net.py:build"}
@@ -309,3 +311,25 @@ def test_a_low_precision_needs_the_graph_s_libraries_and_float32_does_not(stage:
         recipe(targets=target(precision="bfloat16", device="cuda")), stage, "ort", None
     )
     assert names(on_cuda) == ["numpy", "onnx", "onnx-ir", "onnxruntime-gpu"]
+
+
+# What a runtime needs of another one's: onnxruntime runs graphs where the runtime itself cannot,
+# and an absent TensorRT's parser is that of TensorRT-RTX.
+LENT = {"tensorrt": {"tensorrt-rtx-cu12-libs", "tensorrt-rtx-cu12-bindings"}}
+
+
+@pytest.mark.parametrize("name", sorted(set(runtimes()) - {"given"}))
+def test_a_recipe_fetches_nothing_of_runtimes_that_it_does_not_use(name: str) -> None:
+    made = recipe(model=FACTORY, targets={"own": {"runtime": name}})
+    stages: tuple[StageKind, ...] = ("export", "reference", "precision", "build", "verify")
+    fetched = {
+        package
+        for stage in stages
+        for stand_in in (False, True)
+        for package in names(environment_spec(made, stage, "own", None, stand_in=stand_in))
+    }
+    fetched |= set(names(diagnosis_spec(made, {}, "own")))
+    own = runtimes()[name]
+    assert fetched & set(own.tools), "its own packages are fetched"
+    foreign = {tool for row in runtimes().values() for tool in row.tools} - set(own.tools)
+    assert fetched & foreign <= {"onnxruntime"} | LENT.get(name, set())

@@ -14,9 +14,11 @@ from small_recipe import recipe
 from convkit.host.recipe.keys.all_targets import faults_between_parts
 from convkit.protocol.messages import CaseMetrics, CaseRecord, Feed, Steps, StepTrial
 from convkit.runtimes.coreml.conversion.module_conversion import ModuleConversion, convert
-from convkit.runtimes.coreml.conversion.states import State, StatefulModule, states_of, write_states
+from convkit.runtimes.coreml.conversion.states import write_states
 from convkit.runtimes.coreml.packages.package_metadata import write_metadata
 from convkit.runtimes.coreml.session import EvaluatedProgram, PredictedProgram
+from convkit.worker.building.held_states import State
+from convkit.worker.building.stateful_module import StatefulModule, states_of
 from convkit.worker.original.contract_module import ContractModule
 from convkit.worker.steps.built_steps import BuiltSteps, StoredLoop
 from convkit.worker.steps.call_inputs import run_calls
@@ -297,5 +299,5 @@ def test_a_program_of_states_alone_is_refused() -> None:
         text
         for _, text in faults(inputs=[tensor | {"name": "h"}], outputs=[tensor | {"name": "h_out"}])
     ]
-    assert "leaves the program without an input, which Core ML needs" in texts
-    assert "leaves the program without an output, which Core ML needs" in texts
+    assert "leaves the program without an input, which it needs" in texts
+    assert "leaves the program without an output, which it needs" in texts

@@ -18,7 +18,7 @@ from convkit.runtimes.coreml.conversion.module_conversion import (
     ModuleConversion,
     convert,
 )
-from convkit.runtimes.coreml.conversion.states import StatefulModule, states_of, write_states
+from convkit.runtimes.coreml.conversion.states import write_states
 from convkit.runtimes.coreml.packages.image_inputs import ImageModule, images_of, write_images
 from convkit.runtimes.coreml.packages.package_metadata import write_metadata
 from convkit.runtimes.coreml.packages.tensor_names import (
@@ -29,6 +29,7 @@ from convkit.runtimes.coreml.packages.tensor_names import (
     write_names,
 )
 from convkit.runtimes.coreml.session import EvaluatedProgram, PredictedProgram
+from convkit.worker.building.stateful_module import StatefulModule, states_of
 from convkit.worker.original.contract_module import ContractModule
 from convkit.worker.original.loading.loaded_model import LoadedModel
 from convkit.worker.runtime_interface.sessions import ModelRefusedError, RunFailedError

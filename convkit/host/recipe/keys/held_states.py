@@ -1,4 +1,4 @@
-"""What a recipe must have so that a Core ML program can keep its states."""
+"""What a recipe must have so that a built model can keep its states."""
 
 from collections.abc import Iterator, Mapping
 
@@ -7,10 +7,8 @@ from convkit.host.recipe.keys.call_steps import resolve_feeds, tensors_by_name
 from convkit.protocol.contract import DimensionError, dimension_axes
 
 
-def state_faults(
-    place: tuple[str, ...], recipe: Mapping[str, object], *, known: bool
-) -> Iterator[RecipeFault]:
-    """Return why a program cannot keep what steps feeds back; `known`: the system has states."""
+def state_faults(place: tuple[str, ...], recipe: Mapping[str, object]) -> Iterator[RecipeFault]:
+    """Return why a program cannot keep what steps feeds back."""
     place = (*place, "states")
     feeds = {
         output: given
@@ -21,8 +19,6 @@ def state_faults(
         message = "says that what steps feeds back stays in the model; add steps: {feeds: ...}"
         yield RecipeFault(place, message)
         return
-    if not known:
-        yield RecipeFault(place, "needs iOS 18 or a system of its year; write minimum: iOS18")
     inputs, outputs = tensors_by_name(recipe, "inputs"), tensors_by_name(recipe, "outputs")
     pairs, wrong = resolve_feeds(feeds, list(outputs), list(inputs))
     if wrong:
@@ -46,7 +42,7 @@ def state_faults(
         ("output", outputs, {pair.output for pair in floats}),
     ):
         if tensors.keys() <= kept:
-            yield RecipeFault(place, f"leaves the program without an {kind}, which Core ML needs")
+            yield RecipeFault(place, f"leaves the program without an {kind}, which it needs")
 
 
 def open_axis(dimension: object, recipe: Mapping[str, object]) -> str | None:
