@@ -302,8 +302,6 @@ def _lost(
     ):
         outcome, message = outcomes[lost.target], str(lost)
         found = "; ".join([*outcome.where[:3], *outcome.why[:2]])
-        if lost.best == WITHIN_ROUNDING and made.elsewhere:
-            message += " or better on another processor"
         message += f": {found}" if found else ""
         yield NightlyFault("reproduction", lost.target, message, lost.target)
 

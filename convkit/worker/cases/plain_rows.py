@@ -1,5 +1,5 @@
-"""Rows that data has and random numbers lack: zeros, one value throughout, a copy of another row,
-and one value far from all others.
+"""Rows that data has and random numbers lack: zeros (every second with a minus sign, if the input
+may be negative), one value throughout, a copy of another row, and one value far from all others.
 
 A normalization that lost its epsilon, an order among equals, or a softmax that lost the maximum it
 subtracts shows in no other row. Where the batch axis has room, they are rows of one case.
@@ -20,7 +20,7 @@ from convkit.worker.cases.case import Case, CaseInputs, Feeds, sizes_text
 from convkit.worker.cases.invariance_cases import row_axis, row_dimension
 from convkit.worker.cases.values.sampled_values import Draw, ends_of, integer_range, sample_for
 
-PlainRow = Literal["drawn", "equal", "zeros", "constant", "huge"]
+PlainRow = Literal["drawn", "equal", "zeros", "constant", "huge", "huge-negative"]
 
 NAME = "plain-rows"
 # One value that no float of a lower precision need hold: it has a case of its own.
@@ -31,10 +31,13 @@ _TEXTS: dict[PlainRow, str] = {
     "zeros": "zeros",
     "constant": "one value throughout",
     "huge": "one huge value",
+    "huge-negative": "one huge negative value",
 }
 # Together, as far as the batch has room. Of what is compared over the whole batch, zeros alone are
 # another case.
 _TOGETHER: tuple[PlainRow, ...] = ("drawn", "equal", "zeros", "constant")
+# Those of a case that no float of a lower precision need hold.
+_FAR_OFF: tuple[PlainRow, ...] = ("drawn", "huge", "huge-negative")
 # Standard deviations of a normal input's huge value: float32 has no exp of as much.
 _FAR = 1024.0
 _CHOSEN = ("token_ids", "integers", "normal", "uniform", "image", "audio")
@@ -65,7 +68,7 @@ def plain_rows(made_from: CaseInputs) -> list[Case] | str:
         # Without rows, each takes a whole case.
         return [
             _case(made_from, specs, None, f"{NAME}:{kind}", (kind,))
-            for kind in ("zeros", "constant", "huge")
+            for kind in ("zeros", "constant", *_FAR_OFF[1:])
         ]
     together = [_TOGETHER[at : at + axis.max] for at in range(0, len(_TOGETHER), axis.max)]
     names = [NAME, *(f"{NAME}:{number}" for number in range(2, len(together) + 1))]
@@ -74,7 +77,15 @@ def plain_rows(made_from: CaseInputs) -> list[Case] | str:
         for name, rows in zip(names, together, strict=True)
     ]
     zeros = _case(made_from, specs, axis, f"{NAME}:zeros", ("zeros",))
-    return [*cases, zeros, _case(made_from, specs, axis, HUGE, ("drawn", "huge"))]
+    far = [_FAR_OFF] if axis.max >= len(_FAR_OFF) else [(kind,) for kind in _FAR_OFF[1:]]
+    return [
+        *cases,
+        zeros,
+        *(
+            _case(made_from, specs, axis, f"{NAME}:{rows[min(1, len(rows) - 1)]}", rows)
+            for rows in far
+        ),
+    ]
 
 
 def all_rows(made_from: CaseInputs, sizes: Mapping[str, int], kind: PlainRow) -> Feeds:
@@ -155,10 +166,12 @@ def _filled(
 def _fill(row: np.ndarray, kind: PlainRow, numbers: dict[PlainRow, float]) -> None:
     if kind not in numbers or not row.size:
         return
-    if kind == "huge":  # neither the first nor the last, where there is another
+    if kind in ("huge", "huge-negative"):  # neither the first nor the last, where there is another
         row[np.unravel_index(row.size // 2, row.shape)] = numbers[kind]
-    else:
-        row[...] = numbers[kind]
+        return
+    row[...] = numbers[kind]
+    if kind == "zeros" and numbers[kind] == 0:  # both zeros, if the input has both
+        row.flat[::2] = 0
 
 
 def _numbers(made_from: CaseInputs, spec: TensorSpec, sample: Sample) -> dict[PlainRow, float]:
@@ -167,24 +180,29 @@ def _numbers(made_from: CaseInputs, spec: TensorSpec, sample: Sample) -> dict[Pl
         low, high = integer_range(spec, sample, made_from.facts)
         zero = min(max(0, low), high - 1)
         middle = low + (high - low) // 2
-        return {"zeros": zero, "constant": middle, "huge": high - 1}
+        return {"zeros": zero, "constant": middle, "huge": high - 1, "huge-negative": low}
     if sample.kind != "normal":
         least, most = sample.numbers
         return {
-            "zeros": min(max(0.0, least), most),
+            "zeros": _zero(least, most),
             "constant": _round_number(least + (most - least) * 0.75, least, most),
             "huge": most,
+            "huge-negative": least,
         }
     mean, spread = sample.numbers
     ends = ends_of(sample) or (mean, mean)
-    huge = mean + _FAR * spread
-    if spec.dtype == "float16":
-        huge = min(huge, float(np.finfo(np.float16).max))
+    most = float(np.finfo(np.float16).max) if spec.dtype == "float16" else math.inf
     return {
-        "zeros": min(max(0.0, ends[0]), ends[1]),
+        "zeros": _zero(*ends),
         "constant": _round_number(mean + spread / 2, *ends),
-        "huge": huge if is_float(spec.dtype) else ends[1],
+        "huge": min(mean + _FAR * spread, most) if is_float(spec.dtype) else ends[1],
+        "huge-negative": max(mean - _FAR * spread, -most) if is_float(spec.dtype) else ends[0],
     }
+
+
+def _zero(low: float, high: float) -> float:
+    """Return the value nearest to zero; with a minus sign, if the input may be negative, too."""
+    return -0.0 if low < 0 <= high else min(max(0.0, low), high)
 
 
 def _round_number(value: float, low: float, high: float) -> float:

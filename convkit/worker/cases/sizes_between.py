@@ -1,5 +1,5 @@
 """Sizes in the widest gaps between those that other cases have: a fault may exist at some lengths
-only, neither the smallest nor the largest.
+only, neither the smallest nor the largest. And those at which one axis is large and others small.
 """
 
 import itertools
@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from convkit.protocol.contract import Axis, Contract
 from convkit.worker.cases.axis_sizes import nearest_prime, smallest_sizes
+from convkit.worker.cases.case import case_cost
 from convkit.worker.cases.decision_sizes import Sizes
 from convkit.worker.cases.invariance_cases import row_axis
 
@@ -38,6 +39,17 @@ def sizes_between(
     if not isinstance(rows, str) and (size := next(_in_gaps(rows, known), None)) is not None:
         found.insert(min(2, len(found)), {**smallest, rows.name: size})
     yield from found[:most]
+
+
+def corner_sizes(contract: Contract, known: Sequence[Sizes]) -> list[dict[str, int]]:
+    """Return the sizes at which one axis is at its largest and all others at their smallest, those
+    that no case has, the cheapest first: a fault may need two axes of different sizes.
+    """
+    smallest = smallest_sizes(contract)
+    varying = [axis for axis in contract.axes if axis.max > axis.min]
+    corners = [{**smallest, axis.name: axis.max} for axis in varying if len(varying) > 1]
+    left = [sizes for sizes in corners if sizes not in known]
+    return sorted(left, key=lambda sizes: case_cost(contract, sizes))
 
 
 def _turned(sizes: list[int], by: int) -> list[int]:

@@ -4,11 +4,11 @@ comparisons with sizes and values of its inputs.
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from convkit.protocol.contract import TensorSpec
+from convkit.protocol.contract import Contract, TensorSpec
 from convkit.protocol.messages import Sample
 from convkit.protocol.numpy_dtypes import is_float, numpy_dtype
 from convkit.worker.cases.axis_sizes import largest_sizes, probe_sizes
@@ -17,7 +17,7 @@ from convkit.worker.cases.decision_sizes import Decisions, Threshold, turns
 from convkit.worker.cases.decision_values import in_turn, turning_values
 from convkit.worker.cases.invariance_cases import row_axis
 from convkit.worker.cases.plain_rows import PlainRow, all_rows
-from convkit.worker.cases.sizes_between import sizes_between
+from convkit.worker.cases.sizes_between import corner_sizes, sizes_between
 from convkit.worker.cases.values.held_numbers import HowMany
 from convkit.worker.cases.values.sampled_values import Draw, Padding, integer_range, sample_for
 
@@ -31,6 +31,8 @@ _SMALL_BATCH = 4
 _MOST_SIZES = 6
 _FEWEST_SIZES = 2
 _MOST_SHARE = 0.5
+# The part of it for one axis at its largest: gaps are where most other faults are.
+_CORNERS_SHARE = 1 / 3
 # Relative (or, near 0, absolute) distance of a fraction from a threshold.
 _BESIDE = 1e-3
 # Cases of values at decisions, and types whose numbers have known neighbors.
@@ -94,14 +96,27 @@ def decided_sizes(
         draw = Draw(f"sizes:{_sizes_name(sizes)}")
         cases.append(made_from.extra_case(f"beside the comparison at {place}", sizes, draw))
     known = [each.sizes for each in (*before, *cases)]
-    for sizes in sizes_between(contract, known, _MOST_SIZES - len(cases)):
-        cost = case_cost(contract, sizes)
-        if spent + cost > most:
-            continue
-        spent += cost
-        draw = Draw(f"sizes:{_sizes_name(sizes)}")
-        cases.append(made_from.extra_case("between the sizes of other cases", sizes, draw))
+    spare = [*_affordable(contract, corner_sizes(contract, known), most * _CORNERS_SHARE)]
+    what = dict.fromkeys(map(_sizes_name, spare), "one axis at its largest only")
+    room = max(0, _MOST_SIZES - len(cases))
+    spare += sizes_between(contract, [*known, *spare], room)
+    for sizes in _affordable(contract, spare, most - spent):
+        name = _sizes_name(sizes)
+        text = what.get(name, "between the sizes of other cases")
+        cases.append(made_from.extra_case(text, sizes, Draw(f"sizes:{name}")))
     return cases or "other cases cover the axes' sizes"
+
+
+def _affordable(
+    contract: Contract, wanted: Iterable[dict[str, int]], most: float
+) -> Iterator[dict[str, int]]:
+    """Yield those sizes, in order, whose cases together cost no more than that."""
+    spent = 0
+    for sizes in wanted:
+        cost = case_cost(contract, sizes)
+        if spent + cost <= most:
+            spent += cost
+            yield sizes
 
 
 def _sizes_name(sizes: Mapping[str, int]) -> str:

@@ -13,22 +13,28 @@ for, is recorded too; what they said is not.
 """
 
 import functools
+import importlib.util
 import os
 import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from os import stat as _unwrapped_stat
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 from convkit.protocol.lookups import Lookup, lookup_name
 from convkit.worker.process.user_modules import is_tool_path
 
+# As the system has them: what these ask is not recorded.
+unwrapped_stat, _unwrapped_readlink = os.stat, os.readlink
+# Python's own modules in one file, which hardly any installation has.
+_ARCHIVE = f"python{sys.version_info.major}{sys.version_info.minor}.zip"
 _HERE = os.path.join(os.path.dirname(__file__), "")  # noqa: PTH118, PTH120 - as frames have it
-_PATTERNS = {"glob.glob": None, "pathlib.Path.glob": "", "pathlib.Path.rglob": "**"}
+_PATTERNS = {"glob.glob/2": None, "pathlib.Path.glob": "", "pathlib.Path.rglob": "**"}
 _LISTINGS = frozenset({"os.listdir", "os.scandir"})
+FORKS = frozenset({"os.fork", "os.forkpty"})
+PROGRAMS = frozenset({"subprocess.Popen", "os.system", "os.posix_spawn", *FORKS})
 _CLOCKS = ("time", "time_ns", "localtime", "gmtime")
 # Functions of the standard library that ask only if something is there, and what kind it is.
 _EXISTENCE = frozenset(
@@ -45,6 +51,8 @@ _OF_THE_HOME = frozenset({"expanduser", "home", "gethomedir"})
 _NEW_NAMES = frozenset({"mktemp", "mkdtemp", "mkstemp", "_mkstemp_inner"})
 # Variables that depend on the environment and the number of workers.
 _SET_BY_CONVKIT = ("PATH", b"PATH", "OMP_NUM_THREADS")
+# These look for the matches of a pattern, which is noted itself, but for pathlib's own listings.
+_LISTINGS_OF_PATHLIB = ("iterdir", "walk")
 _LISTED_BY = ("/glob.py", "/pathlib.py", "/pathlib/__init__.py", "/pathlib/_local.py")
 
 
@@ -56,6 +64,8 @@ class ObservedLookups:
         # The files of C extensions, in which nothing is seen, and names of libraries to be found.
         self.libraries: set[str] = set()
         self.active = False
+        # Modules that the user's code asks for, and the folders of the user's in which to look.
+        self.imports: dict[str, list[str]] = {}
         self._temporary = os.path.join(tempfile.gettempdir(), "")  # noqa: PTH118 - a prefix
 
     def install(self) -> None:
@@ -63,13 +73,15 @@ class ObservedLookups:
         for name in ("stat", "lstat", "access"):
             self._wrap(name, self._asked_about)
         self._wrap("readlink", lambda path: self._note("link", path))
+        self._wrap_scandir()
+        self._wrap_find_spec()
         for name in _CLOCKS:
             self._wrap_clock(name)
         variables_type = type(os.environ)
         inner = variables_type.__getitem__
 
         def read(variables: Any, name: Any) -> Any:  # noqa: ANN401 - as os.environ's own
-            if self.active and variables is os.environ:
+            if self.active and (variables is os.environ or variables is os.environb):
                 self._asked_for_variable(name)
             return inner(variables, name)
 
@@ -79,11 +91,18 @@ class ObservedLookups:
         """Note an audit event, if it is one of a lookup."""
         if event in _PATTERNS:
             below = _PATTERNS[event]
-            parts = arguments[:1] if below is None else (arguments[0], below, arguments[1])
+            parts = (
+                (arguments[2] or "", arguments[0])  # the folder in which to look
+                if below is None
+                else (arguments[0], below, arguments[1])
+            )
             self._note("matches", os.path.join(*map(os.fspath, parts)))  # type: ignore[arg-type] # noqa: PTH118 - a pattern
         elif event in _LISTINGS:
             caller = _callers()
-            if caller is not None and not caller.f_code.co_filename.endswith(_LISTED_BY):
+            if caller is not None and (
+                caller.f_code.co_name in _LISTINGS_OF_PATHLIB
+                or not caller.f_code.co_filename.endswith(_LISTED_BY)
+            ):
                 self._note("listing", arguments[0] if arguments[0] is not None else ".")
 
     def note_host(self, event: str, arguments: tuple[object, ...]) -> None:
@@ -100,7 +119,12 @@ class ObservedLookups:
         """Note a library that the user's code, or a library for it, loads; yield its path if it has
         one. What libraries load while they are imported is theirs, and a forked process has it.
         """
-        if not isinstance(name, str | bytes | os.PathLike) or _asking()[0] is None:
+        names, direct = _asking()
+        if names is None:
+            return
+        if name is None and direct:  # all that the process has loaded, C's own functions first
+            self.found.add(lookup_name("unseen", "libc"))
+        if not isinstance(name, str | bytes | os.PathLike):
             return
         text = os.fsdecode(name)
         path = os.path.abspath(text) if "/" in text else text  # noqa: PTH100 - links stay
@@ -115,6 +139,9 @@ class ObservedLookups:
         """
         names, direct = _asking()
         if names is None or not direct:
+            return
+        if event in FORKS:  # the copy records what it asks, and nobody hears of it
+            self.found.add(lookup_name("unseen", event))
             return
         given = arguments[0] if event == "os.system" else arguments[1]
         texts = [given] if isinstance(given, str | bytes | os.PathLike) else [*given]  # type: ignore[misc]
@@ -131,10 +158,26 @@ class ObservedLookups:
             if os.path.isfile(path):  # noqa: PTH113 - a path as text
                 yield path
 
+    def note_import(self, name: str, folders: Iterable[str | None]) -> None:
+        """Note a module that the user's code imports, and where it would be found."""
+        names, direct = _asking(of_import=True)
+        if names is not None and direct:
+            self.imports[name] = [
+                each for each in folders if each and not (is_tool_path(each) or is_of_python(each))
+            ]
+
+    def note_failed_imports(self) -> None:
+        """Note the files that would be the modules that were imported and are not there."""
+        for name, folders in self.imports.items():
+            if sys.modules.get(name) is None:
+                for folder in folders:
+                    stem = os.path.join(os.path.abspath(folder), *name.split("."))  # noqa: PTH100, PTH118 - as above
+                    self.found |= {lookup_name("exists", stem), lookup_name("exists", f"{stem}.py")}
+
     def note_failed_open(self, path: str) -> None:
         """Note a path that the user's code is about to open, if there is nothing."""
         try:
-            _unwrapped_stat(path)  # noqa: PTH116 - without a record of it
+            unwrapped_stat(path)
         except OSError:
             self._note("exists", path)
 
@@ -151,6 +194,31 @@ class ObservedLookups:
         for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
             if inner in able:
                 able.add(asked)
+
+    def _wrap_scandir(self) -> None:
+        inner = os.scandir
+
+        @functools.wraps(inner)
+        def scanned(path: Any = ".") -> Any:  # noqa: ANN401 - as the function's own
+            names, direct = _asking() if self.active else (None, False)
+            found = inner(path)
+            # What the standard library scans for the user's code, it asks by `os.stat` about.
+            return _Scanned(found, self._asked_about) if direct and names == frozenset() else found
+
+        vars(os)["scandir"] = scanned
+        os.supports_fd.add(scanned)
+
+    def _wrap_find_spec(self) -> None:
+        inner = importlib.util.find_spec
+
+        @functools.wraps(inner)
+        def found(name: str, package: str | None = None) -> Any:  # noqa: ANN401 - as the function's own
+            spec = inner(name, package)
+            if self.active and spec is None:
+                self.note_import(name, sys.path)
+            return spec
+
+        vars(importlib.util)["find_spec"] = found
 
     def _wrap_clock(self, name: str) -> None:
         inner = getattr(time, name)
@@ -187,6 +255,8 @@ class ObservedLookups:
         In the folder of temporary files, only what the user's code itself asks for counts:
         libraries keep things there that come and go.
         """
+        if isinstance(path, int):
+            path = _opened_as(path)
         if not self.active or not isinstance(path, str | bytes | os.PathLike):
             return
         names, direct = asking or _asking()
@@ -201,6 +271,56 @@ class ObservedLookups:
         self.found.add(lookup_name(what, subject))
 
 
+class _Scanned:
+    """What `os.scandir` returns, with entries that say so if they are asked about."""
+
+    def __init__(self, inner: Any, asked_about: Callable[[object], None]) -> None:  # noqa: ANN401 - os has no public type
+        self._inner = inner
+        self._asked_about = asked_about
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> "_Entry":
+        return _Entry(next(self._inner), self._asked_about)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._inner.close()
+
+    def close(self) -> None:
+        """Close the folder."""
+        self._inner.close()
+
+
+class _Entry:
+    """An entry of a folder, as `os.DirEntry`: the system has it for nothing, so no other call tells
+    that its time or size was looked at.
+    """
+
+    def __init__(self, inner: os.DirEntry[Any], asked_about: Callable[[object], None]) -> None:
+        self._inner = inner
+        self._asked_about = asked_about
+
+    def __fspath__(self) -> Any:  # noqa: ANN401 - text or bytes, as the folder's name
+        return self._inner.path
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as the entry's own
+        if name == "stat":
+            self._asked_about(self._inner.path)
+        return getattr(self._inner, name)
+
+
+def is_of_python(path: str) -> bool:
+    """Return whether a path is where Python looks for its own modules, there or not."""
+    return os.path.basename(path) == _ARCHIVE  # noqa: PTH119 - every import
+
+
 def _program(word: str, top: str) -> str:
     """Return the path of a program of the user's own, and the name of any other."""
     if "/" not in word:
@@ -208,6 +328,14 @@ def _program(word: str, top: str) -> str:
     path = os.path.abspath(os.path.join(top, word))  # noqa: PTH100, PTH118 - as open() would
     folder, name = os.path.split(path)
     return name if is_tool_path(path) or folder in os.get_exec_path() else path
+
+
+def _opened_as(descriptor: int) -> str | None:
+    """Return the path that a descriptor was opened as; None where the system does not tell."""
+    try:
+        return _unwrapped_readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        return None
 
 
 def _words(line: str) -> list[str]:
@@ -225,22 +353,23 @@ def _callers() -> FrameType | None:
     return frame
 
 
-def _asking() -> tuple[frozenset[str] | None, bool]:
+def _asking(*, of_import: bool = False) -> tuple[frozenset[str] | None, bool]:
     """Return the standard library's functions between the user's code and a lookup, and whether
-    nothing else is between them; None if the user's code does not ask.
+    nothing else is between them; None if the user's code does not ask. `of_import`: it asks for a
+    module itself, not for what one needs that it asked for.
     """
     names: set[str] = set()
     direct = True
     frame = _callers()
     while frame is not None:
         kind = _kind_of(frame.f_code.co_filename)
-        if kind == "import":
+        if kind == "import" and not of_import:
             return None, False  # what a library looks for while it is imported
         if kind == "user":
             return frozenset(names), direct
         if kind == "library":
             direct = False
-        elif direct:
+        elif direct and kind == "standard":
             names.add(frame.f_code.co_name)
         frame = frame.f_back
     return None, False

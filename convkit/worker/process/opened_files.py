@@ -23,7 +23,12 @@ from typing import Self
 
 from convkit.protocol.lookups import UNANSWERED, lookup_name, lookup_of
 from convkit.worker.process.folder_watch import FolderWatch
-from convkit.worker.process.observed_lookups import ObservedLookups
+from convkit.worker.process.observed_lookups import (
+    PROGRAMS,
+    ObservedLookups,
+    is_of_python,
+    unwrapped_stat,
+)
 from convkit.worker.process.user_modules import tool_folders
 
 _LOOK_SECONDS = 0.2
@@ -57,6 +62,8 @@ class OpenedFiles:
         self._earlier = earlier
         self._read: set[str] = set()
         self._written: set[str] = set()
+        # What was opened for both, and its state before: numpy's memory maps only read.
+        self._updated: dict[str, tuple[int, int] | None] = {}
         self._lookups = ObservedLookups()
         self._active = False
         self._ended = threading.Event()
@@ -72,6 +79,7 @@ class OpenedFiles:
             self._written |= written
             self._lookups.found |= lookups.found
             self._lookups.libraries |= lookups.libraries
+            self._lookups.imports |= lookups.imports
         self._lookups.install()
         self._active = self._lookups.active = True
         sys.addaudithook(self._heard)
@@ -85,6 +93,8 @@ class OpenedFiles:
         traceback: TracebackType | None,
     ) -> None:
         self._active = self._lookups.active = False
+        self._lookups.note_failed_imports()
+        self._settle_updated()
         self._ended.set()
         self._looking.join()
         imported = {
@@ -98,8 +108,16 @@ class OpenedFiles:
         if self._watch is not None:
             self._read |= self._watch.close()
 
+    def _settle_updated(self) -> None:
+        """Count what was opened to be read and written as what happened to it."""
+        for path, before in self._updated.items():
+            # An empty one, such as a lock's, holds nothing to read.
+            same = before is not None and before[0] > 0 and before == _state(path)
+            (self._read if same else self._written).add(path)
+
     def recorded(self) -> tuple[float, set[str], set[str], ObservedLookups]:
         """Return when the block began, the paths that were read and written in it, and lookups."""
+        self._settle_updated()
         return self._started, self._read, self._written, self._lookups
 
     def found(self) -> tuple[str, ...]:
@@ -134,7 +152,7 @@ class OpenedFiles:
         if places.is_temporary(subject):  # in folders of the stage's own, and those of everyone
             own = own or any(str(each) in self._written for each in Path(subject).parents)
             own = own or places.is_temporary_folder(subject)
-        return not own and not places.is_of_tools(subject)
+        return not (own or places.is_of_tools(subject) or is_of_python(subject))
 
     def _heard(self, event: str, arguments: tuple[object, ...]) -> None:
         if not self._active:
@@ -145,7 +163,13 @@ class OpenedFiles:
         if event in ("socket.getaddrinfo", "socket.connect"):
             self._lookups.note_host(event, arguments)
             return
-        if event in ("subprocess.Popen", "os.system"):
+        if event == "import":
+            folders = arguments[2]
+            self._lookups.note_import(
+                str(arguments[0]), folders if isinstance(folders, list) else ()
+            )
+            return
+        if event in PROGRAMS:
             self._read.update(self._lookups.note_program(event, arguments))
             return
         if event not in ("open", "sqlite3.connect"):
@@ -160,7 +184,9 @@ class OpenedFiles:
             name = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - like open(): does not resolve links
         except (OSError, ValueError):
             return  # not a path that could be opened
-        if isinstance(flags, int) and flags & _WRITING:
+        if isinstance(flags, int) and flags & os.O_RDWR and not flags & os.O_TRUNC:
+            self._updated.setdefault(name, _state(name))
+        elif isinstance(flags, int) and flags & _WRITING:
             self._written.add(name)
         else:
             self._read.add(name)
@@ -245,6 +271,15 @@ class _Folders:
     def contain(self, path: str) -> bool:
         """Return whether a path is one of the folders or below one."""
         return path.startswith(self._prefixes) or path in self._paths
+
+
+def _state(path: str) -> tuple[int, int] | None:
+    """Return what changes if a file does; None if there is none."""
+    try:
+        status = unwrapped_stat(path)
+    except OSError:
+        return None
+    return status.st_size, status.st_ctime_ns
 
 
 def _mapped() -> set[str]:

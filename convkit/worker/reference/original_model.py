@@ -84,7 +84,7 @@ class TorchOriginal:
     def __init__(self, source: Source, contract: Contract) -> None:
         from convkit.worker.original.contract_module import ContractModule
         from convkit.worker.original.loading import load_model
-        from convkit.worker.original.probing.kept_state import State
+        from convkit.worker.original.probing.held_state import State
 
         loaded = load_model(source)
         self.facts = loaded.facts

@@ -264,7 +264,7 @@ def _beyond(case: str) -> str | None:
     """Return why a low precision is not judged by a case; None if it is."""
     if is_at_decisions(case):
         return _COARSE
-    return _TOO_FAR if case == HUGE else None
+    return _TOO_FAR if case.startswith(HUGE) else None
 
 
 def _output_probes(expected: Feeds, found: Feeds | None) -> list[ProbeMetrics]:

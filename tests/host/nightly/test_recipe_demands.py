@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from past_runs import RECIPE
 from rich.console import Console
-from synthetic import AVX2, Simulation, with_verification
+from synthetic import AVX2, AVX512, Simulation, with_verification
 
 from convkit.cli.output.audit_text import audit_text
 from convkit.host.audit.audit_answer import audit
+from convkit.host.audit.past_runs.later_records import ReproductionClass
 from convkit.host.audit.past_runs.run_search import LocatedRun
 from convkit.host.nightly.recipe_demands import changed_demands, demands_of, names_model, tried_by
 from convkit.host.recipe.keys.recipe import Recipe
@@ -232,14 +233,40 @@ def test_another_processor_may_change_one_decision(simulation: Simulation) -> No
         assert bool(result.elsewhere) == (status == "green")
 
 
-def test_an_audit_says_of_a_reproduction_what_the_nightly_run_says(simulation: Simulation) -> None:
+# What reproductions reach in one night after another, and whether the last is worse than before.
+HERE, ELSEWHERE = AVX512, AVX2
+REPRODUCED: dict[str, tuple[list[tuple[ReproductionClass, dict[str, str]]], bool]] = {
+    "as before": ([("BIT_IDENTICAL", HERE)], False),
+    "other bytes": ([("CANONICAL_IDENTICAL", HERE)], True),
+    "other weights": ([("STRUCTURAL", HERE)], True),
+    "another graph": ([("NUMERIC_OK", HERE)], True),
+    "out of tolerance": ([("DRIFTED", HERE)], True),
+    "no build": ([("BUILD_FAILED", HERE)], True),
+    "no longer to be checked": ([("UNVERIFIABLE", HERE)], True),
+    "no device": ([("SKIPPED_NO_WORKER", HERE)], True),
+    "lost again": ([("STRUCTURAL", HERE), ("BIT_IDENTICAL", HERE), ("STRUCTURAL", HERE)], True),
+    "back": ([("DRIFTED", HERE), ("BIT_IDENTICAL", HERE)], False),
+    "rounded elsewhere": ([("WITHIN_ROUNDING", ELSEWHERE)], False),
+    "drifted elsewhere": ([("DRIFTED", ELSEWHERE)], True),
+    "another graph elsewhere": ([("NUMERIC_OK", ELSEWHERE)], True),
+    "lost there": ([("BIT_IDENTICAL", ELSEWHERE), ("WITHIN_ROUNDING", ELSEWHERE)], True),
+}
+
+
+@pytest.mark.parametrize("name", REPRODUCED)
+def test_an_audit_says_of_a_reproduction_what_the_nightly_run_says(
+    simulation: Simulation, name: str
+) -> None:
+    nights, worse = REPRODUCED[name]
     folder = max(simulation.home.runs_of("small").glob("*/result.json")).parent
     accepted = LocatedRun(folder.with_name(simulation.night().baseline))
     assert audit(accepted, simulation.home).lost[-1] == ()
-    simulation.likeness = "STRUCTURAL"
-    (fault,) = simulation.night().faults
+    for likeness, host in nights:
+        simulation.likeness, simulation.host = likeness, dict(host)
+        faults = [each for each in simulation.night().faults if each.kind == "reproduction"]
     answer = audit(accepted, simulation.home)
-    assert [str(each) for each in answer.lost[-1]] == [fault.message]
+    assert [str(each) for each in answer.lost[-1]] == [each.message for each in faults]
+    assert bool(faults) == worse
     console = Console(file=io.StringIO(), width=200)
     console.print(audit_text(answer))
-    assert f"worse than before: {fault.message}" in console.file.getvalue()
+    assert all(f"worse than before: {each.message}" in console.file.getvalue() for each in faults)

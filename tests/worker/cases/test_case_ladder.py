@@ -92,8 +92,9 @@ def test_every_case_in_order_with_its_sizes():
     between = [name for name in cases if name.startswith("sizes:")]
     expected[expected.index("plain-rows") : 0] = between
     assert list(cases) == expected
-    # All others: 2, 5, 6 and 12.
-    assert [cases[name].sizes["sequence"] for name in between] == [11, 9, 3]
+    # All others: 2, 5, 6 and 12. First, the largest batch alone.
+    assert cases[between[0]].sizes == {"batch": 4, "sequence": 2}
+    assert [cases[name].sizes["sequence"] for name in between[1:]] == [11, 3]
     assert omitted == {
         "batch": "other cases cover every 'batch' up to 4",
         "example": "the recipe has no example (verify.example)",
@@ -142,7 +143,7 @@ def test_without_a_mask_the_cases_about_padding_are_omitted_with_the_reason():
 def test_without_axes_one_size_is_one_case():
     contract = Contract((tensor("x", shape=(3, 4)),), (tensor("y", shape=(3, 4)),), ())
     cases, omitted = ladder(contract, {})
-    plain = {f"plain-rows:{kind}" for kind in ("zeros", "constant", "huge")}
+    plain = {f"plain-rows:{kind}" for kind in ("zeros", "constant", "huge", "huge-negative")}
     assert set(cases) == {"smallest", "extreme"} | plain
     assert omitted["typical"] == omitted["largest"] == "the same sizes as smallest (fixed shapes)"
     assert omitted["off-typical"] == "no axis can leave its typical size"

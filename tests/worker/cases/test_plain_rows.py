@@ -37,11 +37,15 @@ def test_the_rows_of_one_case():
     assert (equal == drawn).all()
     assert not zeros.any()
     assert (constant == 0.5).all()
-    assert not found["plain-rows:zeros"].inputs()["x"].any()
-    usual, huge = found["plain-rows:huge"].inputs()["x"]
+    both = found["plain-rows:zeros"].inputs()["x"]
+    assert not both.any()
+    assert np.signbit(both).tolist() == [[bool(at % 2) for at in range(both.shape[1])]] * len(both)
+    usual, huge, low = found["plain-rows:huge"].inputs()["x"]
     assert np.abs(usual).max() < 8
     assert np.sort(huge)[-2:].max() == 1024
     assert np.sort(huge)[-2] < 8
+    assert low.min() == -1024
+    assert np.sort(low)[1] > -8
 
 
 def test_equal_rows_are_equal_in_all_inputs():
@@ -69,6 +73,12 @@ def test_all_values_are_legal(sample, zeros, constant, huge):
     assert found["plain-rows:huge"].inputs()["x"][1].max() == np.float32(huge)
 
 
+def test_zeros_of_what_is_never_negative_have_no_sign():
+    zeros = cases(samples={"x": Sample("uniform", (0.0, 1.0))})["plain-rows:zeros"].inputs()["x"]
+    assert not zeros.any()
+    assert not np.signbit(zeros).any()
+
+
 def test_whole_numbers():
     contract = dataclasses.replace(
         CONTRACT, inputs=(TensorSpec("x", "int64", ("batch", "sequence")),)
@@ -82,7 +92,10 @@ def test_whole_numbers():
 
 def test_a_small_batch_takes_several_cases_and_a_large_one_repeats():
     found = cases(with_batch(1, 2))
-    assert list(found) == ["plain-rows", "plain-rows:2", "plain-rows:zeros", "plain-rows:huge"]
+    assert list(found) == [
+        *("plain-rows", "plain-rows:2", "plain-rows:zeros"),
+        *("plain-rows:huge", "plain-rows:huge-negative"),
+    ]
     assert not found["plain-rows:2"].inputs()["x"][0].any()
     rows = cases(with_batch(6, 8))["plain-rows"].inputs()["x"]
     assert len(rows) == 6
@@ -94,7 +107,9 @@ def test_without_rows_each_kind_is_a_case():
         (TensorSpec("x", "float32", (3, 4)),), (TensorSpec("y", "float32", (3, 4)),), ()
     )
     found = cases(contract)
-    assert list(found) == [f"plain-rows:{kind}" for kind in ("zeros", "constant", "huge")]
+    assert list(found) == [
+        f"plain-rows:{kind}" for kind in ("zeros", "constant", "huge", "huge-negative")
+    ]
     assert not found["plain-rows:zeros"].inputs()["x"].any()
     assert (found["plain-rows:huge"].inputs()["x"] == 1024).sum() == 1
 

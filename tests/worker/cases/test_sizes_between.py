@@ -6,7 +6,7 @@ from convkit.protocol.contract import Axis, Contract, TensorSpec
 from convkit.protocol.messages import Sample
 from convkit.worker.cases.case import CaseInputs, case_cost
 from convkit.worker.cases.case_ladder import build_ladder
-from convkit.worker.cases.sizes_between import sizes_between
+from convkit.worker.cases.sizes_between import corner_sizes, sizes_between
 from convkit.worker.cases.values.sampling_facts import ModelFacts
 
 
@@ -58,3 +58,12 @@ def test_they_cost_at_most_half_of_the_largest_case():
     )
     spent = sum(case_cost(only, each.sizes) for each in cases if each.name.startswith("sizes:"))
     assert 0 < spent <= case_cost(only, {"sequence": 512}) / 2
+
+
+def test_one_axis_is_at_its_largest_alone():
+    cases, _ = build_ladder(CaseInputs(TEXTS, {}, 0, ModelFacts()), (), None)
+    sizes = [case.sizes for case in cases]
+    assert {"batch": 16, "sequence": 1} in sizes
+    assert {"batch": 1, "sequence": 64} in sizes
+    assert corner_sizes(TEXTS, sizes) == []
+    assert corner_sizes(contract(Axis("sequence", 1, 8, 99), shape=(3, "sequence")), []) == []

@@ -31,6 +31,8 @@ class LostClass:
 
     def __str__(self) -> str:
         was = f", was {self.best}" if self.best is not None else ""
+        if self.best == WITHIN_ROUNDING:  # another processor is expected to reach no more here
+            was += " or better on another processor"
         return f"{self.target} reproduced as {self.likeness}{was}"
 
 

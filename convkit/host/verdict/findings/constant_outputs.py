@@ -21,10 +21,10 @@ _PART = 0.01
 def constant_finding(output: str, cases: Sequence[CaseVerdict]) -> Finding | None:
     """Return N511 if one number in place of all elements of an output would pass in every case.
 
-    The number is the middle of the original's values. Rows with extreme values (`plain-rows`) do
-    not count, as for limits wider than the output itself. None where those are all (N501), for
-    outputs that do not vary or lie along an axis from data, and for records of releases that did
-    not measure the span.
+    The number is zero, the middle of the original's values, or the only value of a case. Rows with
+    extreme values (`plain-rows`) do not count, as for limits wider than the output itself. None
+    where those are all (N501), for outputs that do not vary or lie along an axis from data, and for
+    records of releases that did not measure the span.
     """
     met = [
         each
@@ -41,15 +41,18 @@ def constant_finding(output: str, cases: Sequence[CaseVerdict]) -> Finding | Non
     high = max(each.metrics.reference_high for each in met)
     if not high - low > _ROUNDING * max(abs(low), abs(high)):
         return None
-    middle = low + (high - low) / 2
-    if not all(_meets(each, middle) for each in met):
+    spans = ((each.metrics.reference_low, each.metrics.reference_high) for each in met)
+    only = next((least for least, most in spans if least == most), 0.0)
+    numbers = (low + (high - low) / 2, 0.0, only)
+    constant = next((one for one in numbers if all(_meets(each, one) for each in met)), None)
+    if constant is None:
         return None
     return Finding(
         _CODE,
-        f"the number {middle:.3g} in place of every element of {output!r} meets its limits in all"
+        f"the number {constant:.3g} in place of every element of {output!r} meets its limits in all"
         f" cases: the original's values are {low:.4g} to {high:.4g}",
         Place(tensor=output),
-        {"constant": middle, "low": low, "high": high},
+        {"constant": constant, "low": low, "high": high},
         Remedy(f"Limit its error to a small part of {high - low:.2g}, such as"
                f" max_abs: {_PART * (high - low):.1g}."),
     )  # fmt: skip
@@ -68,7 +71,8 @@ def _meets(output: OutputVerdict, value: float) -> bool:
 
 def _metrics_of_constant(metrics: TensorMetrics, value: float) -> TensorMetrics:
     """Return the metrics of `value` in place of each element, or a bound where the span and the
-    mean do not tell: the mean error is at most its root mean square, no elements are equal.
+    mean do not tell: the mean error is at most its root mean square. Of whole numbers, the most
+    frequent of k takes at least 1/k of the elements.
     """
     low, high, mean = metrics.reference_low, metrics.reference_high, metrics.reference_mean
     length = metrics.reference_rms
@@ -83,15 +87,22 @@ def _metrics_of_constant(metrics: TensorMetrics, value: float) -> TensorMetrics:
     return dataclasses.replace(
         metrics,
         max_abs=largest,
-        max_rel=largest / least if least else math.inf,
+        max_rel=_largest_part(largest, least, value),
         mean_abs=rms,
         rms=rms,
         nrmse=rms / length if length else math.inf,
         cosine=max(-1.0, min(1.0, mean * value / norms)) if norms else 0.0,
-        agreement=0.0,
+        agreement=1 / (high - low + 1) if low < high else float(value == low),
         nan_candidate=0,
         inf_mismatched=0,
         frontier=tuple(sorted(ends.items())),
         differing_max=metrics.reference_max,
         by_scale=(),
     )
+
+
+def _largest_part(largest: float, least: float, value: float) -> float:
+    """Return a bound on the largest error of `value` in parts of an element."""
+    if value == 0:
+        return 1.0
+    return largest / least if least else math.inf

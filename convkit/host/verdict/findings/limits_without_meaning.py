@@ -42,13 +42,15 @@ def limit_findings(recipe: Recipe, target: Target, cases: Sequence[CaseVerdict])
             if output.output == spec.name and not is_of_plain_rows(case.case)
         ]
         known = [each.metrics for each in met if math.isfinite(each.metrics.reference_rms)]
-        if not known or spec.dtype not in _PRECISION:
+        if not known:
             continue
         limits = max((each.limits for each in met), key=len)  # fewer count near zero
         rms = max(metrics.reference_rms for metrics in known)
         magnitude = max(metrics.reference_max for metrics in known)
         if (finding := _too_wide(spec.name, limits, rms)) is not None:
             findings.append(finding)
+        if spec.dtype not in _PRECISION:
+            continue
         dtype = low if low in _PRECISION else spec.dtype
         narrow = _too_narrow(spec.name, limits, magnitude, dtype)
         narrow = narrow or _below_rounding(spec.name, limits, rms, dtype)

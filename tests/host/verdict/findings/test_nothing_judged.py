@@ -133,6 +133,61 @@ def test_limits_wider_than_what_an_output_varies_by_prove_nothing(limits, expect
     assert [each.code for each in found] == expected
 
 
+LABELS = np.arange(40).reshape(4, 10) % 10
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({"atol": 1e-5, "rtol": 1.0}, ["N511"]),
+        ({"atol": 9.0, "rtol": 0.1}, ["N511"]),
+        ({"max_abs": 1e-4, "ulps": 1e8}, ["N511"]),
+        ({"ulps": 1e8}, ["N511"]),
+        ({"max_rel": 1.0, "ulps": 1e8}, ["N511"]),
+        ({"atol": 1e-5, "rtol": 0.5}, []),
+        ({"max_abs": 1e-4, "ulps": 1e4}, []),
+        ({"max_rel": 1.0, "max_abs": 0.1}, []),
+    ],
+)
+def test_limits_that_zeros_meet_only_together_prove_nothing(limits, expected):
+    assert codes(limits, RIGHT) == expected
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({"agreement": 1.0}, []),
+        ({"agreement": 0.2}, []),
+        ({"agreement": 0.1}, ["N511"]),  # ten labels
+        ({"max_abs": 1000.0}, ["N501"]),
+    ],
+)
+def test_limits_that_any_labels_meet_prove_nothing(limits, expected):
+    made = recipe(
+        outputs=[{"name": "y", "dtype": "int64", "shape": ["batch", 10]}],
+        verify={"outputs": {"y": limits}},
+    )
+    output = OutputVerdict("y", True, (), limits, compare("y", LABELS, LABELS))
+    cases = [CaseVerdict("typical", "", {}, True, 0.1, (output,))]
+    findings = [
+        *limit_findings(made, made.targets["ort"], cases),
+        *unjudged_findings(made, made.targets["ort"], cases, (), None),
+    ]
+    assert [each.code for each in findings if is_unproven(each)] == expected
+
+
+@pytest.mark.parametrize("second", [3, 4])
+def test_a_label_that_is_another_in_another_case_is_judged(second):
+    limits = {"agreement": 0.5}
+    rows = [np.full((1, 1), 3), np.full((1, 1), second)]
+    measured = [OutputVerdict("y", True, (), limits, compare("y", row, row)) for row in rows]
+    cases = [
+        CaseVerdict(f"case-{n}", "", {}, True, 0.1, (each,)) for n, each in enumerate(measured)
+    ]
+    made = recipe(verify={"tolerance": {"max_abs": 1.0}})
+    assert unjudged_findings(made, made.targets["ort"], cases, (), None) == []
+
+
 @pytest.mark.parametrize("factor", [0.0, 1.0])
 def test_an_output_that_is_the_same_everywhere_is_judged(factor):
     same = np.full((4, 8), factor, np.float32)

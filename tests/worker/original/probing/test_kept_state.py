@@ -6,7 +6,8 @@ from types import ModuleType
 import pytest
 import torch
 
-from convkit.worker.original.probing.kept_state import State, state_finding
+from convkit.worker.original.probing.held_state import State
+from convkit.worker.original.probing.kept_state import state_finding
 
 ONE, OTHER = [torch.ones(1, 3)], [torch.full((2, 5), 2.0)]
 
@@ -97,3 +98,175 @@ def test_a_model_is_left_as_it_was_loaded(tmp_path, monkeypatch):
     assert model.mean.tolist() == [0.0]
     _, model = asked(WRONG["a warm-up"], tmp_path, monkeypatch)
     assert model.calls == 0
+
+
+# Where else an author may keep a length: a whole file each, whose line with `# here` is named.
+PLACES = {
+    "a class": """
+class Model(torch.nn.Module):
+    L = None
+    def forward(self, x):
+        if Model.L is None: Model.L = x.shape[1]  # here
+        return x / Model.L
+""",
+    "another class": """
+class Store: n = None
+class Model(torch.nn.Module):
+    def forward(self, x):
+        Store.n = Store.n or x.shape[1]  # here
+        return x / Store.n
+""",
+    "a closure": """
+def made():
+    n = None
+    def of(x):
+        nonlocal n
+        n = n or x.shape[1]
+        return n
+    return of
+of = made()
+class Model(torch.nn.Module):
+    def forward(self, x): return x / of(x)
+""",
+    "a default": """
+class Model(torch.nn.Module):
+    def forward(self, x, seen=[]):
+        seen.append(x.shape[1])  # here
+        return x / seen[0]
+""",
+    "a function": """
+def of(x):
+    of.n = getattr(of, "n", x.shape[1])
+    return of.n
+class Model(torch.nn.Module):
+    def forward(self, x): return x / of(x)
+""",
+    "a cache": """
+class Model(torch.nn.Module):
+    @functools.cache
+    def of(self): return self.n
+    def forward(self, x):
+        self.n = x.shape[1]
+        return x / self.of()
+""",
+    "an array": """
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.n = np.zeros(1)
+    def forward(self, x):
+        if not self.n[0]: self.n[0] = x.shape[1]  # here
+        return x / float(self.n[0])
+""",
+    "a dictionary in another": """
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.n = {"a": {}}
+    def forward(self, x):
+        return x / self.n["a"].setdefault("n", x.shape[1])
+""",
+    "a tensor in a dictionary": """
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.n = {"mean": torch.zeros(1)}
+    def forward(self, x):
+        self.n["mean"].mul_(0.9).add_(x.mean())  # here
+        return x - self.n["mean"]
+""",
+    "an object in a list": """
+class Item: n = None
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.items = [Item()]
+    def forward(self, x):
+        self.items[0].n = self.items[0].n or x.shape[1]
+        return x / self.items[0].n
+""",
+    "a partial's arguments": """
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.of = functools.partial(lambda seen, x: (seen.append(x.shape[1]), x / seen[0])[1], [])
+    def forward(self, x): return self.of(x)
+""",
+    "a hook": """
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        seen = []
+        self.inner = torch.nn.Identity()
+        self.inner.register_forward_hook(lambda m, a, y: (seen.append(y.shape[1]), y / seen[0])[1])
+    def forward(self, x): return self.inner(x)
+""",
+    "a weight": """
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.zeros(1), requires_grad=False)
+    def forward(self, x):
+        if self.w == 0: self.w.fill_(x.shape[1])  # here
+        return x / self.w
+""",
+    "a counter in a buffer": """
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("n", torch.zeros((), dtype=torch.int64))
+    def forward(self, x):
+        self.n += 1  # here
+        return torch.where(self.n < 1000, x, 2 * x)
+""",
+}
+FINE = {
+    "a cache of what was asked": """
+@functools.cache
+def table(n): return torch.arange(n)
+class Model(torch.nn.Module):
+    def forward(self, x): return x + table(x.shape[1])
+""",
+    "a table of a class": """
+class Model(torch.nn.Module):
+    tables = {}
+    def forward(self, x):
+        n = x.shape[1]
+        if n not in self.tables: self.tables[n] = torch.arange(n)
+        return x + self.tables[n]
+""",
+    "a count of a class": """
+class Model(torch.nn.Module):
+    calls = 0
+    def forward(self, x):
+        Model.calls += 1
+        return x
+""",
+}
+
+
+def asked_of_file(code, tmp_path, monkeypatch):
+    """Return what is found of a file's model that has run for other questions, and the file."""
+    file = tmp_path / "kept_elsewhere.py"
+    file.write_text("import functools\nimport numpy as np\nimport torch\n" + code)
+    module = ModuleType("kept_elsewhere")
+    module.__file__ = str(file)
+    monkeypatch.setitem(sys.modules, "kept_elsewhere", module)
+    exec(compile(file.read_text(), str(file), "exec"), vars(module))
+    model = module.Model()
+    loaded = State(model)
+    model(*OTHER)
+    return state_finding(model, loaded, ONE, OTHER, str(tmp_path)), file
+
+
+@pytest.mark.parametrize("code", PLACES.values(), ids=PLACES)
+def test_what_is_kept_in_any_place_is_named(code, tmp_path, monkeypatch):
+    finding, file = asked_of_file(code, tmp_path, monkeypatch)
+    assert (finding.code, finding.evidence["change"]) == ("N303", "state")
+    lines = [at for at, text in enumerate(file.read_text().splitlines(), 1) if "# here" in text]
+    assert [f"{file.name}:{at}" for at in lines] in ([], [finding.place.source])
+
+
+@pytest.mark.parametrize("code", FINE.values(), ids=FINE)
+def test_what_is_kept_in_any_place_without_effect_is_left_alone(code, tmp_path, monkeypatch):
+    assert asked_of_file(code, tmp_path, monkeypatch)[0] is None
