@@ -35,6 +35,7 @@ _REASONS = {
     ),
 }
 _UNUSUAL = (torch.bfloat16, torch.float64)
+_LOW: dict[torch.dtype, DType] = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
 _MOST_NAMED = 3
 
 
@@ -68,6 +69,11 @@ def type_choices(source: Source, loaded: LoadedModel) -> Iterator[TypedModel]:
         " targets have no kernels: where forward converts to that type, convert to the type of a"
         " weight instead, such as x.to(self.proj.weight.dtype), and draft again",
     )
+
+
+def low_weights(module: torch.nn.Module) -> tuple[DType, ...]:
+    """Return the types of low precision that a module's weights have: it computes in them."""
+    return tuple(sorted(_LOW[dtype] for dtype in _weights_by_type(module) if dtype in _LOW))
 
 
 def _in_float32(source: Source, found: Mapping[torch.dtype, Sequence[str]]) -> TypedModel:

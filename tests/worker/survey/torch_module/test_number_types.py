@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from convkit.host.draft.surveyed_model import tolerances_of
 from convkit.protocol.messages import Source, SurveyModelRequest
 from convkit.worker.job_context import Context
 from convkit.worker.original.loading import load_model
@@ -23,6 +24,13 @@ class Net(nn.Module):
 class Casting(Net):
     def forward(self, x):
         return super().forward(x.to(torch.bfloat16)).float()
+
+class Mixed(Net):
+    def __init__(self):
+        super().__init__()
+        self.first.half()
+    def forward(self, x):
+        return self.last(self.norm(self.first(x.half()).float()))
 
 class Narrow(Net):
     def forward(self, x):
@@ -93,6 +101,16 @@ def test_weights_in_bfloat16_are_drafted_in_float32(example, tmp_path):
 def test_weights_in_float16_stay(example, tmp_path):
     found, given, returned, _ = surveyed(tmp_path, "Net().half().eval()", example)
     assert (found.weights, given, returned) == (None, "float16", "float16")
+    assert found.computes_in == ("float16",)
+
+
+def test_a_limit_of_float32_is_not_asked_of_weights_in_float16(tmp_path):
+    """As a checkpoint of CLIP has them: the norm is in float32, and so is the output."""
+    halves = "Mixed().eval()"
+    found, given, returned, _ = surveyed(tmp_path, halves)
+    assert (found.weights, given, returned) == (None, "float32", "float32")
+    limits = tolerances_of(found)["output"]
+    assert limits["max_abs"] >= 2 * 2**-10
 
 
 def test_a_model_that_does_not_run_in_float16_is_drafted_in_float32(tmp_path):
