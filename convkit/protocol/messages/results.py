@@ -337,8 +337,9 @@ class SurveyResult:
     contract if it is not torch's. `flips` is the share of each output of whole numbers that
     rounding decides, and the relative RMS of what it decides of one of fractions. `counted` is the
     share of its own by which rounding changes an output of whole numbers that count something.
-    `computes_in` are the types of low precision in which the file or the module computes. `draws`: the file draws random numbers,
-    and was run with fixed ones in their place. `weights` is the type that the model's weights were
+    `computes_in` are the types of low precision in which the file or the module computes. `draws`:
+    the file draws random numbers, and was run with fixed ones in their place. `weights` is the type
+    that the model's weights were
     loaded in, if not their own. `example_bytes` are those of the user's example, which is among the
     result's files unless it is too large. `guessed`: the inputs' sizes and values are what the
     model happened to run with. `axis_notes` are sentences about axes: what shows which of them is

@@ -46,6 +46,10 @@ def own_decompositions() -> dict[Any, Callable[..., object]]:
         aten.fmod.Tensor: _fmod,
         aten.fmod.Scalar: _fmod,
         aten.ldexp.Tensor: lambda x, power: x * torch.exp2(power.to(x.dtype)),
+        aten.upsample_nearest1d.vec: _nearest,
+        aten.upsample_nearest2d.vec: _nearest,
+        aten.upsample_linear1d.vec: _linear,
+        aten.upsample_bilinear2d.vec: _linear,
         **placing_decompositions(),
     }
     return found | {each.correction: partial(_both, whole) for each, whole in _STATISTICS.items()}
@@ -133,6 +137,50 @@ def _roll(x: torch.Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> t
         by = shift % size if isinstance(size, int) else shift
         x = torch.cat([x.narrow(axis, size - by, by), x.narrow(axis, 0, size - by)], axis)
     return x
+
+
+def _nearest(
+    x: torch.Tensor, sizes: Sequence[int] | None, factors: Sequence[float] | None
+) -> torch.Tensor:
+    """`interpolate(mode="nearest")` to a size that is computed, axis by axis: as torch does, in
+    float32.
+    """
+    del factors  # one of both is given
+    if sizes is None:
+        return NotImplemented
+    for axis, new in enumerate(sizes, 2):
+        old = _as_float(x.shape[axis])
+        places = torch.floor(torch.arange(new, dtype=torch.float32) * (old / _as_float(new)))
+        x = x.index_select(axis, torch.minimum(places, old - 1).to(torch.int32))
+    return x
+
+
+def _linear(
+    x: torch.Tensor,
+    sizes: Sequence[int] | None,
+    align_corners: bool,  # noqa: FBT001 - torch's
+    factors: Sequence[float] | None,
+) -> torch.Tensor:
+    """`interpolate` in modes linear and bilinear, to a size that is computed."""
+    del factors
+    if sizes is None:
+        return NotImplemented
+    for axis, new in enumerate(sizes, 2):
+        old, steps = _as_float(x.shape[axis]), torch.arange(new, dtype=torch.float32)
+        if align_corners:
+            places = steps * ((old - 1) / torch.clamp_min(_as_float(new) - 1, 1))
+        else:
+            places = torch.clamp_min((steps + 0.5) * (old / _as_float(new)) - 0.5, 0)
+        low = torch.minimum(torch.floor(places), old - 1)
+        share = (places - low).reshape(-1, *[1] * (x.ndim - 1 - axis)).to(x.dtype)
+        before = x.index_select(axis, low.to(torch.int32))
+        after = x.index_select(axis, torch.minimum(low + 1, old - 1).to(torch.int32))
+        x = before + (after - before) * share
+    return x
+
+
+def _as_float(size: int) -> torch.Tensor:
+    return torch.scalar_tensor(size, dtype=torch.float32)
 
 
 def _cdist(one: torch.Tensor, other: torch.Tensor, p: float, _: int | None) -> torch.Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from torch.fx import Node
 
 from convkit.runtimes.coreml.conversion.attention import scaled_dot_product_attention
 from convkit.runtimes.coreml.conversion.control_flow import branch, loop
@@ -26,6 +27,15 @@ from convkit.worker.mil.coremltools_import import accept_varying_axes
 _TORCH_BOOL, _TORCH_HALF = 11, 5
 _TORCH_WHOLE = frozenset({0, 1, 2, 3, 4})
 
+# Resizings that `decompositions` writes out for sizes that are computed.
+_RESIZED = frozenset(
+    {
+        "aten::upsample_nearest1d.vec",
+        "aten::upsample_nearest2d.vec",
+        "aten::upsample_linear1d.vec",
+        "aten::upsample_bilinear2d.vec",
+    }
+)
 # Python's operators on tensors, and the operators that they are.
 _SYNONYMS = {"__and__": "bitwise_and", "__or__": "bitwise_or", "__xor__": "bitwise_xor"}
 # Bits of an integer without its sign, and the sign's value.
@@ -94,7 +104,14 @@ def is_known(node: Any) -> bool:  # noqa: ANN401 - a torch.fx Node
     )
     if sanitize_op_kind(name) not in _TORCH_OPS_REGISTRY.name_to_func_mapping:
         return False
+    if name in _RESIZED and _follows_a_size(node.args[1]):
+        return False
     return name != "aten::einsum" or _is_plain(node.args[0])
+
+
+def _follows_a_size(sizes: Any) -> bool:  # noqa: ANN401 - of a torch.fx Node
+    """Return True if an image takes a size that is computed: coremltools resizes by factors."""
+    return isinstance(sizes, list | tuple) and any(isinstance(each, Node) for each in sizes)
 
 
 def _is_plain(equation: str) -> bool:

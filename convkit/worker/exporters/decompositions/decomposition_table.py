@@ -112,6 +112,10 @@ def decompositions() -> dict[Any, _Row]:
         aten.kthvalue.default: order_statistics.kth_value,
     }
     special: dict[Any, Callable[..., object]] = {
+        aten.log_sigmoid.default: special_functions.log_sigmoid,
+        aten.logaddexp.default: special_functions.log_of_sum,
+        aten.logaddexp2.default: special_functions.log2_of_sum,
+        aten.binary_cross_entropy_with_logits.default: special_functions.cross_entropy_of_logits,
         aten.erfinv.default: special_functions.erfinv,
         aten.special_erfinv.default: special_functions.erfinv,
         aten.lgamma.default: special_functions.log_gamma,

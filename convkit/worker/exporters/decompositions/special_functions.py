@@ -4,7 +4,7 @@ in the last place of float32.
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -126,3 +126,47 @@ def _polynomial(x: torch.Tensor, coefficients: Sequence[float]) -> torch.Tensor:
     for each in coefficients[1:]:
         found = found * x + each
     return found
+
+
+def log_sigmoid(x: torch.Tensor) -> torch.Tensor:
+    """`logsigmoid`, whose translation Log(Sigmoid(x)) is -inf where a runtime's sigmoid is 0
+    (onnxruntime 1.31: below -18).
+    """
+    return torch.clamp_max(x, 0) - torch.log1p(torch.exp(-x.abs()))
+
+
+def log_of_sum(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """`logaddexp`, whose translation Log(Exp(a) + Exp(b)) overflows from 89 and vanishes below
+    -103.
+    """
+    return _above_larger(a, b, lambda distance: torch.log1p(torch.exp(-distance)))
+
+
+def log2_of_sum(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """`logaddexp2`: the same with powers of 2."""
+    return _above_larger(a, b, lambda distance: torch.log2(1 + torch.exp2(-distance)))
+
+
+def _above_larger(
+    a: torch.Tensor, b: torch.Tensor, rest: Callable[[torch.Tensor], torch.Tensor]
+) -> torch.Tensor:
+    """Return the larger number plus what the other adds to it at a distance."""
+    larger = torch.maximum(a, b)
+    added = larger + rest((a - b).abs())
+    return torch.where((a == b) & (a.abs() == math.inf), a, added)  # inf - inf is NaN
+
+
+def cross_entropy_of_logits(
+    logits: torch.Tensor,
+    labels: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    pos_weight: torch.Tensor | None = None,
+    reduction: int = 1,
+) -> torch.Tensor:
+    """`binary_cross_entropy_with_logits` by `log_sigmoid`; `reduction` is torch's number of none,
+    mean or sum.
+    """
+    scale = 1 if pos_weight is None else (pos_weight - 1) * labels + 1
+    loss = (1 - labels) * logits - scale * log_sigmoid(logits)
+    loss = loss if weight is None else loss * weight
+    return (loss, loss.mean(), loss.sum())[reduction]

@@ -27,6 +27,13 @@ class _Solved(nn.Module):
         return torch.linalg.solve(matrix, x[..., :1]) * torch.linalg.inv(matrix).median(-1, True)[0]
 
 
+class _Logarithms(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        loss = nn.functional.binary_cross_entropy_with_logits(x, x.sigmoid(), reduction="none")
+        both = torch.logaddexp(x, 2 * x) + torch.logaddexp2(x, 2 * x)
+        return torch.cat([nn.functional.logsigmoid(x), both, loss])
+
+
 def _program(
     module: nn.Module, x: torch.Tensor, *, is_open: bool = False
 ) -> torch.export.ExportedProgram:
@@ -68,6 +75,13 @@ def test_matrices_and_medians(tmp_path: Path) -> None:
     _, session = _exported(decomposed(_program(_Solved(), x)), tmp_path)
     (found,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
     assert torch.allclose(torch.from_numpy(found), _Solved()(x), atol=1e-4)
+
+
+def test_logarithms_of_sums_far_from_zero_stay_finite(tmp_path: Path) -> None:
+    x = torch.tensor([-1e4, -90.0, -20.0, 0.0, 20.0, 90.0, 1e4]).expand(1, 1, 2, 7)
+    _, session = _exported(decomposed(_program(_Logarithms(), x)), tmp_path)
+    (found,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    torch.testing.assert_close(torch.from_numpy(found), _Logarithms()(x))
 
 
 @pytest.mark.parametrize(

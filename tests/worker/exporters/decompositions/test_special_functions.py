@@ -10,6 +10,10 @@ from convkit.worker.exporters.decompositions import special_functions as own
 
 Function = Callable[[torch.Tensor], torch.Tensor]
 EDGES = torch.tensor([math.inf, math.nan])
+POWERS = torch.logspace(1, 6, 51)
+INFINITE = torch.tensor([math.inf, math.inf, -math.inf, -math.inf])
+WIDE = torch.cat([torch.linspace(-30, 30, 601), POWERS, -POWERS, INFINITE])
+SHARES = torch.linspace(0, 1, len(WIDE) - 4)
 CASES: dict[str, tuple[Function, Function, torch.Tensor]] = {
     "erfinv": (
         own.erfinv,
@@ -24,6 +28,24 @@ CASES: dict[str, tuple[Function, Function, torch.Tensor]] = {
     "lgamma left of zero": (own.log_gamma, torch.lgamma, torch.linspace(-20, 0, 801)),
     "digamma": (own.digamma, torch.digamma, torch.linspace(1e-3, 30, 2001)),
     "digamma left of zero": (own.digamma, torch.digamma, torch.linspace(-5.05, 0, 102)),
+    "logsigmoid": (own.log_sigmoid, torch.nn.functional.logsigmoid, WIDE),
+    "logaddexp": (
+        lambda x: own.log_of_sum(x, x.roll(1)),
+        lambda x: torch.logaddexp(x, x.roll(1)),
+        WIDE,
+    ),
+    "logaddexp2": (
+        lambda x: own.log2_of_sum(x, x.roll(1)),
+        lambda x: torch.logaddexp2(x, x.roll(1)),
+        WIDE,
+    ),
+    "cross entropy": (
+        lambda x: own.cross_entropy_of_logits(x, SHARES, pos_weight=2 * SHARES, reduction=0),
+        lambda x: torch.nn.functional.binary_cross_entropy_with_logits(
+            x, SHARES.double(), pos_weight=2 * SHARES.double(), reduction="none"
+        ),
+        WIDE[:-4],
+    ),
     "i0": (own.bessel_i0, torch.i0, torch.linspace(-20, 20, 401)),
     "i0e": (own.scaled_bessel_i0, torch.special.i0e, torch.linspace(-200, 200, 401)),
 }
