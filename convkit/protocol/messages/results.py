@@ -339,10 +339,9 @@ class SurveyResult:
     share of its own by which rounding changes an output of whole numbers that count something.
     `computes_in` are the types of low precision in which the file or the module computes. `draws`:
     the file draws random numbers, and was run with fixed ones in their place. `weights` is the type
-    that the model's weights were
-    loaded in, if not their own. `example_bytes` are those of the user's example, which is among the
-    result's files unless it is too large. `guessed`: the inputs' sizes and values are what the
-    model happened to run with. `axis_notes` are sentences about axes: what shows which of them is
+    that the model's weights were loaded in, if not their own. `example_bytes` are those of the
+    user's example, which is among the result's files unless it is too large. `guessed`: the inputs'
+    sizes and values are what the model happened to run with. `axis_notes` are sentences about axes: what shows which of them is
     the batch. `findings` are faults of the file itself, which `notes` have, too.
     """
 

@@ -29,9 +29,9 @@ _CONVERT_AGAIN = (
     " different release of the runtime under tools may read it as it is."
 )
 
-
 CPP_FILE = "bindings.hpp"
 PYTHON_FILE = "bindings.py"
+_FOR_CALLERS = (CPP_FILE, PYTHON_FILE)
 
 
 def find_model(path: Path, name: str) -> Path:
@@ -60,7 +60,8 @@ def finish_build(
     files = sorted(
         path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
     )
-    size = sum((folder / file).stat().st_size for file in files)
+    # Code for callers is compiled into their program, or not used.
+    size = sum((folder / file).stat().st_size for file in files if file not in _FOR_CALLERS)
     return BuildResult(session, tuple(files), size, dict(example_sizes or {}))
 
 
