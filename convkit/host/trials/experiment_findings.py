@@ -94,6 +94,9 @@ def _remedy(finding: Finding, experiments: Sequence[Experiment]) -> Remedy | Non
     if not tried or all(each.outcome == "untried" for each in tried):
         return given
     failed = "; ".join(shown(each) for each in tried)
+    if given is not None and given.change and all(each.change != given.change for each in tried):
+        text = f"{given.text} Nothing else that was tried repairs it ({failed})."
+        return dataclasses.replace(given, text=text)
     other = same_file_right(each for each in experiments if each.kind == "other_runtime")
     instead = ""
     if other is not None:

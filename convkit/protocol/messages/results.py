@@ -341,8 +341,9 @@ class SurveyResult:
     the file draws random numbers, and was run with fixed ones in their place. `weights` is the type
     that the model's weights were loaded in, if not their own. `example_bytes` are those of the
     user's example, which is among the result's files unless it is too large. `guessed`: the inputs'
-    sizes and values are what the model happened to run with. `axis_notes` are sentences about axes: what shows which of them is
-    the batch. `findings` are faults of the file itself, which `notes` have, too.
+    sizes and values are what the model happened to run with. `axis_notes` are sentences about axes:
+    what shows which of them is the batch. `findings` are faults of the file itself, which `notes`
+    have, too.
     """
 
     contract: Contract
