@@ -112,6 +112,7 @@ def decompositions() -> dict[Any, _Row]:
         aten.kthvalue.default: order_statistics.kth_value,
     }
     special: dict[Any, Callable[..., object]] = {
+        aten.cumprod.default: special_functions.cumulative_product,
         aten.log_sigmoid.default: special_functions.log_sigmoid,
         aten.logaddexp.default: special_functions.log_of_sum,
         aten.logaddexp2.default: special_functions.log2_of_sum,

@@ -170,3 +170,13 @@ def cross_entropy_of_logits(
     loss = (1 - labels) * logits - scale * log_sigmoid(logits)
     loss = loss if weight is None else loss * weight
     return (loss, loss.mean(), loss.sum())[reduction]
+
+
+def cumulative_product(
+    x: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """`cumprod`, which ONNX lacks: in each row of a square, what comes later is 1."""
+    last = x.to(dtype or x.dtype).movedim(dim, -1)
+    places = torch.arange(last.shape[-1])
+    so_far = torch.where(places <= places.unsqueeze(-1), last.unsqueeze(-2), 1)
+    return so_far.prod(-1).movedim(-1, dim)

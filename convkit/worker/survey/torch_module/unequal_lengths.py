@@ -11,6 +11,8 @@ from convkit.worker.survey.sizes.size_trials import Trials
 
 # Inputs of one length, at most, among which groups are looked for.
 _MOST_INPUTS = 6
+# A single element is repeated for all of the others (broadcasting), whatever their number.
+_LEAST = 3
 
 
 def untied(start: Start, trials: Trials) -> Start:
@@ -31,13 +33,14 @@ def untied(start: Start, trials: Trials) -> Start:
 def _splits(start: Start, axis: str, trials: Trials) -> Iterator[Start]:
     """Yield starts in which some of the inputs along an axis, without the first, have another."""
     first, *others = [spec.name for spec in start.inputs if axis in spec.shape] or [""]
-    if not others or len(others) >= _MOST_INPUTS or start.sizes[axis] < 2:
+    if not others or len(others) >= _MOST_INPUTS or start.sizes[axis] < _LEAST:
         return
     number = next(n for n in itertools.count(2) if f"{axis}_{n}" not in start.sizes)
     name, masks = f"{axis}_{number}", {s.name for s in start.inputs if is_mask(s, start.samples)}
     whole = start.sizes[axis]
-    sizes = {**start.sizes, name: whole // 2}
-    reverse = {**start.sizes, axis: whole // 2, name: whole}
+    part = max(whole // 2, 2)
+    sizes = {**start.sizes, name: part}
+    reverse = {**start.sizes, axis: part, name: whole}
     for count in range(1, len(others) + 1):
         for group in itertools.combinations(others, count):
             if masks.issuperset(group) or masks.issuperset({first, *others}.difference(group)):

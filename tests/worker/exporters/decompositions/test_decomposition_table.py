@@ -31,7 +31,7 @@ class _Logarithms(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         loss = nn.functional.binary_cross_entropy_with_logits(x, x.sigmoid(), reduction="none")
         both = torch.logaddexp(x, 2 * x) + torch.logaddexp2(x, 2 * x)
-        return torch.cat([nn.functional.logsigmoid(x), both, loss])
+        return torch.cat([nn.functional.logsigmoid(x), both, loss, x.sigmoid().cumprod(3)])
 
 
 def _program(

@@ -46,6 +46,11 @@ CASES: dict[str, tuple[Function, Function, torch.Tensor]] = {
         ),
         WIDE[:-4],
     ),
+    "cumprod": (
+        lambda x: own.cumulative_product(x.reshape(3, 4), -1),
+        lambda x: x.reshape(3, 4).cumprod(-1),
+        torch.tensor([2.0, -1, 0.5, 3, 1, 0, 2, 2, -3, -2, math.inf, 1]),
+    ),
     "i0": (own.bessel_i0, torch.i0, torch.linspace(-20, 20, 401)),
     "i0e": (own.scaled_bessel_i0, torch.special.i0e, torch.linspace(-200, 200, 401)),
 }

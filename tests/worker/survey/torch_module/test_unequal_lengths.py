@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from test_module_survey import own, shapes
+from test_module_survey import example_of, own, shapes
 
 from convkit.host.draft.recipe_draft import draft_recipe
 from convkit.worker.survey.torch_module.module_trials import ModuleTrials, ShapesOnly
@@ -181,6 +181,17 @@ LETTERS = """
 
 
 @pytest.mark.thorough
+def test_broadcasting_three_coordinates_makes_no_length_of_its_own(tmp_path: Path) -> None:
+    body = """
+    def forward(self, origin, direction):
+        return origin + direction / direction.norm(dim=-1, keepdim=True)
+"""
+    example = example_of(tmp_path, "(torch.randn(32, 3), torch.randn(32, 3))")
+    found = shapes(own(tmp_path, body, example=example))
+    assert found["origin"] == found["direction"]
+    assert found["direction"][1] in (3, "sequence")
+
+
 def test_lengths_belong_to_the_text_that_they_are_named_after(tmp_path: Path) -> None:
     result = own(tmp_path, TOWERS)
     along = {name: sample.along for name, sample in result.samples.items()}
