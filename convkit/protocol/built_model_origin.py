@@ -15,6 +15,8 @@ from convkit.protocol.errors import ModelFileError
 from convkit.protocol.json_codec import CodecError, decode, encode
 
 ORIGIN_FILE = "origin.json"
+# Code for callers, beside a built model: part of its files, and not of its size.
+CPP_FILE, PYTHON_FILE = "bindings.hpp", "bindings.py"
 _FORMAT = 1
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from convkit.protocol.built_model_origin import CPP_FILE, PYTHON_FILE
 from convkit.protocol.contract import Contract
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.json_codec import CodecError, decode, encode
@@ -28,10 +29,6 @@ _CONVERT_AGAIN = (
     "See the message above. Copy the file again from its source, or convert the model again; a"
     " different release of the runtime under tools may read it as it is."
 )
-
-CPP_FILE = "bindings.hpp"
-PYTHON_FILE = "bindings.py"
-_FOR_CALLERS = (CPP_FILE, PYTHON_FILE)
 
 
 def find_model(path: Path, name: str) -> Path:
@@ -61,7 +58,9 @@ def finish_build(
         path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
     )
     # Code for callers is compiled into their program, or not used.
-    size = sum((folder / file).stat().st_size for file in files if file not in _FOR_CALLERS)
+    size = sum(
+        (folder / file).stat().st_size for file in files if file not in (CPP_FILE, PYTHON_FILE)
+    )
     return BuildResult(session, tuple(files), size, dict(example_sizes or {}))
 
 

@@ -186,7 +186,7 @@ def test_one_worker_alone_is_no_finding(stubbed: None, tmp_path: Path) -> None:
     asked = settler(tmp_path, lambda order: work(order, tmp_path / "only"))
     settled = asked.settle(plan_stages(asked.local.loaded.recipe)[0], {})
     assert (settled.report.status, settled.report.findings) == ("done", ())
-    assert settled.report.reason == "new (on only)"
+    assert settled.report.reason == "not computed before (on only)"
 
 
 def test_a_worker_that_was_stopped_is_replaced_and_not_for_ever(

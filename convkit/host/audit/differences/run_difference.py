@@ -27,6 +27,7 @@ from convkit.host.plan.stage_keys import flatten
 from convkit.host.recipe.reading.yaml_document import read_document
 from convkit.host.record.display_text import first_line
 from convkit.host.record.headroom import problems_of
+from convkit.host.record.origin_files import GOLDEN
 from convkit.host.record.processor_record import processor_of
 from convkit.host.record.provenance import FileDigest, Provenance
 from convkit.host.record.run_record import RunRecord, TargetReport, Verification
@@ -289,8 +290,13 @@ def _file_change(change: RunChange, described: Description) -> FileChange:
 
 
 def _models(folder: Path) -> dict[str, FileDigest]:
+    """Return the built files. Golden cases follow from the recipe's limits, too, and have no part
+    in what was built.
+    """
     return {
-        name: entry for name, entry in recorded_files(folder).items() if name.startswith("models/")
+        name: entry
+        for name, entry in recorded_files(folder).items()
+        if name.startswith("models/") and f"/{GOLDEN}/" not in name
     }
 
 

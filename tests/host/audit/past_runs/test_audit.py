@@ -275,6 +275,7 @@ def old_run(folder: Path) -> None:
     """Make a run one of a release that wrote no provenance."""
     (folder / "provenance.json").unlink()
     (folder / "models" / "ort" / "origin.json").unlink()
+    shutil.rmtree(folder / "models" / "ort" / "golden")
     record = audit_record(folder)
     del record["provenance"]
     (folder / "result.json").write_text(json.dumps(record))

@@ -25,7 +25,7 @@ def test_a_built_file_leads_to_its_run(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "models" / "ort", tmp_path / "deployed")
     whole = answer_for(tmp_path / "deployed", home).artifact
     assert whole is not None
-    assert len(whole.files) == 6
+    assert len([each for each in whole.files if "/golden/" not in each]) == 6
     assert "target ort: verified" in command_line("audit", copy, home=home)[1]
     flip_byte(copy)
     with pytest.raises(UnknownBytesError, match=r"deployed\.onnx: no run"):

@@ -29,7 +29,11 @@ def test_it_loads_is_named_as_its_file_and_tells_editors_its_schema(path):
     assert (RECIPES / "recipe.schema.json").is_file()
 
 
-@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+# The canary's own tools are a beginning: it runs again with the newest, which convkit chooses.
+PINNED = [path for path in PATHS if path.stem != "canary"]
+
+
+@pytest.mark.parametrize("path", PINNED, ids=lambda path: path.stem)
 def test_it_pins_its_tools(path):
     recipe = load_recipe(path).recipe
     assert recipe.tools.python
