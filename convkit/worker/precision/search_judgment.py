@@ -91,5 +91,12 @@ def compared(case: JudgedCase, found: Outputs) -> tuple[TensorMetrics, ...]:
 
 
 def worst(metrics: Sequence[TensorMetrics], limits: Mapping[str, Limits]) -> float:
-    """Return the largest overshoot over outputs; infinite if nothing was compared."""
-    return max((overshoot(one, limits.get(one.output, {})) for one in metrics), default=math.inf)
+    """Return the largest overshoot over outputs; infinite if there are none. An output that has no
+    elements in this case, as differences along an axis of one, has nothing to exceed.
+    """
+    found = (
+        overshoot(one, limits.get(one.output, {}))
+        for one in metrics
+        if one.elements or one.mismatch is not None
+    )
+    return max(found, default=0.0 if metrics else math.inf)

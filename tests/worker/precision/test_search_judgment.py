@@ -46,6 +46,11 @@ def test_no_case_and_no_output_are_never_met() -> None:
     assert worst((), LIMITS) == math.inf
 
 
+def test_an_output_without_elements_has_nothing_to_exceed() -> None:
+    assert judge_round((), {"none": case()}, [("none", outputs())], LIMITS).met
+    assert not judge_round((), {"none": case()}, [("none", outputs(1.0))], LIMITS).met
+
+
 def test_cases_whose_original_is_not_finite_are_left_out() -> None:
     assert list(sound_cases({**CASES, "nan": case(math.nan, 1.0)})) == ["small", "large"]
 
