@@ -177,6 +177,7 @@ def test_a_recipe_runs_with_the_new_exporter_and_quantization(
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_new_finding_is_reported_and_explained(command: Command, tmp_path: Path) -> None:
     recipe = written(tmp_path, export={"exporter": "traced", "opset": 18})
     done = command("run", recipe, "--toolchain", "host")

@@ -11,7 +11,7 @@ from faults.corpus import Fault, Healthy, faults, healthy_models
 from faults.page import PAGE, page
 from faults.scoring import score_fault, score_healthy
 
-WHOLE = {"architectures:qwen2", "architectures:convnext"}
+WHOLE = {"architectures:convnext"}
 # Judged with the processor's integer kernels.
 INTEGERS = {"quantized:outlier_channel", "healthy:mlp_quantized"}
 
@@ -38,7 +38,7 @@ def fault_params() -> Iterator[object]:
 
 
 def healthy_params() -> Iterator[object]:
-    """Yield every healthy model; two whole architectures are a sample in `make test`."""
+    """Yield every healthy model; one whole architecture is a sample in `make test`."""
     for model in healthy_models():
         small = model.name.startswith("healthy:") or model.name in WHOLE
         marks = [] if small else [pytest.mark.thorough]

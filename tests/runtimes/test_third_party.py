@@ -51,6 +51,7 @@ def test_its_targets_are_in_the_schema(site):
 
 @pytest.mark.slow
 @pytest.mark.network  # the isolated environments have the runtime's tools, but not its package
+@pytest.mark.thorough
 def test_it_converts_a_model_and_its_own_option_reaches_the_worker(site, tmp_path):
     save(tmp_path / "original", graph(), carries=None)
     recipe = tmp_path / "recipe.yaml"

@@ -326,6 +326,7 @@ def test_closing_ends_the_servers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tools", [("pyarrow",), ("no_such_module",)], ids=lambda each: each[0])
+@pytest.mark.sampled(1)
 def test_a_server_that_must_not_fork_leaves_it_to_fresh_processes(
     tmp_path: Path, tools: tuple[str, ...]
 ) -> None:

@@ -109,6 +109,7 @@ def test_what_float16_cannot_hold_is_named(tmp_path):
     assert max(errors(kept.verify()).values()) < 1e-3
 
 
+@pytest.mark.thorough
 def test_what_is_refused_for_its_arguments_is_converted_as_torch_defines_it(tmp_path):
     conversion = Conversion(tmp_path, "WithoutHeads")
     conversion.build()
@@ -166,6 +167,7 @@ def test_a_value_is_exposed_although_nothing_else_needs_it(tmp_path):
 
 
 @pytest.mark.usefixtures("coreai_opt")
+@pytest.mark.thorough
 def test_compressed_weights_are_smaller_and_what_they_change_is_named(tmp_path):
     plain = Conversion(tmp_path / "plain", "Wide")
     int4 = dataclasses.replace(

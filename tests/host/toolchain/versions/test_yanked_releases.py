@@ -182,6 +182,7 @@ def test_where_several_of_the_recipe_s_packages_are_involved_all_their_keys_are_
     assert "beta comes from targets.ort.tools.beta" in str(caught.value)
 
 
+@pytest.mark.thorough
 def test_a_remembered_release_that_is_gone_says_where_it_is_remembered(
     index: PackageIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,6 +63,7 @@ def test_the_kernel_is_named_and_the_graph_is_not_blamed() -> None:
     assert "tolerance" not in finding.remedy.text, "an error of 0.1 % is no rounding"
 
 
+@pytest.mark.thorough
 def test_a_graph_that_is_wrong_is_wrong_in_float64_too() -> None:
     (finding,) = findings_of(diagnosed("Sin"), "case")
     assert (finding.code, finding.place.node) == ("N408", "changed")
