@@ -59,6 +59,8 @@ _OF_VALUES = re.compile(
     r"index out of range|must be long|scalar type|same dtype|not implemented for"
     r"|tensors used as indices|values to unpack|too many indices|must be a tensor"
 )
+# What a size does that leaves windows nothing.
+_TOO_SMALL = re.compile(r"Kernel size can't be greater|[Oo]utput size is too small")
 # A text model runs without these, and its results mean less.
 _COMPANIONS = ("attention_mask", "token_type_ids")
 # Inputs that a model of several kinds of data refuses to go without.
@@ -253,6 +255,8 @@ def _fitting_sizes(
             reason = reason or trial.reason
             if _OF_VALUES.search(trial.reason):
                 return None, reason
+            if _TOO_SMALL.search(trial.reason):
+                break  # a guess from far away, which says nothing of others
             if sizes is not usual and not at_odds(trial.reason):
                 fits.add(usual.get(BATCH))
                 break
