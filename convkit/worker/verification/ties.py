@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.messages import EQUALS, is_of_plain_rows
 from convkit.worker.cause.matching.relative_difference import relative_error
 from convkit.worker.cause.recording.recorded_call import Operation, Recording
 from convkit.worker.original.torch_dtypes import to_arrays
@@ -103,7 +104,8 @@ def _equal_scores(
     element = element_text(case, parted[first], expected[first], computed[first], first)
     share = float(parted[first].mean())
     tie = _Tie(first, is_labels=True, parted=share, covered=1.0, element=element, is_exact=True)
-    return _finding(name, tie, choice)
+    found = _finding(name, tie, choice)
+    return dataclasses.replace(found, evidence={**found.evidence, EQUALS: sorted(parted)})
 
 
 def _of_equals(scores: np.ndarray, places: np.ndarray, others: np.ndarray) -> bool:
@@ -267,6 +269,8 @@ def _finding(case: str, tie: _Tie, operation: Operation | None) -> Finding:
     )
     agreement = max(0.0, float(np.floor(100 * (1 - _ALLOWED * tie.parted)) / 100))
     allowed = tie.is_labels and agreement > 0
+    # Rows that are equal have no order, in any program: nothing is wrong.
+    is_right = tie.is_exact and is_of_plain_rows(case)
     return Finding(
         "N509",
         f"the original itself {'chooses between equals' if tie.is_exact else 'decides by rounding'}"
@@ -285,7 +289,9 @@ def _finding(case: str, tie: _Tie, operation: Operation | None) -> Finding:
             "operation": operation.name if operation is not None else None,
             "element": tie.element,
         },
-        Remedy(
+        Remedy("Nothing to do: rows that are equal may come in any order.")
+        if is_right
+        else Remedy(
             f"If it does not matter which of two equals is chosen, allow a share: agreement:"
             f" {agreement:g} for {tie.output!r}."
             if allowed
@@ -293,4 +299,5 @@ def _finding(case: str, tie: _Tie, operation: Operation | None) -> Finding:
             " round before comparing.",
             {f"verify.outputs.{tie.output}": {"agreement": agreement}} if allowed else {},
         ),
+        severity="note" if is_right else "error",
     )

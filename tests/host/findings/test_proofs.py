@@ -42,6 +42,7 @@ READERS = (
     "protocol/findings/",
     "host/verdict/cause_preference",
     "host/verdict/findings/changed_results",
+    "host/verdict/float32_resolution",
     "host/run/failure_causes",
     "host/recipe/",
     "worker/verification/other_exporter",

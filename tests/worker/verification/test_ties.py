@@ -187,3 +187,7 @@ def test_the_order_of_exact_equals_is_open(tmp_path: Path, is_swapped: bool) -> 
     assert finding.code == "N509"
     assert "exactly equal scores" in finding.message
     assert "topk" in finding.message
+    assert (finding.severity, finding.evidence["equals"]) == ("error", ["y"])
+    equal_rows = undecided_finding(case, "plain-rows:zeros", {"y": right}, {"y": other})
+    assert equal_rows is not None
+    assert equal_rows.severity == "note"
