@@ -52,7 +52,7 @@ test-other-processor: $(VENV)/.test
 # Only the files that hold such a test: to import all of them would take an emulated Python minutes.
 processor-%: $(VENV)/.test
 	$(BIN)/python tests/emulation/emulated_python.py $* $(VENV)/emulated/$*
-	$(VENV)/emulated/$*/bin/python -m pytest -m "processors and not thorough$(EMULATED)" -n 2 --dist loadscope --no-loadscope-reorder \
+	$(VENV)/emulated/$*/bin/python -m pytest -m "processors and not thorough$(if $(EMULATED), and $(EMULATED))" -n 2 --dist loadscope --no-loadscope-reorder \
 	  -p no:cacheprovider --durations 5 $$(grep -rl --include='test_*.py' 'mark\.processors' tests)
 
 lint: $(VENV)/.test
