@@ -116,7 +116,8 @@ def _leave_samples(items: list[pytest.Item]) -> None:
     """
     cases: dict[tuple[str, int], list[pytest.Item]] = {}
     for item in items:
-        if marker := item.get_closest_marker("sampled"):
+        marker = item.get_closest_marker("sampled")
+        if marker and not item.get_closest_marker("thorough"):
             cases.setdefault((item.nodeid.partition("[")[0], marker.args[0]), []).append(item)
     for (_, number), each in cases.items():
         left = {round(step * (len(each) - 1) / max(number - 1, 1)) for step in range(number)}

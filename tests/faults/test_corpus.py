@@ -64,6 +64,7 @@ def test_fault(fault: Fault, tmp_path: Path, home: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", list(healthy_params()))
+@pytest.mark.sampled(15)
 def test_healthy(model: Healthy, tmp_path: Path, home: Path) -> None:
     score = score_healthy(model, tmp_path / "models", home)
     assert not score.alarms, "\n".join(score.alarms)

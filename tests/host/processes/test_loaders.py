@@ -85,6 +85,7 @@ def run_with(strategy: Any, folder: Path, model: dict[str, Any], home: Path) -> 
         return run_recipe(RunOptions(path, Home(home), toolchain="host", track=False)).record
 
 
+@pytest.mark.thorough
 def test_two_stages_share_a_model_and_make_what_fresh_ones_do(
     tmp_path: Path, servers: ForkServers
 ) -> None:

@@ -102,6 +102,7 @@ def spoilt(folder: Path, precision: Any, **changes: Any) -> Path:
     return write_recipe(folder, SPOILT, precision, **(ROWS | {"targets": targets} | changes))
 
 
+@pytest.mark.slow
 def test_the_module_that_costs_most_is_named_and_its_exception_verifies(
     home: Path, tmp_path: Path
 ) -> None:
@@ -119,6 +120,7 @@ def test_the_module_that_costs_most_is_named_and_its_exception_verifies(
     assert run(spoilt(tmp_path / "b", precision, **tolerance), home).record.status == "verified"
 
 
+@pytest.mark.slow
 def test_auto_finds_it_and_the_build_and_the_verification_go_by_it(
     home: Path, tmp_path: Path
 ) -> None:
@@ -137,6 +139,7 @@ def test_nothing_to_quantize_is_an_error(home: Path, tmp_path: Path) -> None:
     assert outcome.record.status == "failed"
 
 
+@pytest.mark.slow
 def test_a_calibration_file_with_nan_or_another_shape_is_an_error(
     home: Path, tmp_path: Path
 ) -> None:

@@ -78,6 +78,7 @@ def causes_of(wrong: Recurrent) -> tuple[Cause, ...]:
     ids=["activations", "both states", "small values"],
 )
 @pytest.mark.sampled(2)
+@pytest.mark.slow
 def test_a_fault_of_a_recurrent_layer_is_named(
     wrong: Callable[[], Recurrent], count: int, kind: str, text: str
 ) -> None:
