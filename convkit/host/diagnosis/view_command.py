@@ -21,7 +21,7 @@ from convkit.host.toolchain.environments.environment_builds import ensure_enviro
 from convkit.host.toolchain.environments.host_environment import host_python
 from convkit.host.toolchain.versions.stage_requirements import diagnosis_spec
 from convkit.host.toolchain.versions.version_resolution import resolve
-from convkit.protocol.errors import ConvkitError, StoreError, UsageError
+from convkit.protocol.errors import StoreError, UsageError
 from convkit.protocol.json_codec import decode, encode
 from convkit.protocol.messages import PROTOCOL, Envelope, ViewRequest, ViewResult, is_step
 
@@ -130,11 +130,7 @@ def _asked(
         on_event=lambda message, _done: progress(message),
         cancelled=threading.Event(),
     )
-    answer = outcome.answer
-    if answer is None or answer.outcome != "done":
-        why = answer.error if answer is not None else f"{outcome.why}\n{outcome.log_tail}"
-        raise ConvkitError(f"the graph cannot be shown: {why}")
-    return decode(ViewResult, answer.result)
+    return decode(ViewResult, outcome.done("the graph cannot be shown").result)
 
 
 def _python(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, assert_never
 
 from convkit.host.secret_redaction import redacted
+from convkit.protocol.errors import ConvkitError
 from convkit.protocol.findings.finding import Finding, Remedy
 from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import Answer, JobKind
@@ -61,6 +62,15 @@ class WorkerOutcome:
     def log_tail(self) -> str:
         """The last 40 lines of the log."""
         return "\n".join(self.log.splitlines()[-_TAIL_LINES:])
+
+    def done(self, otherwise: str) -> Answer:
+        """Return the answer of a worker that did its job; raises ConvkitError with the reason after
+        `otherwise`, what is not there now.
+        """
+        if self.answer is not None and self.answer.outcome == "done":
+            return self.answer
+        why = self.answer.error if self.answer is not None else f"{self.why}\n{self.log_tail}"
+        raise ConvkitError(f"{otherwise}: {why}")
 
     @property
     def why(self) -> str:

@@ -19,7 +19,6 @@ from convkit.host.toolchain.environments.environment_builds import ensure_enviro
 from convkit.host.toolchain.environments.host_environment import host_python
 from convkit.host.toolchain.versions.stage_requirements import reproduction_spec
 from convkit.host.toolchain.versions.version_resolution import resolve
-from convkit.protocol.errors import ConvkitError
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.json_codec import decode, encode
 from convkit.protocol.messages import PROTOCOL, Envelope, ReproduceRequest, ReproduceResult
@@ -104,11 +103,7 @@ def found_part(
         on_event=lambda message, _done: progress(f"{target}: {message}"),
         cancelled=cancelled,
     )
-    answer = outcome.answer
-    if answer is None or answer.outcome != "done":
-        why = answer.error if answer is not None else f"{outcome.why}\n{outcome.log_tail}"
-        raise ConvkitError(f"the search for a script failed: {why}")
-    return decode(ReproduceResult, answer.result)
+    return decode(ReproduceResult, outcome.done("the search for a script failed").result)
 
 
 def _python(

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 
 from convkit.host.recipe.keys.low_precision_types import low_type
 from convkit.host.recipe.keys.recipe import Target
+from convkit.host.verdict.findings.unreachable_limits import MOST_ROUNDING, ROOM
 from convkit.protocol.messages import RoundedOutput
 
-# What a conversion may add to what rounding its weights and inputs makes of the original.
-ROOM = 2
-# Where rounding leaves less of an output than this, the type is wrong for it: no limit is right.
-_MOST_ERROR, _LEAST_AGREEMENT = 0.25, 0.75
+# Where rounding leaves fewer labels than this, the type is wrong for them: no limit is right.
+_LEAST_AGREEMENT = 0.75
 # Quantizations that keep activations in float32.
 _WEIGHTS = "weights"
 
@@ -33,7 +32,7 @@ def widened(
     found = dict(limits)
     if "nrmse" in limits:
         error = max((each.nrmse for each in own), default=0.0)
-        if error <= _MOST_ERROR:
+        if error <= MOST_ROUNDING:
             found["nrmse"] = max(limits["nrmse"], float(f"{ROOM * error:.2g}"))
     if "agreement" in limits:
         agreement = min((each.agreement for each in own), default=1.0)

@@ -32,9 +32,9 @@ _NOTHING_LOW = "N207"
 _FUTILE = frozenset({_NOTHING_LOW, "N209"})
 
 # What a conversion may add to what rounding its weights and inputs makes of the original.
-_ROOM = 2
+ROOM = 2
 # An error that no limit should allow, but for types that usually leave it.
-_MOST_ROUNDING = 0.25
+MOST_ROUNDING = 0.25
 _ROUNDED = dict.fromkeys(("float16", "bfloat16"), "weights, inputs and outputs") | dict.fromkeys(
     ("int8", "int4"), "the weights of its products"
 )
@@ -143,7 +143,7 @@ def _of_type(rounded: Sequence[RoundedOutput], low: str) -> list[RoundedOutput]:
     """Return what rounding to a type makes of the original. Where little is left of an output, the
     type is wrong for it, and no limit is right.
     """
-    most = max(_MOST_ROUNDING, usual_nrmse(low))
+    most = max(MOST_ROUNDING, usual_nrmse(low))
     return [
         each
         for each in rounded
@@ -227,7 +227,7 @@ def _allowed(low: str, outputs: Sequence[str], originals: Sequence[RoundedOutput
     the original if that is more, to one digit.
     """
     own = [each.metrics.nrmse for each in originals if each.metrics.output in outputs]
-    return max(usual_nrmse(low), float(f"{_ROOM * max(own, default=0.0):.1g}"))
+    return max(usual_nrmse(low), float(f"{ROOM * max(own, default=0.0):.1g}"))
 
 
 def _roundings(metrics: TensorMetrics, limits: Mapping[str, float], low: str) -> list[_Fine]:
