@@ -14,7 +14,7 @@ from convkit.protocol.jobs.unread_fields import MAY_BE_UNREAD, MayBeUnread
 
 
 class _NotedField:
-    """Stands in place of a dataclass's field, whose values stay where they were: in the instances'
+    """Takes the place of a dataclass's field, whose values stay where they were: in the instances'
     own dictionaries.
     """
 
