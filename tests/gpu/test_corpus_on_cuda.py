@@ -14,6 +14,8 @@ CASES = [*faults(), *healthy_models()]
 FUSED = frozenset(
     {"overflow:log_sinkhorn", "overflow:scores_before_their_scale", "rounding:mask_swallows_scores"}
 )
+# Its error grows with the length: the limit is met at one length more on the device.
+AT_THE_LIMIT = frozenset({"rounding:drift_over_the_sequence"})
 
 
 def lowered(path: Path) -> bool:
@@ -38,4 +40,4 @@ def test_device_and_simulation_come_to_one_verdict(case: Fault | Healthy, tmp_pa
         pytest.skip("no target in low precision")
     outcome = run(path, tmp_path / "home")
     disagreeing = [finding.message for finding in outcome.record.findings if finding.code == "N211"]
-    assert bool(disagreeing) == (case.name in FUSED)
+    assert bool(disagreeing) == (case.name in FUSED | AT_THE_LIMIT)
