@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from convkit.runtimes.coreml.conversion.indices import index_decompositions
+from convkit.runtimes.coreml.conversion.refused_arguments import argument_decompositions
 from convkit.runtimes.coreml.conversion.scatters import placing_decompositions
 
 _STATISTICS = {torch.ops.aten.std_mean: torch.std, torch.ops.aten.var_mean: torch.var}
@@ -51,6 +53,8 @@ def own_decompositions() -> dict[Any, Callable[..., object]]:
         aten.upsample_linear1d.vec: _linear,
         aten.upsample_bilinear2d.vec: _linear,
         **placing_decompositions(),
+        **index_decompositions(),
+        **argument_decompositions(),
     }
     return found | {each.correction: partial(_both, whole) for each, whole in _STATISTICS.items()}
 
