@@ -17,7 +17,7 @@ class OpenSizes(TorchFunctionMode):
     def __torch_function__(
         self,
         func: Callable[..., object],
-        types: Sequence[type],  # noqa: ARG002 - torch's
+        types: Sequence[type],
         args: tuple[object, ...] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
@@ -125,15 +125,15 @@ def cov(
     """`torch.cov` of variables in rows, without weights."""
     if fweights is not None or aweights is not None:
         return torch.cov(input, correction=correction, fweights=fweights, aweights=aweights)
-    rows = input.unsqueeze(0) if input.ndim < 2 else input  # noqa: PLR2004 - of a matrix
+    rows = input.unsqueeze(0) if input.ndim < 2 else input
     apart = rows - rows.mean(1, keepdim=True)
     found = apart @ apart.mT / (rows.shape[1] - correction)
-    return found.squeeze() if input.ndim < 2 else found  # noqa: PLR2004
+    return found.squeeze() if input.ndim < 2 else found
 
 
 def corrcoef(input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - torch's
     """`torch.corrcoef` of variables in rows."""
-    if input.ndim < 2:  # noqa: PLR2004 - of a matrix
+    if input.ndim < 2:
         return cov(input) / cov(input)
     found = cov(input)
     deviation = found.diagonal().sqrt()

@@ -1,6 +1,6 @@
 """Operators that torch decomposes into what coremltools cannot convert, or not at all: statistics
-that are returned together, sliding windows, diagonals, inverse hyperbolic functions, shifts and
-searches. `scatters` has those that write to parts of a tensor.
+that are returned together, sliding windows, diagonals, inverse hyperbolic functions, and
+shifts. `scatters` has those that write to parts of a tensor.
 """
 
 import math
@@ -13,6 +13,7 @@ import torch
 from convkit.runtimes.coreml.conversion.indices import index_decompositions
 from convkit.runtimes.coreml.conversion.refused_arguments import argument_decompositions
 from convkit.runtimes.coreml.conversion.scatters import placing_decompositions
+from convkit.worker.exporters.decompositions import searches
 
 _STATISTICS = {torch.ops.aten.std_mean: torch.std, torch.ops.aten.var_mean: torch.var}
 
@@ -37,8 +38,7 @@ def own_decompositions() -> dict[Any, Callable[..., object]]:
         aten.round.decimals: _rounded,
         aten.__rshift__.Scalar: _shifted_down,
         aten.__lshift__.Scalar: _shifted_up,
-        aten.bucketize.Tensor: _bucketize,
-        aten.searchsorted.Tensor: _searchsorted,
+        aten.bucketize.Tensor: searches.bucketize,
         aten.erfc.default: lambda x: 1 - torch.erf(x),
         aten.special_erfc.default: lambda x: 1 - torch.erf(x),
         aten.isinf.default: lambda x: x.abs() == math.inf,
@@ -277,32 +277,6 @@ def _shifted_down(x: torch.Tensor, places: int) -> torch.Tensor:
 
 def _shifted_up(x: torch.Tensor, places: int) -> torch.Tensor:
     return x * 2**places
-
-
-def _bucketize(
-    values: torch.Tensor, boundaries: torch.Tensor, *, out_int32: bool = False, right: bool = False
-) -> torch.Tensor:
-    """`torch.bucketize`: how many boundaries lie below. NaN lies above all of them."""
-    values = values.unsqueeze(-1)
-    lies_below = ~(boundaries > values) if right else ~(boundaries >= values)
-    return lies_below.sum(-1, dtype=torch.int32 if out_int32 else torch.int64)
-
-
-def _searchsorted(
-    boundaries: torch.Tensor,
-    values: torch.Tensor,
-    *,
-    out_int32: bool = False,
-    right: bool = False,
-    side: str | None = None,
-    sorter: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """`torch.searchsorted`, in one row of boundaries or in one for each row of values."""
-    if sorter is not None:
-        boundaries = boundaries.gather(-1, sorter)
-    if boundaries.ndim > 1:
-        boundaries = boundaries.unsqueeze(-2)
-    return _bucketize(values, boundaries, out_int32=out_int32, right=right or side == "right")
 
 
 def _im2col(

@@ -113,7 +113,7 @@ def _transposed(
     rank = x.ndim - 2
     zeros = [0] * rank
     whole = torch.ops.aten.convolution(
-        x, weight, None, stride, zeros, dilation, True, zeros, groups
+        x, weight, None, stride, zeros, dilation, transposed, zeros, groups
     )
     by_axis = zip(padding, output_padding, strict=True)
     cuts = [side for cut, more in by_axis for side in (-cut, more - cut)]

@@ -17,7 +17,7 @@ def mode(
     """`x.mode(dim)`: of values that are equally frequent the smallest, with its last index."""
     last = x.movedim(dim, -1)
     counts = (last.unsqueeze(-1) == last.unsqueeze(-2)).sum(-1)
-    others = torch.inf if x.is_floating_point() else torch.iinfo(x.dtype).max
+    others = torch.inf if x.is_floating_point() else last.max()
     is_mode = counts == counts.amax(-1, keepdim=True)
     found = torch.where(is_mode, last, others).amin(-1, keepdim=True)
     places = torch.where(last == found, torch.arange(last.shape[-1]), 0).amax(-1, keepdim=True)

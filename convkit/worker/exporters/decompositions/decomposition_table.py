@@ -19,6 +19,7 @@ from convkit.worker.exporters.decompositions import (
     pooling,
     resampling,
     running_values,
+    searches,
     small_matrices,
     special_functions,
 )
@@ -130,6 +131,8 @@ def decompositions() -> dict[Any, _Row]:
         aten.cummin.default: running_values.running_minimum,
         aten.logcumsumexp.default: running_values.running_log_of_sum,
         aten.diagonal_scatter.default: placed_values.diagonal_scatter,
+        aten.isin.Tensor_Tensor: searches.isin,
+        aten.searchsorted.Tensor: searches.searchsorted,
         aten.put.default: placed_values.put,
     }
     special: dict[Any, Callable[..., object]] = {

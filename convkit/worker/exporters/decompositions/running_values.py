@@ -16,13 +16,20 @@ _Reduced = Callable[[torch.Tensor, int], torch.Tensor]
 
 def running_maximum(x: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
     """`x.cummax(dim)`: of equal values, the last one's index."""
-    return _with_places(x, dim, _running_maximum(x, dim))
+    found = _running_maximum(x, dim)
+    if x.ndim == 0:
+        return found, torch.zeros_like(x, dtype=torch.int64)
+    is_there = x == found
+    if x.is_floating_point():
+        is_there = is_there | (x != x)  # noqa: PLR0124 - true for NaN, which stays
+    places = torch.arange(x.shape[dim]).reshape(-1, *[1] * (x.ndim - 1 - dim % x.ndim))
+    return found, _running_maximum(torch.where(is_there, places, 0), dim)
 
 
 def running_minimum(x: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
     """`x.cummin(dim)`: of equal values, the last one's index."""
-    found = _running(x, dim, torch.minimum, torch.amin, _bounds(x.dtype)[1])
-    return _with_places(x, dim, found)
+    found, places = running_maximum(-x, dim)
+    return -found, places
 
 
 def running_log_of_sum(x: torch.Tensor, dim: int) -> torch.Tensor:
@@ -33,24 +40,13 @@ def running_log_of_sum(x: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 def _running_maximum(x: torch.Tensor, dim: int) -> torch.Tensor:
-    return _running(x, dim, torch.maximum, torch.amax, _bounds(x.dtype)[0])
-
-
-def _with_places(
-    x: torch.Tensor, dim: int, found: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return running values with the last place that had each."""
-    if x.ndim == 0:
-        return found, torch.zeros_like(x, dtype=torch.int64)
-    is_there = x == found
-    if x.is_floating_point():
-        is_there = is_there | (x != x)  # noqa: PLR0124 - true for NaN, which stays
-    places = torch.arange(x.shape[dim]).reshape(-1, *[1] * (x.ndim - 1 - dim % x.ndim))
-    return found, _running_maximum(torch.where(is_there, places, 0), dim)
+    # Not an integer type's own bound, which runtimes with fewer bits have not.
+    lowest = -torch.inf if x.is_floating_point() else x.min()
+    return _running(x, dim, torch.maximum, torch.amax, lowest)
 
 
 def _running(
-    x: torch.Tensor, dim: int, combined: _Combined, reduced: _Reduced, neutral: float
+    x: torch.Tensor, dim: int, combined: _Combined, reduced: _Reduced, neutral: float | torch.Tensor
 ) -> torch.Tensor:
     """Combine each element with all before it; `reduced` does so along an axis, in which `neutral`
     changes nothing.
@@ -71,10 +67,3 @@ def _running(
         x = torch.cat([first, combined(earlier, later)], dim)
         distance *= 2
     return x
-
-
-def _bounds(dtype: torch.dtype) -> tuple[float, float]:
-    """Return what is below and above every value of a type."""
-    if dtype.is_floating_point:
-        return -torch.inf, torch.inf
-    return torch.iinfo(dtype).min, torch.iinfo(dtype).max
