@@ -10,10 +10,9 @@ from typing import Any
 
 import torch
 
-from convkit.runtimes.coreml.conversion.indices import index_decompositions
 from convkit.runtimes.coreml.conversion.refused_arguments import argument_decompositions
 from convkit.runtimes.coreml.conversion.scatters import placing_decompositions
-from convkit.worker.exporters.decompositions import searches
+from convkit.worker.exporters.decompositions import counted_values, placed_values, searches
 
 _STATISTICS = {torch.ops.aten.std_mean: torch.std, torch.ops.aten.var_mean: torch.var}
 
@@ -30,9 +29,7 @@ def own_decompositions() -> dict[Any, Callable[..., object]]:
         aten.roll.default: _roll,
         aten._cdist_forward.default: _cdist,  # noqa: SLF001 - torch's name
         aten._trilinear.default: _trilinear,  # noqa: SLF001 - torch's name
-        aten.hypot.default: _hypot,
         aten.sort.stable: _sort,
-        aten.copysign.Tensor: _copysign,
         aten.acosh.default: _acosh,
         aten.asinh.default: _asinh,
         aten.round.decimals: _rounded,
@@ -42,9 +39,6 @@ def own_decompositions() -> dict[Any, Callable[..., object]]:
         aten.erfc.default: lambda x: 1 - torch.erf(x),
         aten.special_erfc.default: lambda x: 1 - torch.erf(x),
         aten.isinf.default: lambda x: x.abs() == math.inf,
-        aten.signbit.default: _signbit,
-        aten.fmax.default: partial(_ignoring_nan, torch.maximum),
-        aten.fmin.default: partial(_ignoring_nan, torch.minimum),
         aten.fmod.Tensor: _fmod,
         aten.fmod.Scalar: _fmod,
         aten.ldexp.Tensor: lambda x, power: x * torch.exp2(power.to(x.dtype)),
@@ -53,7 +47,10 @@ def own_decompositions() -> dict[Any, Callable[..., object]]:
         aten.upsample_linear1d.vec: _linear,
         aten.upsample_bilinear2d.vec: _linear,
         **placing_decompositions(),
-        **index_decompositions(),
+        aten.bincount.default: counted_values.counts,
+        aten.masked_scatter.default: placed_values.masked_scatter,
+        aten.tril_indices.default: partial(counted_values.triangle_indices, upper=False),
+        aten.triu_indices.default: partial(counted_values.triangle_indices, upper=True),
         **argument_decompositions(),
     }
     return found | {each.correction: partial(_both, whole) for each, whole in _STATISTICS.items()}
@@ -227,27 +224,6 @@ def _sort(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     found = torch.sort(x, dim, descending)
     return found.values, found.indices
-
-
-def _hypot(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    return (one * one + other * other).sqrt()
-
-
-def _copysign(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    return torch.where(_signbit(other), -one.abs(), one.abs())
-
-
-def _signbit(x: torch.Tensor) -> torch.Tensor:
-    # A negative zero is known by its reciprocal.
-    return (x < 0) | (x.reciprocal() < 0) if x.is_floating_point() else x < 0
-
-
-def _ignoring_nan(
-    choose: Callable[..., torch.Tensor], one: torch.Tensor, other: torch.Tensor
-) -> torch.Tensor:
-    """`fmax` and `fmin`: the other number where one is NaN."""
-    chosen = choose(one, other)
-    return torch.where(one != one, other, torch.where(other != other, one, chosen))  # noqa: PLR0124
 
 
 def _fmod(x: torch.Tensor, divisor: torch.Tensor | float) -> torch.Tensor:

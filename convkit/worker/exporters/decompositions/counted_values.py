@@ -1,5 +1,5 @@
-"""Whole numbers and how often values occur, by comparing all with all: modes, and common
-divisors.
+"""Whole numbers: how often values occur, by comparing all with all, common divisors, and indices
+of triangles.
 """
 
 import torch
@@ -40,3 +40,34 @@ def least_common_multiple(one: torch.Tensor, other: torch.Tensor) -> torch.Tenso
     divisor = greatest_common_divisor(one, other)
     shares = torch.div(one, torch.where(divisor == 0, 1, divisor), rounding_mode="floor")
     return (shares * other).abs()
+
+
+def counts(
+    x: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0
+) -> torch.Tensor:
+    """`torch.bincount`, of as many numbers as the largest asks for."""
+    count = torch.clamp_min(x.amax() + 1, minlength).item()
+    torch._check(count >= 0)  # noqa: SLF001 - torch's documented name
+    is_number = x.unsqueeze(-1) == torch.arange(count)
+    if weights is None:
+        return is_number.sum(0)
+    return torch.where(is_number, weights.unsqueeze(-1), 0).sum(0)
+
+
+def triangle_indices(
+    row: int, col: int, offset: int = 0, *, upper: bool, **_: object
+) -> torch.Tensor:
+    """`torch.tril_indices` and `triu_indices`, by how many places each row has."""
+    first = torch.arange(row) + offset
+    if upper:
+        starts = first.clamp(0, col)
+        lengths = col - starts
+    else:
+        lengths = (first + 1).clamp(0, col)
+        starts = torch.zeros_like(lengths)
+    steps = range(offset, offset + row)
+    total = sum(col - min(max(n, 0), col) if upper else min(max(n + 1, 0), col) for n in steps)
+    numbers, ends = torch.arange(total), lengths.cumsum(0)
+    rows = (numbers.unsqueeze(-1) >= ends).sum(-1)
+    columns = numbers - (ends - lengths - starts).index_select(0, rows)
+    return torch.stack([rows, columns])

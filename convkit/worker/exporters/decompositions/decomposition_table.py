@@ -14,6 +14,7 @@ from convkit.worker.exporters.decompositions import (
     angles,
     bags,
     counted_values,
+    elementary,
     order_statistics,
     placed_values,
     pooling,
@@ -136,6 +137,12 @@ def decompositions() -> dict[Any, _Row]:
         aten.put.default: placed_values.put,
     }
     special: dict[Any, Callable[..., object]] = {
+        aten.hypot.default: elementary.hypot,
+        aten.copysign.Tensor: elementary.copysign,
+        aten.signbit.default: elementary.signbit,
+        aten.fmax.default: functools.partial(elementary.ignoring_nan, torch.maximum),
+        aten.fmin.default: functools.partial(elementary.ignoring_nan, torch.minimum),
+        aten.rrelu.default: elementary.mean_slope,
         aten.cumprod.default: special_functions.cumulative_product,
         aten.log_sigmoid.default: special_functions.log_sigmoid,
         aten.logaddexp.default: special_functions.log_of_sum,
