@@ -14,6 +14,8 @@ from convkit.runtimes.coreml.conversion.frontend_arguments import Translation, a
 
 # From here on torch's softplus is the identity.
 _DEFAULT_THRESHOLD = 20
+# torch's numbers of element types that are floats (c10/core/ScalarType.h).
+_TORCH_FLOATS = frozenset({5, 6, 7, 15})
 
 
 def scaled_operand(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401 - coremltools' frontend has no types
@@ -97,6 +99,27 @@ def mean(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
     whole = Builder.cast(x=x, dtype="fp32")
     result = Builder.reduce_mean(x=whole, axes=axes, keep_dims=bool(value(keepdim)), name=node.name)
     context.add(result)
+
+
+def total(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
+    """Sum of bools as an integer, and of integers as a float if one is asked for: coremltools makes
+    a float32 of the former and ignores the type.
+    """
+    from coremltools.converters.mil.frontend.torch.ops import TorchFrontend
+    from coremltools.converters.mil.mil import Builder, types
+
+    whole = node.kind == "sum"
+    names = ("self", "dtype") if whole else ("self", "dim", "keepdim", "dtype")
+    x, *along, dtype = arguments(context, node, names)
+    is_script = context.frontend == TorchFrontend.TORCHSCRIPT
+    if is_script or types.is_float(x.dtype) or types.is_complex(x.dtype):
+        own(context, node)
+        return
+    is_float = dtype is not None and int(value(dtype)) in _TORCH_FLOATS
+    dim, keepdim = along or (None, None)
+    given = Builder.cast(x=x, dtype="fp32" if is_float else "int32")
+    result = Builder.reduce_sum(x=given, axes=_axes(dim), keep_dims=bool(value(keepdim)))
+    context.add(result, node.name)
 
 
 def _axes(dim: Any) -> list[int] | None:  # noqa: ANN401
@@ -243,6 +266,18 @@ def clamped(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
     context.add(x, node.name)
 
 
+def bounded(_: Translation, context: Any, node: Any, *, upper: bool) -> None:  # noqa: ANN401
+    """`clamp_min` and `clamp_max` of a tensor and a bound of different element types, such as
+    integers and a number: coremltools asserts that they are equal.
+    """
+    from coremltools.converters.mil.frontend.torch.ops import promote_input_dtypes
+    from coremltools.converters.mil.mil import Builder
+
+    x, y = promote_input_dtypes(arguments(context, node, ("self", "max" if upper else "min")))
+    combine = Builder.minimum if upper else Builder.maximum
+    context.add(combine(x=x, y=y, name=node.name))
+
+
 def tracked_normalization(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
     """`instance_norm` by statistics that were tracked in training, which coremltools takes from the
     input all the same.
@@ -278,6 +313,8 @@ CORRECTIONS: dict[str, Callable[[Translation, Any, Any], None]] = {
     "instance_norm": tracked_normalization,
     "clamp": clamped,
     "clip": clamped,
+    "clamp_min": partial(bounded, upper=False),
+    "clamp_max": partial(bounded, upper=True),
     "atan2": angle,
     "log": logarithm,
     "floor_divide": whole_quotient,
@@ -286,6 +323,8 @@ CORRECTIONS: dict[str, Callable[[Translation, Any, Any], None]] = {
     "tril": partial(triangle, upper=False),
     "mean": mean,
     "mean.dim": mean,
+    "sum": total,
+    "sum.dim_intlist": total,
     "_upsample_bilinear2d_aa.vec": partial(antialiased, "bilinear"),
     "_upsample_bicubic2d_aa.vec": partial(antialiased, "bicubic"),
 }

@@ -1,6 +1,6 @@
 """Operators that torch decomposes into what coremltools cannot convert, or not at all: statistics
-that are returned together, sliding windows, diagonals, inverse hyperbolic functions, shifts and
-searches. `scatters` has those that write to parts of a tensor.
+that are returned together, sliding windows, diagonals, inverse hyperbolic functions, and
+shifts. `scatters` has those that write to parts of a tensor.
 """
 
 import math
@@ -10,7 +10,9 @@ from typing import Any
 
 import torch
 
+from convkit.runtimes.coreml.conversion.refused_arguments import argument_decompositions
 from convkit.runtimes.coreml.conversion.scatters import placing_decompositions
+from convkit.worker.exporters.decompositions import counted_values, placed_values, searches
 
 _STATISTICS = {torch.ops.aten.std_mean: torch.std, torch.ops.aten.var_mean: torch.var}
 
@@ -27,22 +29,16 @@ def own_decompositions() -> dict[Any, Callable[..., object]]:
         aten.roll.default: _roll,
         aten._cdist_forward.default: _cdist,  # noqa: SLF001 - torch's name
         aten._trilinear.default: _trilinear,  # noqa: SLF001 - torch's name
-        aten.hypot.default: _hypot,
         aten.sort.stable: _sort,
-        aten.copysign.Tensor: _copysign,
         aten.acosh.default: _acosh,
         aten.asinh.default: _asinh,
         aten.round.decimals: _rounded,
         aten.__rshift__.Scalar: _shifted_down,
         aten.__lshift__.Scalar: _shifted_up,
-        aten.bucketize.Tensor: _bucketize,
-        aten.searchsorted.Tensor: _searchsorted,
+        aten.bucketize.Tensor: searches.bucketize,
         aten.erfc.default: lambda x: 1 - torch.erf(x),
         aten.special_erfc.default: lambda x: 1 - torch.erf(x),
         aten.isinf.default: lambda x: x.abs() == math.inf,
-        aten.signbit.default: _signbit,
-        aten.fmax.default: partial(_ignoring_nan, torch.maximum),
-        aten.fmin.default: partial(_ignoring_nan, torch.minimum),
         aten.fmod.Tensor: _fmod,
         aten.fmod.Scalar: _fmod,
         aten.ldexp.Tensor: lambda x, power: x * torch.exp2(power.to(x.dtype)),
@@ -51,6 +47,11 @@ def own_decompositions() -> dict[Any, Callable[..., object]]:
         aten.upsample_linear1d.vec: _linear,
         aten.upsample_bilinear2d.vec: _linear,
         **placing_decompositions(),
+        aten.bincount.default: counted_values.counts,
+        aten.masked_scatter.default: placed_values.masked_scatter,
+        aten.tril_indices.default: partial(counted_values.triangle_indices, upper=False),
+        aten.triu_indices.default: partial(counted_values.triangle_indices, upper=True),
+        **argument_decompositions(),
     }
     return found | {each.correction: partial(_both, whole) for each, whole in _STATISTICS.items()}
 
@@ -225,27 +226,6 @@ def _sort(
     return found.values, found.indices
 
 
-def _hypot(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    return (one * one + other * other).sqrt()
-
-
-def _copysign(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    return torch.where(_signbit(other), -one.abs(), one.abs())
-
-
-def _signbit(x: torch.Tensor) -> torch.Tensor:
-    # A negative zero is known by its reciprocal.
-    return (x < 0) | (x.reciprocal() < 0) if x.is_floating_point() else x < 0
-
-
-def _ignoring_nan(
-    choose: Callable[..., torch.Tensor], one: torch.Tensor, other: torch.Tensor
-) -> torch.Tensor:
-    """`fmax` and `fmin`: the other number where one is NaN."""
-    chosen = choose(one, other)
-    return torch.where(one != one, other, torch.where(other != other, one, chosen))  # noqa: PLR0124
-
-
 def _fmod(x: torch.Tensor, divisor: torch.Tensor | float) -> torch.Tensor:
     """What division leaves, with the sign of the dividend."""
     return x - torch.div(x, divisor, rounding_mode="trunc") * divisor
@@ -273,32 +253,6 @@ def _shifted_down(x: torch.Tensor, places: int) -> torch.Tensor:
 
 def _shifted_up(x: torch.Tensor, places: int) -> torch.Tensor:
     return x * 2**places
-
-
-def _bucketize(
-    values: torch.Tensor, boundaries: torch.Tensor, *, out_int32: bool = False, right: bool = False
-) -> torch.Tensor:
-    """`torch.bucketize`: how many boundaries lie below. NaN lies above all of them."""
-    values = values.unsqueeze(-1)
-    lies_below = ~(boundaries > values) if right else ~(boundaries >= values)
-    return lies_below.sum(-1, dtype=torch.int32 if out_int32 else torch.int64)
-
-
-def _searchsorted(
-    boundaries: torch.Tensor,
-    values: torch.Tensor,
-    *,
-    out_int32: bool = False,
-    right: bool = False,
-    side: str | None = None,
-    sorter: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """`torch.searchsorted`, in one row of boundaries or in one for each row of values."""
-    if sorter is not None:
-        boundaries = boundaries.gather(-1, sorter)
-    if boundaries.ndim > 1:
-        boundaries = boundaries.unsqueeze(-2)
-    return _bucketize(values, boundaries, out_int32=out_int32, right=right or side == "right")
 
 
 def _im2col(

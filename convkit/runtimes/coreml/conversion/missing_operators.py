@@ -18,6 +18,7 @@ from convkit.runtimes.coreml.conversion.normalization import (
     native_group_norm,
     rms_norm,
 )
+from convkit.runtimes.coreml.conversion.refused_arguments import is_refused
 from convkit.runtimes.coreml.conversion.scatters import scatter_translations
 from convkit.runtimes.coreml.conversion.size_arithmetic import size_operators
 from convkit.worker.mil.coremltools_import import accept_varying_axes
@@ -44,8 +45,8 @@ _SIGN = np.int32(-(2**31))
 
 # A pooling's inputs without its stride: the tensor and the window.
 _WINDOW_ONLY = 2
-# Translated to operations that ML programs have not.
-_HOLLOW = ("acosh", "asinh")
+# Translated to operations that ML programs have not, or to another operator's.
+_HOLLOW = ("acosh", "asinh", "logcumsumexp")
 _MAX_POOLS = tuple(f"max_pool{rank}d{kind}" for rank in (1, 2, 3) for kind in ("", "_with_indices"))
 
 
@@ -103,6 +104,8 @@ def is_known(node: Any) -> bool:  # noqa: ANN401 - a torch.fx Node
         else getattr(node.target, "__name__", str(node.target))
     )
     if sanitize_op_kind(name) not in _TORCH_OPS_REGISTRY.name_to_func_mapping:
+        return False
+    if is_refused(node):
         return False
     if name in _RESIZED and _follows_a_size(node.args[1]):
         return False

@@ -24,6 +24,8 @@ _VALUES_PER_NUMBER = 3
 _DECIMALS = 5
 _LARGEST_ORDER = 512
 _SHOWN = 4
+# A scale this near to 1, or an offset along an axis this near to 0, says nothing.
+_NEUTRAL = 1e-5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,8 +80,8 @@ def _affine(found: np.ndarray, expected: np.ndarray) -> Iterator[OutputChange]:
         return
     power = float((expected * expected).sum())
     scale = float((found * expected).sum()) / power if power else 0.0
-    if scale:
-        text = "with its sign reversed" if abs(scale + 1) < 1e-5 else f"scaled by {scale:.6g}"
+    if scale and abs(scale - 1) > _NEUTRAL:
+        text = "with its sign reversed" if abs(scale + 1) < _NEUTRAL else f"scaled by {scale:.6g}"
         yield OutputChange(text, found / scale, expected)
     offset = float((found - expected).mean())
     yield OutputChange(f"with an offset of {offset:.6g}", found - offset, expected)
@@ -105,16 +107,17 @@ def _channels(found: np.ndarray, expected: np.ndarray) -> Iterator[OutputChange]
         others = tuple(each for each in range(found.ndim) if each != axis)
         power = (expected * expected).sum(others, keepdims=True)
         scales = (found * expected).sum(others, keepdims=True) / np.where(power > 0, power, 1)
-        if scales.all():
+        if scales.all() and np.abs(scales - 1).max() > _NEUTRAL:
             text = f"scaled along axis {axis}: {_deviating(scales.ravel(), 1.0)}"
             yield OutputChange(text, found / scales, expected)
         offsets = (found - expected).mean(others, keepdims=True)
-        text = f"with an offset (a bias) along axis {axis}: {_deviating(offsets.ravel(), 0.0)}"
-        yield OutputChange(text, found - offsets, expected)
+        if told := _deviating(offsets.ravel(), 0.0):
+            text = f"with an offset (a bias) along axis {axis}: {told}"
+            yield OutputChange(text, found - offsets, expected)
 
 
 def _deviating(numbers: np.ndarray, neutral: float) -> str:
-    off = np.flatnonzero(np.abs(numbers - neutral) > 1e-5)
+    off = np.flatnonzero(np.abs(numbers - neutral) > _NEUTRAL)
     shown = ", ".join(f"{numbers[place]:.4g} at {place}" for place in off[:_SHOWN])
     return shown + (", ..." if len(off) > _SHOWN else "")
 

@@ -13,8 +13,14 @@ from torch.fx import Node
 from convkit.worker.exporters.decompositions import (
     angles,
     bags,
+    counted_values,
+    elementary,
     order_statistics,
+    placed_values,
+    pooling,
     resampling,
+    running_values,
+    searches,
     small_matrices,
     special_functions,
 )
@@ -85,6 +91,14 @@ def _has_fixed_outputs(_: torch.Tensor, output_size: Sequence[int]) -> bool:
     return all(isinstance(size, int | None) for size in output_size)
 
 
+def _needs_windows(values: torch.Tensor, output_size: Sequence[int]) -> bool:
+    """Say whether windows may differ, which torch writes out one by one; it has no even ones of a
+    volume.
+    """
+    is_volume = len(output_size) > len(resampling.AXES_OF_AN_IMAGE)
+    return is_volume or resampling.has_uneven_windows(values, output_size)
+
+
 def _has_known_images(values: torch.Tensor, *_: object) -> bool:
     return all(isinstance(size, int) for size in values.shape[-2:])
 
@@ -110,8 +124,25 @@ def decompositions() -> dict[Any, _Row]:
         aten.nanmedian.default: order_statistics.nanmedian,
         aten.nanmedian.dim: order_statistics.nanmedian_along,
         aten.kthvalue.default: order_statistics.kth_value,
+        aten.nanquantile.scalar: order_statistics.nanquantile,
+        aten.mode.default: counted_values.mode,
+        aten.gcd.default: counted_values.greatest_common_divisor,
+        aten.lcm.default: counted_values.least_common_multiple,
+        aten.cummax.default: running_values.running_maximum,
+        aten.cummin.default: running_values.running_minimum,
+        aten.logcumsumexp.default: running_values.running_log_of_sum,
+        aten.diagonal_scatter.default: placed_values.diagonal_scatter,
+        aten.isin.Tensor_Tensor: searches.isin,
+        aten.searchsorted.Tensor: searches.searchsorted,
+        aten.put.default: placed_values.put,
     }
     special: dict[Any, Callable[..., object]] = {
+        aten.hypot.default: elementary.hypot,
+        aten.copysign.Tensor: elementary.copysign,
+        aten.signbit.default: elementary.signbit,
+        aten.fmax.default: functools.partial(elementary.ignoring_nan, torch.maximum),
+        aten.fmin.default: functools.partial(elementary.ignoring_nan, torch.minimum),
+        aten.rrelu.default: elementary.mean_slope,
         aten.cumprod.default: special_functions.cumulative_product,
         aten.log_sigmoid.default: special_functions.log_sigmoid,
         aten.logaddexp.default: special_functions.log_of_sum,
@@ -140,16 +171,25 @@ def decompositions() -> dict[Any, _Row]:
             aten.adaptive_avg_pool2d,
             aten.adaptive_avg_pool3d,
         ),
-        resampling.adaptive_maximum: (aten.adaptive_max_pool2d, aten.adaptive_max_pool3d),
+        resampling.adaptive_maximum: (
+            aten.adaptive_max_pool1d,
+            aten.adaptive_max_pool2d,
+            aten.adaptive_max_pool3d,
+        ),
     }
     return {
         **{each: _Row(how, _is_small) for each, how in matrices.items()},
         **{each: _Row(how) for each, how in (statistics | special).items()},
         **{each: _Row(bags.embedding_bag) for each in bagging},
         aten.atan2.default: _Row(angles.angle),
+        **{
+            each.default: _Row(pooling.average, pooling.has_known_windows, pooling.needs_averages)
+            for each in (aten.avg_pool1d, aten.avg_pool2d, aten.avg_pool3d)
+        },
+        aten.scatter_reduce.two: _Row(placed_values.scattered_mean, placed_values.is_mean),
         aten.quantile.scalar: _Row(order_statistics.quantile, order_statistics.has_fixed_size),
         **{
-            each.default: _Row(how, _has_fixed_outputs, resampling.has_uneven_windows)
+            each.default: _Row(how, _has_fixed_outputs, _needs_windows)
             for how, operators in pools.items()
             for each in operators
         },

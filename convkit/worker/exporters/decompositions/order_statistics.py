@@ -95,6 +95,41 @@ def quantile(
     return found if keepdim else found.squeeze(dim)
 
 
+def nanquantile(
+    values: torch.Tensor,
+    q: float,
+    dim: int | None = None,
+    keepdim: bool = False,  # noqa: FBT001, FBT002 - torch's
+    *,
+    interpolation: str = "linear",
+) -> torch.Tensor:
+    """`torch.nanquantile` of one q: the quantile of the others; NaN if there are none."""
+    if dim is None:
+        found = nanquantile(values.reshape(-1), q, 0, interpolation=interpolation)
+        return found.reshape([1] * values.ndim) if keepdim else found
+    missing = values != values  # noqa: PLR0124 - true for NaN
+    count = (~missing).sum(dim, keepdim=True)
+    place = q * (count - 1).to(values.dtype)
+    low, high = place.floor(), place.ceil()
+    ordered, _ = _sorted(values, missing, dim)
+
+    def at(places: torch.Tensor) -> torch.Tensor:
+        return ordered.gather(dim, places.to(torch.int64).clamp_min(0))
+
+    match interpolation:
+        case "linear" | "midpoint":
+            share = place - low if interpolation == "linear" else torch.full_like(place, 0.5)
+            found = torch.lerp(at(low), at(high), share)
+        case "higher":
+            found = at(high)
+        case "nearest":
+            found = at(place.round())
+        case _:
+            found = at(low)
+    found = torch.where(count > 0, found, torch.nan)
+    return found if keepdim else found.squeeze(dim)
+
+
 def has_fixed_size(values: torch.Tensor, q: object, dim: int | None = None, *_: object) -> bool:
     """Say whether a quantile's place among the sorted values is known."""
     sizes = values.shape if dim is None else (values.shape[dim],)

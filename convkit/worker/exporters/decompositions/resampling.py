@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-_AXES_OF_AN_IMAGE = (-2, -1)
+AXES_OF_AN_IMAGE = (-2, -1)
 
 
 def adaptive_mean(values: torch.Tensor, output_size: Sequence[int]) -> torch.Tensor:
@@ -31,7 +31,13 @@ def adaptive_mean(values: torch.Tensor, output_size: Sequence[int]) -> torch.Ten
 def adaptive_maximum(
     values: torch.Tensor, output_size: Sequence[int]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """`F.adaptive_max_pool2d` and `3d`, with the places of the maxima in the flattened image."""
+    """`F.adaptive_max_pool1d`, `2d` and `3d`, with the places of the maxima in the flattened
+    image: a pooling where all windows are equal.
+    """
+    if len(output_size) > 1 and not has_uneven_windows(values, output_size):
+        window = [values.shape[axis] // count for axis, count in _sizes(values, output_size)]
+        pools = (torch.ops.aten.max_pool2d_with_indices, torch.ops.aten.max_pool3d_with_indices)
+        return pools[len(window) - 2](values, window, window)
     places, block = None, 1
     # The last axis first: of equal values, torch takes the first in memory.
     for axis, count in reversed(_sizes(values, output_size)):
@@ -56,7 +62,7 @@ def resized(
     scale_factors: Sequence[float] | None = None,
 ) -> torch.Tensor:
     """`F.interpolate(mode="bilinear" or "bicubic", antialias=True)`."""
-    for place, axis in enumerate(_AXES_OF_AN_IMAGE):
+    for place, axis in enumerate(AXES_OF_AN_IMAGE):
         size = values.shape[axis]
         factor = scale_factors[place] if scale_factors is not None else None
         count = output_size[place] if output_size is not None else int(size * (factor or 1))

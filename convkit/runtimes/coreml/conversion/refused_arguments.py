@@ -1,0 +1,122 @@
+"""Calls that coremltools refuses for their arguments, of operators that it knows: as others."""
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from convkit.worker.exporters.decompositions import pooling, resampling
+
+_VOLUME = 3
+
+
+def argument_decompositions() -> dict[Any, Callable[..., object]]:
+    """Return the decompositions by operator; they are right for all arguments."""
+    aten = torch.ops.aten
+    return {
+        aten.constant_pad_nd.default: _padded,
+        aten.convolution.default: _transposed,
+        aten.adaptive_max_pool2d.default: resampling.adaptive_maximum,
+        aten.max_pool1d_with_indices.default: pooling.maximum_with_places,
+        aten.max_pool2d_with_indices.default: pooling.maximum_with_places,
+        aten.max_pool3d_with_indices.default: pooling.maximum_with_places,
+        aten.avg_pool2d.default: pooling.average,
+        aten.avg_pool3d.default: pooling.average,
+    }
+
+
+def is_refused(node: Node) -> bool:
+    """Say whether coremltools refuses a call for its arguments."""
+    question = _QUESTIONS.get(str(node.target))
+    return question is not None and question(node)
+
+
+def _is_cut(node: Node) -> bool:
+    return any(isinstance(each, int) and each < 0 for each in _listed(node.args[1]))
+
+
+def _is_extended(node: Node) -> bool:
+    """Say whether a transposed convolution has an output padding that is wider than its padding."""
+    _, _, _, _, padding, _, is_transposed, more, _ = node.args
+    by_axis = list(zip(_listed(padding), _listed(more), strict=False))
+    if not is_transposed or not any(_listed(more)):
+        return False
+    return len(by_axis) >= _VOLUME or any(extra > cut for cut, extra in by_axis)
+
+
+def _returns_places(node: Node) -> bool:
+    """Say whether the second result of a pooling is used."""
+    return any(user.target is operator.getitem and user.args[1] == 1 for user in node.users)
+
+
+def _is_open_or_returns_places(node: Node) -> bool:
+    return _has_open_sizes(node) or _returns_places(node)
+
+
+def _has_divisor(node: Node) -> bool:
+    """Say whether a mean is divided by a number of its own, or rounds the size of a volume up."""
+    _, kernel, _, _, *more = [*node.args, None, None, None, None, None][:7]
+    is_ceil, includes_padding, divisor = more
+    is_volume = len(_listed(kernel)) >= _VOLUME
+    return divisor is not None or bool(is_volume and is_ceil and includes_padding is not False)
+
+
+def _has_open_sizes(node: Node) -> bool:
+    image = node.args[0]
+    shape = image.meta["val"].shape if isinstance(image, Node) else ()
+    return any(isinstance(size, torch.SymInt) for size in shape)
+
+
+def _listed(given: Any) -> Sequence[int]:  # noqa: ANN401 - an argument of torch's
+    return given if isinstance(given, list | tuple) else (given,)
+
+
+_QUESTIONS: dict[str, Callable[[Node], bool]] = {
+    "aten.constant_pad_nd.default": _is_cut,
+    "aten.convolution.default": _is_extended,
+    "aten.adaptive_max_pool2d.default": _is_open_or_returns_places,
+    "aten.max_pool1d_with_indices.default": _returns_places,
+    "aten.max_pool2d_with_indices.default": _returns_places,
+    "aten.max_pool3d_with_indices.default": _returns_places,
+    "aten.avg_pool2d.default": _has_divisor,
+    "aten.avg_pool3d.default": _has_divisor,
+}
+
+
+def _padded(x: torch.Tensor, pad: Sequence[int], value: float = 0) -> torch.Tensor:
+    """`F.pad` with a constant: what is negative is cut off first."""
+    if min(pad) >= 0:
+        return NotImplemented
+    for place, cut in enumerate(pad):
+        if cut < 0:
+            axis = x.ndim - 1 - place // 2
+            x = x.narrow(axis, -cut if place % 2 == 0 else 0, x.shape[axis] + cut)
+    return torch.constant_pad_nd(x, [max(each, 0) for each in pad], value)
+
+
+def _transposed(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,  # noqa: FBT001 - torch's
+    output_padding: Sequence[int],
+    groups: int,
+) -> torch.Tensor:
+    """A transposed convolution whose output padding is cut from the whole, or filled with zeros."""
+    if not transposed or not any(output_padding):
+        return NotImplemented
+    rank = x.ndim - 2
+    zeros = [0] * rank
+    whole = torch.ops.aten.convolution(
+        x, weight, None, stride, zeros, dilation, transposed, zeros, groups
+    )
+    by_axis = zip(padding, output_padding, strict=True)
+    cuts = [side for cut, more in by_axis for side in (-cut, more - cut)]
+    sides = [side for at in range(rank)[::-1] for side in cuts[2 * at : 2 * at + 2]]
+    found = torch.constant_pad_nd(whole, sides)
+    return found if bias is None else found + bias.reshape(-1, *[1] * rank)

@@ -1,0 +1,73 @@
+"""Whole numbers: how often values occur, by comparing all with all, common divisors, and indices
+of triangles.
+"""
+
+import torch
+
+# No pair of numbers of so many bits takes Euclid's algorithm more steps: the worst are Fibonacci's
+# numbers (G. Lamé, 1844), of which F(93) needs 63 bits, and F(47) 31.
+_EUCLIDEAN_STEPS = {torch.int64: 92, torch.int32: 46, torch.int16: 23, torch.int8: 11}
+
+
+def mode(
+    x: torch.Tensor,
+    dim: int = -1,
+    keepdim: bool = False,  # noqa: FBT001, FBT002 - torch's
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`x.mode(dim)`: of values that are equally frequent the smallest, with its last index."""
+    last = x.movedim(dim, -1)
+    counts = (last.unsqueeze(-1) == last.unsqueeze(-2)).sum(-1)
+    others = torch.inf if x.is_floating_point() else last.max()
+    is_mode = counts == counts.amax(-1, keepdim=True)
+    found = torch.where(is_mode, last, others).amin(-1, keepdim=True)
+    places = torch.where(last == found, torch.arange(last.shape[-1]), 0).amax(-1, keepdim=True)
+    found, places = found.movedim(-1, dim), places.movedim(-1, dim)
+    return (found, places) if keepdim else (found.squeeze(dim), places.squeeze(dim))
+
+
+def greatest_common_divisor(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """`torch.gcd`, by as many steps of Euclid's algorithm as the element type may need."""
+    one, other = torch.broadcast_tensors(one.abs(), other.abs())
+    for _ in range(_EUCLIDEAN_STEPS.get(torch.promote_types(one.dtype, other.dtype), 92)):
+        is_done = other == 0
+        rest = torch.remainder(one, torch.where(is_done, 1, other))
+        one, other = torch.where(is_done, one, other), rest
+    return one
+
+
+def least_common_multiple(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """`torch.lcm`: 0 if one of both is."""
+    divisor = greatest_common_divisor(one, other)
+    shares = torch.div(one, torch.where(divisor == 0, 1, divisor), rounding_mode="floor")
+    return (shares * other).abs()
+
+
+def counts(
+    x: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0
+) -> torch.Tensor:
+    """`torch.bincount`, of as many numbers as the largest asks for."""
+    count = torch.clamp_min(x.amax() + 1, minlength).item()
+    torch._check(count >= 0)  # noqa: SLF001 - torch's documented name
+    is_number = x.unsqueeze(-1) == torch.arange(count)
+    if weights is None:
+        return is_number.sum(0)
+    return torch.where(is_number, weights.unsqueeze(-1), 0).sum(0)
+
+
+def triangle_indices(
+    row: int, col: int, offset: int = 0, *, upper: bool, **_: object
+) -> torch.Tensor:
+    """`torch.tril_indices` and `triu_indices`, by how many places each row has."""
+    first = torch.arange(row) + offset
+    if upper:
+        starts = first.clamp(0, col)
+        lengths = col - starts
+    else:
+        lengths = (first + 1).clamp(0, col)
+        starts = torch.zeros_like(lengths)
+    steps = range(offset, offset + row)
+    total = sum(col - min(max(n, 0), col) if upper else min(max(n + 1, 0), col) for n in steps)
+    numbers, ends = torch.arange(total), lengths.cumsum(0)
+    rows = (numbers.unsqueeze(-1) >= ends).sum(-1)
+    columns = numbers - (ends - lengths - starts).index_select(0, rows)
+    return torch.stack([rows, columns])

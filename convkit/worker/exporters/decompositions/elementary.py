@@ -1,0 +1,43 @@
+"""Functions of single numbers that converters lack, by others."""
+
+import math
+from collections.abc import Callable
+
+import torch
+
+
+def hypot(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """`torch.hypot`, without squares of large numbers."""
+    larger, smaller = torch.maximum(one.abs(), other.abs()), torch.minimum(one.abs(), other.abs())
+    share = smaller / torch.where(larger == 0, 1, larger)
+    return torch.where(larger == math.inf, larger, larger * (share * share + 1).sqrt())
+
+
+def copysign(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """`torch.copysign`; the sign of a zero counts."""
+    return torch.where(signbit(other), -one.abs(), one.abs())
+
+
+def signbit(x: torch.Tensor) -> torch.Tensor:
+    """`torch.signbit`."""
+    # A negative zero is known by its reciprocal.
+    return (x < 0) | (x.reciprocal() < 0) if x.is_floating_point() else x < 0
+
+
+def ignoring_nan(
+    choose: Callable[..., torch.Tensor], one: torch.Tensor, other: torch.Tensor
+) -> torch.Tensor:
+    """`fmax` and `fmin`: the other number where one is NaN."""
+    chosen = choose(one, other)
+    return torch.where(one != one, other, torch.where(other != other, one, chosen))  # noqa: PLR0124
+
+
+def mean_slope(
+    x: torch.Tensor,
+    lower: float = 1 / 8,
+    upper: float = 1 / 3,
+    training: bool = False,  # noqa: FBT001, FBT002 - torch's
+    *_: object,
+) -> torch.Tensor:
+    """`F.rrelu` outside of training."""
+    return NotImplemented if training else torch.where(x < 0, x * ((lower + upper) / 2), x)

@@ -1,0 +1,155 @@
+"""Functions of torch whose own code, in C++, turns the sizes of a trace into numbers. While a
+module is traced, their like in operators that keep sizes open take their place.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+_Spacing = float | torch.Tensor | Sequence[float | torch.Tensor]
+
+
+class OpenSizes(TorchFunctionMode):
+    """While this is active, these functions keep sizes open."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        return _OWN.get(func, func)(*args, **(kwargs or {}))
+
+
+def take_along_dim(
+    input: torch.Tensor,  # noqa: A002 - torch's
+    indices: torch.Tensor,
+    dim: int | None = None,
+) -> torch.Tensor:
+    """`torch.take_along_dim`: all other axes are broadcast."""
+    if dim is None:
+        return input.reshape(-1).gather(0, indices.reshape(-1))
+    sides = []
+    for one, other in ((input, indices), (indices, input)):
+        wanted = [
+            own if axis == dim % input.ndim or _is_one(theirs) else theirs
+            for axis, (own, theirs) in enumerate(zip(one.shape, other.shape, strict=True))
+        ]
+        sides.append(one.expand(wanted))
+    return sides[0].gather(dim, sides[1])
+
+
+def _is_one(size: int | torch.SymInt) -> bool:
+    return isinstance(size, int) and size == 1
+
+
+def kron(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:  # noqa: A002 - torch's
+    """`torch.kron`."""
+    rank = max(input.ndim, other.ndim)
+    one, two = (each[(None,) * (rank - each.ndim)] for each in (input, other))
+    product = one
+    for axis in range(rank):
+        product = product.unsqueeze(2 * axis + 1)
+        two = two.unsqueeze(2 * axis)
+    sizes = [one.shape[axis] * two.shape[2 * axis + 1] for axis in range(rank)]
+    return (product * two).reshape(sizes)
+
+
+def gradient(
+    input: torch.Tensor,  # noqa: A002 - torch's
+    *,
+    spacing: _Spacing = 1,
+    dim: int | Sequence[int] | None = None,
+    edge_order: int = 1,
+) -> list[torch.Tensor]:
+    """`torch.gradient`: differences of second order inside, and of `edge_order` at the ends."""
+    if isinstance(dim, int):
+        axes: Sequence[int] = (dim,)
+    else:
+        axes = range(input.ndim) if dim is None else dim
+    spacings = spacing if isinstance(spacing, list | tuple) else [spacing] * len(axes)
+    return [
+        _differences(input, axis, step, edge_order)
+        for axis, step in zip(axes, spacings, strict=True)
+    ]
+
+
+def _differences(x: torch.Tensor, axis: int, step: Any, edge_order: int) -> torch.Tensor:  # noqa: ANN401 - a number or a tensor
+    """Return the derivative along an axis, for a distance or for coordinates."""
+    last = x.movedim(axis, -1)
+    if isinstance(step, torch.Tensor) and step.ndim:
+        before, after = step.diff()[:-1], step.diff()[1:]
+        ends = (step[1] - step[0], step[2] - step[1]), (step[-1] - step[-2], step[-2] - step[-3])
+    else:
+        before = after = step
+        ends = (step, step), (step, step)
+    inside = (
+        -after / (before * (before + after)) * last[..., :-2]
+        + (after - before) / (before * after) * last[..., 1:-1]
+        + before / (after * (before + after)) * last[..., 2:]
+    )
+    first = _at_end(last[..., 0], last[..., 1], last[..., 2:3], ends[0], edge_order)
+    final = -_at_end(last[..., -1], last[..., -2], last[..., -3:-2], ends[1], edge_order)
+    found = torch.cat([first.unsqueeze(-1), inside, final.unsqueeze(-1)], -1)
+    return found.movedim(-1, axis)
+
+
+def _at_end(
+    end: torch.Tensor,
+    second: torch.Tensor,
+    third: torch.Tensor,
+    steps: tuple[Any, Any],
+    edge_order: int,
+) -> torch.Tensor:
+    """Return the derivative at an end, inwards."""
+    near, far = steps
+    if edge_order == 1:
+        return (second - end) / near
+    return (
+        -(2 * near + far) / (near * (near + far)) * end
+        + (near + far) / (near * far) * second
+        - near / (far * (near + far)) * third.squeeze(-1)
+    )
+
+
+def cov(
+    input: torch.Tensor,  # noqa: A002 - torch's
+    *,
+    correction: int = 1,
+    fweights: torch.Tensor | None = None,
+    aweights: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """`torch.cov` of variables in rows, without weights."""
+    if fweights is not None or aweights is not None:
+        return torch.cov(input, correction=correction, fweights=fweights, aweights=aweights)
+    rows = input.unsqueeze(0) if input.ndim < 2 else input
+    apart = rows - rows.mean(1, keepdim=True)
+    found = apart @ apart.mT / (rows.shape[1] - correction)
+    return found.squeeze() if input.ndim < 2 else found
+
+
+def corrcoef(input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - torch's
+    """`torch.corrcoef` of variables in rows."""
+    if input.ndim < 2:
+        return cov(input) / cov(input)
+    found = cov(input)
+    deviation = found.diagonal().sqrt()
+    return (found / deviation.unsqueeze(-1) / deviation).clamp(-1, 1)
+
+
+# By function; a method is one, too.
+_OWN: dict[Any, Callable[..., object]] = {
+    function: own
+    for name, own in {
+        "take_along_dim": take_along_dim,
+        "kron": kron,
+        "gradient": gradient,
+        "cov": cov,
+        "corrcoef": corrcoef,
+    }.items()
+    for place in (torch, torch.Tensor)
+    if (function := getattr(place, name, None)) is not None
+}

@@ -1,0 +1,85 @@
+"""Functions that fix sizes in a trace, and those that take their place."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from convkit.worker.exporters import traceable_functions as traceable
+
+X = torch.randn(3, 7, 5, generator=torch.Generator().manual_seed(1))
+STEPS = torch.tensor([0.0, 1, 3, 4, 7, 8, 9])
+INDEX = torch.randint(0, 3, (3, 7, 5), generator=torch.Generator().manual_seed(2))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"dim": 1},
+        {"dim": (0, 2), "spacing": 2.0},
+        {"dim": (0, 2), "spacing": (2.0, 3.0)},
+        {"dim": -1, "edge_order": 2},
+        {"dim": 1, "spacing": (STEPS,)},
+        {"dim": 1, "spacing": (STEPS,), "edge_order": 2},
+    ],
+)
+def test_gradients(options: dict[str, object]) -> None:
+    found = traceable.gradient(X, **options)  # type: ignore[arg-type]
+    torch.testing.assert_close(found, list(torch.gradient(X, **options)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(X, X[0, 0]), (X[0, 0], X), (X[0], X[1, :2]), (torch.tensor(2.0), X)]
+)
+def test_products_of_blocks(one: torch.Tensor, other: torch.Tensor) -> None:
+    torch.testing.assert_close(traceable.kron(one, other), torch.kron(one, other))
+
+
+@pytest.mark.parametrize(
+    ("x", "index", "dim"),
+    [
+        (X, INDEX, 2),
+        (X, INDEX[:1], 2),
+        (X[:1], INDEX, 1),
+        (X, INDEX[:, :1, :2], 2),
+        (X, INDEX, 0),
+        (X, INDEX, None),
+    ],
+)
+def test_values_along_a_dimension(x: torch.Tensor, index: torch.Tensor, dim: int | None) -> None:
+    expected = torch.take_along_dim(x, index, dim)
+    torch.testing.assert_close(traceable.take_along_dim(x, index, dim), expected)
+
+
+def test_covariances() -> None:
+    for x in (X[0], X[0, 0]):
+        torch.testing.assert_close(traceable.cov(x), torch.cov(x))
+        torch.testing.assert_close(traceable.cov(x, correction=0), torch.cov(x, correction=0))
+        torch.testing.assert_close(traceable.corrcoef(x), torch.corrcoef(x))
+    weights = torch.rand(5)
+    expected = torch.cov(X[0], aweights=weights)
+    torch.testing.assert_close(traceable.cov(X[0], aweights=weights), expected)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.gradient(x, dim=1)[0],
+        lambda x: torch.kron(x, torch.ones(2)),
+        lambda x: x.take_along_dim(x.argsort(1)[:, :2], 1),
+        lambda x: x[:, 0].T.cov() @ x[:, 0].T,
+    ],
+)
+def test_sizes_stay_open(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    class Module(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return function(x)
+
+    axes = ({0: torch.export.Dim("batch", min=1, max=9)},)
+    with pytest.raises(Exception, match=r"specialized|equal"):
+        torch.export.export(Module(), (X,), dynamic_shapes=axes, strict=False)
+    with traceable.OpenSizes():
+        program = torch.export.export(Module(), (X,), dynamic_shapes=axes, strict=False)
+    for x in (X, X[:2]):
+        torch.testing.assert_close(program.module()(x), function(x))
