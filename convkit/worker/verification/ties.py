@@ -289,7 +289,7 @@ def _finding(case: str, tie: _Tie, operation: Operation | None) -> Finding:
             "operation": operation.name if operation is not None else None,
             "element": tie.element,
         },
-        Remedy("Nothing to do: rows that are equal may come in any order.")
+        Remedy("Nothing to do: rows that are equal may come in any order.", refers=True)
         if is_right
         else Remedy(
             f"If it does not matter which of two equals is chosen, allow a share: agreement:"
