@@ -13,6 +13,7 @@ from torch.fx import Node
 from convkit.worker.exporters.decompositions import (
     angles,
     bags,
+    integer_division,
     order_statistics,
     resampling,
     small_matrices,
@@ -147,6 +148,10 @@ def decompositions() -> dict[Any, _Row]:
         **{each: _Row(how) for each, how in (statistics | special).items()},
         **{each: _Row(bags.embedding_bag) for each in bagging},
         aten.atan2.default: _Row(angles.angle),
+        **{
+            each: _Row(integer_division.rounded_quotient, is_needed=integer_division.rounds_whole)
+            for each in (aten.div.Tensor_mode, aten.div.Scalar_mode)
+        },
         aten.quantile.scalar: _Row(order_statistics.quantile, order_statistics.has_fixed_size),
         **{
             each.default: _Row(how, _has_fixed_outputs, resampling.has_uneven_windows)
