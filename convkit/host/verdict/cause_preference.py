@@ -106,6 +106,8 @@ def _with_origin(findings: Sequence[Finding]) -> list[Finding]:
         if remedy is not None and remedy.change and costs.remedy and costs.remedy.change:
             what = f"Keep the modules that {_QUANTIZED} names in float32, or let convkit find them."
             remedy = dataclasses.replace(remedy, text=what)
+            if costs.remedy.proven:
+                remedy = costs.remedy
         found[0] = dataclasses.replace(
             first, message=f"{first.message}; {text}", place=place, remedy=remedy
         )

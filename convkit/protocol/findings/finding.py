@@ -31,12 +31,14 @@ class Remedy:
     `change` maps key paths of the recipe (`targets.ort-cpu.precision`) to their new values.
     Workers, which do not know their target's name, write `target.precision`. `proven`: convkit has
     tried it on this model, or took it from the original; otherwise it is a guess until a run has
-    shown that it helps. `refers`: it only says where to read on, so there is nothing to try.
+    shown that it helps. `tried`: convkit has tried it, and it is not enough by itself. `refers`:
+    it only says where to read on, so there is nothing to try.
     """
 
     text: str
     change: dict[str, Json] = dataclasses.field(default_factory=dict)
     proven: bool = dataclasses.field(default=False, kw_only=True)
+    tried: bool = dataclasses.field(default=False, kw_only=True)
     refers: bool = dataclasses.field(default=False, kw_only=True)
 
     @property
@@ -44,7 +46,9 @@ class Remedy:
         """What to call it: what nobody has tried on this model is no fix yet."""
         if self.refers:
             return "next"
-        return "fix" if self.proven else "untried"
+        if self.proven:
+            return "fix"
+        return "tried" if self.tried else "untried"
 
 
 @dataclasses.dataclass(frozen=True)
