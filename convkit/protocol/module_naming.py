@@ -54,7 +54,12 @@ def as_patterns(chosen: Iterable[str], modules: Sequence[str]) -> list[str]:
     wanted = set(chosen)
     alike = Counter(general_path(path) for path in modules)
     taken = Counter(general_path(path) for path in modules if path in wanted)
-    whole = {name for name, count in taken.items() if 2 * count >= alike[name]}
+    # A number alone, as in a Sequential, says nothing about what a module is.
+    whole = {
+        name
+        for name, count in taken.items()
+        if 2 * count >= alike[name] and not set(name) <= {"*", "."}
+    }
     covered = {path for path in modules if path in wanted or general_path(path) in whole}
     names = dict.fromkeys(
         general_path(path) if general_path(path) in whole else path

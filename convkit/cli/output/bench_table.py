@@ -50,7 +50,7 @@ class _Summary:
             for place in (finding.evidence.get("most_expensive") or [])[:3]:
                 yield line(place, style="dim", indent=4)
             if finding.remedy is not None:
-                yield line(finding.remedy.text, style="cyan", indent=4)
+                yield line(f"{finding.remedy.label}: {finding.remedy.text}", style="cyan", indent=4)
 
 
 def _latencies(record: BenchRecord, size: str) -> "Table":

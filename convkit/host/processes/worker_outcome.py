@@ -186,7 +186,7 @@ def _findings_of_answer(
     elif error == " ".join(finding.message for finding in answer.findings):
         return tuple(answer.findings)  # they are the failure, and no tool is to blame
     else:
-        remedy = Remedy("See the message above. The log has the tool's full output.")
+        remedy = Remedy("See the message above. The log has the tool's full output.", refers=True)
         failure = Finding(
             "E204", message, evidence=_evidence(outcome, stage, target), remedy=remedy
         )

@@ -23,7 +23,7 @@ def next_commands(record: RunRecord) -> list[tuple[str, str]]:
     ):
         where = " --toolchain host" if record.toolchain == "host" else ""
         commands.append(
-            (f"convkit run {recipe}{where} --repair", "try the fixes, keep those that help")
+            (f"convkit run {recipe}{where} --repair", "try the changes, keep those that help")
         )
     undecided = [target for target in record.targets if target.status == "unproven"]
     codes = [target.leading.code for target in (*failed, *undecided) if target.leading is not None]

@@ -333,7 +333,7 @@ def _not_searched(why: str, case: str) -> Finding:
         _NOT_SEARCHED,
         f"convkit could not search for the cause of the difference: {why}",
         Place(case=case),
-        remedy=Remedy("See the message; the verdict does not depend on the search."),
+        remedy=Remedy("See the message; the verdict does not depend on the search.", refers=True),
     )
 
 

@@ -136,7 +136,7 @@ def _outcome(
             "E204",
             str(error),
             evidence={"stage": stage.id},
-            remedy=Remedy("See the message above."),
+            remedy=Remedy("See the message above.", refers=True),
         )
         report = StageReport(
             stage.id,

@@ -94,6 +94,10 @@ def _remedy(finding: Finding, experiments: Sequence[Experiment]) -> Remedy | Non
     if not tried or all(each.outcome == "untried" for each in tried):
         return given
     failed = "; ".join(shown(each) for each in tried)
+    if given is not None and any(each.kind == "other_precision" for each in tried):
+        # It may be one step of several, which a repair takes.
+        text = f"{given.text.rstrip('.')}: not enough by itself. Tried: {failed}."
+        return dataclasses.replace(given, text=text, tried=True)
     if given is not None and given.change and all(each.change != given.change for each in tried):
         text = f"{given.text} Nothing else that was tried repairs it ({failed})."
         return dataclasses.replace(given, text=text)

@@ -26,6 +26,7 @@ Kind = Literal[
     "other_release",  # the same file under another release of the same runtime
     "other_opset",  # the same module, exported to another opset
     "other_route",  # the same runtime, by another way of converting
+    "other_precision",  # the same target, with other modules in float32
     "fewer_fusions",  # the same file, with fewer of the runtime's optimizations
 ]
 Outcome = Literal["right", "wrong", "untried"]
@@ -94,6 +95,7 @@ def result(experiment: Experiment) -> str:
             off = "" if experiment.largest is None else f", off by {experiment.largest:.2g} at most"
             return f"right in {experiment.cases} case{plural}{off}"
         case "wrong":
-            return "wrong as well"
+            off = experiment.largest if experiment.kind == "other_precision" else None
+            return "wrong as well" + ("" if off is None else f", off by {off:.2g} at most")
         case "untried":
             return f"not tried, {experiment.why}"

@@ -77,18 +77,25 @@ class TriedRemedies:
     ) -> Settled | None:
         """Return a stage with its finding rewritten; None if there is nothing to try."""
         owner = self._laboratory.loaded.recipe.targets[target.name]
-        if (
-            target.status not in ("failed", "broken")
-            or verification.status == "verified"
-            or owner.rewrites
-        ):
+        if target.status not in ("failed", "broken") or verification.status == "verified":
             return None
         findings = settled[stage].report.findings
-        elsewhere = self._elsewhere(settled, target, verification, targets)
-        subject = next(
-            (each for each in findings if _is_subject(each, elsewhere, target.name)), None
+        elsewhere = (
+            [] if owner.rewrites else self._elsewhere(settled, target, verification, targets)
         )
-        if subject is None and stage == verification.stage:
+        subject = next(
+            (
+                each
+                for each in findings
+                if (
+                    _of_precision(each, target.name)
+                    if owner.rewrites
+                    else _is_subject(each, elsewhere, target.name)
+                )
+            ),
+            None,
+        )
+        if subject is None and stage == verification.stage and not owner.rewrites:
             failed = (each for each in verification.findings if each.code == _FAILED)
             subject = next(failed, None)
         if subject is None:
@@ -247,7 +254,11 @@ class TriedRemedies:
         is_refused = subject.code in (REFUSED, _FAILED)
         candidates = self._candidates(target, verification, release, is_refused=is_refused)
         if (offered := _offered(subject, target.name)) is not None:
-            candidates = iter([("other_route", written(offered), offered)])
+            rewrites = self._laboratory.loaded.recipe.targets[target.name].rewrites
+            kind: Kind = "other_precision" if rewrites else "other_route"
+            candidates = iter(
+                [(kind, written(each), each) for each in (offered, *_wider(subject, offered))]
+            )
         for kind, what, change in candidates:
             if kind in known_kinds:
                 continue
@@ -326,6 +337,27 @@ def _is_subject(finding: Finding, elsewhere: Sequence[Experiment], target: str) 
     return finding.code in (REFUSED, NO_KERNEL) or (
         finding.is_error and _offered(finding, target) is not None
     )
+
+
+def _of_precision(finding: Finding, target: str) -> bool:
+    """Say whether a finding offers another precision that nobody has tried."""
+    change = _offered(finding, target)
+    remedy = finding.remedy
+    untried = remedy is not None and not remedy.proven and not remedy.tried
+    return untried and change is not None and set(change) <= _precision_keys(target, change)
+
+
+def _precision_keys(target: str, change: Change) -> set[str]:
+    place = f"{target_key(target)}.precision"
+    return {name for name in change if name == place or name.startswith(f"{place}.")}
+
+
+def _wider(finding: Finding, offered: Change) -> list[Change]:
+    """Return a change that keeps in float32 what surrounds the modules of an offered one, too."""
+    wider = finding.evidence.get("with_surrounding")
+    if not isinstance(wider, list) or len(offered) != 1 or wider in offered.values():
+        return []
+    return [dict.fromkeys(offered, wider)]
 
 
 def _offered(finding: Finding, target: str) -> Change | None:

@@ -39,7 +39,9 @@ _CONSEQUENCES = ("N101", "N102", "N210", "N304", "E206")
 # Families of causes that lie in the precision.
 _PRECISION = ("N2", "Q")
 # What to do about a difference that nothing explains.
-FIND_THE_CAUSE = Remedy("Find the cause, or relax the tolerance if you can justify it.")
+FIND_THE_CAUSE = Remedy(
+    "Find the cause, or relax the tolerance if you can justify it.", refers=True
+)
 
 
 def without_guesses(findings: Sequence[Finding], recipe: Recipe) -> list[Finding]:
@@ -104,6 +106,8 @@ def _with_origin(findings: Sequence[Finding]) -> list[Finding]:
         if remedy is not None and remedy.change and costs.remedy and costs.remedy.change:
             what = f"Keep the modules that {_QUANTIZED} names in float32, or let convkit find them."
             remedy = dataclasses.replace(remedy, text=what)
+            if costs.remedy.proven:
+                remedy = costs.remedy
         found[0] = dataclasses.replace(
             first, message=f"{first.message}; {text}", place=place, remedy=remedy
         )
@@ -175,7 +179,7 @@ def proofs_first(findings: Sequence[Finding]) -> list[Finding]:
     ]
     if not proven:
         return _with_fine_limits(_with_origin(_behind_first(ranked)))
-    follows = Remedy(f"This follows from {proven[0].code}: correct that first.")
+    follows = Remedy(f"This follows from {proven[0].code}: correct that first.", refers=True)
     return [
         dataclasses.replace(each, remedy=follows) if _follows(each, proven[0]) else each
         for each in ranked
@@ -189,7 +193,7 @@ def _behind_first(ranked: list[Finding]) -> list[Finding]:
     first = next(iter(ranked), None)
     if first is None or not first.is_error or first.code in (*_CONSEQUENCES, _PLACE_ONLY):
         return ranked
-    behind = Remedy(f"This may follow from {first.code}: correct that first.")
+    behind = Remedy(f"This may follow from {first.code}: correct that first.", refers=True)
     return [
         dataclasses.replace(each, remedy=behind) if each.remedy == FIND_THE_CAUSE else each
         for each in ranked

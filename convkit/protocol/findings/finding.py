@@ -26,22 +26,29 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Remedy:
-    """The fix: in words, and as a recipe change if possible.
+    """What to do: in words, and as a recipe change if possible.
 
     `change` maps key paths of the recipe (`targets.ort-cpu.precision`) to their new values.
     Workers, which do not know their target's name, write `target.precision`. `proven`: convkit has
-    tried the change, or took it from the original; otherwise it is a guess until a run has shown
-    that it helps.
+    tried it on this model, or took it from the original; otherwise it is a guess until a run has
+    shown that it helps. `tried`: convkit has tried it, and it is not enough by itself. `refers`:
+    it only says where to read on, so there is nothing to try.
     """
 
     text: str
     change: dict[str, Json] = dataclasses.field(default_factory=dict)
     proven: bool = dataclasses.field(default=False, kw_only=True)
+    tried: bool = dataclasses.field(default=False, kw_only=True)
+    refers: bool = dataclasses.field(default=False, kw_only=True)
 
     @property
     def label(self) -> str:
-        """What to call it: a change that nothing has proven is no fix yet."""
-        return "try" if self.change and not self.proven else "fix"
+        """What to call it: what nobody has tried on this model is no fix yet."""
+        if self.refers:
+            return "next"
+        if self.proven:
+            return "fix"
+        return "tried" if self.tried else "untried"
 
 
 @dataclasses.dataclass(frozen=True)

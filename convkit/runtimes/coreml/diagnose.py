@@ -23,6 +23,7 @@ from convkit.runtimes.coreml.float32_parity import (
     OTHERWISE,
     explain_float32,
     first_divergent_in_float32,
+    too_large_an_input,
     unplaced,
 )
 from convkit.runtimes.coreml.node_divergence import ProgramDivergence, served
@@ -62,6 +63,9 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
     )
     context.progress("looking for the first difference", done=0.7)
     reference = Path(request.reference)
+    feeds = read_tensors(reference, request.case, "inputs", contract.inputs)
+    if (refused := too_large_an_input(converted, feeds, request.case)) is not None:
+        return DiagnoseResult(None, None, 1), [_owned(refused)]
     if request.limits:  # a lower precision: it is to blame if float32 is right
         cases = {request.case: single_case(reference, contract, request.case)}
         if first_divergent_in_float32(converted, cases, request.limits) is None:
@@ -70,7 +74,6 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
         result, findings = _followed(converted, prepared, request)
         if findings[0].code != "N402":
             return result, findings
-    feeds = read_tensors(reference, request.case, "inputs", contract.inputs)
     expected = read_tensors(reference, request.case, "outputs", contract.outputs)
     if (undecided := _undecided(converted, prepared, request.case, feeds, expected)) is not None:
         return DiagnoseResult(None, None, 0), [undecided]

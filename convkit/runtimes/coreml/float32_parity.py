@@ -14,7 +14,7 @@ from convkit.protocol.json_codec import Json
 from convkit.protocol.metrics.limits import Limits
 from convkit.runtimes.coreml.conversion.module_conversion import Converted
 from convkit.runtimes.coreml.node_divergence import Beyond, ProgramDivergence, find_divergence
-from convkit.runtimes.coreml.packages.input_types import as_served
+from convkit.runtimes.coreml.packages.input_types import UnservableError, as_served
 from convkit.worker.cases.compared_cases import JudgedCase
 from convkit.worker.mil.evaluation.evaluator import Evaluator
 from convkit.worker.original.torch_dtypes import to_tensor
@@ -45,6 +45,31 @@ def first_divergent_in_float32(
         share = worst(compared(case, evaluator.run(feeds).outputs), limits)
         if not share <= 1:
             return name
+    return None
+
+
+def too_large_an_input(
+    converted: Converted, feeds: Mapping[str, np.ndarray], case: str
+) -> Finding | None:
+    """Return T108 at an input whose whole numbers the program's type cannot hold; None if all
+    inputs fit.
+    """
+    types = {feature.name: feature.dtype for feature in converted.program.inputs}
+    for name, array in feeds.items():
+        try:
+            as_served(array, types.get(name))
+        except UnservableError as error:
+            return Finding(
+                "T108",
+                f"input {name!r}: {error}; Core ML has no int64",
+                Place(tensor=name, case=case),
+                {"kind": "input", "proven": True},
+                Remedy(
+                    f"Pass {name!r} as two inputs within int32, such as quotient and remainder, or"
+                    " subtract an offset before the model. Neither was tried. If callers pass only"
+                    " values within int32, limit its sample."
+                ),
+            )
     return None
 
 

@@ -140,6 +140,6 @@ def _finding(shares: Mapping[tuple[str, str], float]) -> Finding:
             "outputs": [*names],
             "share": shares[case, output],
         },
-        Remedy("Nothing to do: what is equal may come in any order."),
+        Remedy("Nothing to do: what is equal may come in any order.", refers=True),
         severity="note",
     )

@@ -112,8 +112,12 @@ def _finding(
     if found.beyond is not None:
         message = (
             f"{release.name} computes whole numbers in int32, and {where} needs {found.beyond},"
-            f" which int32 cannot hold: the outputs are off by {found.before:.2g} now, and by"
-            f" {found.after:.2g} with the graph's value here"
+            f" which int32 cannot hold: the outputs are off by {found.before:.2g} now, and"
+        )
+        message += (
+            f" by {found.after:.2g} with the graph's value here"
+            if found.kind == "computed"
+            else " this is the first place that is wrong"
         )
         return Finding("T108", message, place, evidence | {"value": found.beyond}, _WITHIN_INT32)
     message = (

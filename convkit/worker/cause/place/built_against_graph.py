@@ -47,8 +47,10 @@ class BuiltDifference:
 
     fused: the outputs are correct once `names` are exposed, which prevents the runtime from fusing
     their producers with later nodes. computed: these tensors are wrong although their inputs are
-    correct, and the correct values fix the outputs. unplaced: neither. `beyond` is a whole number
-    that int32 cannot hold, among those that the first wrong tensor has or is computed from.
+    correct, and the correct values fix the outputs. wide: the same of the first wrong tensor, but
+    int32 cannot hold the correct values, so that they fix nothing. unplaced: none of these.
+    `beyond` is a whole number that int32 cannot hold, among those that the first wrong tensor has
+    or is computed from.
     `instead` is code that computes that tensor right, tried on the case's values.
     """
 
@@ -78,9 +80,14 @@ def compare_built(
     except PieceFailedError:
         return None
     found = compare_exposed(model, feeds, expected, tuple(graph.outputs), names)
-    if found is None or found.kind != "computed":
+    if found is None or found.kind not in ("computed", "unplaced") or not found.names:
         return found
     first, right = found.names[0], {**expected, **feeds}
+    if found.kind == "unplaced":
+        beyond = _beyond_int32(graph, first, right)
+        if beyond is None:
+            return found
+        return BuiltDifference("wide", (first,), found.before, found.after, beyond)
     node = graph.nodes[graph.producers[first]]
     given = right.get(next(iter(node.input), ""))
     return dataclasses.replace(

@@ -15,6 +15,7 @@ from convkit.worker.exporters.decompositions import (
     bags,
     counted_values,
     elementary,
+    integer_division,
     order_statistics,
     placed_values,
     pooling,
@@ -187,6 +188,9 @@ def decompositions() -> dict[Any, _Row]:
             for each in (aten.avg_pool1d, aten.avg_pool2d, aten.avg_pool3d)
         },
         aten.scatter_reduce.two: _Row(placed_values.scattered_mean, placed_values.is_mean),
+            each: _Row(integer_division.rounded_quotient, is_needed=integer_division.rounds_whole)
+            for each in (aten.div.Tensor_mode, aten.div.Scalar_mode)
+        },
         aten.quantile.scalar: _Row(order_statistics.quantile, order_statistics.has_fixed_size),
         **{
             each.default: _Row(how, _has_fixed_outputs, _needs_windows)

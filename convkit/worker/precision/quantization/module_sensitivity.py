@@ -22,6 +22,7 @@ from convkit.worker.precision.quantization.quantized_weights import (
     float_names,
     quantized_weights,
 )
+from convkit.worker.precision.quantization.surrounding_modules import surrounding
 from convkit.worker.precision.quantization.switched_quantization import JoinError, SwitchedModel
 
 Feeds = Mapping[str, np.ndarray]
@@ -55,11 +56,12 @@ class ModuleCost:
 @dataclasses.dataclass(frozen=True)
 class Sensitivity:
     """The table, costliest module first, and the total error, measured like
-    `ModuleCost.output_error`.
+    `ModuleCost.output_error`. `surrounding` are the modules around the costliest.
     """
 
     modules: tuple[ModuleCost, ...]
     output_error: float
+    surrounding: tuple[str, ...] = ()
 
 
 def sensitivity(source: Path, quantized: Path, cases: Iterable[Feeds]) -> Sensitivity:
@@ -110,7 +112,8 @@ def measure_sensitivity(
         )
     # NaN ranks as the worst.
     rows.sort(key=lambda row: -row.output_error if not math.isnan(row.output_error) else -math.inf)
-    return Sensitivity(tuple(rows), whole)
+    around = surrounding(load_model(source), {row.module for row in _costliest(rows)})
+    return Sensitivity(tuple(rows), whole, tuple(around))
 
 
 def relative_error(reference: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) -> float:
@@ -163,8 +166,11 @@ def sensitivity_finding(
     costly = costliest(found)
     named = [row.module or "the model's root" for row in costly[:_NAMED]]
     share = sum(row.share for row in costly)
-    patterns = as_patterns([row.module for row in costly], [row.module for row in found.modules])
+    modules = [row.module for row in found.modules]
+    patterns = as_patterns([row.module for row in costly], modules)
     kept: list[Json] = [*without_covered([*quantization.patterns, *patterns])]
+    around = as_patterns(found.surrounding, list(dict.fromkeys([*modules, *found.surrounding])))
+    wider: list[Json] = [*without_covered([*quantization.patterns, *patterns, *around])]
     more = f" and {len(costly) - _NAMED} more" if len(costly) > _NAMED else ""
     origin = f"{share:.0%} of that comes from {', '.join(named)}{more}"
     return Finding(
@@ -176,6 +182,7 @@ def sensitivity_finding(
             "output_error": found.output_error,
             "origin": origin,
             "costly": [row.module for row in costly],
+            "with_surrounding": wider,
             "modules": table(found.modules[:_SHOWN]),
         },
         Remedy(f"Keep {in_words(patterns)} in float32.", {KEPT: kept}),
@@ -184,8 +191,12 @@ def sensitivity_finding(
 
 def costliest(found: Sensitivity) -> tuple[ModuleCost, ...]:
     """Return the costliest modules that together cause half of the squared error."""
+    return _costliest(found.modules)
+
+
+def _costliest(rows: Sequence[ModuleCost]) -> tuple[ModuleCost, ...]:
     total, chosen = 0.0, []
-    for row in found.modules:
+    for row in rows:
         chosen.append(row)
         total += row.share
         if not total < 0.5:
