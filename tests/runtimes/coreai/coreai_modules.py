@@ -72,6 +72,14 @@ MODELS = """
             lowest = ids.argmin(1, keepdim=True)[..., None]
             return x / (1 + x.std(-1, keepdim=True)) + x.var(2, keepdim=True, correction=0) + lowest
 
+    class Recurrent(Attention):
+        def __init__(self):
+            super().__init__()
+            self.both = nn.LSTM(8, 4, num_layers=2, batch_first=True, bidirectional=True)
+
+        def forward(self, ids, mask):
+            return self.both(self.embed(ids) * mask[..., None])[0]
+
     class Wide(Attention):
         def __init__(self):
             super().__init__()
