@@ -53,6 +53,9 @@ PROVOKED_BY: dict[str, dict[str, tuple[str, ...]]] = {
         "test_one_verdict_is_a_note": ("N212",),
         "test_two_verdicts_are_a_warning": ("N211",),
     },
+    "host/verdict/findings/test_executed_beside": {
+        "test_the_one_that_the_original_agrees_with_is_right": ("N216",)
+    },
     "host/verdict/findings/test_doubtful_settings": {
         "test_a_low_precision_without_a_tolerance_is_judged_by_what_its_type_allows": ("N507",)
     },

@@ -17,6 +17,7 @@ from convkit.host.record.run_record import (
 from convkit.host.verdict.findings.changed_results import blame_random
 from convkit.host.verdict.findings.departure_from_original import with_feasible_remedies
 from convkit.host.verdict.findings.doubtful_settings import advice
+from convkit.host.verdict.findings.executed_beside import beside_executed
 from convkit.host.verdict.findings.nothing_judged import is_unproven as leaves_open
 from convkit.host.verdict.findings.skipped_case_remedies import with_all_skips
 from convkit.host.verdict.findings.unreachable_limits import (
@@ -78,7 +79,7 @@ def judge_targets(
             for share in shares
             if share.rpartition("/")[0] == name
         ]
-    return tuple(reports)
+    return beside_executed(recipe, reports) if not recipe.parts else tuple(reports)
 
 
 def judge_joined(

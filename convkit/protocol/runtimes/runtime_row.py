@@ -49,7 +49,8 @@ class Runtime:
     environment variables that ask them to, `silenced` the modules that report, for tools that ask
     nobody and do without them. `pace`: how long its stages take, in times of onnxruntime's, to
     begin the longest ones first. `reproducer` is the module with the text of a script that runs a
-    model in it without convkit.
+    model in it without convkit. `executes_beside` is another runtime of the same maker that is
+    simulated where this one is executed; verdicts of both are compared.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Runtime:
     silenced: tuple[str, ...] = ()
     pace: float = 1.0
     reproducer: str | None = None
+    executes_beside: str | None = None
 
     def module_of(self, job: JobKind) -> str | None:
         """Return the full name of the module that performs a job; None if convkit's own does."""

@@ -14,6 +14,7 @@ RUNTIME = Runtime(
     checks="machine:checks",
     suffix=".aimodel",
     is_folder=True,
+    executes_beside="coreml",
     pace=2.0,  # each build compiles the program twice
     preload={"precision": ("torch",), "build": ("torch",)},
     tools=("coreai-core", "coreai-torch", "coreai-opt"),

@@ -1,5 +1,6 @@
 """A torch module as torch.export's program, with the operators that coreai-torch converts."""
 
+import contextlib
 import dataclasses
 import math
 import warnings
@@ -12,6 +13,7 @@ from torch.fx import Node
 
 from convkit.protocol.contract import Contract
 from convkit.protocol.findings.finding import Finding, Remedy
+from convkit.runtimes.coreai.recurrent_loops import recurrent_loops
 from convkit.worker.building.distinct_outputs import copy_shared_outputs
 from convkit.worker.building.operation_origin import OperationOrigin
 from convkit.worker.exporters.decompositions import decomposition_table
@@ -21,6 +23,7 @@ from convkit.worker.exporters.decompositions.local_decompositions import run_dec
 from convkit.worker.exporters.deferred_guards import drop_assertions
 from convkit.worker.exporters.dynamic_trace import trace
 from convkit.worker.exporters.export_job import WRAPPER, UnexportableError
+from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.source_lines import source_line
 
 Module = Any  # a module with a contract: the model's own, or one with states
@@ -70,7 +73,7 @@ def traced(
     Raises UnexportableError for what torch cannot trace with the contract's axes (see `trace`), and
     with V103 for operators that neither coreai-torch nor torch knows how to write with others.
     """
-    program = trace(_with_distinct_outputs(module), examples, contract, root)
+    program = _traced(_with_distinct_outputs(module), examples, contract, root)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's remarks on its own parts
         program = _decomposed(program, frozenset(decompose))
@@ -79,6 +82,20 @@ def traced(
     if unknown:
         raise UnexportableError([_unknown_operators(unknown)])
     return program
+
+
+def _traced(
+    module: Module, examples: Sequence[torch.Tensor], contract: Contract, root: str | None
+) -> ExportedProgram:
+    """Trace a module, with its recurrent layers as loops if they fix an axis otherwise."""
+    try:
+        return trace(module, examples, contract, root)
+    except UnexportableError as error:
+        if not any(each.evidence.get("recurrent") for each in error.findings):
+            raise
+        with recurrent_loops(module), contextlib.suppress(UnexportableError, StageFailedError):
+            return trace(module, examples, contract, root)
+        raise
 
 
 def _with_distinct_outputs(module: Module) -> Module:

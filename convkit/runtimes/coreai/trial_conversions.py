@@ -30,6 +30,7 @@ from convkit.runtimes.coreai.float16_program import LargeConstant, lowered
 from convkit.runtimes.coreai.options import CompressionOptions, CoreAIOptions
 from convkit.runtimes.coreai.session import CoreAISession
 from convkit.runtimes.coreai.traced_program import computed_nodes, traced
+from convkit.worker.building.program_run import ProgramRun
 from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.probing.prepared_model import PreparedModel
 from convkit.worker.original.torch_dtypes import to_tensor
@@ -162,7 +163,7 @@ def copied(program: ExportedProgram) -> ExportedProgram:
     return made
 
 
-class _Recorder(torch.fx.Interpreter):
+class _Recorder(ProgramRun):
     """Runs a program and records each tensor by its node."""
 
     def __init__(self, module: GraphModule) -> None:

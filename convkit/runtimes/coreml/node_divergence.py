@@ -16,6 +16,7 @@ import torch
 from convkit.runtimes.coreml.conversion.module_conversion import Converted
 from convkit.runtimes.coreml.packages.input_types import as_served
 from convkit.worker.building.operation_origin import OperationOrigin
+from convkit.worker.building.program_run import ProgramRun
 from convkit.worker.mil.evaluation.evaluator import Evaluator, Watcher
 from convkit.worker.mil.evaluation.execution_plan import ProgramStep, StepResult
 from convkit.worker.mil.operation_modules import debug_handle
@@ -170,7 +171,7 @@ def served(converted: Converted, feeds: Mapping[str, torch.Tensor]) -> dict[str,
     }
 
 
-class _Recorder(torch.fx.Interpreter):
+class _Recorder(ProgramRun):
     """Runs torch.export's program and records each node's result by name."""
 
     def __init__(self, module: torch.fx.GraphModule) -> None:

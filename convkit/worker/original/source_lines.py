@@ -98,7 +98,11 @@ def relative_line(file: str, line: int, root: str | None) -> str:
 
 
 def _is_under(file: str, root: str) -> bool:
-    return file.startswith(f"{root.rstrip('/')}/")
+    """Say whether a file is the model's own: environments are in the model's folder, too, as
+    convkit's in `runs` or a project's `.venv`.
+    """
+    inner = file.removeprefix(f"{root.rstrip('/')}/")
+    return inner != file and not _INSTALLED.match(f"/{inner}")
 
 
 def _is_tracer(file: str, name: str) -> bool:

@@ -35,9 +35,11 @@ MODELS = """
             self.embed, self.query = nn.Embedding(50, 8), nn.Linear(8, 8)
 
         def forward(self, ids, mask):
-            x = self.embed(ids)[:, None]
+            x = self.embed(ids)
+            query, x = (each.unflatten(-1, (2, 4)).transpose(1, 2) for each in (self.query(x), x))
             seen = (mask > 0)[:, None, None]
-            return scaled_dot_product_attention(self.query(x), x, x, attn_mask=seen)[:, 0]
+            found = scaled_dot_product_attention(query, x, x, attn_mask=seen)
+            return self.query(found.transpose(1, 2).flatten(2))
 
     class WithoutHeads(Attention):
         def forward(self, ids, mask):
@@ -69,6 +71,14 @@ MODELS = """
             x = self.embed(ids) * mask[..., None]
             lowest = ids.argmin(1, keepdim=True)[..., None]
             return x / (1 + x.std(-1, keepdim=True)) + x.var(2, keepdim=True, correction=0) + lowest
+
+    class Recurrent(Attention):
+        def __init__(self):
+            super().__init__()
+            self.both = nn.LSTM(8, 4, num_layers=2, batch_first=True, bidirectional=True)
+
+        def forward(self, ids, mask):
+            return self.both(self.embed(ids) * mask[..., None])[0]
 
     class Wide(Attention):
         def __init__(self):

@@ -124,6 +124,16 @@ def test_variance_and_argmin_are_written_with_what_core_ai_has(tmp_path):
     assert max(errors(conversion.verify()).values()) < CLOSE
 
 
+@pytest.mark.parametrize(
+    ("precision", "limit"),
+    [(None, CLOSE), pytest.param(LowPrecision("float16"), 2e-3, marks=pytest.mark.thorough)],
+)
+def test_recurrent_layers_keep_every_length(tmp_path, precision, limit):
+    conversion = Conversion(tmp_path, "Recurrent", precision=precision)
+    conversion.build()
+    assert max(errors(conversion.verify()).values()) < limit
+
+
 def test_an_operator_that_is_not_converted_is_named_with_its_line(tmp_path):
     with pytest.raises(UnexportableError) as refused:
         Conversion(tmp_path, "Refused").build()

@@ -12,6 +12,7 @@ _ROOT = "/home/me/project"
 _OWN = (f"{_ROOT}/net/model.py", 12)
 _LIBRARY = (f"{_PACKAGES}/timm/layers/norm.py", 31)
 _TORCH = (f"{_PACKAGES}/torch/nn/modules/module.py", 1777)
+_IN_PROJECT = (f"{_ROOT}/runs/environments{_PACKAGES}/torch/nn/modules/activation.py", 9)
 _STANDARD = (str(Path(os.__file__).parent / "contextlib.py"), 81)
 
 
@@ -21,6 +22,7 @@ _STANDARD = (str(Path(os.__file__).parent / "contextlib.py"), 81)
         ([_OWN], "net/model.py:12"),
         ([_TORCH, _OWN], "net/model.py:12"),
         ([_STANDARD, _OWN], "net/model.py:12"),
+        ([_IN_PROJECT, _OWN], "net/model.py:12"),
         ([_LIBRARY, _TORCH, _OWN], "timm/layers/norm.py:31, called at net/model.py:12"),
         ([_LIBRARY, (_LIBRARY[0], 99), _OWN], "timm/layers/norm.py:31, called at net/model.py:12"),
         ([_OWN, _LIBRARY], "net/model.py:12"),

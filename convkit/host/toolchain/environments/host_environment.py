@@ -4,6 +4,7 @@ import functools
 import importlib.metadata
 import os
 import platform
+import site
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -68,7 +69,8 @@ def check_host(spec: EnvironmentSpec) -> list[str]:
         origin = spec.origin(canonicalize_name(requirement.name)) or "the recipe"
         found = _version(requirement.name)
         if found is None:
-            problems.append(f"{requirement.name} is not installed; {origin} says {line}")
+            lacks = _why_missing(requirement.name)
+            problems.append(f"{requirement.name} {lacks}; {origin} says {line}")
         elif origin != CONVKIT_DEFAULT and not requirement.specifier.contains(
             found, prereleases=True
         ):
@@ -102,23 +104,43 @@ _Folders = tuple[tuple[str, int], ...]
 
 
 def _searched_folders() -> _Folders:
-    """Return the folders that packages are found in, each with the time of its last change:
-    installing or removing a package changes it.
+    """Return the folders that a stage's process finds packages in, each with the time of its last
+    change: installing or removing a package changes it.
     """
     found = []
+    hidden = _hidden_folders()
     for folder in sys.path:
+        if not folder or str(Path(folder).absolute()) in hidden:
+            continue
         try:
-            found.append((folder, os.stat(folder or os.curdir).st_mtime_ns))  # noqa: PTH116 - not a Path
+            found.append((folder, os.stat(folder).st_mtime_ns))  # noqa: PTH116 - not a Path
         except OSError:
             continue  # an archive's entry, or a folder that does not exist
     return tuple(found)
 
 
+def _hidden_folders() -> frozenset[str]:
+    """Return the folders that only this process finds packages in: those of PYTHONPATH and the
+    user's own, which no stage sees.
+    """
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    hidden = {*filter(None, given), site.getusersitepackages()}
+    everyones = {str(Path(each).absolute()) for each in site.getsitepackages()}
+    return frozenset(str(Path(each).absolute()) for each in hidden) - everyones
+
+
+def _why_missing(name: str) -> str:
+    """Return what a package that stages do not find is, as the end of a sentence."""
+    try:
+        place = importlib.metadata.distribution(name).locate_file("")
+    except importlib.metadata.PackageNotFoundError:
+        return "is not installed"
+    return f"is only in {place}, which stages do not see: they ignore PYTHONPATH and user packages"
+
+
 @functools.lru_cache(maxsize=4096)
 def _read(
-    name: str,
-    extras: frozenset[str],
-    folders: _Folders,  # noqa: ARG001 - a changed folder is read again
+    name: str, extras: frozenset[str], folders: _Folders
 ) -> tuple[str, str, tuple[Requirement, ...]] | None:
     """Return the name and version of the distribution that provides a package, and its
     dependencies; None if it is not installed.
@@ -126,7 +148,7 @@ def _read(
     Every stage's environment lists a hundred packages, and parsing their metadata costs more than
     the rest of a plan.
     """
-    if (distribution := _providing(name)) is None:
+    if (distribution := _providing(name, folders)) is None:
         return None
     # Each property of a distribution parses its metadata anew; eggs list requirements elsewhere.
     metadata = distribution.metadata
@@ -150,25 +172,24 @@ def _dependencies(lines: Iterable[str], extras: frozenset[str]) -> tuple[Require
     return tuple(found)
 
 
-def _providing(name: str) -> importlib.metadata.Distribution | None:
+def _providing(name: str, folders: _Folders) -> importlib.metadata.Distribution | None:
     """Return the installed distribution of a name, or the one that provides the module of that
     name in its place: onnxruntime-gpu is onnxruntime, built for CUDA, and excludes it.
     """
-    try:
-        return importlib.metadata.distribution(name)
-    except importlib.metadata.PackageNotFoundError:
-        return _standing_in(name, _searched_folders())
+    return _distribution(name, folders) or _standing_in(name, folders)
+
+
+def _distribution(name: str, folders: _Folders) -> importlib.metadata.Distribution | None:
+    places = [folder for folder, _ in folders]
+    return next(iter(importlib.metadata.distributions(name=name, path=places)), None)
 
 
 @functools.lru_cache(maxsize=256)
-def _standing_in(
-    name: str,
-    folders: _Folders,  # noqa: ARG001 - a changed folder is read again
-) -> importlib.metadata.Distribution | None:
+def _standing_in(name: str, folders: _Folders) -> importlib.metadata.Distribution | None:
     providers = importlib.metadata.packages_distributions().get(name.replace("-", "_"), [])
     variants = {each for each in providers if canonicalize_name(each).startswith(f"{name}-")}
     # Of two, nobody knows whose files are there.
-    return importlib.metadata.distribution(variants.pop()) if len(variants) == 1 else None
+    return _distribution(variants.pop(), folders) if len(variants) == 1 else None
 
 
 def _version(name: str) -> str | None:

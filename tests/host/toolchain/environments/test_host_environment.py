@@ -62,6 +62,19 @@ def test_packages_installed_or_removed_meanwhile_are_noticed(
 
 
 @pytest.mark.thorough
+def test_packages_that_only_pythonpath_has_are_missing_for_stages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "beside-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: beside\nVersion: 1.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert check_host(spec("beside")) == []
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (problem,) = check_host(spec("beside"))
+    assert problem.startswith(f"beside is only in {tmp_path}, which stages do not see")
+
+
 def test_another_build_of_a_package_stands_in_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
