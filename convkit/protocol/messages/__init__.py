@@ -99,6 +99,7 @@ from convkit.protocol.messages.requests import (
 )
 from convkit.protocol.messages.results import (
     EQUALS,
+    EVERY_NUMBER,
     EXAMPLE_FILE,
     MOST_EXAMPLE_BYTES,
     BuildResult,
@@ -129,6 +130,7 @@ from convkit.protocol.messages.results import (
     VerifyResult,
     is_at_decisions,
     is_of_plain_rows,
+    is_of_sweep,
     is_usual,
 )
 from convkit.protocol.messages.timings import (
@@ -148,6 +150,7 @@ __all__ = [
     "DEFAULT_BLOCK_SIZE",
     "DEFAULT_PERCENTILE",
     "EQUALS",
+    "EVERY_NUMBER",
     "EXAMPLE_FILE",
     "JOINED_FILE",
     "LOW_TYPES",
@@ -273,6 +276,7 @@ __all__ = [
     "call_name",
     "is_at_decisions",
     "is_of_plain_rows",
+    "is_of_sweep",
     "is_step",
     "is_usual",
 ]
