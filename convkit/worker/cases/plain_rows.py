@@ -91,6 +91,7 @@ def plain_rows(made_from: CaseInputs) -> list[Case] | str:
         for name, rows in zip(names, together, strict=True)
     ]
     zeros = _case(made_from, specs, axis, f"{NAME}:zeros", ("zeros",))
+    far: list[tuple[PlainRow, ...]]
     far = [_FAR_OFF] if axis.max >= len(_FAR_OFF) else [(kind,) for kind in _FAR_OFF[1:]]
     if shrinks:
         far.append(_TINY if axis.max >= len(_TINY) else ("fainter",))
