@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 
 from convkit.host.record.run_record import RunRecord
-from convkit.protocol.messages import is_at_decisions, is_of_plain_rows, is_usual
+from convkit.protocol.messages import EVERY_NUMBER, is_at_decisions, is_of_plain_rows, is_usual
 
 # Sizes that are listed, and axes that a line on the terminal has room for.
 _LISTED, _MOST_AXES = 8, 4
@@ -95,6 +95,10 @@ _KINDS: dict[str, Callable[[str, str], bool]] = {
     "rows of one value throughout": _rows("one value throughout"),
     "rows equal to another": _rows("equal to another"),
     "one huge value": _rows("one huge value"),
+    "rows of tiny values": _rows("tiny values"),
+    "every whole number of an input, where the largest case has no room for them": lambda name, _: (
+        name.startswith(EVERY_NUMBER)
+    ),
     "values beside those that the model compares with or branches on": lambda name, _: (
         name.startswith("values") or is_at_decisions(name)
     ),

@@ -98,6 +98,7 @@ from convkit.protocol.messages.requests import (
     VerifyRequest,
 )
 from convkit.protocol.messages.results import (
+    EVERY_NUMBER,
     EXAMPLE_FILE,
     MOST_EXAMPLE_BYTES,
     BuildResult,
@@ -128,6 +129,7 @@ from convkit.protocol.messages.results import (
     VerifyResult,
     is_at_decisions,
     is_of_plain_rows,
+    is_of_sweep,
     is_usual,
 )
 from convkit.protocol.messages.timings import (
@@ -146,6 +148,7 @@ from convkit.protocol.messages.timings import (
 __all__ = [
     "DEFAULT_BLOCK_SIZE",
     "DEFAULT_PERCENTILE",
+    "EVERY_NUMBER",
     "EXAMPLE_FILE",
     "JOINED_FILE",
     "LOW_TYPES",
@@ -271,6 +274,7 @@ __all__ = [
     "call_name",
     "is_at_decisions",
     "is_of_plain_rows",
+    "is_of_sweep",
     "is_step",
     "is_usual",
 ]

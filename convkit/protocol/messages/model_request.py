@@ -142,6 +142,7 @@ CaseName = Literal[
     "values",
     "decisions",
     "plain-rows",
+    "sweep",
     "texts",
     "files",
     "extreme",

@@ -62,6 +62,15 @@ def is_at_decisions(case: str) -> bool:
     return case.partition(":")[0] == "decisions"
 
 
+# Cases in which together every whole number of an input occurs.
+EVERY_NUMBER = "sweep:numbers"
+
+
+def is_of_sweep(case: str) -> bool:
+    """Return True if a case is one of the many that a model has only if it computes little."""
+    return case.partition(":")[0] == "sweep"
+
+
 def is_of_plain_rows(case: str) -> bool:
     """Return True if a case has rows of zeros, of one value, equal rows, or one huge value."""
     return case.partition(":")[0] == "plain-rows"

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -100,6 +100,11 @@ def sizes_text(sizes: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={size}" for name, size in sizes.items()) or "fixed shapes"
 
 
+def sizes_name(sizes: Mapping[str, int]) -> str:
+    """Return axis sizes as part of a case's name: `batch=4,sequence=128`."""
+    return ",".join(f"{axis}={size}" for axis, size in sizes.items())
+
+
 def case_cost(contract: Contract, sizes: Mapping[str, int]) -> int:
     """Return the number of elements of all inputs and outputs at the given sizes, the basis of a
     case's predicted duration. Axes from data count with their largest size.
@@ -107,3 +112,15 @@ def case_cost(contract: Contract, sizes: Mapping[str, int]) -> int:
     known = {**sizes, **{axis.name: axis.max for axis in contract.data_axes}}
     specs = (*contract.inputs, *contract.outputs)
     return sum(math.prod(spec.concrete_shape(known)) for spec in specs)
+
+
+def affordable(
+    contract: Contract, wanted: Iterable[dict[str, int]], most: float
+) -> Iterator[dict[str, int]]:
+    """Yield those sizes, in order, whose cases together cost no more than that (`case_cost`)."""
+    spent = 0
+    for sizes in wanted:
+        cost = case_cost(contract, sizes)
+        if spent + cost <= most:
+            spent += cost
+            yield sizes

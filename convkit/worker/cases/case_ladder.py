@@ -16,6 +16,7 @@ from convkit.worker.cases.small_cases import (
     mask_patterns,
     small_batches,
 )
+from convkit.worker.cases.sweep_cases import sweep
 from convkit.worker.cases.tokenized_texts import Tokenizer, text_cases
 from convkit.worker.cases.values.sampled_values import Draw, sample_for
 
@@ -104,6 +105,8 @@ def _make(
             return at_decisions(made_from, decisions)
         case "plain-rows":
             return plain_rows(made_from)
+        case "sweep":
+            return sweep(made_from, before)
         case "extreme":
             return _extreme(made_from, typical)
         case _:

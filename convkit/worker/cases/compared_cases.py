@@ -7,11 +7,14 @@ from pathlib import Path
 import numpy as np
 
 from convkit.protocol.contract import Contract
-from convkit.protocol.messages import CaseRecord, is_at_decisions, is_of_plain_rows
+from convkit.protocol.messages import CaseRecord, is_at_decisions, is_of_plain_rows, is_of_sweep
 from convkit.worker.cases.case_files import read_cases, read_tensors
 from convkit.worker.cases.equal_scores import ScoredPlaces, read_scores
 from convkit.worker.cases.invariance_cases import row_axis, take_rows
 from convkit.worker.cases.values.padding_masks import output_padding
+
+# What a search for precision does not try.
+_LEFT_OUT = (is_at_decisions, is_of_plain_rows, is_of_sweep)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,8 +35,8 @@ def ladder_cases(
     reference: Path, contract: Contract, *, copies: bool = True
 ) -> dict[str, JudgedCase]:
     """Return the ladder's cases as stored by the reference, memory-mapped; but not `decisions`,
-    whose values a low precision does not tell apart, and `plain-rows`, whose rounding a
-    normalization makes larger than its results.
+    whose values a low precision does not tell apart, `plain-rows`, whose rounding a normalization
+    makes larger than its results, and `sweep`, which shows little that `sizes` does not.
 
     `copies`: with all rows, also those that are copies of others. They show nothing that is not
     known of the others, so a search need not try them; a verification does.
@@ -41,7 +44,7 @@ def ladder_cases(
     return {
         case.name: _judged(reference, contract, case, copies=copies)
         for case in read_cases(reference).cases
-        if case.kind == "ladder" and not (is_at_decisions(case.name) or is_of_plain_rows(case.name))
+        if case.kind == "ladder" and not any(left_out(case.name) for left_out in _LEFT_OUT)
     }
 
 

@@ -1,8 +1,10 @@
 """Rows that data has and random numbers lack: zeros (every second with a minus sign, if the input
-may be negative), one value throughout, a copy of another row, and one value far from all others.
+may be negative), one value throughout, a copy of another row, one value far from all others, and
+values that are all tiny.
 
-A normalization that lost its epsilon, an order among equals, or a softmax that lost the maximum it
-subtracts shows in no other row. Where the batch axis has room, they are rows of one case.
+A normalization that lost its epsilon or has another, an order among equals, or a softmax that lost
+the maximum it subtracts shows in no other row. Where the batch axis has room, they are rows of one
+case.
 """
 
 import dataclasses
@@ -20,11 +22,14 @@ from convkit.worker.cases.case import Case, CaseInputs, Feeds, sizes_text
 from convkit.worker.cases.invariance_cases import row_axis, row_dimension
 from convkit.worker.cases.values.sampled_values import Draw, ends_of, integer_range, sample_for
 
-PlainRow = Literal["drawn", "equal", "zeros", "constant", "huge", "huge-negative"]
+PlainRow = Literal[
+    "drawn", "equal", "zeros", "constant", "huge", "huge-negative", "faint", "fainter", "faintest"
+]
 
 NAME = "plain-rows"
-# One value that no float of a lower precision need hold: it has a case of its own.
+# Values that no float of a lower precision need hold: they have cases of their own.
 HUGE = f"{NAME}:huge"
+FAINT = f"{NAME}:faint"
 _TEXTS: dict[PlainRow, str] = {
     "drawn": "drawn as ever",
     "equal": "equal to another",
@@ -32,12 +37,19 @@ _TEXTS: dict[PlainRow, str] = {
     "constant": "one value throughout",
     "huge": "one huge value",
     "huge-negative": "one huge negative value",
+    "faint": "tiny values (1e-2 of those drawn)",
+    "fainter": "tiny values (1e-4 of those drawn)",
+    "faintest": "tiny values (1e-6 of those drawn)",
 }
+# Their squares, and so their variance, are from below 1e-3, the largest epsilon that is usual, to
+# 1e-12, the smallest.
+_SHARES: dict[PlainRow, float] = {"faint": 1e-2, "fainter": 1e-4, "faintest": 1e-6}
 # Together, as far as the batch has room. Of what is compared over the whole batch, zeros alone are
 # another case.
 _TOGETHER: tuple[PlainRow, ...] = ("drawn", "equal", "zeros", "constant")
 # Those of a case that no float of a lower precision need hold.
 _FAR_OFF: tuple[PlainRow, ...] = ("drawn", "huge", "huge-negative")
+_TINY: tuple[PlainRow, ...] = ("drawn", "faint", "fainter", "faintest")
 # Standard deviations of a normal input's huge value: float32 has no exp of as much.
 _FAR = 1024.0
 _CHOSEN = ("token_ids", "integers", "normal", "uniform", "image", "audio")
@@ -64,11 +76,13 @@ def plain_rows(made_from: CaseInputs) -> list[Case] | str:
     if not specs:
         return "no input's values are free to choose"
     axis = row_axis(made_from.contract)
+    shrinks = any(_shrinks(made_from, spec) for spec in specs)
     if isinstance(axis, str):
-        # Without rows, each takes a whole case.
+        # Without rows, each takes a whole case; a tiny one is enough.
+        kinds: tuple[PlainRow, ...] = ("zeros", "constant", *_FAR_OFF[1:])
         return [
             _case(made_from, specs, None, f"{NAME}:{kind}", (kind,))
-            for kind in ("zeros", "constant", *_FAR_OFF[1:])
+            for kind in (*kinds, *(("fainter",) if shrinks else ()))
         ]
     together = [_TOGETHER[at : at + axis.max] for at in range(0, len(_TOGETHER), axis.max)]
     names = [NAME, *(f"{NAME}:{number}" for number in range(2, len(together) + 1))]
@@ -77,7 +91,10 @@ def plain_rows(made_from: CaseInputs) -> list[Case] | str:
         for name, rows in zip(names, together, strict=True)
     ]
     zeros = _case(made_from, specs, axis, f"{NAME}:zeros", ("zeros",))
+    far: list[tuple[PlainRow, ...]]
     far = [_FAR_OFF] if axis.max >= len(_FAR_OFF) else [(kind,) for kind in _FAR_OFF[1:]]
+    if shrinks:
+        far.append(_TINY if axis.max >= len(_TINY) else ("fainter",))
     return [
         *cases,
         zeros,
@@ -100,6 +117,15 @@ def all_rows(made_from: CaseInputs, sizes: Mapping[str, int], kind: PlainRow) ->
 def _is_chosen(made_from: CaseInputs, spec: TensorSpec) -> bool:
     sample = sample_for(spec, made_from.samples)
     return sample.kind in _CHOSEN and not sample.held and spec.dtype != "bool"
+
+
+def _shrinks(made_from: CaseInputs, spec: TensorSpec) -> bool:
+    """Return whether a tiny part of an input's values is legal, too."""
+    if not is_float(spec.dtype):
+        return False
+    sample = sample_for(spec, made_from.samples)
+    low, high = ends_of(sample) or sample.numbers
+    return low <= 0 <= high
 
 
 def _case(
@@ -166,6 +192,9 @@ def _filled(
 def _fill(row: np.ndarray, kind: PlainRow, numbers: dict[PlainRow, float]) -> None:
     if kind not in numbers or not row.size:
         return
+    if kind in _SHARES:
+        row *= row.dtype.type(numbers[kind])
+        return
     if kind in ("huge", "huge-negative"):  # neither the first nor the last, where there is another
         row[np.unravel_index(row.size // 2, row.shape)] = numbers[kind]
         return
@@ -175,7 +204,11 @@ def _fill(row: np.ndarray, kind: PlainRow, numbers: dict[PlainRow, float]) -> No
 
 
 def _numbers(made_from: CaseInputs, spec: TensorSpec, sample: Sample) -> dict[PlainRow, float]:
-    """Return the numbers of an input's rows, all of them legal."""
+    """Return the numbers of an input's rows, all of them legal; of tiny ones their share."""
+    return _values(made_from, spec, sample) | (_SHARES if _shrinks(made_from, spec) else {})
+
+
+def _values(made_from: CaseInputs, spec: TensorSpec, sample: Sample) -> dict[PlainRow, float]:
     if sample.kind in ("token_ids", "integers"):
         low, high = integer_range(spec, sample, made_from.facts)
         zero = min(max(0, low), high - 1)

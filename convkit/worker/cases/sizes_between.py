@@ -41,6 +41,32 @@ def sizes_between(
     yield from found[:most]
 
 
+def sizes_of_all_axes(
+    contract: Contract, known: Sequence[Sizes], most: int
+) -> list[dict[str, int]]:
+    """Return up to `most` sizes of which each is new on some axis: the fewest rows that no case has
+    first, one by one, and the other axes' in the widest gaps.
+    """
+    rows = row_axis(contract)
+    orders = []
+    for place, axis in enumerate(contract.axes):
+        if not isinstance(rows, str) and axis.name == rows.name:
+            taken = {sizes[axis.name] for sizes in known}
+            free = (size for size in range(axis.min, axis.max + 1) if size not in taken)
+            orders.append([*itertools.islice(free, most)])
+        else:
+            orders.append(_turned([*itertools.islice(_in_gaps(axis, known), most)], place))
+    count = max(map(len, orders), default=0)
+    smallest = smallest_sizes(contract)
+    return [
+        {
+            axis.name: order[turn % len(order)] if order else smallest[axis.name]
+            for axis, order in zip(contract.axes, orders, strict=True)
+        }
+        for turn in range(count)
+    ]
+
+
 def corner_sizes(contract: Contract, known: Sequence[Sizes]) -> list[dict[str, int]]:
     """Return the sizes at which one axis is at its largest and all others at their smallest, those
     that no case has, the cheapest first: a fault may need two axes of different sizes.

@@ -4,15 +4,23 @@ comparisons with sizes and values of its inputs.
 
 import functools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from convkit.protocol.contract import Contract, TensorSpec
+from convkit.protocol.contract import TensorSpec
 from convkit.protocol.messages import Sample
 from convkit.protocol.numpy_dtypes import is_float, numpy_dtype
 from convkit.worker.cases.axis_sizes import largest_sizes, probe_sizes
-from convkit.worker.cases.case import Case, CaseInputs, Feeds, case_cost, sizes_text
+from convkit.worker.cases.case import (
+    Case,
+    CaseInputs,
+    Feeds,
+    affordable,
+    case_cost,
+    sizes_name,
+    sizes_text,
+)
 from convkit.worker.cases.decision_sizes import Decisions, Threshold, turns
 from convkit.worker.cases.decision_values import in_turn, turning_values
 from convkit.worker.cases.invariance_cases import row_axis
@@ -93,34 +101,18 @@ def decided_sizes(
         spent += case_cost(contract, sizes)
         if spent > most and len(cases) >= _FEWEST_SIZES:
             break
-        draw = Draw(f"sizes:{_sizes_name(sizes)}")
+        draw = Draw(f"sizes:{sizes_name(sizes)}")
         cases.append(made_from.extra_case(f"beside the comparison at {place}", sizes, draw))
     known = [each.sizes for each in (*before, *cases)]
-    spare = [*_affordable(contract, corner_sizes(contract, known), most * _CORNERS_SHARE)]
-    what = dict.fromkeys(map(_sizes_name, spare), "one axis at its largest only")
+    spare = [*affordable(contract, corner_sizes(contract, known), most * _CORNERS_SHARE)]
+    what = dict.fromkeys(map(sizes_name, spare), "one axis at its largest only")
     room = max(0, _MOST_SIZES - len(cases))
     spare += sizes_between(contract, [*known, *spare], room)
-    for sizes in _affordable(contract, spare, most - spent):
-        name = _sizes_name(sizes)
+    for sizes in affordable(contract, spare, most - spent):
+        name = sizes_name(sizes)
         text = what.get(name, "between the sizes of other cases")
         cases.append(made_from.extra_case(text, sizes, Draw(f"sizes:{name}")))
     return cases or "other cases cover the axes' sizes"
-
-
-def _affordable(
-    contract: Contract, wanted: Iterable[dict[str, int]], most: float
-) -> Iterator[dict[str, int]]:
-    """Yield those sizes, in order, whose cases together cost no more than that."""
-    spent = 0
-    for sizes in wanted:
-        cost = case_cost(contract, sizes)
-        if spent + cost <= most:
-            spent += cost
-            yield sizes
-
-
-def _sizes_name(sizes: Mapping[str, int]) -> str:
-    return ",".join(f"{axis}={size}" for axis, size in sizes.items())
 
 
 def decided_values(made_from: CaseInputs, decisions: Decisions) -> list[Case] | str:

@@ -95,10 +95,12 @@ class JoinedOriginal:
         def first(values: list[int | None]) -> int | None:
             return next((value for value in values if value is not None), None)
 
+        counts = [each.weights for each in known]
         return ModelFacts(
             first([each.vocabulary for each in known]),
             first([each.pad_token for each in known]),
             first([each.max_positions for each in known]),
+            None if None in counts else sum(count for count in counts if count is not None),
         )
 
     @property

@@ -2,6 +2,8 @@
 onnxruntime.
 """
 
+import functools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -268,7 +270,6 @@ class OnnxOriginal:
     compares with the file as people run it.
     """
 
-    facts = ModelFacts()
     tokenizer = None
     generation = Generation()
     tokenizer_files: tuple[Path, ...] = ()
@@ -289,6 +290,14 @@ class OnnxOriginal:
                 f"model.onnx: {error}" if cause is None else cause.message,
                 [] if cause is None else [cause],
             ) from error
+
+    @functools.cached_property
+    def facts(self) -> ModelFacts:
+        """The number of weights; what inputs are legal, a file does not say."""
+        import onnx
+
+        graph = onnx.load(self._path, load_external_data=False).graph
+        return ModelFacts(weights=sum(math.prod(each.dims) for each in graph.initializer))
 
     @property
     def class_names(self) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from convkit.worker.cases.case import Feeds, case_cost
 from convkit.worker.cases.case_files import read_tensors
 from convkit.worker.cases.equal_scores import ScoredPlaces, read_scores, with_settled
 from convkit.worker.cases.invariance_cases import BASE, CHECKS
-from convkit.worker.cases.plain_rows import HUGE
+from convkit.worker.cases.plain_rows import FAINT, HUGE
 from convkit.worker.cases.time_budget import Budget, running_order
 from convkit.worker.cases.values.padding_masks import output_padding, padding_positions
 from convkit.worker.job_context import Context
@@ -41,6 +41,7 @@ from convkit.worker.runtime_interface.sessions import NotServedError, RunFailedE
 # Why a target of low precision is not judged by a case.
 _COARSE = "its values are neighbors in their type, which a lower precision does not tell apart"
 _TOO_FAR = "a lower precision need not hold a value that far from all others"
+_TOO_SMALL = "a lower precision need not hold values that small"
 
 
 class BuiltModel:
@@ -269,6 +270,8 @@ def _beyond(case: str) -> str | None:
     """Return why a low precision is not judged by a case; None if it is."""
     if is_at_decisions(case):
         return _COARSE
+    if case.startswith(FAINT):
+        return _TOO_SMALL
     return _TOO_FAR if case.startswith(HUGE) else None
 
 

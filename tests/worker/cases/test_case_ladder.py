@@ -84,7 +84,7 @@ def test_only_cases_with_something_to_prove_count_as_left_out(texts):
 
 def test_every_case_in_order_with_its_sizes():
     cases, omitted = ladder(texts=["a bb ccc", "dd"], tokenizer=WordTokenizer)
-    without = {"example", "batch", "sizes", "values", "decisions", "files"}
+    without = {"example", "batch", "sizes", "values", "decisions", "files", "sweep"}
     expected = [name for name in LADDER if name not in without]
     expected.insert(expected.index("texts") + 1, "texts:unusual")
     kinds = [f"plain-rows:{kind}" for kind in ("zeros", "huge")]
@@ -97,6 +97,7 @@ def test_every_case_in_order_with_its_sizes():
     assert [cases[name].sizes["sequence"] for name in between[1:]] == [11, 3]
     assert omitted == {
         "batch": "other cases cover every 'batch' up to 4",
+        "sweep": "how much the model computes is unknown",
         "example": "the recipe has no example (verify.example)",
         "values": "the model's code compares no input with a number within its sample's range",
         "decisions": "the model rounds, compares or looks up no input within its sample's range",
@@ -143,7 +144,9 @@ def test_without_a_mask_the_cases_about_padding_are_omitted_with_the_reason():
 def test_without_axes_one_size_is_one_case():
     contract = Contract((tensor("x", shape=(3, 4)),), (tensor("y", shape=(3, 4)),), ())
     cases, omitted = ladder(contract, {})
-    plain = {f"plain-rows:{kind}" for kind in ("zeros", "constant", "huge", "huge-negative")}
+    plain = {
+        f"plain-rows:{kind}" for kind in ("zeros", "constant", "huge", "huge-negative", "fainter")
+    }
     assert set(cases) == {"smallest", "extreme"} | plain
     assert omitted["typical"] == omitted["largest"] == "the same sizes as smallest (fixed shapes)"
     assert omitted["off-typical"] == "no axis can leave its typical size"

@@ -31,7 +31,7 @@ def with_batch(low, high):
 
 def test_the_rows_of_one_case():
     found = cases()
-    assert list(found) == ["plain-rows", "plain-rows:zeros", "plain-rows:huge"]
+    assert list(found) == [f"plain-rows{kind}" for kind in ("", ":zeros", ":huge", ":faint")]
     drawn, equal, zeros, constant = found["plain-rows"].inputs()["x"]
     assert len(set(drawn)) == len(drawn)
     assert (equal == drawn).all()
@@ -46,6 +46,27 @@ def test_the_rows_of_one_case():
     assert np.sort(huge)[-2] < 8
     assert low.min() == -1024
     assert np.sort(low)[1] > -8
+    sizes = np.abs(found["plain-rows:faint"].inputs()["x"]).max(axis=1)
+    assert (sizes[1:] < [0.08, 8e-4, 8e-6]).all()
+    assert (sizes > [0.1, 1e-3, 1e-5, 1e-7]).all()
+
+
+def test_tiny_values_are_legal():
+    assert "plain-rows:faint" not in cases(samples={"x": Sample("uniform", (1.0, 2.0))})
+    faint = cases(samples={"x": Sample("uniform", (0.0, 2.0))})["plain-rows:faint"]
+    assert faint.inputs()["x"].min() >= 0
+
+
+def test_another_epsilon_shows_in_tiny_rows_alone():
+    """The difference that an epsilon makes to a normalization of drawn values is within limits."""
+    x = cases()["plain-rows:faint"].inputs()["x"].astype(np.float64)
+
+    def normalized(epsilon):
+        return (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + epsilon)
+
+    errors = np.abs(normalized(1e-12) - normalized(1e-6)).max(axis=1)
+    assert errors[0] < 1e-5
+    assert errors[1:].min() > 1e-3
 
 
 def test_equal_rows_are_equal_in_all_inputs():
@@ -94,7 +115,7 @@ def test_a_small_batch_takes_several_cases_and_a_large_one_repeats():
     found = cases(with_batch(1, 2))
     assert list(found) == [
         *("plain-rows", "plain-rows:2", "plain-rows:zeros"),
-        *("plain-rows:huge", "plain-rows:huge-negative"),
+        *("plain-rows:huge", "plain-rows:huge-negative", "plain-rows:fainter"),
     ]
     assert not found["plain-rows:2"].inputs()["x"][0].any()
     rows = cases(with_batch(6, 8))["plain-rows"].inputs()["x"]
@@ -108,7 +129,7 @@ def test_without_rows_each_kind_is_a_case():
     )
     found = cases(contract)
     assert list(found) == [
-        f"plain-rows:{kind}" for kind in ("zeros", "constant", "huge", "huge-negative")
+        f"plain-rows:{kind}" for kind in ("zeros", "constant", "huge", "huge-negative", "fainter")
     ]
     assert not found["plain-rows:zeros"].inputs()["x"].any()
     assert (found["plain-rows:huge"].inputs()["x"] == 1024).sum() == 1

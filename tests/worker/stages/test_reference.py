@@ -64,7 +64,9 @@ def test_a_torch_model_on_every_case(tmp_path):
         *("plain-rows", "plain-rows:zeros", "plain-rows:huge"),
         "extreme",
     ]
-    assert [case.name for case in ladder if not case.name.startswith("sizes:")] == names
+    swept = ("sizes:", "sweep:")
+    assert [case.name for case in ladder if not case.name.startswith(swept)] == names
+    assert any(case.name.startswith("sweep:") for case in ladder)
     assert [case.name for case in result.omitted] == [
         *("example", "batch", "values", "decisions", "texts")
     ]

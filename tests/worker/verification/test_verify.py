@@ -22,7 +22,7 @@ def test_the_same_model_matches_everywhere(original):
     assert findings == []
     assert result.evidence == "device"
     assert result.providers == ("CPUExecutionProvider",)
-    cases = [case.case for case in result.cases if not case.case.startswith("sizes:")]
+    cases = [case.case for case in result.cases if not case.case.startswith(("sizes:", "sweep:"))]
     assert cases == [
         "smallest",
         "typical",
@@ -216,7 +216,9 @@ def test_the_budget_is_kept_here_too(original):
     ladder = {"typical", "ragged", "largest", "off-typical", "mask-patterns", "extreme"}
     ladder |= {"plain-rows", "plain-rows:zeros", "plain-rows:huge"}
     omitted = {case.name for case in result.omitted}
-    assert {name for name in omitted if not name.startswith("sizes:")} == ladder | invariance
+    assert {
+        name for name in omitted if not name.startswith(("sizes:", "sweep:"))
+    } == ladder | invariance
     assert all("verify.budget" in case.reason for case in result.omitted)
     assert result.probes
 
@@ -298,7 +300,7 @@ request = VerifyRequest(
 )
 result, findings = verify.run(request, Context(Path({str(tmp_path)!r})))
 assert not findings, findings
-assert len(result.cases) == 15
+assert len([case for case in result.cases if not case.case.startswith("sweep:")]) == 15
 assert all(case.outputs[0].max_abs == 0.0 for case in result.cases)
 """
     contract = f"from convkit.protocol.contract import *\nCONTRACT = {CONTRACT!r}\n"

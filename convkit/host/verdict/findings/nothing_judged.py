@@ -11,7 +11,7 @@ from convkit.host.verdict.findings.constant_outputs import constant_finding
 from convkit.host.verdict.findings.limits_without_meaning import vacuous_limits
 from convkit.host.verdict.findings.task_score import UNDECIDED, allowed_loss
 from convkit.protocol.findings.finding import Finding, Place, Remedy
-from convkit.protocol.messages import EvaluationMetrics, OmittedCase, is_of_plain_rows
+from convkit.protocol.messages import EvaluationMetrics, OmittedCase, is_of_plain_rows, is_of_sweep
 from convkit.protocol.messages.measurements import TensorMetrics
 from convkit.protocol.metrics.limits import problems
 
@@ -151,7 +151,10 @@ def _skipped(
     by_budget = [
         each.name
         for each in omitted
-        if recipe.verify.budget is not None and each.applies and each.name not in by_skip
+        if recipe.verify.budget is not None
+        and each.applies
+        and each.name not in by_skip
+        and not is_of_sweep(each.name)
     ]
     left_out = [*by_skip, *by_budget]
     if not left_out or len(cases) > _FEW * (len(cases) + len(left_out)):

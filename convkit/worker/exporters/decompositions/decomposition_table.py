@@ -188,6 +188,7 @@ def decompositions() -> dict[Any, _Row]:
             for each in (aten.avg_pool1d, aten.avg_pool2d, aten.avg_pool3d)
         },
         aten.scatter_reduce.two: _Row(placed_values.scattered_mean, placed_values.is_mean),
+        **{
             each: _Row(integer_division.rounded_quotient, is_needed=integer_division.rounds_whole)
             for each in (aten.div.Tensor_mode, aten.div.Scalar_mode)
         },

@@ -25,9 +25,12 @@ _POSITIONS_AFTER_PADDING = frozenset(
 
 
 def model_facts(module: "torch.nn.Module", config: Config | None) -> ModelFacts:
-    """Return vocabulary size, padding token and number of positions; None if unknown."""
+    """Return vocabulary size, padding token and number of positions, None if unknown, and the
+    number of weights.
+    """
+    weights = sum(each.numel() for each in (*module.parameters(), *module.buffers()))
     if config is None:
-        return ModelFacts(None, None, None)
+        return ModelFacts(weights=weights)
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     vocabulary = _whole(getattr(text, "vocab_size", None))
     embedded = _embedding_rows(module)
@@ -37,7 +40,8 @@ def model_facts(module: "torch.nn.Module", config: Config | None) -> ModelFacts:
     positions = _whole(getattr(text, "max_position_embeddings", None))
     if positions is not None and getattr(config, "model_type", None) in _POSITIONS_AFTER_PADDING:
         positions -= (padding or 0) + 1
-    return ModelFacts(vocabulary, padding if padding is None or padding >= 0 else None, positions)
+    pad_token = padding if padding is None or padding >= 0 else None
+    return ModelFacts(vocabulary, pad_token, positions, weights)
 
 
 def _whole(value: object) -> int | None:

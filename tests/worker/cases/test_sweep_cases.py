@@ -1,0 +1,76 @@
+"""A model that computes little is tried at many sizes, and with every id."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from convkit.protocol.contract import Axis, Contract, TensorSpec
+from convkit.protocol.messages import Held, Sample, is_of_sweep
+from convkit.worker.cases.case import CaseInputs, case_cost
+from convkit.worker.cases.case_ladder import build_ladder
+from convkit.worker.cases.values.sampling_facts import ModelFacts
+
+CONTRACT = Contract(
+    (TensorSpec("x", "int64", ("batch", "sequence")),),
+    (TensorSpec("y", "float32", ("batch", "sequence")),),
+    (Axis("batch", 1, 4, 8), Axis("sequence", 1, 16, 64)),
+)
+IDS = {"x": Sample("integers", (0.0, 1000.0))}
+
+
+def cases(samples=IDS, contract=CONTRACT, **facts):
+    made_from = CaseInputs(contract, samples, 0, ModelFacts(**{"weights": 100} | facts))
+    made, omitted = build_ladder(made_from, (), None)
+    return made, {each.name: each.reason for each in omitted}
+
+
+def sizes_of(made, axis):
+    return {case.sizes[axis] for case in made}
+
+
+def test_every_small_batch_and_no_gap_of_seven_lengths_is_left():
+    made, _ = cases()
+    assert set(range(1, 9)) == sizes_of(made, "batch")
+    lengths = sizes_of(made, "sequence")
+    for start in range(1, 59):
+        assert lengths & set(range(start, start + 7)), start
+
+
+def test_every_id_occurs():
+    made, _ = cases()
+    parts = [case for case in made if case.name.startswith("sweep:numbers")]
+    assert len(parts) == 2
+    assert set(np.concatenate([each.inputs()["x"].ravel() for each in parts])) == set(range(1000))
+
+
+@pytest.mark.parametrize("count", [1025, 1535, 1536])
+def test_a_last_part_that_is_not_full_has_every_id_too(count):
+    made, _ = cases({"x": Sample("integers", (0.0, float(count)))})
+    parts = [case for case in made if case.name.startswith("sweep:numbers")]
+    assert set(np.concatenate([each.inputs()["x"].ravel() for each in parts])) == set(range(count))
+
+
+def test_ids_with_a_meaning_and_those_that_the_largest_case_has_stay():
+    held = {"x": Sample("integers", (0.0, 1000.0), held=(Held(3),))}
+    for samples in (held, {"x": Sample("integers", (0.0, 512.0))}):
+        made, _ = cases(samples)
+        assert not any(case.name.startswith("sweep:numbers") for case in made)
+
+
+def test_a_model_that_computes_much_has_none():
+    made, omitted = cases(weights=10**9)
+    assert not any(is_of_sweep(case.name) for case in made)
+    assert omitted["sweep"].startswith("other cases cover the sizes, or")
+    _, omitted = cases(weights=None)
+    assert omitted["sweep"] == "how much the model computes is unknown"
+
+
+def test_their_cost_is_bounded():
+    wide = dataclasses.replace(
+        CONTRACT, axes=(Axis("batch", 1, 4, 64), Axis("sequence", 1, 9, 4096))
+    )
+    made, _ = cases(contract=wide)
+    swept = [case for case in made if is_of_sweep(case.name)]
+    assert 4 < len(swept) <= 20
+    assert sum(case_cost(wide, case.sizes) for case in swept) <= 2**19
