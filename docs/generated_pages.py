@@ -159,7 +159,11 @@ def _example(code: str, example: dict[str, str]) -> str:
     """Return the sections about a recorded fault: what it is, what convkit said, and the recipe."""
     place = f"{example['place']}\n" if example["place"] else ""
     text = f"\n## Example\n\nA fault of the corpus ({example['source']}): {example['fault']}.\n\n"
-    text += f"```text\n{code} {example['message']}\n{place}fix: {example['remedy']}\n```\n"
+    text += f"```text\n{code} {example['message']}\n{place}```\n"
+    if cause := example.get("follows"):
+        text += f"\nHere it follows from [{cause}]({cause}.md), which convkit proved.\n"
+    elif example["remedy"]:
+        text += f"\nThe remedy that it named: {example['remedy']}\n"
     recipe = _indented("```yaml\n" + example["recipe"] + "```")
     text += f'\n??? note "The recipe"\n\n{recipe}\n'
     if example["change"]:
