@@ -103,3 +103,9 @@ def test_int8_is_run_again_with_what_goes_into_its_products(tmp_path: Path) -> N
     ]
     assert found[2].metrics.nrmse > 2 * found[0].metrics.nrmse
     np.testing.assert_array_equal(run({"x": values})["y"], before)  # the hooks are gone
+
+
+def test_a_compiled_original_is_measured_without_hooks(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module = torch.jit.trace(torch.nn.Linear(64, 64), torch.zeros(4, 64))
+    assert 1e-3 < measured(tmp_path, module, "int8") < 2e-2
