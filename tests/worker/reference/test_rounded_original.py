@@ -105,6 +105,7 @@ def test_int8_is_run_again_with_what_goes_into_its_products(tmp_path: Path) -> N
     np.testing.assert_array_equal(run({"x": values})["y"], before)  # the hooks are gone
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_a_compiled_original_is_measured_without_hooks(tmp_path: Path) -> None:
     torch.manual_seed(0)
     module = torch.jit.trace(torch.nn.Linear(64, 64), torch.zeros(4, 64))
