@@ -92,6 +92,7 @@ def _drawn(command: str, lines: list[str], name: str) -> str:
     console.print(Text(f"$ {command}", style="bold"))
     for line in lines:
         console.print(Text.from_ansi(line))
+    console.print()  # the last line's underscores would be cut off
     picture = console.export_svg(title="convkit", theme=_THEME, unique_id=name)
     # Rich names a font on a server; the reader's own will do, and nothing is requested.
     return re.sub(r"@font-face \{.*?\}", "", picture, flags=re.DOTALL)

@@ -7,6 +7,7 @@ fault of the corpus and how its recipe was repaired, recorded by a run: `make fi
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -124,17 +125,22 @@ def _releases() -> str:
 
 
 def _guides() -> dict[str, list[str]]:
-    """Return links to the guides that mention each code, how-tos first."""
-    found: dict[str, list[str]] = {}
-    paths = [*sorted(_DOCS.glob("how-to/*.md")), *sorted(_DOCS.glob("*.md"))]
-    for path in paths:
+    """Return links to the guides that mention each code: how-tos first, and of them those that
+    mention it and its neighbors (`N2..`) most.
+    """
+    found: dict[str, list[tuple[bool, int, str]]] = {}
+    for path in [*sorted(_DOCS.glob("how-to/*.md")), *sorted(_DOCS.glob("*.md"))]:
         if path.name in _NO_GUIDES:
             continue
         text = path.read_text(encoding="utf-8")
         title = text.partition("\n")[0].removeprefix("# ")
-        for code in dict.fromkeys(re.findall(r"\b[A-Z]\d{3}\b", text)):
-            found.setdefault(code, []).append(f"[{title}](../{path.relative_to(_DOCS)})")
-    return found
+        link = f"[{title}](../{path.relative_to(_DOCS)})"
+        codes = re.findall(r"\b[A-Z]\d{3}\b", text)
+        neighbors = Counter(code[:2] for code in codes)
+        for code in set(codes):
+            order = (path.parent == _DOCS, -neighbors[code[:2]], link)
+            found.setdefault(code, []).append(order)
+    return {code: [link for *_, link in sorted(each)] for code, each in found.items()}
 
 
 def _page(code: str, example: dict[str, str] | None, guides: list[str]) -> str:
@@ -159,7 +165,11 @@ def _example(code: str, example: dict[str, str]) -> str:
     """Return the sections about a recorded fault: what it is, what convkit said, and the recipe."""
     place = f"{example['place']}\n" if example["place"] else ""
     text = f"\n## Example\n\nA fault of the corpus ({example['source']}): {example['fault']}.\n\n"
-    text += f"```text\n{code} {example['message']}\n{place}{example['remedy']}\n```\n"
+    text += f"```text\n{code} {example['message']}\n{place}```\n"
+    if cause := example.get("follows"):
+        text += f"\nHere it follows from [{cause}]({cause}.md), which convkit proved.\n"
+    elif example["remedy"]:
+        text += f"\nThe remedy that it named: {example['remedy']}\n"
     recipe = _indented("```yaml\n" + example["recipe"] + "```")
     text += f'\n??? note "The recipe"\n\n{recipe}\n'
     if example["change"]:

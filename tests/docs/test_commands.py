@@ -82,3 +82,13 @@ def test_a_wrong_command_is_refused(line: str) -> None:
 def test_commands_are_found_in_blocks_and_in_spans() -> None:
     page = "Use `convkit plan\nRECIPE`.\n```console\n$ convkit run x.yaml  # quick\nverified\n```\n"
     assert list(command_lines(page)) == ["convkit run x.yaml", "convkit plan RECIPE"]
+
+
+MAKE = re.compile(r"(?:^\s*(?:\$ )?|`)make ([a-z-]+)", re.MULTILINE)
+
+
+def test_what_pages_make_is_in_the_makefile() -> None:
+    made = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    named = {name for page in PAGES for name in MAKE.findall(page.read_text(encoding="utf-8"))}
+    assert len(named) > 10
+    assert named - set(made) == set()

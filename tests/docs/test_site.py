@@ -77,7 +77,13 @@ def test_a_finding_has_an_example_its_guides_and_a_place_in_the_navigation(site:
     page = (site / "findings" / "N202.html").read_text(encoding="utf-8")
     navigation, _, shown = page.partition("<article")
     assert 'href="N202.html"' in navigation or 'href="./N202.html"' in navigation
-    assert "nan-in-float16.html" in shown.partition('id="guides"')[2]
+    guides, _, example = shown.partition('id="guides"')[2].partition('id="example"')
+    assert "nan-in-float16.html" in guides
+    assert guides.index("nan-in-float16") < guides.index("another-machine")  # it says more of it
+    assert "changed it so that every target is verified" in example
+    assert "keep_float32" in example
+    follows = (site / "findings" / "N102.html").read_text(encoding="utf-8")
+    assert re.search(r"it follows from <a href=\S*N202.html", follows)
 
 
 def test_examples_are_of_known_codes_and_leave_no_path() -> None:

@@ -2,9 +2,11 @@
 
 import difflib
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from convkit.host.findings.consequences import cause_of
 from convkit.host.home import Home
 from convkit.host.repair.repair_command import RepairOutcome, repair_recipe
 from convkit.host.run.run_options import RunOptions
@@ -20,9 +22,13 @@ def read_examples() -> dict[str, dict[str, str]]:
 
 
 def one_of_each() -> Iterator[Fault]:
-    """Yield a fault for each code: one that a recipe's change repairs, where there is one."""
+    """Yield a fault for each code, those first that the corpus has most of: one that a recipe's
+    change repairs, where there is one.
+    """
     chosen: dict[str, Fault] = {}
-    for fault in faults():
+    corpus = list(faults())
+    frequency = Counter(fault.code for fault in corpus)
+    for fault in sorted(corpus, key=lambda each: -frequency[each.code]):
         known = chosen.setdefault(fault.code, fault)
         if known.repaired is not True and fault.repaired is True:
             chosen[fault.code] = fault
@@ -30,7 +36,11 @@ def one_of_each() -> Iterator[Fault]:
 
 
 def record_examples(chosen: list[Fault], folder: Path) -> list[str]:
-    """Run faults with `--repair` and write what became of each; return those that went wrong."""
+    """Run faults with `--repair` and write what became of each; return those that went wrong.
+
+    Codes for which the corpus has no fault get what such a run says of them beside it.
+    """
+    own = {fault.code for fault in faults()}
     wrong = []
     for fault in chosen:
         place = folder / fault.name.replace(":", "-").replace("_", "-")
@@ -41,7 +51,12 @@ def record_examples(chosen: list[Fault], folder: Path) -> list[str]:
         if found is None or (fault.repaired is True) != outcome.repaired:
             wrong.append(fault.name)
             continue
-        examples = read_examples() | {fault.code: _example(fault, found, outcome, place)}
+        beside = {each.code: each for each in outcome.first.findings if each.code not in own}
+        known = read_examples()
+        shown = {code: each for code, each in beside.items() if code not in known}
+        examples = known | {
+            each.code: _example(fault, each, outcome, place) for each in (found, *shown.values())
+        }
         text = json.dumps(dict(sorted(examples.items())), indent=1, ensure_ascii=False)
         EXAMPLES.write_text(text + "\n", encoding="utf-8")
     return wrong
@@ -53,6 +68,7 @@ def _example(fault: Fault, finding: Finding, outcome: RepairOutcome, place: Path
     change = "\n".join(list(lines)[2:]) + "\n" if outcome.repaired else ""
     example = {
         "fault": fault.description,
+        "follows": cause_of(finding) or "",
         "source": fault.source,
         "message": finding.message,
         "place": str(finding.place),

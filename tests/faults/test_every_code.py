@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from convkit.host.findings.catalog import CATALOG
 from convkit.protocol.findings.finding import Finding
 from faults.confusion import recorded_causes
 from faults.corpus import faults
+from faults.examples import read_examples
 from faults.provoking_tests import FoundCodes, named_tests
 
 REPOSITORY = Path(__file__).parents[2]
@@ -73,3 +75,10 @@ def test_a_named_test_must_provoke_its_code(item: pytest.Item, case: int) -> Non
     with found.recording():
         found_by_convkit("E420")
     assert found.missing(item) == set()
+
+
+def test_codes_with_several_faults_have_an_example_on_their_page() -> None:
+    """`make finding-examples` records those that are missing."""
+    frequency = Counter(fault.code for fault in faults())
+    assert {code for code, count in frequency.items() if count > 1} <= read_examples().keys()
+    assert len(read_examples()) >= 40

@@ -11,6 +11,7 @@ from convkit.cli.output.text_lines import line, section
 from convkit.host.audit.audit_answer import AuditAnswer
 from convkit.host.audit.checks.how_it_was_built import BuildInputs
 from convkit.host.audit.checks.verified_targets import TargetProof, VerificationProof
+from convkit.host.findings.consequences import cause_of
 from convkit.host.record.display_text import bytes_text, sizes_text
 from convkit.host.record.recorded_materials import Dependency
 from convkit.host.record.run_summary import waived_text, waiver_text
@@ -256,7 +257,9 @@ def _findings(answer: AuditAnswer) -> Iterator[str]:
         finding = located.finding
         where = ", ".join(located.where)
         waived = f" ({waived_text(located)})" if located.waived else ""
-        yield f"{finding.severity} {finding.code} in {where}{waived}: {finding.message}"
+        cause = cause_of(finding)
+        follows = f" (follows from {cause})" if cause else ""
+        yield f"{finding.severity} {finding.code} in {where}{waived}: {finding.message}{follows}"
     if not answer.findings and answer.verdict is not None:
         yield "none"
 

@@ -1,13 +1,11 @@
 """What `convkit run --repair` prints in addition to the run itself."""
 
-import json
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from convkit.cli.output.safe_text import output_console
-from convkit.cli.output.text_lines import print_unwrapped
+from convkit.cli.output.safe_text import Encodable, output_console
+from convkit.cli.output.text_lines import line, print_unwrapped
+from convkit.host.record.change_text import change_line
 from convkit.host.record.run_record import RepairStep
-from convkit.protocol.json_codec import Json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,20 +15,13 @@ if TYPE_CHECKING:
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
-def change_text(change: Mapping[str, Json]) -> str:
-    """Return a change to the recipe on one line."""
-    return "; ".join(
-        f"{path}: {json.dumps(value, ensure_ascii=False)}" for path, value in change.items()
-    )
-
-
 def announce(steps: tuple[RepairStep, ...]) -> None:
     """Print on standard error what the next round changes."""
     from rich.console import Console
 
     console = Console(stderr=True, markup=False, emoji=False)
     for step in steps:
-        what = f"{step.code} of {step.target}: {change_text(step.change)}"
+        what = f"{step.code} of {step.target}: {change_line(step.change)}"
         print_unwrapped(console, (f"repair, round {step.round}: ", "bold"), what)
 
 
@@ -40,7 +31,7 @@ def print_repair(
     """Print how the repair ended, the change to the recipe, and how to save it.
 
     `written`: the change is already in the recipe's file. `command`: the command that would write
-    it. Lines are not wrapped, so that the diff can be copied.
+    it. The diff and the command are not wrapped, so that they can be copied.
     """
     console = console or output_console()
     word, style = (
@@ -49,10 +40,10 @@ def print_repair(
         else ("Repair", "bold")
     )
     console.print()
-    print_unwrapped(console, (f"{word}: ", style), outcome.ending)
+    console.print(Encodable(line((f"{word}: ", style), outcome.ending)))
     if not outcome.repaired:
         for each in outcome.withheld:
-            shown = change_text({each.path: each.value})
+            shown = change_line({each.path: each.value})
             print_unwrapped(
                 console,
                 f"  {each.code} of {each.target} suggests ",
@@ -60,7 +51,11 @@ def print_repair(
                 f"; {each.reason}",
             )
     if outcome.diff:
-        proven = "proven by the run above" if outcome.repaired else "incomplete and not proven"
+        proven = (
+            "proven by the run above"
+            if outcome.repaired
+            else "which does not make all targets pass"
+        )
         print_unwrapped(console, f"Recipe change, {proven}:")
         for text in outcome.diff.splitlines():
             print_unwrapped(console, text, style=_DIFF_STYLES.get(text[:1], ""))

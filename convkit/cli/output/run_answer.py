@@ -3,6 +3,9 @@
 A terminal shows the end of a long text, so the answer comes last.
 """
 
+import dataclasses
+import re
+import textwrap
 from typing import TYPE_CHECKING
 
 from convkit.cli.output.safe_text import Encodable
@@ -12,7 +15,7 @@ from convkit.host.record.next_commands import next_commands
 from convkit.host.record.run_record import RunRecord, TargetReport, TargetStatus
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
 # In the order of their weight; all others are green.
 _STYLES: dict[TargetStatus, str] = {
@@ -23,6 +26,12 @@ _STYLES: dict[TargetStatus, str] = {
 }
 
 
+# Where the clauses of a message end: what comes before says something by itself.
+_CLAUSES = re.compile(r"(?:: |; | \(|, in case )")
+
+# Text is not broken into narrower lines.
+_LEAST = 20
+
 # Longer commands have what they do below them, so that neither wraps on 80 columns.
 _COMMAND_WIDTH = 42
 
@@ -30,7 +39,7 @@ _COMMAND_WIDTH = 42
 def answer(record: RunRecord) -> "list[RenderableType]":
     """Return the last lines of a run's text; none if every target is green.
 
-    Each cause is one line, cut at the terminal's width: its finding is above in full.
+    Each cause is a line or two, cut where a clause ends: its finding is above in full.
     """
     lines: list[RenderableType] = []
     for status, style in _STYLES.items():
@@ -59,9 +68,26 @@ def _code(target: TargetReport) -> str:
 
 
 def _cause(target: TargetReport) -> "RenderableType":
-    from rich.text import Text
-
     message = target.headline if target.leading is None else target.leading.message
-    return Text.assemble(
-        f"  {target.name}: ", first_line(message), no_wrap=True, overflow="ellipsis"
-    )
+    return _Cause(f"  {target.name}: ", first_line(message))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Cause:
+    """A cause on one line, up to its last clause that fits; on two if none does."""
+
+    name: str
+    message: str
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        from rich.text import Text
+
+        room = options.max_width - len(self.name)
+        text = self.message
+        ends = [found.start() for found in _CLAUSES.finditer(text)]
+        if len(text) > room and (fitting := [end for end in ends if room // 3 <= end <= room]):
+            text = text[: fitting[-1]]
+        lines = textwrap.wrap(text, max(room, _LEAST), max_lines=2, placeholder=" ...")
+        yield Text(f"{self.name}{lines[0] if lines else ''}", no_wrap=True, overflow="ellipsis")
+        for more in lines[1:]:
+            yield Text(f"    {more}", no_wrap=True, overflow="ellipsis")

@@ -1,22 +1,22 @@
 """A run's result on the terminal: a table of targets, then the findings."""
 
 import dataclasses
-import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from convkit.cli.output.repair_text import change_text
 from convkit.cli.output.safe_text import Encodable
 from convkit.cli.output.text_lines import SEVERITY_STYLES, Part, line, uncut
+from convkit.host.record.change_text import change_text
 from convkit.host.record.display_text import bytes_text, first_line, seconds_text
 from convkit.host.record.headroom import Worst, worst_comparison
 from convkit.host.record.run_record import RunRecord, TargetReport, TargetStatus, Verification
 from convkit.host.record.run_summary import (
     LocatedFinding,
+    causes,
     evidence_of,
     inapplicable_cases,
     left_out,
-    located_findings,
     seconds_of,
     verdict,
     verified_name,
@@ -24,6 +24,7 @@ from convkit.host.record.run_summary import (
     waiver_lines,
 )
 from convkit.host.record.tried_sizes import sizes_line
+from convkit.protocol.json_codec import Json
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -104,17 +105,17 @@ class _Summary:
             yield line(text)
         if self.up_to_date:
             yield line("Up to date: every stage is cached, nothing had to run.")
-        yield from self._repair_lines()
+        yield from self._repair_lines(options.max_width)
         yield from self._waiver_lines()
-        for located in located_findings(self.record):
-            yield from _finding_lines(located)
+        for located in causes(self.record):
+            yield from _finding_lines(located, options.max_width)
         yield from self._broken_lines()
         yield from left_out_lines(self.record)
         if (tried := sizes_line(self.record)) is not None:
             yield line(tried, style="dim")
         yield from self._links()
 
-    def _repair_lines(self) -> "RenderResult":
+    def _repair_lines(self, width: int) -> "RenderResult":
         if self.record.repaired_from is None:
             return
         yield line()
@@ -128,8 +129,8 @@ class _Summary:
             for each in self.record.withdrawn
         ]
         for step, what, after in steps:
-            head = f"round {step.round}, {what}{step.code} of {step.target}: "
-            yield line(head, (change_text(step.change), "cyan"), indent=2)
+            yield line(f"round {step.round}, {what}{step.code} of {step.target}:", indent=2)
+            yield from _change_lines(step.change, width)
             yield line(after, style="dim", indent=4)
 
     def _waiver_lines(self) -> "RenderResult":
@@ -270,7 +271,7 @@ def _stacked(rows: list[_Row], *, ascii_only: bool) -> "RenderResult":
         yield line(*_worst_text(row), indent=4)
 
 
-def _finding_lines(located: LocatedFinding) -> "RenderResult":
+def _finding_lines(located: LocatedFinding, width: int) -> "RenderResult":
     finding = located.finding
     yield line()
     style = SEVERITY_STYLES[finding.severity]
@@ -284,6 +285,15 @@ def _finding_lines(located: LocatedFinding) -> "RenderResult":
         yield line(f"at {place}", style="dim", indent=2)
     if finding.remedy is not None:
         yield line((f"{finding.remedy.label}: ", "bold"), finding.remedy.text, indent=2)
-        for path, value in finding.remedy.change.items():
-            shown = json.dumps(value, ensure_ascii=False)
-            yield line(f"{path}: {shown}", style="cyan", indent=6)
+        yield from _change_lines(finding.remedy.change, width)
+    if located.consequences:
+        yield line("what follows from it:", indent=2)
+    for each in located.consequences:
+        where = "" if each.where == located.where else f" in {', '.join(each.where)}"
+        yield line(f"{each.finding.code}{where}: {each.finding.message}", style="dim", indent=4)
+
+
+def _change_lines(change: Mapping[str, Json], width: int) -> "RenderResult":
+    """Yield a change as YAML that can be pasted; nothing if nothing changes."""
+    for text in change_text(change, width=width - 4).splitlines() if change else ():
+        yield line(text, style="cyan", indent=4)

@@ -1,12 +1,12 @@
 """A search on the terminal."""
 
 import dataclasses
-import json
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from convkit.cli.output.safe_text import Encodable
 from convkit.cli.output.text_lines import figure_table, line
+from convkit.host.record.change_text import flow_text
 from convkit.host.record.display_text import first_line
 from convkit.host.record.latency_statistics import noise_text, waiting_text
 from convkit.host.record.tune_record import Candidate, CandidateStatus, TuneRecord
@@ -93,7 +93,7 @@ class _Summary:
 
 def target_text(candidate: Candidate) -> str:
     """Return a candidate as a target on one line, as a recipe can have it."""
-    return f"{candidate.name}: {json.dumps(candidate.target, ensure_ascii=False)}"
+    return f"{candidate.name}: {flow_text(candidate.target)}"
 
 
 def _why(candidate: Candidate) -> str:

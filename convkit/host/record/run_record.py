@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Literal
 
+from convkit.host.findings.consequences import cause_of
 from convkit.protocol.contract import Contract
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.json_codec import Json
@@ -285,7 +286,7 @@ class RunRecord:
             judged += target.findings
             for verification in target.verifications:
                 judged += verification.findings
-        following = {(each.code, each.message) for each in judged if "follows" in each.evidence}
+        following = {(each.code, each.message) for each in judged if cause_of(each) is not None}
         found = [
             finding
             for stage in self.unjudged_stages

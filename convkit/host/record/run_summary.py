@@ -4,6 +4,7 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 
+from convkit.host.findings.consequences import cause_of
 from convkit.host.record.display_text import first_line
 from convkit.host.record.run_record import (
     AppliedWaiver,
@@ -46,27 +47,61 @@ def seconds_of(record: RunRecord, target: str) -> float:
 @dataclasses.dataclass(frozen=True)
 class LocatedFinding:
     """A finding with everything that shows it: targets, runtime releases, or a shared stage.
-    `waived` are the targets in which the recipe waives it.
+    `waived` are the targets in which the recipe waives it. `consequences` follow from it.
     """
 
     finding: Finding
     where: tuple[str, ...]
     waived: tuple[str, ...] = ()
+    consequences: tuple["LocatedFinding", ...] = ()
+
+
+def causes(record: RunRecord) -> tuple[LocatedFinding, ...]:
+    """Return the located findings as people read them: what follows from another one is among the
+    consequences of that, and not beside it.
+    """
+    found = located_findings(record)
+    below: dict[int, list[LocatedFinding]] = {}
+    for each in found:
+        if (place := _cause(each, found)) is not None:
+            below.setdefault(place, []).append(each)
+    folded = {id(each) for those in below.values() for each in those}
+    return tuple(
+        dataclasses.replace(each, consequences=tuple(below.get(place, ())))
+        for place, each in enumerate(found)
+        if id(each) not in folded
+    )
+
+
+def _cause(located: LocatedFinding, found: Sequence[LocatedFinding]) -> int | None:
+    """Return the place of what a finding follows from in all targets that show it, if known."""
+    code = cause_of(located.finding)
+    return next(
+        (
+            place
+            for place, each in enumerate(found)
+            if each.finding.code == code
+            and each is not located
+            and cause_of(each.finding) is None
+            and {*located.where} <= {*each.where}
+        ),
+        None,
+    )
 
 
 def located_findings(record: RunRecord) -> tuple[LocatedFinding, ...]:
     """Return the findings without duplicates, each with the targets and stages that show it:
     errors first, and among them those that explain a target's failure. A verdict has already chosen
     from the findings of the stage that it judges: what explains a difference within the tolerance
-    says nothing. What follows from a limit out of reach is not listed beside it.
+    says nothing.
     """
     found: dict[str, Finding] = {}
     where: dict[str, list[str]] = {}
-    consequences: set[tuple[str, str, str]] = set()
+    following: set[tuple[str, str, str]] = set()
 
     def note(finding: Finding, place: str) -> None:
-        if "follows" in finding.evidence:
-            consequences.add((finding.code, finding.message, place))
+        if cause_of(finding) is not None:
+            following.add((finding.code, finding.message, place))
         key = _said_once(finding)
         found[key] = finding if key not in found else _joined(found[key], finding)
         places = where.setdefault(key, [])
@@ -81,7 +116,9 @@ def located_findings(record: RunRecord) -> tuple[LocatedFinding, ...]:
             note(finding, target.name)
     for stage in record.unjudged_stages:
         for finding in stage.findings:
-            note(finding, stage.target or stage.id)
+            place = stage.target or stage.id
+            if (finding.code, finding.message, place) not in following:  # said by the target
+                note(finding, place)
     leading = {_said_once(target.leading) for target in record.targets if target.leading}
     targets = {target.name for target in record.targets}
     failed = {
@@ -91,10 +128,6 @@ def located_findings(record: RunRecord) -> tuple[LocatedFinding, ...]:
         if found[key].is_error
     }
 
-    def is_consequence(key: str) -> bool:
-        finding = found[key]
-        return all((finding.code, finding.message, place) in consequences for place in where[key])
-
     def is_said(key: str) -> bool:
         """Return True for a warning that is an error in each target that has it, such as N303."""
         finding = found[key]
@@ -102,7 +135,7 @@ def located_findings(record: RunRecord) -> tuple[LocatedFinding, ...]:
         return not finding.is_error and bool(said) and targets & {*where[key]} <= said
 
     ordered = sorted(
-        (key for key in found if not is_said(key) and not is_consequence(key)),
+        (key for key in found if not is_said(key)),
         key=lambda key: (SEVERITIES.index(found[key].severity), key not in leading),
     )
     waived = {

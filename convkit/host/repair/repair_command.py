@@ -7,7 +7,6 @@ target closer to its verdict is withdrawn. Only `write_recipe` touches the file.
 
 import contextlib
 import dataclasses
-import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -17,6 +16,7 @@ from convkit.host.recipe.editing.file_replacement import recipe_diff, replace_re
 from convkit.host.recipe.editing.key_changes import Content
 from convkit.host.recipe.editing.text_editing import EditError, edited
 from convkit.host.recipe.reading.loading import LoadedRecipe, load_recipe, parse_recipe
+from convkit.host.record.change_text import change_line
 from convkit.host.record.run_record import RepairStep, RunRecord, WithdrawnStep
 from convkit.host.repair.remedy_selection import (
     Proposal,
@@ -152,9 +152,7 @@ class _Repair:
             try:
                 after = self._round(state, proposal)
             except (EditError, RecipeError) as error:
-                by_hand = "; ".join(
-                    f"{path}: {json.dumps(value)}" for path, value in proposal.change.items()
-                )
+                by_hand = change_line(proposal.change)
                 return self._outcome(proposal, f"{error}. Change it by hand: {by_hand}")
             if worse := worsened(self._best.record, after.record):
                 self._withdraw(after, worse)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from convkit.host.findings.catalog import CATALOG
 from convkit.host.record.bench_record import BenchRecord
+from convkit.host.record.change_text import change_text, yaml_text
 from convkit.host.record.display_text import bytes_text, seconds_text, sizes_text
 from convkit.host.record.headroom import non_finite, worst_comparison, worst_of_output
 from convkit.host.record.run_record import RunRecord
@@ -25,7 +26,6 @@ from convkit.host.record.safe_text import visible
 from convkit.host.record.tried_sizes import fixed_sizes, tried_sizes, tried_values
 from convkit.host.report.bench_section import bench_view
 from convkit.host.report.report_text import (
-    change_text,
     difference_text,
     evidence_facts,
     figure_text,
@@ -33,7 +33,6 @@ from convkit.host.report.report_text import (
     moment_text,
     share_text,
     words_of,
-    yaml_text,
 )
 from convkit.host.report.report_view import run_view
 from convkit.host.store.durable_files import write_whole

@@ -6,13 +6,10 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from urllib.parse import quote
 
-import yaml
-
 from convkit.host.record.headroom import non_finite
 from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import TensorMetrics
 
-_YAML_WIDTH = 100
 # What a search for causes, and a task's score, measure, in words.
 _EVIDENCE_NAMES = {
     "op": "operator",
@@ -97,38 +94,6 @@ def difference_text(metrics: TensorMetrics) -> str:
         return metrics.mismatch
     odd = non_finite(metrics)
     return figure_text(metrics.max_abs) + (f", {odd} not finite" if odd else "")
-
-
-def change_text(change: Mapping[str, Json]) -> str:
-    """Format a recipe change as YAML, nested as in the recipe; a path into a list stays one key."""
-    if any(part.isdigit() for path in change for part in path.split(".")):
-        return yaml_text(dict(change))
-    tree: dict[str, Json] = {}
-    for path, value in change.items():
-        *parents, last = path.split(".")
-        node = tree
-        for parent in parents:
-            node = node.setdefault(parent, {})
-            # One change replaces a mapping, another a key inside it: show both paths unmerged.
-            if not isinstance(node, dict):
-                return yaml_text(dict(change))
-        node[last] = value
-    return yaml_text(tree)
-
-
-def yaml_text(value: Json) -> str:
-    """Return a value as recipes write it, in the order of its keys: a line for each key at the top,
-    and lists and mappings of plain values on one line.
-    """
-    nested = isinstance(value, dict) and any(isinstance(v, list | dict) for v in value.values())
-    text: str = yaml.safe_dump(
-        value,
-        sort_keys=False,
-        allow_unicode=True,
-        default_flow_style=None if nested else False,
-        width=_YAML_WIDTH,
-    )
-    return text
 
 
 def moment_text(seconds: float) -> str:

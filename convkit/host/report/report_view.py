@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from convkit.host.record.bench_record import BenchRecord
 from convkit.host.record.next_commands import next_commands
 from convkit.host.record.run_record import RunRecord, TargetReport, TargetStatus, Verification
-from convkit.host.record.run_summary import LocatedFinding, evidence_of, located_findings, stages_of
+from convkit.host.record.run_summary import LocatedFinding, causes, evidence_of, stages_of
 from convkit.host.report.bench_section import latency_measure
 from convkit.host.report.cause_path import cause_path, title_of
 from convkit.host.report.report_text import magnitude_text
@@ -109,7 +109,7 @@ def run_view(record: RunRecord, bench: BenchRecord | None = None) -> RunView:
             str(located.finding) in leading,
             _plots(located.finding),
         )
-        for number, located in enumerate(located_findings(record), 1)
+        for number, located in enumerate(causes(record), 1)
     )
     anchors = _anchors([target.name for target in record.targets])
     targets = tuple(

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from convkit.host.facts.planning_facts import ResolvedFacts
+from convkit.host.findings.consequences import cause_of
 from convkit.host.home import Home
 from convkit.host.plan.custom_operator_requests import custom_ops_of
 from convkit.host.plan.stage_requests import limits_by_output, original_of, source_of
@@ -34,7 +35,7 @@ from convkit.host.stages.stage_outcome import Settled
 from convkit.host.store.store import Store
 from convkit.host.verdict.cases_to_explain import most_informative_case, unusual_cases, worst_case
 from convkit.host.verdict.cause_preference import without_guesses
-from convkit.host.verdict.findings.unreachable_limits import follows
+from convkit.host.verdict.findings.unreachable_limits import CODE as _OUT_OF_REACH
 from convkit.host.verdict.float32_resolution import RESOLVED, explains
 from convkit.protocol.errors import ConvkitError
 from convkit.protocol.findings.finding import Finding, Place, Remedy
@@ -152,7 +153,7 @@ class Causes:
                 explained
                 and not (target.low_precision and converts_itself(self.loaded.recipe, name))
             )
-            or any(map(follows, verification.findings))
+            or any(cause_of(finding) == _OUT_OF_REACH for finding in verification.findings)
             or any(_is_of_kernels(finding) for finding in verification.findings)
             or any(f.is_error and f.code == _UNSTEADY for f in verification.findings)
             or not any(finding.code in _UNEXPLAINED for finding in verification.findings)

@@ -4,9 +4,10 @@ from convkit.host.record.display_text import bytes_text, seconds_text
 from convkit.host.record.headroom import worst_comparison
 from convkit.host.record.run_record import RunRecord, StageReport, TargetReport, Verification
 from convkit.host.record.run_summary import (
+    LocatedFinding,
+    causes,
     evidence_of,
     left_out,
-    located_findings,
     seconds_of,
     severity_text,
     verdict,
@@ -54,10 +55,11 @@ def summary_note(record: RunRecord) -> str:
     parts.append("\n".join(rows))
     if waivers := waiver_lines(record):
         parts.append("### Waivers\n" + "\n".join(f"- {_plain(line)}" for line in waivers))
-    if findings := located_findings(record):
+    if findings := causes(record):
         lines = [
             f"- **{located.finding.code}** ({_plain(severity_text(located))};"
             f" {_plain(', '.join(located.where))}) {_plain(located.finding.message)}"
+            f"{_following(located)}"
             for located in findings
         ]
         parts.append("### Findings\n" + "\n".join(lines))
@@ -67,6 +69,11 @@ def summary_note(record: RunRecord) -> str:
             + "\n".join(f"- {_plain(i.what)}: {_plain(i.reason)}" for i in items)
         )
     return "\n\n".join(parts)
+
+
+def _following(located: LocatedFinding) -> str:
+    codes = dict.fromkeys(each.finding.code for each in located.consequences)
+    return f"; from it follow {', '.join(codes)}" if codes else ""
 
 
 def _target_row(record: RunRecord, target: TargetReport) -> str:

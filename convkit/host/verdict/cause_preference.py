@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from convkit.host.findings.catalog import is_unproven
+from convkit.host.findings.consequences import following
 from convkit.host.recipe.keys.recipe import Recipe
 from convkit.protocol.findings.finding import Finding, Remedy
 
@@ -169,21 +170,23 @@ def proofs_first(findings: Sequence[Finding]) -> list[Finding]:
     )
     if ranked and ranked[0].code in (*_DEPENDS, _DEAD_INPUT):
         ranked[0] = _placed(ranked[0], ranked)
-    # A place is a cause once it is known whose fault it is.
-    proven = [
-        each
-        for each in ranked
-        if each.is_error
-        and _is_proven(each)
-        and (each.code != _PLACE_ONLY or each.evidence.get("owner"))
-    ]
-    if not proven:
+    cause = proven_cause(ranked)
+    if cause is None:
         return _with_fine_limits(_with_origin(_behind_first(ranked)))
-    follows = Remedy(f"This follows from {proven[0].code}: correct that first.", refers=True)
-    return [
-        dataclasses.replace(each, remedy=follows) if _follows(each, proven[0]) else each
-        for each in ranked
-    ]
+    return behind_cause(ranked, cause)
+
+
+def proven_cause(ranked: Sequence[Finding]) -> Finding | None:
+    """Return the first error whose correction was seen to remove the difference, if there is one. A
+    place alone is a cause once it is known whose fault it is.
+    """
+    proven = (each for each in ranked if each.is_error and _is_proven(each))
+    return next((e for e in proven if e.code != _PLACE_ONLY or e.evidence.get("owner")), None)
+
+
+def behind_cause(findings: Sequence[Finding], cause: Finding) -> list[Finding]:
+    """Return findings, of which some follow from a proven cause of the same target."""
+    return [following(each, cause.code) if _follows(each, cause) else each for each in findings]
 
 
 def _behind_first(ranked: list[Finding]) -> list[Finding]:

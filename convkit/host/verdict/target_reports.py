@@ -5,6 +5,7 @@ import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from convkit.host.findings.catalog import is_symptom, is_unproven
+from convkit.host.findings.consequences import cause_of
 from convkit.host.plan.stages import export_id, join_id, precision_id, reference_id, verify_id
 from convkit.host.recipe.keys.recipe import Recipe, Target, Tolerance
 from convkit.host.record.run_record import (
@@ -14,18 +15,14 @@ from convkit.host.record.run_record import (
     Verification,
     worst_status,
 )
+from convkit.host.verdict.cause_preference import behind_cause, proven_cause
 from convkit.host.verdict.findings.changed_results import blame_random
 from convkit.host.verdict.findings.departure_from_original import with_feasible_remedies
 from convkit.host.verdict.findings.doubtful_settings import advice
 from convkit.host.verdict.findings.executed_beside import beside_executed
 from convkit.host.verdict.findings.nothing_judged import is_unproven as leaves_open
 from convkit.host.verdict.findings.skipped_case_remedies import with_all_skips
-from convkit.host.verdict.findings.unreachable_limits import (
-    folded,
-    follows,
-    futile_searches,
-    out_of_reach,
-)
+from convkit.host.verdict.findings.unreachable_limits import folded, futile_searches, out_of_reach
 from convkit.host.verdict.target_verdict import judge
 from convkit.host.verdict.verdict_by_processor import in_families, of_family, with_unknown
 from convkit.host.verdict.verdict_without_device import without_device
@@ -158,7 +155,8 @@ def _judge_target(
     measured = _measured(recipe, stages)
     futile = futile_searches(recipe, target, corrected, measured, override, rounded)
     limits = [*futile, *out_of_reach(f for each in verifications for f in each.findings)]
-    findings = (*futile, *folded(with_all_skips(corrected, recipe), limits))
+    explained = _behind_causes(with_all_skips(corrected, recipe), verifications)
+    findings = (*futile, *folded(explained, limits))
     status = _status(findings, verifications)
     built = build.result if isinstance(build.result, BuildResult) else None
     plan = (
@@ -182,6 +180,19 @@ def _judge_target(
         plan=plan,
         leading=leading,
     )
+
+
+def _behind_causes(
+    findings: Sequence[Finding], verifications: Sequence[Verification]
+) -> Sequence[Finding]:
+    """Return what stages before a verification found, of which some follow from the cause that each
+    of the target's verifications has proven.
+    """
+    causes = [proven_cause(each.findings) for each in verifications]
+    first = causes[0] if causes else None
+    if first is None or any(each is None or each.code != first.code for each in causes):
+        return findings
+    return behind_cause(findings, first)
 
 
 def _measured(recipe: Recipe, stages: Mapping[str, Finished]) -> list[tuple[str, TensorMetrics]]:
@@ -300,7 +311,7 @@ def _headline(
     """Return the headline, and the finding that it shows, if any."""
     matching = [verification for verification in verifications if verification.status == status]
     said = matching[0] if matching else None
-    errors = [finding for finding in findings if finding.is_error and not follows(finding)]
+    errors = [finding for finding in findings if finding.is_error and cause_of(finding) is None]
     errors.sort(key=lambda finding: (is_unproven(finding), is_symptom(finding.code)))
     explaining = [finding for finding in findings if _explains(finding, verifications)]
     undecided = filter(leaves_open, findings if said is None and status == "unproven" else ())

@@ -44,7 +44,8 @@ def rounded_outputs(
     outputs, in two usual cases of the ladder. `run` runs the original, whose model is `module`.
 
     Whole-number types round the weights of products alone, each row by its own scale; int8 is run
-    again with what goes into the products rounded, too. Nothing is returned for weights that exceed
+    again with what goes into the products rounded, too, unless TorchScript compiled the module,
+    whose layers take no hooks. Nothing is returned for weights that exceed
     the memory for them, for cases that take longer than 2 s or that the rounded model refuses, and
     for results that are not finite.
     """
@@ -57,7 +58,8 @@ def rounded_outputs(
     )
     found: list[RoundedOutput] = []
     runs = [(dtype, False) for dtype in types]
-    runs += [(dtype, True) for dtype in types if dtype == _WITH_ACTIVATIONS]
+    if not any(isinstance(each, torch.jit.ScriptModule) for each in module.modules()):
+        runs += [(dtype, True) for dtype in types if dtype == _WITH_ACTIVATIONS]
     for dtype, activations in runs:
         with rounded_weights(module, dtype), _rounded_products(module, activations):
             for case in quick[:_CASES]:

@@ -66,7 +66,7 @@ def test_findings_come_with_place_and_remedy_and_nothing_left_out_is_hidden():
     assert (
         "at last_hidden_state, node_Add_42, encoder.layer.0.attention, bert.py:214, typical" in text
     )
-    assert 'targets.ort-optimized.optimization: "basic"' in text
+    assert "targets: ort-optimized: optimization: basic" in text
     assert "Not verified: target ort-cuda: this machine has no CUDA device" in text
     assert "verify.budget of 30 s" in text
 

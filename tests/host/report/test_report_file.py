@@ -8,9 +8,9 @@ import jinja2
 import pytest
 from records import build_record, failed_target, non_finite_record, tensor_metrics, verified_record
 
+from convkit.host.record.change_text import change_text
 from convkit.host.report import report_file
 from convkit.host.report.report_file import render_report, write_report
-from convkit.host.report.report_text import change_text
 from convkit.protocol.errors import StoreError
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.messages import CaseMetrics, InvarianceMetrics, SimulatedCase

@@ -2,9 +2,9 @@
 
 import pytest
 
+from convkit.host.record.change_text import change_text
 from convkit.host.record.display_text import brief_time_text
 from convkit.host.report.report_text import (
-    change_text,
     evidence_facts,
     link_to,
     percent_text,

@@ -8,7 +8,7 @@ import pytest
 from records import build_record, failed_target, skipped_target, verified_target
 from svg import description, words
 
-from convkit.host.record.run_record import TargetReport
+from convkit.host.record.run_record import RepairStep, TargetReport
 from convkit.host.record.tried_sizes import tried_values
 from convkit.host.report.report_file import render_report
 from convkit.host.report.report_text import evidence_facts
@@ -16,6 +16,7 @@ from convkit.host.report.report_view import run_view
 from convkit.host.report.run_facts import run_facts
 from convkit.host.report.run_plots import size_measure
 from convkit.host.run.checked_out_commit import checked_out_commit
+from convkit.host.run.run_options import Lineage
 from convkit.host.verdict.verdict_without_device import without_device
 from convkit.protocol.findings.finding import Finding, Place
 from convkit.protocol.messages import LowPrecision, ModulePrecision, PrecisionResult
@@ -105,6 +106,14 @@ def test_a_size_over_the_weights_says_what_else_the_files_hold() -> None:
     figure = size_measure(record, fits)
     assert figure is not None
     assert not figure.caption
+
+
+def test_a_repair_is_charged_with_the_effect_on_its_own_target() -> None:
+    targets = (failed_target(), verified_target())
+    steps = tuple(RepairStep(1, each.name, "N202", "", {}) for each in targets)
+    failed, verified = Lineage("before", steps).ended_as(targets)
+    assert failed.outcome.startswith(f"{targets[0].name} failed")
+    assert verified.outcome == "verified"
 
 
 def test_no_raw_json_no_null_and_no_word_of_the_store() -> None:

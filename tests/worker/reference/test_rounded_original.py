@@ -103,3 +103,11 @@ def test_int8_is_run_again_with_what_goes_into_its_products(tmp_path: Path) -> N
     ]
     assert found[2].metrics.nrmse > 2 * found[0].metrics.nrmse
     np.testing.assert_array_equal(run({"x": values})["y"], before)  # the hooks are gone
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_compiled_original_is_measured_without_hooks(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    layers = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))
+    module = torch.jit.script(layers)
+    assert 1e-3 < measured(tmp_path, module, "int8") < 2e-2

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 from convkit.host.findings.catalog import CATALOG
+from convkit.host.findings.consequences import following
 from convkit.host.recipe.keys.low_precision_types import (
     BEYOND_USUAL_RANGES,
     compared_type,
@@ -27,7 +28,6 @@ CODE = "N502"
 # What a limit out of reach makes a target fail with: a search for exceptions ends with nothing in
 # low precision (N207, N209), and each place where rounding happens looks like a cause.
 CONSEQUENCES = frozenset(code for code, row in CATALOG.items() if CODE in row.follows)
-_FOLLOWS = Remedy(f"This follows from {CODE}: correct that first.")
 _NOTHING_LOW = "N207"
 _FUTILE = frozenset({_NOTHING_LOW, "N209"})
 
@@ -120,17 +120,10 @@ def folded(findings: Sequence[Finding], limits: Sequence[Finding]) -> list[Findi
     if not limits:
         return list(findings)
     return [
-        dataclasses.replace(each, remedy=_FOLLOWS, evidence={**each.evidence, "follows": CODE})
-        if each.code in CONSEQUENCES
-        else each
+        following(each, CODE) if each.code in CONSEQUENCES else each
         for each in findings
         if each.code != CODE
     ]
-
-
-def follows(finding: Finding) -> bool:
-    """Return whether a finding is a mere consequence of a limit out of reach."""
-    return finding.evidence.get("follows") == CODE
 
 
 def out_of_reach(findings: Iterable[Finding]) -> list[Finding]:
