@@ -1,6 +1,5 @@
 """`convkit diagnose`: causes, their path to the symptoms, and fixes."""
 
-import json as json_module
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +8,8 @@ import typer
 
 from convkit.cli.input.options import HomeFolder, Json, Only, Toolchain
 from convkit.cli.output.json_text import print_json
-from convkit.cli.output.text_lines import line
+from convkit.cli.output.text_lines import change_lines, line
+from convkit.host.findings.consequences import cause_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -193,7 +193,10 @@ def _view(diagnosis: "RunDiagnosis") -> "RenderableType":
         lines.append(line("  no problems found"))
     if shown:
         lines.append(line("  also" if diagnosis.cause else "  warnings", style="bold"))
-        lines += [line(f"    {finding.code} {finding.message}") for finding in shown]
+        for finding in shown:
+            cause = cause_of(finding)
+            follows = f" (follows from {cause})" if cause else ""
+            lines.append(line(f"{finding.code}{follows} {finding.message}", indent=4))
     return Group(*lines, "")
 
 
@@ -217,9 +220,6 @@ def _full_finding(finding: "Finding") -> "list[RenderableType]":
         ]
     if finding.remedy is not None:
         lines.append(line((f"{finding.remedy.label}: ", "bold"), finding.remedy.text, indent=2))
-        lines += [
-            line(f"{path}: {json_module.dumps(value, ensure_ascii=False)}", style="cyan", indent=4)
-            for path, value in finding.remedy.change.items()
-        ]
+        lines += change_lines(finding.remedy.change)
     lines.append(line(f"more: convkit explain {finding.code}", style="dim", indent=2))
     return lines

@@ -1,13 +1,11 @@
 """A run's result on the terminal: a table of targets, then the findings."""
 
 import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from convkit.cli.output.safe_text import Encodable
-from convkit.cli.output.text_lines import SEVERITY_STYLES, Part, line, uncut
-from convkit.host.record.change_text import change_text
+from convkit.cli.output.text_lines import SEVERITY_STYLES, Part, change_lines, line, uncut
 from convkit.host.record.display_text import bytes_text, first_line, seconds_text
 from convkit.host.record.headroom import Worst, worst_comparison
 from convkit.host.record.run_record import RunRecord, TargetReport, TargetStatus, Verification
@@ -24,7 +22,6 @@ from convkit.host.record.run_summary import (
     waiver_lines,
 )
 from convkit.host.record.tried_sizes import sizes_line
-from convkit.protocol.json_codec import Json
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -130,7 +127,7 @@ class _Summary:
         ]
         for step, what, after in steps:
             yield line(f"round {step.round}, {what}{step.code} of {step.target}:", indent=2)
-            yield from _change_lines(step.change, width)
+            yield from change_lines(step.change, width)
             yield line(after, style="dim", indent=4)
 
     def _waiver_lines(self) -> "RenderResult":
@@ -285,15 +282,9 @@ def _finding_lines(located: LocatedFinding, width: int) -> "RenderResult":
         yield line(f"at {place}", style="dim", indent=2)
     if finding.remedy is not None:
         yield line((f"{finding.remedy.label}: ", "bold"), finding.remedy.text, indent=2)
-        yield from _change_lines(finding.remedy.change, width)
+        yield from change_lines(finding.remedy.change, width)
     if located.consequences:
         yield line("what follows from it:", indent=2)
     for each in located.consequences:
         where = "" if each.where == located.where else f" in {', '.join(each.where)}"
         yield line(f"{each.finding.code}{where}: {each.finding.message}", style="dim", indent=4)
-
-
-def _change_lines(change: Mapping[str, Json], width: int) -> "RenderResult":
-    """Yield a change as YAML that can be pasted; nothing if nothing changes."""
-    for text in change_text(change, width=width - 4).splitlines() if change else ():
-        yield line(text, style="cyan", indent=4)

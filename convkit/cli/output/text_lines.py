@@ -2,8 +2,10 @@
 
 import os
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import IO, TYPE_CHECKING, TypeAlias
+
+from convkit.protocol.json_codec import Json
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -27,6 +29,14 @@ def line(*parts: Part, style: str = "", indent: int = 0, fold: bool = False) -> 
 
     text = Text.assemble(*parts, style=style, overflow="fold" if fold else None)
     return Padding(text, (0, 0, 0, indent), expand=False) if indent else text
+
+
+def change_lines(change: Mapping[str, Json], width: int = 80) -> "list[RenderableType]":
+    """Return a change to a recipe as YAML that can be pasted; nothing if nothing changes."""
+    from convkit.host.record.change_text import change_text
+
+    lines = change_text(change, width=width - 4).splitlines() if change else ()
+    return [line(each, style="cyan", indent=4) for each in lines]
 
 
 def section(title: str, lines: Iterable[str]) -> "list[RenderableType]":

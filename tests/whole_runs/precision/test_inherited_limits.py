@@ -12,7 +12,7 @@ import yaml
 from convkit.host.home import Home
 from convkit.host.recipe.editing.key_changes import changed
 from convkit.host.record.run_record import RunRecord, TargetReport
-from convkit.host.record.run_summary import located_findings
+from convkit.host.record.run_summary import causes, located_findings
 from convkit.host.repair.repair_command import RepairOutcome, repair_recipe
 from convkit.host.run.rejudging import rejudge_record
 from convkit.host.run.run_command import run_recipe
@@ -94,7 +94,7 @@ def test_the_limit_leads_once_for_all_that_inherit_it(ran: Ran) -> None:
     failed = {name: each for name, each in ran.targets.items() if each.status == "failed"}
     assert set(failed) == {"half", "searched", "int8", "channels", "own"}
     assert {each.leading.code for each in failed.values() if each.leading} == {"N502"}
-    errors = [each for each in located_findings(ran.repair.first) if each.finding.is_error]
+    errors = [each for each in causes(ran.repair.first) if each.finding.is_error]
     assert {(each.finding.code, each.where) for each in errors} == {
         ("N502", ("half", "searched")),
         ("N502", ("int8", "channels")),
