@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+_MATRIX = 2  # axes
 _Spacing = float | torch.Tensor | Sequence[float | torch.Tensor]
 
 
@@ -125,19 +126,31 @@ def cov(
     """`torch.cov` of variables in rows, without weights."""
     if fweights is not None or aweights is not None:
         return torch.cov(input, correction=correction, fweights=fweights, aweights=aweights)
-    rows = input.unsqueeze(0) if input.ndim < 2 else input
+    rows = input.unsqueeze(0) if input.ndim < _MATRIX else input
     apart = rows - rows.mean(1, keepdim=True)
     found = apart @ apart.mT / (rows.shape[1] - correction)
-    return found.squeeze() if input.ndim < 2 else found
+    return found.squeeze() if input.ndim < _MATRIX else found
 
 
 def corrcoef(input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - torch's
     """`torch.corrcoef` of variables in rows."""
-    if input.ndim < 2:
+    if input.ndim < _MATRIX:
         return cov(input) / cov(input)
     found = cov(input)
     deviation = found.diagonal().sqrt()
     return (found / deviation.unsqueeze(-1) / deviation).clamp(-1, 1)
+
+
+def fill_diagonal(
+    x: torch.Tensor,
+    fill_value: float,
+    wrap: bool = False,  # noqa: FBT001, FBT002 - torch's
+) -> torch.Tensor:
+    """`x.fill_diagonal_`, which torch traces as strides that no converter knows."""
+    if x.ndim != _MATRIX or wrap:
+        return x.fill_diagonal_(fill_value, wrap)
+    rows, columns = (torch.arange(size) for size in x.shape)
+    return x.copy_(torch.where(rows.unsqueeze(-1) == columns, fill_value, x))
 
 
 # By function; a method is one, too.
@@ -149,6 +162,7 @@ _OWN: dict[Any, Callable[..., object]] = {
         "gradient": gradient,
         "cov": cov,
         "corrcoef": corrcoef,
+        "fill_diagonal_": fill_diagonal,
     }.items()
     for place in (torch, torch.Tensor)
     if (function := getattr(place, name, None)) is not None

@@ -49,6 +49,8 @@ def own_decompositions() -> dict[Any, Callable[..., object]]:
         **placing_decompositions(),
         aten.bincount.default: counted_values.counts,
         aten.masked_scatter.default: placed_values.masked_scatter,
+        aten.repeat_interleave.Tensor: counted_values.repeated_indices,
+        aten.addmv.default: _added_product,
         aten.tril_indices.default: partial(counted_values.triangle_indices, upper=False),
         aten.triu_indices.default: partial(counted_values.triangle_indices, upper=True),
         **argument_decompositions(),
@@ -224,6 +226,18 @@ def _sort(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     found = torch.sort(x, dim, descending)
     return found.values, found.indices
+
+
+def _added_product(
+    x: torch.Tensor,
+    matrix: torch.Tensor,
+    vector: torch.Tensor,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+) -> torch.Tensor:
+    """`torch.addmv`."""
+    return beta * x + alpha * torch.mv(matrix, vector)
 
 
 def _fmod(x: torch.Tensor, divisor: torch.Tensor | float) -> torch.Tensor:
