@@ -3,13 +3,13 @@ module is traced, their like in operators that keep sizes open take their place.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 _MATRIX = 2  # axes
-_Spacing = float | torch.Tensor | Sequence[float | torch.Tensor]
+_Step: TypeAlias = float | torch.Tensor
 
 
 class OpenSizes(TorchFunctionMode):
@@ -62,7 +62,7 @@ def kron(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:  # noqa: A00
 def gradient(
     input: torch.Tensor,  # noqa: A002 - torch's
     *,
-    spacing: _Spacing = 1,
+    spacing: _Step | Sequence[_Step] = 1,
     dim: int | Sequence[int] | None = None,
     edge_order: int = 1,
 ) -> list[torch.Tensor]:
@@ -71,7 +71,9 @@ def gradient(
         axes: Sequence[int] = (dim,)
     else:
         axes = range(input.ndim) if dim is None else dim
-    spacings = spacing if isinstance(spacing, list | tuple) else [spacing] * len(axes)
+    spacings: Sequence[_Step] = (
+        spacing if isinstance(spacing, list | tuple) else [spacing] * len(axes)  # type: ignore[list-item]
+    )
     return [
         _differences(input, axis, step, edge_order)
         for axis, step in zip(axes, spacings, strict=True)
@@ -153,17 +155,18 @@ def fill_diagonal(
     return x.copy_(torch.where(rows.unsqueeze(-1) == columns, fill_value, x))
 
 
+_BY_NAME: dict[str, Callable[..., object]] = {
+    "take_along_dim": take_along_dim,
+    "kron": kron,
+    "gradient": gradient,
+    "cov": cov,
+    "corrcoef": corrcoef,
+    "fill_diagonal_": fill_diagonal,
+}
 # By function; a method is one, too.
 _OWN: dict[Any, Callable[..., object]] = {
-    function: own
-    for name, own in {
-        "take_along_dim": take_along_dim,
-        "kron": kron,
-        "gradient": gradient,
-        "cov": cov,
-        "corrcoef": corrcoef,
-        "fill_diagonal_": fill_diagonal,
-    }.items()
+    getattr(place, name): own
+    for name, own in _BY_NAME.items()
     for place in (torch, torch.Tensor)
-    if (function := getattr(place, name, None)) is not None
+    if hasattr(place, name)
 }
