@@ -72,7 +72,7 @@ def gradient(
     else:
         axes = range(input.ndim) if dim is None else dim
     spacings: Sequence[_Step] = (
-        spacing if isinstance(spacing, list | tuple) else [spacing] * len(axes)  # type: ignore[list-item]
+        spacing if isinstance(spacing, list | tuple) else [spacing] * len(axes)
     )
     return [
         _differences(input, axis, step, edge_order)
@@ -138,9 +138,9 @@ def corrcoef(input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - torch's
     """`torch.corrcoef` of variables in rows."""
     if input.ndim < _MATRIX:
         return cov(input) / cov(input)
-    found = cov(input)
-    deviation = found.diagonal().sqrt()
-    return (found / deviation.unsqueeze(-1) / deviation).clamp(-1, 1)
+    apart = input - input.mean(1, keepdim=True)
+    unit = apart / apart.square().sum(1, keepdim=True).sqrt()
+    return (unit @ unit.mT).clamp(-1, 1)
 
 
 def fill_diagonal(

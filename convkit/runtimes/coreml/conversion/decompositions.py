@@ -27,7 +27,6 @@ def own_decompositions() -> dict[Any, Callable[..., object]]:
         aten.col2im.default: _col2im,
         aten.diagonal.default: _diagonal,
         aten.roll.default: _roll,
-        aten._cdist_forward.default: _cdist,  # noqa: SLF001 - torch's name
         aten._trilinear.default: _trilinear,  # noqa: SLF001 - torch's name
         aten.sort.stable: _sort,
         aten.acosh.default: _acosh,
@@ -184,16 +183,6 @@ def _linear(
 
 def _as_float(size: int) -> torch.Tensor:
     return torch.scalar_tensor(size, dtype=torch.float32)
-
-
-def _cdist(one: torch.Tensor, other: torch.Tensor, p: float, _: int | None) -> torch.Tensor:
-    """`torch.cdist`: the norms of all differences, without torch's shortcut over a product."""
-    apart = (one.unsqueeze(-2) - other.unsqueeze(-3)).abs()
-    if p == math.inf:
-        return apart.amax(-1)
-    if p == 1:
-        return apart.sum(-1)
-    return apart.square().sum(-1).sqrt() if p == 2 else apart.pow(p).sum(-1).pow(1 / p)
 
 
 def _trilinear(

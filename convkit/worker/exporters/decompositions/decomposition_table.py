@@ -143,6 +143,8 @@ def decompositions() -> dict[Any, _Row]:
         aten.signbit.default: elementary.signbit,
         aten.fmax.default: functools.partial(elementary.ignoring_nan, torch.maximum),
         aten.fmin.default: functools.partial(elementary.ignoring_nan, torch.minimum),
+        aten.cdist.default: elementary.distances,
+        aten._cdist_forward.default: elementary.distances,  # noqa: SLF001 - torch's name
         aten.dist.default: elementary.distance,
         aten.fft_fftfreq.default: functools.partial(elementary.frequencies, halved=False),
         aten.fft_rfftfreq.default: functools.partial(elementary.frequencies, halved=True),

@@ -56,3 +56,15 @@ def frequencies(
     if not halved:
         numbers = torch.where(numbers < (n + 1) // 2, numbers, numbers - n)
     return numbers.to(dtype or torch.get_default_dtype()) / (n * d)
+
+
+def distances(
+    one: torch.Tensor, other: torch.Tensor, p: float = 2, _: int | None = None
+) -> torch.Tensor:
+    """`torch.cdist`: the norms of all differences, without torch's shortcut over a product."""
+    apart = (one.unsqueeze(-2) - other.unsqueeze(-3)).abs()
+    if p == math.inf:
+        return apart.amax(-1)
+    if p == 1:
+        return apart.sum(-1)
+    return apart.square().sum(-1).sqrt() if p == 2 else apart.pow(p).sum(-1).pow(1 / p)
