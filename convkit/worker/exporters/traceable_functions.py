@@ -3,12 +3,13 @@ module is traced, their like in operators that keep sizes open take their place.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-_Spacing = float | torch.Tensor | Sequence[float | torch.Tensor]
+_MATRIX = 2  # axes
+_Step: TypeAlias = float | torch.Tensor
 
 
 class OpenSizes(TorchFunctionMode):
@@ -61,7 +62,7 @@ def kron(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:  # noqa: A00
 def gradient(
     input: torch.Tensor,  # noqa: A002 - torch's
     *,
-    spacing: _Spacing = 1,
+    spacing: _Step | Sequence[_Step] = 1,
     dim: int | Sequence[int] | None = None,
     edge_order: int = 1,
 ) -> list[torch.Tensor]:
@@ -70,7 +71,9 @@ def gradient(
         axes: Sequence[int] = (dim,)
     else:
         axes = range(input.ndim) if dim is None else dim
-    spacings = spacing if isinstance(spacing, list | tuple) else [spacing] * len(axes)
+    spacings: Sequence[_Step] = (
+        spacing if isinstance(spacing, list | tuple) else [spacing] * len(axes)
+    )
     return [
         _differences(input, axis, step, edge_order)
         for axis, step in zip(axes, spacings, strict=True)
@@ -125,31 +128,45 @@ def cov(
     """`torch.cov` of variables in rows, without weights."""
     if fweights is not None or aweights is not None:
         return torch.cov(input, correction=correction, fweights=fweights, aweights=aweights)
-    rows = input.unsqueeze(0) if input.ndim < 2 else input
+    rows = input.unsqueeze(0) if input.ndim < _MATRIX else input
     apart = rows - rows.mean(1, keepdim=True)
     found = apart @ apart.mT / (rows.shape[1] - correction)
-    return found.squeeze() if input.ndim < 2 else found
+    return found.squeeze() if input.ndim < _MATRIX else found
 
 
 def corrcoef(input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - torch's
     """`torch.corrcoef` of variables in rows."""
-    if input.ndim < 2:
+    if input.ndim < _MATRIX:
         return cov(input) / cov(input)
-    found = cov(input)
-    deviation = found.diagonal().sqrt()
-    return (found / deviation.unsqueeze(-1) / deviation).clamp(-1, 1)
+    apart = input - input.mean(1, keepdim=True)
+    unit = apart / apart.square().sum(1, keepdim=True).sqrt()
+    return (unit @ unit.mT).clamp(-1, 1)
 
 
+def fill_diagonal(
+    x: torch.Tensor,
+    fill_value: float,
+    wrap: bool = False,  # noqa: FBT001, FBT002 - torch's
+) -> torch.Tensor:
+    """`x.fill_diagonal_`, which torch traces as strides that no converter knows."""
+    if x.ndim != _MATRIX or wrap:
+        return x.fill_diagonal_(fill_value, wrap)
+    rows, columns = (torch.arange(size) for size in x.shape)
+    return x.copy_(torch.where(rows.unsqueeze(-1) == columns, fill_value, x))
+
+
+_BY_NAME: dict[str, Callable[..., object]] = {
+    "take_along_dim": take_along_dim,
+    "kron": kron,
+    "gradient": gradient,
+    "cov": cov,
+    "corrcoef": corrcoef,
+    "fill_diagonal_": fill_diagonal,
+}
 # By function; a method is one, too.
 _OWN: dict[Any, Callable[..., object]] = {
-    function: own
-    for name, own in {
-        "take_along_dim": take_along_dim,
-        "kron": kron,
-        "gradient": gradient,
-        "cov": cov,
-        "corrcoef": corrcoef,
-    }.items()
+    getattr(place, name): own
+    for name, own in _BY_NAME.items()
     for place in (torch, torch.Tensor)
-    if (function := getattr(place, name, None)) is not None
+    if hasattr(place, name)
 }

@@ -52,6 +52,14 @@ def test_values_along_a_dimension(x: torch.Tensor, index: torch.Tensor, dim: int
     torch.testing.assert_close(traceable.take_along_dim(x, index, dim), expected)
 
 
+@pytest.mark.parametrize("shape", [(4, 4), (3, 5), (5, 2), (3, 3, 3)])
+def test_diagonals_are_filled(shape: tuple[int, ...]) -> None:
+    for wrap in (False, True):
+        x = torch.zeros(shape)
+        assert traceable.fill_diagonal(x, 3.0, wrap) is x
+        torch.testing.assert_close(x, torch.zeros(shape).fill_diagonal_(3.0, wrap))
+
+
 def test_covariances() -> None:
     for x in (X[0], X[0, 0]):
         torch.testing.assert_close(traceable.cov(x), torch.cov(x))

@@ -266,18 +266,6 @@ def clamped(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
     context.add(x, node.name)
 
 
-def bounded(_: Translation, context: Any, node: Any, *, upper: bool) -> None:  # noqa: ANN401
-    """`clamp_min` and `clamp_max` of a tensor and a bound of different element types, such as
-    integers and a number: coremltools asserts that they are equal.
-    """
-    from coremltools.converters.mil.frontend.torch.ops import promote_input_dtypes
-    from coremltools.converters.mil.mil import Builder
-
-    x, y = promote_input_dtypes(arguments(context, node, ("self", "max" if upper else "min")))
-    combine = Builder.minimum if upper else Builder.maximum
-    context.add(combine(x=x, y=y, name=node.name))
-
-
 def tracked_normalization(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
     """`instance_norm` by statistics that were tracked in training, which coremltools takes from the
     input all the same.
@@ -313,8 +301,6 @@ CORRECTIONS: dict[str, Callable[[Translation, Any, Any], None]] = {
     "instance_norm": tracked_normalization,
     "clamp": clamped,
     "clip": clamped,
-    "clamp_min": partial(bounded, upper=False),
-    "clamp_max": partial(bounded, upper=True),
     "atan2": angle,
     "log": logarithm,
     "floor_divide": whole_quotient,

@@ -27,7 +27,6 @@ def own_decompositions() -> dict[Any, Callable[..., object]]:
         aten.col2im.default: _col2im,
         aten.diagonal.default: _diagonal,
         aten.roll.default: _roll,
-        aten._cdist_forward.default: _cdist,  # noqa: SLF001 - torch's name
         aten._trilinear.default: _trilinear,  # noqa: SLF001 - torch's name
         aten.sort.stable: _sort,
         aten.acosh.default: _acosh,
@@ -49,6 +48,8 @@ def own_decompositions() -> dict[Any, Callable[..., object]]:
         **placing_decompositions(),
         aten.bincount.default: counted_values.counts,
         aten.masked_scatter.default: placed_values.masked_scatter,
+        aten.repeat_interleave.Tensor: counted_values.repeated_indices,
+        aten.addmv.default: _added_product,
         aten.tril_indices.default: partial(counted_values.triangle_indices, upper=False),
         aten.triu_indices.default: partial(counted_values.triangle_indices, upper=True),
         **argument_decompositions(),
@@ -184,16 +185,6 @@ def _as_float(size: int) -> torch.Tensor:
     return torch.scalar_tensor(size, dtype=torch.float32)
 
 
-def _cdist(one: torch.Tensor, other: torch.Tensor, p: float, _: int | None) -> torch.Tensor:
-    """`torch.cdist`: the norms of all differences, without torch's shortcut over a product."""
-    apart = (one.unsqueeze(-2) - other.unsqueeze(-3)).abs()
-    if p == math.inf:
-        return apart.amax(-1)
-    if p == 1:
-        return apart.sum(-1)
-    return apart.square().sum(-1).sqrt() if p == 2 else apart.pow(p).sum(-1).pow(1 / p)
-
-
 def _trilinear(
     one: torch.Tensor,
     other: torch.Tensor,
@@ -224,6 +215,18 @@ def _sort(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     found = torch.sort(x, dim, descending)
     return found.values, found.indices
+
+
+def _added_product(
+    x: torch.Tensor,
+    matrix: torch.Tensor,
+    vector: torch.Tensor,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+) -> torch.Tensor:
+    """`torch.addmv`."""
+    return beta * x + alpha * torch.mv(matrix, vector)
 
 
 def _fmod(x: torch.Tensor, divisor: torch.Tensor | float) -> torch.Tensor:

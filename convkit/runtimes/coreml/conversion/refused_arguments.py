@@ -74,6 +74,7 @@ def _listed(given: Any) -> Sequence[int]:  # noqa: ANN401 - an argument of torch
 
 
 _QUESTIONS: dict[str, Callable[[Node], bool]] = {
+    "aten.repeat_interleave.Tensor": lambda _: True,
     "aten.constant_pad_nd.default": _is_cut,
     "aten.convolution.default": _is_extended,
     "aten.adaptive_max_pool2d.default": _is_open_or_returns_places,

@@ -71,3 +71,12 @@ def triangle_indices(
     rows = (numbers.unsqueeze(-1) >= ends).sum(-1)
     columns = numbers - (ends - lengths - starts).index_select(0, rows)
     return torch.stack([rows, columns])
+
+
+def repeated_indices(repeats: torch.Tensor, *, output_size: int | None = None) -> torch.Tensor:
+    """`torch.repeat_interleave` of indices: each as often as `repeats` says."""
+    ends = repeats.cumsum(0)
+    if output_size is None:
+        output_size = repeats.sum().item()
+        torch._check(output_size >= 0)  # noqa: SLF001 - torch's documented name
+    return (torch.arange(output_size).unsqueeze(-1) >= ends).sum(-1)

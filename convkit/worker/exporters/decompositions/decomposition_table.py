@@ -135,6 +135,7 @@ def decompositions() -> dict[Any, _Row]:
         aten.diagonal_scatter.default: placed_values.diagonal_scatter,
         aten.isin.Tensor_Tensor: searches.isin,
         aten.searchsorted.Tensor: searches.searchsorted,
+        aten.masked_select.default: placed_values.masked_select,
         aten.put.default: placed_values.put,
     }
     special: dict[Any, Callable[..., object]] = {
@@ -143,6 +144,11 @@ def decompositions() -> dict[Any, _Row]:
         aten.signbit.default: elementary.signbit,
         aten.fmax.default: functools.partial(elementary.ignoring_nan, torch.maximum),
         aten.fmin.default: functools.partial(elementary.ignoring_nan, torch.minimum),
+        aten.cdist.default: elementary.distances,
+        aten._cdist_forward.default: elementary.distances,  # noqa: SLF001 - torch's name
+        aten.dist.default: elementary.distance,
+        aten.fft_fftfreq.default: functools.partial(elementary.frequencies, halved=False),
+        aten.fft_rfftfreq.default: functools.partial(elementary.frequencies, halved=True),
         aten.rrelu.default: elementary.mean_slope,
         aten.cumprod.default: special_functions.cumulative_product,
         aten.log_sigmoid.default: special_functions.log_sigmoid,

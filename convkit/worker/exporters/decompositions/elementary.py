@@ -41,3 +41,30 @@ def mean_slope(
 ) -> torch.Tensor:
     """`F.rrelu` outside of training."""
     return NotImplemented if training else torch.where(x < 0, x * ((lower + upper) / 2), x)
+
+
+def distance(one: torch.Tensor, other: torch.Tensor, p: float = 2) -> torch.Tensor:
+    """`torch.dist`."""
+    return torch.linalg.vector_norm(one - other, p)
+
+
+def frequencies(
+    n: int, d: float = 1.0, *, halved: bool, dtype: torch.dtype | None = None, **_: object
+) -> torch.Tensor:
+    """`torch.fft.fftfreq`, or `rfftfreq` if `halved`."""
+    numbers = torch.arange(n // 2 + 1 if halved else n)
+    if not halved:
+        numbers = torch.where(numbers < (n + 1) // 2, numbers, numbers - n)
+    return numbers.to(dtype or torch.get_default_dtype()) / (n * d)
+
+
+def distances(
+    one: torch.Tensor, other: torch.Tensor, p: float = 2, _: int | None = None
+) -> torch.Tensor:
+    """`torch.cdist`: the norms of all differences, without torch's shortcut over a product."""
+    apart = (one.unsqueeze(-2) - other.unsqueeze(-3)).abs()
+    if p == math.inf:
+        return apart.amax(-1)
+    if p == 1:
+        return apart.sum(-1)
+    return apart.square().sum(-1).sqrt() if p == 2 else apart.pow(p).sum(-1).pow(1 / p)

@@ -13,6 +13,12 @@ def masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) ->
     return torch.where(mask, placed, x)
 
 
+def masked_select(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """`x.masked_select(mask)`."""
+    x, mask = torch.broadcast_tensors(x, mask)
+    return x.reshape(-1).index_select(0, mask.reshape(-1).nonzero().squeeze(-1))
+
+
 def diagonal_scatter(
     x: torch.Tensor, source: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> torch.Tensor:

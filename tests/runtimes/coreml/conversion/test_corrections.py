@@ -45,6 +45,8 @@ WRONG: dict[str, list[Function]] = {
     "floor_divide": [lambda x: (2**27 * x).int() // 2 * 2, lambda x: x.roll(x.shape[0] // 2, 0)],
     "mean": [lambda x: (4 * x).int().mean(dtype=torch.float32) + x],
     "mean.dim": [lambda x: (4 * x).int().mean((1, 3), dtype=torch.float32)],
+    "sum": [lambda x: x.index_select(3, (x > 9).sum().reshape(1))],
+    "sum.dim_intlist": [lambda x: x.gather(3, (x > 0).sum(3, keepdim=True) // 2)],
     "clamp": [lambda x: x.gather(3, x.abs().long().clamp(min=1))],
     "instance_norm": [
         lambda x: instance_norm(x, torch.arange(4.0), torch.arange(1.0, 5), use_input_stats=False)

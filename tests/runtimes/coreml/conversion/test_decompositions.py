@@ -100,6 +100,19 @@ CALLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "a search on the right": lambda x: torch.searchsorted(
         x.sort(-1).values, x.round(), right=True
     ).float(),
+    "a mean with a divisor": lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, divisor_override=5),
+    "maxima of equal windows": lambda x: F.adaptive_max_pool2d(x, (4, 2)),
+    "places of maxima": lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2),
+    "a padding that cuts": lambda x: F.pad(x, (-1, 2, 1, -3), value=2.0),
+    "an output padding": lambda x: F.conv_transpose2d(
+        x, torch.ones(3, 2, 2, 2), torch.ones(2), stride=3, output_padding=(2, 1)
+    ),
+    "a triangle's places": lambda x: x[
+        :, :, torch.tril_indices(8, 6)[0], torch.tril_indices(8, 6)[1]
+    ],
+    "a masked assignment": lambda x: x.masked_scatter(x > 0, 2 * x.flip(1)),
+    "a sum of bools as an index": lambda x: x.gather(3, (x > 0).sum(3, keepdim=True).clamp_max(5)),
+    "running sums of exponentials": lambda x: torch.logcumsumexp(60 * x, 2),
     "a roll of all axes": torch.fft.fftshift,
     "an einsum with an ellipsis": lambda x: torch.einsum("...ij->...ji", x),
     "an einsum of a diagonal": lambda x: torch.einsum("bchh->bch", x[..., :6, :]),

@@ -106,11 +106,20 @@ def test_counts_and_triangles() -> None:
             torch.testing.assert_close(found, own(rows, columns, offset))
 
 
+def test_repeated_indices() -> None:
+    repeats = torch.tensor([2, 0, 3, 1])
+    expected = torch.repeat_interleave(repeats)
+    torch.testing.assert_close(counted_values.repeated_indices(repeats), expected)
+    found = counted_values.repeated_indices(repeats, output_size=6)
+    torch.testing.assert_close(found, expected)
+
+
 def test_placed_values() -> None:
     x = _values("plain")
     for mask in (x > 0, x[:1, :, :1] > 0):
         found = placed_values.masked_scatter(x, mask, 2 * x.flip(1))
         torch.testing.assert_close(found, x.masked_scatter(mask, 2 * x.flip(1)))
+        torch.testing.assert_close(placed_values.masked_select(x, mask), x.masked_select(mask))
     for axes, offset in itertools.product(((1, 2), (2, 1), (-1, 0)), (-3, -1, 0, 2)):
         source = 3 * x.diagonal(offset, *axes) + 1
         if source.numel():
@@ -177,6 +186,13 @@ def test_functions_of_single_numbers() -> None:
     for choose, own in ((torch.maximum, torch.fmax), (torch.minimum, torch.fmin)):
         found = elementary.ignoring_nan(choose, missing, other)
         torch.testing.assert_close(found, own(missing, other))
+    for p in (1, 2, 3):
+        found = elementary.distance(_values("plain"), _values("ties"), p)
+        torch.testing.assert_close(found, torch.dist(_values("plain"), _values("ties"), p))
+    for count in (1, 6, 7):
+        for halved, own in ((False, torch.fft.fftfreq), (True, torch.fft.rfftfreq)):
+            found = elementary.frequencies(count, 0.5, halved=halved)
+            torch.testing.assert_close(found, own(count, 0.5))
     for invert in (False, True):
         found = searches.isin(x, other, invert=invert)
         torch.testing.assert_close(found, torch.isin(x, other, invert=invert))
