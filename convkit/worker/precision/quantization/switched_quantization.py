@@ -225,12 +225,11 @@ def _adopt(
     known = {value.name: value for value in _own_values(graph)}
     theirs.outputs.clear()
     for value in _own_values(theirs):
-        if (read := _as_read(value)) is not value and read in wanted:
+        twin, read = known.get(value.name), _as_read(value)
+        if twin is not None and read is not value and read in wanted:
             # Its error is its own module's, and not that of those that read it.
-            ir.convenience.replace_all_uses_with(read, known[value.name])
-            continue
-        twin = known.get(value.name)
-        if twin is not None and value.dtype in (None, twin.dtype):
+            ir.convenience.replace_all_uses_with(read, twin)
+        elif twin is not None and value.dtype in (None, twin.dtype):
             ir.convenience.replace_all_uses_with(value, twin)
     nodes = list(theirs)
     needed: set[ir.Node] = set()
