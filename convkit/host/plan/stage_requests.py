@@ -15,10 +15,21 @@ from convkit.host.recipe.checks.padding_samples import marks_padding, padding_va
 from convkit.host.recipe.keys import recipe as models
 from convkit.host.recipe.keys.call_steps import mask_name, tensors_by_name
 from convkit.host.recipe.keys.evaluation import predicted_tokens
-from convkit.host.recipe.keys.low_precision_types import low_type, rounded_types, usual_nrmse
+from convkit.host.recipe.keys.low_precision_types import (
+    BEYOND_USUAL_RANGES,
+    is_calibrated_for,
+    low_type,
+    rounded_types,
+    usual_nrmse,
+)
 from convkit.host.recipe.keys.model_sources import FILE_KINDS
 from convkit.host.recipe.keys.recipe import Model, Recipe, Target
-from convkit.host.recipe.keys.tolerances import follows_from_type, limits_for
+from convkit.host.recipe.keys.tolerances import (
+    FROM_PRECISION,
+    follows_from_type,
+    limits_for,
+    tolerance_of,
+)
 from convkit.protocol.json_codec import encode
 from convkit.protocol.messages import (
     BuildRequest,
@@ -130,6 +141,7 @@ def _target_request(stage: Stage, recipe: Recipe, places: Places) -> StageReques
             original=original,
             families=target.families,
             device=target.device,
+            clipped=_clipped(recipe, target) if target.searches_precision else (),
         )
     if stage.kind == "build":
         return BuildRequest(
@@ -319,6 +331,19 @@ def _searched_limits(recipe: Recipe, target: Target) -> dict[str, dict[str, floa
         if is_strict and follows_from_type(recipe, target, output, None):
             limits["agreement"] = 1 - usual_nrmse(str(low))
     return found
+
+
+def _clipped(recipe: Recipe, target: Target) -> tuple[str, ...]:
+    """Return the kinds of cases that no output of a target is judged in, as in its verdict."""
+    judged = any(
+        tolerance_of(recipe, target, output.name, None).place != FROM_PRECISION
+        for output in recipe.outputs
+    )
+    return (
+        ()
+        if judged
+        else tuple(each for each in BEYOND_USUAL_RANGES if not is_calibrated_for(target, each))
+    )
 
 
 def named_files(recipe: Recipe) -> tuple[str, ...]:

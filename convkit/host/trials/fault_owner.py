@@ -95,7 +95,8 @@ def result(experiment: Experiment) -> str:
             off = "" if experiment.largest is None else f", off by {experiment.largest:.2g} at most"
             return f"right in {experiment.cases} case{plural}{off}"
         case "wrong":
-            off = experiment.largest if experiment.kind == "other_precision" else None
-            return "wrong as well" + ("" if off is None else f", off by {off:.2g} at most")
+            if experiment.kind == "other_precision" and experiment.largest is not None:
+                return f"wrong as well, off by {experiment.largest:.2g} at most"
+            return "wrong as well"
         case "untried":
             return f"not tried, {experiment.why}"

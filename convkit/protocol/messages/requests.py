@@ -94,6 +94,8 @@ class PrecisionRequest(Generic[OptionsT]):
     `exported` is the folder of the exported graph, `original` the model itself; a runtime converts
     one of them. `reference` is the folder of the cases. `limits` are the tolerances by output, used
     for `keep_float32: auto`, in the worst of `families`; `device` is where the target will run.
+    `clipped` are kinds of cases with values beyond what a quantization is calibrated for, in which
+    any error is allowed.
     """
 
     contract: Contract
@@ -105,6 +107,7 @@ class PrecisionRequest(Generic[OptionsT]):
     original: Original | None = None
     families: tuple[ProductFamily, ...] = PRODUCT_FAMILIES
     device: Device = "cpu"
+    clipped: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

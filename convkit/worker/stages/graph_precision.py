@@ -98,8 +98,13 @@ def _decide_quantization(
     chosen, findings = with_weight_bits(path, quantized, cases, usual)
     if quantized.keep_float32 == "auto":
         context.progress("searching for what must stay in float32")
+        judged = {
+            name: case
+            for name, case in cases.items()
+            if name.partition(":")[0] not in request.clipped
+        }
         chosen, kept, searched = decide_quantization(
-            path, chosen, cases, request.limits, usual, request.families
+            path, chosen, judged, request.limits, usual, request.families
         )
         findings += searched
         rounds = tuple(each.as_protocol() for each in kept.rounds)

@@ -102,3 +102,43 @@ def test_what_was_not_tried_says_why() -> None:
     assert result(Experiment("other_release", "it", "untried", why="no wheel")) == (
         "not tried, no wheel"
     )
+
+
+COSTS = Finding(
+    "Q102", "most of it comes from 3", remedy=Remedy("Keep 3 in float32.", {"keep": ["3"]})
+)
+
+
+def precision(kept: list[str], outcome: str) -> Experiment:
+    change = {"targets.small.precision.keep_float32": kept}
+    return Experiment("other_precision", f"keep_float32: {kept}", outcome, 9, 0.2, change)  # type: ignore[arg-type]
+
+
+def test_a_precision_that_is_not_enough_is_neither_untried_nor_a_fix() -> None:
+    assert COSTS.remedy is not None
+    assert COSTS.remedy.label == "untried"
+    found = with_experiments(COSTS, [precision(["3"], "wrong")], "onnxruntime 1.31.1")
+    assert found.remedy is not None
+    assert (found.remedy.label, found.remedy.change) == ("tried", COSTS.remedy.change)
+    assert "not enough by itself" in found.remedy.text
+    assert "wrong as well, off by 0.2 at most" in found.remedy.text
+
+
+def test_the_precision_that_was_right_is_the_fix() -> None:
+    tried = [precision(["3"], "wrong"), precision(["2", "3", "4"], "right")]
+    found = with_experiments(COSTS, tried, "onnxruntime 1.31.1")
+    assert found.remedy is not None
+    assert (found.remedy.label, found.remedy.change) == ("fix", tried[1].change)
+
+
+@pytest.mark.parametrize(
+    ("remedy", "label"),
+    [
+        (Remedy("Write it otherwise."), "untried"),
+        (Remedy("Set it.", {"a": 1}), "untried"),
+        (Remedy("Set it.", {"a": 1}, proven=True), "fix"),
+        (Remedy("See the message.", refers=True), "next"),
+    ],
+)
+def test_only_what_was_tried_is_a_fix(remedy: Remedy, label: str) -> None:
+    assert remedy.label == label

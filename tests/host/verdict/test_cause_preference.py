@@ -57,13 +57,13 @@ def test_a_symptom_refers_to_the_cause_that_is_proven():
     searched = dataclasses.replace(symptom, remedy=Remedy("Keep more.", {"a": 1}))
     cause = proven("N405", "attribute")
     _, first, second = proofs_first([symptom, searched, cause])
-    assert first.remedy == Remedy("This follows from N405: correct that first.")
+    assert first.remedy == Remedy("This follows from N405: correct that first.", refers=True)
     assert second.remedy == first.remedy  # float32 does not help where an operator is wrong
     tried = dataclasses.replace(symptom, remedy=Remedy("Keep more.", {"a": 1}, proven=True))
     assert proofs_first([tried, cause])[1] == tried
     assert proofs_first([symptom, PLACE])[1] == symptom  # a place is no cause
     owned = dataclasses.replace(PLACE, evidence=PLACE.evidence | {"owner": "kernel"})
-    follows = Remedy("This follows from N408: correct that first.")
+    follows = Remedy("This follows from N408: correct that first.", refers=True)
     assert proofs_first([symptom, owned])[1].remedy == follows
     assert proofs_first([symptom]) == [symptom]
 
@@ -72,14 +72,14 @@ def test_a_symptom_refers_to_the_cause_that_is_proven():
 def test_a_change_of_the_precision_stays_until_its_cause_has_one(change, folds):
     searched = Finding("N101", "off", remedy=Remedy("Keep more.", {"a": 1}))
     overflow = dataclasses.replace(proven("N214", "overflow"), remedy=Remedy("Keep it.", change))
-    follows = Remedy("This follows from N214: correct that first.")
+    follows = Remedy("This follows from N214: correct that first.", refers=True)
     assert proofs_first([searched, overflow])[1].remedy == (follows if folds else searched.remedy)
 
 
 def test_a_difference_refers_to_the_error_that_leads_without_a_proof():
     symptom = Finding("N101", "off", remedy=FIND_THE_CAUSE)
     _, second = proofs_first([Finding("T108", "beyond int32"), symptom])
-    assert second.remedy == Remedy("This may follow from T108: correct that first.")
+    assert second.remedy == Remedy("This may follow from T108: correct that first.", refers=True)
     assert proofs_first([Finding("N102", "NaN"), symptom])[1].remedy == FIND_THE_CAUSE
 
 

@@ -22,7 +22,7 @@ REPORTS = (
         net("y, x", "return torch.atan2(torch.relu(y), x)  # here"),
         '{"y": torch.randn(2, 6), "x": torch.randn(2, 6)}',
         right={
-            "ort": Right("exporter", r"atan2", r"where|atan|torchscript"),
+            "ort": Right("exporter", r"atan2", r"where|atan|torchscript", corrected=True),
             "ov": Right("exporter", r"atan2", r"where|atan|torchscript"),
             "coreml": Right("converter", r"atan2", r"where|atan|release"),
         },

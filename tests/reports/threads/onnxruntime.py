@@ -210,7 +210,9 @@ REPORTS = (
         ),
         '{"x": torch.rand(8, 64)}',
         right={
-            "signed8": Right("processor", r"pairs|saturat|VNNI", r"reduce_range", r"first|second")
+            "signed8": Right(
+                "processor", r"pairs|saturat|VNNI", r"reduce_range", r"first|second", corrected=True
+            )
         },
         targets=("signed8",),
     ),

@@ -12,7 +12,11 @@ from convkit.protocol.findings.finding import Finding
 from convkit.protocol.messages import LowPrecision
 from convkit.runtimes.coreml.conversion import missing_operators
 from convkit.runtimes.coreml.conversion.module_conversion import Converted
-from convkit.runtimes.coreml.float32_parity import explain_float32, first_divergent_in_float32
+from convkit.runtimes.coreml.float32_parity import (
+    explain_float32,
+    first_divergent_in_float32,
+    too_large_an_input,
+)
 from convkit.worker.cases.compared_cases import JudgedCase
 from convkit.worker.mil.program import computes_in
 from convkit.worker.original.contract_module import ContractModule
@@ -129,3 +133,18 @@ def test_cases_whose_original_is_not_finite_are_passed_over() -> None:
     case = case_of(module, X)
     broken = JudgedCase(case.feeds, {"y": np.full((2, 8), np.nan, np.float32)}, {})
     assert first_divergent_in_float32(conversion, {"nan": broken}, LIMITS) is None
+
+
+def test_an_input_that_int32_cannot_hold_is_named() -> None:
+    class Rest(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x % 1000).float()
+
+    inputs = {"x": torch.tensor([3, 4])}
+    program = converted(behind_contract(Rest(), inputs, ["y"]), inputs)
+    fits = {"x": np.array([2**31 - 1])}
+    assert too_large_an_input(program, fits, "typical") is None
+    found = too_large_an_input(program, {"x": np.array([2**31])}, "typical")
+    assert found is not None
+    assert (found.code, found.place.tensor) == ("T108", "x")
+    assert "2147483648" in found.message

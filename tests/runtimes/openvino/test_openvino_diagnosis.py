@@ -134,3 +134,26 @@ def test_whole_numbers_beyond_int32_are_named_where_they_arise(tmp_path: Path) -
     assert found is not None
     assert (found.kind, found.names[0]) == ("computed", "product")
     assert found.beyond == 1_660_000 * 2654435761
+
+
+def test_the_first_of_many_numbers_beyond_int32_is_named(tmp_path: Path) -> None:
+    steps = "\n".join(f"s{n + 1} = Sub(s{n}, one)" for n in range(12))
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["" : 17]>
+        agraph (int64[4] x) => (int64[4] s12) <int64 factor = {{2654435761}}, int64 one = {{1}}> {{
+            s0 = Mul(x, factor)
+            {steps}
+        }}
+    """)
+    onnx.save(model, tmp_path / "model.onnx")
+    save_ir(
+        read_ir(tmp_path / "model.onnx"), tmp_path / "model.xml", Contract((), (), ()), "float32"
+    )
+    found = compare_built(
+        read_graph(tmp_path / "model.onnx"),
+        ExposedIR(tmp_path / "model.xml", OpenVINOOptions()),
+        {"x": np.array([3, 1_660_000, 7, 1_234_567])},
+    )
+    assert found is not None
+    assert (found.kind, found.names) == ("wide", ("s0",))
+    assert found.beyond == 1_660_000 * 2654435761

@@ -47,10 +47,9 @@ class BuiltDifference:
 
     fused: the outputs are correct once `names` are exposed, which prevents the runtime from fusing
     their producers with later nodes. computed: these tensors are wrong although their inputs are
-    correct, and the correct values fix the outputs. wide: the same of the first wrong tensor, but
-    int32 cannot hold the correct values, so that they fix nothing. unplaced: none of these.
-    `beyond` is a whole number that int32 cannot hold, among those that the first wrong tensor has
-    or is computed from.
+    correct, and the correct values fix the outputs. wide: more tensors are wrong than were
+    corrected, and the first has a whole number that int32 cannot hold or is computed from one.
+    unplaced: none of these. `beyond` is that number, also of what was computed.
     `instead` is code that computes that tensor right, tried on the case's values.
     """
 

@@ -2,9 +2,11 @@
 whole numbers from 2**24 on.
 """
 
+from typing import TypeAlias
+
 import torch
 
-Number = torch.Tensor | float
+Number: TypeAlias = torch.Tensor | float
 
 
 def rounded_quotient(

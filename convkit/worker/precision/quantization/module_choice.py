@@ -14,6 +14,7 @@ from convkit.protocol.metrics.limits import Limits
 from convkit.protocol.module_naming import as_patterns
 from convkit.protocol.module_patterns import matches
 from convkit.worker.cases.compared_cases import JudgedCase
+from convkit.worker.graph.graph_loading import load_model
 from convkit.worker.precision.quantization.module_sensitivity import (
     Sensitivity,
     measure_sensitivity,
@@ -23,6 +24,7 @@ from convkit.worker.precision.quantization.saturating_modules import (
     SaturatingModules,
     family_outputs,
 )
+from convkit.worker.precision.quantization.surrounding_modules import surrounding
 from convkit.worker.precision.quantization.switched_quantization import SwitchedModel
 from convkit.worker.precision.search_judgment import (
     Outputs,
@@ -35,7 +37,7 @@ from convkit.worker.precision.search_judgment import (
 
 Feeds = Outputs
 
-MOST_ROUNDS = 3
+MOST_ROUNDS = 5
 # The joined model predicts the quantized one except for the rounding of fused kernels; another
 # round keeps more.
 _GROWTH = 2
@@ -71,9 +73,10 @@ def choose_kept(
     The first round quantizes everything. If that exceeds a limit, each module's cost is measured,
     and a bisection on the failing cases finds how many of the costliest modules must be kept for
     the joined model (see `switched`) to meet the limits. The model is then quantized with patterns
-    for these, and measured on all cases. If the limits are still exceeded, another round keeps
-    twice as many. `limits` are by output, for the worst of the families of processors. Cases in
-    which the original itself is not finite are skipped, since verification reports them.
+    for these, and measured on all cases. If the limits are still exceeded, the next round keeps
+    what surrounds them, too, and another one twice as many. `limits` are by output, for the worst
+    of the families of processors. Cases in which the original itself is not finite are skipped,
+    since verification reports them.
     """
     sound = sound_cases(cases)
     rounds: list[Round] = []
@@ -100,7 +103,14 @@ def choose_kept(
                 ranked = saturating.ranked(costs, feeds)
                 count = _fewest(switched, saturating, ranked, failing, limits) if ranked else 0
             while ranked and len(rounds) < MOST_ROUNDS and not rounds[-1].met:
-                findings = measure(_patterns(ranked[:count], ranked))
+                chosen = ranked[:count]
+                findings = measure(_patterns(chosen, ranked))
+                is_static = quantization.quantize == "static-int8"
+                around = surrounding(load_model(source), chosen) if is_static else []
+                if around and not rounds[-1].met:
+                    wider = [*chosen, *around]
+                    known = list(dict.fromkeys([*ranked, *around]))
+                    findings = measure(_patterns(wider, known))
                 if count == len(ranked):
                     break
                 count = min(len(ranked), count * _GROWTH)
@@ -144,11 +154,12 @@ def _fewest(
 
     def suffices(count: int) -> bool:
         on = _still_quantized(switched.modules, _patterns(ranked[:count], ranked))
-        return all(
-            worst(compared(case, outputs), limits) <= 1
-            for case in cases
-            for outputs in (switched.run(case.feeds, on), *saturating.run(case.feeds, on))
-        )
+        for case in cases:
+            outputs = switched.run(case.feeds, on)
+            for found in (outputs, *saturating.added_to(outputs, case.feeds, on)):
+                if not worst(compared(case, found), limits) <= 1:
+                    return False
+        return True
 
     low, high = 1, len(ranked)
     while low < high:

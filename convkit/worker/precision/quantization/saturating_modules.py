@@ -54,6 +54,20 @@ class SaturatingModules(contextlib.ExitStack):
         on = [number for number, module in enumerate(self._modules) if module in modules]
         return (self._switched.run(self._switched.known(feeds), on),)
 
+    def added_to(
+        self, outputs: Mapping[str, np.ndarray], feeds: Feeds, modules: Collection[str]
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Yield outputs with what saturation in these modules adds to them, which is taken from the
+        model with all modules quantized; nothing if none can saturate.
+        """
+        for exact, saturated in zip(self.run(feeds, ()), self.run(feeds, modules), strict=True):
+            yield {
+                name: values + (saturated[name] - exact[name])
+                if values.dtype.kind == "f"
+                else values
+                for name, values in outputs.items()
+            }
+
     def ranked(self, costs: Sensitivity, cases: Sequence[Feeds]) -> list[str]:
         """Return the modules by what quantizing them costs, the costliest first: rounding and
         saturation are independent, so their errors add in quadrature.

@@ -142,7 +142,7 @@ def _join(float32: ir.Model, quantized: ir.Model) -> tuple[ir.Model, list[_Pair]
     for domain, version in quantized.opset_imports.items():
         float32.opset_imports[domain] = max(version, float32.opset_imports.get(domain, version))
     float32.ir_version = max(float32.ir_version, quantized.ir_version)
-    theirs = {value.name: changed[value.name or ""] for value in joined}
+    theirs = {value.name: _as_read(changed[value.name or ""]) for value in joined}
     names = all_names(float32)
     _adopt(float32, quantized, list(theirs.values()), names)
     switches = ir.Value(
@@ -171,6 +171,22 @@ def _changed(float32: ir.Graph, quantized: ir.Graph) -> dict[str, ir.Value]:
             if twin is not None and not _same(node, twin):
                 changed[value.name or ""] = value
     return changed
+
+
+def _as_read(value: ir.Value) -> ir.Value:
+    """Return what others read of a quantized graph's value: rounded to the type, if that is all
+    that is read. A Relu that the quantizer has dropped is in that alone, as the range's lower end.
+    """
+    rounding = _only_reader(value, "QuantizeLinear")
+    back = _only_reader(rounding.outputs[0], "DequantizeLinear") if rounding is not None else None
+    return value if back is None else back.outputs[0]
+
+
+def _only_reader(value: ir.Value, operator: str) -> ir.Node | None:
+    readers = list(value.consumers())
+    if len(readers) != 1 or readers[0].op_type != operator or value.is_graph_output():
+        return None
+    return readers[0]
 
 
 def _same(ours: ir.Node, theirs: ir.Node) -> bool:
@@ -209,8 +225,11 @@ def _adopt(
     known = {value.name: value for value in _own_values(graph)}
     theirs.outputs.clear()
     for value in _own_values(theirs):
-        twin = known.get(value.name)
-        if twin is not None and value.dtype in (None, twin.dtype):
+        twin, read = known.get(value.name), _as_read(value)
+        if twin is not None and read is not value and read in wanted:
+            # Its error is its own module's, and not that of those that read it.
+            ir.convenience.replace_all_uses_with(read, twin)
+        elif twin is not None and value.dtype in (None, twin.dtype):
             ir.convenience.replace_all_uses_with(value, twin)
     nodes = list(theirs)
     needed: set[ir.Node] = set()

@@ -116,7 +116,8 @@ def _seven_bits(eight: _Measured, seven: _Measured) -> Finding:
         },
         Remedy(
             "Nothing to do. If the model never runs on such processors, processors: exact in the"
-            " target gives weights their eighth bit back."
+            " target gives weights their eighth bit back.",
+            refers=True,
         ),
     )
 

@@ -86,7 +86,7 @@ def test_another_order_of_outputs_is_tried_and_a_tuple_s_told() -> None:
     assert "from: 0" in finding.remedy.text
     assert (finding.remedy.change, finding.remedy.label) == (
         {"outputs": [{"name": "z"}, {"name": "y"}]},
-        "try",
+        "untried",
     )
     assert with_feasible_remedies([finding], TWO, FINE) == [finding]
     named = [item | {"from": item["name"]} for item in BOTH]
