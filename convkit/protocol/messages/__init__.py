@@ -98,7 +98,6 @@ from convkit.protocol.messages.requests import (
     VerifyRequest,
 )
 from convkit.protocol.messages.results import (
-    EQUALS,
     EXAMPLE_FILE,
     MOST_EXAMPLE_BYTES,
     BuildResult,
@@ -147,7 +146,6 @@ from convkit.protocol.messages.timings import (
 __all__ = [
     "DEFAULT_BLOCK_SIZE",
     "DEFAULT_PERCENTILE",
-    "EQUALS",
     "EXAMPLE_FILE",
     "JOINED_FILE",
     "LOW_TYPES",

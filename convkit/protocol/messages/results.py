@@ -62,10 +62,6 @@ def is_at_decisions(case: str) -> bool:
     return case.partition(":")[0] == "decisions"
 
 
-# In N509's evidence: outputs that differ only in the order of exactly equal scores.
-EQUALS = "equals"
-
-
 def is_of_plain_rows(case: str) -> bool:
     """Return True if a case has rows of zeros, of one value, equal rows, or one huge value."""
     return case.partition(":")[0] == "plain-rows"
