@@ -53,7 +53,7 @@ PROVOKED_BY: dict[str, dict[str, tuple[str, ...]]] = {
         "test_one_verdict_is_a_note": ("N212",),
         "test_two_verdicts_are_a_warning": ("N211",),
     },
-    "host/verdict/findings/test_executed_beside": {
+    "host/verdict/test_executed_beside": {
         "test_the_one_that_the_original_agrees_with_is_right": ("N216",)
     },
     "host/verdict/findings/test_doubtful_settings": {

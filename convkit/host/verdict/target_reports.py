@@ -16,10 +16,10 @@ from convkit.host.record.run_record import (
     worst_status,
 )
 from convkit.host.verdict.cause_preference import behind_cause, proven_cause
+from convkit.host.verdict.executed_beside import beside_executed
 from convkit.host.verdict.findings.changed_results import blame_random
 from convkit.host.verdict.findings.departure_from_original import with_feasible_remedies
 from convkit.host.verdict.findings.doubtful_settings import advice
-from convkit.host.verdict.findings.executed_beside import beside_executed
 from convkit.host.verdict.findings.nothing_judged import is_unproven as leaves_open
 from convkit.host.verdict.findings.skipped_case_remedies import with_all_skips
 from convkit.host.verdict.findings.unreachable_limits import folded, futile_searches, out_of_reach

@@ -21,7 +21,7 @@ def recurrent_loops(module: torch.nn.Module) -> Iterator[None]:
     """Let a module's GRU, LSTM and RNN layers run as loops, which any length traces."""
     layers = [each for each in module.modules() if isinstance(each, torch.nn.RNNBase)]
     for layer in layers:
-        layer.forward = functools.partial(forward, layer)  # type: ignore[method-assign]
+        layer.forward = functools.partial(forward, layer)
     try:
         yield
     finally:

@@ -53,8 +53,10 @@ def without_guards(
 
 
 def drop_assertions(program: torch.export.ExportedProgram) -> None:
-    """Remove the assertions about sizes, and what is computed for them alone."""
-    for node in _assertions(program):
+    """Remove the assertions about sizes and types, and what is computed for them alone."""
+    about_types = torch.ops.aten._assert_tensor_metadata.default  # noqa: SLF001 - its only name
+    found = [node for node in program.graph.nodes if node.target is about_types]
+    for node in [*_assertions(program), *found]:
         program.graph.erase_node(node)
     program.graph.eliminate_dead_code()
     program.graph_module.recompile()

@@ -69,7 +69,7 @@ MODELS = """
     class Spread(Attention):
         def forward(self, ids, mask):
             x = self.embed(ids) * mask[..., None]
-            lowest = ids.argmin(1, keepdim=True)[..., None]
+            lowest = ids.argmin(1, keepdim=True)[..., None] - 0.092103 * ids[..., None]
             return x / (1 + x.std(-1, keepdim=True)) + x.var(2, keepdim=True, correction=0) + lowest
 
     class Recurrent(Attention):

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from convkit.protocol.contract import Axis, Contract, TensorSpec
+from convkit.worker.exporters.deferred_guards import drop_assertions
 from convkit.worker.exporters.dynamic_trace import trace
 from convkit.worker.exporters.export_job import UnexportableError
 
@@ -86,3 +87,16 @@ def test_a_condition_that_fails_at_a_size_is_reported(sequence: Axis) -> None:
     with pytest.raises(UnexportableError) as caught:
         traced(Halved(), sequence)
     assert [finding.code for finding in caught.value.findings] == ["C113"]
+
+
+class Typed(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.cos().to(torch.float32) * 2
+
+
+def test_assertions_about_types_are_dropped_too() -> None:
+    program = torch.export.export(Typed(), (torch.ones(2),), strict=False)
+    assert any("assert" in node.name for node in program.graph.nodes)
+    drop_assertions(program)
+    assert not any("assert" in node.name for node in program.graph.nodes)
+    assert torch.equal(program.module()(torch.zeros(2)), torch.full((2,), 2.0))

@@ -4,7 +4,7 @@ import pytest
 from small_recipe import recipe
 
 from convkit.host.record.run_record import CaseVerdict, TargetReport, Verification
-from convkit.host.verdict.findings.executed_beside import beside_executed
+from convkit.host.verdict.executed_beside import beside_executed
 from convkit.protocol.findings.finding import Finding, Place
 
 TARGETS = {
