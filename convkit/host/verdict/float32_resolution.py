@@ -15,12 +15,12 @@ from convkit.host.record.run_record import CaseVerdict
 from convkit.host.verdict.findings.near_zero_outputs import meaningful
 from convkit.host.verdict.rounding_limits import widened
 from convkit.protocol.findings.finding import Finding
-from convkit.protocol.messages import EQUALS, RoundedOutput, TensorMetrics, is_of_plain_rows
+from convkit.protocol.messages import RoundedOutput, TensorMetrics, is_of_plain_rows
 from convkit.protocol.metrics.limit_kinds import largest_in_units
 from convkit.protocol.metrics.limits import problems
 
-# Says that a case is judged so; and that the original itself does not decide it.
-RESOLVED, UNDECIDED = "N508", "N509"
+# Says that a case is judged so.
+RESOLVED = "N508"
 # Two correct float32 results each differ from float64's, and each by luck less than another.
 _TIMES = 4
 
@@ -40,23 +40,10 @@ def resolution(findings: Sequence[Finding]) -> Resolution:
     return found
 
 
-def without_order(findings: Sequence[Finding]) -> frozenset[str]:
-    """Return the outputs that choose among equal rows, where rows are equal throughout."""
-    return frozenset(
-        str(output)
-        for finding in findings
-        if finding.code == UNDECIDED and is_of_plain_rows(finding.place.case or "")
-        for outputs in [finding.evidence.get(EQUALS)]
-        if isinstance(outputs, list)
-        for output in outputs
-    )
-
-
 @dataclasses.dataclass(frozen=True)
 class ResolutionLimits:
     """What a target's outputs are judged by. `largest` are the outputs' largest usual values,
-    `rounded` what rounding to its type makes of the original, `unordered` outputs that choose among
-    rows, which are equal in some cases.
+    `rounded` what rounding to its type makes of the original.
     """
 
     recipe: Recipe
@@ -65,7 +52,6 @@ class ResolutionLimits:
     largest: Mapping[str, float]
     resolved: Resolution
     rounded: Sequence[RoundedOutput] = ()
-    unordered: frozenset[str] = frozenset()
 
     def of(self, metrics: TensorMetrics, case: str) -> dict[str, float]:
         """Return the limits on an output in a case. Where they are not met and rounding explains
@@ -74,9 +60,7 @@ class ResolutionLimits:
         where rows are equal throughout, since a normalization divides by what rounding leaves of
         their variance. What is not finite fails in any case.
         """
-        if is_of_plain_rows(case) and (
-            metrics.output in self.unordered or compared_type(self.recipe, self.target) is not None
-        ):
+        if is_of_plain_rows(case) and compared_type(self.recipe, self.target) is not None:
             return {}
         found = tolerance_of(self.recipe, self.target, metrics.output, self.override)
         if found.place == FROM_PRECISION and not is_calibrated_for(self.target, case):

@@ -34,7 +34,7 @@ from convkit.host.verdict.findings.skipped_case_remedies import with_all_skips
 from convkit.host.verdict.findings.swapped_or_dead_inputs import probe_findings
 from convkit.host.verdict.findings.task_score import evaluation_findings, passing_text
 from convkit.host.verdict.findings.unreachable_limits import folded, unreachable_limits
-from convkit.host.verdict.float32_resolution import ResolutionLimits, resolution, without_order
+from convkit.host.verdict.float32_resolution import ResolutionLimits, resolution
 from convkit.protocol.contract import Dimension, dimension_axes, dimension_size
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.messages import (
@@ -79,15 +79,7 @@ def judge(
     described = {case.name: case for case in reference.cases}
     largest = largest_values(measured.cases)
     resolved = resolution(stage_findings)
-    limits = ResolutionLimits(
-        recipe,
-        target,
-        override,
-        largest,
-        resolved,
-        reference.rounded,
-        without_order(stage_findings),
-    )
+    limits = ResolutionLimits(recipe, target, override, largest, resolved, reference.rounded)
     cases = [
         _judge_case(metrics, described[metrics.case], recipe, limits) for metrics in measured.cases
     ]

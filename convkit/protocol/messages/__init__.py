@@ -98,7 +98,6 @@ from convkit.protocol.messages.requests import (
     VerifyRequest,
 )
 from convkit.protocol.messages.results import (
-    EQUALS,
     EVERY_NUMBER,
     EXAMPLE_FILE,
     MOST_EXAMPLE_BYTES,
@@ -149,7 +148,6 @@ from convkit.protocol.messages.timings import (
 __all__ = [
     "DEFAULT_BLOCK_SIZE",
     "DEFAULT_PERCENTILE",
-    "EQUALS",
     "EVERY_NUMBER",
     "EXAMPLE_FILE",
     "JOINED_FILE",

@@ -5,7 +5,8 @@ from urllib.parse import quote
 
 CASES_FILE = "cases.json"
 
-Side = Literal["inputs", "outputs"]
+# The last two: what outputs of whole numbers are places of, where equal scores leave them open.
+Side = Literal["inputs", "outputs", "scores", "score-rows"]
 
 
 def tensor_path(case: str, side: Side, tensor: str) -> str:

@@ -62,10 +62,6 @@ def is_at_decisions(case: str) -> bool:
     return case.partition(":")[0] == "decisions"
 
 
-# In N509's evidence: outputs that differ only in the order of exactly equal scores.
-EQUALS = "equals"
-
-
 # Cases in which together every whole number of an input occurs.
 EVERY_NUMBER = "sweep:numbers"
 

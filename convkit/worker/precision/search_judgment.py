@@ -9,6 +9,7 @@ import numpy as np
 from convkit.protocol.messages import PlanRound, TensorMetrics
 from convkit.protocol.metrics.limits import Limits, overshoot, smallest_alike
 from convkit.worker.cases.compared_cases import JudgedCase
+from convkit.worker.cases.equal_scores import with_settled
 from convkit.worker.metrics.row_sets import compare_outputs
 from convkit.worker.metrics.tensor_metrics import as_float64
 
@@ -87,7 +88,8 @@ def compared(case: JudgedCase, found: Outputs) -> tuple[TensorMetrics, ...]:
         else array
         for name, array in found.items()
     }
-    return compare_outputs(case.contract, case.expected, typed, case.padding.get)
+    settled = with_settled(typed, case.expected, case.scored)
+    return compare_outputs(case.contract, case.expected, settled, case.padding.get)
 
 
 def worst(metrics: Sequence[TensorMetrics], limits: Mapping[str, Limits]) -> float:

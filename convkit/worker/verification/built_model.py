@@ -25,6 +25,7 @@ from convkit.protocol.messages import (
 )
 from convkit.worker.cases.case import Feeds, case_cost
 from convkit.worker.cases.case_files import read_tensors
+from convkit.worker.cases.equal_scores import ScoredPlaces, read_scores, with_settled
 from convkit.worker.cases.invariance_cases import BASE, CHECKS
 from convkit.worker.cases.plain_rows import FAINT, HUGE
 from convkit.worker.cases.time_budget import Budget, running_order
@@ -105,6 +106,7 @@ class BuiltModel:
         # the case.
         specs = {spec.name: spec for spec in self._contract.outputs}
         expected = self.expected(case.name)
+        outputs = with_settled(outputs, expected, self._scores(case.name))
         padding = {name: self.padding(feeds, name) for name in expected}
         metrics = compare_outputs(self._contract, expected, outputs, padding.get)
         self.results += result_metrics(self._contract, case.name, expected, outputs)
@@ -239,6 +241,9 @@ class BuiltModel:
         """Return the positions at which an output is meaningless, given a case's inputs."""
         spec = next(spec for spec in self._contract.outputs if spec.name == output)
         return output_padding(feeds, self._contract, spec)
+
+    def _scores(self, case: str) -> dict[str, ScoredPlaces]:
+        return read_scores(self._reference, case, self._contract.outputs)
 
     def expected(self, case: str) -> Feeds:
         """Return the original's outputs in a case."""

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
-from convkit.protocol.messages import EQUALS, is_of_plain_rows
 from convkit.worker.cause.matching.relative_difference import relative_error
 from convkit.worker.cause.recording.recorded_call import Operation, Recording
 from convkit.worker.original.torch_dtypes import to_arrays
@@ -59,12 +58,12 @@ def undecided_finding(
                 covered[output] |= same
             changes[output].append(_distance(expected[output], outputs[output]))
         if run == _STEADY - 1 and not any(max(each) > _ROUNDED for each in changes.values()):
-            return _equal_scores(case, name, expected, computed, parted)
+            return None
     shares = {
         output: float(covered[output][elements].mean()) for output, elements in parted.items()
     }
     if any(not share >= _COVERED for share in shares.values()):
-        return _equal_scores(case, name, expected, computed, parted)
+        return None
     furthest = max(parted, key=lambda each: float(parted[each].mean()))
     run = int(np.argmax(changes[furthest]))
     return _finding(
@@ -82,56 +81,10 @@ def undecided_finding(
     )
 
 
-def _equal_scores(
-    case: TorchCase, name: str, expected: Outputs, computed: Outputs, parted: Outputs
-) -> Finding | None:
-    """Return N509 if all that differs are places among exactly equal scores, whose order torch
-    leaves open; None otherwise. Equal numbers stay equal when everything is moved a little.
-    """
-    if any(expected[output].dtype.kind not in "iu" for output in parted):
-        return None
-    recording = case.recorded().recording
-    choice: Operation | None = None
-    for output in parted:
-        producer = recording.values[recording.outputs[output]].producer
-        choice = recording.operations[producer] if producer is not None else None
-        if choice is None or not choice.inputs:
-            return None
-        scores = recording.values[choice.inputs[0]].array
-        if not _of_equals(scores, expected[output], computed[output]):
-            return None
-    first = max(parted, key=lambda each: float(parted[each].mean()))
-    element = element_text(case, parted[first], expected[first], computed[first], first)
-    share = float(parted[first].mean())
-    tie = _Tie(first, is_labels=True, parted=share, covered=1.0, element=element, is_exact=True)
-    found = _finding(name, tie, choice)
-    return dataclasses.replace(found, evidence={**found.evidence, EQUALS: sorted(parted)})
-
-
-def _of_equals(scores: np.ndarray, places: np.ndarray, others: np.ndarray) -> bool:
-    """Say whether two choices of places along one axis of scores have the same scores."""
-    if not scores.ndim or places.ndim != scores.ndim or others.shape != places.shape:
-        return False
-    for axis, size in enumerate(scores.shape):
-        alike = all(
-            have == want
-            for at, (have, want) in enumerate(zip(scores.shape, places.shape, strict=True))
-            if at != axis
-        )
-        both = np.stack([places, others])
-        if not alike or not both.size or both.min() < 0 or both.max() >= size:
-            continue
-        one, other = (np.take_along_axis(scores, each, axis) for each in (places, others))
-        repeats = [np.diff(np.sort(each, axis), axis=axis) for each in (places, others)]
-        if np.array_equal(one, other) and all((each > 0).all() for each in repeats):
-            return True
-    return False
-
-
 @dataclasses.dataclass(frozen=True)
 class _Tie:
     """An output of which a part differs, which part of that the original returned itself, and one
-    element of it in words. `is_exact`: the scores are equal, so that nothing decides.
+    element of it in words.
     """
 
     output: str
@@ -139,7 +92,6 @@ class _Tie:
     parted: float
     covered: float
     element: str
-    is_exact: bool = False
 
 
 def element_text(
@@ -260,21 +212,16 @@ def _finding(case: str, tie: _Tie, operation: Operation | None) -> Finding:
             " where they cancel out"
         )
     said = (
-        f"{tie.parted:.2%} of {tie.output!r} differs, and only in the order of exactly equal"
-        " scores, which torch leaves open"
-        if tie.is_exact
-        else f"{tie.parted:.2%} of {tie.output!r} differs; with inputs and weights moved by a few"
+        f"{tie.parted:.2%} of {tie.output!r} differs; with inputs and weights moved by a few"
         " units in the last place, the original returns the graph's values in"
         f" {tie.covered:.0%} of these elements"
     )
     agreement = max(0.0, float(np.floor(100 * (1 - _ALLOWED * tie.parted)) / 100))
     allowed = tie.is_labels and agreement > 0
-    # Rows that are equal have no order, in any program: nothing is wrong.
-    is_right = tie.is_exact and is_of_plain_rows(case)
     return Finding(
         "N509",
-        f"the original itself {'chooses between equals' if tie.is_exact else 'decides by rounding'}"
-        f" in case {case!r}: {said}. One of them: {tie.element}{begins}",
+        f"the original itself decides by rounding in case {case!r}: {said}. One of them:"
+        f" {tie.element}{begins}",
         Place(
             tensor=tie.output,
             module=(operation.module or None) if operation is not None else None,
@@ -289,9 +236,7 @@ def _finding(case: str, tie: _Tie, operation: Operation | None) -> Finding:
             "operation": operation.name if operation is not None else None,
             "element": tie.element,
         },
-        Remedy("Nothing to do: rows that are equal may come in any order.")
-        if is_right
-        else Remedy(
+        Remedy(
             f"If it does not matter which of two equals is chosen, allow a share: agreement:"
             f" {agreement:g} for {tie.output!r}."
             if allowed
@@ -299,5 +244,4 @@ def _finding(case: str, tie: _Tie, operation: Operation | None) -> Finding:
             " round before comparing.",
             {f"verify.outputs.{tie.output}": {"agreement": agreement}} if allowed else {},
         ),
-        severity="note" if is_right else "error",
     )

@@ -16,7 +16,7 @@ from test_low_precision import BERT, codes, found, run, write_recipe
 from convkit.host.record.run_record import TargetReport
 from convkit.host.run.run_options import RunOutcome
 
-pytestmark = pytest.mark.processors
+pytestmark = [pytest.mark.processors, pytest.mark.slow]  # whole runs
 
 ORT = {"runtime": "onnxruntime"}
 # These layers saturate on processors without VNNI: test_processor_families.py.
@@ -37,7 +37,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("home")
 
 
-@pytest.mark.slow
 @pytest.mark.thorough
 def test_a_bert_in_every_kind_verifies_on_the_cpu_s_own_kernels(home: Path, tmp_path: Path) -> None:
     kinds: dict[str, Any] = {
@@ -102,7 +101,6 @@ def spoilt(folder: Path, precision: Any, **changes: Any) -> Path:
     return write_recipe(folder, SPOILT, precision, **(ROWS | {"targets": targets} | changes))
 
 
-@pytest.mark.slow
 def test_the_module_that_costs_most_is_named_and_its_exception_verifies(
     home: Path, tmp_path: Path
 ) -> None:
@@ -120,7 +118,6 @@ def test_the_module_that_costs_most_is_named_and_its_exception_verifies(
     assert run(spoilt(tmp_path / "b", precision, **tolerance), home).record.status == "verified"
 
 
-@pytest.mark.slow
 def test_auto_finds_it_and_the_build_and_the_verification_go_by_it(
     home: Path, tmp_path: Path
 ) -> None:
@@ -139,7 +136,6 @@ def test_nothing_to_quantize_is_an_error(home: Path, tmp_path: Path) -> None:
     assert outcome.record.status == "failed"
 
 
-@pytest.mark.slow
 def test_a_calibration_file_with_nan_or_another_shape_is_an_error(
     home: Path, tmp_path: Path
 ) -> None:

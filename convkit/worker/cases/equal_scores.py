@@ -1,0 +1,102 @@
+"""Outputs that are places of scores: of the largest, of the best k, in order. Where scores are
+equal, each of their places is right, in any program.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from convkit.protocol.contract import TensorSpec
+from convkit.worker.cases.case_files import tensor_file, write_tensors
+
+# Scores this near are equal but for rounding: in units in the last place of float32, 2^-23, at the
+# largest score of their row. Two kernels sum up a row of a few thousand products so far apart.
+_UNITS, _UNIT = 16, 2.0**-23
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoredPlaces:
+    """The scores that places were chosen from, [rows, places], and of which row each element of the
+    output is a place, in the output's shape.
+    """
+
+    scores: np.ndarray
+    rows: np.ndarray
+
+    def has_equals(self, chosen: np.ndarray) -> np.ndarray:
+        """Say of which chosen places another place has an equal score, in the output's shape."""
+        order = np.argsort(self.scores, axis=-1)
+        ranked = np.take_along_axis(self.scores, order, -1).astype(np.float64)
+        alike = _are_equal(ranked[:, :-1], ranked[:, 1:], self._near[:, None])
+        equal = np.zeros(ranked.shape, dtype=bool)
+        equal[:, 1:] |= alike
+        equal[:, :-1] |= alike
+        unranked = np.empty_like(equal)
+        np.put_along_axis(unranked, order, equal, -1)
+        return np.asarray(unranked[self.rows, chosen])
+
+    def settled(self, reference: np.ndarray, candidate: np.ndarray) -> np.ndarray:
+        """Return a candidate's places, with the reference's where both have equal scores and the
+        candidate names no place of a row twice; unchanged if its shape or type differs.
+        """
+        if candidate.shape != reference.shape or candidate.dtype.kind not in "iu":
+            return candidate
+        legal = (candidate >= 0) & (candidate < self.scores.shape[-1])
+        legal &= ~_is_repeated(self.rows, candidate)
+        places = np.where(legal, candidate, reference)
+        one, other = (self.scores[self.rows, each] for each in (reference, places))
+        equal = _are_equal(one, other, self._near[self.rows])
+        return np.where(legal & equal, reference, candidate).astype(candidate.dtype)
+
+    @property
+    def _near(self) -> np.ndarray:
+        """How far scores of each row are apart at most if they are equal: [rows]."""
+        if self.scores.dtype.kind != "f":
+            return np.zeros(len(self.scores))
+        finite = np.where(np.isfinite(self.scores), np.abs(self.scores), 0.0)
+        return np.asarray(_UNITS * _UNIT * finite.max(axis=-1).astype(np.float64))
+
+
+def _are_equal(one: np.ndarray, other: np.ndarray, near: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):  # infinity less infinity
+        apart = np.abs(one.astype(np.float64) - other.astype(np.float64))
+    return np.asarray((one == other) | (apart <= near))
+
+
+def _is_repeated(rows: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Say which elements name a place that another element of the same row names."""
+    pairs = np.stack([rows.ravel(), places.ravel()], axis=-1)
+    _, which, counts = np.unique(pairs, axis=0, return_inverse=True, return_counts=True)
+    return np.asarray((counts[which.reshape(-1)] > 1).reshape(places.shape))
+
+
+def write_scores(root: Path, case: str, scored: Mapping[str, ScoredPlaces]) -> None:
+    """Write the scores of a case's outputs."""
+    write_tensors(root, case, "scores", {name: each.scores for name, each in scored.items()})
+    write_tensors(root, case, "score-rows", {name: each.rows for name, each in scored.items()})
+
+
+def read_scores(root: Path, case: str, outputs: tuple[TensorSpec, ...]) -> dict[str, ScoredPlaces]:
+    """Return the scores of outputs that have equal ones in a case."""
+    found = {}
+    for spec in outputs:
+        files = [tensor_file(root, case, side, spec.name) for side in ("scores", "score-rows")]
+        if all(file.exists() for file in files):
+            found[spec.name] = ScoredPlaces(*(np.load(file, mmap_mode="r") for file in files))
+    return found
+
+
+def with_settled(
+    outputs: Mapping[str, np.ndarray],
+    expected: Mapping[str, np.ndarray],
+    scored: Mapping[str, ScoredPlaces],
+) -> dict[str, np.ndarray]:
+    """Return a model's outputs, with the original's places among equal scores."""
+    return {
+        name: scored[name].settled(expected[name], values)
+        if name in scored and name in expected
+        else values
+        for name, values in outputs.items()
+    }

@@ -1,0 +1,101 @@
+"""Which places are right where scores are equal, and what an original chooses from."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_models import factory_source
+
+from convkit.protocol.contract import Contract, TensorSpec
+from convkit.protocol.messages import CaseRecord
+from convkit.worker.cases.case_files import write_tensors
+from convkit.worker.cases.equal_scores import ScoredPlaces, read_scores, with_settled
+from convkit.worker.reference.open_choices import write_open_choices
+from convkit.worker.reference.original_model import TorchOriginal
+
+SCORES = np.array([[3, 1, 3, 2], [5, 4, 4, 4]], np.float32)
+BEST_TWO = np.array([[0, 2], [0, 1]])
+PLACES = ScoredPlaces(SCORES, np.array([[0, 0], [1, 1]]))
+
+
+@pytest.mark.parametrize(
+    ("named", "is_right"),
+    [
+        ([[2, 0], [0, 1]], True),
+        ([[0, 2], [0, 3]], True),
+        ([[0, 3], [0, 1]], False),  # a lower score
+        ([[0, 0], [0, 1]], False),  # one place twice
+        ([[0, 2], [1, 0]], False),  # in the wrong order
+        ([[0, 2], [0, 4]], False),  # there is no such place
+        ([[0, 2], [0, -1]], False),
+    ],
+)
+def test_a_place_of_an_equal_score_is_right(named: list[list[int]], is_right: bool) -> None:
+    settled = PLACES.settled(BEST_TWO, np.array(named))
+    assert np.array_equal(settled, BEST_TWO) == is_right
+
+
+def test_equal_is_what_rounding_leaves_equal() -> None:
+    near = np.float32(1) + np.float32(8 * 2.0**-23)
+    far = np.float32(1) + np.float32(1e-4)
+    rows = np.zeros(1, int)
+    places = np.array([1])
+    assert ScoredPlaces(np.array([[1, near]]), rows).settled(places, np.array([0])) == 1
+    assert ScoredPlaces(np.array([[1, far]]), rows).settled(places, np.array([0])) == 0
+    whole = np.array([[10**9, 10**9 + 1]])
+    assert ScoredPlaces(whole, rows).settled(places, np.array([0])) == 0
+
+
+def test_places_of_another_shape_or_type_stay() -> None:
+    assert PLACES.settled(BEST_TWO, BEST_TWO[:1]).shape == (1, 2)
+    assert PLACES.settled(BEST_TWO, BEST_TWO.astype(np.float32)).dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("returned", "shape", "other"),
+    [
+        ("x.argmax(-1)", (2,), lambda places: places * 0 + 2),
+        ("x.argmax(0, keepdim=True)", (1, 4), None),
+        ("x.topk(2, dim=1).indices", (2, 2), lambda places: places[:, ::-1]),
+        ("x.t().topk(2, dim=0).indices", (2, 2), lambda places: places[::-1]),
+        ("x.sort(dim=1, descending=True).indices.int()", (2, 4), None),
+        ("x.max(1).indices[:, None]", (2, 1), lambda places: places * 0 + 2),
+        ("x.argmax()", (), lambda places: places * 0 + 6),
+    ],
+)
+def test_what_an_original_chooses_from_is_found(
+    returned: str,
+    shape: tuple[int, ...],
+    other: Callable[[np.ndarray], np.ndarray] | None,
+    tmp_path: Path,
+) -> None:
+    code = f"""
+import torch
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return {returned}
+
+def build():
+    return Net()
+"""
+    dtype = "int32" if "int()" in returned else "int64"
+    output = TensorSpec("y", dtype, shape)
+    contract = Contract((TensorSpec("x", "float32", (2, 4)),), (output,), ())
+    original = TorchOriginal(factory_source(tmp_path, code), contract)
+    x = {"x": np.array([[3, 1, 3, 2], [3, 0, 3, 0]], np.float32)}
+    expected = original.run(x)
+    write_tensors(tmp_path, "typical", "inputs", x)
+    write_tensors(tmp_path, "typical", "outputs", expected)
+    record = CaseRecord("typical", "ladder", "typical", {}, 0.1)
+    (note,) = write_open_choices(original, contract, [record], tmp_path)
+    assert (note.code, note.severity, note.place.tensor) == ("N509", "note", "y")
+    scored = read_scores(tmp_path, "typical", (output,))
+    assert scored["y"].has_equals(expected["y"]).any()
+    if other is not None:
+        changed = {"y": np.asarray(other(expected["y"]))}
+        assert not np.array_equal(changed["y"], expected["y"])
+        assert np.array_equal(with_settled(changed, expected, scored)["y"], expected["y"])
+    wrong = {"y": expected["y"] + 1}
+    assert not np.array_equal(with_settled(wrong, expected, scored)["y"], expected["y"])
