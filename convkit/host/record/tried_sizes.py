@@ -67,12 +67,13 @@ def tried_values(record: RunRecord) -> tuple[TriedValues, ...]:
         return ()
     described = {name: text for _, cases in verified for name, text in cases.items()}
     shown = {name: _with_targets(name, verified) for name in described}
-    return tuple(
+    found = (
         TriedValues(
             kind, tuple(shown[name] for name, text in described.items() if is_one(name, text))
         )
         for kind, is_one in _KINDS.items()
     )
+    return tuple(each for each in found if each.cases or each.kind != _EVERY_ID)
 
 
 def _with_targets(case: str, verified: list[tuple[str, dict[str, str]]]) -> str:
@@ -87,6 +88,8 @@ def _rows(what: str) -> Callable[[str, str], bool]:
     return lambda name, text: is_of_plain_rows(name) and what in text
 
 
+# Listed only if it was tried: the largest case may have room for all of them, or there are none.
+_EVERY_ID = "every whole number in an input's range, in cases of their own"
 # Each kind of values, and which cases have it, by name and description.
 _KINDS: dict[str, Callable[[str, str], bool]] = {
     "drawn from the samples": lambda name, _: is_usual(name),
@@ -96,9 +99,7 @@ _KINDS: dict[str, Callable[[str, str], bool]] = {
     "rows equal to another": _rows("equal to another"),
     "one huge value": _rows("one huge value"),
     "rows of tiny values": _rows("tiny values"),
-    "every whole number of an input, where the largest case has no room for them": lambda name, _: (
-        name.startswith(EVERY_NUMBER)
-    ),
+    _EVERY_ID: lambda name, _: name.startswith(EVERY_NUMBER),
     "values beside those that the model compares with or branches on": lambda name, _: (
         name.startswith("values") or is_at_decisions(name)
     ),

@@ -22,6 +22,7 @@ from convkit.worker.original.loading.unloaded_operators import (
     is_missing_operator,
 )
 from convkit.worker.original.loading.weight_seeding import seeded
+from convkit.worker.process.native_readers import watched_readers
 from convkit.worker.process.user_modules import source_spec
 
 
@@ -58,8 +59,9 @@ def load(source: Source) -> LoadedModel:
 
 def _built(source: Source, file: Path) -> object:
     assert source.identifier is not None
-    with seeded(source.seed):
+    with seeded(source.seed), watched_readers() as watch:
         build = named_callable(file, source.identifier)
+        watch()
         try:
             return build(**source.overrides)
         except Exception as error:

@@ -1,12 +1,15 @@
 """What a model holds at one moment besides weights, wherever its author keeps it: attributes of
-modules and classes, variables of its files, closures, defaults of arguments, caches.
+modules and classes, variables of its files, closures, defaults of arguments, caches, context
+variables, counts and iterators.
 
 Each is a place whose value can be put back: a slot that is assigned (an attribute, a variable, the
 cell of a closure), or the contents of a list, a dictionary or an array, which others may hold, too.
+A copy takes the place of a count or an iterator; generators have none, and are not looked at.
 """
 
 import argparse
 import collections
+import contextvars
 import dataclasses
 import functools
 import inspect
@@ -19,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from convkit.worker.original.probing.kept_iterators import ITERATORS, copied, position
 from convkit.worker.process.user_modules import is_tool_path
 
 # Of torch's own: what a module holds beside its author's attributes.
@@ -32,7 +36,7 @@ _MOST_WEIGHTS = 4096
 _MOST_ITEMS = 1000
 _MOST_PLACES = 20_000
 _SEQUENCES = (list, collections.deque, bytearray)
-_CONTENTS = (*_SEQUENCES, dict, set, np.ndarray)
+_CONTENTS = (*_SEQUENCES, dict, set, np.ndarray, contextvars.ContextVar)
 _PLAIN = (bool, int, float, str, bytes, type(None))
 _Cache = type(functools.cache(len))
 _NAMESPACES = (types.SimpleNamespace, argparse.Namespace, threading.local)
@@ -97,6 +101,8 @@ class State:
                 self._versions[kept] = _version(value)
                 if _is_copied(value):
                     self._values[kept] = value.clone()
+            elif isinstance(value, ITERATORS):
+                self._values[kept] = copied(value)
 
     def changed(self) -> list[Kept]:
         """Return the places that do not hold what they held."""
@@ -131,7 +137,7 @@ class State:
             value = self._values[kept]
             if isinstance(value, torch.Tensor):
                 value = self._written_back(kept, value)
-            kept.put(value)
+            kept.put(copied(value) if isinstance(value, ITERATORS) else value)
             if isinstance(value, torch.Tensor):
                 self._versions[kept] = _version(value)
 
@@ -288,7 +294,7 @@ def _attributes(value: object) -> Iterator[tuple[str, Any]]:
 
 def _is_variable(value: object) -> bool:
     """Return whether a variable of a file, a class or a closure may be state."""
-    return isinstance(value, (*_PLAIN, *_CONTENTS, torch.Tensor, tuple))
+    return isinstance(value, (*_PLAIN, *_CONTENTS, *ITERATORS, torch.Tensor, tuple))
 
 
 def _is_plain(name: str, value: object) -> bool:
@@ -331,6 +337,8 @@ def _copied(contents: Any) -> Any:  # noqa: ANN401 - any of those that have cont
         return contents.cache_info().currsize
     if isinstance(contents, np.ndarray):
         return contents if contents.nbytes > _MOST_BYTES else contents.copy()
+    if isinstance(contents, contextvars.ContextVar):
+        return contents.get(None)
     # Tensors and arrays inside are compared and put back as places of their own.
     return dict(contents) if isinstance(contents, dict) else [*contents]
 
@@ -344,6 +352,8 @@ def _fill(contents: Any, former: Any) -> None:  # noqa: ANN401 - as above
             contents[...] = former
     elif isinstance(contents, torch.Tensor):
         pass  # it has been written back, if it could be
+    elif isinstance(contents, contextvars.ContextVar):
+        contents.set(former)
     elif isinstance(contents, _SEQUENCES):
         contents.clear()
         contents.extend(former)
@@ -358,6 +368,8 @@ def _alike(former: Any, contents: Any) -> bool:  # noqa: ANN401 - as above
         return former == contents.cache_info().currsize
     if isinstance(contents, np.ndarray):
         return former is contents or bool(np.array_equal(former, contents, equal_nan=False))
+    if isinstance(contents, contextvars.ContextVar):
+        return _same(former, contents.get(None))
     now: Any = contents if isinstance(contents, dict) else [*contents]
     try:
         return bool(former == now)  # what is identical is not compared
@@ -370,6 +382,8 @@ def _alike(former: Any, contents: Any) -> bool:  # noqa: ANN401 - as above
 
 def _same(one: object, other: object) -> bool:
     """Return whether a place holds the same; what cannot be compared is if it is identical."""
+    if isinstance(one, ITERATORS) and type(one) is type(other):
+        return position(one) == position(other)
     if one is other:
         return True
     if type(one) is not type(other) or not isinstance(one, (*_PLAIN, tuple)):

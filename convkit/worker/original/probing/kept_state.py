@@ -7,6 +7,7 @@ with the state that it was loaded in.
 
 import contextlib
 import inspect
+import itertools
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ import torch
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.worker.original.probing.held_state import Kept, State
+from convkit.worker.original.probing.kept_iterators import moved, next_number
 from convkit.worker.original.probing.values_read import outputs_of, part
 from convkit.worker.original.source_lines import relative_source
 
@@ -68,7 +70,8 @@ def _state_finding(
     counters = list(_counters(module, loaded, inputs))
     loaded.restore(loaded.changed())
     for counter, step in counters:
-        counter.put(counter.value() + step * _MANY)
+        value, by = counter.value(), step * _MANY
+        counter.put(moved(value, by) if isinstance(value, itertools.count) else value + by)
         later = outputs_of(module, inputs)
         loaded.restore(loaded.changed())
         if later is not None and first is not None and part(first, later):
@@ -117,6 +120,8 @@ def _number(kept: Kept) -> float | None:
         value = None if kept.of_contents else kept.value()
     except (AttributeError, ValueError):
         return None
+    if isinstance(value, itertools.count):
+        return next_number(value)
     if isinstance(value, torch.Tensor):
         return float(value) if value.numel() == 1 and not value.is_complex() else None
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None

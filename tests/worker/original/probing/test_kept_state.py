@@ -109,6 +109,27 @@ class Model(torch.nn.Module):
         if Model.L is None: Model.L = x.shape[1]  # here
         return x / Model.L
 """,
+    "a context variable": """
+import contextvars
+N = contextvars.ContextVar("N", default=None)
+class Model(torch.nn.Module):
+    def forward(self, x):
+        if N.get() is None: N.set(x.shape[1])
+        return x / N.get()
+""",
+    "a count": """
+import itertools
+calls = itertools.count()
+class Model(torch.nn.Module):
+    def forward(self, x): return x * (1 if next(calls) < 1000 else 2)
+""",
+    "an iterator of a module": """
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scales = iter([1.0, 2.0])
+    def forward(self, x): return x * next(self.scales, 3.0)
+""",
     "another class": """
 class Store: n = None
 class Model(torch.nn.Module):
@@ -234,6 +255,14 @@ class Model(torch.nn.Module):
         n = x.shape[1]
         if n not in self.tables: self.tables[n] = torch.arange(n)
         return x + self.tables[n]
+""",
+    "a count that names calls": """
+import itertools
+calls = itertools.count()
+class Model(torch.nn.Module):
+    def forward(self, x):
+        next(calls)
+        return x
 """,
     "a count of a class": """
 class Model(torch.nn.Module):
