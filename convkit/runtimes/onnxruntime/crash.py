@@ -91,24 +91,43 @@ class OpeningSearch:
         return code == 0 if self.refuses else code >= 0
 
     def find(self) -> None:
-        """Name operators, and keep the modules of each in float32, until the model opens."""
+        """Name operators, and keep the modules of each in float32 until the model opens, then those
+        that the operator reads from: a fusion may reach across a module's end.
+        """
         if importlib.util.find_spec("onnx_ir") is None:
             return  # this environment cannot cut graphs
         from convkit.worker.cause.graphs.crashing_operator import crashing_node
 
-        while len(self._nodes) < _MOST_OPERATORS:
+        for _ in range(_MOST_OPERATORS):
             node = crashing_node(self.file, self.opens)
-            if node is None or node in self._nodes:
-                return  # nothing decides, or float32 does not help
-            self._nodes.append(node)
-            module = node.module or "."
-            if self._low is None or module in self.kept:
-                return
-            self.kept = (*self.kept, module)
-            self._write(self.kept)
-            if self.opens(self.file):
+            if node is None:
+                return  # nothing decides
+            if node not in self._nodes:
+                self._nodes.append(node)
+            candidates = (node.module or ".", *node.before) if self._low is not None else ()
+            more = next((each for each in candidates if each not in self.kept), None)
+            if more is None:
+                return  # float32 does not help
+            if self._opens_with((*self.kept, more)):
                 self.is_avoided = True
+                self._leave_out_needless()
                 return
+
+    def _opens_with(self, kept: tuple[str, ...]) -> bool:
+        """Say whether the model opens with these modules in float32, which are kept from now on."""
+        self.kept = kept
+        self._write(kept)
+        return self.opens(self.file)
+
+    def _leave_out_needless(self) -> None:
+        """Keep no module in float32 without which the model opens as well."""
+        needed = self.kept
+        for module in self.kept if len(self.kept) > 1 else ():
+            fewer = tuple(each for each in needed if each != module)
+            if fewer and self._opens_with(fewer):
+                needed = fewer
+        if self.kept != needed:
+            self._opens_with(needed)
 
     def finding(self, died: int) -> Finding:
         """Return E321. Its remedies have been tried."""

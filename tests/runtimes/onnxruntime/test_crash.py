@@ -60,10 +60,9 @@ def test_the_operator_is_named_with_a_remedy_that_has_been_tried(tmp_path):
     assert finding.evidence["opens_at"] == "extended"
     assert finding.evidence["proven"] is True
     assert finding.remedy is not None
-    assert finding.remedy.change in (
-        {"target.optimization": "extended"},
-        {"target.precision": {"default": "float16", "keep_float32": ["layer.matmul"]}},
-    )
+    # The product's module in float32 crashes as well: what it reads decides.
+    kept = {"default": "float16", "keep_float32": ["layer.transpose"]}
+    assert finding.remedy.change == {"target.precision": kept}
 
 
 @pytest.mark.parametrize(("low", "level"), [(None, "all"), (LowPrecision("float16"), "extended")])
@@ -81,7 +80,7 @@ def test_cutting_a_graph_finds_the_operator_that_decides(tmp_path):
         return "Sigmoid" not in kinds
 
     found = crashing_node(tmp_path / "model.onnx", survives)
-    assert found == CrashingNode("Sigmoid_node", "Sigmoid", "layer.sigmoid")
+    assert found == CrashingNode("Sigmoid_node", "Sigmoid", "layer.sigmoid", ("layer.matmul",))
     assert len(opened) <= 3
     assert crashing_node(tmp_path / "model.onnx", lambda _: True) is None
 
@@ -136,3 +135,28 @@ def test_auto_keeps_what_the_runtime_does_not_open(tmp_path, monkeypatch, code, 
     more = _with_more(decided, found.keeping(kept), kept)
     assert more.message.endswith("because onnxruntime does not open the model without")
     assert more.remedy.change["target.precision"]["keep_float32"] == list(kept)
+
+
+def test_a_crash_across_modules_is_avoided_by_the_one_before_alone(tmp_path, monkeypatch):
+    """A runtime that crashes on a Transpose in float16 before a product of any type."""
+    for name in ("exported", "out"):
+        (tmp_path / name).mkdir()
+    save(tmp_path / "exported" / "model.onnx")
+
+    def opened(_, file, level="all"):
+        graph = onnx.shape_inference.infer_shapes(onnx.load(file)).graph
+        known = [*graph.input, *graph.value_info]
+        types = {each.name: each.type.tensor_type.elem_type for each in known}
+        is_low = {
+            node.op_type: types.get(node.input[0]) == onnx.TensorProto.FLOAT16
+            for node in graph.node
+        }
+        crashes = is_low.get("Transpose", False) and "MatMul" in is_low
+        return -11 if crashes and level == "all" else 0
+
+    monkeypatch.setattr(OpeningSearch, "opened", opened)
+    found = LowPrecision("float16")
+    request = CrashRequest(OnnxRuntimeOptions(), found, str(tmp_path / "exported"))
+    search = OpeningSearch(request, tmp_path / "model.onnx")
+    search.find()
+    assert (search.is_avoided, search.kept) == (True, ("layer.transpose",))

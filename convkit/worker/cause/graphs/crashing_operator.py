@@ -14,11 +14,14 @@ Survives = Callable[[Path], bool]
 
 @dataclasses.dataclass(frozen=True)
 class CrashingNode:
-    """The last node of the shortest beginning of a graph that crashes."""
+    """The last node of the shortest beginning of a graph that crashes. `before` are the other
+    modules whose results it reads, nearest first.
+    """
 
     name: str
     operator: str
     module: str
+    before: tuple[str, ...] = ()
 
 
 def crashing_node(model: Path, survives: Survives) -> CrashingNode | None:
@@ -43,7 +46,25 @@ def crashing_node(model: Path, survives: Survives) -> CrashingNode | None:
         else:
             survived = middle
     node = list(ir.load(model).graph)[crashed - 1]
-    return CrashingNode(node.name or "", node.op_type, module_path(node))
+    return CrashingNode(node.name or "", node.op_type, module_path(node), _modules_before(node))
+
+
+def _modules_before(node: ir.Node) -> tuple[str, ...]:
+    """Return the modules that results come from, past further nodes of the node's own module."""
+    found: dict[str, None] = {}
+    reached, seen = [node], {node}
+    while reached:
+        producers = [
+            made
+            for each in reached
+            for value in each.inputs
+            if value is not None and (made := value.producer()) is not None and made not in seen
+        ]
+        seen.update(producers)
+        own = ("", module_path(node))
+        found |= dict.fromkeys(path for each in producers if (path := module_path(each)) not in own)
+        reached = [each for each in producers if module_path(each) in own]
+    return tuple(found)
 
 
 def _write_beginning(model: Path, length: int, destination: Path) -> None:
