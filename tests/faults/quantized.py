@@ -85,7 +85,7 @@ OUTLIER = "self.layers[1].dense.weight.data[3] *= 300"
     code="N101",
     place="y",
     remedy="in float32",
-    change=search(PER_TENSOR),
+    change={"targets.ort.precision.keep_float32": ["layers.1.dense"]},
     repaired=True,
     source="ORT#9599",
 )
@@ -98,7 +98,7 @@ def outlier_channel(folder: Path) -> Path:
     code="N101",
     place="y",
     remedy="in float32",
-    change=search(PER_TENSOR),
+    change={"targets.ort.precision.keep_float32": ["layers.1.dense"]},
     repaired=True,
     source="ORT#9599",
 )

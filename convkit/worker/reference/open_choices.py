@@ -11,7 +11,6 @@ import numpy as np
 from torch._ops import OpOverload
 
 from convkit.protocol.contract import Contract
-from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.messages import CaseRecord
 from convkit.worker.cases.case import Feeds
 from convkit.worker.cases.case_files import read_tensors
@@ -75,13 +74,11 @@ def _argument(
 
 def write_open_choices(
     original: OriginalModel, contract: Contract, records: Sequence[CaseRecord], folder: Path
-) -> list[Finding]:
-    """Write the scores of each output that is a place of equal ones, for each case of the ladder;
-    return N509, a note, if there are any. Runs the original once more for each case, if it chooses
-    at all.
+) -> None:
+    """Write the scores of each output that is a place of equal ones, for each case of the ladder.
+    Runs the original once more for each case, if it chooses at all.
     """
     labels = [spec.name for spec in contract.outputs if spec.dtype in ("int64", "int32")]
-    shares: dict[tuple[str, str], float] = {}
     for record in records if labels else ():
         if record.kind != "ladder" or not record.runnable:
             continue
@@ -93,10 +90,8 @@ def write_open_choices(
             break
         scored = _scored({name: outputs[name] for name in labels}, seen.found)
         for name, each in scored.items():
-            if (share := float(each.has_equals(outputs[name]).mean())) > 0:
-                shares[record.name, name] = share
+            if each.has_equals(outputs[name]).any():
                 write_scores(folder, record.name, {name: each})
-    return [_finding(shares)] if shares else []
 
 
 def _scored(outputs: Feeds, choices: Sequence[_Choice]) -> dict[str, ScoredPlaces]:
@@ -123,23 +118,3 @@ def _choice(scores: np.ndarray, axis: int | None, places: np.ndarray) -> list[_C
         rows = np.broadcast_to(np.expand_dims(rows, axis), places.shape)
     table = np.ascontiguousarray(last.reshape(-1, last.shape[-1]))
     return [_Choice(places, ScoredPlaces(table, np.ascontiguousarray(rows.reshape(places.shape))))]
-
-
-def _finding(shares: Mapping[tuple[str, str], float]) -> Finding:
-    case, output = max(shares, key=lambda each: shares[each])
-    names = sorted({name for _, name in shares})
-    return Finding(
-        "N509",
-        f"the original chooses between equal scores for {', '.join(map(repr, names))}: in"
-        f" {len({each for each, _ in shares})} cases, such as {shares[case, output]:.0%} of"
-        f" {output!r} in case {case!r}. Any of the equals is right there",
-        Place(tensor=output, case=case),
-        {
-            "kind": "equal scores",
-            "proven": True,
-            "outputs": [*names],
-            "share": shares[case, output],
-        },
-        Remedy("Nothing to do: what is equal may come in any order.", refers=True),
-        severity="note",
-    )

@@ -124,7 +124,7 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
         looped = stage.steps(request.steps, omitted, budget, half=half)
     cases_run = (*records, *invariance.cases, *looped)
     left_out = (*omitted, *stage.left_out, *invariance.omitted)
-    stage.findings += write_open_choices(original, request.contract, records, context.output)
+    write_open_choices(original, request.contract, records, context.output)
     branches = diverging_branches(decisions, records)
     rounded: tuple[RoundedOutput, ...] = ()
     if request.rounded and isinstance(own, TorchOriginal):

@@ -195,7 +195,7 @@ def test_the_command_tells_the_story_and_exits_as_the_run_did(home: Path, tmp_pa
     text = " ".join(told.stdout.split())
     assert "ort: failed, simulated" in text
     assert "from the cause to the symptom" in text
-    assert 'targets.ort.precision: {"default": "float16", "keep_float32": ["blocks.*"]}' in text
+    assert "precision: default: float16 keep_float32: [blocks.*]" in text
     of_run = CliRunner().invoke(
         app, ["diagnose", str(outcome.folder), "--json", "--home", str(home)]
     )

@@ -138,7 +138,7 @@ class TestOverflow:
         assert outcome.record.status == "verified"
         assert outcome.record.targets[0].precision == "float16, float32: blocks.*"
         reused = {stage.id for stage in outcome.record.stages if stage.status == "hit"}
-        assert reused == {"export", "reference"}
+        assert reused >= {"export", "reference"}  # and what a trial of the remedy has made
 
     def test_a_border_in_the_wrong_place_is_named_too(self, home: Path, tmp_path: Path) -> None:
         """The product in float32 alone overflows where its result is cast."""

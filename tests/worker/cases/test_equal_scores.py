@@ -89,8 +89,7 @@ def build():
     write_tensors(tmp_path, "typical", "inputs", x)
     write_tensors(tmp_path, "typical", "outputs", expected)
     record = CaseRecord("typical", "ladder", "typical", {}, 0.1)
-    (note,) = write_open_choices(original, contract, [record], tmp_path)
-    assert (note.code, note.severity, note.place.tensor) == ("N509", "note", "y")
+    write_open_choices(original, contract, [record], tmp_path)
     scored = read_scores(tmp_path, "typical", (output,))
     assert scored["y"].has_equals(expected["y"]).any()
     if other is not None:
