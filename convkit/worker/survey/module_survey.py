@@ -69,7 +69,7 @@ def survey_module(
             start = with_fractions(start, loaded, trials)
         start = with_lengths(with_meanings(untied(start, trials), trials), trials)
     guessed = example is None and loaded.config is None
-    notes: list[str] = []
+    notes = [*start.notes]
     if with_cache:
         progress("calling the decoder with its cache")
         try:

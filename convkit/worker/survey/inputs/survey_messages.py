@@ -222,6 +222,13 @@ def only_some_values(name: str, value: float) -> str:
     )
 
 
+def ranges_of_columns(name: str, high: int) -> str:
+    return (
+        f"the columns of {name!r} have ranges of their own: numbers below {high}, which all of them"
+        " take, are drawn; the example's values are a case of their own"
+    )
+
+
 def values_matter(reason: str) -> str:
     return (
         "--example: the model runs with it, but not with numbers drawn from the same range:"

@@ -33,7 +33,8 @@ _Worked = tuple[dict[str, int], dict[str, Sample], SizeTrial]
 @dataclasses.dataclass(frozen=True)
 class Start:
     """Axis sizes and samples with which a file runs; `reason` explains why none were found.
-    `holding` are the nodes that hold sizes of the example that the file was traced with.
+    `holding` are the nodes that hold sizes of the example that the file was traced with, `notes`
+    what is to be said of a draft.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -41,6 +42,7 @@ class Start:
     samples: Mapping[str, Sample]
     reason: str = ""
     holding: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

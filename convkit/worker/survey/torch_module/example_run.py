@@ -13,14 +13,16 @@ from convkit.worker.cases.values.sampled_values import Draw
 from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.loading.loaded_model import LoadedModel
 from convkit.worker.original.torch_dtypes import to_array
-from convkit.worker.survey.inputs.survey_messages import values_matter
+from convkit.worker.survey.inputs.survey_messages import ranges_of_columns, values_matter
 from convkit.worker.survey.sizes.first_working_sizes import Start, inverted_masks
 from convkit.worker.survey.torch_module.argument_roles import Role
 from convkit.worker.survey.torch_module.example_structure import example_call, specs_of
 from convkit.worker.survey.torch_module.first_call import AXES_OF_ROWS, with_counts
 from convkit.worker.survey.torch_module.module_trials import ModuleTrials
 from convkit.worker.survey.torch_module.picture_sides import with_open_side
+from convkit.worker.survey.values.index_ranges import FEW
 
+_AXES_OF_COLUMNS = 2
 # Draws of a narrower range that must give outputs of the same sizes: some values are sizes.
 _OTHERS = (Draw("other"), Draw("third"))
 
@@ -49,7 +51,8 @@ def example_run(loaded: LoadedModel, example: object, trials: ModuleTrials) -> S
             trial = trials.run(each, samples, sizes)
             others = [trials.run(each, samples, sizes, draw) for draw in _OTHERS if number]
             if trial.worked and all(other.shapes == trial.shapes for other in others):
-                return with_open_side(Start(each, sizes, samples), trials)
+                notes = _notes_of_columns(ordered, samples)
+                return with_open_side(Start(each, sizes, samples, notes=notes), trials)
             reason = reason or trial.reason
     runs = trials.values({name: to_array(value) for name, value in ordered.items()}) is not None
     raise StageFailedError(
@@ -81,6 +84,33 @@ def _samples_like(
     for name, sample in within.items():
         yield {**usual, name: sample}
     yield {**usual, **within}
+    if columns := {name: each for name, value in example.items() if (each := _in_columns(value))}:
+        yield {**usual, **columns}
+        yield {**usual, **within, **columns}
+
+
+def _in_columns(value: torch.Tensor) -> Sample | None:
+    """Return a sample of the whole numbers that every column of an example has room for; None if
+    that is no narrower than its range. Categories of several fields are often looked up in one
+    table, each from its own row on.
+    """
+    is_table = value.dim() >= _AXES_OF_COLUMNS and value.numel() and not value.is_floating_point()
+    if not is_table or value.dtype == torch.bool or int(value.min()) < 0:
+        return None
+    highest = value.reshape(-1, value.shape[-1]).amax(0)
+    high = max(int(highest.min()) + 1, FEW)
+    return Sample("integers", (0.0, float(high))) if high <= int(highest.max()) else None
+
+
+def _notes_of_columns(
+    example: Mapping[str, torch.Tensor], samples: Mapping[str, Sample]
+) -> tuple[str, ...]:
+    columns = {name: _in_columns(value) for name, value in example.items()}
+    return tuple(
+        ranges_of_columns(name, int(sample.numbers[1]))
+        for name, sample in columns.items()
+        if sample is not None and samples[name] == sample
+    )
 
 
 def _within(value: torch.Tensor) -> Sample | None:

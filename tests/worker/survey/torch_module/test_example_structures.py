@@ -165,3 +165,23 @@ def test_a_draft_of_structures_is_traced_whole(tmp_path):
     assert found.notes == ()
     with np.load(tmp_path / "example.npz") as file:
         assert file["parts_right"].shape == (2, 2)
+
+
+class Fields(torch.nn.Module):
+    """Categories of three fields in one table, each from its own row on."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Embedding(3 + 60 + 7, 4)
+        self.first = torch.nn.Buffer(torch.tensor([0, 3, 63]))
+
+    def forward(self, fields):
+        return self.table(fields + self.first).sum(1)
+
+
+def test_columns_with_ranges_of_their_own_are_drawn_from_what_all_of_them_take():
+    trials = ModuleTrials(loaded(Fields()), 20.0)
+    start = example_run(loaded(Fields()), torch.tensor([[2, 59, 1], [0, 8, 6]]), trials)
+    assert start.samples["fields"].numbers == (0.0, 3.0)
+    (note,) = start.notes
+    assert "ranges of their own: numbers below 3" in note
