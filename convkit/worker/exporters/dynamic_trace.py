@@ -17,8 +17,8 @@ from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.worker.exporters.data_guards import data_guard
 from convkit.worker.exporters.deferred_guards import without_guards
 from convkit.worker.exporters.export_job import WRAPPER, UnexportableError
+from convkit.worker.exporters.open_sizes.traceable_functions import OpenSizes
 from convkit.worker.exporters.specializations import SizeLines, size_lines
-from convkit.worker.exporters.traceable_functions import OpenSizes
 from convkit.worker.exporters.traceable_layers import traceable_experts, without_causal_detection
 from convkit.worker.job_context import StageFailedError
 

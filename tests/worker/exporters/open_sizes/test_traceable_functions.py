@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from convkit.worker.exporters import traceable_functions as traceable
+from convkit.worker.exporters.open_sizes import traceable_functions as traceable
 
 X = torch.randn(3, 7, 5, generator=torch.Generator().manual_seed(1))
 STEPS = torch.tensor([0.0, 1, 3, 4, 7, 8, 9])
@@ -77,6 +77,8 @@ def test_covariances() -> None:
         lambda x: torch.kron(x, torch.ones(2)),
         lambda x: x.take_along_dim(x.argsort(1)[:, :2], 1),
         lambda x: x[:, 0].T.cov() @ x[:, 0].T,
+        lambda x: torch.linspace(0, x.shape[0] * 2 - 1, x.shape[0]),
+        lambda x: x[torch.linspace(0, x.shape[0] - 1, x.shape[0]).long()],
     ],
 )
 def test_sizes_stay_open(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
@@ -91,3 +93,16 @@ def test_sizes_stay_open(function: Callable[[torch.Tensor], torch.Tensor]) -> No
         program = torch.export.export(Module(), (X,), dynamic_shapes=axes, strict=False)
     for x in (X, X[:2]):
         torch.testing.assert_close(program.module()(x), function(x))
+
+
+def test_steps_from_one_number_to_another_are_torchs_to_the_bit() -> None:
+    class Module(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.linspace(-0.3, x.shape[0] * 3 - 1, x.shape[0])
+
+    axes = ({0: torch.export.Dim("rows", min=1, max=99)},)
+    with traceable.OpenSizes():
+        program = torch.export.export(Module(), (X[:, 0],), dynamic_shapes=axes, strict=False)
+    for rows in range(1, 60):
+        found = program.module()(torch.zeros(rows, 5))
+        assert torch.equal(found, torch.linspace(-0.3, rows * 3 - 1, rows)), rows

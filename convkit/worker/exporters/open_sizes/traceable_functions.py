@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 import torch
 from torch.overrides import TorchFunctionMode
 
+from convkit.worker.exporters.open_sizes.inverse_spectrograms import istft
+
 _MATRIX = 2  # axes
 _Step: TypeAlias = float | torch.Tensor
 
@@ -155,11 +157,44 @@ def fill_diagonal(
     return x.copy_(torch.where(rows.unsqueeze(-1) == columns, fill_value, x))
 
 
+def linspace(
+    start: Any,  # noqa: ANN401 - a number, open or not, or a tensor
+    end: Any,  # noqa: ANN401
+    steps: int | torch.SymInt,
+    *,
+    dtype: torch.dtype | None = None,
+    **others: Any,  # noqa: ANN401 - where torch puts it
+) -> torch.Tensor:
+    """`torch.linspace` of an open number of steps. As torch's own kernel, it goes from the start in
+    the first half and from the end in the second, and rounds once.
+    """
+    kind = torch.get_default_dtype() if dtype is None else dtype
+    if not isinstance(steps, torch.SymInt) or not kind.is_floating_point:
+        return torch.linspace(start, end, steps, dtype=dtype, **others)
+    first, last = (_number(each, kind) for each in (start, end))
+    step = (last - first) / _number(torch.sym_max(steps - 1, 1), kind)
+    places = torch.arange(steps, dtype=torch.float64)
+    below = first.double() + step.double() * places
+    above = last.double() - step.double() * (_number(steps - 1, torch.float64) - places)
+    half = _number(torch.sym_max(steps // 2, 1), torch.float64)
+    return torch.where(places < half, below, above).to(kind)
+
+
+def _number(value: Any, dtype: torch.dtype) -> torch.Tensor:  # noqa: ANN401 - a number, or a tensor
+    return (
+        value.to(dtype)
+        if isinstance(value, torch.Tensor)
+        else torch.scalar_tensor(value, dtype=dtype)
+    )
+
+
 _BY_NAME: dict[str, Callable[..., object]] = {
     "take_along_dim": take_along_dim,
     "kron": kron,
     "gradient": gradient,
     "cov": cov,
+    "linspace": linspace,
+    "istft": istft,
     "corrcoef": corrcoef,
     "fill_diagonal_": fill_diagonal,
 }
