@@ -1,1 +1,1 @@
-"""Operators as others that converters know."""
+"""Functions whose own code turns the sizes of a trace into numbers, in operators that do not."""
