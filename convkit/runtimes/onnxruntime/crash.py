@@ -22,7 +22,7 @@ from convkit.worker.precision.precision_decision import with_decision
 from convkit.worker.runtime_interface.registered_operators import library_files
 
 if TYPE_CHECKING:
-    from convkit.worker.cause.graphs.crashing_operator import CrashingNode
+    from convkit.worker.cause.graphs.deciding_node import DecidingNode
 
 _OPEN = """
 import sys, onnxruntime
@@ -73,7 +73,7 @@ class OpeningSearch:
         self._request = request
         self._low = request.precision if isinstance(request.precision, LowPrecision) else None
         self.file = file
-        self._nodes: list[CrashingNode] = []
+        self._nodes: list[DecidingNode] = []
         self.kept: tuple[str, ...] = ()
         self.is_avoided = False
         self._write(())
@@ -96,10 +96,10 @@ class OpeningSearch:
         """
         if importlib.util.find_spec("onnx_ir") is None:
             return  # this environment cannot cut graphs
-        from convkit.worker.cause.graphs.crashing_operator import crashing_node
+        from convkit.worker.cause.graphs.deciding_node import deciding_node
 
         for _ in range(_MOST_OPERATORS):
-            node = crashing_node(self.file, self.opens)
+            node = deciding_node(self.file, self.opens)
             if node is None:
                 return  # nothing decides
             if node not in self._nodes:

@@ -1,6 +1,7 @@
 """The verify stage for targets built from the exported graph."""
 
 import contextlib
+import functools
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,6 +41,9 @@ from convkit.worker.verification.model_verification import (
     verify,
 )
 from convkit.worker.verification.product_families import ProductFamilies, product_families
+
+# Of a graph of which beginnings are opened, about twice as many times as its nodes have digits.
+_MOST_BYTES = 1 << 28
 
 
 def verify_graph(
@@ -166,7 +170,7 @@ class BuiltGraph(Generic[OptionsT]):
                 Path(request.exported), quantized, cases, verification
             )
         if self._low is None and quantized is None:
-            findings += parity_cause(
+            found = parity_cause(
                 request.contract,
                 lambda options: self._runtime.open(self._model, self._device, options),
                 self._runtime.plain(request.options),
@@ -175,8 +179,23 @@ class BuiltGraph(Generic[OptionsT]):
                 verification.expected,
                 verification.padding,
             )
+            findings += [self._placed(finding, verification) for finding in found]
         outputs = verification.outputs
         return [*findings, *flip_findings(request.contract, cases, verification.expected, outputs)]
+
+    def _placed(self, finding: Finding, verification: BuiltModel) -> Finding:
+        """Return N401 with the node at which optimizations change the results."""
+        plain = dict(self._runtime.plain(self._request.options))
+        options, case = plain.get(str(finding.evidence.get("right"))), finding.place.case
+        if finding.code != "N401" or options is None or case is None or not _can_cut(self._model):
+            return finding
+        from convkit.worker.verification.changed_by_optimization import placed
+
+        built, right = (
+            functools.partial(self._runtime.open, device=self._device, options=each)
+            for each in (self._request.options, options)
+        )
+        return placed(finding, self._model, verification.feeds(case), built, right)
 
     def _by_precision(
         self,
@@ -247,6 +266,12 @@ class BuiltGraph(Generic[OptionsT]):
             return [Finding("Q111", str(error), Place(case=far[0]))]
         finding = sensitivity_finding(found, quantized, far[0])
         return [finding] if finding is not None else []
+
+
+def _can_cut(model: Path) -> bool:
+    """Say whether this environment can cut a graph, and a graph is small enough to open often."""
+    size = sum(file.stat().st_size for file in model.parent.glob(f"{model.name}*"))
+    return size < _MOST_BYTES and importlib.util.find_spec("onnx_ir") is not None
 
 
 def _native_precision(

@@ -19,7 +19,7 @@ from convkit.protocol.messages import CrashRequest, LowPrecision, PrecisionReque
 from convkit.runtimes.onnxruntime.crash import OpeningSearch, run
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
 from convkit.runtimes.onnxruntime.precision import _kept_to_open, _with_more
-from convkit.worker.cause.graphs.crashing_operator import CrashingNode, crashing_node
+from convkit.worker.cause.graphs.deciding_node import DecidingNode, deciding_node
 from convkit.worker.job_context import Context
 
 GRAPH = """
@@ -79,10 +79,10 @@ def test_cutting_a_graph_finds_the_operator_that_decides(tmp_path):
         opened.append(kinds)
         return "Sigmoid" not in kinds
 
-    found = crashing_node(tmp_path / "model.onnx", survives)
-    assert found == CrashingNode("Sigmoid_node", "Sigmoid", "layer.sigmoid", ("layer.matmul",))
+    found = deciding_node(tmp_path / "model.onnx", survives)
+    assert found == DecidingNode("Sigmoid_node", "Sigmoid", "layer.sigmoid", ("layer.matmul",))
     assert len(opened) <= 3
-    assert crashing_node(tmp_path / "model.onnx", lambda _: True) is None
+    assert deciding_node(tmp_path / "model.onnx", lambda _: True) is None
 
 
 @pytest.mark.slow

@@ -1,4 +1,6 @@
-"""Finds the operator with which a graph crashes the process that opens it, by cutting the graph."""
+"""Finds the node that decides whether something goes wrong with a graph, such as that it crashes
+the process that opens it, by cutting the graph.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -7,46 +9,54 @@ from pathlib import Path
 import onnx_ir as ir
 
 from convkit.worker.graph.node_modules import module_path
+from convkit.worker.graph.node_origins import SOURCE_KEY
 
-# Opens a file in its own process; returns whether that process survived.
-Survives = Callable[[Path], bool]
+# Says of a file whether nothing is wrong with it.
+IsWell = Callable[[Path], bool]
 
 
 @dataclasses.dataclass(frozen=True)
-class CrashingNode:
-    """The last node of the shortest beginning of a graph that crashes. `before` are the other
-    modules whose results it reads, nearest first.
+class DecidingNode:
+    """The last node of the shortest beginning of a graph with which something is wrong. `before`
+    are the other modules whose results it reads, nearest first; `source` is its line, if known.
     """
 
     name: str
     operator: str
     module: str
     before: tuple[str, ...] = ()
+    source: str | None = None
 
 
-def crashing_node(model: Path, survives: Survives) -> CrashingNode | None:
-    """Return the node without which a graph's beginning no longer crashes; None if the search
-    fails, because shorter graphs are treated differently. Needs a process per halving. Cut graphs
-    are written next to the model, for their weights.
+def deciding_node(model: Path, is_well: IsWell) -> DecidingNode | None:
+    """Return the node without which nothing is wrong any more; None if the search fails, because
+    shorter graphs are treated differently. Asks once per halving. Cut graphs are written next to
+    the model, for their weights.
     """
     cut = model.with_name("cut.onnx")
     count = len(list(ir.load(model).graph))
 
-    def crashes(length: int) -> bool:
+    def fails(length: int) -> bool:
         _write_beginning(model, length, cut)
-        return not survives(cut)
+        return not is_well(cut)
 
-    survived, crashed = 0, count
-    if not crashes(crashed):
+    right, wrong = 0, count
+    if not fails(wrong):
         return None
-    while crashed - survived > 1:
-        middle = (survived + crashed) // 2
-        if crashes(middle):
-            crashed = middle
+    while wrong - right > 1:
+        middle = (right + wrong) // 2
+        if fails(middle):
+            wrong = middle
         else:
-            survived = middle
-    node = list(ir.load(model).graph)[crashed - 1]
-    return CrashingNode(node.name or "", node.op_type, module_path(node), _modules_before(node))
+            right = middle
+    node = list(ir.load(model).graph)[wrong - 1]
+    return DecidingNode(
+        node.name or "",
+        node.op_type,
+        module_path(node),
+        _modules_before(node),
+        node.metadata_props.get(SOURCE_KEY),
+    )
 
 
 def _modules_before(node: ir.Node) -> tuple[str, ...]:
