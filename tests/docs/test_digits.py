@@ -42,6 +42,7 @@ def test_float32_and_int8_keep_the_accuracy(example: RunOutcome) -> None:
         assert scored.high <= 0.01
 
 
+@pytest.mark.thorough
 def test_scores_that_agree_to_three_digits_fail_if_the_accuracy_drops(
     example: RunOutcome, home: Home, tmp_path: Path
 ) -> None:
@@ -59,6 +60,7 @@ def test_scores_that_agree_to_three_digits_fail_if_the_accuracy_drops(
     assert [each.code for each in target.verifications[0].findings if each.is_error] == ["N701"]
 
 
+@pytest.mark.thorough
 def test_scores_that_are_off_pass_if_every_decision_stays(
     example: RunOutcome, home: Home, tmp_path: Path
 ) -> None:

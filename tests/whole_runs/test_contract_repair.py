@@ -127,6 +127,7 @@ def test_an_input_of_another_type_is_repaired(home: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_an_order_is_found_again_in_someone_else_s_file(home: Path, tmp_path: Path) -> None:
     """An ONNX file's inputs and outputs in another order than the recipe's."""
     first = run_recipe(

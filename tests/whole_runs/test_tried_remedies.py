@@ -36,6 +36,7 @@ RECIPE = {
 }
 
 
+@pytest.mark.thorough
 def test_a_refused_file_is_tried_at_lower_levels(tmp_path: Path) -> None:
     onnx.save(onnx.parser.parse_model(REFUSED), tmp_path / "refused.onnx")
     recipe = tmp_path / "recipe.yaml"

@@ -71,6 +71,7 @@ def replace_node(model: onnx.ModelProto) -> None:
     node.op_type = "Sigmoid"
 
 
+@pytest.mark.thorough
 def test_a_run_comes_out_as_it_was_under_other_surroundings(run: Path) -> None:
     report = again(run)
     assert [(each.target, each.likeness) for each in report.artifacts] == [("ort", "BIT_IDENTICAL")]

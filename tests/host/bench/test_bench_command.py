@@ -86,6 +86,7 @@ def measured(finished: Finished) -> BenchOutcome:
     return finished.bench()
 
 
+@pytest.mark.thorough
 def test_every_model_that_can_run_is_measured_at_both_sizes(measured: BenchOutcome) -> None:
     record = measured.record
     assert [model.name for model in record.models] == ["original", "ort", "slow", "trt"]

@@ -163,6 +163,7 @@ def test_a_bare_file_is_looked_at_in_its_own_precision_and_in_float16(
     assert (exit_code_of_file(both), preview_remark(both)) == (1, None)
 
 
+@pytest.mark.thorough
 def test_a_slow_file_runs_on_fewer_cases_and_says_so(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,6 +50,7 @@ def test_texts_among_the_inputs_are_drawn_and_verified(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_labels_that_differ_from_the_original_s_fail(tmp_path: Path) -> None:
     path = drafted(tmp_path, FLOWERS)
     model = onnx.load(tmp_path / "model.onnx")

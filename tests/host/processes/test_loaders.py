@@ -117,6 +117,7 @@ def test_two_stages_share_a_model_and_make_what_fresh_ones_do(
         assert shared.answers[job].opened == files, job
 
 
+@pytest.mark.thorough
 def test_a_model_that_does_not_load_is_reported_by_its_stages(
     tmp_path: Path, servers: ForkServers
 ) -> None:

@@ -55,6 +55,7 @@ def in_bfloat16() -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_qwen2_in_bfloat16_is_named_before_a_session_fails(tmp_path: Path) -> None:
     outcome = run(write_recipe(tmp_path, "", "float32", **in_bfloat16()), tmp_path / "home")
     assert outcome.record.status == "failed"

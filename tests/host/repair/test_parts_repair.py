@@ -22,6 +22,7 @@ OVERFLOWING = f"""{HEADER}g (float[batch,3] state) => (float[batch,3] y) {{
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_part_that_overflows_in_float16_is_repaired_and_proven_on_the_joined_run(
     tmp_path: Path,
 ) -> None:

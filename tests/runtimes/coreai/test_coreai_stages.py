@@ -92,6 +92,7 @@ def test_the_same_model_is_the_same_file_and_entry_points_serve_their_sizes(tmp_
     assert max(errors(conversion.verify()).values()) < 1e-3
 
 
+@pytest.mark.thorough
 def test_what_float16_cannot_hold_is_named(tmp_path):
     conversion = Conversion(tmp_path, "Overflow", 1, precision=LowPrecision("float16"))
     conversion.build()

@@ -156,6 +156,7 @@ class TestASoundModel:
         assert joined.largest_error < 1e-4
 
 
+@pytest.mark.thorough
 def test_parts_in_float16_are_verified_as_one(home: Path, tmp_path: Path) -> None:
     half = {"runtime": "onnxruntime", "precision": "float16", "tolerance": {"max_abs": 0.05}}
     outcome = run(write(tmp_path, recipe() | {"targets": {"half": half}}), home)
@@ -200,6 +201,7 @@ def test_a_wrong_join_fails_every_target_and_names_the_wire(home: Path, tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_part_that_overflows_on_what_the_others_produce_is_named(
     home: Path, tmp_path: Path
 ) -> None:
@@ -230,6 +232,7 @@ def test_a_part_that_overflows_on_what_the_others_produce_is_named(
     assert finding.evidence["proven"] is True
 
 
+@pytest.mark.thorough
 def test_a_tolerance_that_the_originals_miss_blames_no_part(home: Path, tmp_path: Path) -> None:
     """The whole rounds otherwise than its parts, by less than a wrong join would."""
     content = recipe()

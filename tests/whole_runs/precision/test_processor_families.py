@@ -189,6 +189,7 @@ def test_stages_that_fail_elsewhere_are_kept(saturating: RunOutcome) -> None:
     assert again.up_to_date
 
 
+@pytest.mark.thorough
 def test_a_repair_is_right_on_both(tmp_path: Path) -> None:
     """And `auto`, for which no pattern is cheap enough, is offered seven bits as well."""
     auto = {"precision": {"quantize": "static-int8", "keep_float32": "auto", **EIGHT}}

@@ -44,6 +44,7 @@ def recipe(folder: Path, precision: Any) -> Path:
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16"])
+@pytest.mark.thorough
 def test_a_file_in_float16_that_overflows_fails_though_the_cpu_passes_it(
     tmp_path: Path, precision: str
 ) -> None:
