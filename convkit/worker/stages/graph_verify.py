@@ -187,7 +187,7 @@ class BuiltGraph(Generic[OptionsT]):
         """Return N401 with the node at which optimizations change the results."""
         plain = dict(self._runtime.plain(self._request.options))
         options, case = plain.get(str(finding.evidence.get("right"))), finding.place.case
-        if finding.code != "N401" or options is None or case is None or not _can_cut(self._model):
+        if options is None or case is None or not _can_cut(self._model):
             return finding
         from convkit.worker.verification.changed_by_optimization import placed
 
