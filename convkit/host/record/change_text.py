@@ -1,4 +1,4 @@
-"""A change to a recipe as recipes write it, for people to paste. Pure."""
+"""A change to a recipe as recipes write it, ready to paste. Pure."""
 
 import math
 from collections.abc import Mapping

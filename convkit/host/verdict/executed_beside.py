@@ -56,7 +56,7 @@ def _contradiction(
     exact = {case for case, _ in resolution([*simulated.findings, *executed.findings])}
     original = "float64" if ours.case in exact else "float32"
     whose = (
-        f"the simulation of {name!r} stands, and what fails is {other!r} itself"
+        f"the simulation of {name!r} is right, and what fails is {other!r} itself"
         if ours.passed
         else f"what fails is {name!r} as convkit simulates it: its program, or the simulation"
     )

@@ -80,16 +80,14 @@ def quantile(
     low, high = math.floor(place), math.ceil(place)
     missing = _is_nan(values)
     ordered, _ = _sorted(values, missing, dim)
-    match interpolation:
-        case "linear" | "midpoint":
-            share = place - low if interpolation == "linear" else 0.5
-            found = torch.lerp(ordered.narrow(dim, low, 1), ordered.narrow(dim, high, 1), share)
-        case "higher":
-            found = ordered.narrow(dim, high, 1)
-        case "nearest":
-            found = ordered.narrow(dim, round(place), 1)
-        case _:
-            found = ordered.narrow(dim, low, 1)
+
+    def at(number: int) -> torch.Tensor:
+        return ordered.narrow(dim, number, 1)
+
+    if interpolation == "nearest":
+        found = at(round(place))
+    else:
+        found = _between(at(low), at(high), place - low, interpolation)
     if missing is not None:
         found = torch.where(missing.sum(dim, keepdim=True) > 0, torch.nan, found)
     return found if keepdim else found.squeeze(dim)
@@ -116,18 +114,27 @@ def nanquantile(
     def at(places: torch.Tensor) -> torch.Tensor:
         return ordered.gather(dim, places.to(torch.int64).clamp_min(0))
 
-    match interpolation:
-        case "linear" | "midpoint":
-            share = place - low if interpolation == "linear" else torch.full_like(place, 0.5)
-            found = torch.lerp(at(low), at(high), share)
-        case "higher":
-            found = at(high)
-        case "nearest":
-            found = at(place.round())
-        case _:
-            found = at(low)
+    if interpolation == "nearest":
+        found = at(place.round())
+    else:
+        found = _between(at(low), at(high), place - low, interpolation)
     found = torch.where(count > 0, found, torch.nan)
     return found if keepdim else found.squeeze(dim)
+
+
+def _between(
+    low: torch.Tensor, high: torch.Tensor, share: float | torch.Tensor, interpolation: str
+) -> torch.Tensor:
+    """Return a quantile from the values on both sides of its place, `share` of the way apart."""
+    match interpolation:
+        case "linear":
+            return torch.lerp(low, high, share)
+        case "midpoint":
+            return torch.lerp(low, high, 0.5)
+        case "higher":
+            return high
+        case _:
+            return low
 
 
 def has_fixed_size(values: torch.Tensor, q: object, dim: int | None = None, *_: object) -> bool:

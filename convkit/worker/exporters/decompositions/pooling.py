@@ -115,7 +115,7 @@ class _Pool:
         *,
         ceil_mode: bool,
     ) -> "_Pool":
-        """Read torch's arguments, of which one number may stand for all axes."""
+        """Read torch's arguments, of which one number may apply to all axes."""
         rank = len(kernel_size)
         given = (kernel_size, stride or kernel_size, padding, dilation)
         lists = [list(each) if isinstance(each, Sequence) else [each] for each in given]
