@@ -153,6 +153,7 @@ def _traced(
     wrapper: str,
     root: str | None,
 ) -> TracedProgram:
+    traced = None  # torch.export may refuse the module itself
     try:
         traced = trace(module, examples, contract)
         try:
