@@ -11,7 +11,7 @@ from convkit.runtimes.coreml.conversion.module_conversion import ModuleConversio
 from convkit.runtimes.coreml.conversion.program_precision import decide
 from convkit.runtimes.coreml.float32_parity import explain_float32, first_divergent_in_float32
 from convkit.runtimes.coreml.packages.options import ProgramOptions
-from convkit.worker.cases.compared_cases import ladder_cases
+from convkit.worker.cases.compared_cases import ladder_cases, plain_cases
 from convkit.worker.job_context import Context, StageFailedError
 from convkit.worker.original.probing.prepared_model import Unfit, prepare
 from convkit.worker.precision.precision_decision import write_decision
@@ -51,6 +51,7 @@ def run(
             case = cases[off]
             _, why = explain_float32(converted, request.contract, off, case.feeds, case.expected)
             return PrecisionResult(precision=precision), [*findings, *why]
+        cases |= plain_cases(Path(request.reference), request.contract)
     context.progress("measuring the range of every tensor", done=0.5)
     decision = decide(
         converted.program,

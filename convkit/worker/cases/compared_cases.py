@@ -11,6 +11,7 @@ from convkit.protocol.messages import CaseRecord, is_at_decisions, is_of_plain_r
 from convkit.worker.cases.case_files import read_cases, read_tensors
 from convkit.worker.cases.equal_scores import ScoredPlaces, read_scores
 from convkit.worker.cases.invariance_cases import row_axis, take_rows
+from convkit.worker.cases.plain_rows import is_beyond_low_types
 from convkit.worker.cases.values.padding_masks import output_padding
 
 # What a search for precision does not try.
@@ -21,7 +22,8 @@ _LEFT_OUT = (is_at_decisions, is_of_plain_rows, is_of_sweep)
 class JudgedCase:
     """One case: inputs and the original's outputs by name, and the positions where outputs are
     meaningless (see `compare`). `contract` says which outputs are sets of rows, `scored` has the
-    scores of outputs that are places of equal ones.
+    scores of outputs that are places of equal ones. `only_finite`: no limit applies but that the
+    outputs are finite where the original's are.
     """
 
     feeds: Mapping[str, np.ndarray]
@@ -29,6 +31,7 @@ class JudgedCase:
     padding: Mapping[str, np.ndarray]
     contract: Contract = dataclasses.field(default_factory=lambda: Contract((), (), ()))
     scored: Mapping[str, ScoredPlaces] = dataclasses.field(default_factory=dict)
+    only_finite: bool = False
 
 
 def ladder_cases(
@@ -45,6 +48,19 @@ def ladder_cases(
         case.name: _judged(reference, contract, case, copies=copies)
         for case in read_cases(reference).cases
         if case.kind == "ladder" and not any(left_out(case.name) for left_out in _LEFT_OUT)
+    }
+
+
+def plain_cases(reference: Path, contract: Contract) -> dict[str, JudgedCase]:
+    """Return the ladder's cases of plain rows that a low precision is judged by. Its rounding may
+    change their results by any factor, but an epsilon that it rounds to zero makes them NaN.
+    """
+    return {
+        case.name: dataclasses.replace(
+            _judged(reference, contract, case, copies=True), only_finite=True
+        )
+        for case in read_cases(reference).cases
+        if is_of_plain_rows(case.name) and not is_beyond_low_types(case.name)
     }
 
 

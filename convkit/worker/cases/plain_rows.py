@@ -70,6 +70,11 @@ class PlainCase(Case):
         return dataclasses.replace(self.filled(tuple(rows)), name=self.name)
 
 
+def is_beyond_low_types(case: str) -> bool:
+    """Return whether a case has values that no float of a lower precision need hold."""
+    return case.startswith((HUGE, FAINT))
+
+
 def plain_rows(made_from: CaseInputs) -> list[Case] | str:
     """Return cases of plain rows at small sizes; or why there is none."""
     specs = [spec for spec in made_from.contract.inputs if _is_chosen(made_from, spec)]

@@ -65,7 +65,7 @@ def judge_round(
     shares: dict[str, float] = {}
     for name, outputs in found:
         measured = compared(cases[name], outputs)
-        share = worst(measured, limits)
+        share = worst(measured, limits_in(cases[name], limits))
         if name not in shares or not share <= shares[name]:
             metrics[name], shares[name] = measured, share
     case = max(shares, key=lambda name: shares[name], default="")
@@ -90,6 +90,11 @@ def compared(case: JudgedCase, found: Outputs) -> tuple[TensorMetrics, ...]:
     }
     settled = with_settled(typed, case.expected, case.scored)
     return compare_outputs(case.contract, case.expected, settled, case.padding.get)
+
+
+def limits_in(case: JudgedCase, limits: Mapping[str, Limits]) -> Mapping[str, Limits]:
+    """Return the limits that apply in a case, by output."""
+    return {} if case.only_finite else limits
 
 
 def worst(metrics: Sequence[TensorMetrics], limits: Mapping[str, Limits]) -> float:

@@ -23,7 +23,7 @@ from convkit.protocol.messages import (
 )
 from convkit.worker.building.built_files import EXPORTED_FILE, find_model
 from convkit.worker.cases.calibration_cases import calibration_feeds
-from convkit.worker.cases.compared_cases import ladder_cases
+from convkit.worker.cases.compared_cases import ladder_cases, plain_cases
 from convkit.worker.graph.typed_graph import UntypedValueError
 from convkit.worker.job_context import Context, StageFailedError
 from convkit.worker.precision.lowering.module_weights import weights_by_module
@@ -67,7 +67,8 @@ def run(
     search: Search | None = None
     if asked.keep_float32 == "auto":
         context.progress("searching for what must stay in float32", done=0.4)
-        search = search_plan(model, precision, cases, request.limits)
+        plain = plain_cases(Path(request.reference), request.contract)
+        search = search_plan(model, precision, {**cases, **plain}, request.limits)
         precision = search.precision
         findings.append(searched_finding(search.precision, search.rounds, met=search.met))
     assignment = assign(model, PrecisionPlan(precision.default, precision.patterns))

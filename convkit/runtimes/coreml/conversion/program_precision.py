@@ -64,7 +64,8 @@ def decide(
         precision = dataclasses.replace(precision, keep_float32=found.patterns, saturate=saturate)
         rounds = found.rounds
         findings.append(searched_finding(precision, rounds, met=found.met))
-    ranges = run_ranges(program, modules, {name: case.feeds for name, case in served.items()})
+    usual = {name: case.feeds for name, case in served.items() if not case.only_finite}
+    ranges = run_ranges(program, modules, usual)
     rows = _rows(ranges, weights_by_module(program, modules), precision)
     findings += headroom_findings(rows, precision)
     return Decision(precision, rows, rounds, tuple(findings))

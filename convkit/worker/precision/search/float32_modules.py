@@ -28,6 +28,7 @@ from convkit.worker.precision.search_judgment import (
     compared,
     elements,
     judge_round,
+    limits_in,
     sound_cases,
     worst,
 )
@@ -174,7 +175,7 @@ class _Search:
         return judged
 
     def overshoot(self, case: JudgedCase, found: Outputs) -> float:
-        return worst(compared(case, found), self.limits)
+        return worst(compared(case, found), limits_in(case, self.limits))
 
     def refined(self, switched: Switched, cases: Sequence[str], margin: float) -> frozenset[str]:
         """Return the modules to keep in float32 so that some cases stay within a fraction of the

@@ -128,3 +128,38 @@ def test_operations_are_searched_where_a_module_as_a_whole_would_leave_nothing()
     low = {node.op_type for node, choice in kept.choices.items() if choice.dtype == "float16"}
     assert "MatMul" in low
     assert not kept.unmatched
+
+
+UNIT = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[n,4] x) => (float[n,4] y) <float[4,4] w = {
+    0.1, -0.2, 0.3, 0.4, 0.5, -0.6, 0.7, -0.8, 0.9, 1.0, -1.1, 1.2, 0.2, 0.3, -0.5, 0.1
+}, float guard = {1e-10}> {
+    mixed = MatMul(x, w)
+    length = ReduceL2<axes = [1]>(mixed)
+    guarded = Add(length, guard)
+    y = Div(mixed, guarded)
+}"""
+
+
+def test_an_epsilon_that_vanishes_is_kept_for_rows_of_zeros_that_have_no_limit_else() -> None:
+    model = prepare(onnx_ir.from_onnx_text(UNIT))
+    session = onnxruntime.InferenceSession(onnx_ir.to_proto(model).SerializeToString())
+
+    def case(x: np.ndarray, *, only_finite: bool = False) -> JudgedCase:
+        return JudgedCase({"x": x}, {"y": session.run(None, {"x": x})[0]}, {}, only_finite=only_finite)
+
+    usual = case(np.random.default_rng(0).uniform(0.5, 2, (8, 4)).astype(np.float32))
+    zeros = case(np.zeros((2, 4), np.float32), only_finite=True)
+    limits = {"y": {"max_abs": 2e-2}}
+    alone = search_plan(model, LowPrecision("float16"), {"typical": usual}, limits)
+    assert (alone.met, alone.precision.keep_float32) == (True, ())
+    judged = {"typical": usual, "plain-rows": zeros}
+    found = search_plan(model, LowPrecision("float16"), judged, limits)
+    assert found.met
+    kept = assign(model, PrecisionPlan("float16", found.precision.patterns))
+    low = {node.op_type for node, choice in kept.choices.items() if choice.dtype == "float16"}
+    assert "MatMul" in low
+    assert "Add" not in low
+    # Finite rows there have no limit: what a normalization makes of rounding is not judged.
+    off = dataclasses.replace(usual, expected={"y": usual.expected["y"] + 1}, only_finite=True)
+    assert search_plan(model, LowPrecision("float16"), {"plain-rows": off}, limits).met
