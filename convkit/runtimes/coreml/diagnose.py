@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.json_codec import decode
@@ -70,6 +71,8 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
         cases = {request.case: single_case(reference, contract, request.case)}
         if first_divergent_in_float32(converted, cases, request.limits) is None:
             return DiagnoseResult(None, None, 0), []
+    elif rounded := _rounded(converted, prepared, request):
+        return DiagnoseResult(None, None, 0), rounded
     if converted.source.exported is None:
         result, findings = _followed(converted, prepared, request)
         if findings[0].code != "N402":
@@ -87,6 +90,36 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
         return DiagnoseResult(None, None, 0), findings
     proven = sum(finding.code != "N402" for finding in findings)
     return DiagnoseResult(_finite(found.error), _finite(found.after), proven), findings
+
+
+def _rounded(
+    converted: Converted, prepared: PreparedModel, request: DiagnoseRequest
+) -> list[Finding]:
+    """Return N508 for each case that failed, if float32's rounding explains them all; nothing in an
+    environment without the tools that record the original.
+    """
+    if not request.unusual or importlib.util.find_spec("onnx") is None:
+        return []
+    from convkit.worker.reference.recorded_original import TorchCase
+    from convkit.worker.verification.float32_rounding import rounding_finding
+
+    evaluator = Evaluator(converted.program, wide=True)
+    specs = request.contract.inputs
+    found = []
+    for name in request.unusual:
+        feeds = read_tensors(Path(request.reference), name, "inputs", specs)
+        case = TorchCase.of(prepared.loaded, prepared.module, feeds)
+        given = {spec.name: to_tensor(feeds[spec.name], spec.dtype) for spec in specs}
+
+        def in_float64(
+            _: Mapping[str, np.ndarray], given: Mapping[str, torch.Tensor] = given
+        ) -> Mapping[str, np.ndarray]:
+            return evaluator.run(served(converted, given)).outputs
+
+        if (finding := rounding_finding(case, name, in_float64, "program")) is None:
+            return []
+        found.append(finding)
+    return found
 
 
 def _undecided(

@@ -2,6 +2,7 @@
 case.
 """
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from convkit.worker.cases.case_files import read_tensors
 from convkit.worker.cause.cause_search import localize
 from convkit.worker.cause.explanations.frozen_values import kept_values
 from convkit.worker.cause.explanations.python_branches import other_side, other_size_side
+from convkit.worker.cause.graphs.float64_graph import run_in_float64
 from convkit.worker.cause.graphs.runnable_graph import Graph, PieceFailedError, read_graph
 from convkit.worker.cause.matching.relative_difference import largest_error
 from convkit.worker.cause.wording.cause_findings import findings_of
@@ -140,10 +142,12 @@ def _rounded(
 ) -> list[Finding]:
     """Return N508 for each case that failed, if rounding explains them all; otherwise nothing."""
     found = []
+    outputs = [spec.name for spec in request.contract.outputs]
     for name in request.unusual:
         context.progress(f"in float64: {name}", done=0.1)
         feeds = read_tensors(Path(request.reference), name, "inputs", request.contract.inputs)
-        if (finding := rounding_finding(case.on(feeds), name, graph)) is None:
+        in_float64 = functools.partial(run_in_float64, graph, outputs)
+        if (finding := rounding_finding(case.on(feeds), name, in_float64)) is None:
             return []
         found.append(finding)
     return found

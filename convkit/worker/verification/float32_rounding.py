@@ -1,7 +1,7 @@
 """Whether float32's rounding alone explains a case that failed.
 
-The proof is a run of both the original and the graph in float64. If they agree there, the graph
-computes what the original computes; how far the original's own float32 outputs are from its float64
+The proof is a run of both the original and the converted model, a graph or a program, in float64.
+If they agree there, the model computes what the original computes; how far the original's own float32 outputs are from its float64
 ones is what float32 can resolve. A graph with a wrong operator, however small its effect, differs
 in float64, too.
 """
@@ -9,15 +9,13 @@ in float64, too.
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import torch
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.messages import is_at_decisions
-from convkit.worker.cause.graphs import float64_graph
-from convkit.worker.cause.graphs.runnable_graph import Graph
 from convkit.worker.metrics.errors_by_scale import largest_in_units
 from convkit.worker.original.float64_mode import run_in_float64
 from convkit.worker.original.torch_dtypes import to_arrays
@@ -42,20 +40,25 @@ class _Distance:
         return _Distance(max(self.absolute, other.absolute), max(self.units, other.units))
 
 
-def rounding_finding(case: TorchCase, name: str, graph: Graph) -> Finding | None:
-    """Return N508 if a graph differs from its original by nothing but float32's rounding in a case;
-    None if it does, or if nothing proves it.
+def rounding_finding(
+    case: TorchCase,
+    name: str,
+    converted: Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]],
+    noun: str = "graph",
+) -> Finding | None:
+    """Return N508 if a converted model differs from its original by nothing but float32's rounding in a case;
+    None if it does, or if nothing proves it. `converted` computes the outputs in float64.
 
     Its evidence has, per float output, `resolved`: the largest difference between the original in
     float32 and in float64, in the output's unit, and `units`: the same in units in the last place
-    of float32 at the scale of each element, which is what the graph and the original, both in
+    of float32 at the scale of each element, which is what the model and the original, both in
     float64, are judged by; `float64` is how far these two differ, in the output's unit.
     """
     outputs = tuple(spec.name for spec in case.module.contract.outputs)
     feeds = {given: tensor.numpy() for given, tensor in case.inputs.items()}
     try:
         exact = run_in_float64(case.module, case.inputs, outputs)
-        computed = float64_graph.run_in_float64(graph, outputs, feeds)
+        computed = converted(feeds)
         resolved = _resolved(case, outputs, exact)
     except MemoryError:
         raise
@@ -69,7 +72,7 @@ def rounding_finding(case: TorchCase, name: str, graph: Graph) -> Finding | None
     others = [each for each in outputs if each not in resolved]
     if not all(np.array_equal(exact[each], computed[each]) for each in others):
         return None
-    return _finding(name, resolved, parted, _decided(case, outputs, exact))
+    return _finding(name, resolved, parted, _decided(case, outputs, exact), noun)
 
 
 def _decided(
@@ -145,6 +148,7 @@ def _finding(
     resolved: Mapping[str, _Distance],
     parted: Mapping[str, _Distance],
     decided: str | None,
+    noun: str,
 ) -> Finding:
     output = max(resolved, key=lambda each: resolved[each].absolute)
     remedy = (
@@ -158,7 +162,7 @@ def _finding(
     return Finding(
         "N508",
         f"case {case!r} is judged by what float32 resolves there: the original in float32 is up to"
-        f" {resolved[output].absolute:.2g} from itself in float64 ({output!r}), where the graph"
+        f" {resolved[output].absolute:.2g} from itself in float64 ({output!r}), where the {noun}"
         f" and the original differ by {parted[output].absolute:.2g}{shown}",
         Place(tensor=output, case=case),
         {

@@ -45,12 +45,16 @@ class Evaluator:
     """A program that is ready to run. Keeps no state between calls: states are passed in and
     returned.
 
-    `modules` maps tensor names to module paths (see `modules_by_tensor`), for the trace. Raises
+    `modules` maps tensor names to module paths (see `modules_by_tensor`), for the trace. `wide`:
+    what is declared as float32 is computed and stored in float64, and so are the outputs. Raises
     UnsupportedOperation.
     """
 
-    def __init__(self, program: Program, modules: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, program: Program, modules: Mapping[str, str] | None = None, *, wide: bool = False
+    ) -> None:
         self._program = program
+        self._wide = wide
         self.plan = make_plan(program.function, modules or {})
         self._constants = ConstantValues()
 
@@ -76,10 +80,10 @@ class Evaluator:
         held = {each.name: _zeros(each) for each in self._program.states}
         held |= _bound(self._program.states, states, "state")
         with torch.inference_mode():
-            run = _Run(self._constants, held, watcher)
+            run = _Run(self._constants, held, watcher, wide=self._wide)
             results = run.block(self.plan, [inputs[each.name] for each in self._program.inputs])
         outputs = {
-            each.name: _as_declared(value, var)
+            each.name: _as_declared(value, var, wide=self._wide)
             for each, value, var in zip(
                 self._program.outputs, results, self.plan.outputs, strict=True
             )
@@ -121,8 +125,11 @@ class _Run:
         constants: ConstantValues,
         states: MutableMapping[str, torch.Tensor],
         watcher: "Watcher | None" = None,
+        *,
+        wide: bool = False,
     ) -> None:
         self._constants = constants
+        self._wide = wide
         self._watcher = watcher
         self._states = states
         self._alive: dict[Variable, Value] = {}
@@ -178,8 +185,11 @@ class _Run:
         if not isinstance(value, torch.Tensor):
             self._keep(result.variable, value)
             return
-        value = arithmetic.single(value, step.arithmetic)
-        stored = arithmetic.stored(value, result.storage)
+        if self._wide and result.storage in (None, torch.float32):
+            stored = value = arithmetic.widened(value)
+        else:
+            value = arithmetic.single(value, step.arithmetic)
+            stored = arithmetic.stored(value, result.storage)
         if self._watcher is not None:
             stored = self._watcher.given(step, result, value, stored)
         if result.shape is not None and not _fits(result.shape, stored.shape):
@@ -236,6 +246,8 @@ class _Run:
         if self._watcher is not None and isinstance(value, torch.Tensor):
             value = self._watcher.taken(step, name, var, value)
         kernels_own = name in step.as_stored
+        if self._wide and isinstance(value, torch.Tensor) and not kernels_own:
+            return arithmetic.widened(value)
         return value if kernels_own else arithmetic.operand(value, step.arithmetic)
 
     def _value(self, var: Variable) -> Value:
@@ -285,9 +297,11 @@ def _zeros(feature: Feature) -> torch.Tensor:
     return as_tensor(np.zeros(sizes, dtype=feature.dtype))
 
 
-def _as_declared(value: Value, var: Variable) -> np.ndarray:
+def _as_declared(value: Value, var: Variable, *, wide: bool = False) -> np.ndarray:
     if not isinstance(value, torch.Tensor):
         raise EvaluationError(f"the output {var.name} is not a tensor")
+    if wide and value.dtype == torch.float64:
+        return arithmetic.same_nan(value.numpy().copy())
     return arithmetic.same_nan(as_array(value, type_name(var.sym_type)))
 
 

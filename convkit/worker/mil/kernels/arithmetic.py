@@ -37,8 +37,10 @@ def operand(value: Value, arithmetic: Arithmetic) -> Value:
 
 def widened(value: torch.Tensor) -> torch.Tensor:
     """Return floats in float64, anything else unchanged."""
+    if value.dtype == torch.float64 or not value.is_floating_point():
+        return value
     # torch converts float16 to float64 more slowly than by way of float32
-    return value.float().double() if value.is_floating_point() else value
+    return value.float().double()
 
 
 def single(computed: torch.Tensor, arithmetic: Arithmetic) -> torch.Tensor:
