@@ -18,7 +18,7 @@ from convkit.runtimes.coreai.options import CoreAIOptions
 from convkit.runtimes.coreai.session import CoreAISession
 from convkit.runtimes.coreai.traced_program import computed_nodes, module_of
 from convkit.runtimes.coreai.trial_conversions import Trials, outputs_or_none
-from convkit.worker.cases.compared_cases import JudgedCase, ladder_cases
+from convkit.worker.cases.compared_cases import JudgedCase, ladder_cases, plain_cases
 from convkit.worker.job_context import Context, StageFailedError
 from convkit.worker.original.probing.prepared_model import Unfit, prepare
 from convkit.worker.precision.precision_decision import write_decision

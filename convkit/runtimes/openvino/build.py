@@ -14,6 +14,7 @@ from convkit.runtimes.openvino import session
 from convkit.runtimes.openvino.ir import read_graph, save_ir
 from convkit.runtimes.openvino.options import OpenVINOOptions
 from convkit.runtimes.openvino.refusal_texts import in_brief
+from convkit.runtimes.openvino.trial_runs import accepted_examples, drawn_examples, problem
 from convkit.worker.building.built_files import (
     EXPORTED_FILE,
     check_carried,
@@ -49,12 +50,36 @@ def run(
     else:
         graph = build_graph(request, session, context)
     reasons = [each for each in graph[1] if each.is_error and each.code in _REFUSALS]
+    runs = None
+    if not reasons and (runs := _failed_run(request, context)) is not None:
+        reasons = refused(ModelRefusedError(runs))
     if not reasons:
         return graph
     try:
         return _in_place_of_graph(request, context, reasons[0])
     except StageFailedError as error:
+        if runs is not None:  # as it was: verification says on which inputs it fails
+            _emptied(context.output)
+            return build_graph(request, session, context)
         return graph[0], [_with_other_reason(each, str(error)) for each in graph[1]]
+
+
+def _failed_run(request: BuildRequest[OpenVINOOptions], context: Context) -> str | None:
+    """Return why the model that was built does not run on inputs that the original accepts."""
+    original = request.original
+    assert original is not None
+    try:
+        opened = session.open(context.output / session.MODEL_FILE, "cpu", request.options)
+    except ModelRefusedError:  # the build has reported it
+        return None
+    if problem(opened, drawn_examples(request.contract, original.samples)) is None:
+        return None
+    from convkit.worker.original.probing.prepared_model import Unfit, prepare
+
+    prepared, _ = prepare(original, request.contract, context)
+    if isinstance(prepared, Unfit):
+        return None
+    return problem(opened, accepted_examples(prepared))
 
 
 def _crash(exported: Path) -> ModelRefusedError | None:
@@ -81,12 +106,16 @@ def _in_place_of_graph(
     request: BuildRequest[OpenVINOOptions], context: Context, reason: Finding
 ) -> tuple[BuildResult, list[Finding]]:
     """Build from the module; raises StageFailedError if that fails as well."""
-    for left in context.output.iterdir():
-        shutil.rmtree(left) if left.is_dir() else left.unlink()
+    _emptied(context.output)
     result, findings = _build_module(request, context)
     if errors := [each for each in findings if each.is_error]:
         raise StageFailedError(errors[0].message)
     return result, [_fallback(reason), *findings]
+
+
+def _emptied(folder: Path) -> None:
+    for left in folder.iterdir():
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
 def _build_module(
@@ -103,7 +132,7 @@ def _build_module(
     if isinstance(prepared, Unfit):
         return finish_build(context.output, request.contract, _NOTHING), findings
     context.progress("converting the module", done=0.4)
-    model = convert_module(prepared, request.contract)
+    model = convert_module(prepared, request.contract, request.options)
     file = context.output / session.MODEL_FILE
     save_ir(model, file, request.contract, "float32", from_module=True)
     context.progress("checking the built model's contract", done=0.8)

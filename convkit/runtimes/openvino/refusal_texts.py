@@ -5,7 +5,14 @@ import re
 # `-- Pad-18 with a message:`, and below it where in OpenVINO's code, and at last the reason.
 _OPERATOR = re.compile(r"^-- (?P<name>\S+) with a message:", re.MULTILINE)
 _SUMMARY = re.compile(r"^-- (?P<text>No conversion rule found for operations?: .+)", re.MULTILINE)
-_IN_ITS_CODE = ("Check '", "Exception from ", "FrontEnd API ", "While validating ", "Summary")
+_IN_ITS_CODE = (
+    "Caught exception: ",
+    "Check '",
+    "Exception from ",
+    "FrontEnd API ",
+    "While validating ",
+    "Summary",
+)
 
 
 def in_brief(error: object) -> str:

@@ -2,22 +2,29 @@
 
 import re
 import warnings
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from convkit.protocol.contract import Contract, TensorSpec
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.runtimes.openvino.masked_rows import guard_masked_rows
+from convkit.runtimes.openvino.options import OpenVINOOptions
 from convkit.runtimes.openvino.refusal_texts import in_brief
+from convkit.runtimes.openvino.session import OpenVINOSession
+from convkit.runtimes.openvino.trial_runs import accepted_examples, problem
+from convkit.worker.exporters.decompositions import windows
+from convkit.worker.exporters.decompositions.complex_pairs import has_complex, without_complex
 from convkit.worker.exporters.decompositions.decomposition_table import decomposed
+from convkit.worker.exporters.decompositions.graph_rewriting import decomposed_where
 from convkit.worker.exporters.dynamic_trace import trace
 from convkit.worker.exporters.export_job import UnexportableError
 from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.operation_places import place_of_operator
 from convkit.worker.original.probing.prepared_model import PreparedModel
 from convkit.worker.original.probing.value_branches import value_dependent_lines
+from convkit.worker.runtime_interface.sessions import ModelRefusedError
 
 if TYPE_CHECKING:
     import openvino
@@ -25,31 +32,88 @@ if TYPE_CHECKING:
 # How the front end names operators that it cannot convert: `aten.polar.default`, `aten::polar`.
 _OPERATOR = re.compile(r"\baten(?:\.|::)(?P<name>\w+)")
 
+# What the front end converts wrongly, or not, in other operations.
+_REWRITTEN: dict[Any, Callable[..., object]] = {
+    torch.ops.aten.unfold.default: windows.unfold,
+    torch.ops.aten.unfold_backward.default: windows.unfold_backward,
+}
 
-def convert_module(prepared: PreparedModel, contract: Contract) -> "openvino.Model":
+
+def convert_module(
+    prepared: PreparedModel, contract: Contract, options: OpenVINOOptions
+) -> "openvino.Model":
     """Convert a model, with the contract's names, order and axes.
 
-    torch.export's program is converted, which keeps branches and sizes. What the front end cannot
-    read of it is converted from a trace on the examples, unless values decide what the model
-    computes. Raises UnexportableError with V103 for an operator that it lacks, StageFailedError for
-    anything else that it refuses.
+    torch.export's program is converted, which keeps branches and sizes; then one without complex
+    numbers and windows, in other operations; and at last a trace on the examples, unless values
+    decide what the model computes. The first of them that OpenVINO converts and runs is returned.
+
+    Raises UnexportableError with V103 for an operator that the front end lacks, StageFailedError
+    for anything else that it refuses, and for a model that it converts and cannot run.
     """
-    root = prepared.loaded.source_root
+    refused: StageFailedError | None = None
+    for way, make in _ways(prepared, contract):
+        try:
+            model = _named(make(), contract)
+            if (failure := _failure(model, prepared, options)) is None:
+                return model
+            error = StageFailedError(f"OpenVINO converts the module, and cannot run it: {failure}")
+        except StageFailedError as stopped:
+            error = stopped
+        except Exception as stopped:  # noqa: BLE001 - the front end has exceptions of its own
+            error = _refusal(stopped, prepared)
+        # An operator's line says most.
+        if refused is None:
+            refused = error
+        elif not isinstance(refused, UnexportableError):
+            refused = StageFailedError(f"{refused}; {way}: {_shortened(error)}")
+    assert refused is not None
+    raise refused
+
+
+def _ways(
+    prepared: PreparedModel, contract: Contract
+) -> Iterator[tuple[str, Callable[[], "openvino.Model"]]]:
+    """Yield ways to convert a module, best first, each with what it is called in a sentence."""
     module, inputs = prepared.module, prepared.probe.inputs
-    refused: StageFailedError
+    root = prepared.loaded.source_root
+    programs: list[torch.export.ExportedProgram] = []
+
+    def exported() -> "openvino.Model":
+        programs.append(decomposed(trace(module, inputs, contract, root)))
+        return _converted(programs[0])
+
+    yield "from torch.export's program", exported
+    for program in programs:
+        if has_complex(program) or any(each.target in _REWRITTEN for each in program.graph.nodes):
+            yield "in other operations", lambda program=program: _converted(_rewritten(program))
+
+    def traced() -> "openvino.Model":
+        if lines := value_dependent_lines(module, inputs, root):
+            raise StageFailedError(f"it would keep one side of the branch at {lines[0]}")
+        return _converted(module, inputs)
+
+    yield "from a trace", traced
+
+
+def _rewritten(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own deprecations
+        if has_complex(program):
+            program = without_complex(program, keeps_transforms=False)
+        return decomposed_where(program, lambda _: True, _REWRITTEN)
+
+
+def _failure(
+    model: "openvino.Model", prepared: PreparedModel, options: OpenVINOOptions
+) -> str | None:
+    contract = prepared.module.contract
+    names = [spec.name for spec in (*contract.inputs, *contract.outputs)]
     try:
-        program = decomposed(trace(module, inputs, contract, root))
-        return _named(_converted(program), contract)
-    except StageFailedError as error:
-        refused = error
-    except Exception as error:  # noqa: BLE001 - the front end has exceptions of its own
-        refused = _refusal(error, prepared)
-    if lines := value_dependent_lines(module, inputs, root):
-        raise _with_reason(refused, f"a trace would keep one side of the branch at {lines[0]}")
-    try:
-        return _named(_converted(module, inputs), contract)
-    except Exception as error:
-        raise _with_reason(refused, f"nor from a trace: {in_brief(error)}") from error
+        session = OpenVINOSession(model, options, names)
+    except ModelRefusedError as error:
+        return in_brief(error)
+    return problem(session, accepted_examples(prepared))
 
 
 def _converted(
@@ -151,7 +215,10 @@ def _refusal(error: Exception, prepared: PreparedModel) -> StageFailedError:
     )
 
 
-def _with_reason(refused: StageFailedError, reason: str) -> StageFailedError:
-    if isinstance(refused, UnexportableError):
-        return refused
-    return StageFailedError(f"{refused}; {reason}")
+def _shortened(error: StageFailedError) -> str:
+    """Return an error without what the one before it said: which release cannot do what."""
+    return (
+        str(error).partition(" the module: ")[2]
+        or str(error).partition("cannot run it: ")[2]
+        or str(error)
+    )

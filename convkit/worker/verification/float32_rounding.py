@@ -1,9 +1,9 @@
 """Whether float32's rounding alone explains a case that failed.
 
 The proof is a run of both the original and the converted model, a graph or a program, in float64.
-If they agree there, the model computes what the original computes; how far the original's own float32 outputs are from its float64
-ones is what float32 can resolve. A graph with a wrong operator, however small its effect, differs
-in float64, too.
+If they agree there, the model computes what the original computes; how far the original's own
+float32 outputs are from its float64 ones is what float32 can resolve. A model with a wrong
+operator, however small its effect, differs in float64, too.
 """
 
 import contextlib
@@ -46,8 +46,8 @@ def rounding_finding(
     converted: Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]],
     noun: str = "graph",
 ) -> Finding | None:
-    """Return N508 if a converted model differs from its original by nothing but float32's rounding in a case;
-    None if it does, or if nothing proves it. `converted` computes the outputs in float64.
+    """Return N508 if a converted model differs from its original by nothing but float32's rounding
+    in a case; None if it does, or if nothing proves it. `converted` computes outputs in float64.
 
     Its evidence has, per float output, `resolved`: the largest difference between the original in
     float32 and in float64, in the output's unit, and `units`: the same in units in the last place

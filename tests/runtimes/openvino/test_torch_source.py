@@ -46,6 +46,16 @@ MODELS = """
             waves = torch.stft(signal[:, 0], 8, 4, window=self.window, return_complex=True)
             return waves.abs() * scale, scale
 
+    class Inverse(Spectrogram):
+        def forward(self, signal, scale):
+            waves = torch.stft(signal[:, 0], 8, 4, window=self.window, return_complex=True)
+            turned = torch.complex(waves.real * scale, waves.imag)
+            return torch.istft(turned, 8, 4, window=self.window, length=12), scale
+
+    class Phase(nn.Module):
+        def forward(self, signal, scale):
+            return torch.angle(torch.fft.rfft(signal) + scale), scale
+
     class Unknown(Circular):
         def forward(self, signal, scale):
             return super().forward(torch.special.bessel_j0(signal), scale)
@@ -131,6 +141,24 @@ def test_falls_back_to_the_module(tmp_path, models, name, shape, said):
     assert [spec.name for spec in result.session.inputs] == ["signal", "scale"]
     assert result.session.inputs[0].shape == ("batch", 3, 12)
     _assert_right(tmp_path / "ir", models, name)
+
+
+def test_a_module_that_runs_in_other_operations_only(tmp_path, models):
+    # OpenVINO lacks the program's complex numbers, and a trace of it fails when it runs.
+    contract = _contract(12)
+    exported = _exported(models, "Inverse", contract, tmp_path / "export")
+    _, (chosen,) = _built(_request(models, "Inverse", contract, exported), tmp_path / "ir")
+    assert chosen.code == "E307", chosen.message
+    _assert_right(tmp_path / "ir", models, "Inverse")
+
+
+def test_a_graph_that_opens_and_fails_when_it_runs(tmp_path, models):
+    contract = _contract(3, 7)
+    exported = _exported(models, "Phase", contract, tmp_path / "export")
+    _, (chosen,) = _built(_request(models, "Phase", contract, exported), tmp_path / "ir")
+    assert chosen.code == "E307"
+    assert "cannot run the exported graph" in chosen.message
+    _assert_right(tmp_path / "ir", models, "Phase")
 
 
 def test_a_graph_that_ends_the_process(tmp_path, models, monkeypatch):

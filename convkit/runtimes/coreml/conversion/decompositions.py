@@ -12,7 +12,7 @@ import torch
 
 from convkit.runtimes.coreml.conversion.refused_arguments import argument_decompositions
 from convkit.runtimes.coreml.conversion.scatters import placing_decompositions
-from convkit.worker.exporters.decompositions import counted_values, placed_values, searches
+from convkit.worker.exporters.decompositions import counted_values, placed_values, searches, windows
 
 _STATISTICS = {torch.ops.aten.std_mean: torch.std, torch.ops.aten.var_mean: torch.var}
 
@@ -21,8 +21,8 @@ def own_decompositions() -> dict[Any, Callable[..., object]]:
     """Return the decompositions by operator."""
     aten = torch.ops.aten
     found: dict[Any, Callable[..., object]] = {
-        aten.unfold.default: _unfold,
-        aten.unfold_backward.default: _unfold_backward,
+        aten.unfold.default: windows.unfold,
+        aten.unfold_backward.default: windows.unfold_backward,
         aten.im2col.default: _im2col,
         aten.col2im.default: _col2im,
         aten.diagonal.default: _diagonal,
@@ -87,35 +87,6 @@ def _both(
     axes = list(dim or range(x.ndim))
     deviation = spread(x, axes, correction=correction, keepdim=keepdim)
     return deviation, torch.mean(x, axes, keepdim=keepdim)
-
-
-def _unfold(x: torch.Tensor, dimension: int, size: int, step: int) -> torch.Tensor:
-    """`x.unfold`: windows of which each is its first steps side by side."""
-    count = (x.shape[dimension] - size) // step + 1
-    pieces = -(-size // step)
-    moved = torch.constant_pad_nd(x.transpose(dimension, -1), [0, pieces * step - size])
-    steps = [
-        _every(moved, -1, first * step, count * step, 1).unflatten(-1, (count, step))
-        for first in range(pieces)
-    ]
-    windows = torch.cat(steps, -1) if pieces > 1 else steps[0]
-    return _every(windows, -1, 0, size, 1).transpose(dimension % x.ndim, -2)
-
-
-def _unfold_backward(
-    windows: torch.Tensor, sizes: Sequence[int], dimension: int, size: int, step: int
-) -> torch.Tensor:
-    """Windows, added up where they overlap: torch's `istft` calls it."""
-    pieces = -(-size // step)
-    moved = torch.constant_pad_nd(windows.transpose(dimension, -2), [0, pieces * step - size])
-    total = None
-    for first in range(pieces):
-        steps = _every(moved, -1, first * step, step, 1).flatten(-2)
-        # One step more than the last window has, for what lies behind it.
-        placed = torch.constant_pad_nd(steps, [first * step, (pieces - first) * step])
-        total = placed if total is None else total + placed
-    assert total is not None
-    return _every(total, -1, 0, sizes[dimension], 1).transpose(dimension % len(sizes), -1)
 
 
 def _diagonal(x: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> torch.Tensor:
@@ -269,8 +240,8 @@ def _im2col(
     counts = _counts(x.shape[-2:], kernel_size, dilation, padding, stride)
     padded = torch.constant_pad_nd(x, [padding[1], padding[1], padding[0], padding[0]])
     windows = [
-        _every(
-            _every(padded, -2, row * dilation[0], counts[0], stride[0]),
+        windows.every(
+            windows.every(padded, -2, row * dilation[0], counts[0], stride[0]),
             *(-1, column * dilation[1], counts[1], stride[1]),
         )
         for row, column in _places(kernel_size)
@@ -302,7 +273,7 @@ def _col2im(
         total = window if total is None else total + window
     assert total is not None
     for axis in (0, 1):
-        total = _every(total, axis - 2, padding[axis], output_size[axis], 1)
+        total = windows.every(total, axis - 2, padding[axis], output_size[axis], 1)
     return total
 
 
@@ -326,17 +297,12 @@ def _counts(
     ]
 
 
-def _every(x: torch.Tensor, axis: int, first: int, count: int, step: int) -> torch.Tensor:
-    """Return `count` elements along an axis, each `step` after the one before."""
-    return torch.ops.aten.slice(x, axis, first, first + (count - 1) * step + 1, step)
-
-
 def _spread(x: torch.Tensor, axis: int, first: int, length: int, step: int) -> torch.Tensor:
     """Return zeros of that length along an axis, with x in every `step`-th place from `first`."""
     moved = x.transpose(axis, -1)
     if step > 1:
         apart = torch.constant_pad_nd(moved.unsqueeze(-1), [0, step - 1])
         moved = apart.reshape(*moved.shape[:-1], moved.shape[-1] * step)
-        moved = _every(moved, -1, 0, moved.shape[-1] - step + 1, 1)
+        moved = windows.every(moved, -1, 0, moved.shape[-1] - step + 1, 1)
     padded = torch.constant_pad_nd(moved, [first, length - first - moved.shape[-1]])
     return padded.transpose(axis, -1)

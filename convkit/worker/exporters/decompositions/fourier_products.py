@@ -81,7 +81,8 @@ def along(axis: int, matrix: torch.Tensor) -> Callable[[torch.Tensor], torch.Ten
     """Return what multiplies an axis with a matrix of shape (after, before)."""
 
     def multiply(values: torch.Tensor) -> torch.Tensor:
-        turned = values.transpose(axis, -1)
+        # A copy, because a product of its own views rows, in a layout that is not known here.
+        turned = values.transpose(axis, -1).clone(memory_format=torch.contiguous_format)
         return torch.matmul(turned, matrix.mT).transpose(axis, -1)
 
     return multiply

@@ -146,7 +146,9 @@ def test_an_epsilon_that_vanishes_is_kept_for_rows_of_zeros_that_have_no_limit_e
     session = onnxruntime.InferenceSession(onnx_ir.to_proto(model).SerializeToString())
 
     def case(x: np.ndarray, *, only_finite: bool = False) -> JudgedCase:
-        return JudgedCase({"x": x}, {"y": session.run(None, {"x": x})[0]}, {}, only_finite=only_finite)
+        return JudgedCase(
+            {"x": x}, {"y": session.run(None, {"x": x})[0]}, {}, only_finite=only_finite
+        )
 
     usual = case(np.random.default_rng(0).uniform(0.5, 2, (8, 4)).astype(np.float32))
     zeros = case(np.zeros((2, 4), np.float32), only_finite=True)
