@@ -14,7 +14,7 @@ from convkit.runtimes.openvino.options import OpenVINOOptions
 from convkit.runtimes.openvino.refusal_texts import in_brief
 from convkit.runtimes.openvino.session import OpenVINOSession
 from convkit.runtimes.openvino.trial_runs import accepted_examples, problem
-from convkit.worker.exporters.decompositions import windows
+from convkit.worker.exporters.decompositions import resampling, windows
 from convkit.worker.exporters.decompositions.complex_pairs import has_complex, without_complex
 from convkit.worker.exporters.decompositions.decomposition_table import decomposed
 from convkit.worker.exporters.decompositions.graph_rewriting import decomposed_where
@@ -36,6 +36,7 @@ _OPERATOR = re.compile(r"\baten(?:\.|::)(?P<name>\w+)")
 _REWRITTEN: dict[Any, Callable[..., object]] = {
     torch.ops.aten.unfold.default: windows.unfold,
     torch.ops.aten.unfold_backward.default: windows.unfold_backward,
+    torch.ops.aten.grid_sampler_3d.default: resampling.sampled_at,
 }
 
 

@@ -7,7 +7,11 @@ import onnx_ir
 import torch
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
-from convkit.worker.exporters.decompositions.complex_pairs import has_complex, without_complex
+from convkit.worker.exporters.decompositions.complex_pairs import (
+    has_angles,
+    has_complex,
+    without_complex,
+)
 from convkit.worker.exporters.decompositions.decomposition_table import decomposed
 from convkit.worker.exporters.decompositions.graph_rewriting import UnrewrittenError
 from convkit.worker.exporters.decompositions.local_decompositions import decomposing_locally
@@ -70,8 +74,11 @@ def export(job: ExportJob) -> onnx_ir.Model:
 
 def _translated(program: torch.export.ExportedProgram, job: ExportJob) -> torch.onnx.ONNXProgram:
     """Translate a traced program. torch's exporter knows complex numbers around Fourier transforms;
-    other operations on them are translated as those on their parts. Raises UnrewrittenError.
+    other operations on them, and angles of spectra, are translated as those on their parts. Raises
+    UnrewrittenError.
     """
+    if has_complex(program) and has_angles(program):
+        return _exported(without_complex(program), job)
     try:
         return _exported(program, job)
     except torch.onnx.errors.OnnxExporterError:

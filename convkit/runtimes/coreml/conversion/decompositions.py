@@ -134,16 +134,22 @@ def _linear(
     align_corners: bool,  # noqa: FBT001 - torch's
     factors: Sequence[float] | None,
 ) -> torch.Tensor:
-    """`interpolate` in modes linear and bilinear, to a size that is computed."""
-    del factors
+    """`interpolate` in modes linear and bilinear, to a size that is computed, or by factors that
+    leave a part of a pixel.
+    """
+    given: Sequence[float | None] = [None] * (x.ndim - 2)
     if sizes is None:
-        return NotImplemented
-    for axis, new in enumerate(sizes, 2):
+        if factors is None or not all(isinstance(size, int) for size in x.shape[2:]):
+            return NotImplemented
+        given = factors
+        sizes = [int(size * by) for size, by in zip(x.shape[2:], factors, strict=True)]
+    for axis, (new, by) in enumerate(zip(sizes, given, strict=True), 2):
         old, steps = _as_float(x.shape[axis]), torch.arange(new, dtype=torch.float32)
         if align_corners:
             places = steps * ((old - 1) / torch.clamp_min(_as_float(new) - 1, 1))
         else:
-            places = torch.clamp_min((steps + 0.5) * (old / _as_float(new)) - 0.5, 0)
+            ratio = old / _as_float(new) if by is None else 1 / by
+            places = torch.clamp_min((steps + 0.5) * ratio - 0.5, 0)
         low = torch.minimum(torch.floor(places), old - 1)
         share = (places - low).reshape(-1, *[1] * (x.ndim - 1 - axis)).to(x.dtype)
         before = x.index_select(axis, low.to(torch.int32))

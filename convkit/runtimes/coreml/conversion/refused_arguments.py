@@ -10,6 +10,7 @@ from torch.fx import Node
 from convkit.worker.exporters.decompositions import pooling, resampling
 
 _VOLUME = 3
+_CUBIC = 2  # torch's number of a grid's mode
 
 
 def argument_decompositions() -> dict[Any, Callable[..., object]]:
@@ -18,6 +19,9 @@ def argument_decompositions() -> dict[Any, Callable[..., object]]:
     return {
         aten.constant_pad_nd.default: _padded,
         aten.convolution.default: _transposed,
+        aten.grid_sampler.default: resampling.sampled_at,
+        aten.grid_sampler_2d.default: resampling.sampled_at,
+        aten.grid_sampler_3d.default: resampling.sampled_at,
         aten.adaptive_max_pool2d.default: resampling.adaptive_maximum,
         aten.max_pool1d_with_indices.default: pooling.maximum_with_places,
         aten.max_pool2d_with_indices.default: pooling.maximum_with_places,
@@ -69,6 +73,21 @@ def _has_open_sizes(node: Node) -> bool:
     return any(isinstance(size, torch.SymInt) for size in shape)
 
 
+def _is_volume_or_cubic(node: Node) -> bool:
+    """Say whether a grid samples what coremltools has no operation for."""
+    rank = len(node.args[0].meta["val"].shape) - 2
+    return rank >= _VOLUME or node.args[2] == _CUBIC
+
+
+def _is_part_of_a_pixel(node: Node) -> bool:
+    """Say whether a factor makes an image's size no whole number, which is rounded down."""
+    image, sizes, _, factors = [*node.args, None, None][:4]
+    if sizes is not None or factors is None:
+        return False
+    axes = zip(image.meta["val"].shape[2:], factors, strict=True)
+    return any(isinstance(size, int) and not float(size * by).is_integer() for size, by in axes)
+
+
 def _listed(given: Any) -> Sequence[int]:  # noqa: ANN401 - an argument of torch's
     return given if isinstance(given, list | tuple) else (given,)
 
@@ -77,6 +96,12 @@ _QUESTIONS: dict[str, Callable[[Node], bool]] = {
     "aten.repeat_interleave.Tensor": lambda _: True,
     "aten.constant_pad_nd.default": _is_cut,
     "aten.convolution.default": _is_extended,
+    **dict.fromkeys(
+        ("aten.grid_sampler.default", "aten.grid_sampler_2d.default"), _is_volume_or_cubic
+    ),
+    **dict.fromkeys(
+        ("aten.upsample_linear1d.vec", "aten.upsample_bilinear2d.vec"), _is_part_of_a_pixel
+    ),
     "aten.adaptive_max_pool2d.default": _is_open_or_returns_places,
     "aten.max_pool1d_with_indices.default": _returns_places,
     "aten.max_pool2d_with_indices.default": _returns_places,

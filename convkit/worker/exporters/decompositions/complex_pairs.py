@@ -36,6 +36,16 @@ def has_complex(program: torch.export.ExportedProgram) -> bool:
     return any(_is_complex(node) for node in program.graph.nodes)
 
 
+def has_angles(program: torch.export.ExportedProgram) -> bool:
+    """Say whether a program computes angles, for which the sign of a zero counts."""
+    aten = torch.ops.aten
+    angles = (aten.angle.default, aten.atan2.default, aten.log.default)
+    return any(
+        node.target in angles and (node.target is angles[1] or concerns_complex(node))
+        for node in program.graph.nodes
+    )
+
+
 def concerns_complex(node: Node) -> bool:
     """Say whether an operation takes or gives complex numbers."""
     if node.op != "call_function":
@@ -69,6 +79,7 @@ class _Pairs(GraphRewriting):
         super().__init__(program)
         self._keeps_transforms = keeps_transforms
         self._matrices: dict[object, tuple[Node, Node]] = {}
+        self._has_angles = has_angles(program)
 
     def is_rewritten(self, node: Node) -> bool:
         return concerns_complex(node)
@@ -89,7 +100,17 @@ class _Pairs(GraphRewriting):
         rule = _rule(node)
         if rule is None:
             raise UnrewrittenError(node)
-        return self.inlined(node, rule)
+        found = self.inlined(node, rule)
+        return self._with_real_ends(node, found) if fourier_products.is_transform(node) else found
+
+    def _with_real_ends(self, node: Node, found: Any) -> Any:  # noqa: ANN401
+        """Return a transform's result with what is real in it as torch has it: an imaginary part of
+        0, whose sign decides an angle.
+        """
+        if not self._has_angles or (axis := fourier_products.half_axis(node)) is None:
+            return found
+        length = node.args[0].meta["val"].shape[axis]
+        return self.inlined_call(node, _real_at_ends, (found, axis, length), {})
 
     def _transformed(self, node: Node) -> Any:  # noqa: ANN401
         """Insert a Fourier transform's products, axis by axis."""
@@ -99,7 +120,7 @@ class _Pairs(GraphRewriting):
         value = self.became[node.args[0]]
         for step in steps:
             value = self.inlined_call(node, _multiplied, (value, *self._matrix(step), step), {})
-        return value
+        return self._with_real_ends(node, value)
 
     def _matrix(self, step: fourier_products.Step) -> tuple[Node, Node]:
         """Return the constants that hold a step's matrix."""
@@ -138,6 +159,13 @@ def _multiplied(
         return Pair(by_re(values), by_im(values))
     real = by_re(values.re) - by_im(values.im)
     return real if step.gives_real else Pair(real, by_im(values.re) + by_re(values.im))
+
+
+def _real_at_ends(pair: Pair, axis: int, length: int) -> Pair:
+    """Return half of a spectrum whose first value is real, and the last, if the length is even."""
+    inner = pair.im.narrow(axis, 1, (length - 1) // 2).transpose(axis, -1)
+    im = torch.constant_pad_nd(inner, [1, 1 - length % 2]).transpose(axis, -1)
+    return Pair(pair.re, im)
 
 
 def _pair(value: Any) -> Pair:  # noqa: ANN401 - a pair, a tensor or a number

@@ -50,6 +50,19 @@ def is_transform(node: Node) -> bool:
     return schema is not None and schema.name in _KINDS
 
 
+def half_axis(node: Node) -> int | None:
+    """Return the axis along which a transform of real numbers gives half a spectrum; None for a
+    transform along several axes, of complex numbers, of a length that varies, or in full.
+    """
+    if node.target._schema.name != "aten::_fft_r2c" or len(node.args[1]) != 1:  # noqa: SLF001
+        return None
+    given = node.args[0].meta["val"]
+    axis = node.args[1][0] % given.ndim
+    length = given.shape[axis]
+    is_half = isinstance(length, int) and length > 1 and bool(node.args[3])
+    return axis if is_half else None
+
+
 def steps(node: Node) -> Sequence[Step] | None:
     """Return a transform's steps; None if a length varies or is too large."""
     kind = node.target._schema.name.removeprefix("aten::_fft_")  # noqa: SLF001 - a transform's

@@ -5,6 +5,7 @@ torch writes adaptive pooling out window by window, and has no decomposition of 
 matrices follow from the sizes alone, so that runtimes fold them; an axis may be open.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import torch
@@ -142,3 +143,95 @@ def _cubic(x: torch.Tensor) -> torch.Tensor:
     near = (1.5 * x - 2.5) * x * x + 1
     far = ((-0.5 * x + 2.5) * x - 4) * x + 2
     return torch.where(x < 1, near, torch.where(x < 2, far, 0.0))
+
+
+_NEAREST, _CUBIC = 1, 2  # torch's numbers of modes; 0 is linear
+_ZEROS, _BORDER = 0, 1  # and of what is outside; 2 mirrors
+_SHARPNESS = -0.75  # of torch's cubic convolution
+
+
+def sampled_at(
+    x: torch.Tensor,
+    grid: torch.Tensor,
+    mode: int,
+    outside: int,
+    align_corners: bool,  # noqa: FBT001 - torch's
+) -> torch.Tensor:
+    """`F.grid_sample` of images and volumes: (batch, channels, *sizes) at (batch, *places, axes).
+
+    Each tap of each axis is a place and a weight; their products over the axes are gathered and
+    added up.
+    """
+    taps = [
+        _taps(grid[..., -1 - axis], size, mode, outside, align_corners)
+        for axis, size in enumerate(x.shape[2:])
+    ]
+    flat = x.flatten(2)
+    total: torch.Tensor | None = None
+    for chosen in itertools.product(*taps):
+        place, weight = chosen[0]
+        for size, (step, share) in zip(x.shape[3:], chosen[1:], strict=True):
+            place, weight = place * size + step, weight * share
+        # Whole numbers below 2^24 are exact, and tensors with more elements have no gather anyway.
+        index = place.to(torch.int64).flatten(1).unsqueeze(1)
+        found = flat.gather(2, index.expand(-1, x.shape[1], -1)) * weight.flatten(1).unsqueeze(1)
+        total = found if total is None else total + found
+    assert total is not None
+    return total.unflatten(-1, grid.shape[1:-1])
+
+
+def _taps(
+    grid: torch.Tensor,
+    size: int,
+    mode: int,
+    outside: int,
+    align_corners: bool,  # noqa: FBT001 - torch's
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return the places along an axis that a result is made of, with their weights."""
+    at = (grid + 1) * ((size - 1) / 2) if align_corners else ((grid + 1) * size - 1) / 2
+    if mode != _CUBIC:
+        at = _inside(at, size, outside, align_corners)
+    low = torch.round(at) if mode == _NEAREST else torch.floor(at)
+    share = at - low
+    if mode == _NEAREST:
+        weights = {0: torch.ones_like(at)}
+    elif mode == _CUBIC:
+        weights = {step: _cubic((share - step).abs()) for step in (-1, 0, 1, 2)}
+    else:
+        weights = {0: 1 - share, 1: share}
+    found = []
+    for step, weight in weights.items():
+        place = low + step
+        if mode == _CUBIC:
+            place = _inside(place, size, outside, align_corners)
+        is_there = (place >= 0) & (place <= size - 1)
+        found.append((place.clamp(0, size - 1), torch.where(is_there, weight, 0.0)))
+    return found
+
+
+def _inside(
+    at: torch.Tensor,
+    size: int,
+    outside: int,
+    align_corners: bool,  # noqa: FBT001 - torch's
+) -> torch.Tensor:
+    """Return places in range, except for those that are zeros outside."""
+    if outside == _ZEROS:
+        return at
+    if outside != _BORDER:
+        low, span = (0.0, size - 1) if align_corners else (-0.5, size)
+        if span == 0:
+            return torch.zeros_like(at)
+        past = (at - low).abs()
+        turns = torch.floor(past / span)
+        rest = past - turns * span
+        is_even = turns - 2 * torch.floor(turns / 2) == 0
+        at = torch.where(is_even, rest, span - rest) + low
+    return at.clamp(0, size - 1)
+
+
+def _cubic(distance: torch.Tensor) -> torch.Tensor:
+    """Return cubic convolution's weight at a distance of up to 2 (Keys, 1981)."""
+    near = ((_SHARPNESS + 2) * distance - (_SHARPNESS + 3)) * distance * distance + 1
+    far = ((distance - 5) * distance + 8) * distance - 4
+    return torch.where(distance <= 1, near, _SHARPNESS * far)

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import torch
 from torch.overrides import TorchFunctionMode
 
+from convkit.worker.exporters.open_sizes.embedding_bags import embedding_bag
 from convkit.worker.exporters.open_sizes.inverse_spectrograms import istft
 
 _MATRIX = 2  # axes
@@ -204,4 +205,4 @@ _OWN: dict[Any, Callable[..., object]] = {
     for name, own in _BY_NAME.items()
     for place in (torch, torch.Tensor)
     if hasattr(place, name)
-}
+} | {torch.nn.functional.embedding_bag: embedding_bag}

@@ -70,6 +70,23 @@ def test_covariances() -> None:
     torch.testing.assert_close(traceable.cov(X[0], aweights=weights), expected)
 
 
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("padding", [None, 0, -1])
+def test_bags_of_embeddings(mode: str, padding: int | None) -> None:
+    ids = torch.tensor([[0, 0, 0], [1, 0, 6], [6, 6, 6], [2, 3, 3]])
+    bags = torch.nn.EmbeddingBag(7, 4, mode=mode, padding_idx=padding)
+    with torch.no_grad(), traceable.OpenSizes():
+        found = bags(ids)
+        lists = bags(ids.flatten(), torch.tensor([0, 5]))
+    torch.testing.assert_close(found, bags(ids).detach())
+    torch.testing.assert_close(lists, bags(ids.flatten(), torch.tensor([0, 5])).detach())
+    if mode == "sum":
+        shares = torch.linspace(0, 1, 12).reshape(4, 3)
+        with torch.no_grad(), traceable.OpenSizes():
+            found = bags(ids, per_sample_weights=shares)
+        torch.testing.assert_close(found, bags(ids, per_sample_weights=shares).detach())
+
+
 @pytest.mark.parametrize(
     "function",
     [
@@ -77,6 +94,7 @@ def test_covariances() -> None:
         lambda x: torch.kron(x, torch.ones(2)),
         lambda x: x.take_along_dim(x.argsort(1)[:, :2], 1),
         lambda x: x[:, 0].T.cov() @ x[:, 0].T,
+        lambda x: torch.nn.functional.embedding_bag(x[:, 0].abs().long() % 3, X[:, 0]),
         lambda x: torch.linspace(0, x.shape[0] * 2 - 1, x.shape[0]),
         lambda x: x[torch.linspace(0, x.shape[0] - 1, x.shape[0]).long()],
     ],
