@@ -36,6 +36,7 @@ _OPERATOR = re.compile(r"\baten(?:\.|::)(?P<name>\w+)")
 _REWRITTEN: dict[Any, Callable[..., object]] = {
     torch.ops.aten.unfold.default: windows.unfold,
     torch.ops.aten.unfold_backward.default: windows.unfold_backward,
+    torch.ops.aten.grid_sampler.default: resampling.sampled_at,
     torch.ops.aten.grid_sampler_3d.default: resampling.sampled_at,
 }
 
@@ -101,7 +102,7 @@ def _rewritten(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own deprecations
         if has_complex(program):
-            program = without_complex(program, keeps_transforms=False)
+            program = decomposed(without_complex(program, keeps_transforms=False))
         return decomposed_where(program, lambda _: True, _REWRITTEN)
 
 

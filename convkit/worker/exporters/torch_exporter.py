@@ -78,13 +78,13 @@ def _translated(program: torch.export.ExportedProgram, job: ExportJob) -> torch.
     UnrewrittenError.
     """
     if has_complex(program) and has_angles(program):
-        return _exported(without_complex(program), job)
+        return _exported(decomposed(without_complex(program)), job)
     try:
         return _exported(program, job)
     except torch.onnx.errors.OnnxExporterError:
         if not has_complex(program):
             raise
-    return _exported(without_complex(program), job)
+    return _exported(decomposed(without_complex(program)), job)
 
 
 def _exported(program: torch.export.ExportedProgram, job: ExportJob) -> torch.onnx.ONNXProgram:

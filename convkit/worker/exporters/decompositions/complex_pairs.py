@@ -163,8 +163,9 @@ def _multiplied(
 
 def _real_at_ends(pair: Pair, axis: int, length: int) -> Pair:
     """Return half of a spectrum whose first value is real, and the last, if the length is even."""
-    inner = pair.im.narrow(axis, 1, (length - 1) // 2).transpose(axis, -1)
-    im = torch.constant_pad_nd(inner, [1, 1 - length % 2]).transpose(axis, -1)
+    places = torch.arange(length // 2 + 1)
+    is_inner = (places > 0) & (2 * places != length)
+    im = torch.where(is_inner.reshape(-1, *[1] * (pair.im.ndim - 1 - axis)), pair.im, 0.0)
     return Pair(pair.re, im)
 
 
