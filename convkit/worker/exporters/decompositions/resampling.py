@@ -12,6 +12,10 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 AXES_OF_AN_IMAGE = (-2, -1)
+# Of `F.grid_sample`.
+_NEAREST, _CUBIC = 1, 2  # torch's numbers of modes; 0 is linear
+_ZEROS, _BORDER = 0, 1  # and of what is outside; 2 mirrors
+_SHARPNESS = -0.75  # of torch's grids
 
 
 def adaptive_mean(values: torch.Tensor, output_size: Sequence[int]) -> torch.Tensor:
@@ -137,17 +141,12 @@ def _triangle(x: torch.Tensor) -> torch.Tensor:
     return (1 - x.abs()).clamp_min(0)
 
 
-def _cubic(x: torch.Tensor) -> torch.Tensor:
-    """Keys' filter, with a = -0.5 as torch's antialiased resizing has it."""
+def _cubic(x: torch.Tensor, sharpness: float = -0.5) -> torch.Tensor:
+    """Keys' filter (1981), with a = -0.5 as torch's antialiased resizing has it."""
     x = x.abs()
-    near = (1.5 * x - 2.5) * x * x + 1
-    far = ((-0.5 * x + 2.5) * x - 4) * x + 2
+    near = ((sharpness + 2) * x - (sharpness + 3)) * x * x + 1
+    far = (((x - 5) * x + 8) * x - 4) * sharpness
     return torch.where(x < 1, near, torch.where(x < 2, far, 0.0))
-
-
-_NEAREST, _CUBIC = 1, 2  # torch's numbers of modes; 0 is linear
-_ZEROS, _BORDER = 0, 1  # and of what is outside; 2 mirrors
-_SHARPNESS = -0.75  # of torch's cubic convolution
 
 
 def sampled_at(
@@ -196,7 +195,7 @@ def _taps(
     if mode == _NEAREST:
         weights = {0: torch.ones_like(at)}
     elif mode == _CUBIC:
-        weights = {step: _cubic((share - step).abs()) for step in (-1, 0, 1, 2)}
+        weights = {step: _cubic(share - step, _SHARPNESS) for step in (-1, 0, 1, 2)}
     else:
         weights = {0: 1 - share, 1: share}
     found = []
@@ -228,10 +227,3 @@ def _inside(
         is_even = turns - 2 * torch.floor(turns / 2) == 0
         at = torch.where(is_even, rest, span - rest) + low
     return at.clamp(0, size - 1)
-
-
-def _cubic(distance: torch.Tensor) -> torch.Tensor:
-    """Return cubic convolution's weight at a distance of up to 2 (Keys, 1981)."""
-    near = ((_SHARPNESS + 2) * distance - (_SHARPNESS + 3)) * distance * distance + 1
-    far = ((distance - 5) * distance + 8) * distance - 4
-    return torch.where(distance <= 1, near, _SHARPNESS * far)

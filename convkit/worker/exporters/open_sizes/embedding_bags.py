@@ -1,5 +1,5 @@
-"""`F.embedding_bag` of rows of ids, in operators that keep their number open. torch makes one list of
-all ids, with the places where each row begins, which hold the sizes of the trace.
+"""`F.embedding_bag` of rows of ids, in operators that keep their number open. torch makes one list
+of all ids, with the places where each row begins, which hold the sizes of the trace.
 """
 
 import torch

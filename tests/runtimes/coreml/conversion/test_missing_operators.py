@@ -37,6 +37,15 @@ def tracked() -> nn.Module:
 
 
 OPERATORS: dict[str, nn.Module] = {
+    "a cubic grid": Applied(
+        lambda x: functional.grid_sample(x, x.mean(1)[..., :2].unsqueeze(1) * 2, "bicubic")
+    ),
+    "a grid of a volume": Applied(
+        lambda x: functional.grid_sample(x.unsqueeze(1), x[..., None, :3], "bilinear", "border")
+    ),
+    "resizing that leaves a part of a pixel": Applied(
+        lambda x: functional.interpolate(x, scale_factor=1.3, mode="bilinear")
+    ),
     "max_pool2d without a stride": Applied(lambda x: functional.max_pool2d(x, 2)),
     "max_pool1d without a stride": Applied(lambda x: functional.max_pool1d(x[:, 0], 3)),
     "max_pool2d with a stride": Applied(lambda x: functional.max_pool2d(x, 3, 2, 1)),

@@ -84,3 +84,21 @@ def test_an_operation_without_a_counterpart_is_named() -> None:
     with pytest.raises(UnrewrittenError, match="svd") as refused:
         without_complex(program)
     assert Path(__file__).name in refused.value.node.meta["stack_trace"]
+
+
+@pytest.mark.parametrize("length", [12, 13])
+@pytest.mark.parametrize("keeps_transforms", [True, False])
+def test_what_is_real_in_a_spectrum_has_torchs_angle(length: int, keeps_transforms: bool) -> None:
+    class Phase(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.angle(torch.fft.rfft(x) + 0.1)
+
+    x = torch.randn(6, 4, length, generator=torch.Generator().manual_seed(0))
+    axes = ({0: torch.export.Dim("batch", min=1, max=9)},)
+    program = torch.export.export(Phase(), (x[:3],), dynamic_shapes=axes)
+    rewritten = without_complex(program, keeps_transforms=keeps_transforms)
+    # Half of the means are negative: half a turn, of which the sign of a zero decides the side.
+    for given in (-x.abs(), x):
+        expected = Phase()(given)
+        assert (expected[..., 0] > 3).any()
+        torch.testing.assert_close(rewritten.module()(given), expected, atol=1e-4, rtol=0)

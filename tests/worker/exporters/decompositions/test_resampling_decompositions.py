@@ -49,3 +49,18 @@ def test_signals_and_volumes() -> None:
     largest = F.adaptive_max_pool3d(volume, (2, 3, 4), return_indices=True)
     for one, other in zip(resampling.adaptive_maximum(volume, [2, 3, 4]), largest, strict=True):
         assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize("sizes", [(5, 7), (1, 3), (4, 5, 6)])
+def test_grids(sizes: tuple[int, ...], align_corners: bool) -> None:
+    random = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 3, *sizes, generator=random)
+    places = (2, 3, 4, 5)[: len(sizes) + 1]
+    grid = torch.rand(*places, len(sizes), generator=random) * 6 - 3
+    modes = ("bilinear", "nearest", *(["bicubic"] if len(sizes) == 2 else []))
+    for number, mode in enumerate(modes):
+        for outside, padding in enumerate(("zeros", "border", "reflection")):
+            expected = F.grid_sample(x, grid, mode, padding, align_corners)
+            found = resampling.sampled_at(x, grid, number, outside, align_corners)
+            assert torch.allclose(found, expected, atol=2e-5), (mode, padding)
