@@ -38,10 +38,14 @@ def tracked() -> nn.Module:
 
 OPERATORS: dict[str, nn.Module] = {
     "a cubic grid": Applied(
-        lambda x: functional.grid_sample(x, x.mean(1)[..., :2].unsqueeze(1) * 2, "bicubic")
+        lambda x: functional.grid_sample(
+            x, x.mean(1)[..., :2].unsqueeze(1) * 2, "bicubic", align_corners=False
+        )
     ),
     "a grid of a volume": Applied(
-        lambda x: functional.grid_sample(x.unsqueeze(1), x[..., None, :3], "bilinear", "border")
+        lambda x: functional.grid_sample(
+            x.unsqueeze(1), x[..., None, :3], "bilinear", "border", align_corners=True
+        )
     ),
     "resizing that leaves a part of a pixel": Applied(
         lambda x: functional.interpolate(x, scale_factor=1.3, mode="bilinear")
