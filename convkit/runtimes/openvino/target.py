@@ -36,8 +36,8 @@ class OpenVINOTarget(GraphTarget):
         "auto",
         description=(
             "what is converted. onnx: the exported graph. torch: the model itself, by OpenVINO's"
-            " PyTorch front end, in float32. auto: the model itself, if OpenVINO refuses the graph or"
-            " fails to run it"
+            " PyTorch front end, in float32. auto: the model itself, if OpenVINO refuses the graph"
+            " or fails to run it"
         ),
     )
     plugin_properties: dict[Annotated[str, Field(pattern=OPTION_PATTERN)], ProviderOption] = Field(

@@ -113,7 +113,7 @@ def test_bags_keep_the_batch_open(monkeypatch: pytest.MonkeyPatch) -> None:
 
     torch.testing.assert_close(of_six(), bags(ids))
     monkeypatch.setattr(dynamic_trace, "OpenSizes", contextlib.nullcontext)
-    with pytest.raises((AssertionError, RuntimeError), match="2|size|shape"):
+    with pytest.raises((AssertionError, RuntimeError), match=r"2|size|shape"):
         of_six()
 
 
