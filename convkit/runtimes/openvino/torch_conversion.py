@@ -1,5 +1,6 @@
 """A torch module becomes an OpenVINO model through OpenVINO's own PyTorch front end."""
 
+import functools
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -88,7 +89,7 @@ def _ways(
     yield "from torch.export's program", exported
     for program in programs:
         if has_complex(program) or any(each.target in _REWRITTEN for each in program.graph.nodes):
-            yield "in other operations", lambda program=program: _converted(_rewritten(program))
+            yield "in other operations", functools.partial(_converted_otherwise, program)
 
     def traced() -> "openvino.Model":
         if lines := value_dependent_lines(module, inputs, root):
@@ -96,6 +97,10 @@ def _ways(
         return _converted(module, inputs)
 
     yield "from a trace", traced
+
+
+def _converted_otherwise(program: torch.export.ExportedProgram) -> "openvino.Model":
+    return _converted(_rewritten(program))
 
 
 def _rewritten(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
