@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
+from convkit.host.facts.code_digests import code_digests
 from convkit.host.facts.convkit_code import own_code_digest
 from convkit.host.facts.observed_files import opened_in
 from convkit.host.facts.planning_facts import ResolvedFacts, describe_host, gather
@@ -91,7 +92,7 @@ def _prepare_end(work: RunWork, surroundings: ResolvedFacts) -> None:
     from convkit.host.report.report_file import prepare_templates  # noqa: PLC0415 - as in `write_folder`
 
     try:
-        prepare_templates()
+        prepare_templates(code_digests(work.store.root).own())
         materials_of(work.loaded, surroundings, work.options.home)
         locked_in(work.stages, surroundings, work.options.home, {})
     except Exception:  # noqa: BLE001 - the end of the run does the same, and reports what is wrong
