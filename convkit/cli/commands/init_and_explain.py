@@ -194,7 +194,8 @@ def explain(
     if found is None:
         raise UsageError(_unknown_code(code, CATALOG))
     waivable = " · can be waived" if found.waivable else ""
-    typer.echo(f"{code}  {found.title}\n{severity_text(code)} · {CATALOG.families[code[0]]}{waivable}\n")
+    family = CATALOG.families[code[0]]
+    typer.echo(f"{code}  {found.title}\n{severity_text(code)} · {family}{waivable}\n")
     for title, text in (
         ("What it means", found.meaning),
         ("Why other tools miss it", found.missed),

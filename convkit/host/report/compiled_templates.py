@@ -22,7 +22,8 @@ def compiled_templates(code: str, folder: Path | None = None) -> "CompiledTempla
     """
     if sys.dont_write_bytecode:
         return None
-    return CompiledTemplates(code, folder or Path(importlib.util.cache_from_source(__file__)).parent)
+    beside = Path(importlib.util.cache_from_source(__file__)).parent
+    return CompiledTemplates(code, folder or beside)
 
 
 class CompiledTemplates(FileSystemBytecodeCache):
