@@ -19,12 +19,16 @@ _LOADING: tuple[JobKind, ...] = ("export", "reference", "bench-original")
 # Factories and archives may do without transformers, which costs as much as torch.
 _TORCH = ("torch",)
 _TRANSFORMERS = ("torch", "transformers.modeling_utils")
-# What every export with torch's exporter imports, too: as much again as torch.
-_EXPORTER = (
-    *_TORCH,
-    "convkit.worker.stages.export",
-    "convkit.worker.exporters.exporter_imports:import_exporter",
-)
+# What workers import as well, of jobs that begin with torch. For exports, with torch's exporter, it
+# takes as long as torch.
+_FURTHER: dict[JobKind, tuple[str, ...]] = {
+    "export": (
+        "convkit.worker.stages.export",
+        "convkit.worker.exporters.exporter_imports:import_exporter",
+    ),
+    "reference": ("convkit.worker.stages.reference",),
+}
+_TORCH_EXPORTERS = ("torch", "auto")
 
 
 def preloaded_tools(envelope: Envelope) -> tuple[str, ...]:
@@ -41,8 +45,11 @@ def further_tools(envelope: Envelope) -> tuple[str, ...]:
     Other stages must not be forked from it, so it is worth its memory only if it outlives the run.
     """
     request = envelope.request if isinstance(envelope.request, dict) else {}
-    exports = envelope.job == "export" and request.get("exporter") in ("torch", "auto")
-    return _EXPORTER if exports and _loaders(envelope) == _TORCH else ()
+    if preloaded_tools(envelope) != _TORCH or envelope.job not in _FURTHER:
+        return ()
+    if envelope.job == "export" and request.get("exporter") not in _TORCH_EXPORTERS:
+        return ()
+    return _TORCH + _FURTHER[envelope.job]
 
 
 def tools_of_job(job: JobKind, runtime: Runtime | None) -> frozenset[tuple[str, ...]]:
@@ -50,7 +57,7 @@ def tools_of_job(job: JobKind, runtime: Runtime | None) -> frozenset[tuple[str, 
     nothing if that is always empty.
     """
     if runtime is None:
-        further = (_EXPORTER,) if job == "export" else ()
+        further = (_TORCH + _FURTHER[job],) if job in _FURTHER else ()
         return frozenset((_TORCH, _TRANSFORMERS, *further) if job in _LOADING else ())
     return frozenset((tuple(runtime.preload[job]),) if runtime.preload.get(job) else ())
 
