@@ -94,7 +94,7 @@ def _explained(
         own = tuple(target for target in targets if target.name in graph.recipe.targets)
         settled = causes.added(settled, own)
         laboratory = Laboratory(graph, home, toolchain, work.store, cancelled, day_of(started))
-        settled = TriedRemedies(laboratory).added(settled, own)
+        settled = TriedRemedies(laboratory, work.listener).added(settled, own)
     return settled
 
 
