@@ -15,7 +15,7 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from convkit.host.findings.catalog import CATALOG, FAMILIES, severity_text
+from convkit.host.findings.catalog import CATALOG, severity_text
 from convkit.host.toolchain.versions.default_releases import tool_defaults
 from convkit.host.toolchain.versions.incompatible_pairs import KNOWN_PAIRS
 
@@ -50,7 +50,7 @@ def _navigation() -> list[Any]:
                 {code: f"{_FOLDER}/{code}.md"} for code in sorted(CATALOG) if code[0] == letter
             ]
         }
-        for letter, family in sorted(FAMILIES.items())
+        for letter, family in sorted(CATALOG.families.items())
     ]
     return [f"{_FOLDER}/index.md", *families]
 
@@ -74,7 +74,7 @@ def pages() -> Iterator[tuple[str, str]]:
 
 def _index() -> str:
     lines = ["# Findings", "", _INTRODUCTION]
-    for letter, family in sorted(FAMILIES.items()):
+    for letter, family in sorted(CATALOG.families.items()):
         lines += ["", f"## {letter}: {family}", "", "| code | title |", "| --- | --- |"]
         lines += [
             f"| [{code}]({code}.md) | {row.title} |"

@@ -184,7 +184,7 @@ def explain(
 ) -> None:
     """Explain a finding and why other tools miss it. Without a code, list all codes."""
     from convkit.cli.output.text_lines import wrapped
-    from convkit.host.findings.catalog import CATALOG, FAMILIES, severity_text
+    from convkit.host.findings.catalog import CATALOG, severity_text
 
     if code is None:
         _list_codes()
@@ -194,7 +194,8 @@ def explain(
     if found is None:
         raise UsageError(_unknown_code(code, CATALOG))
     waivable = " · can be waived" if found.waivable else ""
-    typer.echo(f"{code}  {found.title}\n{severity_text(code)} · {FAMILIES[code[0]]}{waivable}\n")
+    family = CATALOG.families[code[0]]
+    typer.echo(f"{code}  {found.title}\n{severity_text(code)} · {family}{waivable}\n")
     for title, text in (
         ("What it means", found.meaning),
         ("Why other tools miss it", found.missed),
@@ -204,10 +205,10 @@ def explain(
 
 
 def _list_codes() -> None:
-    from convkit.host.findings.catalog import CATALOG, FAMILIES
+    from convkit.host.findings.catalog import CATALOG
     from convkit.protocol.findings.severity import severity_of
 
-    for letter, family in FAMILIES.items():
+    for letter, family in CATALOG.families.items():
         typer.echo(f"{letter}  {family}")
         for code, found in CATALOG.items():
             if code.startswith(letter):

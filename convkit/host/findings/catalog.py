@@ -6,7 +6,7 @@ of any stage's key: rewording a finding rebuilds nothing.
 
 import dataclasses
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
 
@@ -48,21 +48,54 @@ class CodeExplanation:
         return self.rank >= _SYMPTOM
 
 
-def load(folder: Traversable) -> tuple[dict[str, str], dict[str, CodeExplanation]]:
-    """Return the families' names by letter and the explanations by code, from a folder of files.
+class Catalog(Mapping[str, CodeExplanation]):
+    """The explanations by code, from a folder of files.
+
+    A family's file has the name of the family, whose first letter begins its codes. It is read when
+    one of these is first asked for: most runs speak of few families or none.
 
     Raises CodecError that names the code and the field if a row does not fit.
     """
-    families: dict[str, str] = {}
-    catalog: dict[str, CodeExplanation] = {}
-    for file in sorted(folder.iterdir(), key=lambda file: file.name):
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
-        family, rank = content.pop("family"), content.pop("rank")
-        for code, fields in content.items():
-            if families.setdefault(code[0], family) != family:
-                raise CodecError(f"{file.name}: {code} belongs to {families[code[0]]}")
-            catalog[code] = decode(CodeExplanation, {"rank": rank, **_unwrapped(fields)}, code)
-    return families, catalog
+
+    def __init__(self, folder: Traversable) -> None:
+        self._files: dict[str, Traversable] = {}
+        for name in sorted(file.name for file in folder.iterdir()):
+            if (other := self._files.get(name[0].upper())) is not None:
+                raise CodecError(f"{name}: the codes of {other.name} begin with that letter, too")
+            self._files[name[0].upper()] = folder.joinpath(name)
+        self._families: dict[str, tuple[str, dict[str, CodeExplanation]]] = {}
+
+    def __getitem__(self, code: str) -> CodeExplanation:
+        if code[:1] not in self._files:
+            raise KeyError(code)
+        return self._family(code[0])[1][code]
+
+    def __iter__(self) -> Iterator[str]:
+        for letter in self._files:
+            yield from self._family(letter)[1]
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    @property
+    def families(self) -> dict[str, str]:
+        """The families' names by their letter."""
+        return {letter: self._family(letter)[0] for letter in self._files}
+
+    def _family(self, letter: str) -> tuple[str, dict[str, CodeExplanation]]:
+        if letter not in self._families:
+            file = self._files[letter]
+            content = tomllib.loads(file.read_text(encoding="utf-8"))
+            family, rank = content.pop("family"), content.pop("rank")
+            for code in content:
+                if code[0] != letter:
+                    raise CodecError(f"{file.name}: {code} does not begin with {letter}")
+            rows = {
+                code: decode(CodeExplanation, {"rank": rank, **_unwrapped(fields)}, code)
+                for code, fields in content.items()
+            }
+            self._families[letter] = family, rows
+        return self._families[letter]
 
 
 def _unwrapped(fields: dict[str, Json]) -> dict[str, Json]:
@@ -73,8 +106,7 @@ def _unwrapped(fields: dict[str, Json]) -> dict[str, Json]:
     }
 
 
-# The name of each family by its letter, and the explanation of each code.
-FAMILIES, CATALOG = load(resources.files("convkit.host.findings").joinpath("codes"))
+CATALOG = Catalog(resources.files("convkit.host.findings").joinpath("codes"))
 
 
 def rank_of(code: str) -> int:

@@ -29,6 +29,7 @@ from convkit.host.processes.worker_start import (
 from convkit.protocol.jobs.fork_orders import PER_WORKER, THREADS
 from convkit.protocol.jobs.preloading import (
     LOAD_MODEL,
+    further_tools,
     preloaded_tools,
     shared_source,
     tools_of_job,
@@ -53,6 +54,7 @@ def forking(
         return
     with contextlib.closing(ForkServers(residents=residents)) as servers:
         yield servers
+        servers.start_for_next_run()
 
 
 def close_unneeded(workers: WorkerStrategy | None, left: Collection[Stage]) -> None:
@@ -106,17 +108,43 @@ class ForkServers:
         self._due: list[PlannedJob] | None = None  # None: not known
         self._lock = threading.Lock()  # never held while a server imports or ends
         self._closed = threading.Event()
+        # Whoever runs again and again gets processes that have imported more, at the end of a run.
+        self._runs_again = residents is not None and residents.any()
+        self._wanted: set[_Key] = set()
 
     def start(self, launch: Launch) -> WorkerProcess:
         """Fork a worker, or start a fresh one if that is impossible."""
         tools = self._tools(launch.envelope)
         if not tools or sys.platform != "linux":
             return self._fresh.start(launch)
-        with self._slot((launch.python, _shared(launch.environment), tools)) as slot:
+        environment = _shared(launch.environment)
+        tools = self._with_further(launch, environment) or tools
+        with self._slot((launch.python, environment, tools)) as slot:
             worker = slot.fork(launch, self._closed)
             if self._was_last(launch.envelope.job, tools):
                 slot.rest()
         return worker or self._fresh.start(launch)
+
+    def _with_further(
+        self, launch: Launch, environment: tuple[tuple[str, str], ...]
+    ) -> tuple[str, ...]:
+        """Return what a resident that serves only workers like this one has imported; nothing if
+        there is none.
+        """
+        further = further_tools(launch.envelope)
+        if not further or self._residents is None:
+            return ()
+        if self._residents.has(launch.python, environment, further):
+            return further
+        if self._runs_again:
+            self._wanted.add((launch.python, environment, further))
+        return ()
+
+    def start_for_next_run(self) -> None:
+        """Start the residents that this run would have used, had they been there."""
+        for python, environment, tools in self._wanted:
+            assert self._residents is not None
+            self._residents.start(python, environment, tools)
 
     def expect(self, due: Collection[PlannedJob]) -> None:
         """Note which jobs will be started, so that servers free their memory after the last."""

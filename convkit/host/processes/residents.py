@@ -83,9 +83,7 @@ class Residents:
         there is none in the end, or once `closed` is set. Raises ServerRefusedError if a server
         with these tools must not fork.
         """
-        # Its forks run the code of the convkit that started it: another one has its own.
-        like = [str(BOOTSTRAP), str(python), list(environment), list(tools), inherited()]
-        name = digest_json(like)[:32]
+        name = _name(python, environment, tools)
         try:
             with _entered(self.folder) as folder:
                 for _ in range(2):  # a second time if the first one ends because it is out of date
@@ -99,6 +97,31 @@ class Residents:
                 return self._connected(folder / (name + _SUFFIX), closed)[0]
         except (OSError, _StrangerError):
             return None
+
+    def any(self) -> bool:
+        """Say whether an earlier run has left a resident."""
+        with contextlib.suppress(OSError, _StrangerError), _entered(self.folder) as folder:
+            return bool(_sockets(folder))
+        return False
+
+    def has(
+        self, python: Path, environment: Sequence[tuple[str, str]], tools: Sequence[str]
+    ) -> bool:
+        """Say whether there is a resident like this, if only one that is still importing."""
+        with contextlib.suppress(OSError, _StrangerError), _entered(self.folder) as folder:
+            connection = _connect(folder / (_name(python, environment, tools) + _SUFFIX))
+            if connection is not None:
+                connection.close()
+                return True
+        return False
+
+    def start(
+        self, python: Path, environment: Sequence[tuple[str, str]], tools: Sequence[str]
+    ) -> None:
+        """Start a resident for a later run, without waiting for its imports."""
+        with contextlib.suppress(OSError, _StrangerError), _entered(self.folder) as folder:
+            _make_room(folder)
+            self._start(folder, _name(python, environment, tools), python, environment, tools)
 
     def _connected(self, place: Path, closed: threading.Event) -> tuple[Server | None, bytes]:
         connection = _connect(place)
@@ -136,6 +159,14 @@ class Residents:
                 cwd="/",
             )
         starting.wait(IMPORT_SECONDS)  # it forks at once, and its child is an orphan
+
+
+def _name(python: Path, environment: Sequence[tuple[str, str]], tools: Sequence[str]) -> str:
+    """Return the name of a resident: its forks run the code of the convkit that started it, so
+    another copy of convkit has its own.
+    """
+    like = [str(BOOTSTRAP), str(python), list(environment), list(tools), inherited()]
+    return digest_json(like)[:32]
 
 
 def residents_of(home: Home) -> list[ResidentState]:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
-from convkit.host.facts.convkit_code import own_code_digest
+from convkit.host.facts.code_digests import code_digests
 from convkit.host.facts.observed_files import opened_in
 from convkit.host.facts.planning_facts import ResolvedFacts, describe_host, gather
 from convkit.host.facts.version_sources import Resolver
@@ -32,7 +32,6 @@ from convkit.host.record.run_record import (
     worst_status,
 )
 from convkit.host.run.checked_out_commit import checked_out_commit
-from convkit.host.run.failure_causes import Causes
 from convkit.host.run.run_folder import locks_of, stage_file, write_folder
 from convkit.host.run.run_key import run_key
 from convkit.host.run.run_materials import locked_in, materials_of
@@ -41,8 +40,6 @@ from convkit.host.stages.stage_executor import execute
 from convkit.host.stages.stage_outcome import Settled
 from convkit.host.stages.stage_runner import StageRunner
 from convkit.host.store.store import Store
-from convkit.host.trials.recipe_trials import Laboratory
-from convkit.host.trials.tried_remedies import TriedRemedies
 from convkit.host.verdict.findings.departure_from_original import with_feasible_remedies
 from convkit.host.verdict.findings.skipped_case_remedies import with_all_skips
 from convkit.host.verdict.target_reports import Finished, exit_code, judge_targets, own_findings
@@ -69,18 +66,36 @@ def run_stages(work: RunWork, tools: Resolver) -> RunOutcome:
     try:
         settled = _settled(work, surroundings, seconds, cancelled)
         targets = _judged(work, settled, started)
-        for graph in work.loaded.graphs if options.explain else ():
-            causes = Causes(graph, surroundings, options.home, work.store, work.listener, cancelled)
-            own = tuple(target for target in targets if target.name in graph.recipe.targets)
-            settled = causes.added(settled, own)
-            laboratory = Laboratory(
-                graph, options.home, options.toolchain, work.store, cancelled, day_of(started)
-            )
-            settled = TriedRemedies(laboratory, work.listener).added(settled, own)
+        if options.explain and any(target.status != "verified" for target in targets):
+            settled = _explained(work, surroundings, settled, targets, started, cancelled)
+            targets = _judged(work, settled, started)
         ending.join()
-        return _finish(work, surroundings, settled, started)
+        return _finish(work, surroundings, settled, targets, started)
     finally:
         work.store.release_views()
+
+
+def _explained(
+    work: RunWork,
+    surroundings: ResolvedFacts,
+    settled: dict[str, Settled],
+    targets: tuple[TargetReport, ...],
+    started: float,
+    cancelled: threading.Event,
+) -> dict[str, Settled]:
+    """Return the stages with the causes of what failed, and with remedies that were tried."""
+    from convkit.host.run.failure_causes import Causes  # noqa: PLC0415 - most runs fail nowhere, and importing these takes time
+    from convkit.host.trials.recipe_trials import Laboratory  # noqa: PLC0415 - as above
+    from convkit.host.trials.tried_remedies import TriedRemedies  # noqa: PLC0415 - as above
+
+    home, toolchain = work.options.home, work.options.toolchain
+    for graph in work.loaded.graphs:
+        causes = Causes(graph, surroundings, home, work.store, work.listener, cancelled)
+        own = tuple(target for target in targets if target.name in graph.recipe.targets)
+        settled = causes.added(settled, own)
+        laboratory = Laboratory(graph, home, toolchain, work.store, cancelled, day_of(started))
+        settled = TriedRemedies(laboratory, work.listener).added(settled, own)
+    return settled
 
 
 def _prepare_end(work: RunWork, surroundings: ResolvedFacts) -> None:
@@ -91,7 +106,7 @@ def _prepare_end(work: RunWork, surroundings: ResolvedFacts) -> None:
     from convkit.host.report.report_file import prepare_templates  # noqa: PLC0415 - as in `write_folder`
 
     try:
-        prepare_templates()
+        prepare_templates(code_digests(work.store.root).own())
         materials_of(work.loaded, surroundings, work.options.home)
         locked_in(work.stages, surroundings, work.options.home, {})
     except Exception:  # noqa: BLE001 - the end of the run does the same, and reports what is wrong
@@ -166,10 +181,14 @@ def _reported(settled: Mapping[str, Settled], stage: str, recipe: Recipe) -> Sta
 
 
 def _finish(
-    work: RunWork, surroundings: ResolvedFacts, settled: Mapping[str, Settled], started: float
+    work: RunWork,
+    surroundings: ResolvedFacts,
+    settled: Mapping[str, Settled],
+    targets: tuple[TargetReport, ...],
+    started: float,
 ) -> RunOutcome:
     options, loaded, stages = work.options, work.loaded, work.stages
-    record = _recorded(work, surroundings, settled, started)
+    record = _recorded(work, surroundings, settled, targets, started)
     reports = record.stages
     materials = dataclasses.replace(
         materials_of(loaded, surroundings, options.home, _opened_files(reports, work.store)),
@@ -197,16 +216,19 @@ def _finish(
     ):
         if options.track:
             work.store.mark_unlogged(folder)
-        work.store.settle_run(record.key, folder, own_code_digest())
+        work.store.settle_run(record.key, folder, code_digests(work.store.root).own())
     return RunOutcome(record, folder)
 
 
 def _recorded(
-    work: RunWork, surroundings: ResolvedFacts, settled: Mapping[str, Settled], started: float
+    work: RunWork,
+    surroundings: ResolvedFacts,
+    settled: Mapping[str, Settled],
+    targets: tuple[TargetReport, ...],
+    started: float,
 ) -> RunRecord:
     options, loaded, lineage = work.options, work.loaded, work.lineage
     recipe = loaded.recipe
-    targets = _judged(work, settled, started)
     status = worst_status([target.status for target in targets])
     reports = tuple(_reported(settled, stage.id, recipe) for stage in work.stages)
     keys = {report.id: report.key for report in reports}

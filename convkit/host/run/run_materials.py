@@ -4,10 +4,11 @@ import dataclasses
 import importlib.metadata
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from convkit.host.facts.convkit_code import own_code_digest
+from convkit.host.facts.code_digests import code_digests
 from convkit.host.facts.planning_facts import ResolvedFacts
 from convkit.host.home import Home
 from convkit.host.plan.stage_keys import Facts
@@ -64,7 +65,7 @@ def materials_of(
         seeds=seeds_of(recipe),
         platform=facts.platform,
         worker_code=dict(facts.code),
-        builder=_builder(),
+        builder=_builder(home.store),
     )
 
 
@@ -121,10 +122,10 @@ def _of_this_environment(versions: Mapping[str, str]) -> Iterator[LockedPackage]
             yield LockedPackage(name, version, (), (), installed_digest(name, version))
 
 
-def _builder() -> tuple[Dependency, ...]:
+def _builder(store: Path) -> tuple[Dependency, ...]:
     """Return what made the run: convkit, to the commit and its files' digest, and uv."""
     version = full_version()
-    digest = {TREE: own_code_digest()}
+    digest = {TREE: code_digests(store).own()}
     commit = re.fullmatch(r".*\+g([0-9a-f]{40})(\.dirty)?", version)
     if commit is not None:
         digest["gitCommit"] = commit[1]

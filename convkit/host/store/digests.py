@@ -138,16 +138,26 @@ class DigestCache:
     """Caches files' digests by their status, so that large files are read once.
 
     The cache is a folder with one entry per path. Damaged entries are discarded, and the file is
-    digested again.
+    digested again. What this process has digested, it need not look up again.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._known: dict[Path, tuple[FileStatus, str]] = {}
 
     def file(self, path: Path) -> str:
-        """Return a file's digest, from the cache if the file is unchanged."""
-        now = time.time()
-        status = path.stat()
+        """Return a file's digest, from memory or from the cache if the file is unchanged."""
+        now, status = time.time(), path.stat()
+        found = self._known.get(path)
+        if found is not None and found[0] == file_status(status):
+            return found[1]
+        settled = now > status.st_ctime + seconds_to_settle(status)
+        sha256 = self._digest(path, status, settled=settled)
+        if settled:
+            self._known[path] = file_status(status), sha256
+        return sha256
+
+    def _digest(self, path: Path, status: os.stat_result, *, settled: bool) -> str:
         if status.st_size <= _SMALL_BYTES:
             return digest_file(path)
         entry = self._entry(path)
@@ -158,7 +168,7 @@ class DigestCache:
         if known is not None and known.path == entry.stem and known.status == file_status(status):
             return known.sha256
         sha256 = digest_file(path)
-        if now > status.st_ctime + seconds_to_settle(status):
+        if settled:
             self._remember(entry, status, sha256)
         return sha256
 

@@ -31,6 +31,7 @@ from convkit.host.store.digests import (
     digest_file,
     digest_json,
     read_sealed,
+    unseal,
     write_json,
     write_sealed,
 )
@@ -52,6 +53,7 @@ from convkit.host.store.stage_records import (
 )
 from convkit.host.store.staging_folders import staging_folder, sweep_staging
 from convkit.host.store.store_verification import Damage, verify_store
+from convkit.host.store.unchanged_files import UnchangedFiles
 from convkit.protocol.errors import StoreError, storage_error
 from convkit.protocol.json_codec import decode, parse_json
 
@@ -65,6 +67,8 @@ class Store:
         self.root = root
         self.digests = DigestCache(root / "digests")
         self._views_in_use: HeldLock | None = None
+        self._records = UnchangedFiles(lambda text: unseal(text, KeptRecord))
+        self._manifests = UnchangedFiles(_files_and_digest)
 
     # Artifacts
 
@@ -92,20 +96,17 @@ class Store:
         its list of files is damaged.
         """
         try:
-            entries = decode(
-                dict[str, FileEntry],
-                parse_json(self._manifest(artifact).read_text(encoding="utf-8")),
-            )
+            entries, digest = self._manifests.read(self._manifest(artifact))
         except (OSError, ValueError, RecursionError) as error:
             raise StoreError(
                 f"the store has no readable artifact {artifact[:12]}; run again to make it"
             ) from error
-        if digest_json(entries) != artifact:
+        if digest != artifact:
             raise StoreError(
                 f"{self._manifest(artifact)}: the list of files does not match the digest in its"
                 " name; run again to make it"
             )
-        return entries
+        return dict(entries)
 
     def holds(self, artifact: str) -> bool:
         """Return True if every file of an artifact is present and intact."""
@@ -379,7 +380,7 @@ class Store:
 
     def _kept(self, key: str) -> KeptRecord | None:
         try:
-            kept = read_sealed(self.root / "stages" / f"{key}.json", KeptRecord)
+            kept = self._records.read(self.root / "stages" / f"{key}.json")
         except (OSError, SealBroken):
             return None
         return kept if kept.record.key == key else None
@@ -401,6 +402,12 @@ class Store:
         return (
             self.root / "latest" / recipe / (stage.replace("/", "_").replace(":", "/", 1) + ".json")
         )
+
+
+def _files_and_digest(manifest: bytes) -> tuple[dict[str, FileEntry], str]:
+    """Return an artifact's files by name, and the digest of this mapping."""
+    entries = decode(dict[str, FileEntry], parse_json(manifest))
+    return entries, digest_json(entries)
 
 
 def _plain_files(folder: Path) -> list[Path]:

@@ -19,6 +19,16 @@ _LOADING: tuple[JobKind, ...] = ("export", "reference", "bench-original")
 # Factories and archives may do without transformers, which costs as much as torch.
 _TORCH = ("torch",)
 _TRANSFORMERS = ("torch", "transformers.modeling_utils")
+# What workers import as well, of jobs that begin with torch. For exports, with torch's exporter, it
+# takes as long as torch.
+_FURTHER: dict[JobKind, tuple[str, ...]] = {
+    "export": (
+        "convkit.worker.stages.export",
+        "convkit.worker.exporters.exporter_imports:import_exporter",
+    ),
+    "reference": ("convkit.worker.stages.reference",),
+}
+_TORCH_EXPORTERS = ("torch", "auto")
 
 
 def preloaded_tools(envelope: Envelope) -> tuple[str, ...]:
@@ -28,12 +38,27 @@ def preloaded_tools(envelope: Envelope) -> tuple[str, ...]:
     return _loaders(envelope) if envelope.job in _LOADING else ()
 
 
+def further_tools(envelope: Envelope) -> tuple[str, ...]:
+    """Return what a process may have imported that serves only workers like this one, in place of
+    `preloaded_tools`; nothing if that is all they have in common.
+
+    Other stages must not be forked from it, so it is worth its memory only if it outlives the run.
+    """
+    request = envelope.request if isinstance(envelope.request, dict) else {}
+    if preloaded_tools(envelope) != _TORCH or envelope.job not in _FURTHER:
+        return ()
+    if envelope.job == "export" and request.get("exporter") not in _TORCH_EXPORTERS:
+        return ()
+    return _TORCH + _FURTHER[envelope.job]
+
+
 def tools_of_job(job: JobKind, runtime: Runtime | None) -> frozenset[tuple[str, ...]]:
-    """Return what `preloaded_tools` may return for any request of a job; nothing if that is always
-    empty.
+    """Return what `preloaded_tools` and `further_tools` may return for any request of a job;
+    nothing if that is always empty.
     """
     if runtime is None:
-        return frozenset((_TORCH, _TRANSFORMERS) if job in _LOADING else ())
+        further = (_TORCH + _FURTHER[job],) if job in _FURTHER else ()
+        return frozenset((_TORCH, _TRANSFORMERS, *further) if job in _LOADING else ())
     return frozenset((tuple(runtime.preload[job]),) if runtime.preload.get(job) else ())
 
 

@@ -86,9 +86,12 @@ def _adopt(request: ExportRequest, context: Context) -> tuple[ExportResult, list
 def _export(request: ExportRequest, context: Context) -> tuple[ExportResult, list[Finding]]:
     # Only this path needs the torch sources and exporters: an adopted file needs no torch.
     from convkit.worker.exporters.custom_translations import load_translations
+    from convkit.worker.exporters.exporter_imports import import_exporter
     from convkit.worker.original.probing.input_influence import influences
     from convkit.worker.original.probing.prepared_model import Unfit, prepare
 
+    if request.exporter in ("torch", "auto"):
+        import_exporter()
     original = Original(request.source, request.samples, request.input_order)
     prepared, findings = prepare(original, request.contract, context)
     if isinstance(prepared, Unfit):

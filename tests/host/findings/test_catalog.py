@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import convkit
-from convkit.host.findings.catalog import CATALOG, FAMILIES, causes_first, load
+from convkit.host.findings.catalog import CATALOG, Catalog, causes_first
 from convkit.host.plan.code_of_jobs import reached_modules
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.jobs.job_table import JOBS
@@ -31,7 +31,7 @@ def test_every_code_in_use_is_in_the_catalog() -> None:
 
 @pytest.mark.parametrize("code", CATALOG)
 def test_every_code_in_the_catalog_is_in_use_and_explained(code: str) -> None:
-    assert code[0] in FAMILIES
+    assert code[0] in CATALOG.families
     made = any(f'"{code}"' in text for text in SOURCES.values())
     assert made or CONTRACT.fullmatch(code)
     explanation = CATALOG[code]
@@ -53,15 +53,30 @@ def test_every_code_in_the_catalog_is_in_use_and_explained(code: str) -> None:
 def test_a_row_that_does_not_fit_is_refused_by_name(tmp_path: Path, row: str, problem: str) -> None:
     (tmp_path / "x.toml").write_text(f'family = "f"\nrank = 0\n[X101]\n{row}\n')
     with pytest.raises(CodecError, match=problem):
-        load(tmp_path)
+        list(Catalog(tmp_path))
 
 
 def test_one_letter_belongs_to_one_family(tmp_path: Path) -> None:
     row = 'title = "t"\nmeaning = "m"\nmissed = "n"\nremedy = "r"\n'
-    (tmp_path / "a.toml").write_text(f'family = "one"\nrank = 0\n[X101]\n{row}')
-    (tmp_path / "b.toml").write_text(f'family = "two"\nrank = 0\n[X102]\n{row}')
-    with pytest.raises(CodecError, match=r"b\.toml: X102 belongs to one"):
-        load(tmp_path)
+    (tmp_path / "xs.toml").write_text(f'family = "one"\nrank = 0\n[Y102]\n{row}')
+    with pytest.raises(CodecError, match=r"xs\.toml: Y102 does not begin with X"):
+        list(Catalog(tmp_path))
+    (tmp_path / "xt.toml").write_text(f'family = "two"\nrank = 0\n[X102]\n{row}')
+    with pytest.raises(CodecError, match=r"xt\.toml: the codes of xs\.toml begin"):
+        Catalog(tmp_path)
+
+
+def test_only_the_families_of_codes_that_are_asked_for_are_read(tmp_path: Path) -> None:
+    row = 'title = "t"\nmeaning = "m"\nmissed = "n"\nremedy = "r"\n'
+    (tmp_path / "xs.toml").write_text(f'family = "one"\nrank = 0\n[X101]\n{row}')
+    (tmp_path / "y.toml").write_text("broken")
+    catalog = Catalog(tmp_path)
+    assert "X101" in catalog
+    assert "X102" not in catalog
+    assert "Z101" not in catalog
+    assert "" not in catalog
+    with pytest.raises(ValueError, match="Expected"):
+        catalog["Y101"]
 
 
 def codes(*findings: Finding) -> list[str]:

@@ -193,6 +193,21 @@ def test_a_runs_server_ends_with_the_run_and_the_resident_stays(kept: Kept) -> N
     assert alive(kept.state.pid)
 
 
+def test_a_resident_that_is_started_for_a_later_run_serves_it(kept: Kept) -> None:
+    there = Residents(kept.home.root / "residents", 5.0)
+    like = (Path(sys.executable), kept.environment, (TOOL,))
+    assert not there.any()
+    assert not there.has(*like)
+    there.start(*like)
+    assert there.any()
+    assert there.has(*like)
+    assert not there.has(Path(sys.executable), kept.environment, (TOOL, "json"))
+    kept.used()
+    assert soon(lambda: kept.state.tools == (TOOL,))
+    os.kill(kept.state.pid, signal.SIGKILL)
+    assert soon(lambda: not there.has(*like)), "its socket is left behind"
+
+
 @pytest.mark.parametrize("content", [b"", b"no socket"])
 def test_a_file_in_place_of_the_socket_is_replaced(kept: Kept, content: bytes) -> None:
     kept.used()

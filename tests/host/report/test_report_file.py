@@ -65,7 +65,7 @@ def test_the_report_forbids_everything_but_its_own_style():
 
 def test_prepared_templates_are_all_that_a_report_needs(monkeypatch):
     report_file._environment.cache_clear()
-    report_file.prepare_templates()
+    report_file.prepare_templates("code")
 
     def compiling(*given, **options):
         raise AssertionError("a template was compiled late")

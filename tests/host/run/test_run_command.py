@@ -103,7 +103,7 @@ def test_what_is_prepared_for_the_end_never_ends_a_run(
 ) -> None:
     """It runs in a thread of its own: whatever is wrong is reported where it matters."""
 
-    def broken() -> None:
+    def broken(_code: str) -> None:
         raise OSError("no space left")
 
     monkeypatch.setattr("convkit.host.report.report_file.prepare_templates", broken)

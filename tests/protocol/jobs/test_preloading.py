@@ -3,7 +3,7 @@
 import pytest
 
 from convkit.protocol.jobs.job_table import JOBS
-from convkit.protocol.jobs.preloading import preloaded_tools, tools_of_job
+from convkit.protocol.jobs.preloading import further_tools, preloaded_tools, tools_of_job
 from convkit.protocol.messages import PROTOCOL, Envelope, JobKind
 from convkit.protocol.runtimes.runtime_registry import runtimes
 
@@ -17,7 +17,25 @@ def test_a_job_is_known_to_need_what_its_workers_import(job: JobKind) -> None:
         expected = tools_of_job(job, runtime)
         package = runtime.package if runtime is not None else None
         asked = [
-            Envelope(PROTOCOL, job, "", {"source": {"kind": kind}}, runtime=package)
-            for kind in KINDS
+            Envelope(PROTOCOL, job, "", request | {"exporter": exporter}, runtime=package)
+            for request in ({"source": {"kind": kind}} for kind in KINDS)
+            for exporter in ("torch", "torchscript", "auto")
         ]
-        assert {preloaded_tools(envelope) for envelope in asked} - {()} == expected
+        found = {
+            tools(envelope) for envelope in asked for tools in (preloaded_tools, further_tools)
+        }
+        assert found - {()} == expected
+
+
+def further(job: JobKind, kind: str, exporter: str) -> tuple[str, ...]:
+    request = {"source": {"kind": kind}, "exporter": exporter}
+    return further_tools(Envelope(PROTOCOL, job, "", request))
+
+
+def test_only_what_a_stage_imports_in_any_case_is_imported_further() -> None:
+    assert further("export", "factory", "torch") == further("export", "factory", "auto") != ()
+    assert further("reference", "factory", "torchscript") != ()
+    assert further("export", "factory", "torchscript") == ()
+    assert further("bench-original", "factory", "torch") == ()
+    # Export and reference share a model that is loaded once, so they need the same process.
+    assert further("export", "hub", "torch") == further("reference", "hub", "torch") == ()

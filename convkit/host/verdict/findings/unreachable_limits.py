@@ -25,9 +25,6 @@ from convkit.protocol.metrics.limits import breaches
 from convkit.protocol.metrics.metric_registry import absolute_limit
 
 CODE = "N502"
-# What a limit out of reach makes a target fail with: a search for exceptions ends with nothing in
-# low precision (N207, N209), and each place where rounding happens looks like a cause.
-CONSEQUENCES = frozenset(code for code, row in CATALOG.items() if CODE in row.follows)
 _NOTHING_LOW = "N207"
 _FUTILE = frozenset({_NOTHING_LOW, "N209"})
 
@@ -120,10 +117,18 @@ def folded(findings: Sequence[Finding], limits: Sequence[Finding]) -> list[Findi
     if not limits:
         return list(findings)
     return [
-        following(each, CODE) if each.code in CONSEQUENCES else each
+        following(each, CODE) if _is_consequence(each.code) else each
         for each in findings
         if each.code != CODE
     ]
+
+
+def _is_consequence(code: str) -> bool:
+    """Return whether a limit out of reach may be what makes a target fail with this: a search for
+    exceptions ends with nothing in low precision (N207, N209), and each place where rounding
+    happens looks like a cause.
+    """
+    return code in CATALOG and CODE in CATALOG[code].follows
 
 
 def out_of_reach(findings: Iterable[Finding]) -> list[Finding]:
