@@ -99,11 +99,11 @@ class Trials:
             inputs=(*entry.inputs, *map(_PUT.format, put)),
             outputs=(*entry.outputs, *map(_EXPOSED.format, exposed)),
         )
-        with tempfile.TemporaryDirectory(prefix="convkit-coreai-") as folder:
-            file = Path(folder) / MODEL_FILE
-            root = self.prepared.loaded.source_root
-            save_converted([entry], file, contract_texts(self.contract), root, compression)
-            return CoreAISession(file)
+        folder = tempfile.TemporaryDirectory(prefix="convkit-coreai-")
+        file = Path(folder.name) / MODEL_FILE
+        root = self.prepared.loaded.source_root
+        save_converted([entry], file, contract_texts(self.contract), root, compression)
+        return CoreAISession(file, folder)
 
     def originals(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return every node's tensor as torch computes it, by name, and the outputs by theirs."""
