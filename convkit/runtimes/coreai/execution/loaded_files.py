@@ -61,10 +61,7 @@ def load(file: Path) -> tuple[int, dict[str, Function]]:
 
 
 def run(
-    number: int,
-    function: str,
-    feeds: Mapping[str, np.ndarray],
-    states: Mapping[str, np.ndarray],
+    number: int, function: str, feeds: Mapping[str, np.ndarray], states: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Return a function's outputs, and what its states become, by name. All arrays have the types
     that the function declares.
