@@ -12,8 +12,8 @@ from torch.fx import Node
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.json_codec import Json
-from convkit.runtimes.coreai.fast_path import FastPath
 from convkit.runtimes.coreai.execution.inner_values import InnerParting, inner_parting
+from convkit.runtimes.coreai.fast_path import FastPath
 from convkit.runtimes.coreai.session import CoreAISession
 from convkit.runtimes.coreai.traced_program import origin_of
 from convkit.runtimes.coreai.trial_conversions import Trials, run_exposed, tensor_nodes

@@ -318,6 +318,7 @@ class _Refusals:
         if any(info is None for info in wanted):
             return False
         graph.input.extend(info for info in wanted if info is not None)
+        lost = {name for index in indices for name in graph.node[index].input}
         for index in sorted(indices, reverse=True):
             del graph.node[index]
             del self._alive[index]
@@ -326,6 +327,9 @@ class _Refusals:
         del graph.initializer[:]
         graph.initializer.extend(constants)
         kept = [value for value in graph.output if value.name not in results]
+        if not kept:  # what led to the lost outputs is asked about as well
+            made = {name for node in graph.node for name in node.output}
+            kept = [typed[name] for name in sorted(made & lost) if name in typed]
         del graph.output[:]
         graph.output.extend(kept)
         return bool(kept and graph.node)
