@@ -1,5 +1,5 @@
-"""Runs functions in a process of its own, which Core AI's runtime may end: where it meets sizes that
-it did not expect, it stops the process instead of raising an error.
+"""Runs functions in a process of its own, which Core AI's runtime may end: where it meets sizes
+that it did not expect, it stops the process instead of raising an error.
 """
 
 import contextlib
