@@ -15,6 +15,7 @@ from convkit.protocol.json_codec import Json
 from convkit.runtimes.coreai.execution.inner_values import InnerParting, inner_parting
 from convkit.runtimes.coreai.fast_path import FastPath
 from convkit.runtimes.coreai.session import CoreAISession
+from convkit.runtimes.coreai.stopping_operator import stopping_operator
 from convkit.runtimes.coreai.traced_program import origin_of
 from convkit.runtimes.coreai.trial_conversions import Trials, run_exposed, tensor_nodes
 from convkit.worker.building.operation_origin import OperationOrigin
@@ -89,6 +90,9 @@ class Float32Causes:
         except (StageFailedError, ModelRefusedError, RunFailedError) as error:
             if (large := self._beyond_int32(originals)) is not None:
                 return [large]
+            stopped = stopping_operator(self.trials, self.case, self.feeds, originals, str(error))
+            if stopped is not None:
+                return [stopped]
             return [self._unplaced(math.inf, f"no intermediate value could be had: {error}")]
         if found is None:
             return []
