@@ -45,7 +45,7 @@ class Executor:
     def __init__(self) -> None:
         self.starts = 0
         self._process: subprocess.Popen[bytes] | None = None
-        self._printed: IO[bytes] | None = None
+        self._ending: Callable[[], str | None] | None = None
         self._owner = 0
         self._lock = threading.RLock()
 
@@ -71,40 +71,38 @@ class Executor:
     def _started(self) -> subprocess.Popen[bytes]:
         # A process that was forked from this one must not share its pipes.
         if self._process is None or self._owner != os.getpid():
-            self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - read after a crash
+            printed = tempfile.TemporaryFile()  # noqa: SIM115 - read after a crash
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-c", _SERVE],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=self._printed,
+                stderr=printed,
             )
             self._owner = os.getpid()
             self.starts += 1
-            weakref.finalize(self, _end, self._process, self._owner)
+            self._ending = weakref.finalize(self, _end, self._process, printed, self._owner)
             assert self._process.stdin is not None
             pickle.dump(sys.path, self._process.stdin)
         return self._process
 
     def _crashed(self, process: subprocess.Popen[bytes]) -> CrashedError:
         self._process = None
-        _end(process, os.getpid())
+        assert self._ending is not None
+        said = self._ending() or ""
         code = process.returncode
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        assert self._printed is not None
-        self._printed.seek(0, os.SEEK_END)
-        self._printed.seek(max(0, self._printed.tell() - _LAST_BYTES))
-        lines = self._printed.read().decode("utf-8", errors="replace").splitlines()
-        said = next((line for line in reversed(lines) if _FATAL in line), "")
         return CrashedError(f"Core AI's runtime crashed ({how})" + (f": {said}" if said else ""))
 
 
 EXECUTOR: Final = Executor()
 
 
-def _end(process: subprocess.Popen[bytes], owner: int) -> None:
-    """End a process of this one; it ends by itself when nothing can be sent to it any more."""
+def _end(process: subprocess.Popen[bytes], printed: IO[bytes], owner: int) -> str:
+    """End a process of this one, which ends by itself when nothing can be sent to it any more;
+    return the error that it has printed last.
+    """
     if os.getpid() != owner:
-        return
+        return ""
     for stream in (process.stdin, process.stdout):
         if stream is not None:
             with contextlib.suppress(OSError):
@@ -114,6 +112,10 @@ def _end(process: subprocess.Popen[bytes], owner: int) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    with printed:
+        printed.seek(max(0, printed.seek(0, os.SEEK_END) - _LAST_BYTES))
+        lines = printed.read().decode("utf-8", errors="replace").splitlines()
+    return next((line for line in reversed(lines) if _FATAL in line), "")
 
 
 def serve() -> None:
