@@ -142,10 +142,12 @@ class CoreAISession:
         return best if fixed(best) >= 0 else MAIN
 
     def __del__(self) -> None:
-        """Release the compiled files."""
+        """Release the compiled files, and remove the folder."""
         if getattr(self, "_starts", 0) and self._starts == EXECUTOR.starts:
             with contextlib.suppress(RunFailedError):
                 EXECUTOR.call(release, self._number)
+        if (folder := getattr(self, "_folder", None)) is not None:
+            folder.cleanup()
 
 
 def served(
