@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -143,7 +144,8 @@ class CoreAISession:
 
     def __del__(self) -> None:
         """Release the compiled files, and remove the folder."""
-        if getattr(self, "_starts", 0) and self._starts == EXECUTOR.starts:
+        is_there = getattr(self, "_starts", 0) == EXECUTOR.starts > 0
+        if is_there and not sys.is_finalizing():  # the executor ends with this process
             with contextlib.suppress(RunFailedError):
                 EXECUTOR.call(release, self._number)
         if (folder := getattr(self, "_folder", None)) is not None:

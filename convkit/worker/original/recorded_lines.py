@@ -3,6 +3,7 @@
 """
 
 import contextlib
+import itertools
 import traceback
 from collections.abc import Iterator
 
@@ -18,12 +19,14 @@ def every_line(root: str | None) -> Iterator[None]:
     """
 
     def of_the_model(_: TracerBase, frames: traceback.StackSummary) -> traceback.StackSummary:
-        kept = (f for f in frames if relative_source(f.filename, f.lineno or 0, root) is not None)
+        # What comes before the first module has called the tracing.
+        inner = itertools.dropwhile(lambda frame: frame.name != "forward", frames)
+        kept = (f for f in inner if relative_source(f.filename, f.lineno or 0, root) is not None)
         return traceback.StackSummary.from_list(list(kept))
 
     kept_frames = TracerBase._filter_traceback_frames  # noqa: SLF001 - made to be replaced
-    TracerBase._filter_traceback_frames = of_the_model  # type: ignore[method-assign]  # noqa: SLF001
+    TracerBase._filter_traceback_frames = of_the_model  # noqa: SLF001
     try:
         yield
     finally:
-        TracerBase._filter_traceback_frames = kept_frames  # type: ignore[method-assign]  # noqa: SLF001
+        TracerBase._filter_traceback_frames = kept_frames  # noqa: SLF001
