@@ -244,8 +244,11 @@ def test_what_steps_feeds_back_stays_in_the_model(tmp_path):
     _, findings = build.run(request, Context(tmp_path / "built"))
     assert findings == []
     session = CoreAISession(tmp_path / "built" / "model.aimodel")
-    described = session._functions["main"].desc
-    assert (list(described.input_names), list(described.state_names)) == (["x"], ["kept"])
+    described = session._functions["main"]
+    assert [[each.name for each in part] for part in (described.inputs, described.states)] == [
+        ["x"],
+        ["kept"],
+    ]
     assert session.contract() == cached
     x = np.arange(4, dtype=np.float32).reshape(1, 1, 4)
     kept = np.ones((1, 3, 4), np.float32)
