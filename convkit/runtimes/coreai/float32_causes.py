@@ -4,9 +4,7 @@ and what becomes right with them decomposed.
 
 import dataclasses
 import math
-import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,11 +12,10 @@ from torch.fx import Node
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.json_codec import Json
-from convkit.runtimes.coreai.conversion import contract_texts, entry_point, save_converted
+from convkit.runtimes.coreai.execution.inner_values import InnerParting, inner_parting
 from convkit.runtimes.coreai.fast_path import FastPath
-from convkit.runtimes.coreai.file_contract import MAIN, MODEL_FILE
-from convkit.runtimes.coreai.inner_values import InnerParting, inner_parting, logged_values
 from convkit.runtimes.coreai.session import CoreAISession
+from convkit.runtimes.coreai.stopping_operator import stopping_operator
 from convkit.runtimes.coreai.traced_program import origin_of
 from convkit.runtimes.coreai.trial_conversions import Trials, run_exposed, tensor_nodes
 from convkit.worker.building.operation_origin import OperationOrigin
@@ -93,6 +90,9 @@ class Float32Causes:
         except (StageFailedError, ModelRefusedError, RunFailedError) as error:
             if (large := self._beyond_int32(originals)) is not None:
                 return [large]
+            stopped = stopping_operator(self.trials, self.case, self.feeds, originals, str(error))
+            if stopped is not None:
+                return [stopped]
             return [self._unplaced(math.inf, f"no intermediate value could be had: {error}")]
         if found is None:
             return []
@@ -227,13 +227,7 @@ class Float32Causes:
             return None
         try:
             known = {**originals, **self.trials.decomposing(operators).originals(self.feeds)}
-            with tempfile.TemporaryDirectory(prefix="convkit-coreai-") as folder:
-                file = Path(folder) / MODEL_FILE
-                program, _ = self.trials.lowered(None)
-                contract = self.trials.contract
-                entry = entry_point(MAIN, program, contract)
-                save_converted([entry], file, contract_texts(contract))
-                return inner_parting(logged_values(file, self.feeds), known, wrong)
+            return inner_parting(self.trials.session().logged(self.feeds), known, wrong)
         except (StageFailedError, ModelRefusedError, RunFailedError):
             return None
 

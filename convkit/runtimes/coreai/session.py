@@ -1,17 +1,22 @@
 """Runs Core AI files on the CPU, by Apple's own runtime."""
 
-import asyncio
+import contextlib
 import json
+import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from convkit.protocol.contract import Contract, TensorSpec
+from convkit.protocol.contract import Contract, DType, TensorSpec
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.json_codec import CodecError, decode
 from convkit.protocol.messages import Device, Fallback
+from convkit.runtimes.coreai.execution.executor import EXECUTOR
+from convkit.runtimes.coreai.execution.inner_values import logged_values
+from convkit.runtimes.coreai.execution.loaded_files import Function, Slot, load, release, run
 from convkit.runtimes.coreai.file_contract import (
     MAIN,
     METADATA_FILE,
@@ -47,27 +52,24 @@ def open(path: Path, device: Device, options: CoreAIOptions) -> "CoreAISession":
 
 
 class CoreAISession:
-    """A file that is compiled for this machine and loaded. Feeds and results have the contract's
-    types; a call runs the entry point that is made for its sizes, otherwise `main`.
+    """A file that is loaded in the executor's process. Feeds and results have the contract's types;
+    a call runs the entry point that is made for its sizes, otherwise `main`.
     """
 
     providers = ("Core AI, CPU",)
 
-    def __init__(self, file: Path) -> None:
-        """Load a file; raises ModelRefusedError."""
-        from coreai.authoring import AIModelAsset
-
-        self._runner = asyncio.Runner()
+    def __init__(self, file: Path, folder: tempfile.TemporaryDirectory[str] | None = None) -> None:
+        """Load a file; raises ModelRefusedError. `folder` is kept as long as the session: the file
+        is loaded again after a crash.
+        """
+        self._file, self._folder = file, folder
+        self._number, self._starts = 0, 0
+        self._functions: dict[str, Function] = {}
         try:
-            asset = AIModelAsset.load(file)
             self._texts = _texts(file)
-            self._held = asset.executable()
-            self._model = self._runner.run(self._held.__aenter__())
-            self._functions = {
-                name: self._model.load_function(name) for name in self._model.function_names
-            }
+            self._load()
             self._main = self._functions[MAIN]
-        except Exception as error:
+        except (RunFailedError, OSError, ValueError, KeyError) as error:
             raise ModelRefusedError(f"{file.name}: {error}") from error
         self._stored = _stored_contract(self._texts)
         try:
@@ -75,17 +77,21 @@ class CoreAISession:
         except (ValueError, CodecError) as error:
             raise ModelRefusedError(f"{file.name}: damaged metadata: {error}") from error
 
+    def _load(self) -> None:
+        """Load the file, unless the executor has it."""
+        if self._starts == 0 or self._starts != EXECUTOR.starts:
+            self._number, self._functions = EXECUTOR.call(load, self._file)
+            self._starts = EXECUTOR.starts
+
     def contract(self) -> Contract:
         """Return names, order, types and shapes as the file declares them; sizes that vary have no
         names there.
         """
-        described = self._main.desc
+        described = self._main
         stated = Contract(
-            tuple(_spec(n, described.input_descriptor(n)) for n in described.input_names),
-            tuple(_spec(n, described.output_descriptor(n)) for n in described.output_names),
-            (),
+            tuple(map(_spec, described.inputs)), tuple(map(_spec, described.outputs)), ()
         )
-        shapes = {name: _sizes(described.state_descriptor(name)) for name in described.state_names}
+        shapes = {each.name: each.shape for each in described.states}
         return declared(with_states(stated, self._states, shapes))
 
     def metadata(self) -> Mapping[str, str]:
@@ -98,8 +104,11 @@ class CoreAISession:
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return every output by name, in the contract's types; raises RunFailedError."""
-        function = self._function_for(feeds)
-        found = call(self._runner, function, feeds, {s.name: s.input for s in self._states})
+        name = self._function_for(feeds)
+        starts = {each.name: each.input for each in self._states}
+        given, held = served(self._functions[name], feeds, starts)
+        self._load()
+        found = EXECUTOR.call(run, self._number, name, given, held)
         found |= {s.output: found.pop(s.name).astype(s.dtype) for s in self._states}
         types = {spec.name: spec.dtype for spec in self._stored.outputs}
         return {
@@ -109,73 +118,54 @@ class CoreAISession:
             for name, array in found.items()
         }
 
-    def _function_for(self, feeds: Mapping[str, np.ndarray]) -> Any:  # noqa: ANN401 - coreai's
+    def logged(self, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """Return what the main function computes on the way (see `logged_values`); raises
+        RunFailedError.
+        """
+        given, _ = served(self._main, feeds, {})
+        return EXECUTOR.call(logged_values, self._file, MAIN, given)
+
+    def _function_for(self, feeds: Mapping[str, np.ndarray]) -> str:
         """Return the function with the most fixed sizes among those that take these inputs."""
 
-        def fixed(function: Any) -> int:  # noqa: ANN401 - coreai's
-            described = function.desc
+        def fixed(name: str) -> int:
             count = 0
-            for name in described.input_names:
-                if name not in feeds:
+            for slot in self._functions[name].inputs:
+                given = feeds[slot.name].shape if slot.name in feeds else None
+                if given is None or len(slot.shape) != len(given):
                     return -1
-                shape, given = _sizes(described.input_descriptor(name)), feeds[name].shape
-                if len(shape) != len(given):
+                if any(a is not None and a != b for a, b in zip(slot.shape, given, strict=True)):
                     return -1
-                if any(a is not None and a != b for a, b in zip(shape, given, strict=True)):
-                    return -1
-                count += sum(size is not None for size in shape)
+                count += sum(size is not None for size in slot.shape)
             return count
 
-        best = max(self._functions.values(), key=fixed)
-        return best if fixed(best) >= 0 else self._main
+        best = max(self._functions, key=fixed)
+        return best if fixed(best) >= 0 else MAIN
 
     def __del__(self) -> None:
-        """Release the compiled files."""
-        runner = getattr(self, "_runner", None)
-        if runner is not None:
-            if hasattr(self, "_model"):
-                runner.run(self._held.__aexit__(None, None, None))
-            runner.close()
+        """Release the compiled files, and remove the folder."""
+        is_there = getattr(self, "_starts", 0) == EXECUTOR.starts > 0
+        if is_there and not sys.is_finalizing():  # the executor ends with this process
+            with contextlib.suppress(RunFailedError):
+                EXECUTOR.call(release, self._number)
+        if (folder := getattr(self, "_folder", None)) is not None:
+            folder.cleanup()
 
 
-def call(
-    runner: asyncio.Runner,
-    function: Any,  # noqa: ANN401 - coreai's
-    feeds: Mapping[str, np.ndarray],
-    states: Mapping[str, str] = {},
-) -> dict[str, np.ndarray]:
-    """Run a function on inputs in any types that it can take exactly; raises RunFailedError.
+def served(
+    function: Function, feeds: Mapping[str, np.ndarray], states: Mapping[str, str]
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Return a function's inputs and what its states start as, in the types that it declares;
+    `states` names the feed that each state starts as.
 
-    `states` says which of the feeds a state starts as; what it becomes is returned under its name.
+    Raises RunFailedError for an input that is missing, or not exactly the same in that type.
     """
-    from coreai.runtime import NDArray
-
-    described = function.desc
-    missing = [n for n in (*described.input_names, *states.values()) if n not in feeds]
+    missing = [n for n in (*(s.name for s in function.inputs), *states.values()) if n not in feeds]
     if missing:
         raise RunFailedError(f"the model has the input {missing[0]!r}, which is not fed")
-    try:
-        given = {
-            name: NDArray(_narrowed(name, feeds[name], described.input_descriptor(name).dtype))
-            for name in described.input_names
-        }
-
-        # The function writes into its states: never into what was fed.
-        held = {
-            name: NDArray(_narrowed(fed, feeds[fed], described.state_descriptor(name).dtype).copy())
-            for name, fed in states.items()
-        }
-
-        async def run() -> dict[str, np.ndarray]:
-            found = await function(given, state=held)
-            arrays = {**found, **held}
-            return {name: np.array(array.numpy(), copy=True) for name, array in arrays.items()}
-
-        return runner.run(run())
-    except RunFailedError:
-        raise
-    except Exception as error:
-        raise RunFailedError(str(error)) from error
+    given = {s.name: _narrowed(s.name, feeds[s.name], s.dtype) for s in function.inputs}
+    types = {each.name: each.dtype for each in function.states}
+    return given, {n: _narrowed(fed, feeds[fed], types[n]) for n, fed in states.items()}
 
 
 def _narrowed(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
@@ -199,14 +189,9 @@ def _texts(file: Path) -> dict[str, str]:
     return {name: value for name, value in given.items() if isinstance(value, str)}
 
 
-def _spec(name: str, descriptor: Any) -> TensorSpec:  # noqa: ANN401 - coreai's
-    sizes = [UNKNOWN_DIMENSION if size is None else size for size in _sizes(descriptor)]
-    return TensorSpec(name, descriptor.dtype, tuple(sizes))
-
-
-def _sizes(descriptor: Any) -> list[int | None]:  # noqa: ANN401 - coreai's
-    """Return a tensor's sizes, None for those that vary: coreai says -1, contrary to its types."""
-    return [None if size is None or size < 0 else size for size in descriptor.shape]
+def _spec(slot: Slot) -> TensorSpec:
+    sizes = tuple(UNKNOWN_DIMENSION if size is None else size for size in slot.shape)
+    return TensorSpec(slot.name, cast("DType", slot.dtype), sizes)
 
 
 def _stored_contract(texts: Mapping[str, str]) -> Contract:

@@ -80,8 +80,11 @@ class Trials:
         exposed: Sequence[str] = (),
         put: Sequence[str] = (),
         compression: CompressionOptions | None = None,
+        *,
+        nothing_else: bool = False,
     ) -> CoreAISession:
-        """Convert and load. `exposed` nodes are outputs as well, `put` nodes are inputs instead.
+        """Convert and load. `exposed` nodes are outputs as well, or with `nothing_else` the only
+        ones; `put` nodes are inputs instead.
 
         Raises StageFailedError, ModelRefusedError.
         """
@@ -92,18 +95,20 @@ class Trials:
             _add_output(program, name)
         for name in put:
             _replace_by_input(program, name)
+        outputs = (*entry.outputs, *map(_EXPOSED.format, exposed))
+        if nothing_else:
+            _drop_outputs(program, len(entry.outputs))
+            outputs = outputs[len(entry.outputs) :]
         program.graph.eliminate_dead_code()
         program.graph_module.recompile()
         entry = dataclasses.replace(
-            entry,
-            inputs=(*entry.inputs, *map(_PUT.format, put)),
-            outputs=(*entry.outputs, *map(_EXPOSED.format, exposed)),
+            entry, inputs=(*entry.inputs, *map(_PUT.format, put)), outputs=outputs
         )
-        with tempfile.TemporaryDirectory(prefix="convkit-coreai-") as folder:
-            file = Path(folder) / MODEL_FILE
-            root = self.prepared.loaded.source_root
-            save_converted([entry], file, contract_texts(self.contract), root, compression)
-            return CoreAISession(file)
+        folder = tempfile.TemporaryDirectory(prefix="convkit-coreai-")
+        file = Path(folder.name) / MODEL_FILE
+        root = self.prepared.loaded.source_root
+        save_converted([entry], file, contract_texts(self.contract), root, compression)
+        return CoreAISession(file, folder)
 
     def originals(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return every node's tensor as torch computes it, by name, and the outputs by theirs."""
@@ -199,6 +204,15 @@ def _add_output(program: ExportedProgram, name: str) -> None:
     program.graph_signature.output_specs.append(
         OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(name=own.name), None)
     )
+
+
+def _drop_outputs(program: ExportedProgram, count: int) -> None:
+    """Remove the first outputs."""
+    end = program.graph.output_node()
+    (returned,) = end.args
+    assert isinstance(returned, tuple | list)
+    end.args = (tuple(returned[count:]),)
+    del program.graph_signature.output_specs[:count]
 
 
 def _replace_by_input(program: ExportedProgram, name: str) -> None:

@@ -18,6 +18,7 @@ import onnx_ir as ir
 
 from convkit.protocol.contract import Contract, Dimension, DType, TensorSpec
 from convkit.runtimes.tensorrt.library import DTYPES, MessageLog, make_logger
+from convkit.runtimes.tensorrt.lone_graphs import constant_alone, input_alone
 from convkit.worker.graph.graph_loading import load_model
 from convkit.worker.graph.node_modules import nodes_with_modules
 from convkit.worker.graph.node_origins import SOURCE_KEY
@@ -111,7 +112,9 @@ def parse(api: ModuleType, graph: Path, messages: MessageLog) -> Parsed:
     parser = trt.OnnxParser(network, logger)
     if parser.parse_from_file(str(graph)):
         return Parsed(builder, parser, network, (), tuple(_retyped(network, graph)))
-    return Parsed(builder, parser, network, tuple(_Refusals(api, builder, logger, graph)()), ())
+    refusals = _Refusals(api, builder, logger, graph)
+    refused = tuple(refusals())
+    return Parsed(builder, parser, network, refused, refusals.retyped)
 
 
 def _spec(tensor: "trt.ITensor") -> TensorSpec:
@@ -154,19 +157,32 @@ def _compared(
 
 
 class _Refusals:
-    """Everything that the parser refuses in one graph."""
+    """Everything that the parser refuses in one graph; then `retyped` are the tensors of the rest
+    whose types it changes.
+    """
 
     def __init__(
         self, api: ModuleType, builder: "trt.Builder", logger: "trt.ILogger", graph: Path
     ) -> None:
         self._api, self._builder, self._logger = api, builder, logger
         self._graph = graph
+        self.retyped: tuple[Retyped, ...] = ()
         self._proto = onnx.load(graph, load_external_data=False)
         self._model = load_model(graph)
         self._inputs = {value.name for value in self._proto.graph.input}
         # Inlined functions would number the nodes anew.
         typed = self._model if self._model.functions else with_types(self._model)
-        self._origins = [_origin(node, module) for node, module in _outer_nodes(typed)]
+        self._origins: list[Origin] = []
+        # What is in the bodies of each of these nodes, by name and operator.
+        self._bodies: list[dict[tuple[str, str], Origin]] = []
+        outer = {id(node) for node in typed.graph}
+        for node, module in nodes_with_modules(typed):
+            if id(node) in outer:
+                self._origins.append(_origin(node, module))
+                self._bodies.append({})
+            else:
+                key = node.name or "", node.op_type
+                self._bodies[-1].setdefault(key, _origin(node, module))
         self._inner = {
             node.name: _origin(node, module)
             for node, module in nodes_with_modules(with_types(self._model))
@@ -194,7 +210,7 @@ class _Refusals:
                         yield Refused(self._origins[self._alive[last]], "", _text(error))
                 elif place not in cut:
                     cut.add(place)
-                    yield Refused(self._named(error, self._alive[place]), "", _text(error))
+                    yield Refused(self._named(error, place), "", _text(error))
             if not cut or not self._cut(cut):
                 return
 
@@ -206,6 +222,7 @@ class _Refusals:
             trt = self._api
         parser = trt.OnnxParser(network, self._logger)
         if parser.parse(proto.SerializeToString(), str(self._graph)):
+            self.retyped = tuple(_retyped(network, self._graph)) if proto is self._proto else ()
             return []
         # The errors are copies of the parser's, which may go.
         return [_Error(parser.get_error(number)) for number in range(parser.num_errors)]
@@ -218,33 +235,27 @@ class _Refusals:
             return next((i for i, node in enumerate(nodes) if node.name == caller), None)
         if 0 <= error.index < len(nodes) and nodes[error.index].op_type == error.operator:
             return error.index
-        return next(
-            (i for i, node in enumerate(nodes) if node.name and node.name == error.node), None
-        )
+        named = next((i for i, node in enumerate(nodes) if node.name == error.node != ""), None)
+        if named is not None:
+            return named
+        return next((i for i in range(len(nodes)) if error.key in self._body(i)), None)
+
+    def _body(self, index: int) -> "dict[tuple[str, str], Origin]":
+        return self._bodies[self._alive[index]]
 
     def _named(self, error: "_Error", index: int) -> Origin:
         """Return the node itself, which may be in a body or a function of the main graph's node."""
         if error.stack and (inner := self._inner.get(error.node)) is not None:
             return inner
-        return self._origins[index]
+        return self._body(index).get(error.key, self._origins[self._alive[index]])
 
     def _refused_inputs(self) -> list[onnx.ValueInfoProto]:
         """Return the inputs that the parser refuses by themselves; results of nodes that were cut
         out are inputs, too.
         """
-        return [value for value in self._proto.graph.input if self._ask(self._alone(value))]
-
-    def _alone(self, value: onnx.ValueInfoProto) -> onnx.ModelProto:
-        return onnx.helper.make_model(
-            onnx.helper.make_graph(
-                [onnx.helper.make_node("Identity", [value.name], ["result"], name="alone")],
-                "alone",
-                [value],
-                [onnx.ValueInfoProto(name="result", type=value.type)],
-            ),
-            opset_imports=self._proto.opset_import,
-            ir_version=self._proto.ir_version,
-        )
+        return [
+            value for value in self._proto.graph.input if self._ask(input_alone(value, self._proto))
+        ]
 
     def _about_inputs(
         self, refused: Sequence[onnx.ValueInfoProto], error: "_Error"
@@ -282,7 +293,7 @@ class _Refusals:
     def _readers_of_refused_constants(self) -> dict[int, str]:
         """Return the nodes that read a constant whose type is refused by itself, and its name."""
         refused = {
-            kind: self._ask(_constant_alone(kind, self._proto))
+            kind: self._ask(constant_alone(kind, self._proto))
             for kind in {constant.data_type for constant in self._proto.graph.initializer}
         }
         names = {
@@ -307,6 +318,7 @@ class _Refusals:
         if any(info is None for info in wanted):
             return False
         graph.input.extend(info for info in wanted if info is not None)
+        lost = {name for index in indices for name in graph.node[index].input}
         for index in sorted(indices, reverse=True):
             del graph.node[index]
             del self._alive[index]
@@ -315,6 +327,9 @@ class _Refusals:
         del graph.initializer[:]
         graph.initializer.extend(constants)
         kept = [value for value in graph.output if value.name not in results]
+        if not kept:  # what led to the lost outputs is asked about as well
+            made = {name for node in graph.node for name in node.output}
+            kept = [typed[name] for name in sorted(made & lost) if name in typed]
         del graph.output[:]
         graph.output.extend(kept)
         return bool(kept and graph.node)
@@ -329,33 +344,10 @@ class _Error:
         self.description = str(error.desc())
         self.stack = [str(line) for line in error.local_function_stack()]
 
-
-def _constant_alone(kind: int, proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model of one constant of an element type, with a model's opsets."""
-    shape = onnx.helper.make_tensor("constant", kind, [1], bytes(16)[: _width(kind)], raw=True)
-    if kind == onnx.TensorProto.STRING:
-        shape = onnx.helper.make_tensor("constant", kind, [1], [b"text"])
-    graph = onnx.helper.make_graph(
-        [onnx.helper.make_node("Identity", ["constant"], ["result"], name="alone")],
-        "alone",
-        [],
-        [onnx.helper.make_tensor_value_info("result", kind, [1])],
-        [shape],
-    )
-    return onnx.helper.make_model(
-        graph, opset_imports=proto.opset_import, ir_version=proto.ir_version
-    )
-
-
-def _width(kind: int) -> int:
-    """Return the bytes of one element, at least one."""
-    return max(1, ir.DataType(kind).bitwidth // 8) if kind != onnx.TensorProto.STRING else 0
-
-
-def _outer_nodes(model: ir.Model) -> Iterator[tuple[ir.Node, str]]:
-    """Yield the main graph's own nodes, typed as far as possible, with their modules."""
-    outer = {id(node) for node in model.graph}
-    return ((node, module) for node, module in nodes_with_modules(model) if id(node) in outer)
+    @property
+    def key(self) -> tuple[str, str]:
+        """The name and operator of the node."""
+        return self.node, self.operator
 
 
 def _origin(node: ir.Node, module: str) -> Origin:

@@ -1,5 +1,6 @@
 """What a parser's answer means: findings about refused nodes and changed types. Pure."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
@@ -101,5 +102,5 @@ def _at(origin: Origin) -> str:
 
 def _reason(refused: Refused) -> str:
     """Return the parser's reason without the node's name, which differs between nodes."""
-    text = refused.message
-    return text.replace(refused.origin.node, "the node") if refused.origin.node else text
+    text, node = refused.message, refused.origin.node
+    return re.sub(rf"(?<!\w){re.escape(node)}(?!\w)", "the node", text) if node else text

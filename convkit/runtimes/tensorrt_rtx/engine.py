@@ -81,13 +81,14 @@ def build_engine(
         "release": str(library.__version__),
         "onnx_parser": int(library.get_nv_onnx_parser_version()),
     }
+    who = f"{release}'s parser"
     if not parsed.accepted:
-        who = f"{release}'s parser"
         refused = refusal_findings(parsed.refused, who, "E213", lambda _: REWRITE, evidence)
-        return Outcome(Contract((), (), ()), list(refused), None)
+        retyped = retyped_findings(parsed.retyped, who, evidence)
+        return Outcome(Contract((), (), ()), [*refused, *retyped], None)
     found = parsed.contract()
     findings = check_contract(contract, found, "network")
-    findings += retyped_findings(parsed.retyped, f"{release}'s parser", evidence)
+    findings += retyped_findings(parsed.retyped, who, evidence)
     context.progress(f"building an engine with {release}", done=0.1)
     try:
         built = _built(library, parsed, messages, contract, options, parse_seconds)

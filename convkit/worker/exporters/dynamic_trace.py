@@ -21,6 +21,7 @@ from convkit.worker.exporters.open_sizes.traceable_functions import OpenSizes
 from convkit.worker.exporters.specializations import SizeLines, size_lines
 from convkit.worker.exporters.traceable_layers import traceable_experts, without_causal_detection
 from convkit.worker.job_context import StageFailedError
+from convkit.worker.original.recorded_lines import every_line
 
 _SPECIALISED = re.compile(
     r"You marked (?P<axis>\w+) as dynamic but your code specialized it to be a constant"
@@ -52,13 +53,16 @@ def trace(
     trace it.
     """
     try:
-        return _exported(module, inputs, contract)
+        with every_line(root):
+            return _exported(module, inputs, contract)
     except Exception as error:
         if findings := _constraint_findings(str(error), contract, recurrent_modules(module)):
             if all(finding.code == "C113" for finding in findings):
                 deferred = functools.partial(_exported, module, inputs, contract, deferred=True)
                 matches = functools.partial(_matches, module, inputs, contract)
-                if (program := without_guards(deferred, contract, matches)) is not None:
+                with every_line(root):
+                    program = without_guards(deferred, contract, matches)
+                if program is not None:
                     return program
             findings = _with_lines(findings, module, inputs, contract, root)
             raise UnexportableError(findings) from error

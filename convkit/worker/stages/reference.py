@@ -5,6 +5,7 @@ its outputs.
 import dataclasses
 import functools
 import itertools
+import sys
 import time
 from collections.abc import Callable, Sequence
 
@@ -40,7 +41,6 @@ from convkit.worker.metrics.tensor_metrics import largest_difference
 from convkit.worker.reference.defined_rows import with_defined_rows
 from convkit.worker.reference.denormal_finding import DenormalWatch
 from convkit.worker.reference.earlier_outputs import EarlierOutputs
-from convkit.worker.reference.open_choices import write_open_choices
 from convkit.worker.reference.original_decisions import (
     diverging_branches,
     known_decisions,
@@ -124,7 +124,10 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
         looped = stage.steps(request.steps, omitted, budget, half=half)
     cases_run = (*records, *invariance.cases, *looped)
     left_out = (*omitted, *stage.left_out, *invariance.omitted)
-    write_open_choices(original, request.contract, records, context.output)
+    if "torch" in sys.modules:  # the original runs with it; environments of ONNX files lack it
+        from convkit.worker.reference.open_choices import write_open_choices
+
+        write_open_choices(original, request.contract, records, context.output)
     branches = diverging_branches(decisions, records)
     rounded: tuple[RoundedOutput, ...] = ()
     if request.rounded and isinstance(own, TorchOriginal):

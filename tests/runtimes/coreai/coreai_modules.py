@@ -80,6 +80,19 @@ MODELS = """
         def forward(self, ids, mask):
             return self.both(self.embed(ids) * mask[..., None])[0]
 
+    class Pairs(Attention):
+        def __init__(self):
+            super().__init__()
+            self.score = nn.Parameter(torch.ones(8, 8))
+
+        def forward(self, ids, mask):
+            x = self.embed(ids) * mask[..., None]
+            return x + self.scored(x).sum((0, 3)) * 0.01
+
+        def scored(self, x):
+            later = x[1:, :, :, None]
+            return later + self.score
+
     class Wide(Attention):
         def __init__(self):
             super().__init__()

@@ -135,6 +135,24 @@ def test_recurrent_layers_keep_every_length(tmp_path, precision, limit):
     assert max(errors(conversion.verify()).values()) < limit
 
 
+def test_where_the_runtime_stops_is_named_and_other_cases_run(tmp_path):
+    """With a single row there are no pairs: an empty tensor, on which the runtime ends its
+    process.
+    """
+    conversion = Conversion(tmp_path, "Pairs")
+    conversion.build()
+    cases = {each.case: each for each in conversion.verify().cases}
+    assert "Fatal error" in cases["smallest"].error
+    assert cases["largest"].error is None
+    assert max(one.max_abs for one in cases["largest"].outputs) < CLOSE
+    (cause,) = conversion.causes("smallest", CLOSE)
+    assert (cause.code, cause.evidence["operation"]) == ("E321", "add")
+    assert cause.evidence["proven"] is True
+    assert "[0, 2, 8, 1]" in cause.message
+    line = (tmp_path / "net.py").read_text().splitlines().index("        return later + self.score")
+    assert cause.place.source == f"net.py:{line + 1}"
+
+
 def test_an_operator_that_is_not_converted_is_named_with_its_line(tmp_path):
     with pytest.raises(UnexportableError) as refused:
         Conversion(tmp_path, "Refused").build()
@@ -226,8 +244,11 @@ def test_what_steps_feeds_back_stays_in_the_model(tmp_path):
     _, findings = build.run(request, Context(tmp_path / "built"))
     assert findings == []
     session = CoreAISession(tmp_path / "built" / "model.aimodel")
-    described = session._functions["main"].desc
-    assert (list(described.input_names), list(described.state_names)) == (["x"], ["kept"])
+    described = session._functions["main"]
+    assert [[each.name for each in part] for part in (described.inputs, described.states)] == [
+        ["x"],
+        ["kept"],
+    ]
     assert session.contract() == cached
     x = np.arange(4, dtype=np.float32).reshape(1, 1, 4)
     kept = np.ones((1, 3, 4), np.float32)

@@ -67,9 +67,14 @@ def test_states_need_steps_and_one_size():
     assert faults({"states": True}, fed | {"inputs": [fed["inputs"][0], cache]}) == {}
 
 
-def test_recipes_without_such_a_target_fetch_none_of_its_packages():
-    own = set(runtimes()["coreai"].tools)
-    stages = ("precision", "build", "verify")
+@pytest.mark.parametrize(
+    ("runtime", "asking"), [("coreai", {"coreai"}), ("tensorrt-rtx", {"tensorrt-rtx", "tensorrt"})]
+)
+def test_recipes_without_such_a_target_fetch_none_of_its_packages(runtime, asking):
+    """TensorRT-RTX's parser answers in TensorRT's place."""
+    own = set(runtimes()[runtime].tools)
+    stages = ("precision", "build", "verify", "bench")
+    askers = set()
     for name, model in target_models().items():
         needed = {"file": "theirs.tflite"} if name == "given" else {}
         for variant in [{}, *model.variants()]:
@@ -80,7 +85,10 @@ def test_recipes_without_such_a_target_fetch_none_of_its_packages():
                 for stand_in in (False, True)
                 for each in target.packages(stage, stand_in=stand_in)
             }
-            assert bool(asked & own) is (name == "coreai")
+            if asked & own:
+                askers.add(name)
+    assert own
+    assert askers == asking
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", {"quantize": "dynamic-int8"}])

@@ -102,6 +102,18 @@ REFUSED = {
         ),
         [("d", "Det")],
     ),
+    # The parser names the node itself, which the main graph does not have.
+    "a plugin in a branch": (
+        Graph(
+            "float[N, 4] x, bool c",
+            "float[N, 4] y",
+            "[r] p = Relu(x) [i] y = If (c) <then_branch = t () => (float[N, 4] a) {[z] q ="
+            " NonZero(p) [s] k = Shape(q) [f] v = Cast <to = 1> (k) [m] w = ReduceMax"
+            " <keepdims = 0> (v) [a] a = Mul(p, w)}, else_branch = e () => (float[N, 4] b)"
+            " {[v] b = Exp(p)}>",
+        ),
+        [("z", "NonZero")],
+    ),
     "pooled places": (
         Graph(
             "float[1, 1, 4, 4] x",
@@ -201,6 +213,17 @@ def test_types_that_it_changes_without_a_word_are_found(
     assert (first.planned, first.built, first.tensor) == (planned, built, where)
 
 
+def test_changed_types_are_found_beside_refused_nodes(tmp_path: Path) -> None:
+    graph = Graph(
+        "float[N, 4, 4] x",
+        "float[N] y",
+        "[a] d = Cast <to = 11> (x) [b] f = Cast <to = 1> (d) [c] y = Det(f)",
+    )
+    parsed = asked(graph, tmp_path)
+    assert [each.origin.node for each in parsed.refused] == ["c"]
+    assert [(each.tensor, each.built) for each in parsed.retyped] == [("d", "float32")]
+
+
 @pytest.mark.parametrize(
     ("kind", "point", "code"),
     [("int8", 0, None), ("int8", 3, "T105"), ("uint8", 0, "T107"), ("uint8", 128, "T105")],
@@ -222,6 +245,20 @@ def test_zero_points_are_the_parsers_to_judge(
     assert answer.evidence["documented"] == "TensorRT 10.15"
     assert {finding.code for finding in findings} == ({code} if code else set())
     assert all(finding.is_error and finding.place.node for finding in findings)
+
+
+def test_a_node_named_like_a_part_of_a_word_leaves_the_reason_as_it_is(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 18]> graph (float[N, 4] x) => (float[N, 4] y)'
+        " <float scale = {0.1}, int8 zero = {3}>"
+        " {[q] r = QuantizeLinear(x, scale, zero) [d] y = DequantizeLinear(r, scale, zero)}"
+    )
+    onnx.save(model, tmp_path / "model.onnx")
+    library = rtx_library()
+    assert library is not None
+    _, *findings = predicted_by(library, tmp_path / "model.onnx")
+    (told,) = (each.message for each in findings if each.place.node == "q")
+    assert "asymmetric quantization" in told
 
 
 def test_a_missing_plugin_is_no_verdict_on_tensorrt_which_has_it(tmp_path: Path) -> None:

@@ -285,11 +285,14 @@ def at_full_length(
 
 def longest_dimension(inputs: tuple[TensorSpec, ...]) -> Dimension | None:
     """Return the dimension that lengths speak of: the last open one of the first input that is no
-    length.
+    length, apart from its rows, of which there are as many as lengths.
     """
+    rows = {size for spec in inputs if is_length(spec) for size in spec.shape}
     for spec in inputs:
         if is_length(spec) or not spec.shape:
             continue
         inner = spec.shape[1:] if len(spec.shape) > 1 else spec.shape
+        if rows.intersection(inner):  # the rows are not first
+            inner = tuple(size for size in spec.shape if size not in rows) or inner
         return next((size for size in reversed(inner) if isinstance(size, str)), inner[-1])
     return None

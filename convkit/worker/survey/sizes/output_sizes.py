@@ -13,6 +13,7 @@ from convkit.worker.cases.axis_sizes import (
     smallest_sizes,
 )
 from convkit.worker.cases.values.sampled_values import Draw
+from convkit.worker.job_context import StageFailedError
 from convkit.worker.survey.sizes.first_working_sizes import at_full_length
 from convkit.worker.survey.sizes.rows_from_data import CountedRows, count_rows
 from convkit.worker.survey.sizes.size_formulas import fit_dimension
@@ -51,6 +52,11 @@ class OutputSizes:
     ) -> tuple[tuple[TensorSpec, ...], str | None]:
         """Return the outputs in terms of the axes, and the first that has no such terms."""
         runs = list(self._runs(inputs, axes))
+        if not runs:
+            raise StageFailedError(
+                "the model runs at the first sizes that were tried, and at none of those around"
+                " them: give it inputs that it accepts (--example, or a recipe of your own)"
+            )
         hints = [size for spec in inputs for size in spec.shape]
         names = [axis.name for axis in axes]
         outputs, failed = [], None

@@ -61,7 +61,6 @@ def test_packages_installed_or_removed_meanwhile_are_noticed(
     assert host_packages(wanted) == {"recently-installed": "2.0"}
 
 
-@pytest.mark.thorough
 def test_packages_that_only_pythonpath_has_are_missing_for_stages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from convkit.runtimes.coreai.file_contract import MAIN
-from convkit.runtimes.coreai.session import call
+from convkit.runtimes.coreai.execution.loaded_files import run_function
 from convkit.worker.cause.matching.relative_difference import CLOSE, relative_error
 
 # Scalars and single numbers match by chance.
@@ -39,10 +38,9 @@ class InnerParting:
         )
 
 
-def logged_values(file: Path, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """Return every tensor of floats that a file computes for some inputs, in order.
-
-    Raises RunFailedError.
+def logged_values(file: Path, main: str, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """Return every tensor of floats that a file's function computes for some inputs, in order; the
+    inputs have the types that it declares.
     """
     from coreai.authoring import AIModelAsset
     from coreai.runtime import AIModel, CompileIdentifiers, IntermediateLogger, NDArray
@@ -70,13 +68,13 @@ def logged_values(file: Path, feeds: Mapping[str, np.ndarray]) -> list[np.ndarra
         ]
         wanted = [CompileIdentifiers(number) for number in numbers]
         logger = IntermediateLogger(wanted, note, is_enabled=True)
-        return model.load_function(MAIN, intermediate_logger=logger)
+        return model.load_function(main, intermediate_logger=logger)
 
     with tempfile.TemporaryDirectory(suffix=".aimodelx") as folder, asyncio.Runner() as runner:
         # `executable` compiles without the numbers that the logger asks for.
         asset = AIModelAsset.load(file)
         asset._write_odix(Path(folder), enable_debug_info=True)  # noqa: SLF001
-        call(runner, runner.run(load(folder)), feeds)
+        run_function(runner, runner.run(load(folder)), feeds, {})
     return found
 
 
