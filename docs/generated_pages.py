@@ -164,20 +164,29 @@ def _page(code: str, example: dict[str, str] | None, guides: list[str]) -> str:
 def _example(code: str, example: dict[str, str]) -> str:
     """Return the sections about a recorded fault: what it is, what convkit said, and the recipe."""
     place = f"{example['place']}\n" if example["place"] else ""
-    text = f"\n## Example\n\nA fault of the corpus ({example['source']}): {example['fault']}.\n\n"
+    text = f"\n## Example\n\n{_origin(example)}\n\n"
     text += f"```text\n{code} {example['message']}\n{place}```\n"
     if cause := example.get("follows"):
         text += f"\nHere it follows from [{cause}]({cause}.md), which convkit proved.\n"
     elif example["remedy"]:
         text += f"\nThe remedy that it named: {example['remedy']}\n"
-    recipe = _indented("```yaml\n" + example["recipe"] + "```")
-    text += f'\n??? note "The recipe"\n\n{recipe}\n'
+    if example["recipe"]:
+        recipe = _indented("```yaml\n" + example["recipe"] + "```")
+        text += f'\n??? note "The recipe"\n\n{recipe}\n'
     if example["change"]:
         text += "\n`convkit run RECIPE --repair` changed it so that every target is verified:\n\n"
         text += f"```diff\n{example['change']}```\n"
-    else:
-        text += f"\nNo change of the recipe repairs it: {example['repaired']}.\n"
+    elif example["recipe"]:
+        text += f"\nNo change of the recipe repairs it: {example['repaired'].rstrip('.')}.\n"
     return text
+
+
+def _origin(example: dict[str, str]) -> str:
+    """Return what provoked an example: a fault of the corpus, or a test of convkit's own."""
+    file, _, test = example["source"].partition("::")
+    if not test:
+        return f"A fault of the corpus ({example['source']}): {example['fault']}."
+    return f"From a test of convkit's own, in `{file}`: {example['fault']}."
 
 
 def _indented(text: str) -> str:
