@@ -140,7 +140,7 @@ def test_rounds_are_announced_on_standard_error(capsys: pytest.CaptureFixture[st
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err == (
-        "repair, round 1: N201 of ort-optimized: targets.ort-optimized.precision:\n"
+        "repair, round 1: N201 of ort-optimized: targets.ort-optimized.precision: \n"
         "{default: float16}\n"
     )
 
