@@ -188,9 +188,7 @@ def _case(
         where = f"case {case.case}, {output.output}"
         for message in (*impossible_figures(output.metrics), *_misplaced(output, case, recipe)):
             yield place, f"{where}: {message}"
-        found = _output(
-            output, target, recipe, lambda key=(case.case, output.output): again().get(key)
-        )
+        found = _output(output, case.case, target, recipe, again)
         yield from ((place, f"{where}: {each}") for each in found)
     for name, size in case.sizes.items():
         axis = recipe.axes.get(name)
@@ -219,9 +217,10 @@ def _misplaced(output: OutputVerdict, case: CaseVerdict, recipe: Recipe) -> Iter
 
 def _output(
     output: OutputVerdict,
+    case: str,
     target: TargetReport,
     recipe: Recipe,
-    again: Callable[[], dict[str, float] | None],
+    again: Callable[[], _Limits],
 ) -> Iterator[str]:
     """Judge an output by the limits it was judged by, if the recipe sets those, or the verdict on
     these figures does so `again`.
@@ -234,7 +233,7 @@ def _output(
     given = limits_of(tolerance_for(recipe, asked, output.output, None))
     if output.limits != limits:
         subset = output.limits and output.limits.items() <= given.items()
-        if not subset and output.limits != again():
+        if not subset and output.limits != again().get((case, output.output)):
             yield f"judged by {_limits(output.limits)}, but the recipe says {_limits(limits)}"
             return
         limits = output.limits
