@@ -7,6 +7,7 @@ fault of the corpus and how its recipe was repaired, recorded by a run: `make fi
 
 import json
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +32,8 @@ _INTRODUCTION = (
 # Pages that list every code guide nobody.
 _NO_GUIDES = ("reports.md", "faults.md", "result.md")
 _MOST_GUIDES = 4
+# What a block shows without a scrollbar beside the navigation.
+_WIDTH = 72
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -165,7 +168,8 @@ def _example(code: str, example: dict[str, str]) -> str:
     """Return the sections about a recorded fault: what it is, what convkit said, and the recipe."""
     place = f"{example['place']}\n" if example["place"] else ""
     text = f"\n## Example\n\n{_origin(example)}\n\n"
-    text += f"```text\n{code} {example['message']}\n{place}```\n"
+    said = textwrap.fill(f"{code} {example['message']}", _WIDTH, break_long_words=False)
+    text += f"```text\n{said}\n{place}```\n"
     if cause := example.get("follows"):
         text += f"\nHere it follows from [{cause}]({cause}.md), which convkit proved.\n"
     elif example["remedy"]:
@@ -186,7 +190,7 @@ def _origin(example: dict[str, str]) -> str:
     file, _, test = example["source"].partition("::")
     if not test:
         return f"A fault of the corpus ({example['source']}): {example['fault']}."
-    return f"From a test of convkit's own, in `{file}`: {example['fault']}."
+    return f"From one of convkit's own tests, in `{file}`: {example['fault']}."
 
 
 def _indented(text: str) -> str:
