@@ -148,13 +148,11 @@ def _guides() -> dict[str, list[str]]:
 
 def _page(code: str, example: dict[str, str] | None, guides: list[str]) -> str:
     row = CATALOG[code]
-    sections = {
-        "What it means": row.meaning,
-        "Why other tools miss it": row.missed,
-        "What to do": row.remedy,
-    }
+    sections = {"Why other tools miss it": row.missed, "What to do": row.remedy}
     waivable = " A recipe can [waive](../waivers.md) it." if row.waivable else ""
-    text = f"{_BELOW_GUIDES}# {code}: {row.title}\n\nSeverity: {severity_text(code)}.{waivable}\n"
+    # The search shows what comes first.
+    text = f"{_BELOW_GUIDES}# {code}: {row.title}\n\n{row.meaning}\n"
+    text += f"\nSeverity: {severity_text(code)}.{waivable}\n"
     for title, body in sections.items():
         text += f"\n## {title}\n\n{body}\n"
     if guides:
