@@ -131,7 +131,7 @@ finding-examples: $(VENV)/.test
 	PYTHONPATH=tests $(BIN)/python -m faults --examples $(if $(FAULTS),$(foreach name,$(FAULTS),'$(name)'))
 
 # Checks reports and pages with axe-core in Chromium. REPORTS='report.html' names others. Needs npm.
-PAGES := index cli recipe measured faults findings/index findings/N202 how-to/take-it-along how-to/nan-in-float16
+PAGES := index cli recipe measured faults findings/index findings/N202 findings/N506 how-to/take-it-along how-to/nan-in-float16
 axe: REPORTS ?= $(PAGES:%=site/%.html)
 axe: $(VENV)/.test docs
 	npm install --silent --prefix $(VENV)/axe axe-core@4

@@ -7,6 +7,7 @@ fault of the corpus and how its recipe was repaired, recorded by a run: `make fi
 
 import json
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +32,8 @@ _INTRODUCTION = (
 # Pages that list every code guide nobody.
 _NO_GUIDES = ("reports.md", "faults.md", "result.md")
 _MOST_GUIDES = 4
+# What a block shows without a scrollbar beside the navigation.
+_WIDTH = 72
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -145,13 +148,11 @@ def _guides() -> dict[str, list[str]]:
 
 def _page(code: str, example: dict[str, str] | None, guides: list[str]) -> str:
     row = CATALOG[code]
-    sections = {
-        "What it means": row.meaning,
-        "Why other tools miss it": row.missed,
-        "What to do": row.remedy,
-    }
+    sections = {"Why other tools miss it": row.missed, "What to do": row.remedy}
     waivable = " A recipe can [waive](../waivers.md) it." if row.waivable else ""
-    text = f"{_BELOW_GUIDES}# {code}: {row.title}\n\nSeverity: {severity_text(code)}.{waivable}\n"
+    # The search shows what comes first.
+    text = f"{_BELOW_GUIDES}# {code}: {row.title}\n\n{row.meaning}\n"
+    text += f"\nSeverity: {severity_text(code)}.{waivable}\n"
     for title, body in sections.items():
         text += f"\n## {title}\n\n{body}\n"
     if guides:
@@ -164,20 +165,30 @@ def _page(code: str, example: dict[str, str] | None, guides: list[str]) -> str:
 def _example(code: str, example: dict[str, str]) -> str:
     """Return the sections about a recorded fault: what it is, what convkit said, and the recipe."""
     place = f"{example['place']}\n" if example["place"] else ""
-    text = f"\n## Example\n\nA fault of the corpus ({example['source']}): {example['fault']}.\n\n"
-    text += f"```text\n{code} {example['message']}\n{place}```\n"
+    text = f"\n## Example\n\n{_origin(example)}\n\n"
+    said = textwrap.fill(f"{code} {example['message']}", _WIDTH, break_long_words=False)
+    text += f"```text\n{said}\n{place}```\n"
     if cause := example.get("follows"):
         text += f"\nHere it follows from [{cause}]({cause}.md), which convkit proved.\n"
     elif example["remedy"]:
         text += f"\nThe remedy that it named: {example['remedy']}\n"
-    recipe = _indented("```yaml\n" + example["recipe"] + "```")
-    text += f'\n??? note "The recipe"\n\n{recipe}\n'
+    if example["recipe"]:
+        recipe = _indented("```yaml\n" + example["recipe"] + "```")
+        text += f'\n??? note "The recipe"\n\n{recipe}\n'
     if example["change"]:
         text += "\n`convkit run RECIPE --repair` changed it so that every target is verified:\n\n"
         text += f"```diff\n{example['change']}```\n"
-    else:
-        text += f"\nNo change of the recipe repairs it: {example['repaired']}.\n"
+    elif example["recipe"]:
+        text += f"\nNo change of the recipe repairs it: {example['repaired'].rstrip('.')}.\n"
     return text
+
+
+def _origin(example: dict[str, str]) -> str:
+    """Return what provoked an example: a fault of the corpus, or a test of convkit's own."""
+    file, _, test = example["source"].partition("::")
+    if not test:
+        return f"A fault of the corpus ({example['source']}): {example['fault']}."
+    return f"From one of convkit's own tests, in `{file}`: {example['fault']}."
 
 
 def _indented(text: str) -> str:

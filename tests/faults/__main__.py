@@ -12,6 +12,7 @@ from pathlib import Path
 from faults.confusion import record
 from faults.corpus import Fault, Healthy, faults, healthy_models
 from faults.examples import EXAMPLES, one_of_each, read_examples, record_examples
+from faults.examples_of_tests import record_examples_of_tests
 from faults.page import PAGE, page
 from faults.report import print_report
 from faults.scoring import HealthyScore, crashed, score_fault, score_healthy
@@ -90,7 +91,10 @@ def _record_examples(names: list[str]) -> int:
         wrong = record_examples(chosen, Path(folder))
     for name in wrong:
         print(f"no example: {name} did not end as the corpus says")
-    return 1 if wrong else 0
+    left = record_examples_of_tests() if names == ["*"] else set()
+    for code in sorted(left):
+        print(f"no example: {code}; its test did not pass, or named a folder of this machine")
+    return 1 if wrong or left else 0
 
 
 if __name__ == "__main__":

@@ -52,29 +52,46 @@ def record_examples(chosen: list[Fault], folder: Path) -> list[str]:
             wrong.append(fault.name)
             continue
         beside = {each.code: each for each in outcome.first.findings if each.code not in own}
-        known = read_examples()
-        shown = {code: each for code, each in beside.items() if code not in known}
-        examples = known | {
-            each.code: _example(fault, each, outcome, place) for each in (found, *shown.values())
-        }
-        text = json.dumps(dict(sorted(examples.items())), indent=1, ensure_ascii=False)
-        EXAMPLES.write_text(text + "\n", encoding="utf-8")
+        shown = [each for code, each in beside.items() if code not in read_examples()]
+        write_examples(
+            {each.code: _of_fault(fault, each, outcome, place) for each in (found, *shown)}
+        )
     return wrong
 
 
-def _example(fault: Fault, finding: Finding, outcome: RepairOutcome, place: Path) -> dict[str, str]:
-    before = outcome.first.recipe_text
-    lines = difflib.unified_diff(before.splitlines(), outcome.text.splitlines(), lineterm="", n=2)
-    change = "\n".join(list(lines)[2:]) + "\n" if outcome.repaired else ""
+def write_examples(added: dict[str, dict[str, str]]) -> None:
+    """Add examples, by code, to those that are recorded."""
+    examples = dict(sorted((read_examples() | added).items()))
+    text = json.dumps(examples, indent=1, ensure_ascii=False)
+    EXAMPLES.write_text(text + "\n", encoding="utf-8")
+
+
+def _of_fault(
+    fault: Fault, finding: Finding, outcome: RepairOutcome, place: Path
+) -> dict[str, str]:
     example = {
         "fault": fault.description,
-        "follows": cause_of(finding) or "",
         "source": fault.source,
-        "message": finding.message,
-        "place": str(finding.place),
-        "remedy": finding.remedy.text if finding.remedy else "",
-        "recipe": before,
-        "change": change,
+        **said(finding),
+        "recipe": outcome.first.recipe_text,
+        "change": change_of(outcome),
         "repaired": "" if fault.repaired is True else str(fault.repaired),
     }
     return {name: text.replace(f"{place}/", "") for name, text in example.items()}
+
+
+def said(finding: Finding) -> dict[str, str]:
+    """Return what convkit says of a finding."""
+    return {
+        "follows": cause_of(finding) or "",
+        "message": finding.message,
+        "place": str(finding.place),
+        "remedy": finding.remedy.text if finding.remedy else "",
+    }
+
+
+def change_of(outcome: RepairOutcome) -> str:
+    """Return what a repair changed in the recipe, as a diff; nothing if it is not repaired."""
+    before, after = outcome.first.recipe_text.splitlines(), outcome.text.splitlines()
+    lines = list(difflib.unified_diff(before, after, lineterm="", n=2))[2:]
+    return "\n".join(lines) + "\n" if outcome.repaired else ""

@@ -2,9 +2,10 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -285,8 +286,10 @@ def named_tests() -> dict[str, frozenset[str]]:
 
 class FoundCodes:
     """Records which codes convkit itself finds, in a test and in the fixtures of its file. Findings
-    that tests make do not count.
+    that tests make do not count. `listeners` are called with each finding.
     """
+
+    listeners: ClassVar[list[Callable[[Finding], None]]] = []
 
     def __init__(self) -> None:
         self._named = named_tests()
@@ -306,6 +309,8 @@ class FoundCodes:
             made(finding)
             if not _made_by_a_test():
                 self._now.add(finding.code)
+                for listen in self.listeners:
+                    listen(finding)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Finding, "__post_init__", noted)

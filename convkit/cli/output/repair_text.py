@@ -22,7 +22,7 @@ def announce(steps: tuple[RepairStep, ...]) -> None:
     console = Console(stderr=True, markup=False, emoji=False)
     for step in steps:
         what = f"{step.code} of {step.target}: {change_line(step.change)}"
-        print_unwrapped(console, (f"repair, round {step.round}: ", "bold"), what)
+        console.print(Encodable(line((f"repair, round {step.round}: ", "bold"), what)))
 
 
 def print_repair(
@@ -51,14 +51,23 @@ def print_repair(
                 f"; {each.reason}",
             )
     if outcome.diff:
-        proven = (
-            "proven by the run above"
-            if outcome.repaired
-            else "which does not make all targets pass"
-        )
-        print_unwrapped(console, f"Recipe change, {proven}:")
+        console.print(Encodable(line(f"Recipe change, {_effect(outcome)}:")))
         for text in outcome.diff.splitlines():
             print_unwrapped(console, text, style=_DIFF_STYLES.get(text[:1], ""))
     if outcome.repaired:
         saved = f"Written to {outcome.loaded.path}" if written else f"To save it: {command}"
         print_unwrapped(console, saved)
+
+
+def _effect(outcome: "RepairOutcome") -> str:
+    """Return what the change has made of the targets: all, some or none of them pass."""
+    if outcome.repaired:
+        return "proven by the run above"
+    changed = {step.target for step in outcome.steps}
+    targets = outcome.last.record.targets
+    helped = [each.name for each in targets if each.name in changed and each.status == "verified"]
+    failing = [each.name for each in targets if each.status in ("failed", "broken")]
+    unsaved = "which does not make all targets pass and is not saved"
+    if not helped:
+        return unsaved
+    return f"{unsaved} (it repairs {', '.join(helped)}; still failing: {', '.join(failing)})"

@@ -15,6 +15,8 @@ from convkit.host.record.next_commands import next_commands
 from convkit.host.record.run_record import RunRecord, TargetReport, TargetStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
 # In the order of their weight; all others are green.
@@ -27,7 +29,7 @@ _STYLES: dict[TargetStatus, str] = {
 
 
 # Where the clauses of a message end: what comes before says something by itself.
-_CLAUSES = re.compile(r"(?:: |; | \(|, in case )")
+_CLAUSES = re.compile(r"(?:: |; |\. | \(|, in case )")
 
 # Text is not broken into narrower lines.
 _LEAST = 20
@@ -48,7 +50,8 @@ def answer(record: RunRecord) -> "list[RenderableType]":
             continue
         named = ", ".join(f"{target.name}{_code(target)}" for target in targets)
         lines.append(line((f"{status}: ", style), named))
-        lines += [_cause(target) for target in targets if status != "skipped"]
+        for target in targets if status != "skipped" else ():
+            lines += [_cause(target), *_by_hand(target)]
     if not lines:
         return []
     commands = next_commands(record)
@@ -72,12 +75,20 @@ def _cause(target: TargetReport) -> "RenderableType":
     return _Cause(f"  {target.name}: ", first_line(message))
 
 
+def _by_hand(target: TargetReport) -> "Iterator[RenderableType]":
+    """Yield what to do where no change of the recipe is there to be tried."""
+    remedy = None if target.leading is None else target.leading.remedy
+    if remedy is not None and not remedy.change:
+        yield _Cause("    to do: ", first_line(remedy.text), most=1)
+
+
 @dataclasses.dataclass(frozen=True)
 class _Cause:
-    """A cause on one line, up to its last clause that fits; on two if none does."""
+    """A cause on one line, up to its last clause that fits; on `most` lines if none does."""
 
     name: str
     message: str
+    most: int = 2
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
         from rich.text import Text
@@ -87,7 +98,7 @@ class _Cause:
         ends = [found.start() for found in _CLAUSES.finditer(text)]
         if len(text) > room and (fitting := [end for end in ends if room // 3 <= end <= room]):
             text = text[: fitting[-1]]
-        lines = textwrap.wrap(text, max(room, _LEAST), max_lines=2, placeholder=" ...")
+        lines = textwrap.wrap(text, max(room, _LEAST), max_lines=self.most, placeholder=" ...")
         yield Text(f"{self.name}{lines[0] if lines else ''}", no_wrap=True, overflow="ellipsis")
         for more in lines[1:]:
             yield Text(f"    {more}", no_wrap=True, overflow="ellipsis")

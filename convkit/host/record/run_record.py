@@ -21,6 +21,7 @@ from convkit.protocol.messages import (
     ProbeMetrics,
     ProductFamily,
     ResultMetrics,
+    RoundedOutput,
     SimulatedCase,
     SizeBranch,
     StageKind,
@@ -126,8 +127,8 @@ class Verification:
     """The verdict on one target under one runtime release. `stage` is the id of the verify stage.
     `greedy` compares generated tokens, `packaged` those that a package's own runtime generates.
     `trials` may explain steps that are off, `branches` sizes that fail, `rows` (the batch axis)
-    what fails with other rows, `results` what an app makes of the outputs: a record is judged again
-    from them.
+    what fails with other rows, `results` what an app makes of the outputs, `rounded` is what
+    rounding to the target's type makes of the original: a record is judged again from them.
 
     `leading` is the finding shown in the headline; None if there is none, and in older records.
     `evaluation` is the score on the user's rows, `decided_by` what the verdict rests on: tolerance,
@@ -158,6 +159,7 @@ class Verification:
     results: tuple[ResultMetrics, ...] = ()
     family: ProductFamily | None = None
     families_agree: bool = False
+    rounded: tuple[RoundedOutput, ...] = ()
 
     @property
     def id(self) -> str:

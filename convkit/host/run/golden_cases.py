@@ -2,8 +2,8 @@
 model met. Whoever runs the model elsewhere checks it with them (docs/how-to/take-it-along.md).
 
 Copied from the reference, so nothing is computed here. NumPy files, because Python reads them as
-they are, and a reader in C++ or Swift is thirty lines: the header is a short text, the rest the raw
-values. The index is tab-separated, because C++ has no JSON in its standard library.
+they are, and a reader in C++ or Swift (`self_check.swift`) is short: the header is a text, the rest
+the raw values. The index is tab-separated, because C++ has no JSON in its standard library.
 """
 
 import dataclasses
@@ -21,6 +21,8 @@ from convkit.protocol.messages.case_tensors import tensor_path
 from convkit.protocol.metrics.limit_kinds import Limits, float32_unit
 
 INDEX = "index.tsv"
+# Reads the cases in Swift, whatever the model's contract: its names are those of the index.
+SWIFT_FILE = "self_check.swift"
 _FIRST_LINE = "convkit-golden\t1"
 
 # What a self-check reads within a second on a phone. The smallest case may be larger.
@@ -69,6 +71,7 @@ def write_golden(
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(store.object(sha256), place)
     (folder / GOLDEN / INDEX).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    shutil.copyfile(Path(__file__).with_name(SWIFT_FILE), folder / GOLDEN / SWIFT_FILE)
     return len(chosen)
 
 

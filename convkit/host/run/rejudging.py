@@ -154,7 +154,7 @@ def _reference_of(old: Verification) -> ReferenceResult:
         CaseRecord(case.case, "ladder", case.description, case.sizes, case.seconds)
         for case in old.cases
     )
-    return ReferenceResult(tuple(cases), (), Layout(old.rows), old.branches)
+    return ReferenceResult(tuple(cases), (), Layout(old.rows), old.branches, old.rounded)
 
 
 def _measured(old: Verification, contract: Contract) -> VerifyResult:

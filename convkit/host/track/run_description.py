@@ -71,6 +71,18 @@ def summary_note(record: RunRecord) -> str:
     return "\n\n".join(parts)
 
 
+def model_note(record: RunRecord, target: TargetReport) -> str:
+    """Return what a built model's page says of it: its verdict, why, and what to do."""
+    parts = [f"{MARKS[target.status]}: {_plain(target.headline)}"]
+    leading = target.leading
+    if leading is not None and leading.remedy is not None:
+        label = leading.remedy.label.capitalize()
+        parts.append(f"**{label}**: {_plain(leading.remedy.text)}")
+    evidence = ", ".join(evidence_of(target)) or "none"
+    parts.append(f"Evidence: {evidence}. Run {record.id} of the recipe {_plain(record.recipe)}.")
+    return "\n\n".join(parts)
+
+
 def _following(located: LocatedFinding) -> str:
     codes = dict.fromkeys(each.finding.code for each in located.consequences)
     return f"; from it follow {', '.join(codes)}" if codes else ""

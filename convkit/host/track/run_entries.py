@@ -129,12 +129,17 @@ def _column_points(
     points = []
     worst = worst_comparison([case for each in verifications for case in each.cases])
     if worst is not None:
-        points.append(MetricPoint("error_of_limit", worst.share))
+        points.append(MetricPoint("error_of_limit", _shown(worst.share)))
     if size := sum(target.size_bytes or 0 for target in targets):
-        points.append(MetricPoint("size_mib", size / 2**20))
+        points.append(MetricPoint("size_mib", _shown(size / 2**20)))
     if calls := [median for each in verifications if (median := _call_seconds([each])) is not None]:
-        points.append(MetricPoint("latency_ms", max(calls) * 1e3))
+        points.append(MetricPoint("latency_ms", _shown(max(calls) * 1e3)))
     return points
+
+
+def _shown(figure: float) -> float:
+    """Return a figure with the digits that fit a column of MLflow's list."""
+    return float(f"{figure:.4g}")
 
 
 def _call_seconds(verifications: Iterable[Verification]) -> float | None:

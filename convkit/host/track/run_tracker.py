@@ -30,7 +30,7 @@ from convkit.host.track.run_artifacts import (
     place_models,
 )
 from convkit.host.track.run_columns import VIEW_TAG, runs_page, view_state
-from convkit.host.track.run_description import experiment_note
+from convkit.host.track.run_description import experiment_note, model_note
 from convkit.host.track.run_entries import Entry, MetricPoint, Table, child_entries, parent_entry
 from convkit.host.track.run_inputs import log_inputs
 from convkit.host.track.run_tags import identity_tags
@@ -343,6 +343,7 @@ class Tracker:
                 "convkit.run": record.id,
                 "convkit.status": target.status,
                 "convkit.path": one.path,
+                _NOTE: clipped(model_note(record, target), TAG_LENGTH),
             }
             params = {
                 "runtime": target.runtime,

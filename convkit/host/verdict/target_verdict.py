@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from convkit.host.findings.catalog import causes_first
+from convkit.host.recipe.keys.low_precision_types import low_type
 from convkit.host.recipe.keys.recipe import Recipe, Target, Tolerance
 from convkit.host.recipe.keys.tolerances import decided_by, limits_of, tolerance_for
 from convkit.host.record.run_record import CaseVerdict, OutputVerdict, TargetStatus, Verification
@@ -109,6 +110,7 @@ def judge(
         decided_by=decided_by(recipe, target),
         branches=reference.branches,
         rows=reference.layout.rows,
+        rounded=tuple(each for each in reference.rounded if each.type == low_type(target)),
     )
 
 

@@ -6,10 +6,12 @@ per class, classes in ascending order.
 import ast
 import json
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import onnx
-from onnx import helper
+
+if TYPE_CHECKING:
+    import onnx
 
 # How an output's description begins if it was a sequence of maps; its classes follow.
 _COLUMNS = "Probabilities, one column per class: "
@@ -20,11 +22,13 @@ _MOST_CLASSES = 12
 _KEYS = ("names", "class_names", "classes", "labels", "id2label")
 
 
-def maps_as_tables(model: onnx.ModelProto) -> None:
+def maps_as_tables(model: "onnx.ModelProto") -> None:
     """Replace each sequence of maps that a graph returns by the table it was made from, in place.
 
     The output keeps its name; its description lists the classes.
     """
+    import onnx
+
     graph = model.graph
     outputs = {value.name: value for value in graph.output}
     for place, node in enumerate(graph.node):
@@ -35,7 +39,7 @@ def maps_as_tables(model: onnx.ModelProto) -> None:
         classes = _classes(node)
         graph.node[place].CopyFrom(_table(model, node, classes))
         value.CopyFrom(
-            helper.make_tensor_value_info(
+            onnx.helper.make_tensor_value_info(
                 value.name, onnx.TensorProto.FLOAT, [None, None], _described(classes)
             )
         )
@@ -56,7 +60,7 @@ def _described(classes: Sequence[int] | Sequence[str]) -> str:
     return f"{_COLUMNS}{shown}" + (f" and {more} more, in ascending order" if more > 0 else "")
 
 
-def _classes(node: onnx.NodeProto) -> list[int] | list[str]:
+def _classes(node: "onnx.NodeProto") -> list[int] | list[str]:
     labels = {attribute.name: attribute for attribute in node.attribute}
     if "classlabels_strings" in labels:
         return [label.decode() for label in labels["classlabels_strings"].strings]
@@ -64,18 +68,20 @@ def _classes(node: onnx.NodeProto) -> list[int] | list[str]:
 
 
 def _table(
-    model: onnx.ModelProto, node: onnx.NodeProto, classes: Sequence[int] | Sequence[str]
-) -> onnx.NodeProto:
+    model: "onnx.ModelProto", node: "onnx.NodeProto", classes: Sequence[int] | Sequence[str]
+) -> "onnx.NodeProto":
     """Return the node that makes the table, its columns in the order of the classes."""
+    import onnx
+
     order = sorted(range(len(classes)), key=classes.__getitem__)
     if order == list(range(len(classes))):
-        return helper.make_node("Identity", node.input, node.output, name=node.name)
+        return onnx.helper.make_node("Identity", node.input, node.output, name=node.name)
     columns = f"{node.output[0]}/columns"
     model.graph.initializer.append(
         onnx.numpy_helper.from_array(np.array(order, dtype=np.int64), columns)
     )
     inputs = [node.input[0], columns]
-    return helper.make_node("Gather", inputs, node.output, name=node.name, axis=1)
+    return onnx.helper.make_node("Gather", inputs, node.output, name=node.name, axis=1)
 
 
 def class_names(metadata: Mapping[str, str]) -> tuple[str, ...]:

@@ -109,8 +109,16 @@ def test_what_was_not_repaired_says_why_and_what_it_would_not_do(recipe: Path) -
     text = printed(outcome(recipe, build_record(), ending="no fix", withheld=(withheld,)))
     assert "Not repaired: no fix" in text
     assert "N103 of ort-optimized suggests verify.skip: [texts]; left to you" in text
-    assert "which does not make all targets pass" in text
+    assert "does not make all targets pass and is not saved:" in " ".join(text.split())
     assert "--write" not in text
+
+
+def test_a_change_that_repairs_one_of_two_targets_says_which(recipe: Path) -> None:
+    step = dataclasses.replace(STEP, target="ort-cpu")
+    last = build_record()
+    assert [each.status for each in last.targets] == ["verified", "failed", "skipped"]
+    text = " ".join(printed(outcome(recipe, last, steps=(step,))).split())
+    assert "is not saved (it repairs ort-cpu; still failing: ort-optimized):" in text
 
 
 def test_nothing_to_repair_is_no_failure(recipe: Path) -> None:
@@ -131,10 +139,9 @@ def test_rounds_are_announced_on_standard_error(capsys: pytest.CaptureFixture[st
     announce((STEP,))
     said = capsys.readouterr()
     assert said.out == ""
-    assert (
-        said.err
-        == "repair, round 1: N201 of ort-optimized: targets.ort-optimized.precision: {default:"
-        " float16}\n"
+    assert said.err == (
+        "repair, round 1: N201 of ort-optimized: targets.ort-optimized.precision: \n"
+        "{default: float16}\n"
     )
 
 

@@ -29,12 +29,31 @@ def test_a_run_that_is_not_green_ends_with_what_failed_why_and_what_to_type() ->
     lines = shown(record)
     assert lines[1] == f"failed: ort-optimized ({leading.code})"
     assert lines[2].startswith(f"  ort-optimized: {leading.message[:30]}")
-    assert lines[3].startswith("skipped: ort-cuda")
-    assert lines[4] == "Next:"
-    assert lines[5].startswith(f"  convkit run {record.recipe_file} --repair ")
-    assert lines[6].startswith(f"  convkit explain {leading.code} ")
+    assert lines[3].startswith("    to do: ")
+    assert lines[4].startswith("skipped: ort-cuda")
+    assert lines[5] == "Next:"
+    assert lines[6].startswith(f"  convkit run {record.recipe_file} --repair ")
+    assert lines[7].startswith(f"  convkit explain {leading.code} ")
     assert len(lines) <= 24
     assert all(len(line) <= 80 for line in lines)
+
+
+def test_what_is_to_be_done_by_hand_is_said_with_its_cause() -> None:
+    record = build_record()
+    green, failed, skipped = record.targets
+    leading = Finding("N502", "the limit is out of reach", remedy=Remedy("Remove it. Or raise it."))
+    targets = (green, dataclasses.replace(failed, leading=leading), skipped)
+    lines = shown(dataclasses.replace(record, targets=targets), width=40)
+    assert lines[2:5] == [
+        "  ort-optimized: the limit is out of",
+        "    reach",
+        "    to do: Remove it. Or raise it.",
+    ]
+    changing = dataclasses.replace(leading, remedy=Remedy("Remove it.", {"targets.x": 1}))
+    targets = (green, dataclasses.replace(failed, leading=changing), skipped)
+    assert not [
+        each for each in shown(dataclasses.replace(record, targets=targets)) if "to do:" in each
+    ]
 
 
 def test_a_green_run_has_no_such_end() -> None:

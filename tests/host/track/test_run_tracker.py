@@ -104,7 +104,10 @@ def test_models_are_registered_with_their_metrics_and_no_copy(home):
     assert good.tags["mlflow.model.isExternal"] == "true"
     assert {metric.key for metric in good.metrics} >= {"ort-cpu/max_abs_err", "ort-cpu/cosine"}
     assert str(good.status) == "READY"
-    assert str(models["bert-ort-optimized"].status) == "FAILED"
+    wrong = models["bert-ort-optimized"]
+    assert str(wrong.status) == "FAILED"
+    assert "verified" in good.tags["mlflow.note.content"]
+    assert "failed: C110 'input" in wrong.tags["mlflow.note.content"]
     tags = tracker.client.get_experiment(tracked.experiment_id).tags
     note = tags["mlflow.note.content"]
     assert note.startswith("Runs of the convkit recipe **bert**: [verdict, worst error")

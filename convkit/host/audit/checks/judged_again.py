@@ -2,7 +2,8 @@
 
 import dataclasses
 import datetime as dt
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from convkit.host.audit.checks.contradictions import Contradiction, plain_text
@@ -52,7 +53,7 @@ def judge_again(folder: Path, record: RunRecord, *, same_code: bool) -> JudgedAg
     found = [
         Contradiction(("result.json", place), message)
         for target in record.targets
-        for place, message in (*_target(target, recipe), *_waivers(target, recipe, day))
+        for place, message in (*_target(target, record, recipe), *_waivers(target, recipe, day))
     ]
     for key in ("description", "name"):
         stated = record.recipe if key == "name" else record.description
@@ -96,8 +97,8 @@ def _derived(record: RunRecord, recipe: Recipe) -> Iterator[Contradiction]:
         yield Contradiction(place, "the run's key does not match its stages and its recipe")
 
 
-def _target(target: TargetReport, recipe: Recipe) -> Iterator[tuple[str, str]]:
-    recipe = recipe.owner_of(target.name)
+def _target(target: TargetReport, record: RunRecord, whole: Recipe) -> Iterator[tuple[str, str]]:
+    recipe = whole.owner_of(target.name)
     if target.name not in recipe.targets:
         yield "recipe.yaml", f"the recipe has no target {target.name!r}"
         return
@@ -108,7 +109,8 @@ def _target(target: TargetReport, recipe: Recipe) -> Iterator[tuple[str, str]]:
         if found != wanted:
             yield "recipe.yaml", f"{target.name}: {name} {found}, but the recipe says {wanted}"
     for verification in target.verifications:
-        yield from _verification(target, verification, recipe)
+        again = functools.partial(_limits_again, verification, target, record, whole)
+        yield from _verification(target, verification, recipe, functools.cache(again))
         for check in verification.invariance:
             for metrics in (*check.original, *check.candidate):
                 for message in impossible_figures(metrics):
@@ -139,12 +141,33 @@ def _waivers(target: TargetReport, recipe: Recipe, day: dt.date) -> Iterator[tup
         )
 
 
+# The limits that the whole verdict sets, by case and output.
+_Limits = dict[tuple[str, str], dict[str, float]]
+
+
+def _limits_again(
+    verification: Verification, target: TargetReport, record: RunRecord, recipe: Recipe
+) -> _Limits:
+    """Return the limits that a verification's figures are judged by, where they are not simply the
+    recipe's: by what float32 resolves, by what a type makes of the original, or, for rows that are
+    equal throughout in low precision, by none.
+    """
+    if not {each.stage for each in target.verifications} <= {each.id for each in record.stages}:
+        return {}  # a contradiction of its own
+    judged = rejudge_record(dataclasses.replace(record, targets=(target,)), recipe).targets[0]
+    return {
+        (case.case, output.output): output.limits
+        for case in judged.verifications[target.verifications.index(verification)].cases
+        for output in case.outputs
+    }
+
+
 def _verification(
-    target: TargetReport, verification: Verification, recipe: Recipe
+    target: TargetReport, verification: Verification, recipe: Recipe, again: Callable[[], _Limits]
 ) -> Iterator[tuple[str, str]]:
     place = verification.stage
     for case in verification.cases:
-        yield from _case(place, case, target, recipe)
+        yield from _case(place, case, target, recipe, again)
     wrong = [case.case for case in verification.cases if not case.passed]
     errors = sorted({finding.code for finding in verification.findings if finding.is_error})
     if verification.status == "verified" and (wrong or errors or not verification.cases):
@@ -155,13 +178,18 @@ def _verification(
 
 
 def _case(
-    place: str, case: CaseVerdict, target: TargetReport, recipe: Recipe
+    place: str,
+    case: CaseVerdict,
+    target: TargetReport,
+    recipe: Recipe,
+    again: Callable[[], _Limits],
 ) -> Iterator[tuple[str, str]]:
     for output in case.outputs:
         where = f"case {case.case}, {output.output}"
         for message in (*impossible_figures(output.metrics), *_misplaced(output, case, recipe)):
             yield place, f"{where}: {message}"
-        yield from ((place, f"{where}: {each}") for each in _output(output, target, recipe))
+        found = _output(output, case.case, target, recipe, again)
+        yield from ((place, f"{where}: {each}") for each in found)
     for name, size in case.sizes.items():
         axis = recipe.axes.get(name)
         if isinstance(axis, Axis) and not axis.min <= size <= axis.max:
@@ -187,8 +215,15 @@ def _misplaced(output: OutputVerdict, case: CaseVerdict, recipe: Recipe) -> Iter
     yield from misplaced_figures(output.metrics, shape)
 
 
-def _output(output: OutputVerdict, target: TargetReport, recipe: Recipe) -> Iterator[str]:
-    """Judge an output by the limits it was judged by, if the recipe sets those.
+def _output(
+    output: OutputVerdict,
+    case: str,
+    target: TargetReport,
+    recipe: Recipe,
+    again: Callable[[], _Limits],
+) -> Iterator[str]:
+    """Judge an output by the limits it was judged by, if the recipe sets those, or the verdict on
+    these figures does so `again`.
 
     Which of a tolerance's limits apply to whole numbers differs between releases, so that any of
     them will do.
@@ -197,7 +232,8 @@ def _output(output: OutputVerdict, target: TargetReport, recipe: Recipe) -> Iter
     limits = limits_for(recipe, asked, output.output, None)
     given = limits_of(tolerance_for(recipe, asked, output.output, None))
     if output.limits != limits:
-        if not output.limits or not output.limits.items() <= given.items():
+        subset = output.limits and output.limits.items() <= given.items()
+        if not subset and output.limits != again().get((case, output.output)):
             yield f"judged by {_limits(output.limits)}, but the recipe says {_limits(limits)}"
             return
         limits = output.limits

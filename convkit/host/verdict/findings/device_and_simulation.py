@@ -37,8 +37,7 @@ def simulation_findings(
         return [Finding("N211", message, Place(case=case), {"cases": list(differing)})]
     errors = [output.max_abs for pair in measured.simulated for output in pair.agreement.outputs]
     message = (
-        f"device and {second} reach the same verdict in {len(simulated)} cases; largest difference"
-        " between "
+        f"device and {second} reach the same verdict in every case ({len(simulated)}); largest"
+        f" difference between their outputs {max(errors, default=0.0):.2g}"
     )
-    message += f"their outputs {max(errors, default=0.0):.2g}"
     return [Finding("N212", message, Place(), {"largest_difference": max(errors, default=0.0)})]

@@ -310,8 +310,8 @@ def _finding(
         text = f"Write what you need: {enough}."
     elif own:
         text = (
-            f"Remove the target's limits: then {low} is allowed nrmse <= {usual['nrmse']:g}. Or"
-            " write that, or what you need."
+            f"Remove the target's limits: {low} is then allowed nrmse <= {usual['nrmse']:g}. Or set"
+            " a limit that your task can bear."
         )
     elif place == "the command line":
         none = "Pass none, or " if is_usual else "Pass "
