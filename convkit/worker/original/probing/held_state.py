@@ -31,7 +31,8 @@ _OF_TORCH = frozenset(vars(torch.nn.Module())) | {"_is_full_backward_hook"}
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 # Buffers larger than this are not copied, so what changes them is left to a second run.
 _MOST_BYTES = 1 << 26
-# Weights are copied only if small; most models have many, and write to none. A vocabulary is larger, and holds nothing that changes; what it contains is not looked at.
+# Of weights, only small ones are copied: hardly any model writes to them. A vocabulary is larger,
+# and holds nothing that changes; what it contains is not looked at.
 _MOST_WEIGHTS, _MOST_ITEMS, _MOST_PLACES = 4096, 1000, 20_000
 _SEQUENCES = (list, collections.deque, bytearray)
 _CONTENTS = (*_SEQUENCES, dict, set, np.ndarray, contextvars.ContextVar)
