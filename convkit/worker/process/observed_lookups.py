@@ -24,6 +24,7 @@ from types import FrameType
 from typing import Any, Self
 
 from convkit.protocol.lookups import Lookup, lookup_name
+from convkit.worker.process.mentioned_paths import files_in, mentioned_files, text_of
 from convkit.worker.process.user_modules import is_tool_path
 
 # As the system has them: what these ask is not recorded.
@@ -63,6 +64,8 @@ class ObservedLookups:
         self.found: set[str] = set()
         # The files of C extensions, in which nothing is seen, and names of libraries to be found.
         self.libraries: set[str] = set()
+        # What a program may have read, of which nothing is seen.
+        self.may_read: set[str] = set()
         self.active = False
         # Modules that the user's code asks for, and the folders of the user's in which to look.
         self.imports: dict[str, list[str]] = {}
@@ -134,7 +137,8 @@ class ObservedLookups:
 
     def note_program(self, event: str, arguments: tuple[object, ...]) -> Iterator[str]:
         """Note a program that the user's code starts, of which nothing is seen; yield the paths of
-        its file and of those among its arguments, which it may read. One of the system or of an
+        its file and of those among its arguments. What it may read, too, is noted: what these
+        mention, and what is in the folder that it is told to run in. One of the system or of an
         environment is noted by its name: its folder differs between machines.
         """
         names, direct = _asking()
@@ -146,6 +150,7 @@ class ObservedLookups:
         given = arguments[0] if event == "os.system" else arguments[1]
         texts = [given] if isinstance(given, str | bytes | os.PathLike) else [*given]  # type: ignore[misc]
         words = [os.fsdecode(each) for each in texts if isinstance(each, str | bytes | os.PathLike)]
+        whole = [*words]
         shell = words[:2] == ["/bin/sh", "-c"]
         if shell or len(words) == 1:  # a line for the shell
             words = _words(words[-1])
@@ -157,6 +162,10 @@ class ObservedLookups:
             path = os.path.abspath(os.path.join(top, word.rpartition("=")[2]))  # noqa: PTH100, PTH118 - as open() would
             if os.path.isfile(path):  # noqa: PTH113 - a path as text
                 yield path
+                whole += [] if is_tool_path(path) else [text_of(path)]
+        self.may_read |= mentioned_files(whole)
+        if top != ".":
+            self.may_read |= files_in(os.path.abspath(top))  # noqa: PTH100 - as open() would
 
     def note_import(self, name: str, folders: Iterable[str | None]) -> None:
         """Note a module that the user's code imports, and where it would be found."""
