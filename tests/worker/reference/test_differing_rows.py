@@ -110,3 +110,8 @@ def test_a_table_of_one_number_each(tmp_path):
     state = {"scale": torch.from_numpy(TABLE[:, 0].copy())}
     values[33] += 1
     assert differing_rows(file_with(tmp_path, values), state) == (33,)
+
+
+def test_a_table_of_which_a_part_is_another_is_compared_as_a_whole(tmp_path):
+    parts = {**STATE, "first": STATE["table"][:200], "second": STATE["table"][200:]}
+    assert differing_rows(file_with(tmp_path, changed(250)), parts) == (250,)
