@@ -83,7 +83,7 @@ def test_a_file_below_a_folder_that_is_open_is_read(tmp_path, data):
         f"import os\ndef build():\n    folder = os.open({str(data)!r}, os.O_RDONLY)\n"
         "    os.read(os.open('a.bin', os.O_RDONLY, dir_fd=folder), 1)\n    os.close(folder)"
     )
-    assert found(tmp_path, reading, (str(data),)) == [str(data / "a.bin")]
+    assert found(tmp_path, reading, (str(data / "a.bin"),)) == [str(data / "a.bin")]
 
 
 @pytest.mark.parametrize("mode", ["r+b", "a+b"])
