@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from convkit.cli.output.safe_text import Encodable, output_console
 from convkit.cli.output.text_lines import line, print_unwrapped
-from convkit.host.record.change_text import change_line
+from convkit.host.recipe.editing.change_text import change_line
 from convkit.host.record.run_record import RepairStep
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ def line(*parts: Part, style: str = "", indent: int = 0, fold: bool = False) -> 
 
 def change_lines(change: Mapping[str, Json], width: int = 80) -> "list[RenderableType]":
     """Return a change to a recipe as YAML that can be pasted; nothing if nothing changes."""
-    from convkit.host.record.change_text import change_text
+    from convkit.host.recipe.editing.change_text import change_text
 
     lines = change_text(change, width=width - 4).splitlines() if change else ()
     return [line(each, style="cyan", indent=4) for each in lines]

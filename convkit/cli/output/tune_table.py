@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from convkit.cli.output.safe_text import Encodable
 from convkit.cli.output.text_lines import figure_table, line
-from convkit.host.record.change_text import flow_text
+from convkit.host.recipe.editing.change_text import flow_text
 from convkit.host.record.display_text import first_line
 from convkit.host.record.latency_statistics import noise_text, waiting_text
 from convkit.host.record.tune_record import Candidate, CandidateStatus, TuneRecord

@@ -16,7 +16,7 @@ from convkit.host.audit.differences.across_processors import (
     counterpart,
     within_rounding,
 )
-from convkit.host.nightly.baseline_changes import Better, Change, Elsewhere, Note
+from convkit.host.nightly.baseline_changes import Better, Change, Elsewhere, Note, changed_keys
 from convkit.host.nightly.figure_limits import change_text, is_better, is_worse, is_worse_score
 from convkit.host.nightly.nightly_record import FaultKind, NightlyFault
 from convkit.host.nightly.recipe_demands import OPTIONAL, TOLERANCE, ChangedDemand, changed_demands
@@ -92,17 +92,6 @@ def _recipe(before: Snapshot, now: Snapshot) -> Iterator[Change]:
         )
 
 
-def _mapping(
-    kind: FaultKind, before: Mapping[str, str], now: Mapping[str, str], prefix: str
-) -> Iterator[Change]:
-    """Compare keys and their values; every difference is a fault."""
-    for key in dict.fromkeys([*before, *now]):
-        if before.get(key) != now.get(key):
-            was, found = before.get(key, "(absent)"), now.get(key, "(absent)")
-            message = f"{prefix}{key}: {was} -> {found}"
-            yield NightlyFault(kind, key, message)
-
-
 def _waivers(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Change]:
     """Compare waivers: a new or a longer one loosens what is accepted."""
     for waiver, until in now.items():
@@ -139,6 +128,8 @@ def _target(name: str, before: TargetSnapshot, now: TargetSnapshot) -> Iterator[
         was, found = getattr(before, part), getattr(now, part)
         if was != found:
             yield NightlyFault("target", f"{name} {part}", f"{name} {part}: {was} -> {found}", name)
+    if before.options is not None and now.options is not None:
+        yield from changed_keys("target", before.options, now.options, f"{name} ", name)
     rank = WORST_LAST.index(now.status) - WORST_LAST.index(before.status)
     if rank > 0:
         message = f"{name} {_is(now.status)} ({before.status} in the baseline): {now.headline}"
@@ -217,7 +208,7 @@ def _tried(before: Snapshot, now: Snapshot) -> Iterator[Change]:
     figures on them say nothing about the accepted ones, so every change is to be accepted.
     """
     added = _added(before, now)
-    for change in _mapping("case", before.verified_on, now.verified_on, "the recipe's "):
+    for change in changed_keys("case", before.verified_on, now.verified_on, "the recipe's "):
         is_added = isinstance(change, NightlyFault) and change.subject in added
         yield Better(change.message) if is_added else change
 
@@ -233,7 +224,7 @@ def _sources(before: Snapshot, now: Snapshot) -> Iterator[Change]:
     """Compare the digests of the model and of files. A new task's own file replaces nothing."""
     own = {f"file {value}" for value in _added(before, now).values()} - before.sources.keys()
     found = {name: digest for name, digest in now.sources.items() if name not in own}
-    yield from _mapping("source", before.sources, found, "")
+    yield from changed_keys("source", before.sources, found, "")
 
 
 def _demands(before: Snapshot, now: Snapshot) -> Iterator[Change]:

@@ -51,6 +51,13 @@ _TRIED = (
     "verify.example",
 )
 _SCORED = ("data", "metric", "inputs", "texts", "labels", "output", "generate")
+# Keys of a target that are compared as what they demand, or by what the run recorded.
+_COMPARED = frozenset(
+    {
+        *("runtime", "device", "precision", "versions", "tools", "processors"),
+        *("tolerance", "outputs", "max_drop", "max_rise", "goals"),
+    }
+)
 # A recipe without any of these keys compares less than one with them.
 OPTIONAL = ("steps.", "evaluate.")
 
@@ -90,12 +97,28 @@ def _of_target(recipe: Recipe, name: str) -> Iterator[tuple[str, float]]:
         yield from ((f"{_PROCESSORS}{family}", 1.0) for family in target.families)
 
 
+def options_of(recipe: Recipe, target: str) -> dict[str, str]:
+    """Return how a target is built and where it must run, as text: the oldest system, states, an
+    exporter; without what the run's results show or `demands_of` compares.
+    """
+    if target not in recipe.targets:
+        return {}
+    content = recipe.targets[target].model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    options = flatten({key: each for key, each in content.items() if key not in _COMPARED})
+    return {key: value for key, value in options.items() if key}
+
+
 def tried_by(recipe: Recipe) -> dict[str, str]:
     """Return the keys that decide what is tried and compared, as text; those that say the default
     are left out.
     """
     content = recipe.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    return {key: value for key, value in flatten(content).items() if _is_tried(key)}
+    goals = any(recipe.goals_of(name) is not None for name in recipe.targets)
+    return {
+        key: value
+        for key, value in flatten(content).items()
+        if _is_tried(key) or (goals and key.startswith("bench."))
+    }
 
 
 def names_model(key: str) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from convkit.host.audit.differences.across_processors import integer_kernels
 from convkit.host.audit.differences.run_difference import recipe_keys
-from convkit.host.nightly.recipe_demands import demands_of, names_model, tried_by
+from convkit.host.nightly.recipe_demands import demands_of, names_model, options_of, tried_by
 from convkit.host.recipe.keys.recipe import Recipe
 from convkit.host.record.processor_record import RecordedProcessor, processor_of
 from convkit.host.record.recorded_materials import Dependency
@@ -67,7 +67,9 @@ class VerificationSnapshot:
 
 @dataclasses.dataclass(frozen=True)
 class TargetSnapshot:
-    """One target. `verifications` are by their ids."""
+    """One target. `verifications` are by their ids, `options` its keys as text; None in older
+    baselines.
+    """
 
     status: TargetStatus
     headline: str
@@ -76,6 +78,7 @@ class TargetSnapshot:
     precision: str
     size_bytes: int = 0
     verifications: dict[str, VerificationSnapshot] = dataclasses.field(default_factory=dict)
+    options: dict[str, str] | None = dataclasses.field(default=None, metadata=SPARSE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +107,8 @@ def snapshot_of(
     return Snapshot(
         recipe=record.recipe,
         targets={
-            target.name: _target(target, processor_of(record.host)) for target in record.targets
+            target.name: _target(target, processor_of(record.host), recipe)
+            for target in record.targets
         },
         tools={
             stage.id: found
@@ -142,7 +146,7 @@ def comparable(now: Snapshot, before: Snapshot, record: RunRecord) -> Snapshot:
     return dataclasses.replace(now, verified_on=written)
 
 
-def _target(target: TargetReport, processor: RecordedProcessor) -> TargetSnapshot:
+def _target(target: TargetReport, processor: RecordedProcessor, recipe: Recipe) -> TargetSnapshot:
     return taken_from(
         TargetSnapshot,
         target,
@@ -150,6 +154,7 @@ def _target(target: TargetReport, processor: RecordedProcessor) -> TargetSnapsho
             each.id: _verification(each, integer_kernels(target, each, processor) or "")
             for each in target.verifications
         },
+        options=options_of(recipe, target.name),
     )
 
 

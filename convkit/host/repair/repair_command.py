@@ -12,11 +12,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from convkit.host.processes.progress_events import Listener, SilentListener
+from convkit.host.recipe.editing.change_text import change_line
 from convkit.host.recipe.editing.file_replacement import recipe_diff, replace_recipe
 from convkit.host.recipe.editing.key_changes import Content
 from convkit.host.recipe.editing.text_editing import EditError, edited
 from convkit.host.recipe.reading.loading import LoadedRecipe, load_recipe, parse_recipe
-from convkit.host.record.change_text import change_line
 from convkit.host.record.run_record import RepairStep, RunRecord, WithdrawnStep
 from convkit.host.repair.remedy_selection import (
     Proposal,

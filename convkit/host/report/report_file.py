@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from convkit.host.findings.catalog import CATALOG
+from convkit.host.recipe.editing.change_text import change_text, yaml_text
 from convkit.host.record.bench_record import BenchRecord
-from convkit.host.record.change_text import change_text, yaml_text
 from convkit.host.record.display_text import bytes_text, seconds_text, sizes_text
 from convkit.host.record.headroom import non_finite, worst_comparison, worst_of_output
 from convkit.host.record.run_record import RunRecord

@@ -45,7 +45,7 @@ def sizes_of_all_axes(
     contract: Contract, known: Sequence[Sizes], most: int
 ) -> list[dict[str, int]]:
     """Return up to `most` sizes of which each is new on some axis: the fewest rows that no case has
-    first, one by one, and the other axes' in the widest gaps.
+    first, one by one, and the other axes' so that they leave no wider gap than so many must.
     """
     rows = row_axis(contract)
     orders = []
@@ -55,7 +55,7 @@ def sizes_of_all_axes(
             free = (size for size in range(axis.min, axis.max + 1) if size not in taken)
             orders.append([*itertools.islice(free, most)])
         else:
-            orders.append(_turned([*itertools.islice(_in_gaps(axis, known), most)], place))
+            orders.append(_turned(_evenly(axis, known, most), place))
     count = max(map(len, orders), default=0)
     smallest = smallest_sizes(contract)
     return [
@@ -80,6 +80,25 @@ def corner_sizes(contract: Contract, known: Sequence[Sizes]) -> list[dict[str, i
 
 def _turned(sizes: list[int], by: int) -> list[int]:
     return sizes[by:] + sizes[:by]
+
+
+def _evenly(axis: Axis, known: Sequence[Sizes], most: int) -> list[int]:
+    """Return up to so many sizes of an axis that divide the gaps between known ones evenly; every
+    second is odd, where there is room.
+    """
+    taken = sorted({axis.min, axis.max, *(sizes[axis.name] for sizes in known)})
+    parts = {ends: 1 for ends in itertools.pairwise(taken) if ends[1] - ends[0] > 1}
+    for _ in range(most if parts else 0):
+        low, high = max(parts, key=lambda ends: (ends[1] - ends[0]) / parts[ends])
+        if high - low > parts[low, high]:
+            parts[low, high] += 1
+    found: list[int] = []
+    for (low, high), count in parts.items():
+        for part in range(1, count):
+            size = low + round((high - low) * part / count)
+            is_odd = bool(size % 2) or not len(found) % 2 or size + 1 == high
+            found.append(size if is_odd else size + 1)
+    return sorted(set(found))
 
 
 def _in_gaps(axis: Axis, known: Sequence[Sizes]) -> Iterator[int]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from convkit.protocol.contract import TensorSpec
+from convkit.protocol.contract import Contract, TensorSpec
 from convkit.protocol.messages import Sample
 from convkit.protocol.numpy_dtypes import is_float, numpy_dtype
 from convkit.worker.cases.axis_sizes import largest_sizes, probe_sizes
@@ -93,16 +93,20 @@ def decided_sizes(
         for turn in turns(decision, contract, probe_sizes(contract)):
             for side in (turn.below, turn.above):
                 if not any(case.sizes == side for case in before):
-                    wanted.setdefault(tuple(side.items()), (side, turn.place))
+                    text = f"beside the comparison at {turn.place}"
+                    wanted.setdefault(tuple(side.items()), (side, text))
+    for side in _sizes_of_rows(contract, decisions.rows):
+        if not any(case.sizes == side for case in before):
+            wanted.setdefault(tuple(side.items()), (side, "at the row of a table that differs"))
     cheapest = sorted(wanted.values(), key=lambda each: case_cost(contract, each[0]))
     cases: list[Case] = []
     spent = 0
-    for sizes, place in cheapest[:_MOST_SIZES]:
+    for sizes, text in cheapest[:_MOST_SIZES]:
         spent += case_cost(contract, sizes)
         if spent > most and len(cases) >= _FEWEST_SIZES:
             break
         draw = Draw(f"sizes:{sizes_name(sizes)}")
-        cases.append(made_from.extra_case(f"beside the comparison at {place}", sizes, draw))
+        cases.append(made_from.extra_case(text, sizes, draw))
     known = [each.sizes for each in (*before, *cases)]
     spare = [*affordable(contract, corner_sizes(contract, known), most * _CORNERS_SHARE)]
     what = dict.fromkeys(map(sizes_name, spare), "one axis at its largest only")
@@ -110,9 +114,20 @@ def decided_sizes(
     spare += sizes_between(contract, [*known, *spare], room)
     for sizes in affordable(contract, spare, most - spent):
         name = sizes_name(sizes)
-        text = what.get(name, "between the sizes of other cases")
-        cases.append(made_from.extra_case(text, sizes, Draw(f"sizes:{name}")))
+        why = what.get(name, "between the sizes of other cases")
+        cases.append(made_from.extra_case(why, sizes, Draw(f"sizes:{name}")))
     return cases or "other cases cover the axes' sizes"
+
+
+def _sizes_of_rows(contract: Contract, rows: Sequence[int]) -> Iterator[dict[str, int]]:
+    """Yield the sizes at which a table that is read by a size, or by the last place along an axis,
+    gives its first row that differs.
+    """
+    for row in rows[:1]:
+        for axis in contract.axes:
+            for size in (row, row + 1):
+                if axis.min <= size <= axis.max:
+                    yield probe_sizes(contract) | {axis.name: size}
 
 
 def decided_values(made_from: CaseInputs, decisions: Decisions) -> list[Case] | str:

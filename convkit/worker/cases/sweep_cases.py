@@ -6,10 +6,10 @@ thousand shows in no other case.
 import math
 from collections.abc import Iterator, Sequence
 
-from convkit.protocol.contract import TensorSpec
+from convkit.protocol.contract import Contract, TensorSpec
 from convkit.protocol.messages import EVERY_NUMBER
 from convkit.worker.cases.axis_sizes import largest_sizes, probe_sizes
-from convkit.worker.cases.case import Case, CaseInputs, affordable, case_cost, sizes_name
+from convkit.worker.cases.case import Case, CaseInputs, case_cost, sizes_name
 from convkit.worker.cases.decision_sizes import Sizes
 from convkit.worker.cases.sizes_between import sizes_of_all_axes
 from convkit.worker.cases.values.sampled_values import Draw, integer_range, sample_for
@@ -43,10 +43,21 @@ def _most_elements(made_from: CaseInputs) -> float:
 
 
 def _sizes(made_from: CaseInputs, known: Sequence[Sizes], most: float) -> Iterator[Case]:
+    """Yield cases of as many sizes as cost no more than that."""
     contract = made_from.contract
-    for sizes in affordable(contract, sizes_of_all_axes(contract, known, _MOST_SIZES), most):
+    for sizes in _affordable_sizes(contract, known, most):
         draw = Draw(f"{NAME}:{sizes_name(sizes)}")
         yield made_from.extra_case("sizes that no other case has", sizes, draw)
+
+
+def _affordable_sizes(
+    contract: Contract, known: Sequence[Sizes], most: float
+) -> list[dict[str, int]]:
+    for count in range(_MOST_SIZES, 0, -1):
+        wanted = sizes_of_all_axes(contract, known, count)
+        if sum(case_cost(contract, sizes) for sizes in wanted) <= most:
+            return wanted
+    return []
 
 
 def _numbers(made_from: CaseInputs, most: float) -> Iterator[Case]:

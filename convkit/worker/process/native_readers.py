@@ -2,6 +2,7 @@
 nothing: while they are watched, each raises the event `open` that Python's own raises.
 """
 
+import builtins
 import contextlib
 import functools
 import importlib
@@ -45,7 +46,24 @@ def watched_readers() -> Iterator[Callable[[], None]]:
                     _watch(module, function, ended)
 
         watch()
+        _watch_imports(watch, ended)
         yield watch
+
+
+def _watch_imports(watch: Callable[[], None], ended: contextlib.ExitStack) -> None:
+    """Watch the functions of a module as soon as an import statement has it."""
+    waiting = {name.partition(".")[0] for name, _, needed in _READERS if not needed}
+    inner = builtins.__import__
+
+    @functools.wraps(inner)
+    def imported(name: str, *args: Any, **kwargs: Any) -> ModuleType:  # noqa: ANN401 - as Python's
+        module = inner(name, *args, **kwargs)
+        if name.partition(".")[0] in waiting:
+            watch()
+        return module
+
+    builtins.__import__ = imported
+    ended.callback(setattr, builtins, "__import__", inner)
 
 
 def _module(name: str, *, needed: bool) -> ModuleType | None:

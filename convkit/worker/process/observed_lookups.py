@@ -21,9 +21,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
-from typing import Any, Self
+from typing import Any
 
 from convkit.protocol.lookups import Lookup, lookup_name
+from convkit.worker.process.mentioned_paths import files_in, mentioned_files, text_of
+from convkit.worker.process.scanned_folder import ScannedFolder
 from convkit.worker.process.user_modules import is_tool_path
 
 # As the system has them: what these ask is not recorded.
@@ -63,6 +65,8 @@ class ObservedLookups:
         self.found: set[str] = set()
         # The files of C extensions, in which nothing is seen, and names of libraries to be found.
         self.libraries: set[str] = set()
+        # What a program may have read, of which nothing is seen.
+        self.may_read: set[str] = set()
         self.active = False
         # Modules that the user's code asks for, and the folders of the user's in which to look.
         self.imports: dict[str, list[str]] = {}
@@ -73,6 +77,7 @@ class ObservedLookups:
         for name in ("stat", "lstat", "access"):
             self._wrap(name, self._asked_about)
         self._wrap("readlink", lambda path: self._note("link", path))
+        self._wrap_open()
         self._wrap_scandir()
         self._wrap_find_spec()
         for name in _CLOCKS:
@@ -134,7 +139,8 @@ class ObservedLookups:
 
     def note_program(self, event: str, arguments: tuple[object, ...]) -> Iterator[str]:
         """Note a program that the user's code starts, of which nothing is seen; yield the paths of
-        its file and of those among its arguments, which it may read. One of the system or of an
+        its file and of those among its arguments. What it may read, too, is noted: what these
+        mention, and what is in the folder that it is told to run in. One of the system or of an
         environment is noted by its name: its folder differs between machines.
         """
         names, direct = _asking()
@@ -146,6 +152,7 @@ class ObservedLookups:
         given = arguments[0] if event == "os.system" else arguments[1]
         texts = [given] if isinstance(given, str | bytes | os.PathLike) else [*given]  # type: ignore[misc]
         words = [os.fsdecode(each) for each in texts if isinstance(each, str | bytes | os.PathLike)]
+        whole = [*words]
         shell = words[:2] == ["/bin/sh", "-c"]
         if shell or len(words) == 1:  # a line for the shell
             words = _words(words[-1])
@@ -157,6 +164,10 @@ class ObservedLookups:
             path = os.path.abspath(os.path.join(top, word.rpartition("=")[2]))  # noqa: PTH100, PTH118 - as open() would
             if os.path.isfile(path):  # noqa: PTH113 - a path as text
                 yield path
+                whole += [] if is_tool_path(path) else [text_of(path)]
+        self.may_read |= mentioned_files(whole)
+        if top != ".":
+            self.may_read |= files_in(os.path.abspath(top))  # noqa: PTH100 - as open() would
 
     def note_import(self, name: str, folders: Iterable[str | None]) -> None:
         """Note a module that the user's code imports, and where it would be found."""
@@ -187,13 +198,28 @@ class ObservedLookups:
         @functools.wraps(inner)
         def asked(path: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function's own
             if self.active:
-                note(path)
+                note(_below(kwargs.get("dir_fd"), path))
             return inner(path, *args, **kwargs)
 
         setattr(os, name, asked)
         for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
             if inner in able:
                 able.add(asked)
+
+    def _wrap_open(self) -> None:
+        """Say of a path that is relative to an open folder which one it is: Python's event does
+        not.
+        """
+        inner = os.open
+
+        @functools.wraps(inner)
+        def opened(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:  # noqa: ANN401 - as above
+            if self.active and kwargs.get("dir_fd") is not None:
+                sys.audit("open", _below(kwargs["dir_fd"], path), None, flags)
+            return inner(path, flags, *args, **kwargs)
+
+        vars(os)["open"] = opened
+        os.supports_dir_fd.add(opened)
 
     def _wrap_scandir(self) -> None:
         inner = os.scandir
@@ -203,7 +229,11 @@ class ObservedLookups:
             names, direct = _asking() if self.active else (None, False)
             found = inner(path)
             # What the standard library scans for the user's code, it asks by `os.stat` about.
-            return _Scanned(found, self._asked_about) if direct and names == frozenset() else found
+            return (
+                ScannedFolder(found, self._asked_about)
+                if direct and names == frozenset()
+                else found
+            )
 
         vars(os)["scandir"] = scanned
         os.supports_fd.add(scanned)
@@ -271,51 +301,6 @@ class ObservedLookups:
         self.found.add(lookup_name(what, subject))
 
 
-class _Scanned:
-    """What `os.scandir` returns, with entries that say so if they are asked about."""
-
-    def __init__(self, inner: Any, asked_about: Callable[[object], None]) -> None:  # noqa: ANN401 - os has no public type
-        self._inner = inner
-        self._asked_about = asked_about
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> "_Entry":
-        return _Entry(next(self._inner), self._asked_about)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._inner.close()
-
-    def close(self) -> None:
-        """Close the folder."""
-        self._inner.close()
-
-
-class _Entry:
-    """An entry of a folder, as `os.DirEntry`: the system has it for nothing, so no other call tells
-    that its time or size was looked at.
-    """
-
-    def __init__(self, inner: os.DirEntry[Any], asked_about: Callable[[object], None]) -> None:
-        self._inner = inner
-        self._asked_about = asked_about
-
-    def __fspath__(self) -> Any:  # noqa: ANN401 - text or bytes, as the folder's name
-        return self._inner.path
-
-    def __repr__(self) -> str:
-        return repr(self._inner)
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as the entry's own
-        if name == "stat":
-            self._asked_about(self._inner.path)
-        return getattr(self._inner, name)
-
-
 def is_of_python(path: str) -> bool:
     """Return whether a path is where Python looks for its own modules, there or not."""
     return os.path.basename(path) == _ARCHIVE  # noqa: PTH119 - every import
@@ -328,6 +313,14 @@ def _program(word: str, top: str) -> str:
     path = os.path.abspath(os.path.join(top, word))  # noqa: PTH100, PTH118 - as open() would
     folder, name = os.path.split(path)
     return name if is_tool_path(path) or folder in os.get_exec_path() else path
+
+
+def _below(folder: int | None, path: Any) -> Any:  # noqa: ANN401 - as the function's own
+    """Return a path that is relative to an open folder, if there is one, with that folder."""
+    top = _opened_as(folder) if folder is not None else None
+    if top is None or not isinstance(path, str | bytes | os.PathLike):
+        return path
+    return os.path.join(top, os.fsdecode(path))  # noqa: PTH118 - a path as text
 
 
 def _opened_as(descriptor: int) -> str | None:

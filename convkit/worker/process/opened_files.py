@@ -16,13 +16,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from convkit.protocol.lookups import UNANSWERED, lookup_name, lookup_of
 from convkit.worker.process.folder_watch import FolderWatch
+from convkit.worker.process.mentioned_paths import mentioned_files, text_of
 from convkit.worker.process.observed_lookups import (
     PROGRAMS,
     ObservedLookups,
@@ -79,6 +80,7 @@ class OpenedFiles:
             self._written |= written
             self._lookups.found |= lookups.found
             self._lookups.libraries |= lookups.libraries
+            self._lookups.may_read |= lookups.may_read
             self._lookups.imports |= lookups.imports
         self._lookups.install()
         self._active = self._lookups.active = True
@@ -130,8 +132,20 @@ class OpenedFiles:
         files = filter(self._counting(places), candidates)
         asked = (name for name in self._lookups.found if self._counts_as_lookup(name, places))
         extensions = filter(places.is_extension, self._libraries())
-        unseen = (lookup_name("unseen", path) for path in extensions)
-        return tuple(sorted((*files, *asked, *unseen)))
+        unseen = {lookup_name("unseen", path) for path in extensions}
+        unseen |= {name for name in self._lookups.found if name.startswith("unseen:")}
+        read = {*files, *(self._mentioned(places) if unseen else ())}
+        return tuple(sorted({*read, *asked, *unseen}))
+
+    def _mentioned(self, places: "_Places") -> Iterator[str]:
+        """Yield the files that something unseen may read: those that the user's own code, or a
+        program's arguments, mention. In the model's folder, what was read is seen.
+        """
+        own = filter(self._counting(places), {path for path in self._read if path.endswith(".py")})
+        files = self._lookups.may_read | mentioned_files(map(text_of, own))
+        for path in filter(self._counting(places), files - self._written):
+            if not places.model.contain(path):
+                yield path
 
     def _libraries(self) -> set[str]:
         """Return the files of the libraries that were loaded. The system finds one named without a

@@ -76,7 +76,7 @@ def write_open_choices(
     original: OriginalModel, contract: Contract, records: Sequence[CaseRecord], folder: Path
 ) -> None:
     """Write the scores of each output that is a place of equal ones, for each case of the ladder.
-    Runs the original once more for each case, if it chooses at all.
+    Runs the original once more for each case, until one shows that no output is a choice.
     """
     labels = [spec.name for spec in contract.outputs if spec.dtype in ("int64", "int32")]
     for record in records if labels else ():
@@ -86,9 +86,9 @@ def write_open_choices(
         outputs = read_tensors(folder, record.name, "outputs", contract.outputs)
         with _Choices() as seen:
             original.run(feeds)
-        if not seen.found:
-            break
         scored = _scored({name: outputs[name] for name in labels}, seen.found)
+        if not scored and any(outputs[name].size for name in labels):
+            break
         for name, each in scored.items():
             if each.has_equals(outputs[name]).any():
                 write_scores(folder, record.name, {name: each})

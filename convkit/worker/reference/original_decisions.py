@@ -32,7 +32,10 @@ def known_decisions(original: OriginalModel, made_from: CaseInputs, graph: str |
 
     found += graph_decisions(Path(graph), contract)
     if isinstance(original, TorchOriginal):
-        rows = differing_rows(Path(graph), original.module.state_dict())
+        module = original.module
+        # Buffers that no checkpoint has, too.
+        state = {**module.state_dict(), **dict(module.named_buffers())}
+        rows = differing_rows(Path(graph), state)
         found += Decisions(rows=rows)
     return found
 

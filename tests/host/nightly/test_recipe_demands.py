@@ -18,7 +18,9 @@ from convkit.cli.output.audit_text import audit_text
 from convkit.host.audit.audit_answer import audit
 from convkit.host.audit.past_runs.later_records import ReproductionClass
 from convkit.host.audit.past_runs.run_search import LocatedRun
+from convkit.host.nightly.baseline_comparison import compare
 from convkit.host.nightly.recipe_demands import changed_demands, demands_of, names_model, tried_by
+from convkit.host.nightly.run_snapshot import Snapshot, TargetSnapshot
 from convkit.host.recipe.keys.recipe import Recipe
 from convkit.protocol.messages import EvaluationMetrics
 
@@ -197,6 +199,34 @@ def test_another_task_or_no_goal_is_red(
     simulation.recipe = edited(simulation.recipe, path, value)
     simulation.write_recipe()
     assert {fault.kind for fault in simulation.night().faults} == {kind}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [("targets.ort.optimization", "none", "ort optimization: (absent) -> none"),
+     ("targets.ort.export", {"opset": 20}, "ort export.opset: (absent) -> 20"),
+     ("bench", {"threads": 64}, "the recipe's bench.threads: (absent) -> 64")],
+)  # fmt: skip
+def test_another_build_of_a_target_or_other_timings_are_to_be_accepted(
+    simulation: Simulation, path: str, value: object, message: str
+) -> None:
+    simulation.recipe = edited(simulation.recipe, path, value)
+    simulation.write_recipe()
+    found = [fault.message for fault in simulation.night().faults]
+    assert found == [message]
+    simulation.accept()
+    assert simulation.night().status == "green"
+
+
+def test_a_baseline_without_options_is_compared_without_them() -> None:
+    def snapshot(options: dict[str, str] | None) -> Snapshot:
+        target = TargetSnapshot("verified", "", "onnxruntime", "cpu", "float32", options=options)
+        return Snapshot("small", {"ort": target})
+
+    other = snapshot({"optimization": "none"})
+    assert compare(snapshot(None), other).faults == ()
+    (fault,) = compare(snapshot({}), other).faults
+    assert (fault.kind, fault.target) == ("target", "ort")
 
 
 def test_a_task_that_is_new_is_an_improvement(

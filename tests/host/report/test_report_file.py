@@ -8,7 +8,7 @@ import jinja2
 import pytest
 from records import build_record, failed_target, non_finite_record, tensor_metrics, verified_record
 
-from convkit.host.record.change_text import change_text
+from convkit.host.recipe.editing.change_text import change_text
 from convkit.host.report import report_file
 from convkit.host.report.report_file import render_report, write_report
 from convkit.protocol.errors import StoreError

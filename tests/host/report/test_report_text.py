@@ -2,7 +2,8 @@
 
 import pytest
 
-from convkit.host.record.change_text import change_text
+from convkit.host.recipe.editing.change_text import change_text, flow_text
+from convkit.host.recipe.reading.yaml_document import read_document
 from convkit.host.record.display_text import brief_time_text
 from convkit.host.report.report_text import (
     evidence_facts,
@@ -11,6 +12,7 @@ from convkit.host.report.report_text import (
     share_text,
     words_of,
 )
+from convkit.protocol.json_codec import Json
 
 
 def test_a_change_inside_a_list_keeps_its_path():
@@ -94,3 +96,14 @@ def test_evidence_is_named_in_words_without_what_is_empty_or_plotted():
         ("position of the largest error", "0, 3"),
         ("n", "0"),
     ]
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["1e-3", "1E3", "0o17", "017", "on", "NO", "~", "", "1:30", "2026-01-01", ".inf", "a: b", "<<",
+     "==1.21.*", "true", "é", 1e-5, 1e22, 5.0, True, None, [1, "1e5"], {"1e5": "1e5"}],
+)  # fmt: skip
+def test_a_change_is_read_as_it_was_meant(value: Json) -> None:
+    change = {"targets.ort.x": value}
+    assert read_document(change_text(change), "r").content == {"targets": {"ort": {"x": value}}}
+    assert read_document(f"x: {flow_text(value)}", "r").content == {"x": value}

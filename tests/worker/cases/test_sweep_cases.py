@@ -9,6 +9,7 @@ from convkit.protocol.contract import Axis, Contract, TensorSpec
 from convkit.protocol.messages import Held, Sample, is_of_sweep
 from convkit.worker.cases.case import CaseInputs, case_cost
 from convkit.worker.cases.case_ladder import build_ladder
+from convkit.worker.cases.decision_sizes import Decisions
 from convkit.worker.cases.values.sampling_facts import ModelFacts
 
 CONTRACT = Contract(
@@ -29,12 +30,12 @@ def sizes_of(made, axis):
     return {case.sizes[axis] for case in made}
 
 
-def test_every_small_batch_and_no_gap_of_seven_lengths_is_left():
+def test_every_small_batch_and_no_gap_of_five_lengths_is_left():
     made, _ = cases()
     assert set(range(1, 9)) == sizes_of(made, "batch")
     lengths = sizes_of(made, "sequence")
-    for start in range(1, 59):
-        assert lengths & set(range(start, start + 7)), start
+    for start in range(1, 61):
+        assert lengths & set(range(start, start + 5)), start
 
 
 def test_every_id_occurs():
@@ -74,3 +75,16 @@ def test_their_cost_is_bounded():
     swept = [case for case in made if is_of_sweep(case.name)]
     assert 4 < len(swept) <= 20
     assert sum(case_cost(wide, case.sizes) for case in swept) <= 2**19
+
+
+def test_lengths_of_the_sweep_are_odd_and_even():
+    made, _ = cases()
+    swept = {case.sizes["sequence"] for case in made if case.name.startswith("sweep:")}
+    assert {length % 2 for length in swept} == {0, 1}
+
+
+def test_the_row_of_a_table_that_differs_is_a_size():
+    made_from = CaseInputs(CONTRACT, IDS, 0, ModelFacts(weights=100))
+    made, _ = build_ladder(made_from, (), None, decisions=Decisions(rows=(43, 44)))
+    assert {43, 44} <= sizes_of(made, "sequence")
+    assert not any(case.sizes["batch"] > 8 for case in made)

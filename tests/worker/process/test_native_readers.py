@@ -1,6 +1,7 @@
 """What libraries read in C++ or Rust, outside the model's folder, is recorded."""
 
 import numpy as np
+import pytest
 import torch
 from safetensors.torch import save_file
 from test_unanswered_lookups import found
@@ -51,3 +52,29 @@ def test_they_are_recorded_as_reads_and_failed_lookups(tmp_path):
         *(f"{data}/{name}" for name in names),
         f"exists:{data}/absent.safetensors",
     ]
+
+
+LIBRARIES = {
+    "tokenizers": "from tokenizers import Tokenizer; Tokenizer.from_file({path!r})",
+    "onnxruntime": "import onnxruntime; onnxruntime.InferenceSession({path!r})",
+    "pyarrow.parquet": "from pyarrow.parquet import read_table; read_table({path!r})",
+}
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_what_other_libraries_read_is_recorded(tmp_path, library):
+    pytest.importorskip(library)
+    path = tmp_path / "data" / "whatever"
+    path.parent.mkdir()
+    path.write_bytes(b"nothing that it can read")  # opening it is a read, too
+    load = LIBRARIES[library].format(path=str(path))
+    code = f"""
+import torch
+def build():
+    try:
+        {load}
+    except Exception:
+        pass
+    return torch.nn.Linear(2, 2)
+"""
+    assert found(tmp_path, code, str(path.parent), LOADED) == [str(path)]

@@ -29,6 +29,15 @@ READING = {
         ),
         ["listing:{data}"],
     ),
+    "a path below a folder that is open": (
+        (
+            "import os\ndef build():\n    folder = os.open({data!r}, os.O_RDONLY)\n"
+            "    for ask in (os.stat, lambda p, **k: os.open(p, os.O_RDONLY, **k)):\n"
+            "        try:\n            ask(ask.__name__[:1] + '.bin', dir_fd=folder)\n"
+            "        except OSError:\n            pass\n    os.close(folder)"
+        ),
+        ["exists:{data}/<.bin", "modified:{data}/s.bin"],
+    ),
     "a module that is not there": (
         (
             "import sys\ndef build():\n    sys.path.insert(0, {data!r})\n"
@@ -67,6 +76,14 @@ def test_what_is_asked_in_other_ways_is_recorded(tmp_path, data, body, expected)
     asked = found(tmp_path, body.format(data=str(data)), KINDS)
     # Modules are looked for in the folders of these tests, too.
     assert [name for name in asked if str(data) in name or "/" not in name] == names
+
+
+def test_a_file_below_a_folder_that_is_open_is_read(tmp_path, data):
+    reading = (
+        f"import os\ndef build():\n    folder = os.open({str(data)!r}, os.O_RDONLY)\n"
+        "    os.read(os.open('a.bin', os.O_RDONLY, dir_fd=folder), 1)\n    os.close(folder)"
+    )
+    assert found(tmp_path, reading, (str(data / "a.bin"),)) == [str(data / "a.bin")]
 
 
 @pytest.mark.parametrize("mode", ["r+b", "a+b"])

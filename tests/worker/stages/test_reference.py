@@ -13,6 +13,7 @@ from convkit.protocol.messages import ReferenceRequest, Sample, Source
 from convkit.worker.cases.case_files import read_tensors
 from convkit.worker.cases.case_ladder import LADDER
 from convkit.worker.job_context import Context, StageFailedError
+from convkit.worker.reference import original_calls
 from convkit.worker.stages import reference
 
 COUNTED = Contract(
@@ -240,7 +241,7 @@ def test_the_budget_omits_what_would_exceed_it(tmp_path, monkeypatch):
         now[0] += seconds
 
     clock = types.SimpleNamespace(perf_counter=lambda: now[0])
-    monkeypatch.setattr(reference, "time", clock)
+    monkeypatch.setattr(original_calls, "time", clock)
     monkeypatch.setattr(time, "sleep", sleep)
     forward = """
         import time

@@ -67,16 +67,17 @@ def _whole(digits: str, base: int) -> int:
     return value
 
 
+def is_text(value: str) -> bool:
+    """Return whether a scalar that is not quoted is read as the same text."""
+    try:
+        return plain_value(value) == value
+    except ScalarError:
+        return False
+
+
 def yaml_scalar(value: str | int) -> str:
     """Return a value as YAML, quoted if it would otherwise not be read as the same text."""
     if isinstance(value, int):
         return str(value)
-    try:
-        plain = (
-            re.fullmatch(r"[\w./+-]+( [\w./+*-]+)*", value)
-            and plain_value(value) == value
-            and value[0] not in "-?"
-        )
-    except ScalarError:
-        plain = False
-    return value if plain else json.dumps(value, ensure_ascii=False)
+    plain = re.fullmatch(r"[\w./+-]+( [\w./+*-]+)*", value) and value[0] not in "-?"
+    return value if plain and is_text(value) else json.dumps(value, ensure_ascii=False)

@@ -7,9 +7,14 @@ watching one run, and the model runs again on another day, or with numbers at ei
 
 import contextlib
 import datetime as dt
+import functools
+import os
 import random
+import secrets
 import sys
 import time
+import types
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,14 +32,25 @@ if TYPE_CHECKING:
     from convkit.worker.original.contract_module import ContractModule
 
 Inputs = Sequence[torch.Tensor]
-Read = Literal["clock", "chance"]
+# bits: whole numbers of which any may have a meaning, such as a UUID's.
+Read = Literal["clock", "chance", "bits"]
 
+_STOPWATCHES = ("perf_counter", "monotonic", "process_time", "thread_time")
 _CLOCKS = ("time", "time_ns", "localtime", "gmtime", "ctime", "strftime", "asctime")
 _DATES = ("now", "today", "utcnow")
-# Days, hours and minutes from now: no multiple of a week, a month, a year, or a day.
-_LATER = dt.timedelta(days=467, hours=7, minutes=23)
+# From now: first no multiple of a week, a month, a year, or a day, then each weekday, each month,
+# every second hour, and years.
+_LATER = (
+    dt.timedelta(days=467, hours=7, minutes=23),
+    *(dt.timedelta(days=day) for day in range(1, 7)),
+    *(dt.timedelta(days=365 + 30 * month) for month in range(1, 13)),
+    *(dt.timedelta(hours=hour) for hour in range(1, 24, 2)),
+    *(dt.timedelta(days=365.25 * years) for years in (-20, 10, 50)),
+)
 # Between the model's code and what it calls.
-_BETWEEN = (random.__file__, dt.__file__, observed_lookups.__file__)
+_BETWEEN = (
+    *(random.__file__, dt.__file__, uuid.__file__, secrets.__file__, observed_lookups.__file__),
+)
 _UNIFORM = (random.random, np.random.rand, np.random.random, np.random.random_sample)
 _OF_NUMPY = (
     *_UNIFORM[1:],
@@ -43,12 +59,27 @@ _OF_NUMPY = (
 )
 # What a number between 0 and 1 may be.
 _ENDS = (0.0, 1.0 - 2.0**-53)
+# What other functions return at either end, given their arguments.
+_AT_END: dict[Callable[..., Any], Callable[..., Any]] = {
+    random.uniform: lambda end, a, b: a + (b - a) * end,
+    random.randint: lambda end, a, b: b if end else a,
+    random.randrange: lambda end, start, stop=None, step=1: (
+        range(start)[-1 if end else 0]
+        if stop is None
+        else range(start, stop, step)[-1 if end else 0]
+    ),
+    random.choice: lambda end, seq: seq[-1 if end else 0],
+    random.getrandbits: lambda end, k: 2**k - 1 if end else 0,
+    # Only zeros: what draws again until a number is in range ends.
+    os.urandom: lambda _end, size: bytes(size),
+}
 
 
 def read_finding(module: "ContractModule", inputs: Inputs, root: str | None) -> Finding | None:
     """Return N303 if the model's own code reads the clock, or draws Python's or numpy's random
     numbers, and returns something else for others; None otherwise.
     """
+    _own_modules.cache_clear()
     reads = _watched(module, inputs, root)
     for line, what in reads.items():
         expected = outputs_of(module, inputs)
@@ -59,6 +90,8 @@ def read_finding(module: "ContractModule", inputs: Inputs, root: str | None) -> 
                 found = outputs_of(module, inputs)
             if found is not None and part(expected, found):
                 return _finding(line, what)
+        if what == "bits":
+            return _unknown(line)
     return None
 
 
@@ -101,26 +134,29 @@ def _watched(module: "ContractModule", inputs: Inputs, root: str | None) -> dict
 
 def _kind(function: object) -> Read | None:
     name, owner = getattr(function, "__name__", ""), getattr(function, "__self__", None)
-    if owner is time and name in _CLOCKS:
+    if owner is time and name.removesuffix("_ns") in (*_CLOCKS, *_STOPWATCHES):
         return "clock"
+    if function is _URANDOM:
+        return "bits"
     if isinstance(owner, type) and issubclass(owner, dt.date) and name in _DATES:
         return "clock"
-    drawing = isinstance(owner, random.Random) and name in ("random", "getrandbits")
-    return "chance" if drawing else None
+    if isinstance(owner, random.Random):
+        return {"random": "chance", "getrandbits": "bits"}.get(name)  # type: ignore[return-value]
+    return None
 
 
 def _others(what: Read) -> Iterator[contextlib.AbstractContextManager[object]]:
     if what == "clock":
-        yield _another_day()
+        yield from map(_another_day, _LATER)
         return
     for end in _ENDS:
         yield _numbers_at(end)
 
 
 @contextlib.contextmanager
-def _another_day() -> Iterator[None]:
+def _another_day(distance: dt.timedelta) -> Iterator[None]:
     """Inside the block, it is another day for code that asks in any of Python's usual ways."""
-    seconds = _LATER.total_seconds()
+    seconds = distance.total_seconds()
     later: dict[str, Callable[..., Any]] = {
         "time": lambda: _TIME["time"]() + seconds,
         "time_ns": lambda: _TIME["time_ns"]() + int(seconds * 1e9),
@@ -134,30 +170,38 @@ def _another_day() -> Iterator[None]:
             *given, *(() if len(given) > place else (later["localtime"](),))
         )
 
+    for name in _STOPWATCHES:
+        later[name] = lambda name=name: _TIME[name]() + abs(seconds)
+        later[f"{name}_ns"] = lambda name=name: _TIME[f"{name}_ns"]() + int(abs(seconds) * 1e9)
+
     class Date(dt.date):
         @classmethod
         def today(cls) -> dt.date:  # type: ignore[override]
-            return _DATE.today() + _LATER
+            return _DATE.today() + distance
 
     class Moment(dt.datetime):
         @classmethod
         def now(cls, tz: dt.tzinfo | None = None) -> dt.datetime:  # type: ignore[override]
-            return _MOMENT.now(tz) + _LATER
+            return _MOMENT.now(tz) + distance
 
         @classmethod
         def today(cls) -> dt.datetime:  # type: ignore[override]
-            return _MOMENT.today() + _LATER
+            return _MOMENT.today() + distance
 
         @classmethod
         def utcnow(cls) -> dt.datetime:  # type: ignore[override]
-            return _MOMENT.now(dt.UTC).replace(tzinfo=None) + _LATER
+            return _MOMENT.now(dt.UTC).replace(tzinfo=None) + distance
 
     changes = {_TIME[name]: function for name, function in later.items()}
     with _replaced({**changes, _DATE: Date, _MOMENT: Moment}):
         yield
 
 
-_TIME = {name: getattr(time, name) for name in _CLOCKS}
+_URANDOM = os.urandom
+_TIME = {
+    name: getattr(time, name)
+    for name in (*_CLOCKS, *_STOPWATCHES, *(f"{each}_ns" for each in _STOPWATCHES))
+}
 _DATE, _MOMENT = dt.date, dt.datetime
 
 
@@ -176,8 +220,20 @@ def _numbers_at(end: float) -> Iterator[None]:
 
         return drawn
 
-    with _replaced({function: at_end(function) for function in _UNIFORM}):
+    others = {function: functools.partial(at, end) for function, at in _AT_END.items()}
+    with _replaced({**{function: at_end(function) for function in _UNIFORM}, **others}):
         yield
+
+
+@functools.cache
+def _own_modules() -> list[types.ModuleType]:
+    """Return the loaded modules that hold what is replaced: to look through all takes a while."""
+    return [
+        module
+        for module in list(sys.modules.values())
+        if module in (time, dt, os, random, np.random)
+        or ((file := getattr(module, "__dict__", {}).get("__file__")) and not is_tool_path(file))
+    ]
 
 
 @contextlib.contextmanager
@@ -187,14 +243,8 @@ def _replaced(changes: dict[Any, Any]) -> Iterator[None]:
     """
     done: list[tuple[Any, str, Any]] = []
     by_identity = {id(original): other for original, other in changes.items()}
-    own = [
-        module
-        for module in list(sys.modules.values())
-        if module in (time, dt, random, np.random)
-        or ((file := getattr(module, "__dict__", {}).get("__file__")) and not is_tool_path(file))
-    ]
     try:
-        for module in own:
+        for module in _own_modules():
             for name, value in list(vars(module).items()):
                 if id(value) in by_identity and not module.__name__.startswith("convkit."):
                     done.append((module, name, value))
@@ -205,6 +255,17 @@ def _replaced(changes: dict[Any, Any]) -> Iterator[None]:
             setattr(module, name, value)
 
 
+def _unknown(line: str) -> Finding:
+    return Finding(
+        "N513",
+        f"the original draws random bits in Python at {line}, and returns the same for one"
+        " or two others; for the rest it may not, and an export keeps what it had when it was made",
+        Place(source=line),
+        {"line": line},
+        Remedy("Make it a constant, or an input of the model."),
+    )
+
+
 def _finding(line: str, what: Read) -> Finding:
     how = "reads the clock" if what == "clock" else "draws random numbers in Python"
     other = "on another day" if what == "clock" else "for other numbers"
@@ -213,7 +274,7 @@ def _finding(line: str, what: Read) -> Finding:
         f"the original {how} at {line}, and returns different outputs {other}: an export keeps what"
         " it had when it was made. No conversion can match it",
         Place(source=line),
-        {"change": what, "proven": True},
+        {"change": "clock" if what == "clock" else "chance", "proven": True},
         Remedy(
             "Make it a constant, or an input of the model: a graph keeps the one that it was"
             " exported with."

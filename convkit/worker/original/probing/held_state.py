@@ -4,7 +4,7 @@ variables, counts and iterators.
 
 Each is a place whose value can be put back: a slot that is assigned (an attribute, a variable, the
 cell of a closure), or the contents of a list, a dictionary or an array, which others may hold, too.
-A copy takes the place of a count or an iterator; generators have none, and are not looked at.
+A copy takes the place of a count or an iterator; what has none is for `later_calls`.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import contextvars
 import dataclasses
 import functools
 import inspect
+import random
 import sys
 import threading
 import types
@@ -30,14 +31,13 @@ _OF_TORCH = frozenset(vars(torch.nn.Module())) | {"_is_full_backward_hook"}
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 # Buffers larger than this are not copied, so what changes them is left to a second run.
 _MOST_BYTES = 1 << 26
-# Weights are copied only if they are small: most models have many, and write to none.
-_MOST_WEIGHTS = 4096
-# A vocabulary is larger, and holds nothing that changes; what it contains is not looked at.
-_MOST_ITEMS = 1000
-_MOST_PLACES = 20_000
+# Of weights, only small ones are copied: hardly any model writes to them. A vocabulary is larger,
+# and holds nothing that changes; what it contains is not looked at.
+_MOST_WEIGHTS, _MOST_ITEMS, _MOST_PLACES = 4096, 1000, 20_000
 _SEQUENCES = (list, collections.deque, bytearray)
 _CONTENTS = (*_SEQUENCES, dict, set, np.ndarray, contextvars.ContextVar)
 _PLAIN = (bool, int, float, str, bytes, type(None))
+_WITHOUT_COPIES = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 _Cache = type(functools.cache(len))
 _NAMESPACES = (types.SimpleNamespace, argparse.Namespace, threading.local)
 _WRAPPING = (staticmethod, classmethod, property, functools.cached_property)
@@ -156,6 +156,11 @@ class State:
         return value.clone()
 
 
+def held_places(model: torch.nn.Module) -> Iterator[tuple[Kept, Any]]:
+    """Yield each place in which a model's author may keep state, with what it holds."""
+    return _Walk(model).places()
+
+
 class _At(NamedTuple):
     """Where something was reached: below which module, under which name, in whose file."""
 
@@ -164,10 +169,10 @@ class _At(NamedTuple):
     file: str
 
     def called(self, name: str) -> "_At":
-        return _At(self.path, name, self.file)
+        return self._replace(name=name)
 
     def place(self, holder: object, *, of_contents: bool = False) -> Kept:
-        return Kept(holder, self.path, self.name, self.file, of_contents)
+        return Kept(holder, *self, of_contents)
 
 
 class _Walk:
@@ -294,7 +299,8 @@ def _attributes(value: object) -> Iterator[tuple[str, Any]]:
 
 def _is_variable(value: object) -> bool:
     """Return whether a variable of a file, a class or a closure may be state."""
-    return isinstance(value, (*_PLAIN, *_CONTENTS, *ITERATORS, torch.Tensor, tuple))
+    kinds = (*_PLAIN, *_CONTENTS, *ITERATORS, torch.Tensor, tuple, *_WITHOUT_COPIES)
+    return isinstance(value, kinds) or hasattr(type(value), "__next__")
 
 
 def _is_plain(name: str, value: object) -> bool:
@@ -373,8 +379,8 @@ def _alike(former: Any, contents: Any) -> bool:  # noqa: ANN401 - as above
     now: Any = contents if isinstance(contents, dict) else [*contents]
     try:
         return bool(former == now)  # what is identical is not compared
-    except (RuntimeError, TypeError, ValueError):  # of tensors or arrays
-        pass
+    except (RuntimeError, TypeError, ValueError):
+        pass  # of tensors or arrays
     if isinstance(contents, dict):
         former, now = [*former, *former.values()], [*now, *now.values()]
     return len(former) == len(now) and all(map(_same, former, now))

@@ -17,7 +17,9 @@ import torch
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.worker.original.probing.held_state import Kept, State
-from convkit.worker.original.probing.kept_iterators import moved, next_number
+from convkit.worker.original.probing.kept_iterators import moved as moved_on
+from convkit.worker.original.probing.kept_iterators import next_number
+from convkit.worker.original.probing.later_calls import Moving, changed_later, moving_finding
 from convkit.worker.original.probing.values_read import outputs_of, part
 from convkit.worker.original.source_lines import relative_source
 
@@ -57,26 +59,63 @@ def _state_finding(
     module: "ContractModule", loaded: State, earlier: Inputs, inputs: Inputs, root: str | None
 ) -> Finding | None:
     loaded.restore(loaded.changed())  # the model may have run for other questions
+    moving = Moving(module)
+    try:
+        return _of_calls(module, loaded, earlier, inputs, root, moving)
+    finally:
+        moving.put_back_variables()
+
+
+def _of_calls(
+    module: "ContractModule",
+    loaded: State,
+    earlier: Inputs,
+    inputs: Inputs,
+    root: str | None,
+    moving: Moving,
+) -> Finding | None:
     if outputs_of(module, earlier) is None:
         return None
     kept = loaded.changed()
-    if not kept:
+    if not (kept or moving.moved() or moving.changed_variables()):
         return None
+    made = Moving(module)  # with what the first call has made
     after = outputs_of(module, inputs)
+    moved = made.moved()
     loaded.restore(kept)
     first = outputs_of(module, inputs)
-    if after is not None and first is not None and part(first, after):
+    if first is None or after is None:
+        return None
+    if kept and part(first, after):
         return _finding(_guilty(module, loaded, kept, earlier, inputs), root, "an earlier call")
     counters = list(_counters(module, loaded, inputs))
     loaded.restore(loaded.changed())
     for counter, step in counters:
         value, by = counter.value(), step * _MANY
-        counter.put(moved(value, by) if isinstance(value, itertools.count) else value + by)
+        counter.put(moved_on(value, by) if isinstance(value, itertools.count) else value + by)
         later = outputs_of(module, inputs)
         loaded.restore(loaded.changed())
-        if later is not None and first is not None and part(first, later):
+        if later is not None and part(first, later):
             return _finding(counter, root, "many calls")
-    return None
+    return _later(module, inputs, first, [*moved, *kept], root, moved=bool(moved))
+
+
+def _later(
+    module: "ContractModule",
+    inputs: Inputs,
+    first: Sequence[torch.Tensor],
+    kept: Sequence[Kept],
+    root: str | None,
+    *,
+    moved: bool,
+) -> Finding | None:
+    """Call a model often; return N303 if a later call differs, and N513 if nobody knows of those
+    that come after: something without a copy moved on.
+    """
+    calls = changed_later(module, inputs, first)
+    if calls is not None:
+        return _finding(kept[0] if kept else None, root, f"{calls} calls")
+    return moving_finding(kept[0], _assignment(kept[0], root)) if moved else None
 
 
 def _guilty(
@@ -127,16 +166,22 @@ def _number(kept: Kept) -> float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _finding(kept: Kept, root: str | None, what: str) -> Finding:
-    source = _assignment(kept, root)
-    where = f"module {kept.path}" if kept.path else "the root module"
+def _finding(kept: Kept | None, root: str | None, what: str) -> Finding:
+    """Return N303; without a place, a variable of the environment is kept."""
+    source = _assignment(kept, root) if kept is not None else None
+    where = f"module {kept.path}" if kept is not None and kept.path else "the root module"
+    name = repr(kept.name) if kept is not None else "a variable of the environment"
     at = f", at {source}" if source else ""
     return Finding(
         "N303",
         f"the original returns different outputs after {what} than in its first call: {where} keeps"
-        f" {kept.name!r} from call to call{at}. No conversion can match it",
-        Place(module=kept.path or None, source=source),
-        {"change": "state", "attribute": kept.name, "proven": True},
+        f" {name} from call to call{at}. No conversion can match it",
+        Place(module=(kept.path or None) if kept is not None else None, source=source),
+        {
+            "change": "state",
+            "attribute": kept.name if kept is not None else "os.environ",
+            "proven": True,
+        },
         Remedy(
             "Compute it in every call from that call's inputs, or accept it as an input and return"
             " it as an output: a graph keeps nothing between calls."
@@ -152,7 +197,8 @@ def _assignment(kept: Kept, root: str | None) -> str | None:
     change = (
         r"\s*(?:[-+*/|&]?=(?!=)|\.\w+_\(|\.(?:append|add|update|setdefault|extend|insert)\(|\[)"
     )
-    pattern = re.compile(rf"{before}{re.escape(kept.name)}\b{change}")
+    name = rf"{before}{re.escape(kept.name)}\b"
+    pattern = re.compile(rf"{name}{change}|\bnext\([^)]*{name}")
     lines = (_line_in(each, pattern, root) for each in _functions(kept, of_module=of_module))
     return next((line for line in lines if line is not None), None)
 

@@ -10,7 +10,7 @@ import torch
 from convkit.worker.original.probing.clock_and_chance import read_finding
 
 HEAD = """
-import datetime, random, time
+import datetime, random, time, uuid
 import numpy as np, torch
 from datetime import date, datetime as moment
 from time import time as now
@@ -30,6 +30,15 @@ WRONG = {
     "rarely": "return x * (2 if random.random() < 1e-6 else 1)",
     "rarely, by numpy": "return x * (2.0 if np.random.rand() < 1e-6 else 1.0)",
     "almost always, by numpy": "return x * (2.0 if np.random.random() > 1 - 1e-9 else 1.0)",
+    "on a day of the week": "return x * (2 if date.today().isoweekday() == 3 else 1)",
+    "on another": "return x * (2 if date.today().isoweekday() == 4 else 1)",
+    "in a month": "return x * (2 if date.today().month == 3 else 1)",
+    "in another": "return x * (2 if date.today().month == 9 else 1)",
+    "from a year on": "return x * (2 if date.today().year > 2060 else 1)",
+    "a stopwatch that is read": "return x * (2 if time.perf_counter() > 1e9 else 1)",
+    "a random range": "return x * (2 if random.uniform(1, 2) < 1 + 1e-9 else 1)",
+    "a random whole number": "return x * (2 if random.randint(0, 10**9) == 0 else 1)",
+    "a random choice": "return x * random.choice([1] * 10**5 + [2])",
 }
 RIGHT = {
     "nothing": "return x + 1",
@@ -66,3 +75,16 @@ def test_the_clock_is_itself_again(tmp_path, monkeypatch):
     before = time.time
     asked(tmp_path, monkeypatch, WRONG["days of the epoch"])
     assert time.time is before
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "uuid.uuid4().int % 5000 == 0",
+        "random.randint(0, 10**9) == 4711",
+        "secrets.randbelow(9**9) == 5",
+    ],
+)
+def test_random_bits_of_which_any_may_have_a_meaning_prove_nothing(tmp_path, monkeypatch, body):
+    finding = asked(tmp_path, monkeypatch, f"import secrets; return x * (2 if {body} else 1)")
+    assert (finding.code, finding.place.source) == ("N513", "timed.py:8")

@@ -1,5 +1,6 @@
 """What a model keeps between calls is named if it matters, with the line that sets it."""
 
+import os
 import sys
 from types import ModuleType
 
@@ -16,7 +17,7 @@ def asked(forward, tmp_path, monkeypatch, before=()):
     """Return what is found of a model whose forward has these lines, and the model."""
     body = "\n        ".join(forward)
     code = f"""
-import dataclasses, types, torch
+import dataclasses, itertools, os, random, types, torch
 CALLS = 0
 class Model(torch.nn.Module):
     def __init__(self):
@@ -299,3 +300,57 @@ def test_what_is_kept_in_any_place_is_named(code, tmp_path, monkeypatch):
 @pytest.mark.parametrize("code", FINE.values(), ids=FINE)
 def test_what_is_kept_in_any_place_without_effect_is_left_alone(code, tmp_path, monkeypatch):
     assert asked_of_file(code, tmp_path, monkeypatch)[0] is None
+
+
+MOVING = {
+    "a generator": [
+        "if self.kept is None: self.kept = (1 + (i > 90) for i in range(10**9))",
+        "return x * next(self.kept)",
+    ],
+    "a cycle": [
+        "if self.kept is None: self.kept = itertools.cycle([1] * 80 + [2])",
+        "return x * next(self.kept)",
+    ],
+    "a list that grows": [
+        "self.kept = self.kept if self.kept is not None else []",
+        "self.kept.append(0)",
+        "return x * (1 if len(self.kept) < 100 else 2)",
+    ],
+    "a count in a dictionary": [
+        "self.kept = self.kept or {'n': 0}",
+        "self.kept['n'] += 1",
+        "return x * (1 if self.kept['n'] < 100 else 2)",
+    ],
+    "an own generator of random numbers": [
+        "self.kept = self.kept or random.Random(1)",
+        "return x * (2 if self.kept.random() < 0.05 else 1)",
+    ],
+    "a variable of the environment": [
+        "os.environ['KEPT'] = str(int(os.environ.get('KEPT', 0)) + 1)",
+        "return x * (1 if int(os.environ['KEPT']) < 100 else 2)",
+    ],
+}
+
+
+@pytest.mark.parametrize("forward", MOVING.values(), ids=MOVING)
+def test_what_moves_on_until_a_later_call_differs(forward, tmp_path, monkeypatch):
+    monkeypatch.setenv("KEPT", "0")
+    finding, _ = asked(forward, tmp_path, monkeypatch)
+    assert (finding.code, finding.severity) == ("N303", "error")
+    assert " calls than in its first" in finding.message
+    assert os.environ["KEPT"] == "0"
+
+
+def test_what_moves_on_without_an_end_in_sight_proves_nothing(tmp_path, monkeypatch):
+    forward = [
+        "if self.kept is None: self.kept = (1 + (i > 10**6) for i in range(10**9))",
+        "return x * next(self.kept)",
+    ]
+    finding, _ = asked(forward, tmp_path, monkeypatch)
+    assert (finding.code, finding.place.source) == ("N513", "kept_model.py:10")
+
+
+@pytest.mark.parametrize("made", ["iter({1: 2})", "random.Random(0)", "itertools.cycle([1])"])
+def test_what_is_there_and_does_not_move_is_no_concern(made, tmp_path, monkeypatch):
+    forward = [f"self.kept = self.kept or {made}", "return x + 1"]
+    assert asked(forward, tmp_path, monkeypatch)[0] is None
