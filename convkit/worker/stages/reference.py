@@ -55,6 +55,7 @@ from convkit.worker.reference.original_outputs import (
     ranges_without_nan,
     undeclared_outputs,
 )
+from convkit.worker.reference.passed_nan import passes_nan
 from convkit.worker.reference.prepared_inputs import PreparedInputs, tokenizer_constants
 from convkit.worker.reference.processed_original import behind_processors
 from convkit.worker.reference.processed_results import constants_findings
@@ -287,9 +288,12 @@ class _Reference:
         return dataclasses.replace(record, row_order=few.order)
 
     def _recorded(self, case: Case, feeds: Feeds, outputs: Feeds, seconds: float) -> CaseRecord:
-        self._check_outputs(case, outputs)
+        passed_on = passes_nan(feeds, outputs, self._original.run)
+        self._check_outputs(case, outputs, passed_on=passed_on)
         self._write(case, feeds, outputs)
-        return CaseRecord(case.name, case.kind, case.description, case.sizes, seconds)
+        return CaseRecord(
+            *(case.name, case.kind, case.description, case.sizes, seconds), passes_nan=passed_on
+        )
 
     def _accepts(self, sizes: dict[str, int]) -> bool:
         """Say whether the original runs at some sizes, with drawn values or with accepted ones."""
@@ -412,8 +416,10 @@ class _Reference:
         write_tensors(self._context.output, case.name, "inputs", feeds)
         write_tensors(self._context.output, case.name, "outputs", outputs)
 
-    def _check_outputs(self, case: Case, outputs: Feeds) -> None:
-        """Report NaN at each case, and outputs that differ from the declared ones at the first."""
+    def _check_outputs(self, case: Case, outputs: Feeds, *, passed_on: bool) -> None:
+        """Report NaN that is not passed on at each case, and outputs that differ from the declared
+        ones at the first.
+        """
         original = self._original
         origin = (
             functools.partial(original.nan_origin, case.inputs())
@@ -422,7 +428,8 @@ class _Reference:
         )
         narrower = functools.partial(ranges_without_nan, self._made_from, original.run)
         ranges = narrower if case.name == "extreme" else dict
-        self.findings += nan_findings(self._contract, case, outputs, origin, ranges)
+        if not passed_on:
+            self.findings += nan_findings(self._contract, case, outputs, origin, ranges)
         for finding in undeclared_outputs(self._contract, case, outputs):
             shaped = finding.code == "C207"
             literal = self._literal_size(case, case.inputs()) if shaped else None
