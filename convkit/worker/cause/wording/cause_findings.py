@@ -106,10 +106,10 @@ def _of_kernels(cause: Cause) -> str:
 
 def instead_of(code: str) -> str:
     """Return the advice to write a place with other operations that were tried on its values."""
-    return (
-        f"Write this line by indexing: {code}. convkit tried it on this case's values, and it gives"
-        " the original's exactly; take the sizes from your own code."
-    )
+    tried = "convkit tried it on this case's values, and it gives the original's"
+    if "index_select" in code:
+        return f"Write this line by indexing: {code}. {tried}; take the sizes from your own code."
+    return f"Behind this line, write {code}. {tried}."
 
 
 def _code(cause: Cause) -> str:
