@@ -192,7 +192,7 @@ def _tried(
                 resolve(spec, home.root), home.root, progress=progress
             ).python
         ended = subprocess.run(
-            [str(python), "-I", str(written.script.resolve())],
+            [str(python), "-I", "-B", str(written.script.resolve())],
             cwd=written.script.parent,
             capture_output=True,
             text=True,

@@ -136,7 +136,7 @@ def _finding(
     remedy = Remedy(f"{release.advice}, {otherwise}. Neither was tried.")
     if found.instead is not None:
         evidence["instead"] = found.instead
-        remedy = Remedy(instead_of(found.instead))
+        remedy = instead_of(found.instead)
     return Finding("N408", message, place, evidence, remedy)
 
 

@@ -222,8 +222,8 @@ def _lost(
 
 
 def _with_nan(graph: Graph, node: onnx.NodeProto, known: Values) -> np.ndarray:
-    """Return a node's result with NaN passed on, as numpy does; onnx's evaluator skips it in windows.
-    Raises PieceFailedError.
+    """Return a node's result with NaN passed on, as numpy does; onnx's evaluator loses it in
+    windows. Raises PieceFailedError.
     """
     name = node.output[0]
     made = guarded(graph, node) if node.op_type in _WINDOWS else None
