@@ -59,6 +59,8 @@ _DONE = {
 }
 # What is shown before the first stage is under way.
 _PREPARE, _PREPARING = "prepare", "resolving tools and looking for finished stages"
+# What is shown once stages have failed and ended.
+_CAUSES = "causes"
 # Without a terminal: seconds without a new line after which one says what is being done. Each time
 # nothing has started or ended since, it is twice as long, so that logs stay short.
 _PATIENCE_SECONDS, _MOST_PATIENCE_SECONDS = 1.5, 20.0
@@ -185,9 +187,16 @@ class LiveProgress:
             self._say(line, f"started: {reason}" if reason else "started")
 
     def stage_progress(self, stage: str, message: str, done: float | None = None) -> None:
-        """Show what a running stage does, and the fraction done (0 to 1) if known."""
+        """Show what a running stage does, and the fraction done (0 to 1) if known. What is done
+        about a stage that has ended has a line of its own.
+        """
         with self._lock:
             line = self._lines.setdefault(stage, _Line(stage))
+            if line.work.ended:
+                line = self._lines.setdefault(_CAUSES, _Line(_CAUSES))
+                if line.state != "running":
+                    line.state, line.started = "running", time.monotonic()
+                message = f"{stage}: {message}"
             line.message, line.share, line.moved = message, done, time.monotonic()
 
     def stage_finished(self, stage: str, status: StageEnd, seconds: float) -> None:
@@ -230,8 +239,9 @@ class LiveProgress:
         self._console.print(Encodable(Text(f"{count} in {spent}{reused}", style="dim")))
 
     def _prepared(self) -> None:
-        """The first stage is under way, or there is none."""
+        """The first stage is under way, or there is none; causes are being looked for no more."""
         self._lines.pop(_PREPARE, None)
+        self._lines.pop(_CAUSES, None)
 
     def _beats(self) -> None:
         while not self._ended.wait(_BEAT_SECONDS):

@@ -63,7 +63,7 @@ _AT_PADDING, _MORE_THAN_KERNELS = "N506", 1e-3
 
 # Seconds of the clock that all searches of a run take together, from the first on, and what each
 # has at least.
-_OF_RUN, _AT_LEAST = 100.0, 20.0
+_OF_RUN, _AT_LEAST = 60.0, 10.0
 # The original differs from itself, so nothing that the graph computes is a cause.
 _UNSTEADY = "N303"
 # A search ends by itself long before; what hangs in a library's code does not.

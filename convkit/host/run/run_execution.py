@@ -76,7 +76,7 @@ def run_stages(work: RunWork, tools: Resolver) -> RunOutcome:
             laboratory = Laboratory(
                 graph, options.home, options.toolchain, work.store, cancelled, day_of(started)
             )
-            settled = TriedRemedies(laboratory).added(settled, own)
+            settled = TriedRemedies(laboratory, work.listener).added(settled, own)
         ending.join()
         return _finish(work, surroundings, settled, started)
     finally:

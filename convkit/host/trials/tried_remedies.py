@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from convkit.host.plan.stages import export_id, reference_id
+from convkit.host.processes.progress_events import Listener
 from convkit.host.recipe.keys.recipe import target_key
 from convkit.host.record.run_record import TargetReport, Verification
 from convkit.host.stages.stage_outcome import Settled
@@ -32,8 +33,8 @@ from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import ReferenceResult
 from convkit.protocol.runtimes.runtime_registry import runtimes
 
-# Seconds for all trials of a run, and for those of one target; and of a target's own stages, above
-# which it is not tried again.
+# Seconds for all trials of a run, and for those of one target; and of the stages that a trial runs
+# again, above which it is left out.
 _SECONDS, _OF_TARGET, _SLOW = 60.0, 30.0, 20.0
 # Seconds after those of all trials, by which the smallest part of a refused graph is found.
 _SMALLEST = 30.0
@@ -46,8 +47,8 @@ _PLACES, _FAILED = ("N408", "N401"), "E206"
 class TriedRemedies:
     """The trials of one run."""
 
-    def __init__(self, laboratory: Laboratory) -> None:
-        self._laboratory = laboratory
+    def __init__(self, laboratory: Laboratory, listener: Listener) -> None:
+        self._laboratory, self._listener = laboratory, listener
         self._deadline = time.monotonic() + _SECONDS
         self._known: dict[tuple[str, str], Trial] = {}
 
@@ -161,7 +162,7 @@ class TriedRemedies:
                     laboratory.toolchain,
                     scratch,
                     target.name,
-                    lambda _: None,
+                    lambda said: self._listener.stage_progress(verification.stage, said, None),
                     seconds=seconds,
                     cancelled=laboratory.cancelled,
                 )
@@ -246,8 +247,9 @@ class TriedRemedies:
         """Yield what is tried with a target, until something is right; a release that is `known`
         to be is not tried again.
         """
-        own = (f"build:{target.name}", verification.stage)
-        slow = sum(settled[stage].report.seconds for stage in own) > _SLOW
+        own = (f"precision:{target.name}", f"build:{target.name}", verification.stage)
+        again = sum(settled[stage].report.seconds for stage in own if stage in settled)
+        recipe = self._laboratory.loaded.recipe
         deadline = min(self._deadline, time.monotonic() + _OF_TARGET)
         known_kinds = {each.kind for each in known if each.outcome == "right" and each.change}
         release = self._release(settled, target, verification)
@@ -264,9 +266,13 @@ class TriedRemedies:
                 continue
             key = (target.name, str(sorted(change.items())))
             if key not in self._known:
-                if slow or time.monotonic() > deadline:
+                wanted = again
+                if kind == "other_opset" and (graph := export_id(recipe, target.name)) is not None:
+                    wanted += settled[graph].report.seconds
+                if wanted > min(_SLOW, deadline - time.monotonic()):
                     self._known[key] = Trial("untried", why="it takes too long for a run")
                 else:
+                    self._listener.stage_progress(verification.stage, f"trying {what}", None)
                     self._known[key] = self._laboratory.trial(target.name, change)
             trial = self._known[key]
             yield Experiment(

@@ -250,3 +250,28 @@ def test_without_past_runs_stages_are_counted(monkeypatch):
         progress.stage_waiting("export")
         progress.stage_started("export", "")
     assert drawings(text())[-1] == "▸ 0 of 1 stages, 0 s | export, 0 s"
+
+
+def test_what_is_done_about_a_failed_stage_is_said_after_its_end(monkeypatch):
+    console, text = terminal(force_terminal=False)
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    with LiveProgress(console=console) as progress:
+        a_run(progress)
+        progress.stage_finished("verify:ort-cpu", "failed", 2.0)
+        clock[0] += 1
+        progress.stage_progress("verify:ort-cpu", "searching")
+        clock[0] += 30
+        progress.beat()
+        progress.stage_progress("build:ort-cpu", "trying opset: 18")
+        clock[0] += 30
+        progress.beat()
+        progress.stage_started("mlflow", "logging the run")
+        clock[0] += 60
+        progress.beat()
+    assert text().splitlines()[-4:] == [
+        "causes: verify:ort-cpu: searching (30 s)",
+        "causes: build:ort-cpu: trying opset: 18 (60 s)",
+        "mlflow: started: logging the run",
+        "mlflow: starting (60 s)",
+    ]

@@ -1,7 +1,7 @@
 """A survey's messages: what it found, and what only the user can know."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from convkit.protocol.contract import DataAxis
 from convkit.worker.survey.inputs.axis_ranges import Range
@@ -44,6 +44,12 @@ def no_start(error: str) -> str:
         "the file did not run with any of the sizes and values that were tried, so all sizes are"
         f" guesses; the first error: {_one_line(error)}"
     )
+
+
+def sizes_from_source(sizes: Mapping[str, int], sources: Sequence[str]) -> str:
+    """Return which sizes of axes were read in which lines of the module's own files."""
+    read = " and ".join(f"{axis} {size}" for axis, size in sizes.items())
+    return f"not guessed but stated by the source: {read} ({', '.join(sources)})"
 
 
 def in_eval_mode(kinds: Sequence[str]) -> str:

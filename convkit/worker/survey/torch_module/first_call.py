@@ -16,7 +16,8 @@ from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.forward_signature import forward_parameters
 from convkit.worker.original.loading.loaded_model import LoadedModel
 from convkit.worker.survey.inputs.layer_hints import layers_of
-from convkit.worker.survey.inputs.survey_messages import example_wanted
+from convkit.worker.survey.inputs.survey_messages import example_wanted, sizes_from_source
+from convkit.worker.survey.inputs.written_shapes import WrittenShape, stated_sizes, written_shapes
 from convkit.worker.survey.sizes.batch_axis import BATCH, is_independent, with_batch
 from convkit.worker.survey.sizes.first_working_sizes import Start, at_full_length
 from convkit.worker.survey.sizes.flattened_sizes import (
@@ -41,8 +42,12 @@ from convkit.worker.survey.values.mask_meaning import all_hide, with_lengths
 
 # Combinations of what the inputs may be, and of sizes for each.
 _MOST_COMBINATIONS, _MOST_SIZES = 600, 60
+# Readings of what the source states of sizes, and of the other axes' sizes for each.
+_MOST_STATED, _MOST_BESIDE_STATED = 6, 12
 # Combinations that are tried after one that works, whose rows are not independent.
 _MORE_COMBINATIONS = 60
+# Of a run with sizes that are a mere guess.
+_BEARABLE_SECONDS = 1.0
 # Axes that are solved for in turn, and from how many of the usual sizes.
 _MOST_SOLVED, _MOST_STARTS = 3, 2
 # Calls with one of them get beyond `~mask`, which fractions do not have.
@@ -72,11 +77,12 @@ def first_run(loaded: LoadedModel, trials: ModuleTrials) -> Start:
     person can know.
     """
     reason = ""
+    written = written_shapes(loaded.module, loaded.source_root) if loaded.config is None else ()
     for names in _input_sets(loaded):
         roles = _roles(names, loaded, trials) if loaded.config is None else {}
-        found = _search(names, loaded, roles, trials)
+        found = _search(names, loaded, roles, trials, written)
         if not found.is_sound and (batches := _likely_batches(names, loaded, trials)):
-            other = _search(names, loaded, roles, trials, batches)
+            other = _search(names, loaded, roles, trials, written, batches)
             found = other if other.is_sound or found.start is None else found
         if found.start is not None:
             return settled_sides(found.start, trials)
@@ -101,17 +107,24 @@ def _search(
     loaded: LoadedModel,
     roles: Mapping[str, Role],
     trials: ModuleTrials,
+    written: Sequence[WrittenShape],
     batches: Sequence[int] = (),
 ) -> _Found:
-    """Return the first inputs that are sound, else the first that the model runs with. `batches`
-    are sizes of the batch in place of the usual ones.
+    """Return the first inputs that are sound, else the first that the model runs with. `written`
+    is what the source states of shapes, `batches` are sizes of the batch in place of the usual
+    ones.
     """
     reason, first, left = "", None, _MOST_COMBINATIONS
     for candidates in _points_first(names, loaded, _combinations(names, loaded, roles), trials):
         start = with_counts(_start(names, candidates), roles)
-        sizes, why = _fitting_sizes(start, trials, batches)
+        stated = _as_stated(start, written, trials, batches)
+        sizes: Mapping[str, int] | None = stated.sizes
+        why = ""
+        if not sizes:
+            sizes, why = _fitting_sizes(start, trials, batches)
+            sizes = _bearable(start, sizes, trials) if sizes else sizes
         if sizes is not None:
-            start = dataclasses.replace(start, sizes=sizes)
+            start = dataclasses.replace(stated, sizes=sizes)
             if loaded.config is not None:
                 return _Found(start, "", is_sound=True)
             start = with_batch(start, trials)
@@ -230,9 +243,44 @@ def with_counts(start: Start, roles: Mapping[str, Role]) -> Start:
     return dataclasses.replace(start, samples=samples)
 
 
+def _as_stated(
+    start: Start, written: Sequence[WrittenShape], trials: ModuleTrials, batches: Sequence[int]
+) -> Start:
+    """Return a start with sizes that the source states, if the model runs with them; otherwise the
+    same without sizes.
+    """
+    for stated in itertools.islice(stated_sizes(start.inputs, written), _MOST_STATED):
+        chosen = dataclasses.replace(start, inputs=stated.inputs)
+        beside = _sizes(stated.inputs, batches, stated.sizes)
+        for sizes in itertools.islice(beside, _MOST_BESIDE_STATED):
+            if trials.run(chosen.inputs, chosen.samples, sizes).worked:
+                note = sizes_from_source(stated.sizes, stated.sources)
+                return dataclasses.replace(chosen, sizes=sizes, notes=(*start.notes, note))
+    return start
+
+
+def _bearable(start: Start, sizes: Mapping[str, int], trials: ModuleTrials) -> Mapping[str, int]:
+    """Return smaller sides of pictures if a run takes long with the usual ones, which nobody asked
+    for: drafts and verifications consist of dozens of runs.
+    """
+    sides = [axis for axis in sizes if ROLES.get(axis) == "side"]
+    if not sides or trials.run(start.inputs, start.samples, sizes).seconds <= _BEARABLE_SECONDS:
+        return sizes
+    smaller = sorted((s for s in SIZES["side"] if s < max(sizes[a] for a in sides)), reverse=True)
+    for side in smaller:
+        other = {**sizes, **dict.fromkeys(sides, side)}
+        with trials.exactly():  # on shapes alone, no run takes long
+            trial = trials.run(start.inputs, start.samples, other)
+        if trial.worked:
+            sizes = other
+            if trial.seconds <= _BEARABLE_SECONDS:
+                break
+    return sizes
+
+
 def _fitting_sizes(
     start: Start, trials: ModuleTrials, batches: Sequence[int] = ()
-) -> tuple[dict[str, int] | None, str]:
+) -> tuple[Mapping[str, int] | None, str]:
     """Return the first sizes with which the model runs; None, and why the first did not, if there
     are none.
     """
@@ -354,11 +402,23 @@ def _start(names: Sequence[str], candidates: Sequence[InputCandidate]) -> Start:
     return Start(inputs, {}, samples)
 
 
-def _sizes(inputs: Sequence[TensorSpec], batches: Sequence[int] = ()) -> Iterator[dict[str, int]]:
+def _sizes(
+    inputs: Sequence[TensorSpec],
+    batches: Sequence[int] = (),
+    known: Mapping[str, int] | None = None,
+) -> Iterator[dict[str, int]]:
+    known = known or {}
     axes = list(
         dict.fromkeys(size for spec in inputs for size in spec.shape if isinstance(size, str))
     )
     # The batch varies slowest: if two rows fail, one rarely helps.
-    lists = [batches if axis == BATCH and batches else SIZES[ROLES[axis]] for axis in axes]
+    lists = [
+        (known[axis],)
+        if axis in known
+        else batches
+        if axis == BATCH and batches
+        else SIZES[ROLES[axis]]
+        for axis in axes
+    ]
     for sizes in itertools.product(*lists):
         yield dict(zip(axes, sizes, strict=True))

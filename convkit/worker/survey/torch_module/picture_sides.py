@@ -27,7 +27,8 @@ def settled_sides(start: Start, trials: ModuleTrials) -> Start:
         for spec in start.inputs
     )
     left = {axis: size for axis, size in sizes.items() if axis not in ("side", *_SIDES)}
-    return with_open_side(Start(fixed, left, start.samples), trials)
+    settled = dataclasses.replace(start, inputs=fixed, sizes=left)
+    return with_open_side(settled, trials)
 
 
 def with_open_side(start: Start, trials: ModuleTrials) -> Start:
