@@ -135,7 +135,7 @@ def _reproducer(
         if found.kind is None:
             return dataclasses.replace(none, why=found.why)
         shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(output, folder)
+        shutil.copytree(output, folder, ignore=shutil.ignore_patterns("__pycache__"))
     written = dataclasses.replace(
         none, script=folder / SCRIPT, operations=found.operations, packages=found.packages
     )
@@ -146,9 +146,12 @@ def _reproducer(
 def _failed_stage(
     record: RunRecord, export: str | None, target: str
 ) -> Literal["export", "build"] | None:
-    """Return the first of a target's stages that a tool broke off."""
+    """Return the first of a target's stages that a tool broke off. An export that found an
+    error has no graph either; a build that did has one that its runtime refuses.
+    """
     broken = {each.id for each in record.stages if each.status == "broken"}
-    if export in broken:
+    stopped = (each for each in record.stages if each.id == export)
+    if export in broken or any(found.is_error for each in stopped for found in each.findings):
         return "export"
     return "build" if f"build:{target}" in broken else None
 
