@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +13,7 @@ from convkit.host.diagnosis.diagnose_command import RunDiagnosis, diagnose_recor
 from convkit.host.home import Home
 from convkit.host.plan.stages import export_id, reference_id
 from convkit.host.recipe.reading.loading import LoadedRecipe
-from convkit.host.record.run_record import RunRecord
+from convkit.host.record.run_record import RunRecord, StageReport
 from convkit.host.store.garbage_collection import in_use
 from convkit.host.store.store import Store
 from convkit.host.toolchain.environments.environment_builds import ensure_environment
@@ -117,7 +117,7 @@ def _reproducer(
             )
             found = found_part(
                 dataclasses.replace(
-                    request, failed=_failed_stage(record, export, diagnosis.target)
+                    request, failed=failed_stage(record.stages, export, diagnosis.target)
                 ),
                 loaded,
                 home,
@@ -143,14 +143,14 @@ def _reproducer(
     return _tried(written, record, home, loaded, progress)
 
 
-def _failed_stage(
-    record: RunRecord, export: str | None, target: str
+def failed_stage(
+    stages: Sequence[StageReport], export: str | None, target: str
 ) -> Literal["export", "build"] | None:
     """Return the first of a target's stages that a tool broke off. An export that found an
     error has no graph either; a build that did has one that its runtime refuses.
     """
-    broken = {each.id for each in record.stages if each.status == "broken"}
-    stopped = (each for each in record.stages if each.id == export)
+    broken = {each.id for each in stages if each.status == "broken"}
+    stopped = (each for each in stages if each.id == export)
     if export in broken or any(found.is_error for each in stopped for found in each.findings):
         return "export"
     return "build" if f"build:{target}" in broken else None
