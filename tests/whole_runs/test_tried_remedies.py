@@ -57,3 +57,39 @@ def test_a_refused_file_is_tried_at_lower_levels(tmp_path: Path) -> None:
         "optimization: basic": "wrong",
         "optimization: none": "right",
     }
+
+
+# OpenVINO 2026 samples pictures alone, and the build ends without a model.
+VOLUMES = """
+    <ir_version: 10, opset_import: ["" : 20]>
+    agraph (float[batch, 1, 2, 2, 2] x, float[batch, 2, 2, 2, 3] grid)
+        => (float[batch, 1, 2, 2, 2] y) {
+        twice = Add(x, x)
+        y = GridSample(twice, grid)
+    }
+"""
+
+
+@pytest.mark.thorough
+def test_a_run_whose_build_is_refused_ends_with_the_smallest_part(tmp_path: Path) -> None:
+    pytest.importorskip("openvino")
+    onnx.save(onnx.parser.parse_model(VOLUMES), tmp_path / "refused.onnx")
+    given = [
+        {"name": "x", "dtype": "float32", "shape": ["batch", 1, 2, 2, 2]},
+        {"name": "grid", "dtype": "float32", "shape": ["batch", 2, 2, 2, 3]},
+    ]
+    changes = {
+        "inputs": given,
+        "outputs": [{**given[0], "name": "y", "shape": ["batch", 1, 2, 2, 2]}],
+    }
+    verify = {"tolerance": {"max_abs": 1e-4}, "ladder": "quick"}
+    targets = {"targets": {"vino": {"runtime": "openvino"}}, "verify": verify}
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump(RECIPE | changes | targets, sort_keys=False))
+    options = RunOptions(recipe, Home(tmp_path / "home"), toolchain="host", track=False)
+    run = run_recipe(options)
+    (target,) = run.record.targets
+    assert (target.status, target.leading and target.leading.code) == ("failed", "E205")
+    assert target.leading is not None
+    assert target.leading.evidence["smallest_part"] == ["GridSample"]
+    assert (run.folder / "result.json").is_file()

@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +13,7 @@ from convkit.host.diagnosis.diagnose_command import RunDiagnosis, diagnose_recor
 from convkit.host.home import Home
 from convkit.host.plan.stages import export_id, reference_id
 from convkit.host.recipe.reading.loading import LoadedRecipe
-from convkit.host.record.run_record import RunRecord
+from convkit.host.record.run_record import RunRecord, StageReport
 from convkit.host.store.garbage_collection import in_use
 from convkit.host.store.store import Store
 from convkit.host.toolchain.environments.environment_builds import ensure_environment
@@ -117,7 +117,7 @@ def _reproducer(
             )
             found = found_part(
                 dataclasses.replace(
-                    request, failed=_failed_stage(record, export, diagnosis.target)
+                    request, failed=failed_stage(record.stages, export, diagnosis.target)
                 ),
                 loaded,
                 home,
@@ -135,7 +135,7 @@ def _reproducer(
         if found.kind is None:
             return dataclasses.replace(none, why=found.why)
         shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(output, folder)
+        shutil.copytree(output, folder, ignore=shutil.ignore_patterns("__pycache__"))
     written = dataclasses.replace(
         none, script=folder / SCRIPT, operations=found.operations, packages=found.packages
     )
@@ -143,12 +143,15 @@ def _reproducer(
     return _tried(written, record, home, loaded, progress)
 
 
-def _failed_stage(
-    record: RunRecord, export: str | None, target: str
+def failed_stage(
+    stages: Sequence[StageReport], export: str | None, target: str
 ) -> Literal["export", "build"] | None:
-    """Return the first of a target's stages that a tool broke off."""
-    broken = {each.id for each in record.stages if each.status == "broken"}
-    if export in broken:
+    """Return the first of a target's stages that a tool broke off. An export that found an
+    error has no graph either; a build that did has one that its runtime refuses.
+    """
+    broken = {each.id for each in stages if each.status == "broken"}
+    stopped = (each for each in stages if each.id == export)
+    if export in broken or any(found.is_error for each in stopped for found in each.findings):
         return "export"
     return "build" if f"build:{target}" in broken else None
 
@@ -192,7 +195,7 @@ def _tried(
                 resolve(spec, home.root), home.root, progress=progress
             ).python
         ended = subprocess.run(
-            [str(python), "-I", str(written.script.resolve())],
+            [str(python), "-I", "-B", str(written.script.resolve())],
             cwd=written.script.parent,
             capture_output=True,
             text=True,

@@ -165,7 +165,7 @@ class Causes:
         compared = [
             case
             for case in off
-            if case.error is None and not any(o.metrics.nan_reference for o in case.outputs)
+            if case.error is None and not any(o.metrics.undefined for o in case.outputs)
         ]
         return most_informative_case(compared) or next((case.case for case in off), None)
 

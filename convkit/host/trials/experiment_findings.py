@@ -91,8 +91,14 @@ def _remedy(finding: Finding, experiments: Sequence[Experiment]) -> Remedy | Non
             others = "; ".join(shown(each) for each in right[1:])
             text += f" Also tried: {others}."
         return Remedy(text, first.change, proven=True)
+    other = same_file_right(each for each in experiments if each.kind == "other_runtime")
+    instead = ""
+    if other is not None:
+        instead = f"{other.what} computes the same graph right: serve the model with that. Or: "
     if not tried or all(each.outcome == "untried" for each in tried):
-        return given
+        if other is None or given is None:
+            return given
+        return dataclasses.replace(given, text=f"{instead}{given.text}")
     failed = "; ".join(shown(each) for each in tried)
     if given is not None and any(each.kind == "other_precision" for each in tried):
         # It may be one step of several, which a repair takes.
@@ -101,11 +107,7 @@ def _remedy(finding: Finding, experiments: Sequence[Experiment]) -> Remedy | Non
     if given is not None and given.change and all(each.change != given.change for each in tried):
         text = f"{given.text} Nothing else that was tried repairs it ({failed})."
         return dataclasses.replace(given, text=text)
-    other = same_file_right(each for each in experiments if each.kind == "other_runtime")
-    instead = ""
-    if other is not None:
-        instead = f" {other.what} computes the same graph right: serve the model with that. Or:"
-    return Remedy(f"Nothing tried repairs it ({failed}).{instead} {_advice(finding)}")
+    return Remedy(f"Nothing tried repairs it ({failed}). {instead}{_advice(finding)}")
 
 
 def _set(experiment: Experiment) -> str:

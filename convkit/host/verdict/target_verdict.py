@@ -335,12 +335,14 @@ def _output_failure(case: CaseVerdict, output: OutputVerdict, search: Remedy | N
         return Finding(
             "N104", what, place, evidence, Remedy("Every axis needs a size of at least 1.")
         )
-    if metrics.nan_reference:
+    if metrics.undefined:
         skipped = case.case.partition(":")[0]  # the recipe's name for cases of one kind
         remedy = Remedy(
             "Fix the model, or leave out the case by its name.", {"verify.skip": [skipped]}
         )
         return Finding("N103", what, place, evidence, remedy)
+    if metrics.lost_nan:
+        return Finding("N102", what, place, evidence, FIND_THE_CAUSE)
     if metrics.nan_candidate or metrics.inf_mismatched:
         remedy = Remedy("Keep the module that overflows in float32.")
         if search is not None and search.change:  # no tolerance accepts NaN

@@ -72,7 +72,9 @@ class TensorMetrics:
     NaN in records of older releases, as are the original's smallest value, largest value and mean.
     `by_scale` has the largest errors of a float32 output at each
     scale, both rising; empty where all elements have one, `differing_max`, and in older records.
-    With `rows`, the figures cover the rows that both models return.
+    With `rows`, the figures cover the rows that both models return. `nan_agreed` is None where NaN
+    agrees with nothing. In a case whose inputs' NaN the original passes on, it counts the elements
+    that are NaN on both sides, and `nan_reference` and `nan_candidate` those that are on one.
     """
 
     output: str
@@ -105,6 +107,17 @@ class TensorMetrics:
     reference_low: float = math.nan
     reference_high: float = math.nan
     reference_mean: float = math.nan
+    nan_agreed: int | None = None
+
+    @property
+    def undefined(self) -> int:
+        """The elements that are NaN in the original, which nothing can match."""
+        return self.nan_reference if self.nan_agreed is None else 0
+
+    @property
+    def lost_nan(self) -> int:
+        """The elements in which the original passes NaN on, and the candidate does not."""
+        return self.nan_reference - self.undefined
 
 
 @dataclasses.dataclass(frozen=True)

@@ -85,6 +85,8 @@ class CaseRecord:
     `InvarianceMetrics`). A step's `base` is the call before it, whose outputs feed it; only inputs
     that nothing feeds are stored for it. `row_order` says which of the first rows each row is a
     copy of, if the original is proven to compute each row by itself; otherwise it is empty.
+    `passes_nan`: inputs hold NaN, and the original returns NaN because of it alone: with numbers in
+    its place, it returns none.
     """
 
     name: str
@@ -97,6 +99,7 @@ class CaseRecord:
     detail: str = ""
     change: ProbeChange | None = None
     row_order: tuple[int, ...] = ()
+    passes_nan: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

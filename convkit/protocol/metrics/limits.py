@@ -111,7 +111,14 @@ def _row_text(row: UnmatchedRow) -> str:
 
 
 def _not_finite(metrics: TensorMetrics) -> Iterator[LimitProblem]:
-    if metrics.nan_candidate or metrics.nan_reference:
+    if metrics.nan_agreed is not None:
+        if metrics.lost_nan:
+            lost = f"{metrics.lost_nan} numbers where the original passes NaN on from its inputs"
+            yield LimitProblem("nan", lost)
+        if metrics.nan_candidate:
+            made = f"{metrics.nan_candidate} NaN in the converted model where the original has none"
+            yield LimitProblem("nan", made)
+    elif metrics.nan_candidate or metrics.nan_reference:
         original = metrics.nan_reference or "none"
         yield LimitProblem(
             "nan", f"{metrics.nan_candidate} NaN in the converted model, {original} in the original"

@@ -23,7 +23,8 @@ from convkit.worker.cause.matching.relative_difference import relative_error
 from convkit.worker.cause.matching.weight_derivation import how_different
 from convkit.worker.cause.place.axis_order_change import may_begin_earlier, places_turned
 from convkit.worker.cause.place.first_divergence import Divergence
-from convkit.worker.cause.place.kernel_faults import blamed_on_kernels
+from convkit.worker.cause.place.kernel_faults import blamed_on_kernels, release
+from convkit.worker.cause.place.lost_nan import lost_nan
 from convkit.worker.cause.place.parallel_faults import within
 from convkit.worker.cause.place.repeated_causes import around, ranked
 from convkit.worker.cause.place.superfluous_node import places_of_belonging
@@ -70,6 +71,11 @@ def localize(
     )
     if rounded and remaining <= _NEGLIGIBLE * error:
         return Diagnosis(error, remaining, ranked(rounded, error))
+    lost = lost_nan(
+        graph, feeds, error, lambda other: outputs_error(recording, other, feeds), release()
+    )
+    if lost:
+        return Diagnosis(error, lost[-1].after, lost)
     causes, graph, remaining = weight_causes(recording, graph, feeds, state, remaining)
     absent, graph, remaining = bias_causes(recording, graph, feeds, state, remaining)
     causes = [*rounded, *causes, *absent]

@@ -46,13 +46,16 @@ def parity_cause(
         return []
     given, original = feeds(off), expected(off)
     built = {each.output: each for case in cases if case.case == off for each in case.outputs}
+    passes_nan = any(each.nan_agreed is not None for each in built.values())
     right: str | None = None
     for name, options in plainer:
         try:
             found = reopened(options).run(given)
         except (ModelRefusedError, RunFailedError):
             continue
-        plain = compare_outputs(contract, original, found, functools.partial(padding, given))
+        plain = compare_outputs(
+            contract, original, found, functools.partial(padding, given), nan_agrees=passes_nan
+        )
         if not all(_is_better(each, built.get(each.output)) for each in plain):
             break
         right = name
@@ -60,15 +63,19 @@ def parity_cause(
 
 
 def _diverges(output: TensorMetrics) -> bool:
-    if output.mismatch is not None or output.nan_reference:
+    if output.mismatch is not None or output.undefined:
         return False  # the contract check and N103 report it
-    if output.nan_candidate or output.inf_mismatched:
+    if _is_not_finite(output):
         return True
     if _has_unmatched_rows(output):
         return True
     # The direction of noise around zero is chance, and a single number has none.
     directed = output.elements > 1 and not output.max_abs <= _NOISE
     return directed and not output.cosine >= _DIVERGED
+
+
+def _is_not_finite(output: TensorMetrics) -> bool:
+    return bool(output.nan_candidate or output.lost_nan or output.inf_mismatched)
 
 
 def _has_unmatched_rows(output: TensorMetrics) -> bool:
@@ -81,7 +88,7 @@ def _is_better(plain: TensorMetrics, built: TensorMetrics | None) -> bool:
     """
     if _diverges(plain):
         return False
-    if built is None or not _diverges(built) or built.nan_candidate or built.inf_mismatched:
+    if built is None or not _diverges(built) or _is_not_finite(built):
         return True
     if _has_unmatched_rows(built):
         return True

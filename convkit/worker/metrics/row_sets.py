@@ -32,18 +32,20 @@ def compare_outputs(
     reference: Tensors,
     candidate: Tensors,
     padding: Callable[[str], np.ndarray | None] = _unpadded,
+    *,
+    nan_agrees: bool = False,
 ) -> tuple[TensorMetrics, ...]:
     """Return how each of the original's outputs differs in the candidate, which may lack some.
 
     `padding` returns the positions at which an output is meaningless (see `compare`). Outputs along
     a data axis are compared on the rows that both models return; `TensorMetrics.rows` has the rest.
-    An empty set has no error.
+    An empty set has no error. With `nan_agrees`, NaN on both sides agrees, but not in sets.
     """
     sets = _sets(contract, reference, candidate)
     return tuple(
         sets[name].metrics(name)
         if name in sets
-        else compare(name, values, candidate[name], padding(name))
+        else compare(name, values, candidate[name], padding(name), nan_agrees=nan_agrees)
         for name, values in reference.items()
         if name in candidate
     )

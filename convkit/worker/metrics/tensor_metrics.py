@@ -19,7 +19,12 @@ _CHUNK = 1 << 15
 
 
 def compare(
-    output: str, reference: np.ndarray, candidate: np.ndarray, padding: np.ndarray | None = None
+    output: str,
+    reference: np.ndarray,
+    candidate: np.ndarray,
+    padding: np.ndarray | None = None,
+    *,
+    nan_agrees: bool = False,
 ) -> TensorMetrics:
     """Return how `candidate` differs from `reference`; both may be memory-mapped, of any contract
     dtype.
@@ -43,6 +48,7 @@ def compare(
       or all elements below a leading index, as meaningless. Such elements are measured
       separately; NaN and infinities among them still count, but for NaN on both sides: a model
       may write it where there is nothing.
+    - With `nan_agrees`, NaN on both sides agrees, as equal infinities do; NaN on one side counts.
     - Without an element that is finite on both sides, errors are 0 if all infinities agree,
       otherwise NaN.
     """
@@ -51,7 +57,7 @@ def compare(
         return _nothing_compared(output, *(mismatch or (None, None)))
     if reference.dtype.kind == "U":
         reference, candidate = as_float64(reference), as_float64(candidate)
-    sums = _Sums(padding, reference.size)
+    sums = _Sums(padding, reference.size, nan_agrees=nan_agrees)
     flat_reference, flat_candidate = _flat(reference), _flat(candidate)
     # Overflow to infinity and 0/0 are valid results here, and are counted.
     with np.errstate(all="ignore"):
@@ -126,7 +132,7 @@ def _dot(left: np.ndarray, right: np.ndarray) -> float:
 class _Sums:
     """Sums accumulated over the chunks."""
 
-    def __init__(self, padding: np.ndarray | None, size: int) -> None:
+    def __init__(self, padding: np.ndarray | None, size: int, *, nan_agrees: bool) -> None:
         self._padding = None if padding is None or not padding.any() else padding.reshape(-1)
         self._elements_each = 0 if padding is None else size // padding.size
         self.padding_elements = 0
@@ -144,6 +150,7 @@ class _Sums:
         self.equal = 0
         self.reference_max = self.differing_max = 0.0
         self.nan_reference = self.nan_candidate = 0
+        self.nan_agreed = 0 if nan_agrees else None
         self.inf_reference = self.inf_candidate = self.inf_mismatched = 0
         self.worst = 0
         self.first_broken: int | None = None
@@ -198,6 +205,10 @@ class _Sums:
         nan_expected, nan_found = np.isnan(expected), np.isnan(found)
         inf_expected, inf_found = np.isinf(expected), np.isinf(found)
         mismatched = (inf_expected | inf_found) & (expected != found)
+        if self.nan_agreed is not None:
+            agreed = nan_expected & nan_found
+            self.nan_agreed += int(agreed.sum())
+            nan_expected, nan_found = nan_expected & ~agreed, nan_found & ~agreed
         self.nan_reference += int(nan_expected.sum())
         self.nan_candidate += int(nan_found.sum())
         self.inf_reference += int(inf_expected.sum())
@@ -280,6 +291,7 @@ class _Sums:
             reference_low=self.reference_low if self.compared else math.nan,
             reference_high=self.reference_high if self.compared else math.nan,
             reference_mean=self.reference_total / self.compared if self.compared else math.nan,
+            nan_agreed=self.nan_agreed,
         )
 
     def _cosine(self) -> float:

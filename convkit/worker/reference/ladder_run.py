@@ -22,6 +22,7 @@ from convkit.worker.reference.original_outputs import (
     ranges_without_nan,
     undeclared_outputs,
 )
+from convkit.worker.reference.passed_nan import passes_nan
 from convkit.worker.reference.refused_cases import explain_refusal
 from convkit.worker.reference.repeated_rows import FewRows, few_rows
 from convkit.worker.runtime_interface.sessions import RunFailedError
@@ -108,12 +109,17 @@ class LadderRun:
         return dataclasses.replace(record, row_order=few.order)
 
     def _recorded(self, case: Case, feeds: Feeds, outputs: Feeds, seconds: float) -> CaseRecord:
-        self._check_outputs(case, outputs)
+        passed_on = passes_nan(feeds, outputs, self._calls.original.run)
+        self._check_outputs(case, outputs, passed_on=passed_on)
         self._calls.write(case, feeds, outputs)
-        return CaseRecord(case.name, case.kind, case.description, case.sizes, seconds)
+        return CaseRecord(
+            *(case.name, case.kind, case.description, case.sizes, seconds), passes_nan=passed_on
+        )
 
-    def _check_outputs(self, case: Case, outputs: Feeds) -> None:
-        """Report NaN at each case, and outputs that differ from the declared ones at the first."""
+    def _check_outputs(self, case: Case, outputs: Feeds, *, passed_on: bool) -> None:
+        """Report NaN that is not passed on at each case, and outputs that differ from the declared
+        ones at the first.
+        """
         original = self._calls.original
         origin = (
             functools.partial(original.nan_origin, case.inputs())
@@ -122,7 +128,8 @@ class LadderRun:
         )
         narrower = functools.partial(ranges_without_nan, self._calls.made_from, original.run)
         ranges = narrower if case.name == "extreme" else dict
-        self.findings += nan_findings(self._calls.contract, case, outputs, origin, ranges)
+        if not passed_on:
+            self.findings += nan_findings(self._calls.contract, case, outputs, origin, ranges)
         for finding in undeclared_outputs(self._calls.contract, case, outputs):
             shaped = finding.code == "C207"
             literal = self._literal_size(case, case.inputs()) if shaped else None

@@ -19,6 +19,7 @@ from convkit.worker.cause.place.built_against_graph import (
     ExposedModel,
     compare_built,
 )
+from convkit.worker.cause.place.lost_nan import Computes
 from convkit.worker.cause.wording.cause_findings import instead_of
 from convkit.worker.job_context import Context
 from convkit.worker.runtime_interface.sessions import RuntimeSession
@@ -53,10 +54,11 @@ def diagnose_built(
     opened: Callable[[], RuntimeSession],
     release: Release,
     context: Context,
+    computes: Computes | None = None,
 ) -> tuple[DiagnoseResult, list[Finding]]:
     """Say what a runtime makes of a graph that agrees with the original: N401, N408, or N402 if no
     place is proven; N410 if the built model agrees with its graph in a session that `opened` has
-    just opened, and not after other calls; else nothing.
+    just opened, and not after other calls; else nothing. `computes` runs a graph in the runtime.
     """
     assert request.exported is not None
     context.progress("comparing the built model with the exported graph", done=0.1)
@@ -65,7 +67,7 @@ def diagnose_built(
     feeds = read_tensors(Path(request.reference), request.case, "inputs", inputs)
     outputs = request.contract.outputs
     original = read_tensors(Path(request.reference), request.case, "outputs", outputs)
-    found = compare_built(graph, model, dict(feeds), dict(original))
+    found = compare_built(graph, model, dict(feeds), dict(original), computes)
     if found is None:
         context.progress("looking whether earlier calls matter", done=0.5)
         earlier = earlier_call_finding(request, opened, release.name, release.advice)
@@ -124,11 +126,17 @@ def _finding(
         f"{release.name} does not compute what the exported graph says at {where}: the outputs are"
         f" off by {found.before:.2g} now, and by {found.after:.2g} with the graph's value here"
     )
+    if found.loses_nan:
+        message = (
+            f"{release.name} loses NaN in {where}: it returns other values where an input is NaN,"
+            " and the graph is right, which passes NaN on as the original does; with the graph's"
+            f" value here, the outputs are off by {found.after:.2g}"
+        )
     otherwise = "or write this part of the model with other operations"
     remedy = Remedy(f"{release.advice}, {otherwise}. Neither was tried.")
     if found.instead is not None:
         evidence["instead"] = found.instead
-        remedy = Remedy(instead_of(found.instead))
+        remedy = instead_of(found.instead)
     return Finding("N408", message, place, evidence, remedy)
 
 

@@ -108,7 +108,9 @@ class BuiltModel:
         expected = self.expected(case.name)
         outputs = with_settled(outputs, expected, self._scores(case.name))
         padding = {name: self.padding(feeds, name) for name in expected}
-        metrics = compare_outputs(self._contract, expected, outputs, padding.get)
+        metrics = compare_outputs(
+            self._contract, expected, outputs, padding.get, nan_agrees=case.passes_nan
+        )
         self.results += result_metrics(self._contract, case.name, expected, outputs)
         unpadded: list[UnpaddedMetrics] = []
         for measured in metrics:

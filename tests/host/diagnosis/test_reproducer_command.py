@@ -7,8 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from convkit.cli.main import app
-from convkit.host.diagnosis.reproducer_command import _ending
+from convkit.host.diagnosis.reproducer_command import _ending, failed_stage
+from convkit.host.record.run_record import StageReport
 from convkit.protocol.errors import UsageError
+from convkit.protocol.findings.finding import Finding
 
 _MODULE = """\
 import torch
@@ -80,3 +82,16 @@ def test_a_place_that_is_a_file_is_refused(tmp_path: Path) -> None:
 def test_only_the_fault_itself_counts_as_shown(code: int, errors: str, shown: bool) -> None:
     ended = subprocess.CompletedProcess([], code, "", errors)
     assert _ending(ended)[0] is shown
+
+
+def test_an_export_that_found_an_error_has_no_graph_to_search() -> None:
+    refused = Finding("E305", "torch.export cannot decide")
+    warned = Finding("N514", "writes to its input", severity="warning")
+    build = StageReport("build:ort", "build", "key", "broken", "")
+
+    def stage(*findings: Finding) -> StageReport:
+        return StageReport("export", "export", "key", "done", "", findings=findings)
+
+    assert failed_stage([stage(refused), build], "export", "ort") == "export"
+    assert failed_stage([stage(warned), build], "export", "ort") == "build"
+    assert failed_stage([stage(warned)], "export", "ort") is None

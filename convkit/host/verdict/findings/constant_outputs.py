@@ -60,7 +60,12 @@ def constant_finding(output: str, cases: Sequence[CaseVerdict]) -> Finding | Non
 
 def _is_known(metrics: TensorMetrics) -> bool:
     figures = (metrics.reference_low, metrics.reference_high, metrics.reference_mean)
-    special = metrics.nan_reference or metrics.inf_reference or metrics.mismatch is not None
+    special = (
+        metrics.nan_reference
+        or metrics.nan_agreed
+        or metrics.inf_reference
+        or metrics.mismatch is not None
+    )
     return not special and metrics.rows is None and all(map(math.isfinite, figures))
 
 

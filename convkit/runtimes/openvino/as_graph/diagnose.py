@@ -3,7 +3,11 @@ An IR that was built from the torch module is searched as a graph of its own.
 """
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from convkit.protocol.findings.finding import Finding, Remedy
 from convkit.protocol.json_codec import decode
@@ -22,6 +26,9 @@ from convkit.worker.reference.recorded_original import record_original
 from convkit.worker.runtime_interface.sessions import ModelRefusedError, RunFailedError
 from convkit.worker.stages.diagnose_built import Release, diagnose_built
 
+if TYPE_CHECKING:
+    import onnx
+
 
 def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, list[Finding]]:
     """Explain how OpenVINO changes a graph that agrees with the original (see `diagnose_built`)."""
@@ -35,7 +42,18 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
         return _diagnose_module(request, file, context)
     version = str(openvino.__version__).partition("-")[0]
     release = Release(f"OpenVINO {version}", "tools.openvino")
-    return diagnose_built(request, model, model.opened, release, context)
+    return diagnose_built(request, model, model.opened, release, context, computed)
+
+
+def computed(model: "onnx.ModelProto", feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return a graph's outputs as OpenVINO computes them in float32; raises its RuntimeError."""
+    import openvino
+
+    core = openvino.Core()
+    exact = {"INFERENCE_PRECISION_HINT": "f32"}
+    compiled = core.compile_model(core.read_model(model.SerializeToString()), "CPU", exact)
+    found = compiled(dict(feeds))
+    return {output.any_name: found[output] for output in compiled.outputs}
 
 
 def _diagnose_module(

@@ -133,11 +133,24 @@ class Graph:
         needed = {each: replaced[name] for each, name in others.items() if each in read}
         return graph.run(targets, {**feeds, **needed})
 
-    def _run_nodes(
-        self, nodes: Sequence[onnx.NodeProto], targets: Sequence[str], feeds: Values
-    ) -> dict[str, np.ndarray]:
-        import onnxruntime
+    def piece(
+        self, targets: Sequence[str], feeds: Values
+    ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+        """Return the model that computes targets from fed values, for their shapes, and the values
+        that it reads.
+        """
+        indices = self.closure(targets, feeds)
+        nodes = [_without_outputs(self.nodes[index], feeds) for index in indices]
+        model, fed = self._piece(nodes, targets, feeds)
+        for given in model.graph.input:
+            elements = given.type.tensor_type.elem_type
+            shaped = onnx.helper.make_tensor_value_info(given.name, elements, fed[given.name].shape)
+            given.CopyFrom(shaped)
+        return model, fed
 
+    def _piece(
+        self, nodes: Sequence[onnx.NodeProto], targets: Sequence[str], feeds: Values
+    ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
         read = {name for node in nodes for name in reads(node)}
         made = {name for node in nodes for name in node.output}
         fed = {name: np.asarray(feeds[name], order="C") for name in feeds if name in read}
@@ -149,8 +162,16 @@ class Graph:
                 fed[name] = np.asarray(self.constants[name], order="C")
             elif name in self.constants:
                 inside.append(numpy_helper.from_array(np.asarray(self.constants[name]), name))
+        return self._model(nodes, inside, fed, targets), fed
+
+    def _run_nodes(
+        self, nodes: Sequence[onnx.NodeProto], targets: Sequence[str], feeds: Values
+    ) -> dict[str, np.ndarray]:
+        import onnxruntime
+
+        model, fed = self._piece(nodes, targets, feeds)
         # A file is examined with exact products, whatever family of processors this one is of.
-        model = with_exact_products(self._model(nodes, inside, fed, targets))
+        model = with_exact_products(model)
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.log_severity_level = 4

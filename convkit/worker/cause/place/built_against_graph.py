@@ -15,6 +15,7 @@ import numpy as np
 from convkit.worker.cause.graphs.float64_graph import moving_nodes, run_in_float64
 from convkit.worker.cause.graphs.runnable_graph import Graph, PieceFailedError, Values, reads
 from convkit.worker.cause.matching.relative_difference import largest_error, relative_error
+from convkit.worker.cause.place.lost_nan import Computes, holds_nan, nan_guard, nan_is_lost
 from convkit.worker.cause.place.other_wording import other_wording
 
 # In parts of a tensor's rms. Kernels of any kind agree to a few digits less than float32 has.
@@ -50,7 +51,8 @@ class BuiltDifference:
     correct, and the correct values fix the outputs. wide: more tensors are wrong than were
     corrected, and the first has a whole number that int32 cannot hold or is computed from one.
     unplaced: none of these. `beyond` is that number, also of what was computed.
-    `instead` is code that computes that tensor right, tried on the case's values.
+    `instead` is code that computes that tensor right, tried on the case's values. `loses_nan`: it
+    is wrong where an input is NaN.
     """
 
     kind: str
@@ -59,15 +61,21 @@ class BuiltDifference:
     after: float
     beyond: int | None = None
     instead: str | None = None
+    loses_nan: bool = False
 
 
 def compare_built(
-    graph: Graph, model: ExposedModel, feeds: Values, original: Values | None = None
+    graph: Graph,
+    model: ExposedModel,
+    feeds: Values,
+    original: Values | None = None,
+    computes: Computes | None = None,
 ) -> BuiltDifference | None:
     """Return why a built model's outputs differ from its graph's; None if they do not, or if the
     graph itself cannot be run. If the `original` outputs are given, a graph that onnxruntime
     computes wrong and float64 right is compared with float64. Whole numbers and truth values are
-    compared as floats are; what is computed from sizes alone is not.
+    compared as floats are; what is computed from sizes alone is not. `computes` runs a model in the
+    same runtime.
     """
     known = set(model.tensors())
     moving = moving_nodes(graph, feeds)
@@ -88,12 +96,19 @@ def compare_built(
             return found
         return BuiltDifference("wide", (first,), found.before, found.after, beyond)
     node = graph.nodes[graph.producers[first]]
-    given = right.get(next(iter(node.input), ""))
+    read = [right[name] for name in node.input if name in right]
+    instead = other_wording(node, read[0] if read else None, right[first])
+    loses_nan = any(map(holds_nan, read)) and _loses_nan(model, feeds, first, right[first])
+    if loses_nan and computes is not None:
+        instead = nan_guard(graph, node, right, computes)
     return dataclasses.replace(
-        found,
-        beyond=_beyond_int32(graph, first, right),
-        instead=other_wording(node, given, right[first]),
+        found, beyond=_beyond_int32(graph, first, right), instead=instead, loses_nan=loses_nan
     )
+
+
+def _loses_nan(model: ExposedModel, feeds: Values, name: str, right: np.ndarray) -> bool:
+    own = model.run(feeds, [name], {}).get(name)
+    return own is not None and (right.dtype.kind in "iu" or nan_is_lost(own, right))
 
 
 def compare_exposed(

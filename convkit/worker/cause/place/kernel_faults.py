@@ -56,7 +56,7 @@ def blamed_on_kernels(cause: Cause, region: Region) -> Cause:
     count, where = len(blamed), f"{node.op_type} {label(node)}"
     off = f"kernels are off in the {count} nodes that end at" if count > 1 else "kernel is off in"
     text = (
-        f"{_release()}'s {off} {where}, and the graph is right: computed in float64, it agrees"
+        f"{release()}'s {off} {where}, and the graph is right: computed in float64, it agrees"
         " with the original"
     )
     known = {**values, **region.feeds}
@@ -126,7 +126,7 @@ def _error_alone(region: Region, index: int, values: Mapping[str, np.ndarray]) -
     return max((relative_error(found[name], values[name]) for name in own), default=0.0)
 
 
-def _release() -> str:
+def release() -> str:
     """Return the name and release of what runs graphs here."""
     import onnxruntime
 

@@ -88,27 +88,31 @@ def _finding(cause: Cause, diagnosis: Diagnosis, case: str) -> Finding:
     if cause.growth:  # `chain` as numbers, for the report's plot
         evidence["growth"] = [[title, _figure(error)] for title, error in cause.growth]
     message = f"{cause.text}{_where(cause)}{_proof(cause)}"
-    remedy = _of_kernels(cause) if cause.of_kernels else _REMEDIES[code]
+    remedy = _of_kernels(cause) if cause.of_kernels else Remedy(_REMEDIES[code])
     if cause.of_kernels:
         evidence["owner"] = "kernel"
     if cause.instead is not None:
         evidence["instead"] = cause.instead
-    return Finding(code, message, place, evidence, Remedy(remedy), chain=_chain(cause))
+    return Finding(code, message, place, evidence, remedy, chain=_chain(cause))
 
 
-def _of_kernels(cause: Cause) -> str:
+def _of_kernels(cause: Cause) -> Remedy:
     """Return what helps against a kernel that is off: an error is allowed for if it is rounding."""
     if cause.instead is not None:
         return instead_of(cause.instead)
     rounds = cause.error is not None and cause.error <= _ROUNDING
-    return _ALLOW if rounds else _OTHER_OPERATIONS
+    return Remedy(_ALLOW if rounds else _OTHER_OPERATIONS)
 
 
-def instead_of(code: str) -> str:
-    """Return the advice to write a place with other operations that were tried on its values."""
-    return (
-        f"Write this line by indexing: {code}. convkit tried it on this case's values, and it gives"
-        " the original's exactly; take the sizes from your own code."
+def instead_of(code: str) -> Remedy:
+    """Return the advice to write a place with other operations that were tried on its values: a
+    guard against lost NaN in the runtime itself, indices by numpy.
+    """
+    tried = "convkit tried it on this case's values, and it gives the original's"
+    if "index_select" not in code:
+        return Remedy(f"Behind this line, write {code}. {tried}.", proven=True)
+    return Remedy(
+        f"Write this line by indexing: {code}. {tried} exactly; take the sizes from your own code."
     )
 
 

@@ -134,6 +134,13 @@ def marker(name: str, number: int) -> str:
     )
 
 
+def divisor(name: str, number: int) -> str:
+    return (
+        f"the model returns infinity if {name!r} is {number} everywhere, and none if it is 1, so"
+        " samples begin at 1"
+    )
+
+
 def blank_output(output: str, mask: str) -> str:
     return (
         f"{output!r} is NaN where {mask!r} marks padding, and nowhere else, so its values there are"

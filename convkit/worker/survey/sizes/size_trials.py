@@ -308,6 +308,11 @@ def has_nan(outputs: Mapping[str, np.ndarray]) -> bool:
     return any(each.dtype.kind == "f" and np.isnan(each).any() for each in outputs.values())
 
 
+def has_infinity(outputs: Mapping[str, np.ndarray]) -> bool:
+    """Return True if an output of fractions has an infinite number."""
+    return any(each.dtype.kind == "f" and np.isinf(each).any() for each in outputs.values())
+
+
 def _readable(values: np.ndarray) -> np.ndarray:
     """Return bfloat16 as float32, which numpy can compute with; other values as they are."""
     if dtype_name(values.dtype) == "bfloat16":

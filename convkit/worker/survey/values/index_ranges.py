@@ -10,9 +10,9 @@ import numpy as np
 from convkit.protocol.contract import TensorSpec
 from convkit.protocol.messages import Sample, SurveyResult
 from convkit.worker.cases.values.sampled_values import Draw
-from convkit.worker.survey.inputs.survey_messages import marker
+from convkit.worker.survey.inputs.survey_messages import divisor, marker
 from convkit.worker.survey.sizes.first_working_sizes import Start, at_full_length
-from convkit.worker.survey.sizes.size_trials import Trials, has_nan
+from convkit.worker.survey.sizes.size_trials import Trials, has_infinity, has_nan
 
 _ENDS = Draw("extreme", extreme=True)
 # What is left of a range that no table explains: two numbers, the fewest that still differ.
@@ -63,7 +63,8 @@ def within_sizes(start: Start, unknown: Iterable[str], trials: Trials) -> Start:
 def without_markers(found: SurveyResult, trials: Trials) -> SurveyResult:
     """Return a result whose categories leave out one that marks what does not count: a model that
     returns NaN for nothing but its lowest number, such as rows of padding alone, and not for
-    nothing but the next, as attention does that has nothing to look at.
+    nothing but the next, as attention does that has nothing to look at. A zero leaves out what is
+    divided by: infinity for nothing but zeros, and for nothing but ones none.
     """
     contract = found.contract
     sizes = {axis.name: axis.min for axis in contract.axes}
@@ -79,12 +80,15 @@ def without_markers(found: SurveyResult, trials: Trials) -> SurveyResult:
             trials.values({**feeds, spec.name: np.full_like(feeds[spec.name], number)})
             for number in (low, low + 1)
         )
-        if marked is not None and other is not None and has_nan(marked) and not has_nan(other):
+        if marked is None or other is None or has_nan(other):
+            continue
+        divides = low == 0 and has_infinity(marked) and not has_infinity(other)
+        if has_nan(marked) or divides:
             narrowed = Sample("integers", (low + 1.0, float(high)))
             found = dataclasses.replace(
                 found,
                 samples={**found.samples, spec.name: narrowed},
-                notes=(*found.notes, marker(spec.name, low)),
+                notes=(*found.notes, (divisor if divides else marker)(spec.name, low)),
             )
     return found
 
