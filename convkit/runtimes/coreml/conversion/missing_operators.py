@@ -68,6 +68,7 @@ def register_missing_operators() -> None:
     # Its own ignore the element type that is asked for: zeros like a mask were bools.
     for name, number in (("zeros_like", 0), ("ones_like", 1), ("full_like", None)):
         known[name] = like(number, known[name])
+    known["lstm.input"] = known["lstm"]  # as torch.export calls it; a trace leaves out the overload
     known["index_put"] = with_equal_indices(known["index_put"])
     for name in _HOLLOW:
         known.pop(name, None)

@@ -46,15 +46,13 @@ class TracedProgram:
     """What coremltools converts. `refusal` is why torch.export could not trace the module, if it
     was traced on an example instead: then every branch in Python, on values and on sizes, is fixed
     to the example's. `origins` says where in the model each of torch.export's nodes lies, by its
-    number. `unrolled`: torch.export's program of it, in which recurrent layers are written out step
-    by step.
+    number.
     """
 
     program: Any
     module_of: ModuleOf
     refusal: str | None = None
     origins: Mapping[int, OperationOrigin] = dataclasses.field(default_factory=dict)
-    unrolled: torch.export.ExportedProgram | None = None
 
     @property
     def exported(self) -> torch.export.ExportedProgram | None:
@@ -153,7 +151,6 @@ def _traced(
     wrapper: str,
     root: str | None,
 ) -> TracedProgram:
-    traced = None  # torch.export may refuse the module itself
     try:
         traced = trace(module, examples, contract)
         try:
@@ -165,14 +162,13 @@ def _traced(
             raise UnexportableError([too_high(origin_of(error.node, wrapper, root))]) from error
         _refuse_unknown(program, wrapper, root)
     except UnexportableError as refused:
-        # torch.export writes recurrent layers out step by step, for the example's length only, or
-        # as kernels of its own; torch.jit.trace keeps them whole. It follows a
-        # decision about data on the example, and verification tries the other side.
+        # torch.export reads recurrent layers for the example's length only where that is open;
+        # torch.jit.trace for any. It follows a decision about data on the example, and verification
+        # tries the other side.
         recurrent = any(isinstance(each, torch.nn.RNNBase) for each in module.modules())
         if not recurrent and all(finding.code != _DECIDES_BY_DATA for finding in refused.findings):
             raise
-        followed = _followed(module, examples, wrapper, refused)
-        return dataclasses.replace(followed, unrolled=traced if recurrent else None)
+        return _followed(module, examples, wrapper, refused)
     except StageFailedError as refused:
         return _followed(module, examples, wrapper, refused)
     return _exported(program, wrapper, root)
@@ -185,11 +181,10 @@ def simplified(
     unknown, or torch does not decompose it.
 
     coremltools translates many operators for some arguments only: a padding that is not circular, a
-    mean over windows of a known size. A model with recurrent layers that was followed on an example
-    is unrolled instead.
+    mean over windows of a known size.
     """
     if source.exported is None:
-        return _unrolled(source.unrolled, wrapper, root) if source.unrolled is not None else None
+        return None
     program = source.exported
     node = failed_node(error, {str(node.name): node for node in all_nodes(program)})
     table = {
@@ -205,19 +200,6 @@ def simplified(
     if unknown_operators(simpler) or any(n.target == node.target for n in all_nodes(simpler)):
         return None
     return _exported(simpler, wrapper, root)
-
-
-def _unrolled(
-    program: torch.export.ExportedProgram, wrapper: str, root: str | None
-) -> TracedProgram | None:
-    """Return a model whose recurrent layers consist of operators; None if others are unknown."""
-    enabled = torch.backends.mkldnn.enabled
-    torch._C._set_mkldnn_enabled(False)  # noqa: SLF001, FBT003 - the public one warns of TF32
-    try:
-        written_out = decomposed(program)
-    finally:
-        torch._C._set_mkldnn_enabled(enabled)  # noqa: SLF001
-    return None if unknown_operators(written_out) else _exported(written_out, wrapper, root)
 
 
 def _exported(
