@@ -12,7 +12,8 @@ import torch
 
 from convkit.runtimes.coreml.conversion.refused_arguments import argument_decompositions
 from convkit.runtimes.coreml.conversion.scatters import placing_decompositions
-from convkit.worker.exporters.decompositions import counted_values, placed_values, searches, windows
+from convkit.worker.exporters.decompositions import counted_values, placed_values, searches
+from convkit.worker.exporters.decompositions.windows import every, unfold, unfold_backward
 
 _STATISTICS = {torch.ops.aten.std_mean: torch.std, torch.ops.aten.var_mean: torch.var}
 
@@ -21,8 +22,8 @@ def own_decompositions() -> dict[Any, Callable[..., object]]:
     """Return the decompositions by operator."""
     aten = torch.ops.aten
     found: dict[Any, Callable[..., object]] = {
-        aten.unfold.default: windows.unfold,
-        aten.unfold_backward.default: windows.unfold_backward,
+        aten.unfold.default: unfold,
+        aten.unfold_backward.default: unfold_backward,
         aten.im2col.default: _im2col,
         aten.col2im.default: _col2im,
         aten.diagonal.default: _diagonal,
@@ -246,8 +247,8 @@ def _im2col(
     counts = _counts(x.shape[-2:], kernel_size, dilation, padding, stride)
     padded = torch.constant_pad_nd(x, [padding[1], padding[1], padding[0], padding[0]])
     windows = [
-        windows.every(
-            windows.every(padded, -2, row * dilation[0], counts[0], stride[0]),
+        every(
+            every(padded, -2, row * dilation[0], counts[0], stride[0]),
             *(-1, column * dilation[1], counts[1], stride[1]),
         )
         for row, column in _places(kernel_size)
@@ -279,7 +280,7 @@ def _col2im(
         total = window if total is None else total + window
     assert total is not None
     for axis in (0, 1):
-        total = windows.every(total, axis - 2, padding[axis], output_size[axis], 1)
+        total = every(total, axis - 2, padding[axis], output_size[axis], 1)
     return total
 
 
@@ -309,6 +310,6 @@ def _spread(x: torch.Tensor, axis: int, first: int, length: int, step: int) -> t
     if step > 1:
         apart = torch.constant_pad_nd(moved.unsqueeze(-1), [0, step - 1])
         moved = apart.reshape(*moved.shape[:-1], moved.shape[-1] * step)
-        moved = windows.every(moved, -1, 0, moved.shape[-1] - step + 1, 1)
+        moved = every(moved, -1, 0, moved.shape[-1] - step + 1, 1)
     padded = torch.constant_pad_nd(moved, [first, length - first - moved.shape[-1]])
     return padded.transpose(axis, -1)

@@ -85,8 +85,8 @@ def moving_finding(kept: Kept, source: str | None) -> Finding:
     at = f" (at {source})" if source else ""
     return Finding(
         "N513",
-        f"{where} takes the next value of {kept.name!r}{at} in each call. {_MOST_CALLS} calls"
-        " returned the same; a later one may not, and a graph keeps what its export had",
+        f"{where} takes the next value of {kept.name!r}{at} in each call. Up to {_MOST_CALLS}"
+        " calls returned the same; a later one may not, and a graph keeps what its export had",
         Place(module=kept.path or None, source=source),
         {"attribute": kept.name, "calls": _MOST_CALLS},
         Remedy(
