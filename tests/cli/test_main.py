@@ -260,7 +260,7 @@ import sys
 import tempfile
 from convkit.cli import main; from convkit.cli.commands import init_and_explain as recipes
 import convkit.host.findings.catalog as catalog
-catalog.CATALOG["C101"] = object()
+catalog.CATALOG = {"C101": object()}
 sys.argv = ["convkit", "explain", "C101"]
 main.main()
 """

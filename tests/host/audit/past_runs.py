@@ -49,6 +49,7 @@ FILES = (
         for case in ("largest", "smallest", "typical")
         for tensor in ("inputs/x", "outputs/y")
     ),
+    "models/ort/golden/self_check.swift",
     "models/ort/model.onnx",
     "models/ort/operators.json",
     "models/ort/origin.json",
