@@ -34,7 +34,7 @@ def exported(how: str) -> tuple[set[str], int]:
     return set(found["imported"]), found["late"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_an_export_has_imported_the_same_either_way() -> None:
     ahead, left = exported("ahead")
     usual, late = exported("usual")
