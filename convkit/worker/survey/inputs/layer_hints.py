@@ -41,6 +41,18 @@ def layers_of(module: torch.nn.Module) -> Iterator[HintingLayer]:
             yield dataclasses.replace(found, path=path)
 
 
+def own_widths(module: torch.nn.Module) -> list[int]:
+    """Return the lengths of the vectors that modules other than torch's hold, in their order."""
+    found = [
+        tensor.shape[0]
+        for part in module.modules()
+        if not type(part).__module__.startswith("torch.")
+        for tensor in (*part.parameters(recurse=False), *part.buffers(recurse=False))
+        if tensor.dim() == 1 and tensor.shape[0] > 1
+    ]
+    return list(dict.fromkeys(found))
+
+
 def _plain(layer: torch.nn.Module) -> HintingLayer | None:
     for kind, attribute, _, _ in _KINDS:
         if isinstance(layer, kind):

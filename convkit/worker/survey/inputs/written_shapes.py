@@ -1,6 +1,6 @@
-"""Shapes that a module's own source states: of tensors that it is called with below, and those in
-its docstrings and comments. People write them down, and no trial finds them: most models run with
-pictures of any size.
+"""Shapes that a module's own source states: of tensors that it is called with below, those in its
+docstrings and comments, and sizes that it keeps under a name that says what they are. People write
+them down, and no trial finds them: most models run with pictures of any size.
 """
 
 import ast
@@ -32,6 +32,18 @@ _MAKERS = frozenset({"randn", "rand", "zeros", "ones", "empty", "full", "randint
 # Fewer are those of a kernel, a patch or a window, if the text leaves out the other axes.
 _SMALLEST_SIDE = 16
 _MOST_FILES, _MOST_BYTES, _MOST_SHAPES = 20, 1 << 20, 40
+# Attributes that hold a size of the input, by the axes that have it.
+_KEPT = (
+    (("side",), re.compile(r"^(img|image|input|crop)_?(size|resolution|side)$")),
+    (
+        ("sequence", "length"),
+        re.compile(
+            r"^(seq|sequence|input|context|history|lookback|window)_?(len|length|size|steps)$"
+            r"|^lookback$|^n(um)?_(frames|steps)$"
+        ),
+    ),
+    (("samples", "length"), re.compile(r"^n(um)?_samples$|^(audio|wave|sample)_?(len|length)$")),
+)
 _SIDE, _SIDES = "side", ("height", "width")
 _BATCH = "batch"
 
@@ -91,6 +103,25 @@ def stated_sizes(
         if first.source in stated.sources and key not in seen:
             seen.add(key)
             yield stated
+
+
+def kept_sizes(inputs: tuple[TensorSpec, ...], module: torch.nn.Module) -> Iterator[StatedSizes]:
+    """Yield inputs with the sizes that a module keeps as attributes, if it keeps any for them."""
+    axes = {size for spec in inputs for size in spec.shape if isinstance(size, str)}
+    sizes, sources = dict[str, int](), list[str]()
+    for part in module.modules():
+        for name, value in vars(part).items():
+            size = value
+            if isinstance(value, list | tuple) and value and value.count(value[0]) == len(value):
+                size = value[0]
+            if type(size) is not int or size < 2:
+                continue
+            found = [axis for kept, wanted in _KEPT if wanted.match(name) for axis in kept]
+            for axis in axes.intersection(found).difference(sizes):
+                sizes[axis] = size
+                sources.append(f"{type(part).__name__}.{name}")
+    if sizes:
+        yield StatedSizes(inputs, sizes, tuple(dict.fromkeys(sources)))
 
 
 def _stated(inputs: tuple[TensorSpec, ...], shapes: Sequence[WrittenShape]) -> StatedSizes:

@@ -17,7 +17,12 @@ from convkit.worker.original.forward_signature import forward_parameters
 from convkit.worker.original.loading.loaded_model import LoadedModel
 from convkit.worker.survey.inputs.layer_hints import layers_of
 from convkit.worker.survey.inputs.survey_messages import example_wanted, sizes_from_source
-from convkit.worker.survey.inputs.written_shapes import WrittenShape, stated_sizes, written_shapes
+from convkit.worker.survey.inputs.written_shapes import (
+    WrittenShape,
+    kept_sizes,
+    stated_sizes,
+    written_shapes,
+)
 from convkit.worker.survey.sizes.batch_axis import BATCH, is_independent, with_batch
 from convkit.worker.survey.sizes.first_working_sizes import Start, at_full_length
 from convkit.worker.survey.sizes.flattened_sizes import (
@@ -117,7 +122,7 @@ def _search(
     reason, first, left = "", None, _MOST_COMBINATIONS
     for candidates in _points_first(names, loaded, _combinations(names, loaded, roles), trials):
         start = with_counts(_start(names, candidates), roles)
-        stated = _as_stated(start, written, trials, batches)
+        stated = _as_stated(start, written, loaded.module, trials, batches)
         sizes: Mapping[str, int] | None = stated.sizes
         why = ""
         if not sizes:
@@ -244,12 +249,17 @@ def with_counts(start: Start, roles: Mapping[str, Role]) -> Start:
 
 
 def _as_stated(
-    start: Start, written: Sequence[WrittenShape], trials: ModuleTrials, batches: Sequence[int]
+    start: Start,
+    written: Sequence[WrittenShape],
+    module: torch.nn.Module,
+    trials: ModuleTrials,
+    batches: Sequence[int],
 ) -> Start:
     """Return a start with sizes that the source states, if the model runs with them; otherwise the
     same without sizes.
     """
-    for stated in itertools.islice(stated_sizes(start.inputs, written), _MOST_STATED):
+    read = itertools.islice(stated_sizes(start.inputs, written), _MOST_STATED)
+    for stated in itertools.chain(read, kept_sizes(start.inputs, module)):
         chosen = dataclasses.replace(start, inputs=stated.inputs)
         beside = _sizes(stated.inputs, batches, stated.sizes)
         for sizes in itertools.islice(beside, _MOST_BESIDE_STATED):

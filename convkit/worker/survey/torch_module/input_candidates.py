@@ -13,7 +13,7 @@ from convkit.protocol.contract import Dimension, DType
 from convkit.protocol.messages import Sample
 from convkit.worker.original.loading.loaded_model import Config, LoadedModel
 from convkit.worker.survey.inputs.input_guesses import is_length_name
-from convkit.worker.survey.inputs.layer_hints import HintingLayer, layers_of
+from convkit.worker.survey.inputs.layer_hints import HintingLayer, layers_of, own_widths
 from convkit.worker.survey.torch_module.argument_roles import Role
 
 # Sizes of the axes with which a module is tried, likeliest first, by the axis's role. A batch of
@@ -194,6 +194,13 @@ def by_layers(
     # Less likely: a picture for each point in time, and a number for each row.
     if any(layer.kind in (torch.nn.Conv2d, torch.nn.Conv3d) for layer in layers):
         found += _videos(_channels(layers))
+    # What a module of the user's own has a number for each of: statistics of a series' channels.
+    for width in own_widths(loaded.module):
+        found += [
+            InputCandidate("float32", ("batch", "sequence", width)),
+            InputCandidate("float32", ("batch", width, "length")),
+            InputCandidate("float32", ("batch", width)),
+        ]
     if found:
         found.append(InputCandidate("float32", ("batch",)))
     return list(dict.fromkeys(found))

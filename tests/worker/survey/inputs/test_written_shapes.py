@@ -119,6 +119,53 @@ def test_axes_of_two_inputs_have_one_size() -> None:
     assert sizes == [{"side": 40}, {"side": 80}]
 
 
+class Statistics(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((channels,), 2.0))
+
+    def forward(self, x):
+        return (x - x.mean(1, keepdim=True)) * self.scale
+
+
+class Forecaster(nn.Module):
+    """Seven series, of which no layer has the number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seq_len, self.window_shape, self.odd = 90, [3, 3], [[1], [1]]
+        self.normed, self.head = Statistics(7), nn.Linear(90, 12)
+
+    def forward(self, x, marks=None):
+        return self.head(self.normed(x).transpose(1, 2))
+
+
+class Sized(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.img_size = (40, 40)
+        self.conv = nn.Conv2d(3, 4, 3, 2)
+
+    def forward(self, x):
+        return self.conv(x)
+
+
+@pytest.mark.parametrize(
+    ("module", "shape", "said"),
+    [
+        (Forecaster, (2, 90, 7), "sequence 90 (Forecaster.seq_len)"),
+        (Sized, (2, 3, 40, 40), "side 40 (Sized.img_size)"),
+    ],
+)
+def test_sizes_that_the_module_keeps_are_taken(
+    module: type[nn.Module], shape: tuple[int, ...], said: str
+) -> None:
+    loaded = LoadedModel(module().eval(), "a test's")
+    found = first_run(loaded, ModuleTrials(loaded, 20))
+    assert found.inputs[0].concrete_shape(found.sizes) == shape
+    assert found.notes == (f"not guessed but stated by the source: {said}",)
+
+
 def test_files_of_others_are_not_read() -> None:
     assert written_shapes(nn.Conv2d(1, 1, 3), None) == ()
     assert written_shapes(nn.Conv2d(1, 1, 3), str(Path(__file__).parent)) == ()
