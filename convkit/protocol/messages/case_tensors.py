@@ -5,8 +5,9 @@ from urllib.parse import quote
 
 CASES_FILE = "cases.json"
 
-# The last two: what outputs of whole numbers are places of, where equal scores leave them open.
-Side = Literal["inputs", "outputs", "scores", "score-rows"]
+# The last three: what outputs of whole numbers are places of, where equal scores leave them open,
+# and which elements depend on the order of equal scores.
+Side = Literal["inputs", "outputs", "scores", "score-rows", "open"]
 
 
 def tensor_path(case: str, side: Side, tensor: str) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from convkit.protocol.contract import Contract
 from convkit.protocol.messages import CaseRecord, is_at_decisions, is_of_plain_rows, is_of_sweep
 from convkit.worker.cases.case_files import read_cases, read_tensors
-from convkit.worker.cases.equal_scores import ScoredPlaces, read_scores
+from convkit.worker.cases.equal_scores import ScoredPlaces, read_open, read_scores
 from convkit.worker.cases.invariance_cases import row_axis, take_rows
 from convkit.worker.cases.plain_rows import is_beyond_low_types
 from convkit.worker.cases.values.padding_masks import output_padding
@@ -22,7 +22,8 @@ _LEFT_OUT = (is_at_decisions, is_of_plain_rows, is_of_sweep)
 class JudgedCase:
     """One case: inputs and the original's outputs by name, and the positions where outputs are
     meaningless (see `compare`). `contract` says which outputs are sets of rows, `scored` has the
-    scores of outputs that are places of equal ones. `only_finite`: no limit applies but that the
+    scores of outputs that are places of equal ones, `are_open` which elements depend on the
+    order of equal ones. `only_finite`: no limit applies but that the
     outputs are finite where the original's are.
     """
 
@@ -32,6 +33,7 @@ class JudgedCase:
     contract: Contract = dataclasses.field(default_factory=lambda: Contract((), (), ()))
     scored: Mapping[str, ScoredPlaces] = dataclasses.field(default_factory=dict)
     only_finite: bool = False
+    are_open: Mapping[str, np.ndarray] | None = None
 
 
 def ladder_cases(
@@ -74,15 +76,18 @@ def _judged(reference: Path, contract: Contract, case: CaseRecord, *, copies: bo
     feeds = read_tensors(reference, case.name, "inputs", contract.inputs)
     expected = read_tensors(reference, case.name, "outputs", contract.outputs)
     scored = read_scores(reference, case.name, contract.outputs)
+    are_open = read_open(reference, case.name, contract.outputs)
     rows = row_axis(contract)
     if case.row_order and not copies and not isinstance(rows, str):
         different = range(max(case.row_order) + 1)
         feeds = take_rows(contract.inputs, rows.name, feeds, different)
         expected = take_rows(contract.outputs, rows.name, expected, different)
+        if are_open is not None:
+            are_open = take_rows(contract.outputs, rows.name, are_open, different)
         places = {name: each.rows for name, each in scored.items()}
         parted = [spec for spec in contract.outputs if spec.name in scored]
         for name, kept in take_rows(parted, rows.name, places, different).items():
             scored[name] = dataclasses.replace(scored[name], rows=kept)
     padding = {spec.name: output_padding(feeds, contract, spec) for spec in contract.outputs}
     known = {name: positions for name, positions in padding.items() if positions is not None}
-    return JudgedCase(feeds, expected, known, contract, scored)
+    return JudgedCase(feeds, expected, known, contract, scored, are_open=are_open)

@@ -1,5 +1,5 @@
 """Outputs that are places of scores: of the largest, of the best k, in order. Where scores are
-equal, each of their places is right, in any program.
+equal, each of their places is right, in any program, and so is what follows from it.
 """
 
 import dataclasses
@@ -14,6 +14,12 @@ from convkit.worker.cases.case_files import tensor_file, write_tensors
 # Scores this near are equal but for rounding: in units in the last place of float32, 2^-23, at the
 # largest score of their row. Two kernels sum up a row of a few thousand products so far apart.
 _UNITS, _UNIT = 16, 2.0**-23
+# The same for scores that come from kernels: how far two may be apart, in parts of the largest.
+NEAR = 2 * _UNITS * _UNIT
+# Of an output's largest magnitude: what differs by less is rounding.
+_ROUNDED = 1e-4
+
+Arrays = Mapping[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +92,50 @@ def read_scores(root: Path, case: str, outputs: tuple[TensorSpec, ...]) -> dict[
         if all(file.exists() for file in files):
             found[spec.name] = ScoredPlaces(*(np.load(file, mmap_mode="r") for file in files))
     return found
+
+
+def write_open(root: Path, case: str, are_open: Mapping[str, np.ndarray]) -> None:
+    """Write which elements of a case's outputs depend on the order of equal scores."""
+    write_tensors(root, case, "open", are_open)
+
+
+def read_open(
+    root: Path, case: str, outputs: tuple[TensorSpec, ...]
+) -> dict[str, np.ndarray] | None:
+    """Return which elements of a case's outputs depend on the order of equal scores; None if no
+    element does.
+    """
+    files = {spec.name: tensor_file(root, case, "open", spec.name) for spec in outputs}
+    if not all(file.exists() for file in files.values()):
+        return None
+    return {name: np.load(file, mmap_mode="r") for name, file in files.items()}
+
+
+def with_open(outputs: Arrays, expected: Arrays, are_open: Arrays | None) -> Arrays:
+    """Return a model's outputs, with the original's elements where these depend on the order of
+    equal scores and the model's are numbers: any order is right.
+    """
+    if are_open is None:
+        return outputs
+    return {
+        name: np.where(are_open[name] & np.isfinite(values), expected[name], values).astype(
+            values.dtype
+        )
+        if name in are_open and name in expected and values.shape == expected[name].shape
+        else values
+        for name, values in outputs.items()
+    }
+
+
+def differs(expected: np.ndarray, found: np.ndarray) -> np.ndarray:
+    """Say which elements are others than rounding makes of them."""
+    if expected.shape != found.shape or expected.dtype.kind not in "fiub":
+        return np.ones(expected.shape, dtype=bool)
+    one, other = expected.astype(np.float64), found.astype(np.float64)
+    scale = np.abs(one[np.isfinite(one)]).max(initial=0.0) if expected.dtype.kind == "f" else 0.0
+    with np.errstate(invalid="ignore"):  # infinity less infinity
+        near = np.abs(one - other) <= _ROUNDED * scale
+    return np.asarray(~(near | (one == other) | (np.isnan(one) & np.isnan(other))))
 
 
 def with_settled(

@@ -9,7 +9,7 @@ import numpy as np
 from convkit.protocol.messages import PlanRound, TensorMetrics
 from convkit.protocol.metrics.limits import Limits, overshoot, smallest_alike
 from convkit.worker.cases.compared_cases import JudgedCase
-from convkit.worker.cases.equal_scores import with_settled
+from convkit.worker.cases.equal_scores import with_open, with_settled
 from convkit.worker.metrics.row_sets import compare_outputs
 from convkit.worker.metrics.tensor_metrics import as_float64
 
@@ -89,7 +89,8 @@ def compared(case: JudgedCase, found: Outputs) -> tuple[TensorMetrics, ...]:
         for name, array in found.items()
     }
     settled = with_settled(typed, case.expected, case.scored)
-    return compare_outputs(case.contract, case.expected, settled, case.padding.get)
+    judged = with_open(settled, case.expected, case.are_open)
+    return compare_outputs(case.contract, case.expected, judged, case.padding.get)
 
 
 def limits_in(case: JudgedCase, limits: Mapping[str, Limits]) -> Mapping[str, Limits]:

@@ -1,5 +1,5 @@
-"""Finds outputs that are places of scores which the original chooses from: of a largest value, of
-the best k, in order.
+"""Finds what the original leaves open: outputs that are places of scores which it chooses from, of
+a largest value, of the best k, in order; and what follows from the order of equal ones.
 """
 
 import dataclasses
@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch._ops import OpOverload
 
 from convkit.protocol.contract import Contract
 from convkit.protocol.messages import CaseRecord
 from convkit.worker.cases.case import Feeds
 from convkit.worker.cases.case_files import read_tensors
-from convkit.worker.cases.equal_scores import ScoredPlaces, write_scores
+from convkit.worker.cases.equal_scores import NEAR, ScoredPlaces, differs, write_open, write_scores
 from convkit.worker.original.dispatch_mode import OperationMode
 from convkit.worker.original.torch_dtypes import to_array
 from convkit.worker.reference.original_model import OriginalModel
@@ -33,6 +34,11 @@ _PLACES = {
     "aten::nanmedian.dim": 1,
     "aten::mode": 1,
 }
+# Those of them that choose what lies between others.
+_BETWEEN = ("aten::kthvalue", "aten::median", "aten::nanmedian", "aten::mode")
+# Orders of equal scores that are tried: of two, one remains untried in one of 64 times.
+_ORDERS = 7
+_LABELS = (np.int64, np.int32)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +47,10 @@ class _Choice:
 
     places: np.ndarray
     scored: ScoredPlaces
+
+    @property
+    def has_equals(self) -> bool:
+        return bool(self.scored.has_equals(self.places).any())
 
 
 class _Choices(OperationMode):
@@ -72,26 +82,77 @@ def _argument(
     raise ValueError(f"{function.name()} has no argument {name!r}")
 
 
+class AnyOfEquals(OperationMode):
+    """Lets choices take any of the scores that are equal but for rounding while it is on. What torch
+    returns first of them is left open, and what a runtime returns follows its rounding.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._random = torch.Generator().manual_seed(seed)
+
+    def operation(
+        self, function: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> object:
+        name = function.name()
+        if name not in _PLACES or not args[0].is_floating_point() or not args[0].numel():
+            return function(*args, **kwargs)
+        scores, axis = args[0], _argument(function, "dim", args, kwargs)
+        if name.startswith(_BETWEEN) or not scores.dim():
+            return function(*args, **kwargs)
+        places = function(self._moved(scores, axis), *args[1:], **kwargs)
+        if _PLACES[name] is None:
+            return places
+        indices = places[1]
+        kept = indices.dim() == scores.dim()
+        at = indices if kept else indices.unsqueeze(axis)
+        values = scores.gather(axis, at)
+        return values if kept else values.squeeze(axis), indices
+
+    def _moved(self, scores: torch.Tensor, axis: int | None) -> torch.Tensor:
+        """Return scores in float64, by as much off as two equal ones of an axis may be."""
+        finite = torch.where(scores.isfinite(), scores.abs(), 0).double()
+        largest = finite.max() if axis is None else finite.amax(axis, keepdim=True)
+        steps = torch.rand(scores.shape, generator=self._random, dtype=torch.float64) - 0.5
+        return scores.double() + steps * NEAR * largest
+
+
 def write_open_choices(
     original: OriginalModel, contract: Contract, records: Sequence[CaseRecord], folder: Path
 ) -> None:
-    """Write the scores of each output that is a place of equal ones, for each case of the ladder.
-    Runs the original once more for each case, until one shows that no output is a choice.
+    """Write what the original leaves open in each case of the ladder: the scores of each output
+    that is a place of equal ones, and which elements depend on the order of equal ones. Runs the
+    original once more for each case, until one has no choice.
     """
-    labels = [spec.name for spec in contract.outputs if spec.dtype in ("int64", "int32")]
-    for record in records if labels else ():
+    for record in records:
         if record.kind != "ladder" or not record.runnable:
             continue
         feeds = read_tensors(folder, record.name, "inputs", contract.inputs)
         outputs = read_tensors(folder, record.name, "outputs", contract.outputs)
         with _Choices() as seen:
             original.run(feeds)
-        scored = _scored({name: outputs[name] for name in labels}, seen.found)
-        if not scored and any(outputs[name].size for name in labels):
+        if not seen.found and any(each.size for each in outputs.values()):
             break
-        for name, each in scored.items():
+        labels = {name: each for name, each in outputs.items() if each.dtype in _LABELS}
+        for name, each in _scored(labels, seen.found).items():
             if each.has_equals(outputs[name]).any():
                 write_scores(folder, record.name, {name: each})
+        if any(each.has_equals for each in seen.found):
+            _write_open(original, feeds, outputs, folder, record.name)
+
+
+def _write_open(
+    original: OriginalModel, feeds: Feeds, outputs: Feeds, folder: Path, case: str
+) -> None:
+    """Write which elements of a case's outputs are others if equal scores come in another order."""
+    are_open = {name: np.zeros(each.shape, dtype=bool) for name, each in outputs.items()}
+    for seed in range(_ORDERS):
+        with AnyOfEquals(seed):
+            other = original.run(feeds)
+        for name in are_open:
+            are_open[name] |= differs(outputs[name], other[name])
+    if any(each.any() for each in are_open.values()):
+        write_open(folder, case, are_open)
 
 
 def _scored(outputs: Feeds, choices: Sequence[_Choice]) -> dict[str, ScoredPlaces]:

@@ -25,7 +25,13 @@ from convkit.protocol.messages import (
 )
 from convkit.worker.cases.case import Feeds, case_cost
 from convkit.worker.cases.case_files import read_tensors
-from convkit.worker.cases.equal_scores import ScoredPlaces, read_scores, with_settled
+from convkit.worker.cases.equal_scores import (
+    ScoredPlaces,
+    read_open,
+    read_scores,
+    with_open,
+    with_settled,
+)
 from convkit.worker.cases.invariance_cases import BASE, CHECKS
 from convkit.worker.cases.plain_rows import FAINT, HUGE
 from convkit.worker.cases.time_budget import Budget, running_order
@@ -106,7 +112,9 @@ class BuiltModel:
         # the case.
         specs = {spec.name: spec for spec in self._contract.outputs}
         expected = self.expected(case.name)
-        outputs = with_settled(outputs, expected, self._scores(case.name))
+        are_open = read_open(self._reference, case.name, self._contract.outputs)
+        settled = with_settled(outputs, expected, self._scores(case.name))
+        outputs = {**with_open(settled, expected, are_open)}
         padding = {name: self.padding(feeds, name) for name in expected}
         metrics = compare_outputs(
             self._contract, expected, outputs, padding.get, nan_agrees=case.passes_nan

@@ -5,13 +5,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from tiny_models import factory_source
 
 from convkit.protocol.contract import Contract, TensorSpec
 from convkit.protocol.messages import CaseRecord
 from convkit.worker.cases.case_files import write_tensors
-from convkit.worker.cases.equal_scores import ScoredPlaces, read_scores, with_settled
-from convkit.worker.reference.open_choices import write_open_choices
+from convkit.worker.cases.equal_scores import (
+    ScoredPlaces,
+    read_open,
+    read_scores,
+    with_open,
+    with_settled,
+)
+from convkit.worker.reference.open_choices import AnyOfEquals, write_open_choices
 from convkit.worker.reference.original_model import TorchOriginal
 
 SCORES = np.array([[3, 1, 3, 2], [5, 4, 4, 4]], np.float32)
@@ -98,3 +105,87 @@ def build():
         assert np.array_equal(with_settled(changed, expected, scored)["y"], expected["y"])
     wrong = {"y": expected["y"] + 1}
     assert not np.array_equal(with_settled(wrong, expected, scored)["y"], expected["y"])
+
+
+DETECTOR = """
+import torch
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        scores, places = torch.sigmoid(x).topk(3)
+        boxes = torch.arange(2.0 * x.numel()).reshape(*x.shape, 2)
+        return boxes.gather(1, places.unsqueeze(-1).expand(-1, -1, 2)), scores
+
+def build():
+    return Net()
+"""
+OUTPUTS = (TensorSpec("boxes", "float32", (1, 3, 2)), TensorSpec("scores", "float32", (1, 3)))
+
+
+def detected(tmp_path: Path, x: list[float]) -> tuple[TorchOriginal, dict[str, np.ndarray]]:
+    contract = Contract((TensorSpec("x", "float32", (1, len(x))),), OUTPUTS, ())
+    original = TorchOriginal(factory_source(tmp_path, DETECTOR), contract)
+    feeds = {"x": np.array([x], np.float32)}
+    write_tensors(tmp_path, "typical", "inputs", feeds)
+    expected = original.run(feeds)
+    write_tensors(tmp_path, "typical", "outputs", expected)
+    record = CaseRecord("typical", "ladder", "typical", {}, 0.1)
+    write_open_choices(original, contract, [record], tmp_path)
+    return original, dict(expected)
+
+
+@pytest.mark.parametrize("rounded", [0.0, 1e-7])
+def test_what_follows_from_the_order_of_equal_scores_is_left_open(
+    rounded: float, tmp_path: Path
+) -> None:
+    # Saturated: scores of 1, of which torch and a runtime choose others first.
+    x = [0.0, *[99.0] * 30, 0.5]
+    _, expected = detected(tmp_path, x)
+    are_open = read_open(tmp_path, "typical", OUTPUTS)
+    assert are_open is not None
+    assert are_open["boxes"].mean() > 0.8
+    assert not are_open["scores"].any()
+    other = {
+        "boxes": np.array([[[2, 3], [4, 5], [6, 7]]], np.float32),
+        "scores": np.full((1, 3), 1 - rounded, np.float32),
+    }
+    settled = with_open(other, expected, are_open)
+    assert np.array_equal(settled["boxes"][are_open["boxes"]], expected["boxes"][are_open["boxes"]])
+    assert np.array_equal(settled["scores"], other["scores"])
+    broken = {**other, "boxes": np.full((1, 3, 2), np.nan, np.float32)}
+    assert np.isnan(with_open(broken, expected, are_open)["boxes"]).all()
+
+
+def test_only_what_follows_is_open(tmp_path: Path) -> None:
+    detected(tmp_path, [3.0, 1.0, 1.0, 0.2])  # the first is certain
+    are_open = read_open(tmp_path, "typical", OUTPUTS)
+    assert are_open is not None
+    assert are_open["boxes"][0, :, 0].tolist() == [False, True, True]
+
+
+def test_scores_that_differ_leave_nothing_open(tmp_path: Path) -> None:
+    detected(tmp_path, [0.1, 0.5, 0.3, 0.2])
+    assert read_open(tmp_path, "typical", OUTPUTS) is None
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        lambda x: x.topk(2, dim=1),
+        lambda x: x.sort(dim=0),
+        lambda x: x.max(1),
+        lambda x: x.min(0, keepdim=True),
+        lambda x: x.median(1),
+        lambda x: (x.argmax(1), x.argmin()),
+        lambda x: x.long().topk(2),
+    ],
+)
+def test_without_equal_scores_the_choices_are_torchs(
+    chosen: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]],
+) -> None:
+    x = torch.randperm(20, generator=torch.Generator().manual_seed(1)).reshape(4, 5).float()
+    with AnyOfEquals(0):
+        mine = chosen(x)
+    for one, other in zip(mine, chosen(x), strict=True):
+        assert torch.equal(one, other)
+        assert one.dtype == other.dtype

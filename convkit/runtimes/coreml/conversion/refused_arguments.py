@@ -28,6 +28,8 @@ def argument_decompositions() -> dict[Any, Callable[..., object]]:
         aten.max_pool3d_with_indices.default: pooling.maximum_with_places,
         aten.avg_pool2d.default: pooling.average,
         aten.avg_pool3d.default: pooling.average,
+        aten.split_with_sizes.default: _parts,
+        aten.split.Tensor: _equal_parts,
     }
 
 
@@ -88,6 +90,28 @@ def _is_part_of_a_pixel(node: Node) -> bool:
     return any(isinstance(size, int) and not float(size * by).is_integer() for size, by in axes)
 
 
+def _has_computed_parts(node: Node) -> bool:
+    """Say whether an axis is split where a computed size says."""
+    return any(isinstance(each, Node) for each in _listed(node.args[1]))
+
+
+def _parts(x: torch.Tensor, sizes: Sequence[int], dim: int = 0) -> list[torch.Tensor]:
+    """`x.split(sizes)`, slice by slice."""
+    found, start = list[torch.Tensor](), 0
+    for size in sizes:
+        found.append(torch.ops.aten.slice(x, dim, start, start + size))
+        start = start + size
+    return found
+
+
+def _equal_parts(x: torch.Tensor, size: int, dim: int = 0) -> list[torch.Tensor]:
+    """`x.split(size)`, slice by slice, as many as the axis has."""
+    count = max(1, -(-int(x.shape[dim]) // int(size)))
+    return [
+        torch.ops.aten.slice(x, dim, each * size, (each + 1) * size) for each in range(count)
+    ]
+
+
 def _listed(given: Any) -> Sequence[int]:  # noqa: ANN401 - an argument of torch's
     return given if isinstance(given, list | tuple) else (given,)
 
@@ -102,6 +126,8 @@ _QUESTIONS: dict[str, Callable[[Node], bool]] = {
     **dict.fromkeys(
         ("aten.upsample_linear1d.vec", "aten.upsample_bilinear2d.vec"), _is_part_of_a_pixel
     ),
+    "aten.split_with_sizes.default": _has_computed_parts,
+    "aten.split.Tensor": _has_computed_parts,
     "aten.adaptive_max_pool2d.default": _is_open_or_returns_places,
     "aten.max_pool1d_with_indices.default": _returns_places,
     "aten.max_pool2d_with_indices.default": _returns_places,

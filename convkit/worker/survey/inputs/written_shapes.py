@@ -29,6 +29,8 @@ _MULTIPLIED = re.compile(
 _PRODUCT = re.compile(rf"\s+[{_SIGN}*]\s+|(?<=\d)[{_SIGN}](?=\d)|(?<=\w){_SIGN[1]}(?=\w)")
 # Torch's functions that make a tensor of the sizes they are given.
 _MAKERS = frozenset({"randn", "rand", "zeros", "ones", "empty", "full", "randint"})
+# Functions that try a model; a script does it under a condition.
+_TRIES = re.compile(r"main|test|example|demo|sample|dummy|inputs?$|try|check")
 # Fewer are those of a kernel, a patch or a window, if the text leaves out the other axes.
 _SMALLEST_SIDE = 16
 _MOST_FILES, _MOST_BYTES, _MOST_SHAPES = 20, 1 << 20, 40
@@ -67,11 +69,12 @@ class StatedSizes:
 
 def written_shapes(module: torch.nn.Module, root: str | None) -> tuple[WrittenShape, ...]:
     """Return what the files of a module's own classes under `root` state of shapes: of tensors
-    first that the files make beside the classes, then those in text.
+    first that the files make to try the model, then those in text, then of other tensors beside the
+    classes.
     """
     if root is None:
         return ()
-    called, told = list[WrittenShape](), list[WrittenShape]()
+    called, told, made = list[WrittenShape](), list[WrittenShape](), list[WrittenShape]()
     for file in itertools.islice(_files(module, Path(root)), _MOST_FILES):
         try:
             text = file.read_text(encoding="utf-8")
@@ -79,13 +82,14 @@ def written_shapes(module: torch.nn.Module, root: str | None) -> tuple[WrittenSh
         except (OSError, ValueError, SyntaxError):
             continue
         name = file.relative_to(root).as_posix()
-        called += [WrittenShape(sizes, f"{name}:{line}") for sizes, line in _of_tensors(tree)]
+        for sizes, line, is_example in _of_tensors(tree):
+            (called if is_example else made).append(WrittenShape(sizes, f"{name}:{line}"))
         told += [
             WrittenShape(sizes, f"{name}:{line}")
             for line, said in [*_docstrings(tree), *_comments(text)]
             for sizes in _of_text(said)
         ]
-    found = {each.sizes: each for each in reversed([*called, *told])}
+    found = {each.sizes: each for each in reversed([*called, *told, *made])}
     return tuple(list(reversed(found.values()))[:_MOST_SHAPES])
 
 
@@ -196,11 +200,11 @@ def _files(module: torch.nn.Module, root: Path) -> Iterator[Path]:
             yield root / path.relative_to(root.resolve())
 
 
-def _of_tensors(tree: ast.Module) -> Iterator[tuple[tuple[int | None, ...], int]]:
-    """Yield the shapes of tensors made beside the model: not in its methods, whose tensors are
-    weights and intermediate values.
+def _of_tensors(tree: ast.Module) -> Iterator[tuple[tuple[int | None, ...], int, bool]]:
+    """Yield the shapes of tensors made beside the model, their lines, and whether they are made to
+    try it: not those in its methods, which are weights and intermediate values.
     """
-    for node in _beside_classes(tree):
+    for node, is_example in _beside_classes(tree, is_example=False):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
         if node.func.attr not in _MAKERS:
@@ -211,15 +215,18 @@ def _of_tensors(tree: ast.Module) -> Iterator[tuple[tuple[int | None, ...], int]
         sizes = [each.value if isinstance(each, ast.Constant) else None for each in items]
         whole = tuple(size if type(size) is int else None for size in sizes)
         if any(size is not None and size > 1 for size in whole):
-            yield whole, node.lineno
+            yield whole, node.lineno, is_example
 
 
-def _beside_classes(node: ast.AST) -> Iterator[ast.AST]:
+def _beside_classes(node: ast.AST, *, is_example: bool) -> Iterator[tuple[ast.AST, bool]]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef):
             continue
-        yield child
-        yield from _beside_classes(child)
+        is_trial = isinstance(child, ast.If) or (
+            isinstance(child, ast.FunctionDef) and _TRIES.search(child.name) is not None
+        )
+        yield child, is_example or is_trial
+        yield from _beside_classes(child, is_example=is_example or is_trial)
 
 
 def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
