@@ -83,8 +83,8 @@ def _argument(
 
 
 class AnyOfEquals(OperationMode):
-    """Lets choices take any of the scores that are equal but for rounding while it is on. What torch
-    returns first of them is left open, and what a runtime returns follows its rounding.
+    """Lets choices take any of the scores that are equal but for rounding while it is on. Which of
+    them torch returns first is left open, and which a runtime does follows its rounding.
     """
 
     def __init__(self, seed: int) -> None:

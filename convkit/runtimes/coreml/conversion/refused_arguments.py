@@ -107,9 +107,7 @@ def _parts(x: torch.Tensor, sizes: Sequence[int], dim: int = 0) -> list[torch.Te
 def _equal_parts(x: torch.Tensor, size: int, dim: int = 0) -> list[torch.Tensor]:
     """`x.split(size)`, slice by slice, as many as the axis has."""
     count = max(1, -(-int(x.shape[dim]) // int(size)))
-    return [
-        torch.ops.aten.slice(x, dim, each * size, (each + 1) * size) for each in range(count)
-    ]
+    return [torch.ops.aten.slice(x, dim, each * size, (each + 1) * size) for each in range(count)]
 
 
 def _listed(given: Any) -> Sequence[int]:  # noqa: ANN401 - an argument of torch's

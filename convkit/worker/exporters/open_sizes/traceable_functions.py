@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.overrides import TorchFunctionMode
 
 from convkit.worker.exporters.open_sizes.embedding_bags import embedding_bag
 from convkit.worker.exporters.open_sizes.inverse_spectrograms import istft
 
 _MATRIX = 2  # axes
+_MOST_PARTS = 16
 _Step: TypeAlias = float | torch.Tensor
 
 
@@ -181,6 +183,44 @@ def linspace(
     return torch.where(places < half, below, above).to(kind)
 
 
+def chunk(
+    input: torch.Tensor,  # noqa: A002 - torch's
+    chunks: int,
+    dim: int = 0,
+) -> Sequence[torch.Tensor]:
+    """`torch.chunk` of an axis that is open and has so many equal parts for any size."""
+    size = input.shape[dim]
+    if isinstance(size, torch.SymInt) and statically_known_true(size % chunks == 0):
+        return _equal_parts(input, chunks, size // chunks, dim)
+    return torch.chunk(input, chunks, dim)
+
+
+def split(
+    tensor: torch.Tensor, split_size_or_sections: int | torch.SymInt | Sequence[int], dim: int = 0
+) -> Sequence[torch.Tensor]:
+    """`torch.split` of an axis that is open, into parts as long as another open axis."""
+    size, part = tensor.shape[dim], split_size_or_sections
+    if isinstance(size, torch.SymInt) and isinstance(part, torch.SymInt):
+        for count in range(1, _MOST_PARTS + 1):
+            if statically_known_true(size == count * part):
+                return _equal_parts(tensor, count, part, dim)
+    found: Sequence[torch.Tensor] = torch.Tensor.split(tensor, part, dim)
+    return found
+
+
+def split_method(
+    self: torch.Tensor, split_size: int | torch.SymInt | Sequence[int], dim: int = 0
+) -> Sequence[torch.Tensor]:
+    """`Tensor.split`, whose arguments have other names."""
+    return split(self, split_size, dim)
+
+
+def _equal_parts(
+    x: torch.Tensor, count: int, size: int | torch.SymInt, dim: int
+) -> tuple[torch.Tensor, ...]:
+    return tuple(x.narrow(dim, part * size, size) for part in range(count))
+
+
 def _number(value: Any, dtype: torch.dtype) -> torch.Tensor:  # noqa: ANN401 - a number, or a tensor
     return (
         value.to(dtype)
@@ -195,6 +235,7 @@ _BY_NAME: dict[str, Callable[..., object]] = {
     "gradient": gradient,
     "cov": cov,
     "linspace": linspace,
+    "chunk": chunk,
     "istft": istft,
     "corrcoef": corrcoef,
     "fill_diagonal_": fill_diagonal,
@@ -205,4 +246,9 @@ _OWN: dict[Any, Callable[..., object]] = {
     for name, own in _BY_NAME.items()
     for place in (torch, torch.Tensor)
     if hasattr(place, name)
-} | {torch.nn.functional.embedding_bag: embedding_bag}
+} | {
+    torch.nn.functional.embedding_bag: embedding_bag,
+    torch.split: split,
+    torch.functional.split: split,
+    torch.Tensor.split: split_method,
+}

@@ -126,6 +126,10 @@ def test_bags_keep_the_batch_open(monkeypatch: pytest.MonkeyPatch) -> None:
         lambda x: x[:, 0].T.cov() @ x[:, 0].T,
         lambda x: torch.linspace(0, x.shape[0] * 2 - 1, x.shape[0]),
         lambda x: x[torch.linspace(0, x.shape[0] - 1, x.shape[0]).long()],
+        lambda x: torch.cat([x, 2 * x]).chunk(2)[1],
+        lambda x: torch.chunk(torch.cat([x, 2 * x]), chunks=2, dim=0)[0],
+        lambda x: torch.cat([x, 2 * x, x]).split(x.shape[0])[1],
+        lambda x: torch.split(torch.cat([x, 2 * x]), x.shape[0], dim=0)[1],
     ],
 )
 def test_sizes_stay_open(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
@@ -140,6 +144,21 @@ def test_sizes_stay_open(function: Callable[[torch.Tensor], torch.Tensor]) -> No
         program = torch.export.export(Module(), (X,), dynamic_shapes=axes, strict=False)
     for x in (X, X[:2]):
         torch.testing.assert_close(program.module()(x), function(x))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.split(2)[0],
+        lambda x: torch.split(x, [1, 2], dim=0)[1],
+        lambda x: x.split(split_size=3, dim=1)[2],
+        lambda x: x.chunk(3, -1)[2],
+    ],
+)
+def test_other_parts_are_torchs(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    with traceable.OpenSizes():
+        found = function(X)
+    torch.testing.assert_close(found, function(X))
 
 
 def test_steps_from_one_number_to_another_are_torchs_to_the_bit() -> None:
