@@ -17,6 +17,7 @@ from convkit.worker.survey.inputs.survey_messages import cache_left_out
 from convkit.worker.survey.sizes.accepted_sizes import Sizing
 from convkit.worker.survey.sizes.batch_axis import BATCH, batch_notes
 from convkit.worker.survey.sizes.rounding_noise import decided_by_rounding
+from convkit.worker.survey.sizes.smallest_for_all_values import running_with_all_values
 from convkit.worker.survey.sizes.work_clock import WorkClock
 from convkit.worker.survey.torch_module.cached_decoder import NotCachedError, survey_cached
 from convkit.worker.survey.torch_module.example_run import example_run
@@ -81,6 +82,9 @@ def survey_module(
     progress("trying other sizes")
     sizing = Sizing(trials.outputs, roles, start, trials, notes, expects_fixed=True)
     found = without_markers(skipping_nan(sizing.run(), start, trials), trials)
+    if loaded.config is None:
+        with trials.exactly():  # on shapes alone, any index will do
+            found = running_with_all_values(found, trials)
     if BATCH in start.sizes and not _is_open(found, BATCH):
         why = why_fixed(loaded, start, trials)
         found = dataclasses.replace(found, notes=(*found.notes, why))
