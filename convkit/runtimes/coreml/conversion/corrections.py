@@ -245,6 +245,25 @@ def whole_quotient(own: Translation, context: Any, node: Any) -> None:  # noqa: 
         own(context, node)
 
 
+def rounded_quotient(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
+    """`div` of integers with a rounding mode, which is an integer: coremltools divides in float32,
+    which has no odd numbers above 2^24.
+    """
+    from coremltools.converters.mil.mil import Builder, types
+
+    x, y, mode = arguments(context, node, ("self", "other", "rounding_mode"))
+    rounding = value(mode) if mode is not None else None
+    if rounding is None or not (types.is_int(x.dtype) and types.is_int(y.dtype)):
+        own(context, node)
+        return
+    floor = Builder.floor_div(x=x, y=y)
+    if rounding == "trunc":  # one more than the floor, below zero and with a remainder
+        is_rounded = Builder.not_equal(x=Builder.mul(x=floor, y=y), y=x)
+        is_low = Builder.logical_and(x=is_rounded, y=Builder.less(x=floor, y=0))
+        floor = Builder.add(x=floor, y=Builder.cast(x=is_low, dtype="int32"))
+    context.add(floor, node.name)
+
+
 def clamped(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
     """`clamp` with one bound, or of integers: coremltools takes float32's largest number for the
     other bound, which makes integers floats, and float16 cannot hold.
@@ -305,6 +324,7 @@ CORRECTIONS: dict[str, Callable[[Translation, Any, Any], None]] = {
     "log": logarithm,
     "floor_divide": whole_quotient,
     "floordiv": whole_quotient,
+    "div": rounded_quotient,
     "triu": partial(triangle, upper=True),
     "tril": partial(triangle, upper=False),
     "mean": mean,

@@ -26,6 +26,11 @@ class Applied(nn.Module):
         return self.function(x)
 
 
+def left_over(x: torch.Tensor, rounding_mode: str) -> torch.Tensor:
+    whole = (2**27 * x).int()
+    return whole - torch.div(whole, 3, rounding_mode=rounding_mode) * 3
+
+
 # By the corrected operator's name: models whose conversion by coremltools alone is wrong.
 WRONG: dict[str, list[Function]] = {
     "add": [lambda x: torch.add(x, x.flip(1), alpha=0.5)],
@@ -42,7 +47,8 @@ WRONG: dict[str, list[Function]] = {
         lambda x: torch.atan2(x, 1e-9 * x.flip(1)),
     ],
     "log": [lambda x: x.relu().log().clamp(-200, 10)],
-    "floor_divide": [lambda x: (2**27 * x).int() // 2 * 2, lambda x: x.roll(x.shape[0] // 2, 0)],
+    "floor_divide": [lambda x: x.roll(x.shape[0] // 2, 0)],
+    "div": [lambda x: left_over(x, "floor"), lambda x: left_over(x, "trunc")],
     "mean": [lambda x: (4 * x).int().mean(dtype=torch.float32) + x],
     "mean.dim": [lambda x: (4 * x).int().mean((1, 3), dtype=torch.float32)],
     "sum": [lambda x: x.index_select(3, (x > 9).sum().reshape(1))],
