@@ -23,7 +23,7 @@ from convkit.worker.cause.matching.relative_difference import relative_error
 from convkit.worker.cause.matching.weight_derivation import how_different
 from convkit.worker.cause.place.axis_order_change import may_begin_earlier, places_turned
 from convkit.worker.cause.place.first_divergence import Divergence
-from convkit.worker.cause.place.kernel_faults import blamed_on_kernels, release
+from convkit.worker.cause.place.kernel_faults import agrees_in_float64, blamed_on_kernels, release
 from convkit.worker.cause.place.lost_nan import lost_nan
 from convkit.worker.cause.place.parallel_faults import within
 from convkit.worker.cause.place.repeated_causes import around, ranked
@@ -334,6 +334,9 @@ def _at_place(
     if not parting.restored and not after < max(parting.before / 2, SAME):
         return cause, on, False  # it explains the place and not the outputs: chance
     explained = explained_cause(recording, cause, graph, region, explanation, after)
+    if explained.kind in ("operator", "extra") and agrees_in_float64(region):
+        # Far out one function resembles another, and a wrong one does not agree in float64.
+        return blamed_on_kernels(cause, region), on, False
     return explained, rewrite.graph, True
 
 

@@ -5,18 +5,21 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import onnx
 
 from convkit.worker.cause.graphs.float64_graph import moving_nodes, run_in_float64
 from convkit.worker.cause.graphs.runnable_graph import PieceFailedError, label
 from convkit.worker.cause.matching.relative_difference import relative_error
 from convkit.worker.cause.place.other_wording import other_wording
 from convkit.worker.cause.search_types.diverging_region import Region
-from convkit.worker.cause.search_types.search_results import Cause
+from convkit.worker.cause.search_types.search_results import IN_DOUBLE, Cause
 
 # Nodes. The evaluator is slow, and a larger place is a part of the model.
 _MOST = 60
 # What the graph in float64 may leave of the error: the original was computed in float32.
 _REMAINS = 0.1
+# What ends the names of a node's values in float64.
+_IN_DOUBLE = "_in_float64"
 # What a node must be off by alone, in parts of the place's error, to be all that is off there.
 _ALONE = 0.5
 
@@ -27,22 +30,13 @@ def blamed_on_kernels(cause: Cause, region: Region) -> Cause:
     by itself is named; nodes that compute with sizes alone take no part. A node that overflows is
     named as such.
     """
-    if len(region.nodes) > _MOST:
+    moving = _moving(region)
+    values = _in_float64(region, moving)
+    if values is None:
         return cause
-    now = region.error(region.graph)
-    taking_part = moving_nodes(region.graph, region.feeds)
-    moving = [index for index in region.nodes if id(region.graph.nodes[index]) in taking_part]
-    names = [name for index in moving for name in region.graph.nodes[index].output if name]
-    try:
-        values = run_in_float64(region.graph, names, region.feeds)
-    except PieceFailedError:
-        return cause
-    exact = values.get(region.target)
-    if exact is None or exact.shape != region.expected.shape:
-        return cause
-    after = relative_error(exact, region.expected)
-    if not (math.isfinite(after) and after <= _REMAINS * now):
+    if not _agrees(region, values):
         return _with_first_nan(cause, region, moving)
+    now = region.error(region.graph)
     if (overflowing := _overflowing(region, moving, values)) is not None:
         node = region.graph.nodes[overflowing]
         text = (
@@ -62,7 +56,71 @@ def blamed_on_kernels(cause: Cause, region: Region) -> Cause:
     known = {**values, **region.feeds}
     is_last = region.target in node.output
     instead = other_wording(node, known.get(node.input[0]), region.expected) if is_last else None
+    if instead is None and count == 1 and _helps_in_double(region, blamed[-1]):
+        instead = IN_DOUBLE
     return dataclasses.replace(cause, text=text, node=label(node), of_kernels=True, instead=instead)
+
+
+def agrees_in_float64(region: Region) -> bool:
+    """Return whether the graph is right at a place: its nodes in float64 agree with the original,
+    by far better than in their own types.
+    """
+    values = _in_float64(region, _moving(region))
+    return values is not None and _agrees(region, values)
+
+
+def _moving(region: Region) -> list[int]:
+    """Return the place's nodes that depend on values, not on sizes alone."""
+    taking_part = moving_nodes(region.graph, region.feeds)
+    return [index for index in region.nodes if id(region.graph.nodes[index]) in taking_part]
+
+
+def _in_float64(region: Region, moving: Sequence[int]) -> dict[str, np.ndarray] | None:
+    """Return what nodes compute in float64; None if the place is too large, or is not computed."""
+    if len(region.nodes) > _MOST:
+        return None
+    names = [name for index in moving for name in region.graph.nodes[index].output if name]
+    try:
+        values = run_in_float64(region.graph, names, region.feeds)
+    except PieceFailedError:
+        return None
+    exact = values.get(region.target)
+    return values if exact is not None and exact.shape == region.expected.shape else None
+
+
+def _agrees(region: Region, values: Mapping[str, np.ndarray]) -> bool:
+    after = relative_error(values[region.target], region.expected)
+    return math.isfinite(after) and after <= _REMAINS * region.error(region.graph)
+
+
+def _helps_in_double(region: Region, index: int) -> bool:
+    """Return whether the runtime is right if it computes a node in float64."""
+    graph, node = region.graph, region.graph.nodes[index]
+    names = [name for name in (*node.input, *node.output) if name]
+    inner = any(each.type == onnx.AttributeProto.GRAPH for each in node.attribute)
+    if inner or len(node.output) > 1:
+        return False
+    try:
+        floats = {n for n, v in graph.run(names, region.feeds).items() if v.dtype == np.float32}
+    except PieceFailedError:
+        return False
+    if node.output[0] not in floats:
+        return False
+    wide = onnx.NodeProto()
+    wide.CopyFrom(node)
+    casts = []
+    for place, name in enumerate(node.input):
+        if name in floats:
+            wide.input[place] = f"{name}{_IN_DOUBLE}"
+            casts.append(_cast(name, wide.input[place], onnx.TensorProto.DOUBLE))
+    wide.output[0] = f"{node.output[0]}{_IN_DOUBLE}"
+    back = _cast(wide.output[0], node.output[0], onnx.TensorProto.FLOAT)
+    nodes = [*graph.nodes[:index], *casts, wide, back, *graph.nodes[index + 1 :]]
+    return region.error(graph.with_nodes(nodes)) <= _REMAINS * region.error(graph)
+
+
+def _cast(read: str, made: str, to: int) -> onnx.NodeProto:
+    return onnx.helper.make_node("Cast", [read], [made], to=to)
 
 
 def _overflowing(

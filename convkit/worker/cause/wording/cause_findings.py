@@ -5,7 +5,7 @@ import math
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.json_codec import Json
-from convkit.worker.cause.search_types.search_results import Cause, Diagnosis
+from convkit.worker.cause.search_types.search_results import IN_DOUBLE, Cause, Diagnosis
 
 # From this fraction of the error, a cause is described by its effect on the outputs.
 _MOST = 0.5
@@ -109,6 +109,12 @@ def instead_of(code: str) -> Remedy:
     guard against lost NaN in the runtime itself, indices by numpy.
     """
     tried = "convkit tried it on this case's values, and it gives the original's"
+    if code == IN_DOUBLE:
+        return Remedy(
+            "Compute this line in float64, with .double() on what it reads and .float() on its"
+            f" result. {tried}.",
+            proven=True,
+        )
     if "index_select" not in code:
         return Remedy(f"Behind this line, write {code}. {tried}.", proven=True)
     return Remedy(

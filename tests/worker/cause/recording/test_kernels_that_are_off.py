@@ -150,3 +150,43 @@ def test_nan_in_float64_too_is_the_graph_s() -> None:
     cause = blamed_on_kernels(Cause("place", "a place"), region)
     assert cause.text == "a place; the first NaN is in Softmax p"
     assert not cause.of_kernels
+
+
+RARE = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    agraph (float[4, 3] x) => (float[4, 3] y) {
+        chance = OPERATOR(x)
+        y = Log(chance)
+    }
+"""
+
+
+class Rare(torch.nn.Module):
+    """onnxruntime 1.31's Sigmoid leaves rounding errors below -16, where it resembles Softplus."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.log(torch.sigmoid(x))
+
+
+def diagnosed_rare(operator: str, offset: float) -> Diagnosis:
+    x = torch.randn(4, 3, generator=torch.Generator().manual_seed(1)) - offset
+    model = onnx.parser.parse_model(RARE.replace("OPERATOR", operator))
+    graph = make_graph(onnx_ir.from_proto(model))
+    recording = record(Rare().eval(), {"x": x}, ("y",))
+    return localize(recording, graph, {"x": x.numpy()}, {})
+
+
+def test_a_kernel_that_resembles_another_function_is_off_and_right_in_float64() -> None:
+    (finding,) = findings_of(diagnosed_rare("Sigmoid", 19), "case")
+    assert (finding.code, finding.place.tensor) == ("N408", "chance")
+    assert "kernel is off in Sigmoid" in finding.message
+    assert finding.remedy is not None
+    assert finding.remedy.proven
+    assert ".double()" in finding.remedy.text
+
+
+def test_another_function_is_named_where_it_is_one() -> None:
+    (finding,) = findings_of(diagnosed_rare("Softplus", 0), "case")
+    assert finding.code == "N405"
+    assert "it computes Softplus" in finding.message
+    assert "Sigmoid" in finding.message
