@@ -115,10 +115,8 @@ def kept_sizes(inputs: tuple[TensorSpec, ...], module: torch.nn.Module) -> Itera
     sizes, sources = dict[str, int](), list[str]()
     for part in module.modules():
         for name, value in vars(part).items():
-            size = value
-            if isinstance(value, list | tuple) and value and value.count(value[0]) == len(value):
-                size = value[0]
-            if type(size) is not int or size < 2:
+            size = _one_size(value)
+            if size is None or size < 2:
                 continue
             found = [axis for kept, wanted in _KEPT if wanted.match(name) for axis in kept]
             for axis in axes.intersection(found).difference(sizes):
@@ -126,6 +124,13 @@ def kept_sizes(inputs: tuple[TensorSpec, ...], module: torch.nn.Module) -> Itera
                 sources.append(f"{type(part).__name__}.{name}")
     if sizes:
         yield StatedSizes(inputs, sizes, tuple(dict.fromkeys(sources)))
+
+
+def _one_size(value: object) -> int | None:
+    """Return a size, or that of all sides if they are one; None for anything else."""
+    sizes = value if isinstance(value, list | tuple) else [value]
+    whole = [each for each in sizes if type(each) is int]
+    return whole[0] if whole and len(whole) == len(sizes) == whole.count(whole[0]) else None
 
 
 def _stated(inputs: tuple[TensorSpec, ...], shapes: Sequence[WrittenShape]) -> StatedSizes:

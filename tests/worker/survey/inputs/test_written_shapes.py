@@ -133,7 +133,7 @@ class Forecaster(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.seq_len, self.window_shape, self.odd = 90, [3, 3], [[1], [1]]
+        self.seq_len, self.input_size = 90, (torch.ones(2), torch.ones(2))
         self.normed, self.head = Statistics(7), nn.Linear(90, 12)
 
     def forward(self, x, marks=None):
