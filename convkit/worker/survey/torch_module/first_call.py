@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import itertools
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -16,45 +15,23 @@ from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.forward_signature import forward_parameters
 from convkit.worker.original.loading.loaded_model import LoadedModel
 from convkit.worker.survey.inputs.layer_hints import layers_of
-from convkit.worker.survey.inputs.survey_messages import example_wanted, sizes_from_source
-from convkit.worker.survey.inputs.written_shapes import (
-    WrittenShape,
-    kept_sizes,
-    stated_sizes,
-    written_shapes,
-)
+from convkit.worker.survey.inputs.survey_messages import example_wanted
+from convkit.worker.survey.inputs.written_shapes import WrittenShape, written_shapes
 from convkit.worker.survey.sizes.batch_axis import BATCH, is_independent, with_batch
 from convkit.worker.survey.sizes.first_working_sizes import Start, at_full_length
-from convkit.worker.survey.sizes.flattened_sizes import (
-    SolvedSizes,
-    at_odds,
-    rounder,
-    solved_in_turn,
-)
 from convkit.worker.survey.torch_module.argument_roles import Role
+from convkit.worker.survey.torch_module.fitting_sizes import fitting, usual_sizes
 from convkit.worker.survey.torch_module.held_batch import held_batches
-from convkit.worker.survey.torch_module.input_candidates import (
-    ROLES,
-    SIZES,
-    InputCandidate,
-    by_layers,
-    by_name,
-)
+from convkit.worker.survey.torch_module.input_candidates import InputCandidate, by_layers, by_name
 from convkit.worker.survey.torch_module.module_trials import ModuleTrials
 from convkit.worker.survey.torch_module.picture_sides import settled_sides
 from convkit.worker.survey.torch_module.solved_widths import solved_candidates
 from convkit.worker.survey.values.mask_meaning import all_hide, with_lengths
 
-# Combinations of what the inputs may be, and of sizes for each.
-_MOST_COMBINATIONS, _MOST_SIZES = 600, 60
-# Readings of what the source states of sizes, and of the other axes' sizes for each.
-_MOST_STATED, _MOST_BESIDE_STATED = 6, 12
+# Combinations of what the inputs may be.
+_MOST_COMBINATIONS = 600
 # Combinations that are tried after one that works, whose rows are not independent.
 _MORE_COMBINATIONS = 60
-# Of a run with sizes that are a mere guess.
-_BEARABLE_SECONDS = 1.0
-# Axes that are solved for in turn, and from how many of the usual sizes.
-_MOST_SOLVED, _MOST_STARTS = 3, 2
 # Calls with one of them get beyond `~mask`, which fractions do not have.
 _ANY_MASK = (
     InputCandidate("bool", ("batch", "sequence"), Sample("integers", (0.0, 2.0))),
@@ -64,13 +41,6 @@ _ANY_MASK = (
 AXES_OF_ROWS = 2
 # Calls that show what becomes of an input, and seconds that all of them may take.
 _CALLS_FOR_ROLES, _SECONDS_FOR_ROLES = 12, 3.0
-# What other sizes do not mend: elements of the wrong type, too few axes, numbers beyond a table.
-_OF_VALUES = re.compile(
-    r"index out of range|must be long|scalar type|same dtype|not implemented for"
-    r"|tensors used as indices|values to unpack|too many indices|must be a tensor"
-)
-# What a size does that leaves windows nothing.
-_TOO_SMALL = re.compile(r"Kernel size can't be greater|[Oo]utput size is too small")
 # A text model runs without these, and its results mean less.
 _COMPANIONS = ("attention_mask", "token_type_ids")
 # Inputs that a model of several kinds of data refuses to go without.
@@ -122,14 +92,9 @@ def _search(
     reason, first, left = "", None, _MOST_COMBINATIONS
     for candidates in _points_first(names, loaded, _combinations(names, loaded, roles), trials):
         start = with_counts(_start(names, candidates), roles)
-        stated = _as_stated(start, written, loaded.module, trials, batches)
-        sizes: Mapping[str, int] | None = stated.sizes
-        why = ""
-        if not sizes:
-            sizes, why = _fitting_sizes(start, trials, batches)
-            sizes = _bearable(start, sizes, trials) if sizes else sizes
-        if sizes is not None:
-            start = dataclasses.replace(stated, sizes=sizes)
+        fits, why = fitting(start, loaded.module, written, trials, batches)
+        if fits is not None:
+            start = fits
             if loaded.config is not None:
                 return _Found(start, "", is_sound=True)
             start = with_batch(start, trials)
@@ -155,7 +120,7 @@ def _likely_batches(
     for candidates in _one_by_one(names, loaded) if loaded.config is None else ():
         start = _start(names, candidates)
         with contextlib.suppress(StageFailedError, DimensionError):
-            sizes = next(_sizes(start.inputs))
+            sizes = next(usual_sizes(start.inputs))
             feeds = trials.drawn(start.inputs, start.samples, sizes, Draw("example"))
             if found := held_batches(loaded, feeds):
                 return found
@@ -180,7 +145,7 @@ def _roles(names: Sequence[str], loaded: LoadedModel, trials: ModuleTrials) -> d
     began = time.process_time()
     for candidates in _one_by_one(names, loaded):
         start = _start(names, candidates)
-        sizes = next(_sizes(start.inputs))
+        sizes = next(usual_sizes(start.inputs))
         with contextlib.suppress(StageFailedError, DimensionError):
             feeds = trials.drawn(start.inputs, start.samples, sizes, Draw("roles"))
             found = {**trials.uses(feeds).roles, **found}
@@ -248,84 +213,6 @@ def with_counts(start: Start, roles: Mapping[str, Role]) -> Start:
     return dataclasses.replace(start, samples=samples)
 
 
-def _as_stated(
-    start: Start,
-    written: Sequence[WrittenShape],
-    module: torch.nn.Module,
-    trials: ModuleTrials,
-    batches: Sequence[int],
-) -> Start:
-    """Return a start with sizes that the source states, if the model runs with them; otherwise the
-    same without sizes.
-    """
-    read = itertools.islice(stated_sizes(start.inputs, written), _MOST_STATED)
-    for stated in itertools.chain(read, kept_sizes(start.inputs, module)):
-        chosen = dataclasses.replace(start, inputs=stated.inputs)
-        beside = _sizes(stated.inputs, batches, stated.sizes)
-        for sizes in itertools.islice(beside, _MOST_BESIDE_STATED):
-            if trials.run(chosen.inputs, chosen.samples, sizes).worked:
-                note = sizes_from_source(stated.sizes, stated.sources)
-                return dataclasses.replace(chosen, sizes=sizes, notes=(*start.notes, note))
-    return start
-
-
-def _bearable(start: Start, sizes: Mapping[str, int], trials: ModuleTrials) -> Mapping[str, int]:
-    """Return smaller sides of pictures if a run takes long with the usual ones, which nobody asked
-    for: drafts and verifications consist of dozens of runs.
-    """
-    sides = [axis for axis in sizes if ROLES.get(axis) == "side"]
-    if not sides or trials.run(start.inputs, start.samples, sizes).seconds <= _BEARABLE_SECONDS:
-        return sizes
-    smaller = sorted((s for s in SIZES["side"] if s < max(sizes[a] for a in sides)), reverse=True)
-    for side in smaller:
-        other = {**sizes, **dict.fromkeys(sides, side)}
-        with trials.exactly():  # on shapes alone, no run takes long
-            trial = trials.run(start.inputs, start.samples, other)
-        if trial.worked:
-            sizes = other
-            if trial.seconds <= _BEARABLE_SECONDS:
-                break
-    return sizes
-
-
-def _fitting_sizes(
-    start: Start, trials: ModuleTrials, batches: Sequence[int] = ()
-) -> tuple[Mapping[str, int] | None, str]:
-    """Return the first sizes with which the model runs; None, and why the first did not, if there
-    are none.
-    """
-    reason = ""
-    axes = {size for spec in start.inputs for size in spec.shape if isinstance(size, str)}
-    free = sorted(axes - {"batch"})
-    solved = SolvedSizes(start.inputs, free[0]) if len(free) == 1 else None
-
-    def fails(sizes: Mapping[str, int]) -> str | None:
-        trial = trials.run(start.inputs, start.samples, sizes)
-        return None if trial.worked else trial.reason
-
-    fits: set[int | None] = set()  # batches with which the axis fits, and something else does not
-    for number, usual in enumerate(itertools.islice(_sizes(start.inputs, batches), _MOST_SIZES)):
-        sizes: dict[str, int] | None = usual if usual.get(BATCH) not in fits else None
-        while sizes is not None:
-            trial = trials.run(start.inputs, start.samples, sizes)
-            if trial.worked:
-                return sizes if sizes is usual else rounder(sizes, free, fails), ""
-            reason = reason or trial.reason
-            if _OF_VALUES.search(trial.reason):
-                return None, reason
-            if _TOO_SMALL.search(trial.reason):
-                break  # a guess from far away, which says nothing of others
-            if sizes is not usual and not at_odds(trial.reason):
-                fits.add(usual.get(BATCH))
-                break
-            sizes = solved.next_sizes(sizes, trial.reason) if solved is not None else None
-        if not 1 < len(free) <= _MOST_SOLVED or number >= _MOST_STARTS:
-            continue
-        if (found := solved_in_turn(start.inputs, free, usual, fails)) is not None:
-            return rounder(found, free, fails), ""
-    return None, reason
-
-
 def _input_sets(loaded: LoadedModel) -> Iterator[list[str]]:
     """Yield the parameters to fill: those that forward requires, then with others that it may."""
     parameters = forward_parameters(loaded)
@@ -380,7 +267,7 @@ def _points_first(
 
     def runs(candidates: tuple[InputCandidate, ...]) -> bool:
         start = _start(names, candidates)
-        return trials.run(start.inputs, start.samples, next(_sizes(start.inputs))).worked
+        return trials.run(start.inputs, start.samples, next(usual_sizes(start.inputs))).worked
 
     likeliest = next(combinations, None)
     if likeliest is None:
@@ -410,25 +297,3 @@ def _start(names: Sequence[str], candidates: Sequence[InputCandidate]) -> Start:
     )
     samples = {name: candidate.sample for name, candidate in zip(names, candidates, strict=True)}
     return Start(inputs, {}, samples)
-
-
-def _sizes(
-    inputs: Sequence[TensorSpec],
-    batches: Sequence[int] = (),
-    known: Mapping[str, int] | None = None,
-) -> Iterator[dict[str, int]]:
-    known = known or {}
-    axes = list(
-        dict.fromkeys(size for spec in inputs for size in spec.shape if isinstance(size, str))
-    )
-    # The batch varies slowest: if two rows fail, one rarely helps.
-    lists = [
-        (known[axis],)
-        if axis in known
-        else batches
-        if axis == BATCH and batches
-        else SIZES[ROLES[axis]]
-        for axis in axes
-    ]
-    for sizes in itertools.product(*lists):
-        yield dict(zip(axes, sizes, strict=True))
