@@ -17,7 +17,7 @@ _UNITS, _UNIT = 16, 2.0**-23
 # The same for scores that come from kernels: how far two may be apart, in parts of the largest.
 NEAR = 2 * _UNITS * _UNIT
 # Of an output's largest magnitude: what differs by less is rounding.
-_ROUNDED = 1e-4
+ROUNDED = 1e-4
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -127,15 +127,20 @@ def with_open(outputs: Arrays, expected: Arrays, are_open: Arrays | None) -> Arr
     }
 
 
-def differs(expected: np.ndarray, found: np.ndarray) -> np.ndarray:
-    """Say which elements are others than rounding makes of them."""
-    if expected.shape != found.shape or expected.dtype.kind not in "fiub":
-        return np.ones(expected.shape, dtype=bool)
-    one, other = expected.astype(np.float64), found.astype(np.float64)
-    scale = np.abs(one[np.isfinite(one)]).max(initial=0.0) if expected.dtype.kind == "f" else 0.0
+def differing(one: np.ndarray, other: np.ndarray, *, like: np.ndarray | None = None) -> np.ndarray:
+    """Return which elements differ by more than rounding of values such as those of `like`, by
+    default the first; all of them for different shapes.
+    """
+    if one.shape != other.shape:
+        return np.ones(one.shape, dtype=bool)
+    if one.dtype.kind != "f":
+        return np.asarray(one != other)
+    left, right = one.astype(np.float64), other.astype(np.float64)
+    usual = left if like is None else like.astype(np.float64)
+    scale = float(np.abs(usual[np.isfinite(usual)]).max(initial=0.0))
     with np.errstate(invalid="ignore"):  # infinity less infinity
-        near = np.abs(one - other) <= _ROUNDED * scale
-    return np.asarray(~(near | (one == other) | (np.isnan(one) & np.isnan(other))))
+        near = np.abs(left - right) <= ROUNDED * scale
+    return ~(near | (left == right) | (np.isnan(left) & np.isnan(right)))
 
 
 def with_settled(

@@ -15,7 +15,13 @@ from convkit.protocol.contract import Contract
 from convkit.protocol.messages import CaseRecord
 from convkit.worker.cases.case import Feeds
 from convkit.worker.cases.case_files import read_tensors
-from convkit.worker.cases.equal_scores import NEAR, ScoredPlaces, differs, write_open, write_scores
+from convkit.worker.cases.equal_scores import (
+    NEAR,
+    ScoredPlaces,
+    differing,
+    write_open,
+    write_scores,
+)
 from convkit.worker.original.dispatch_mode import OperationMode
 from convkit.worker.original.torch_dtypes import to_array
 from convkit.worker.reference.original_model import OriginalModel
@@ -150,7 +156,7 @@ def _write_open(
         with AnyOfEquals(seed):
             other = original.run(feeds)
         for name in are_open:
-            are_open[name] |= differs(outputs[name], other[name])
+            are_open[name] |= differing(outputs[name], other[name])
     if any(each.any() for each in are_open.values()):
         write_open(folder, case, are_open)
 

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.worker.cases.equal_scores import differing
 from convkit.worker.original.torch_dtypes import to_arrays
 from convkit.worker.reference.recorded_original import TorchCase
-from convkit.worker.verification.ties import differing
 
 _WITH_FAST_PATH = (
     torch.nn.TransformerEncoder,

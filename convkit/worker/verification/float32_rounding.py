@@ -16,11 +16,12 @@ import torch
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.messages import is_at_decisions
+from convkit.worker.cases.equal_scores import differing
 from convkit.worker.metrics.errors_by_scale import largest_in_units
 from convkit.worker.original.float64_mode import run_in_float64
 from convkit.worker.original.torch_dtypes import to_arrays
 from convkit.worker.reference.recorded_original import TorchCase
-from convkit.worker.verification.ties import differing, element_text
+from convkit.worker.verification.ties import element_text
 
 # Runs on inputs next to the case's, in units of the last place: one run may round luckily.
 _NEAR = ((-97, 61), (53, -89))

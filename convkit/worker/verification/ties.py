@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.worker.cases.equal_scores import ROUNDED, differing
 from convkit.worker.cause.matching.relative_difference import relative_error
 from convkit.worker.cause.recording.recorded_call import Operation, Recording
 from convkit.worker.original.torch_dtypes import to_arrays
@@ -26,8 +27,8 @@ _RUNS, _STEADY = 8, 4
 _UNITS, _UNIT = 8, 2.0**-23
 # The part of the elements that differ that the original must have returned itself in some run.
 _COVERED = 0.5
-# Relative errors: what rounding does to a value, and what only a decision does.
-_ROUNDED, _DECIDED = 1e-4, 1e-3
+# The relative error that only a decision makes of a value.
+_DECIDED = 1e-3
 # Times the share of labels that differ, which a remedy allows.
 _ALLOWED = 4
 # Weights in bytes that are moved: a copy of them is kept meanwhile.
@@ -57,7 +58,7 @@ def undecided_finding(
                 same = ~differing(computed[output], outputs[output], like=expected[output])
                 covered[output] |= same
             changes[output].append(_distance(expected[output], outputs[output]))
-        if run == _STEADY - 1 and not any(max(each) > _ROUNDED for each in changes.values()):
+        if run == _STEADY - 1 and not any(max(each) > ROUNDED for each in changes.values()):
             return None
     shares = {
         output: float(covered[output][elements].mean()) for output, elements in parted.items()
@@ -107,22 +108,6 @@ def element_text(
                 read = f"for {name}{[*at]} = {float(tensor[at]):.9g}, "
                 break
     return f"{read}{output}{[*place]} is {computed[place]:g}, in the original {expected[place]:g}"
-
-
-def differing(one: np.ndarray, other: np.ndarray, *, like: np.ndarray | None = None) -> np.ndarray:
-    """Return which elements differ by more than rounding of values such as those of `like`, by
-    default the first; all of them for different shapes.
-    """
-    if one.shape != other.shape:
-        return np.ones(one.shape, dtype=bool)
-    if one.dtype.kind != "f":
-        return np.asarray(one != other)
-    left, right = one.astype(np.float64), other.astype(np.float64)
-    usual = left if like is None else like.astype(np.float64)
-    scale = float(np.abs(usual[np.isfinite(usual)]).max(initial=0.0))
-    with np.errstate(invalid="ignore"):  # infinity less infinity
-        near = np.abs(left - right) <= _ROUNDED * scale
-    return ~(near | (left == right) | (np.isnan(left) & np.isnan(right)))
 
 
 def _distance(one: np.ndarray, other: np.ndarray) -> float:
@@ -189,7 +174,7 @@ def _first_decision(case: TorchCase, run: int) -> Operation | None:
         read = _furthest(usual, other, zip(one.inputs, two.inputs, strict=True))
         pairs = zip(one.outputs, two.outputs, strict=True)
         made = _furthest(usual, other, (each for each in pairs if each[0] in read_later))
-        if made > _DECIDED and read <= _ROUNDED:
+        if made > _DECIDED and read <= ROUNDED:
             return one
     return None
 
