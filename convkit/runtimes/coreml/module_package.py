@@ -70,10 +70,9 @@ def convert(
         )
         raise UnexportableError(found) from error
     findings = [] if converted.refusal is None else [_followed(converted.refusal)]
-    low_type = _TYPES[low.default] if low is not None else ""
     # A program of whole numbers has nothing that could be lower.
-    kinds = {kind for kind in (low_type, "fp32") if computes_in(converted.program, kind)}
-    if low is not None and kinds == {"fp32"}:
+    has_full = computes_in(converted.program, "fp32")
+    if low is not None and has_full and not computes_in(converted.program, _TYPES[low.default]):
         findings.append(_nothing_low(low))
     findings += _unmatched(low, options, converted, prepared)
     model = converted.model

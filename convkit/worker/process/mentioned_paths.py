@@ -1,5 +1,5 @@
 """Paths that texts mention: of files that a program or a C extension may read, where nothing sees
-what it reads. A mentioned folder stands for the files in it.
+what it reads. A mentioned folder means the files in it.
 
 Standard library only.
 """

@@ -29,7 +29,6 @@ def argument_decompositions() -> dict[Any, Callable[..., object]]:
         aten.avg_pool2d.default: pooling.average,
         aten.avg_pool3d.default: pooling.average,
         aten.split_with_sizes.default: _parts,
-        aten.split.Tensor: _equal_parts,
     }
 
 
@@ -104,12 +103,6 @@ def _parts(x: torch.Tensor, sizes: Sequence[int], dim: int = 0) -> list[torch.Te
     return found
 
 
-def _equal_parts(x: torch.Tensor, size: int, dim: int = 0) -> list[torch.Tensor]:
-    """`x.split(size)`, slice by slice, as many as the axis has."""
-    count = max(1, -(-int(x.shape[dim]) // int(size)))
-    return [torch.ops.aten.slice(x, dim, each * size, (each + 1) * size) for each in range(count)]
-
-
 def _listed(given: Any) -> Sequence[int]:  # noqa: ANN401 - an argument of torch's
     return given if isinstance(given, list | tuple) else (given,)
 
@@ -125,7 +118,6 @@ _QUESTIONS: dict[str, Callable[[Node], bool]] = {
         ("aten.upsample_linear1d.vec", "aten.upsample_bilinear2d.vec"), _is_part_of_a_pixel
     ),
     "aten.split_with_sizes.default": _has_computed_parts,
-    "aten.split.Tensor": _has_computed_parts,
     "aten.adaptive_max_pool2d.default": _is_open_or_returns_places,
     "aten.max_pool1d_with_indices.default": _returns_places,
     "aten.max_pool2d_with_indices.default": _returns_places,

@@ -190,7 +190,7 @@ def _fits(shape: Sequence[Dimension], sizes: Sequence[int | None]) -> Iterator[d
 
 
 def _files(module: torch.nn.Module, root: Path) -> Iterator[Path]:
-    """Yield the files of the classes of a module and its parts, and the files that those import."""
+    """Yield the files under `root` in which the classes of a module and its parts are written."""
     seen = set[Path]()
     for each in module.modules():
         try:
