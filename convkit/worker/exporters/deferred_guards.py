@@ -2,14 +2,14 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from convkit.protocol.contract import Contract
+from convkit.protocol.contract import Contract, dimension_axes
 
-# Sizes are tried one by one, up to this many combinations.
+# The sizes of the axes of a condition are tried one by one, up to this many combinations.
 _MOST_TRIED = 4096
 # Of these, the part at which a condition may fail, and how many of them are compared.
 _MOST_FAILING, _MOST_COMPARED = 0.25, 16
@@ -23,7 +23,8 @@ def without_guards(
     export: Callable[[], torch.export.ExportedProgram], contract: Contract, matches: Matches
 ) -> torch.export.ExportedProgram | None:
     """Export with conditions on sizes as assertions, and remove these if they hold at every size
-    of the contract's axes, or change nothing at the few where they do not.
+    of the contract's axes, or change nothing at the few where they do not, nor at sizes spread
+    over the axes if torch has no assertions for them.
 
     A slice up to the end of a buffer is such a condition: torch leaves it out at the largest size,
     and asks for a size below. Return None if a condition fails elsewhere or makes a difference, or
@@ -34,21 +35,18 @@ def without_guards(
     except Exception:  # noqa: BLE001 - the first export's error is the one to report
         return None
     asserted = _assertions(program)
-    if not asserted or math.prod(each.max - each.min + 1 for each in contract.axes) > _MOST_TRIED:
-        return None
-    failing, count = [], 0
-    for chosen, shapes in _all_sizes(program, contract):
-        known: dict[torch.fx.Node, Any] = {}
-        count += 1
-        try:
-            if not all(_value(node.args[0], shapes, known) for node in asserted):
-                failing.append(chosen)
-        except KeyError:  # it depends on more than the inputs' sizes
-            return None
-    if len(failing) > _MOST_FAILING * count:
+    failing: list[dict[str, int]] = []
+    try:
+        for axes, conditions in _by_axes(asserted, program, contract).items():
+            found, count = _failing(conditions, axes, program, contract)
+            if len(found) > _MOST_FAILING * count:
+                return None
+            failing += found
+    except KeyError:  # it depends on more than the inputs' sizes, or on too many of them
         return None
     drop_assertions(program)
-    compared = failing[:: max(1, len(failing) // _MOST_COMPARED)]
+    # torch has no assertion for some conditions.
+    compared = failing[:: max(1, len(failing) // _MOST_COMPARED)] if asserted else _spread(contract)
     return program if all(matches(program, chosen) for chosen in compared) else None
 
 
@@ -67,16 +65,78 @@ def _assertions(program: torch.export.ExportedProgram) -> list[torch.fx.Node]:
     return [node for node in program.graph.nodes if node.target is asserting]
 
 
-def _all_sizes(
-    program: torch.export.ExportedProgram, contract: Contract
-) -> Iterator[tuple[dict[str, int], Mapping[str, tuple[int, ...]]]]:
-    """Yield every combination of sizes, with the inputs' shapes by the program's names."""
-    names = program.graph_signature.user_inputs
-    spans = (range(axis.min, axis.max + 1) for axis in contract.axes)
+def _by_axes(
+    asserted: Sequence[torch.fx.Node], program: torch.export.ExportedProgram, contract: Contract
+) -> dict[frozenset[str], list[torch.fx.Node]]:
+    """Return the conditions by the axes that each depends on.
+
+    Raises KeyError for a condition that depends on anything else.
+    """
+    specs = dict(zip(_input_names(program), contract.inputs, strict=True))
+    found: dict[frozenset[str], list[torch.fx.Node]] = {}
+    for node in asserted:
+        axes, pending, seen = set[str](), [node.args[0]], set[torch.fx.Node]()
+        while pending:
+            each = pending.pop()
+            if not isinstance(each, torch.fx.Node) or each in seen:
+                continue
+            seen.add(each)
+            if each.target is torch.ops.aten.sym_size.int:
+                source, axis = each.args
+                axes.update(dimension_axes(str(specs[str(source)].shape[int(axis)])))  # type: ignore[call-overload]
+            else:
+                pending += each.args
+        found.setdefault(frozenset(axes), []).append(node)
+    return found
+
+
+def _spread(contract: Contract) -> list[dict[str, int]]:
+    """Return sizes from the smallest to the largest of each axis, the two smallest among them."""
+    usual = {axis.name: axis.typical for axis in contract.axes}
+    return [
+        {**usual, axis.name: size}
+        for axis in contract.axes
+        for size in sorted(
+            {
+                axis.min + 1,
+                *range(axis.min, axis.max, max(1, (axis.max - axis.min) // _MOST_COMPARED)),
+                axis.max,
+            }
+        )
+    ]
+
+
+def _failing(
+    conditions: Sequence[torch.fx.Node],
+    axes: frozenset[str],
+    program: torch.export.ExportedProgram,
+    contract: Contract,
+) -> tuple[list[dict[str, int]], int]:
+    """Return the sizes at which conditions on some axes fail, the other axes being smallest, and
+    the number of sizes tried: all of them.
+
+    Raises KeyError for too many, and for a condition that cannot be computed from sizes.
+    """
+    spans = [
+        range(axis.min, axis.max + 1) if axis.name in axes else (axis.min,)
+        for axis in contract.axes
+    ]
+    count = math.prod(map(len, spans))
+    if count > _MOST_TRIED:
+        raise KeyError(*axes)
+    failing = []
     for combination in itertools.product(*spans):
         chosen = dict(zip((axis.name for axis in contract.axes), combination, strict=True))
-        shapes = (spec.concrete_shape(chosen) for spec in contract.inputs)
-        yield chosen, dict(zip(map(str, names), shapes, strict=True))
+        given = (spec.concrete_shape(chosen) for spec in contract.inputs)
+        shapes = dict(zip(_input_names(program), given, strict=True))
+        known: dict[torch.fx.Node, Any] = {}
+        if not all(_value(node.args[0], shapes, known) for node in conditions):
+            failing.append(chosen)
+    return failing, count
+
+
+def _input_names(program: torch.export.ExportedProgram) -> list[str]:
+    return [str(name) for name in program.graph_signature.user_inputs]
 
 
 def _value(

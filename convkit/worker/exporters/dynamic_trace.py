@@ -17,9 +17,14 @@ from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.worker.exporters.data_guards import data_guard
 from convkit.worker.exporters.deferred_guards import without_guards
 from convkit.worker.exporters.export_job import WRAPPER, UnexportableError
+from convkit.worker.exporters.open_sizes.plain_numbers import open_numbers
 from convkit.worker.exporters.open_sizes.traceable_functions import OpenSizes
 from convkit.worker.exporters.specializations import SizeLines, size_lines
-from convkit.worker.exporters.traceable_layers import traceable_experts, without_causal_detection
+from convkit.worker.exporters.traceable_layers import (
+    traceable_experts,
+    with_caught_errors,
+    without_causal_detection,
+)
 from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.recorded_lines import every_line
 
@@ -57,13 +62,8 @@ def trace(
             return _exported(module, inputs, contract)
     except Exception as error:
         if findings := _constraint_findings(str(error), contract, recurrent_modules(module)):
-            if all(finding.code == "C113" for finding in findings):
-                deferred = functools.partial(_exported, module, inputs, contract, deferred=True)
-                matches = functools.partial(_matches, module, inputs, contract)
-                with every_line(root):
-                    program = without_guards(deferred, contract, matches)
-                if program is not None:
-                    return program
+            if (program := _opened(module, inputs, contract, root, findings)) is not None:
+                return program
             findings = _with_lines(findings, module, inputs, contract, root)
             raise UnexportableError(findings) from error
         if (guard := data_guard(error, root)) is not None:
@@ -71,6 +71,29 @@ def trace(
         raise StageFailedError(
             f"export: torch.export cannot trace the model: {innermost(error)}"
         ) from error
+
+
+def _opened(
+    module: torch.nn.Module,
+    inputs: Sequence[torch.Tensor],
+    contract: Contract,
+    root: str | None,
+    findings: Sequence[Finding],
+) -> torch.export.ExportedProgram | None:
+    """Trace again with what keeps sizes open that torch.export fixes or restricts: first the
+    numbers that Python makes of them, then conditions that hold at every declared size.
+    """
+    matches = functools.partial(_matches, module, inputs, contract)
+    deferred = functools.partial(_exported, module, inputs, contract, deferred=True)
+    with every_line(root):
+        if all(finding.code == "C113" for finding in findings):
+            program = without_guards(deferred, contract, matches)
+            if program is not None:
+                return program
+        with open_numbers(module, root):
+            with contextlib.suppress(Exception):
+                return _exported(module, inputs, contract)
+            return without_guards(deferred, contract, matches)
 
 
 def _exported(
@@ -87,6 +110,7 @@ def _exported(
         torch.no_grad(),
         traceable_experts(module),
         without_causal_detection(),
+        with_caught_errors(),
         OpenSizes(),
     ):
         warnings.simplefilter("ignore")  # torch's own deprecations

@@ -1,12 +1,10 @@
-"""Lets torch.export trace nn.Transformer's layers when they are given a mask of the future.
-
-torch looks whether the mask's values are those of a causal mask, which a trace cannot decide. It is
-a hint only: without it, attention applies the mask as it is (torch's own documentation of
-`_detect_is_causal_mask`). A hint that the caller gives is kept.
+"""Lets torch.export trace what it fails on though the model's code is right: layers given a mask of
+the future, transformers' experts, and calls of a layer whose error the model's code catches.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch.nn.modules import transformer
@@ -19,7 +17,11 @@ _TRACEABLE = "batched_mm"
 
 @contextlib.contextmanager
 def without_causal_detection() -> Iterator[None]:
-    """While this is active, no layer looks at the values of a mask to tell whether it is causal."""
+    """While this is active, no layer looks at the values of a mask to tell whether it is causal.
+
+    A trace cannot decide that. It is a hint only: without it, attention applies the mask as it is
+    (torch's own documentation of `_detect_is_causal_mask`). A hint that the caller gives is kept.
+    """
     usual = getattr(transformer, _DETECTION, None)
     if usual is None:  # another release of torch
         yield
@@ -78,3 +80,36 @@ def attention_in_parts() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
+
+
+@contextlib.contextmanager
+def with_caught_errors() -> Iterator[None]:
+    """While this is active, a layer's call may raise what the model's code catches, such as the
+    TypeError of `layer(x, lengths=lengths)` for a layer that takes none.
+
+    torch's tracer keeps a stack of the layers being called and leaves a layer that raised on it;
+    the next layer to end is then another than it expects.
+    """
+    usual = torch.fx.Tracer.call_module
+
+    def call(
+        tracer: torch.fx.Tracer,
+        module: torch.nn.Module,
+        forward: Callable[..., Any],
+        positional: Sequence[Any],
+        named: Mapping[str, Any],
+    ) -> Any:  # noqa: ANN401 - what the layer returns
+        depth = len(tracer.module_stack)
+        try:
+            return usual(tracer, module, forward, positional, named)
+        except Exception:
+            while len(tracer.module_stack) > depth:
+                tracer.module_stack.popitem(last=True)
+            tracer.num_calls[tracer.path_of_module(module)] -= 1
+            raise
+
+    torch.fx.Tracer.call_module = call
+    try:
+        yield
+    finally:
+        torch.fx.Tracer.call_module = usual

@@ -10,7 +10,12 @@ from typing import Any
 
 import torch
 
-from convkit.runtimes.coreml.conversion.frontend_arguments import Translation, arguments, value
+from convkit.runtimes.coreml.conversion.frontend_arguments import (
+    Translation,
+    arguments,
+    is_script,
+    value,
+)
 
 # From here on torch's softplus is the identity.
 _DEFAULT_THRESHOLD = 20
@@ -44,6 +49,9 @@ def unbiased(own: Translation, context: Any, node: Any, *, root: bool) -> None: 
     from coremltools.converters.mil.frontend.torch.ops import _var
     from coremltools.converters.mil.mil import Builder
 
+    if is_script(context):  # it says whether to correct in every form
+        own(context, node)
+        return
     x, dim, correction, keepdim = arguments(context, node, ("self", "dim", "correction", "keepdim"))
     if value(correction) is not None:
         own(context, node)
@@ -85,10 +93,9 @@ def softplus(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
 
 def mean(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
     """Mean of integers as a float: coremltools ignores the requested type and rounds down."""
-    from coremltools.converters.mil.frontend.torch.ops import TorchFrontend
     from coremltools.converters.mil.mil import Builder, types
 
-    if context.frontend == TorchFrontend.TORCHSCRIPT:  # `mean(x, dtype)` by position
+    if is_script(context):  # `mean(x, dtype)` by position
         own(context, node)
         return
     x, dim, keepdim, _ = arguments(context, node, ("self", "dim", "keepdim", "dtype"))
@@ -105,14 +112,15 @@ def total(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
     """Sum of bools as an integer, and of integers as a float if one is asked for: coremltools makes
     a float32 of the former and ignores the type.
     """
-    from coremltools.converters.mil.frontend.torch.ops import TorchFrontend
     from coremltools.converters.mil.mil import Builder, types
 
+    if is_script(context):  # one name for `sum(x, dtype)` and `sum(x, dim, keepdim, dtype)`
+        own(context, node)
+        return
     whole = node.kind == "sum"
     names = ("self", "dtype") if whole else ("self", "dim", "keepdim", "dtype")
     x, *along, dtype = arguments(context, node, names)
-    is_script = context.frontend == TorchFrontend.TORCHSCRIPT
-    if is_script or types.is_float(x.dtype) or types.is_complex(x.dtype):
+    if types.is_float(x.dtype) or types.is_complex(x.dtype):
         own(context, node)
         return
     is_float = dtype is not None and int(value(dtype)) in _TORCH_FLOATS
@@ -120,6 +128,20 @@ def total(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
     given = Builder.cast(x=x, dtype="fp32" if is_float else "int32")
     result = Builder.reduce_sum(x=given, axes=_axes(dim), keep_dims=bool(value(keepdim)))
     context.add(result, node.name)
+
+
+def rounded_size(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
+    """`math.ceil` and `math.floor` of a size: a whole number, where torch's of a tensor is none."""
+    from coremltools.converters.mil.frontend.torch.ops import _get_inputs
+    from coremltools.converters.mil.mil import Builder
+
+    if not isinstance((node.meta or {}).get("val"), int | torch.SymInt):
+        own(context, node)
+        return
+    rounded = Builder.ceil if node.kind == "ceil" else Builder.floor
+    (x,) = _get_inputs(context, node)
+    whole = rounded(x=Builder.cast(x=x, dtype="fp32"))
+    context.add(Builder.cast(x=whole, dtype="int32", name=node.name))
 
 
 def _axes(dim: Any) -> list[int] | None:  # noqa: ANN401
@@ -330,6 +352,8 @@ CORRECTIONS: dict[str, Callable[[Translation, Any, Any], None]] = {
     "mean": mean,
     "mean.dim": mean,
     "sum": total,
+    "ceil": rounded_size,
+    "floor": rounded_size,
     "sum.dim_intlist": total,
     "_upsample_bilinear2d_aa.vec": partial(antialiased, "bilinear"),
     "_upsample_bicubic2d_aa.vec": partial(antialiased, "bicubic"),

@@ -39,6 +39,15 @@ def arguments(context: Any, node: Any, names: Sequence[str]) -> list[Any]:  # no
     ]
 
 
+def is_script(context: Any) -> bool:  # noqa: ANN401 - coremltools' frontend has no types
+    """Say whether a TorchScript program is converted: its operators have their names without the
+    overload's, so that one name may have several lists of parameters.
+    """
+    from coremltools.converters.mil.frontend.torch.ops import TorchFrontend
+
+    return bool(context.frontend == TorchFrontend.TORCHSCRIPT)
+
+
 def value(given: Any) -> Any:  # noqa: ANN401
     """Return the value of a coremltools constant, or a plain value unchanged."""
     return getattr(given, "val", given)
