@@ -37,6 +37,9 @@ def tracked() -> nn.Module:
 
 
 OPERATORS: dict[str, nn.Module] = {
+    "sums along an axis from the end": Applied(lambda x: x.cumsum(-2)),
+    "the place of the largest of all": Applied(lambda x: x[0].argmax().reshape(1)),
+    "the place of the smallest of all": Applied(lambda x: x[0].argmin(keepdim=True).flatten()),
     "a cubic grid": Applied(
         lambda x: functional.grid_sample(
             x, x.mean(1)[..., :2].unsqueeze(1) * 2, "bicubic", align_corners=False
