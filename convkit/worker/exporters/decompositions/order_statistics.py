@@ -95,7 +95,7 @@ def quantile(
 
 def nanquantile(
     values: torch.Tensor,
-    q: float,
+    q: float | torch.Tensor,
     dim: int | None = None,
     keepdim: bool = False,  # noqa: FBT001, FBT002 - torch's
     *,
@@ -120,6 +120,22 @@ def nanquantile(
         found = _between(at(low), at(high), place - low, interpolation)
     found = torch.where(count > 0, found, torch.nan)
     return found if keepdim else found.squeeze(dim)
+
+
+def nanquantiles(
+    values: torch.Tensor,
+    q: torch.Tensor,
+    dim: int | None = None,
+    keepdim: bool = False,  # noqa: FBT001, FBT002 - torch's
+    *,
+    interpolation: str = "linear",
+) -> torch.Tensor:
+    """`torch.nanquantile` of a tensor of q, one after the other along a first dimension."""
+    if q.ndim == 0:
+        return nanquantile(values, q, dim, keepdim, interpolation=interpolation)
+    return torch.stack(
+        [nanquantile(values, each, dim, keepdim, interpolation=interpolation) for each in q]
+    )
 
 
 def _between(
