@@ -50,9 +50,7 @@ def is_smoothed(
     return label_smoothing > 0 or target.is_floating_point()
 
 
-def multilabel_margin(
-    x: torch.Tensor, target: torch.Tensor, reduction: int = 1
-) -> torch.Tensor:
+def multilabel_margin(x: torch.Tensor, target: torch.Tensor, reduction: int = 1) -> torch.Tensor:
     """`F.multilabel_margin_loss`: a row's labels end at the first -1."""
     is_label = (target < 0).to(torch.int64).cumsum(-1) == 0
     numbers = torch.where(is_label, target, 0)

@@ -74,13 +74,7 @@ _ERFCX = (
     -1.26551223,
 )
 # P. Acklam, An algorithm for computing the inverse normal cumulative distribution function (2003):
-# numerators and denominators of its center and of its tail.
-_NDTRI_CENTER = (
-    (-39.69683028665376, 220.9460984245205, -275.9285104469687)
-    + (138.3577518672690, -30.66479806614716, 2.506628277459239),
-    (-54.47609879822406, 161.5858368580409, -155.6989798598866)
-    + (66.80131188771972, -13.28068155288572, 1.0),
-)
+# numerator and denominator of its tail.
 _NDTRI_TAIL = (
     (-0.007784894002430293, -0.3223964580411365, -2.400758277161838)
     + (-2.549732539343734, 4.374664141464968, 2.938163982698783),
@@ -201,8 +195,7 @@ def log_normal_distribution(x: torch.Tensor) -> torch.Tensor:
 def normal_quantile(p: torch.Tensor) -> torch.Tensor:
     """`torch.special.ndtri`: infinite at 0 and 1, NaN beyond."""
     above = p - 0.5
-    square = above * above
-    center = above * _polynomial(square, _NDTRI_CENTER[0]) / _polynomial(square, _NDTRI_CENTER[1])
+    center = math.sqrt(2) * erfinv(2 * above)
     share = torch.minimum(p, 1 - p)
     is_tail = share < _NDTRI_SPLIT
     far = (-2 * torch.where(is_tail & (share > 0), share, _NDTRI_SPLIT).log()).sqrt()

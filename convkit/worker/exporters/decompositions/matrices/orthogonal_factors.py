@@ -13,18 +13,20 @@ def qr(matrix: torch.Tensor, mode: str = "reduced") -> tuple[torch.Tensor, torch
     """
     rows, columns = matrix.shape[-2:]
     reflections, rest, finished = list[torch.Tensor](), matrix, list[torch.Tensor]()
-    for step in range(min(rows, columns)):
-        reflection = _reflection(rest[..., :, 0])
-        rest = _reflected(reflection, rest)
+    count = min(rows, columns)
+    for step in range(count):
+        if step < rows - 1:
+            reflections.append(_reflection(rest[..., :, 0]))
+            rest = _reflected(reflections[-1], rest)
         # What is below the diagonal is zero but for rounding.
         finished.append(torch.constant_pad_nd(rest[..., :1, :], [step, 0]))
-        rest = rest[..., 1:, 1:]
-        reflections.append(reflection)
+        if step < count - 1:
+            rest = rest[..., 1:, 1:]
     if mode == "r":
         return matrix.new_zeros((0,)), torch.cat(finished, -2)
-    width = rows if mode == "complete" else len(reflections)
-    if mode == "complete" and rows > len(finished):
-        finished.append(torch.zeros_like(matrix[..., len(finished) :, :]))
+    width = rows if mode == "complete" else count
+    if mode == "complete" and rows > count:
+        finished.append(torch.zeros_like(matrix[..., count:, :]))
     unit = torch.eye(rows, width, dtype=matrix.dtype).expand(*matrix.shape[:-2], rows, width)
     return _applied(reflections, unit), torch.cat(finished, -2)
 
@@ -80,6 +82,7 @@ def _below(
     step: int, columns: torch.Tensor, reflection: tuple[torch.Tensor, torch.Tensor]
 ) -> torch.Tensor:
     """Reflect the rows from a step on."""
-    return torch.cat(
-        [columns[..., :step, :], _reflected(reflection, columns[..., step:, :])], -2
-    )
+    if step == 0:
+        return _reflected(reflection, columns)
+    rows = [columns[..., :step, :], _reflected(reflection, columns[..., step:, :])]
+    return torch.cat(rows, -2)

@@ -25,8 +25,7 @@ def eigen(
     scale, rotated = _scaled(torch.where(diagonal, matrix, half + half.mT))
     vectors = torch.eye(matrix.shape[-1], dtype=matrix.dtype).expand(matrix.shape)
     for partners in _rounds(matrix.shape[-1]):
-        found = rotated.gather(-1, partners.unsqueeze(-1).expand(rotated[..., :1].shape))
-        found = found.squeeze(-1)
+        found = _picked(rotated, partners)
         # Rounded apart, both sides of the diagonal would turn a pair by different angles.
         between = (found + found.index_select(-1, partners)) / 2
         turn = _turn(_diagonal(rotated), between, partners)
@@ -131,7 +130,12 @@ def _turned(
 
 
 def _diagonal(matrix: torch.Tensor) -> torch.Tensor:
-    is_there = torch.eye(matrix.shape[-1], dtype=torch.bool)
+    return _picked(matrix, torch.arange(matrix.shape[-1]))
+
+
+def _picked(matrix: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """Return one element of each row."""
+    is_there = places.unsqueeze(-1) == torch.arange(matrix.shape[-1])
     return torch.where(is_there, matrix, 0).sum(-1)
 
 
