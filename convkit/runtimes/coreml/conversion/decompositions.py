@@ -36,7 +36,6 @@ def own_decompositions() -> dict[Any, Callable[..., object]]:
         aten.diagonal.default: _diagonal,
         aten.roll.default: _roll,
         aten._trilinear.default: _trilinear,  # noqa: SLF001 - torch's name
-        aten.sort.stable: _sort,
         aten.acosh.default: _acosh,
         aten.asinh.default: _asinh,
         aten.round.decimals: _rounded,
@@ -189,17 +188,6 @@ def _trilinear(
         for_product.append(tensor)
     first, second, last = for_product
     return (first * second * last).sum(list(sumdim))
-
-
-def _sort(
-    x: torch.Tensor,
-    *,
-    stable: bool | None = None,  # noqa: ARG001 - ML programs say nothing about equal values
-    dim: int = -1,
-    descending: bool = False,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    found = torch.sort(x, dim, descending)
-    return found.values, found.indices
 
 
 def _added_product(

@@ -205,6 +205,7 @@ def decompositions() -> dict[Any, _Row]:
         aten.nanmedian.dim: order_statistics.nanmedian_along,
         aten.kthvalue.default: order_statistics.kth_value,
         aten.nanquantile.scalar: order_statistics.nanquantile,
+        aten.sort.stable: order_statistics.stable_sort,
         aten.nanquantile.default: order_statistics.nanquantiles,
         aten.mode.default: counted_values.mode,
         aten.gcd.default: counted_values.greatest_common_divisor,

@@ -7,6 +7,18 @@ import math
 import torch
 
 
+def stable_sort(
+    values: torch.Tensor,
+    *,
+    stable: bool | None = None,  # noqa: ARG001 - ONNX's TopK is stable by its definition
+    dim: int = -1,
+    descending: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`x.sort(stable=True)`, of which ML programs say nothing."""
+    found = torch.sort(values, dim, descending)
+    return found.values, found.indices
+
+
 def median(values: torch.Tensor) -> torch.Tensor:
     """`x.median()`."""
     return median_along(values.reshape(-1), 0)[0]

@@ -76,8 +76,14 @@ _ERFCX = (
 # P. Acklam, An algorithm for computing the inverse normal cumulative distribution function (2003):
 # numerator and denominator of its tail.
 _NDTRI_TAIL = (
-    (-0.007784894002430293, -0.3223964580411365, -2.400758277161838)
-    + (-2.549732539343734, 4.374664141464968, 2.938163982698783),
+    (
+        -0.007784894002430293,
+        -0.3223964580411365,
+        -2.400758277161838,
+        -2.549732539343734,
+        4.374664141464968,
+        2.938163982698783,
+    ),
     (0.007784695709041462, 0.3224671290700398, 2.445134137142996, 3.754408661907416, 1.0),
 )
 _NDTRI_SPLIT = 0.02425
@@ -205,8 +211,8 @@ def normal_quantile(p: torch.Tensor) -> torch.Tensor:
 
 
 def zeta(x: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
-    """`torch.special.zeta` for positive q: a few terms, and Euler's and Maclaurin's sum of the rest.
-    Infinite at poles; NaN for an x below 1, and for other q, of which torch knows some.
+    """`torch.special.zeta` for positive q: a few terms, and Euler's and Maclaurin's sum of the
+    rest. Infinite at poles; NaN for an x below 1, and for other q, of which torch knows some.
     """
     x, q = torch.broadcast_tensors(x, q)
     is_inside = (x > 1) & (q > 0)
