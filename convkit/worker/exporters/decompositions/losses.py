@@ -1,5 +1,6 @@
-"""Losses that torch's exporter gets wrong, or writes as graphs that no runtime reads. `reduction` is
-torch's number of none, mean or sum.
+"""Losses that torch's exporter gets wrong, or writes as graphs that no runtime reads.
+
+`reduction` is torch's number of none, mean or sum.
 """
 
 import torch
