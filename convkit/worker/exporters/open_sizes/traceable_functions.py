@@ -183,7 +183,7 @@ def lstsq(
     found = least_squares(A, B.unsqueeze(-1) if is_vector else B)
     apart = (A @ found - (B.unsqueeze(-1) if is_vector else B)).square().sum(-2)
     has_residuals = driver == "gels" and sizes[0] > sizes[1]
-    return torch.return_types.linalg_lstsq(  # type: ignore[attr-defined]
+    return torch.return_types.linalg_lstsq(
         (
             found.squeeze(-1) if is_vector else found,
             apart if has_residuals else A.new_zeros((0,)),
