@@ -76,8 +76,8 @@ def _advice(error: GuardOnDataDependentSymNode, test: str) -> str:
     branch = "write both sides with torch.where or torch.cond"
     # torch lists the symbols that are sizes: only what follows from those can be stated.
     if not test or "Size-like symbols: none" in str(error):
-        return f"Keep values in tensors, without int(), bool() or .item(), and {branch}."
+        return f"Keep values in tensors, without int(), bool() or .item(), and {branch}. Not tried."
     return (
         f"If it always holds, state it before that line: torch._check({test}). If it never does:"
-        f" torch._check(not ({test})). Otherwise {branch}."
+        f" torch._check(not ({test})). Otherwise {branch}. None of these was tried."
     )

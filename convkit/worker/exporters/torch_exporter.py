@@ -148,7 +148,10 @@ def untranslated(job: ExportJob, error: str) -> Finding | None:
 
 
 def _remedy(domain: str, operator: str) -> str:
-    general = "Write the model without the operator, or try another exporter or opset under export."
+    general = (
+        "Write the model without the operator, or try another exporter or opset under export."
+        " None of these was tried."
+    )
     if domain in _OF_TORCH:
         return general
     return (

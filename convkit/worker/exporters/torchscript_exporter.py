@@ -86,7 +86,7 @@ def _decides_by_data(
                 {"lines": list(lines)},
                 Remedy(
                     "Keep values in tensors, without int(), float(), bool(), .item() or numpy, and"
-                    " write both sides of a branch with torch.where or torch.cond."
+                    " write both sides of a branch with torch.where or torch.cond. Not tried."
                 ),
             )
     return None

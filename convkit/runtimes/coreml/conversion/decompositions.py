@@ -13,7 +13,12 @@ import torch
 from convkit.runtimes.coreml.conversion.refused_arguments import argument_decompositions
 from convkit.runtimes.coreml.conversion.scatters import placing_decompositions
 from convkit.worker.exporters.decompositions import counted_values, placed_values, searches
-from convkit.worker.exporters.decompositions.windows import every, unfold, unfold_backward
+from convkit.worker.exporters.decompositions.windows import (
+    as_strided,
+    every,
+    unfold,
+    unfold_backward,
+)
 
 _STATISTICS = {torch.ops.aten.std_mean: torch.std, torch.ops.aten.var_mean: torch.var}
 
@@ -24,12 +29,13 @@ def own_decompositions() -> dict[Any, Callable[..., object]]:
     found: dict[Any, Callable[..., object]] = {
         aten.unfold.default: unfold,
         aten.unfold_backward.default: unfold_backward,
+        aten.as_strided.default: as_strided,
+        aten.histc.default: counted_values.histogram,
         aten.im2col.default: _im2col,
         aten.col2im.default: _col2im,
         aten.diagonal.default: _diagonal,
         aten.roll.default: _roll,
         aten._trilinear.default: _trilinear,  # noqa: SLF001 - torch's name
-        aten.sort.stable: _sort,
         aten.acosh.default: _acosh,
         aten.asinh.default: _asinh,
         aten.round.decimals: _rounded,
@@ -182,17 +188,6 @@ def _trilinear(
         for_product.append(tensor)
     first, second, last = for_product
     return (first * second * last).sum(list(sumdim))
-
-
-def _sort(
-    x: torch.Tensor,
-    *,
-    stable: bool | None = None,  # noqa: ARG001 - ML programs say nothing about equal values
-    dim: int = -1,
-    descending: bool = False,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    found = torch.sort(x, dim, descending)
-    return found.values, found.indices
 
 
 def _added_product(

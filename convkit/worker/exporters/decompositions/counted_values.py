@@ -54,6 +54,35 @@ def counts(
     return torch.where(is_number, weights.unsqueeze(-1), 0).sum(0)
 
 
+def histogram(
+    x: torch.Tensor,
+    bins: int = 100,
+    min: float = 0,  # noqa: A002 - torch's
+    max: float = 0,  # noqa: A002 - torch's
+) -> torch.Tensor:
+    """`torch.histc`; between the least and the largest value, if both ends are the same."""
+    flat = x.reshape(-1)
+    low: float | torch.Tensor = min
+    high: float | torch.Tensor = max
+    if has_no_ends(x, bins, min, max):
+        is_one = flat.amin() == flat.amax()
+        low = torch.where(is_one, flat.amin() - 1, flat.amin())
+        high = torch.where(is_one, flat.amax() + 1, flat.amax())
+    place = ((flat - low) * bins / (high - low)).floor().clamp_max(bins - 1)
+    place = torch.where((flat >= low) & (flat <= high), place, -1)
+    return (place.unsqueeze(-1) == torch.arange(bins)).sum(0).to(x.dtype)
+
+
+def has_no_ends(
+    x: torch.Tensor,  # noqa: ARG001
+    bins: int = 100,  # noqa: ARG001
+    min: float = 0,  # noqa: A002 - torch's
+    max: float = 0,  # noqa: A002 - torch's
+) -> bool:
+    """Say whether a histogram's ends are those of its values."""
+    return min == max
+
+
 def triangle_indices(
     row: int, col: int, offset: int = 0, *, upper: bool, **_: object
 ) -> torch.Tensor:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch._export.utils as torch_utils
 from torch.fx import Node
 
 from convkit.worker.exporters.decompositions import (
@@ -16,16 +17,25 @@ from convkit.worker.exporters.decompositions import (
     counted_values,
     elementary,
     integer_division,
+    losses,
     order_statistics,
     placed_values,
     pooling,
     resampling,
     running_values,
     searches,
-    small_matrices,
     special_functions,
 )
 from convkit.worker.exporters.decompositions.local_decompositions import run_decompositions
+from convkit.worker.exporters.decompositions.matrices import (
+    elimination,
+    exponentials,
+    orthogonal_factors,
+    spectra,
+)
+
+# Composed operators come first, then what they are composed of.
+_MOST_ROUNDS = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,8 +55,14 @@ def decomposed(
     """Return a program without such operators; the same one if it has none. A converter keeps calls
     that it knows how to translate well.
     """
-    chosen = fitting(program, is_known)
-    return run_decompositions(program, chosen) if chosen else program
+    for _ in range(_MOST_ROUNDS):
+        chosen = fitting(program, is_known)
+        if not chosen:
+            break
+        program = run_decompositions(program, chosen)
+        if chosen.keys().isdisjoint(_opened()):
+            break
+    return program
 
 
 def fitting(
@@ -85,7 +101,23 @@ def _applies(question: Callable[..., bool], node: Node) -> bool:
 
 def _is_small(matrix: torch.Tensor, *_: object, **__: object) -> bool:
     size = matrix.shape[-1]
-    return isinstance(size, int) and size <= small_matrices.LARGEST and not matrix.is_complex()
+    return isinstance(size, int) and size <= elimination.LARGEST and not matrix.is_complex()
+
+
+def _has_small_factor(_: torch.Tensor, factor: torch.Tensor, *__: object, **___: object) -> bool:
+    return _is_small(factor)
+
+
+def _has_fixed_size(matrix: torch.Tensor, *_: object, **__: object) -> bool:
+    return all(isinstance(size, int) for size in matrix.shape[-2:]) and not matrix.is_complex()
+
+
+def _has_few_columns(matrix: torch.Tensor, *_: object, **__: object) -> bool:
+    return _has_fixed_size(matrix) and min(matrix.shape[-2:]) <= elimination.LARGEST
+
+
+def _has_small_spectrum(matrix: torch.Tensor, *_: object, **__: object) -> bool:
+    return _has_fixed_size(matrix) and min(matrix.shape[-2:]) <= spectra.LARGEST
 
 
 def _has_fixed_outputs(_: torch.Tensor, output_size: Sequence[int]) -> bool:
@@ -104,21 +136,68 @@ def _has_known_images(values: torch.Tensor, *_: object) -> bool:
     return all(isinstance(size, int) for size in values.shape[-2:])
 
 
+def _of_matrices() -> dict[Any, _Row]:
+    aten = torch.ops.aten
+    eliminations: dict[Any, Callable[..., object]] = {
+        aten.linalg_inv.default: elimination.inverse,
+        aten.inverse.default: elimination.inverse,
+        aten.linalg_inv_ex.default: elimination.checked_inverse,
+        aten.linalg_solve.default: elimination.solution,
+        aten.linalg_solve_ex.default: elimination.checked_solution,
+        aten.linalg_det.default: elimination.determinant,
+        aten.det.default: elimination.determinant,
+        aten.linalg_slogdet.default: elimination.sign_and_logarithm,
+        aten.slogdet.default: elimination.sign_and_logarithm,
+        aten.linalg_cholesky.default: elimination.cholesky,
+        aten.linalg_cholesky_ex.default: elimination.checked_cholesky,
+        aten.cholesky_inverse.default: elimination.inverse_by_factor,
+        aten.linalg_solve_triangular.default: elimination.triangular_solution,
+    }
+    return {
+        **{each: _Row(how, _is_small) for each, how in eliminations.items()},
+        aten.cholesky_solve.default: _Row(elimination.solution_by_factor, _has_small_factor),
+        aten.linalg_qr.default: _Row(orthogonal_factors.qr, _has_few_columns),
+        aten.linalg_householder_product.default: _Row(
+            orthogonal_factors.householder_product, _has_few_columns
+        ),
+        **{
+            each.default: _Row(exponentials.exponential, _has_fixed_size)
+            for each in (aten.linalg_matrix_exp, aten.matrix_exp)
+        },
+        aten._linalg_svd.default: _Row(spectra.singular, _has_small_spectrum),  # noqa: SLF001 - torch's name
+        aten._linalg_eigh.default: _Row(spectra.eigen, _has_small_spectrum),  # noqa: SLF001
+        aten.linalg_pinv.atol_rtol_tensor: _Row(spectra.pseudoinverse, _has_small_spectrum),
+        **_opened(),
+    }
+
+
+@functools.cache
+def _opened() -> dict[Any, _Row]:
+    """Return the rows of operators that torch composes of others, some of which have rows."""
+    aten = torch.ops.aten
+    of_spectra = (
+        *(aten.linalg_svd.default, aten.svd.default, aten.linalg_svdvals.default),
+        *(aten.linalg_eigh.default, aten.linalg_eigvalsh.default, aten.linalg_pinv.default),
+        *(aten.linalg_pinv.atol_rtol_float, aten.linalg_cond.default, aten.linalg_cond.p_str),
+        *(aten.linalg_matrix_norm.default, aten.linalg_matrix_norm.str_ord),
+        *(aten.linalg_matrix_rank.default, aten.linalg_matrix_rank.tol_tensor),
+        *(aten.linalg_matrix_rank.atol_rtol_float, aten.linalg_matrix_rank.atol_rtol_tensor),
+    )
+    of_others = (
+        *(aten.vander.default, aten.linalg_vander.default),
+        *(aten.matrix_power.default, aten.linalg_matrix_power.default),
+    )
+    read = torch_utils._get_decomp_for_cia  # noqa: SLF001 - no public name
+    return {
+        **{each: _Row(read(each), _has_small_spectrum) for each in of_spectra},
+        **{each: _Row(read(each)) for each in of_others},
+    }
+
+
 @functools.cache
 def decompositions() -> dict[Any, _Row]:
     """Return the rows by operator."""
     aten = torch.ops.aten
-    matrices: dict[Any, Callable[..., object]] = {
-        aten.linalg_inv.default: small_matrices.inverse,
-        aten.inverse.default: small_matrices.inverse,
-        aten.linalg_solve.default: small_matrices.solution,
-        aten.linalg_det.default: small_matrices.determinant,
-        aten.det.default: small_matrices.determinant,
-        aten.linalg_slogdet.default: small_matrices.sign_and_logarithm,
-        aten.slogdet.default: small_matrices.sign_and_logarithm,
-        aten.linalg_cholesky.default: small_matrices.cholesky,
-        aten.linalg_solve_triangular.default: small_matrices.triangular_solution,
-    }
     statistics: dict[Any, Callable[..., object]] = {
         aten.median.default: order_statistics.median,
         aten.median.dim: order_statistics.median_along,
@@ -126,6 +205,8 @@ def decompositions() -> dict[Any, _Row]:
         aten.nanmedian.dim: order_statistics.nanmedian_along,
         aten.kthvalue.default: order_statistics.kth_value,
         aten.nanquantile.scalar: order_statistics.nanquantile,
+        aten.sort.stable: order_statistics.stable_sort,
+        aten.nanquantile.default: order_statistics.nanquantiles,
         aten.mode.default: counted_values.mode,
         aten.gcd.default: counted_values.greatest_common_divisor,
         aten.lcm.default: counted_values.least_common_multiple,
@@ -137,6 +218,10 @@ def decompositions() -> dict[Any, _Row]:
         aten.searchsorted.Tensor: searches.searchsorted,
         aten.masked_select.default: placed_values.masked_select,
         aten.put.default: placed_values.put,
+        aten.index_reduce.default: placed_values.index_reduced,
+        aten.scatter.reduce: placed_values.scattered,
+        aten.scatter.value_reduce: placed_values.scattered,
+        aten.multilabel_margin_loss.default: losses.multilabel_margin,
     }
     special: dict[Any, Callable[..., object]] = {
         aten.hypot.default: elementary.hypot,
@@ -165,6 +250,16 @@ def decompositions() -> dict[Any, _Row]:
         aten.i0.default: special_functions.bessel_i0,
         aten.special_i0.default: special_functions.bessel_i0,
         aten.special_i0e.default: special_functions.scaled_bessel_i0,
+        aten.special_i1.default: special_functions.bessel_i1,
+        aten.special_i1e.default: special_functions.scaled_bessel_i1,
+        aten.special_erfcx.default: special_functions.scaled_erfc,
+        aten.special_log_ndtr.default: special_functions.log_normal_distribution,
+        aten.special_ndtri.default: special_functions.normal_quantile,
+        aten.special_zeta.default: special_functions.zeta,
+        aten.polygamma.default: special_functions.polygamma,
+        aten.special_polygamma.default: special_functions.polygamma,
+        aten.mvlgamma.default: special_functions.multivariate_log_gamma,
+        aten.special_multigammaln.default: special_functions.multivariate_log_gamma,
     }
     bagging = (
         aten.embedding_bag.default,
@@ -185,10 +280,16 @@ def decompositions() -> dict[Any, _Row]:
         ),
     }
     return {
-        **{each: _Row(how, _is_small) for each, how in matrices.items()},
+        **_of_matrices(),
         **{each: _Row(how) for each, how in (statistics | special).items()},
         **{each: _Row(bags.embedding_bag) for each in bagging},
         aten.atan2.default: _Row(angles.angle),
+        aten.histc.default: _Row(counted_values.histogram, is_needed=counted_values.has_no_ends),
+        aten.cross_entropy_loss.default: _Row(losses.cross_entropy, is_needed=losses.is_smoothed),
+        **{
+            each.default: _Row(elementary.pair_distances, elementary.has_fixed_rows)
+            for each in (aten.pdist, aten._pdist_forward)  # noqa: SLF001 - torch's name
+        },
         **{
             each.default: _Row(pooling.average, pooling.has_known_windows, pooling.needs_averages)
             for each in (aten.avg_pool1d, aten.avg_pool2d, aten.avg_pool3d)

@@ -5,6 +5,8 @@ from collections.abc import Callable
 
 import torch
 
+from convkit.worker.exporters.decompositions.counted_values import triangle_indices
+
 
 def hypot(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """`torch.hypot`, without squares of large numbers."""
@@ -62,7 +64,23 @@ def distances(
     one: torch.Tensor, other: torch.Tensor, p: float = 2, _: int | None = None
 ) -> torch.Tensor:
     """`torch.cdist`: the norms of all differences, without torch's shortcut over a product."""
-    apart = (one.unsqueeze(-2) - other.unsqueeze(-3)).abs()
+    return _norm((one.unsqueeze(-2) - other.unsqueeze(-3)).abs(), p)
+
+
+def pair_distances(x: torch.Tensor, p: float = 2) -> torch.Tensor:
+    """`torch.pdist` of a fixed number of rows."""
+    one, other = triangle_indices(x.shape[0], x.shape[0], 1, upper=True)
+    return _norm((x.index_select(0, one) - x.index_select(0, other)).abs(), p)
+
+
+def has_fixed_rows(x: torch.Tensor, *_: object) -> bool:
+    """Say whether a matrix's number of rows is known."""
+    return isinstance(x.shape[0], int)
+
+
+def _norm(apart: torch.Tensor, p: float) -> torch.Tensor:
+    if p == 0:
+        return (apart != 0).sum(-1).to(apart.dtype)
     if p == math.inf:
         return apart.amax(-1)
     if p == 1:

@@ -7,6 +7,18 @@ import math
 import torch
 
 
+def stable_sort(
+    values: torch.Tensor,
+    *,
+    stable: bool | None = None,  # noqa: ARG001 - ONNX's TopK is stable by its definition
+    dim: int = -1,
+    descending: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`x.sort(stable=True)`, of which ML programs say nothing."""
+    found = torch.sort(values, dim, descending)
+    return found.values, found.indices
+
+
 def median(values: torch.Tensor) -> torch.Tensor:
     """`x.median()`."""
     return median_along(values.reshape(-1), 0)[0]
@@ -95,7 +107,7 @@ def quantile(
 
 def nanquantile(
     values: torch.Tensor,
-    q: float,
+    q: float | torch.Tensor,
     dim: int | None = None,
     keepdim: bool = False,  # noqa: FBT001, FBT002 - torch's
     *,
@@ -120,6 +132,22 @@ def nanquantile(
         found = _between(at(low), at(high), place - low, interpolation)
     found = torch.where(count > 0, found, torch.nan)
     return found if keepdim else found.squeeze(dim)
+
+
+def nanquantiles(
+    values: torch.Tensor,
+    q: torch.Tensor,
+    dim: int | None = None,
+    keepdim: bool = False,  # noqa: FBT001, FBT002 - torch's
+    *,
+    interpolation: str = "linear",
+) -> torch.Tensor:
+    """`torch.nanquantile` of a tensor of q, one after the other along a first dimension."""
+    if q.ndim == 0:
+        return nanquantile(values, q, dim, keepdim, interpolation=interpolation)
+    return torch.stack(
+        [nanquantile(values, each, dim, keepdim, interpolation=interpolation) for each in q]
+    )
 
 
 def _between(

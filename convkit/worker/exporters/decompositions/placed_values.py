@@ -68,6 +68,31 @@ def scattered_mean(
     )
 
 
+def index_reduced(
+    x: torch.Tensor,
+    dim: int,
+    index: torch.Tensor,
+    source: torch.Tensor,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> torch.Tensor:
+    """`x.index_reduce`: rows of a source combined with those of an index."""
+    along = index.reshape(-1, *[1] * (x.ndim - 1 - dim % max(x.ndim, 1))).expand(source.shape)
+    if reduce == "mean":
+        return scattered_mean(x, dim, along, source, reduce, include_self=include_self)
+    return x.scatter_reduce(dim, along, source, reduce, include_self=include_self)
+
+
+def scattered(
+    x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor | float, *, reduce: str
+) -> torch.Tensor:
+    """`x.scatter` that adds or multiplies."""
+    if not isinstance(source, torch.Tensor):
+        source = torch.full_like(index, source, dtype=x.dtype)
+    return x.scatter_reduce(dim, index, source, {"add": "sum", "multiply": "prod"}[reduce])
+
+
 def is_mean(
     x: torch.Tensor,  # noqa: ARG001
     dim: int,  # noqa: ARG001

@@ -47,10 +47,52 @@ _BESSEL_TAIL = (
     0.01328592,
     0.39894228,
 )
+# The same, 9.8.3 and 9.8.4.
+_BESSEL1_CENTER = (0.00032411, 0.00301532, 0.02658733, 0.15084934, 0.51498869, 0.87890594, 0.5)
+_BESSEL1_TAIL = (
+    -0.00420059,
+    0.01787654,
+    -0.02895312,
+    0.02282967,
+    -0.01031555,
+    0.00163801,
+    -0.00362018,
+    -0.03988024,
+    0.39894228,
+)
+# Of log(erfc(z) / t) + z^2, for t = 1 / (1 + z / 2) (W. Press et al., Numerical Recipes, 6.2).
+_ERFCX = (
+    0.17087277,
+    -0.82215223,
+    1.48851587,
+    -1.13520398,
+    0.27886807,
+    -0.18628806,
+    0.09678418,
+    0.37409196,
+    1.00002368,
+    -1.26551223,
+)
+# P. Acklam, An algorithm for computing the inverse normal cumulative distribution function (2003):
+# numerator and denominator of its tail.
+_NDTRI_TAIL = (
+    (
+        -0.007784894002430293,
+        -0.3223964580411365,
+        -2.400758277161838,
+        -2.549732539343734,
+        4.374664141464968,
+        2.938163982698783,
+    ),
+    (0.007784695709041462, 0.3224671290700398, 2.445134137142996, 3.754408661907416, 1.0),
+)
+_NDTRI_SPLIT = 0.02425
 # From here on, few terms of an asymptotic series are exact.
 _LARGE = 8
 # Bernoulli's numbers: of Stirling's series for log gamma, and of its derivative.
 _STIRLING = (1 / 1260, -1 / 360, 1 / 12)
+# Bernoulli's numbers over factorials, of Euler's and Maclaurin's sum.
+_ZETA = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160)
 _DIGAMMA = (1 / 252, -1 / 120, 1 / 12)
 
 
@@ -118,6 +160,92 @@ def scaled_bessel_i0(x: torch.Tensor) -> torch.Tensor:
     center = _polynomial((near / _BESSEL_SPLIT).square(), _BESSEL_CENTER) * (-near).exp()
     tail = _polynomial(_BESSEL_SPLIT / far, _BESSEL_TAIL) * far.rsqrt()
     return torch.where(is_near, center, tail)
+
+
+def bessel_i1(x: torch.Tensor) -> torch.Tensor:
+    """`torch.special.i1`."""
+    return scaled_bessel_i1(x) * x.abs().exp()
+
+
+def scaled_bessel_i1(x: torch.Tensor) -> torch.Tensor:
+    """`torch.special.i1e`: `i1` times `exp(-|x|)`."""
+    size = x.abs()
+    is_near = size < _BESSEL_SPLIT
+    near = torch.where(is_near, size, 1.0)
+    far = torch.where(is_near, _BESSEL_SPLIT, size)
+    center = near * _polynomial((near / _BESSEL_SPLIT).square(), _BESSEL1_CENTER) * (-near).exp()
+    tail = _polynomial(_BESSEL_SPLIT / far, _BESSEL1_TAIL) * far.rsqrt()
+    found = torch.where(is_near, center, tail)
+    return torch.where(x < 0, -found, found)
+
+
+def scaled_erfc(x: torch.Tensor) -> torch.Tensor:
+    """`torch.special.erfcx`: `erfc` times `exp(x^2)`."""
+    right = _scaled_erfc_right(x.abs())
+    return torch.where(x < 0, 2 * (x * x).exp() - right, right)
+
+
+def _scaled_erfc_right(x: torch.Tensor) -> torch.Tensor:
+    part = (1 + x / 2).reciprocal()
+    return part * _polynomial(part, _ERFCX).exp()
+
+
+def log_normal_distribution(x: torch.Tensor) -> torch.Tensor:
+    """`torch.special.log_ndtr`."""
+    place = x.abs() * math.sqrt(0.5)
+    half = _scaled_erfc_right(place) / 2
+    square = place * place
+    return torch.where(x < 0, half.log() - square, torch.log1p(-half * (-square).exp()))
+
+
+def normal_quantile(p: torch.Tensor) -> torch.Tensor:
+    """`torch.special.ndtri`: infinite at 0 and 1, NaN beyond."""
+    above = p - 0.5
+    center = math.sqrt(2) * erfinv(2 * above)
+    share = torch.minimum(p, 1 - p)
+    is_tail = share < _NDTRI_SPLIT
+    far = (-2 * torch.where(is_tail & (share > 0), share, _NDTRI_SPLIT).log()).sqrt()
+    tail = _polynomial(far, _NDTRI_TAIL[0]) / _polynomial(far, _NDTRI_TAIL[1])
+    tail = torch.where(share == 0, -math.inf, torch.where(share < 0, math.nan, tail))
+    return torch.where(is_tail, torch.where(above < 0, tail, -tail), center)
+
+
+def zeta(x: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """`torch.special.zeta` for positive q: a few terms, and Euler's and Maclaurin's sum of the
+    rest. Infinite at poles; NaN for an x below 1, and for other q, of which torch knows some.
+    """
+    x, q = torch.broadcast_tensors(x, q)
+    is_inside = (x > 1) & (q > 0)
+    power, near = torch.where(is_inside, x, 2.0), torch.where(is_inside, q, 1.0)
+    found = functools.reduce(torch.add, [(near + step) ** -power for step in range(_LARGE)])
+    far = near + _LARGE
+    found = found + far ** (1 - power) / (power - 1) + far**-power / 2
+    factor = power * far ** (-power - 1)
+    for number, each in enumerate(_ZETA):
+        found = found + each * factor
+        step = 2 * number + 1
+        factor = factor * (power + step) * (power + step + 1) / (far * far)
+    is_pole = (x == 1) | ((x > 1) & (q <= 0) & (q == q.floor()))
+    return torch.where(is_inside, found, torch.where(is_pole, math.inf, math.nan))
+
+
+def polygamma(n: int, x: torch.Tensor) -> torch.Tensor:
+    """`torch.polygamma`: the first by reflection, those above for positive numbers."""
+    if n == 0:
+        return digamma(x)
+    order = torch.full_like(x, n + 1)
+    if n > 1:
+        return (-1) ** (n + 1) * math.factorial(n) * zeta(order, x)
+    is_left = x < 0.5
+    right = zeta(order, torch.where(is_left, 1 - x, x))
+    turn = torch.sin(math.pi * (x - x.round()))
+    return torch.where(is_left, (math.pi / turn).square() - right, right)
+
+
+def multivariate_log_gamma(x: torch.Tensor, p: int) -> torch.Tensor:
+    """`torch.special.multigammaln`."""
+    parts = [log_gamma(x - number / 2) for number in range(p)]
+    return functools.reduce(torch.add, parts) + p * (p - 1) / 4 * math.log(math.pi)
 
 
 def _polynomial(x: torch.Tensor, coefficients: Sequence[float]) -> torch.Tensor:

@@ -39,3 +39,16 @@ def unfold_backward(
 def every(x: torch.Tensor, axis: int, first: int, count: int, step: int) -> torch.Tensor:
     """Return `count` elements along an axis, each `step` after the one before."""
     return torch.ops.aten.slice(x, axis, first, first + (count - 1) * step + 1, step)
+
+
+def as_strided(
+    x: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> torch.Tensor:
+    """`x.as_strided` of a tensor without gaps."""
+    places: torch.Tensor | int = storage_offset or 0
+    for axis, (length, step) in enumerate(zip(size, stride, strict=True)):
+        steps = torch.arange(length) * step
+        places = places + steps.reshape(-1, *[1] * (len(size) - 1 - axis))
+    if isinstance(places, int):
+        return x.reshape(-1)[places]
+    return x.reshape(-1).index_select(0, places.reshape(-1)).reshape(tuple(size))

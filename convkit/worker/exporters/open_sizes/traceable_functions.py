@@ -9,6 +9,8 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.overrides import TorchFunctionMode
 
+from convkit.worker.exporters.decompositions.matrices.elimination import LARGEST
+from convkit.worker.exporters.decompositions.matrices.orthogonal_factors import least_squares
 from convkit.worker.exporters.open_sizes.embedding_bags import embedding_bag
 from convkit.worker.exporters.open_sizes.inverse_spectrograms import istft
 
@@ -160,6 +162,37 @@ def fill_diagonal(
     return x.copy_(torch.where(rows.unsqueeze(-1) == columns, fill_value, x))
 
 
+def lstsq(
+    A: torch.Tensor,  # noqa: N803 - torch's
+    B: torch.Tensor,  # noqa: N803 - torch's
+    rcond: float | None = None,
+    *,
+    driver: str | None = None,
+) -> object:
+    """`torch.linalg.lstsq` of small matrices of full rank, of which torch cannot say how large its
+    results are. Their rank is what it is assumed to be; torch has residuals for "gels" only.
+    """
+    sizes = A.shape[-2:]
+    if (
+        driver in ("gelsd", "gelss")
+        or not all(isinstance(each, int) for each in sizes)
+        or min(sizes) > LARGEST
+    ):
+        return torch.linalg.lstsq(A, B, rcond, driver=driver)
+    is_vector = B.ndim == 1 or (B.ndim == A.ndim - 1 and B.shape == A.shape[:-1])
+    found = least_squares(A, B.unsqueeze(-1) if is_vector else B)
+    apart = (A @ found - (B.unsqueeze(-1) if is_vector else B)).square().sum(-2)
+    has_residuals = driver == "gels" and sizes[0] > sizes[1]
+    return torch.return_types.linalg_lstsq(
+        (
+            found.squeeze(-1) if is_vector else found,
+            apart if has_residuals else A.new_zeros((0,)),
+            torch.full(A.shape[:-2], min(sizes), dtype=torch.int64),
+            A.new_zeros((0,)),
+        )
+    )
+
+
 def linspace(
     start: Any,  # noqa: ANN401 - a number, open or not, or a tensor
     end: Any,  # noqa: ANN401
@@ -247,6 +280,7 @@ _OWN: dict[Any, Callable[..., object]] = {
     for place in (torch, torch.Tensor)
     if hasattr(place, name)
 } | {
+    torch.linalg.lstsq: lstsq,
     torch.nn.functional.embedding_bag: embedding_bag,
     torch.split: split,
     torch.functional.split: split,

@@ -108,7 +108,7 @@ def _values_decide(lines: tuple[str, ...]) -> Finding:
         {"lines": list(lines), "proven": True},
         Remedy(
             "Keep values in tensors, without int(), float(), bool(), .item(), .tolist() or numpy,"
-            " and write both sides of a branch with torch.where or torch.cond."
+            " and write both sides of a branch with torch.where or torch.cond. Not tried."
         ),
     )
 

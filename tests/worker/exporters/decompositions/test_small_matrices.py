@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from convkit.worker.exporters.decompositions import small_matrices as written_out
+from convkit.worker.exporters.decompositions.matrices import elimination as written_out
 
 SIZES = (1, 2, 3, 5, 16)
 

@@ -53,6 +53,35 @@ CASES: dict[str, tuple[Function, Function, torch.Tensor]] = {
     ),
     "i0": (own.bessel_i0, torch.i0, torch.linspace(-20, 20, 401)),
     "i0e": (own.scaled_bessel_i0, torch.special.i0e, torch.linspace(-200, 200, 401)),
+    "i1": (own.bessel_i1, torch.special.i1, torch.linspace(-20, 20, 401)),
+    "i1e": (own.scaled_bessel_i1, torch.special.i1e, torch.linspace(-200, 200, 401)),
+    "erfcx": (own.scaled_erfc, torch.special.erfcx, torch.linspace(-4, 200, 401)),
+    "log_ndtr": (own.log_normal_distribution, torch.special.log_ndtr, torch.linspace(-99, 9, 401)),
+    "ndtri": (
+        own.normal_quantile,
+        torch.special.ndtri,
+        torch.cat([torch.linspace(-0.25, 1.25, 601), torch.logspace(-37, -1, 101), EDGES]),
+    ),
+    "zeta": (
+        lambda x: own.zeta(x, x.flip(0) - 0.5),
+        lambda x: torch.special.zeta(x, x.flip(0) - 0.5),
+        torch.linspace(0.5, 30, 401),
+    ),
+    "trigamma": (
+        lambda x: own.polygamma(1, x),
+        lambda x: torch.polygamma(1, x),
+        torch.linspace(-4.3, 30, 401),
+    ),
+    "polygamma": (
+        lambda x: own.polygamma(3, x),
+        lambda x: torch.polygamma(3, x),
+        torch.linspace(0.01, 30, 401),
+    ),
+    "multigammaln": (
+        lambda x: own.multivariate_log_gamma(x, 3),
+        lambda x: torch.special.multigammaln(x, 3),
+        torch.linspace(1.1, 30, 401),
+    ),
 }
 
 

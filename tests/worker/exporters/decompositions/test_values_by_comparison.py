@@ -13,6 +13,7 @@ from convkit.worker.exporters.decompositions import (
     pooling,
     running_values,
     searches,
+    windows,
 )
 
 
@@ -196,3 +197,50 @@ def test_functions_of_single_numbers() -> None:
     for invert in (False, True):
         found = searches.isin(x, other, invert=invert)
         torch.testing.assert_close(found, torch.isin(x, other, invert=invert))
+
+
+@pytest.mark.filterwarnings("ignore:index_reduce")  # torch calls it a beta
+@pytest.mark.parametrize("reduce", ["prod", "mean", "amax", "amin"])
+@pytest.mark.parametrize("include_self", [False, True])
+def test_rows_combined_by_an_index(reduce: str, include_self: bool) -> None:
+    x, rows = _values("plain"), torch.tensor([0, 0, 2])
+    source = x[:, :3].flip(0)
+    found = placed_values.index_reduced(x, 1, rows, source, reduce, include_self=include_self)
+    expected = x.index_reduce(1, rows, source, reduce, include_self=include_self)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.filterwarnings("ignore:The reduce argument")  # torch's deprecation
+def test_scatters_that_combine() -> None:
+    x, rows = _values("plain"), _values("plain").argsort(1).clamp_max(2)
+    for reduce, source in (("multiply", x.flip(1)), ("add", x.flip(1)), ("add", 2.0)):
+        expected = x.scatter(1, rows, source, reduce=reduce)
+        found = placed_values.scattered(x, 1, rows, source, reduce=reduce)
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("kind", ["plain", "ties", "missing"])
+def test_quantiles_of_what_is_there(kind: str) -> None:
+    x, q = _values(kind), torch.tensor([0.2, 0.5, 1.0])
+    for dim in (None, 0, 2):
+        found = order_statistics.nanquantiles(x, q, dim)
+        torch.testing.assert_close(found, torch.nanquantile(x, q, dim), equal_nan=True)
+
+
+@pytest.mark.parametrize("ends", [(), (-1, 1), (0.5, 0.5)])
+def test_histograms(ends: tuple[float, ...]) -> None:
+    for x in (_values("plain"), torch.ones(4), torch.arange(12.0)):
+        torch.testing.assert_close(counted_values.histogram(x, 5, *ends), torch.histc(x, 5, *ends))
+
+
+@pytest.mark.parametrize("p", [0.0, 1.0, 2.0, 3.0, torch.inf])
+def test_distances_of_pairs(p: float) -> None:
+    x = _values("plain")[0]
+    found = elementary.pair_distances(x, p)
+    torch.testing.assert_close(found, torch.nn.functional.pdist(x, p))
+
+
+def test_strides() -> None:
+    x = _values("plain")
+    for given in (((2, 3), (1, 2), 4), ((3, 5, 4), (35, 5, 1)), ((), ())):
+        torch.testing.assert_close(windows.as_strided(x, *given), x.as_strided(*given))

@@ -85,6 +85,51 @@ def triangular_solution(
     return torch.cat([rows[row] for row in range(size)], -2)
 
 
+def solution_by_factor(
+    given: torch.Tensor,
+    factor: torch.Tensor,
+    upper: bool = False,  # noqa: FBT001, FBT002 - torch's
+) -> torch.Tensor:
+    """`torch.cholesky_solve`."""
+    lower = factor.mT if upper else factor
+    half = triangular_solution(lower, given, upper=False)
+    return triangular_solution(lower.mT, half, upper=True)
+
+
+def inverse_by_factor(
+    factor: torch.Tensor,
+    upper: bool = False,  # noqa: FBT001, FBT002 - torch's
+) -> torch.Tensor:
+    """`torch.cholesky_inverse`."""
+    unit = torch.eye(factor.shape[-1], dtype=factor.dtype).expand(factor.shape)
+    return solution_by_factor(unit, factor, upper)
+
+
+def checked_inverse(
+    matrix: torch.Tensor, *, check_errors: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`torch.linalg.inv_ex`, of matrices that are not singular."""
+    del check_errors
+    return inverse(matrix), torch.zeros(matrix.shape[:-2], dtype=torch.int32)
+
+
+def checked_solution(
+    matrix: torch.Tensor, given: torch.Tensor, *, left: bool = True, check_errors: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`torch.linalg.solve_ex`, of matrices that are not singular."""
+    del check_errors
+    found = solution(matrix, given, left=left)
+    return found, torch.zeros(matrix.shape[:-2], dtype=torch.int32)
+
+
+def checked_cholesky(
+    matrix: torch.Tensor, *, upper: bool = False, check_errors: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`torch.linalg.cholesky_ex`, of matrices that are positive definite."""
+    del check_errors
+    return cholesky(matrix, upper=upper), torch.zeros(matrix.shape[:-2], dtype=torch.int32)
+
+
 def _have_same_batch(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.ndim == other.ndim and all(
         statically_known_true(size == wanted)

@@ -1,0 +1,1 @@
+"""Operators as others that converters know."""
