@@ -6,6 +6,7 @@ For graphs that agree with the original: the difference is then the runtime's ow
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
@@ -139,14 +140,14 @@ def _with_forms(
         return found
     forms = {}
 
-    def is_right(changed: Graph, name: str) -> bool:
+    def is_right(name: str, changed: Graph) -> bool:
         given = {key: values for key, values in right.items() if key != name}
         made = _computed(changed, [name], given, computes)
         return made is not None and largest_error({name: right[name]}, made) <= _SAME
 
     for node in alike:
         name = node.output[0]
-        form = working_form(graph, node, right, lambda changed, name=name: is_right(changed, name))
+        form = working_form(graph, node, right, functools.partial(is_right, name))
         if form is not None:
             forms[name] = form
         elif name in found.names:

@@ -59,7 +59,8 @@ def forms_of(graph: Graph, node: onnx.NodeProto, values: Values) -> Iterator[For
     if any(each and each not in known for each in node.input):
         return
     kind = values[name].dtype.kind
-    makers = WHOLE_FORMS if kind in "iu" else (_defined, _in_float64) if kind == "f" else ()
+    floats = (_defined, _in_float64)
+    makers = WHOLE_FORMS if kind in "iu" else floats if kind == "f" else (_truth,)
     for make in makers:
         if (form := make(graph, node, known)) is not None:
             yield form
@@ -88,6 +89,15 @@ def working_form(
         ),
         None,
     )
+
+
+def _truth(_graph: Graph, node: onnx.NodeProto, known: Values) -> Form | None:
+    """The truth of numbers as a comparison, which is true for NaN."""
+    if node.op_type != "Cast" or known[node.input[0]].dtype.kind != "f":
+        return None
+    built, zero = NodeBuilder(node.output[0]), np.array(0, known[node.input[0]].dtype)
+    built.write("Not", built.write("Equal", node.input[0], zero, inner="zero"))
+    return made(built, "Write this line as y = x != 0")
 
 
 def _defined(graph: Graph, node: onnx.NodeProto, known: Values) -> Form | None:

@@ -20,6 +20,8 @@ _SIGNS: Mapping[str, str] = {"Add": "+", "Sub": "-", "Mul": "*", "BitShift": "<<
 _BITWISE, _AXES_READ, _SUM_AXES_READ = 18, 18, 13
 # What may be computed of remainders as well as of the numbers.
 _MODULAR = ("Add", "Sub", "Mul")
+# Factors that a power is written with at most.
+_MOST_FACTORS = 16
 # Reductions.
 _EXTREMES = ("ReduceMax", "ReduceMin")
 
@@ -59,17 +61,19 @@ def _wrapped(graph: Graph, node: onnx.NodeProto, known: Values) -> Form | None:
     if node.op_type == "BitShift":
         if any(each.name == "direction" and each.s != b"LEFT" for each in node.attribute):
             return None
-        wide[1] = built.write("Pow", np.int32(2), wide[1], inner="power")
+        wide[1] = built.write("Pow", np.array(2, np.int32), wide[1], inner="power")
         code = "(x.int() * 2 ** z.int())"
     kind = "Mul" if node.op_type == "BitShift" else node.op_type
     result = built.write(kind, *wide, inner="result")
-    half, mask = np.int32(1 << (bits - 1)), np.int32((1 << bits) - 1)
+    half, mask, beyond = (
+        np.array(each, np.int32) for each in (1 << (bits - 1), (1 << bits) - 1, 1 << bits)
+    )
     if is_signed := dtype.kind == "i":
         result = built.write("Add", result, half, inner="moved")
     if opset_of(graph) >= _BITWISE:
         result = built.write("BitwiseAnd", result, mask, inner="low")
     else:
-        result = built.write("Mod", result, np.int32(1 << bits), inner="low")
+        result = built.write("Mod", result, beyond, inner="low")
     if is_signed:
         result = built.write("Sub", result, half, inner="back")
     built.write("Cast", result, to=element_type(dtype))
@@ -131,7 +135,7 @@ def _total(graph: Graph, node: onnx.NodeProto, known: Values) -> Form | None:
         return None
     (axes, keeps), built, value = found, NodeBuilder(node.output[0]), node.input[0]
     for axis in axes:
-        running = built.write("CumSum", value, np.int64(axis), inner=f"running {axis}")
+        running = built.write("CumSum", value, np.array(axis), inner=f"running {axis}")
         last = axis == axes[-1] and keeps
         value = built.write("Gather", running, [-1], inner="" if last else f"{axis}", axis=axis)
     if not keeps:
@@ -183,10 +187,32 @@ def _product(graph: Graph, node: onnx.NodeProto, known: Values) -> Form | None:
     built = NodeBuilder(node.output[0])
     columns = built.write("Unsqueeze", x, [-1], inner="columns")
     products = built.write("Mul", columns, z, inner="products")
-    running = built.write("CumSum", products, np.int64(known[x].ndim - 1), inner="running")
-    built.write("Gather", running, np.int64(-1), axis=known[x].ndim - 1)
+    running = built.write("CumSum", products, np.array(known[x].ndim - 1), inner="running")
+    built.write("Gather", running, np.array(-1), axis=known[x].ndim - 1)
     text = "Write this line as y = (x.unsqueeze(-1) * z).cumsum(-2).select(-2, -1)"
     return made(built, text) if opset_of(graph) >= _SUM_AXES_READ else None
+
+
+def _power(_graph: Graph, node: onnx.NodeProto, known: Values) -> Form | None:
+    """A power of whole numbers as a product."""
+    if node.op_type != "Pow":
+        return None
+    (x, z), dtype = node.input, known[node.input[0]].dtype
+    most = int(known[z].max(initial=0))
+    if not 1 < most <= _MOST_FACTORS or known[z].min(initial=0) < 0:
+        return None
+    built = NodeBuilder(node.output[0])
+    one, result = np.array(1, dtype), ""
+    for count in range(most):
+        more = built.write("Greater", z, np.array(count, known[z].dtype), inner=f"more {count}")
+        factor = built.write("Where", more, x, one, inner=f"factor {count}")
+        inner = "" if count + 1 == most else f"product {count}"
+        result = built.write("Mul", result, factor, inner=inner) if result else factor
+    text = (
+        f"Write this line as y = torch.ones_like(x); for k in range({most}):"
+        " y = y * torch.where(z > k, x, 1), z the exponent"
+    )
+    return made(built, text)
 
 
 def remainders_first(graph: Graph, name: str, values: Values) -> dict[str, Form]:
@@ -237,4 +263,5 @@ WHOLE_FORMS: tuple[Callable[[Graph, onnx.NodeProto, Values], Form | None], ...] 
     _total,
     _extreme,
     _product,
+    _power,
 )
