@@ -53,6 +53,15 @@ def test_a_product_beyond_int32_has_a_remainder_of_remainders(tmp_path: Path) ->
     assert (found.beyond, found.repaired) == (70_007 * 2654435761, 0)
 
 
+def test_the_truth_of_nan_is_a_comparison_beside_nodes_that_have_no_form(tmp_path: Path) -> None:
+    lines = """<float zero = {0}> { t = Cast<to=9>(x) g = Greater(x, zero) o = Or(t, g)
+        y = Cast<to=1>(o) }"""
+    x = np.array([[1, np.nan, 0, 3], [0, -1, np.nan, 1]], np.float32)
+    found = difference(tmp_path, "float", lines, x)
+    assert found.names[0] == "t"
+    assert (found.instead, found.repaired) == ("Write this line as y = x != 0", 0)
+
+
 def test_numbers_beyond_every_form_have_none(tmp_path: Path) -> None:
     lines = "<int64 c = {2654435761}> { y = Mul(x, c) }"
     found = difference(tmp_path, "int64", lines, np.arange(70_000, 70_008).reshape(2, 4))

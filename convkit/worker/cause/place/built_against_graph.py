@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 
 from convkit.worker.cause.graphs.float64_graph import moving_nodes, run_in_float64
-from convkit.worker.cause.graphs.runnable_graph import Graph, PieceFailedError, Values, reads
+from convkit.worker.cause.graphs.runnable_graph import Graph, PieceFailedError, Values, label, reads
 from convkit.worker.cause.matching.relative_difference import largest_error, relative_error
 from convkit.worker.cause.place.equal_forms import with_forms, working_form
 from convkit.worker.cause.place.lost_nan import Computes, holds_nan, nan_guard, nan_is_lost
@@ -150,8 +150,8 @@ def _with_forms(
         form = working_form(graph, node, right, functools.partial(is_right, name))
         if form is not None:
             forms[name] = form
-        elif name in found.names:
-            return found
+    if not forms:
+        return found
     return _whole(found, graph, forms, right, feeds, computes) or found
 
 
@@ -169,8 +169,10 @@ def _whole(
     after = math.inf if made is None else largest_error(outputs, made)
     if not after <= max(_REMAINS * found.before, _SAME):
         return None
-    texts = dict.fromkeys(forms[name].text for name in found.names if name in forms)
-    instead = "; ".join(texts) or next(each.text for each in forms.values())
+    chosen = [name for name in found.names if name in forms] or list(forms)[:1]
+    nodes = {name: graph.nodes[graph.producers[name]] for name in chosen}
+    texts = {forms[name].text: f" ({nodes[name].op_type} {label(nodes[name])})" for name in chosen}
+    instead = "; ".join(text + (where if len(texts) > 1 else "") for text, where in texts.items())
     wide = found.kind == "unplaced"
     return dataclasses.replace(
         found,
@@ -205,7 +207,8 @@ def _width(own: np.ndarray | None, right: np.ndarray, read: Sequence[np.ndarray]
     if bool(np.isin(own[off], (ends.min, ends.max)).all()):
         return f"without wrapping around: beyond {ends.min} to {ends.max}, it returns that limit"
     away = np.abs(own[off].astype(np.float64) - right[off].astype(np.float64))
-    largest = max((np.abs(each.astype(np.float64)).max(initial=0) for each in read), default=0.0)
+    numbers = [np.abs(each.astype(np.float64)).max(initial=0) for each in (*read, right)]
+    largest = max(numbers)
     if 2**24 < largest <= _INT32.max and bool((away <= _FLOAT32 * largest).all()):
         return "in float32, which holds no whole numbers beyond 2**24 exactly"
     return None
