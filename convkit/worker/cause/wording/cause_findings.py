@@ -115,7 +115,8 @@ def instead_of(code: str) -> Remedy:
     if "index_select" not in code:
         return Remedy(f"Behind this line, write {code}. {tried}.", proven=True)
     return Remedy(
-        f"Write this line by indexing: {code}. {tried} exactly; take the sizes from your own code."
+        f"Write this line by indexing: {code}. {tried} exactly; take the sizes from your own code.",
+        proven=True,
     )
 
 
