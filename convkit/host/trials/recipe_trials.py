@@ -103,4 +103,8 @@ def written(change: Mapping[str, Json]) -> str:
 
 
 def _plain(value: Json) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{name}: {_plain(each)}' for name, each in value.items())}}}"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)

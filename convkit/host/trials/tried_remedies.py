@@ -256,11 +256,17 @@ class TriedRemedies:
         is_refused = subject.code in (REFUSED, _FAILED)
         candidates = self._candidates(target, verification, release, is_refused=is_refused)
         if (offered := _offered(subject, target.name)) is not None:
-            rewrites = self._laboratory.loaded.recipe.targets[target.name].rewrites
-            kind: Kind = "other_precision" if rewrites else "other_route"
-            candidates = iter(
-                [(kind, written(each), each) for each in (offered, *_wider(subject, offered))]
-            )
+            owner = self._laboratory.loaded.recipe.targets[target.name]
+            kind: Kind = "other_precision" if owner.rewrites else "other_route"
+            changes = [offered, *_wider(subject, offered)]
+            if (quantized := owner.quantization) is not None:
+                place = f"{target_key(target.name)}.precision"
+                changes = [
+                    *({place: each} for each in quantized.with_room()),
+                    *changes,
+                    *({place: each} for each in quantized.with_other_ranges()),
+                ]
+            candidates = iter([(kind, written(each), each) for each in changes])
         for kind, what, change in candidates:
             if kind in known_kinds:
                 continue

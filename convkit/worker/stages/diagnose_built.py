@@ -75,12 +75,13 @@ def diagnose_built(
     nodes = {name: node for node in graph.nodes for name in node.output}
     placed = found.kind != "unplaced"
     result = DiagnoseResult(_finite(found.before), _finite(found.after), int(placed))
-    return result, [_finding(found, nodes, release, request.case)]
+    return result, [finding_of(found, nodes, release, request.case)]
 
 
-def _finding(
+def finding_of(
     found: BuiltDifference, nodes: "Mapping[str, onnx.NodeProto]", release: Release, case: str
 ) -> Finding:
+    """Return the finding of a difference; `nodes` are the graph's by what they compute."""
     evidence: dict[str, Json] = {
         "kind": found.kind,
         "tensors": list(found.names),
@@ -121,11 +122,18 @@ def _finding(
             if found.kind == "computed"
             else " this is the first place that is wrong"
         )
-        return Finding("T108", message, place, evidence | {"value": found.beyond}, _WITHIN_INT32)
+        remedy = _WITHIN_INT32 if found.instead is None else _written_so(found)
+        return Finding("T108", message, place, evidence | {"value": found.beyond}, remedy)
     message = (
         f"{release.name} does not compute what the exported graph says at {where}: the outputs are"
         f" off by {found.before:.2g} now, and by {found.after:.2g} with the graph's value here"
     )
+    if found.width is not None:
+        message = (
+            f"{release.name} computes whole numbers at {where} {found.width}, and the graph is"
+            f" right: the outputs are off by {found.before:.2g} now, and by {found.after:.2g} with"
+            " the graph's value here"
+        )
     if found.loses_nan:
         message = (
             f"{release.name} loses NaN in {where}: it returns other values where an input is NaN,"
@@ -136,8 +144,19 @@ def _finding(
     remedy = Remedy(f"{release.advice}, {otherwise}. Neither was tried.")
     if found.instead is not None:
         evidence["instead"] = found.instead
-        remedy = instead_of(found.instead)
+        remedy = _written_so(found)
     return Finding("N408", message, place, evidence, remedy)
+
+
+def _written_so(found: BuiltDifference) -> Remedy:
+    """Return the advice to write places in other forms, with what came of it."""
+    assert found.instead is not None
+    remedy = instead_of(found.instead)
+    if found.repaired is None:
+        return remedy
+    where = f"at {found.places} nodes of this kind" if found.places > 1 else "here"
+    text = f"{remedy.text} With the graph written so {where}, the outputs are off by"
+    return dataclasses.replace(remedy, text=f"{text} {found.repaired:.2g}.")
 
 
 def _finite(value: float) -> float | None:

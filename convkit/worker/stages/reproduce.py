@@ -47,10 +47,10 @@ def run(request: ReproduceRequest, context: Context) -> tuple[ReproduceResult, l
     request = dataclasses.replace(request, versions=_known_versions(request, runtime))
     if request.failed is not None:
         return _conversion(request, runtime, context.output), []
-    if request.exported is None or request.reference is None or request.case is None:
-        return ReproduceResult(None, "there is no graph, or no case that fails"), []
     if runtime.RUN is None:
         return ReproduceResult(None, "its built models only run on another system"), []
+    if request.exported is None or request.reference is None or request.case is None:
+        return ReproduceResult(None, "there is no graph, or no case that fails"), []
     contract = request.contract
     feeds = dict(read_tensors(Path(request.reference), request.case, "inputs", contract.inputs))
     graph = read_graph(find_model(Path(request.exported), EXPORTED_FILE))

@@ -113,7 +113,7 @@ REPORTS = (
         "x % 1 is converted to zeros",
         net("x", "return torch.sin(x % 1)  # here"),
         '{"x": torch.randn(2, 6) * 5}',
-        right={"coreml": Right("converter", r"remainder|mod", r"floor|frac")},
+        right={"coreml": Right("converter", r"remainder|mod", r"floor|frac", corrected=True)},
     ),
     Report(
         "floor_and_trunc_of_whole_numbers",

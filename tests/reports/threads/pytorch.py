@@ -87,8 +87,18 @@ REPORTS = (
         ),
         '{"x": torch.randn(1, 3, 10, 10)}',
         right={
-            "ort": Right("exporter", r"Resize|half_pixel|bilinear", r"mean|half_pixel|torchscript"),
-            "ov": Right("exporter", r"Resize|half_pixel|bilinear", r"mean|half_pixel|torchscript"),
+            "ort": Right(
+                "exporter",
+                r"Resize|half_pixel|bilinear",
+                r"mean|half_pixel|torchscript",
+                corrected=True,
+            ),
+            "ov": Right(
+                "exporter",
+                r"Resize|half_pixel|bilinear",
+                r"mean|half_pixel|torchscript",
+                corrected=True,
+            ),
         },
     ),
     Report(

@@ -1,6 +1,6 @@
 """The element type of a target's weights and arithmetic."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
@@ -8,6 +8,7 @@ from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 from convkit.host.recipe.checks.names_axes_and_sizes import FaultsError, RecipeFault
 from convkit.host.recipe.keys.field_types import MODULES_PATTERN, NPZ_PATTERN, RecipeModel, Switch
 from convkit.protocol import messages
+from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import LowPrecision, Quantization, QuantizationKind
 from convkit.protocol.same_fields import taken_from
 
@@ -216,6 +217,29 @@ class QuantizedPrecision(_WithExceptions):
         if faults:
             raise FaultsError(faults)
         return self
+
+    def with_room(self) -> Iterator[dict[str, Json]]:
+        """Yield the same with settings that lose less, of those that a recipe has turned off."""
+        written = self.model_dump(mode="json", exclude_unset=True)
+        if not self.per_channel:
+            yield written | {"per_channel": True}
+        if self.reduce_range is False:
+            yield written | {"reduce_range": True}
+
+    def with_other_ranges(self) -> Iterator[dict[str, Json]]:
+        """Yield the same with ranges of activations that come from elsewhere: less of what is rare,
+        and of each call.
+        """
+        written = self.model_dump(mode="json", exclude_unset=True)
+        if self.quantize != "static-int8":
+            return
+        given = self.calibration or Calibration()
+        if given.method == "minmax":
+            calibration = given.model_dump(mode="json", exclude_unset=True)
+            yield written | {"calibration": calibration | {"method": "percentile"}}
+        own = {"calibration", "format", "quantize"}
+        kept = {name: value for name, value in written.items() if name not in own}
+        yield {"quantize": "dynamic-int8", **kept}
 
     def for_worker(self, place: Callable[[str], str]) -> Quantization:
         """Return it in the workers' form; `place` returns the location of the calibration file."""

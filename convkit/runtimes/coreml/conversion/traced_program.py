@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch.export.exported_program import default_decompositions
+from torch.export.graph_signature import OutputKind
 
 from convkit.protocol.contract import Contract
 from convkit.runtimes.coreml.conversion.control_flow import all_nodes, name_apart
@@ -128,20 +129,21 @@ def _separate_outputs(module: torch.nn.Module) -> Iterator[None]:
         hook.remove()
 
 
-@contextlib.contextmanager
-def _copied_inputs(module: torch.nn.Module) -> Iterator[None]:
-    """Let a module write to copies of its inputs: coremltools refuses programs that change what
-    they are given, and their outputs are all that is converted.
+def _without_mutations(program: torch.export.ExportedProgram) -> None:
+    """Let a program, whose graph changes nothing in place, return its outputs alone and not what it
+    wrote to its inputs: coremltools refuses programs that change what they are given.
     """
-
-    def copy(_: torch.nn.Module, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        return tuple(each.clone() for each in given)
-
-    hook = module.register_forward_pre_hook(copy)
-    try:
-        yield
-    finally:
-        hook.remove()
+    signature = program.graph_signature
+    written = OutputKind.USER_INPUT_MUTATION
+    output = next(iter(program.graph.find_nodes(op="output")))
+    kept = [
+        (spec, value)
+        for spec, value in zip(signature.output_specs, output.args[0], strict=True)
+        if spec.kind != written
+    ]
+    output.args = (tuple(value for _, value in kept),)
+    signature.output_specs[:] = [spec for spec, _ in kept]
+    program.graph_module.recompile()
 
 
 def _traced(
@@ -156,8 +158,7 @@ def _traced(
         try:
             program = decomposed(traced)
             if program.graph_signature.user_inputs_to_mutate:
-                with _copied_inputs(module):
-                    program = decomposed(trace(module, examples, contract))
+                _without_mutations(program)
         except UnrewrittenError as error:
             raise UnexportableError([too_high(origin_of(error.node, wrapper, root))]) from error
         _refuse_unknown(program, wrapper, root)

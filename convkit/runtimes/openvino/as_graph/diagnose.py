@@ -52,7 +52,8 @@ def computed(model: "onnx.ModelProto", feeds: Mapping[str, np.ndarray]) -> dict[
     core = openvino.Core()
     exact = {"INFERENCE_PRECISION_HINT": "f32"}
     compiled = core.compile_model(core.read_model(model.SerializeToString()), "CPU", exact)
-    found = compiled(dict(feeds))
+    # numpy has two types of whole numbers of 64 bits, of which OpenVINO knows the named one.
+    found = compiled({name: each.astype(each.dtype.name) for name, each in feeds.items()})
     return {output.any_name: found[output] for output in compiled.outputs}
 
 

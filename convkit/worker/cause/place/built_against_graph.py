@@ -6,23 +6,31 @@ For graphs that agree with the original: the difference is then the runtime's ow
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
+import onnx
 
 from convkit.worker.cause.graphs.float64_graph import moving_nodes, run_in_float64
-from convkit.worker.cause.graphs.runnable_graph import Graph, PieceFailedError, Values, reads
+from convkit.worker.cause.graphs.runnable_graph import Graph, PieceFailedError, Values, label, reads
 from convkit.worker.cause.matching.relative_difference import largest_error, relative_error
+from convkit.worker.cause.place.equal_forms import with_forms, working_form
 from convkit.worker.cause.place.lost_nan import Computes, holds_nan, nan_guard, nan_is_lost
 from convkit.worker.cause.place.other_wording import other_wording
+from convkit.worker.cause.place.whole_number_forms import Form, remainders_first
 
 # In parts of a tensor's rms. Kernels of any kind agree to a few digits less than float32 has.
 _SAME = 1e-4
 # The fraction of the outputs' error that may remain after an explanation.
 _REMAINS = 0.1
 _MOST_PLACES = 8
+# Nodes that are written in other forms at once; a runtime compiles each by itself.
+_MOST_FORMS = 40
+# How far float32 is off for whole numbers, in parts of them: a few additions' roundings.
+_FLOAT32 = 2.0**-20
 _INT32 = np.iinfo(np.int32)
 
 
@@ -51,8 +59,9 @@ class BuiltDifference:
     correct, and the correct values fix the outputs. wide: more tensors are wrong than were
     corrected, and the first has a whole number that int32 cannot hold or is computed from one.
     unplaced: none of these. `beyond` is that number, also of what was computed.
-    `instead` is code that computes that tensor right, tried on the case's values. `loses_nan`: it
-    is wrong where an input is NaN.
+    `instead` is code that computes that tensor right, tried on the case's values: the outputs are
+    then off by `repaired`, if it was tried in the whole graph, in `places` nodes. `loses_nan`: it
+    is wrong where an input is NaN. `width` says in which width a kernel computes whole numbers.
     """
 
     kind: str
@@ -62,6 +71,9 @@ class BuiltDifference:
     beyond: int | None = None
     instead: str | None = None
     loses_nan: bool = False
+    repaired: float | None = None
+    places: int = 1
+    width: str | None = None
 
 
 def compare_built(
@@ -89,25 +101,120 @@ def compare_built(
     found = compare_exposed(model, feeds, expected, tuple(graph.outputs), names)
     if found is None or found.kind not in ("computed", "unplaced") or not found.names:
         return found
-    first, right = found.names[0], {**expected, **feeds}
-    if found.kind == "unplaced":
-        beyond = _beyond_int32(graph, first, right)
-        if beyond is None:
-            return found
-        return BuiltDifference("wide", (first,), found.before, found.after, beyond)
+    right = {**expected, **feeds}
+    if computes is not None:
+        found = _with_forms(found, graph, right, feeds, computes)
+    first = found.names[0]
     node = graph.nodes[graph.producers[first]]
+    beyond = _beyond_int32(graph, first, right)
+    own = model.run(feeds, [first], {}).get(first)
+    width = _width(own, right[first], [right[each] for each in node.input if each in right])
+    found = dataclasses.replace(found, beyond=beyond, width=width)
+    if found.kind == "unplaced":
+        return found if beyond is None else dataclasses.replace(found, kind="wide", names=(first,))
     read = [right[name] for name in node.input if name in right]
-    instead = other_wording(node, read[0] if read else None, right[first])
-    loses_nan = any(map(holds_nan, read)) and _loses_nan(model, feeds, first, right[first])
-    if loses_nan and computes is not None:
-        instead = nan_guard(graph, node, right, computes)
+    loses_nan = any(map(holds_nan, read)) and _loses_nan(own, right[first])
+    instead = other_wording(node, read[0] if read else None, right[first]) or found.instead
+    if loses_nan:
+        guard = nan_guard(graph, node, right, computes) if computes is not None else None
+        return dataclasses.replace(found, instead=guard, repaired=None, loses_nan=True)
+    return dataclasses.replace(found, instead=instead)
+
+
+def _with_forms(
+    found: BuiltDifference, graph: Graph, right: Values, feeds: Values, computes: Computes
+) -> BuiltDifference:
+    """Return the difference with other forms of its nodes, if the runtime computes each of them
+    right by itself, and the whole graph with all nodes of these kinds written like that.
+    """
+    forms = remainders_first(graph, found.names[0], right)
+    if forms and (better := _whole(found, graph, forms, right, feeds, computes)) is not None:
+        return better
+    wrong = {_kind(graph.nodes[graph.producers[name]], right) for name in found.names}
+    alike = [
+        each
+        for each in graph.nodes
+        if each.output and each.output[0] in right and _kind(each, right) in wrong
+    ]
+    if not 0 < len(alike) <= _MOST_FORMS:
+        return found
+    forms = {}
+
+    def is_right(name: str, changed: Graph) -> bool:
+        given = {key: values for key, values in right.items() if key != name}
+        made = _computed(changed, [name], given, computes)
+        return made is not None and largest_error({name: right[name]}, made) <= _SAME
+
+    for node in alike:
+        name = node.output[0]
+        form = working_form(graph, node, right, functools.partial(is_right, name))
+        if form is not None:
+            forms[name] = form
+    if not forms:
+        return found
+    return _whole(found, graph, forms, right, feeds, computes) or found
+
+
+def _whole(
+    found: BuiltDifference,
+    graph: Graph,
+    forms: Mapping[str, Form],
+    right: Values,
+    feeds: Values,
+    computes: Computes,
+) -> BuiltDifference | None:
+    """Return the difference with forms that make the whole graph right; None if they do not."""
+    outputs = {name: right[name] for name in graph.outputs}
+    made = _computed(with_forms(graph, forms), graph.outputs, feeds, computes)
+    after = math.inf if made is None else largest_error(outputs, made)
+    if not after <= max(_REMAINS * found.before, _SAME):
+        return None
+    chosen = [name for name in found.names if name in forms] or list(forms)[:1]
+    nodes = {name: graph.nodes[graph.producers[name]] for name in chosen}
+    texts = {forms[name].text: f" ({nodes[name].op_type} {label(nodes[name])})" for name in chosen}
+    instead = "; ".join(text + (where if len(texts) > 1 else "") for text, where in texts.items())
+    wide = found.kind == "unplaced"
     return dataclasses.replace(
-        found, beyond=_beyond_int32(graph, first, right), instead=instead, loses_nan=loses_nan
+        found,
+        kind="computed" if wide else found.kind,
+        after=after if wide else found.after,
+        instead=instead,
+        repaired=after,
+        places=len(forms),
     )
 
 
-def _loses_nan(model: ExposedModel, feeds: Values, name: str, right: np.ndarray) -> bool:
-    own = model.run(feeds, [name], {}).get(name)
+def _kind(node: onnx.NodeProto, values: Values) -> tuple[str, str]:
+    return node.op_type, str(values[node.output[0]].dtype)
+
+
+def _computed(
+    graph: Graph, names: Sequence[str], given: Values, computes: Computes
+) -> Mapping[str, np.ndarray] | None:
+    """Return what a runtime computes; None if it does not, with an exception of its own."""
+    try:
+        return computes(*graph.piece(names, given))
+    except Exception:  # noqa: BLE001 - a runtime that refuses the form has its own exceptions
+        return None
+
+
+def _width(own: np.ndarray | None, right: np.ndarray, read: Sequence[np.ndarray]) -> str | None:
+    """Say in which width a kernel computes whole numbers, from what it returns."""
+    if own is None or right.dtype.kind not in "iu" or own.shape != right.shape:
+        return None
+    off = own != right
+    ends = np.iinfo(right.dtype)
+    if bool(np.isin(own[off], (ends.min, ends.max)).all()):
+        return f"without wrapping around: beyond {ends.min} to {ends.max}, it returns that limit"
+    away = np.abs(own[off].astype(np.float64) - right[off].astype(np.float64))
+    numbers = [np.abs(each.astype(np.float64)).max(initial=0) for each in (*read, right)]
+    largest = max(numbers)
+    if 2**24 < largest <= _INT32.max and bool((away <= _FLOAT32 * largest).all()):
+        return "in float32, which holds no whole numbers beyond 2**24 exactly"
+    return None
+
+
+def _loses_nan(own: np.ndarray | None, right: np.ndarray) -> bool:
     return own is not None and (right.dtype.kind in "iu" or nan_is_lost(own, right))
 
 

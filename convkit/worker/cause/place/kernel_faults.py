@@ -10,9 +10,10 @@ import onnx
 from convkit.worker.cause.graphs.float64_graph import moving_nodes, run_in_float64
 from convkit.worker.cause.graphs.runnable_graph import PieceFailedError, label
 from convkit.worker.cause.matching.relative_difference import relative_error
+from convkit.worker.cause.place.equal_forms import working_form
 from convkit.worker.cause.place.other_wording import other_wording
 from convkit.worker.cause.search_types.diverging_region import Region
-from convkit.worker.cause.search_types.search_results import IN_DOUBLE, Cause
+from convkit.worker.cause.search_types.search_results import Cause
 
 # Nodes. The evaluator is slow, and a larger place is a part of the model.
 _MOST = 60
@@ -56,8 +57,8 @@ def blamed_on_kernels(cause: Cause, region: Region) -> Cause:
     known = {**values, **region.feeds}
     is_last = region.target in node.output
     instead = other_wording(node, known.get(node.input[0]), region.expected) if is_last else None
-    if instead is None and count == 1 and _helps_in_double(region, blamed[-1]):
-        instead = IN_DOUBLE
+    if instead is None and count == 1:
+        instead = _other_form(region, node)
     return dataclasses.replace(cause, text=text, node=label(node), of_kernels=True, instead=instead)
 
 
@@ -93,34 +94,15 @@ def _agrees(region: Region, values: Mapping[str, np.ndarray]) -> bool:
     return math.isfinite(after) and after <= _REMAINS * region.error(region.graph)
 
 
-def _helps_in_double(region: Region, index: int) -> bool:
-    """Return whether the runtime is right if it computes a node in float64."""
-    graph, node = region.graph, region.graph.nodes[index]
-    names = [name for name in (*node.input, *node.output) if name]
-    inner = any(each.type == onnx.AttributeProto.GRAPH for each in node.attribute)
-    if inner or len(node.output) > 1:
-        return False
+def _other_form(region: Region, node: onnx.NodeProto) -> str | None:
+    """Return another form of a node that the runtime computes right."""
+    limit = _REMAINS * region.error(region.graph)
     try:
-        floats = {n for n, v in graph.run(names, region.feeds).items() if v.dtype == np.float32}
+        own = region.graph.run([name for name in (*node.input, *node.output) if name], region.feeds)
     except PieceFailedError:
-        return False
-    if node.output[0] not in floats:
-        return False
-    wide = onnx.NodeProto()
-    wide.CopyFrom(node)
-    casts = []
-    for place, name in enumerate(node.input):
-        if name in floats:
-            wide.input[place] = f"{name}{_IN_DOUBLE}"
-            casts.append(_cast(name, wide.input[place], onnx.TensorProto.DOUBLE))
-    wide.output[0] = f"{node.output[0]}{_IN_DOUBLE}"
-    back = _cast(wide.output[0], node.output[0], onnx.TensorProto.FLOAT)
-    nodes = [*graph.nodes[:index], *casts, wide, back, *graph.nodes[index + 1 :]]
-    return region.error(graph.with_nodes(nodes)) <= _REMAINS * region.error(graph)
-
-
-def _cast(read: str, made: str, to: int) -> onnx.NodeProto:
-    return onnx.helper.make_node("Cast", [read], [made], to=to)
+        return None
+    form = working_form(region.graph, node, own, lambda made: region.error(made) <= limit)
+    return None if form is None else form.text
 
 
 def _overflowing(

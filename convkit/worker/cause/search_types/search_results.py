@@ -3,9 +3,6 @@
 import dataclasses
 from typing import Literal
 
-# In place of code: the runtime itself is right in float64.
-IN_DOUBLE = "float64"
-
 Kind = Literal[
     "weight",  # a weight has different values
     "exchanged",  # a weight has another weight's values
@@ -40,8 +37,7 @@ class Cause:
     correction restores that many later values to the original's. Of several wrong outputs,
     `output` is the one whose errors `before` and `after` are. `added` is a value and what it lacks,
     `stands_for` the input in whose place a constant is read. `of_kernels`: the graph is right;
-    `instead` is code that computes the same as the node should, tried on the case's values, or
-    IN_DOUBLE.
+    `instead` is code that computes the same as the node should, tried on the case's values.
     """
 
     kind: Kind

@@ -5,7 +5,8 @@ import math
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.json_codec import Json
-from convkit.worker.cause.search_types.search_results import IN_DOUBLE, Cause, Diagnosis
+from convkit.worker.cause.place.whole_number_forms import LINE
+from convkit.worker.cause.search_types.search_results import Cause, Diagnosis
 
 # From this fraction of the error, a cause is described by its effect on the outputs.
 _MOST = 0.5
@@ -105,20 +106,17 @@ def _of_kernels(cause: Cause) -> Remedy:
 
 
 def instead_of(code: str) -> Remedy:
-    """Return the advice to write a place with other operations that were tried on its values: a
-    guard against lost NaN in the runtime itself, indices by numpy.
+    """Return the advice to write a place with other operations that were tried on its values: other
+    forms and guards against lost NaN in the runtime itself, indices by numpy.
     """
     tried = "convkit tried it on this case's values, and it gives the original's"
-    if code == IN_DOUBLE:
-        return Remedy(
-            "Compute this line in float64, with .double() on what it reads and .float() on its"
-            f" result. {tried}.",
-            proven=True,
-        )
+    if code.startswith(LINE):
+        return Remedy(f"{code}. {tried}.", proven=True)
     if "index_select" not in code:
         return Remedy(f"Behind this line, write {code}. {tried}.", proven=True)
     return Remedy(
-        f"Write this line by indexing: {code}. {tried} exactly; take the sizes from your own code."
+        f"Write this line by indexing: {code}. {tried} exactly; take the sizes from your own code.",
+        proven=True,
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import Quantization
 from convkit.worker.graph.graph_loading import load_model
 from convkit.worker.graph.graph_traversal import all_names
@@ -197,6 +198,7 @@ def is_quantized_operator(node: ir.Node) -> bool:
 def _nothing(selection: Selection, quantization: Quantization) -> Finding:
     """Return Q101, with the reason."""
     kind = quantization.quantize
+    change: dict[str, Json] = {}
     if selection.possible:
         why = f"keep_float32 covers all {selection.possible} nodes that could be quantized"
         remedy = "Narrow keep_float32, or set precision: float32."
@@ -206,6 +208,8 @@ def _nothing(selection: Selection, quantization: Quantization) -> Finding:
         remedy = "Set precision: float32."
         if kind != "static-int8":
             remedy = "Set quantize: static-int8 for convolutions, or precision: float32."
+        if kind == "dynamic-int8":
+            change = {"target.precision.quantize": "static-int8"}
     return Finding(
         "Q101",
         f"nothing was quantized: {why}",
@@ -215,7 +219,7 @@ def _nothing(selection: Selection, quantization: Quantization) -> Finding:
             "possible": selection.possible,
             "keep_float32": list(quantization.patterns),
         },
-        Remedy(remedy),
+        Remedy(remedy, change),
     )
 
 

@@ -1,7 +1,7 @@
 import pytest
 from small_recipe import recipe
 
-from convkit.host.recipe.keys.precision import MixedPrecision
+from convkit.host.recipe.keys.precision import MixedPrecision, QuantizedPrecision
 
 LOW = {
     "default": "float16",
@@ -49,3 +49,18 @@ def test_an_artifact_of_float32_may_be_optimized_and_one_of_float16_may_not():
     assert recipe(targets={"ort": ort}).targets["ort"].low_precision is None
     with pytest.raises(ValueError, match="write artifact: exported"):
         recipe(targets={"ort": ort | {"precision": "float16"}})
+
+
+def test_a_quantization_has_others_to_try_and_each_is_one_that_recipes_take() -> None:
+    given = QuantizedPrecision.model_validate(
+        {"quantize": "static-int8", "per_channel": False, "reduce_range": False, "format": "qdq"}
+    )
+    roomier, ranges = list(given.with_room()), list(given.with_other_ranges())
+    assert [each["per_channel"] for each in roomier] == [True, False]
+    assert [each["reduce_range"] for each in roomier] == [False, True]
+    assert [each["quantize"] for each in ranges] == ["static-int8", "dynamic-int8"]
+    assert ranges[0]["calibration"] == {"method": "percentile"}
+    for each in (*roomier, *ranges):
+        assert QuantizedPrecision.model_validate(each) != given
+    left = QuantizedPrecision.model_validate({"quantize": "dynamic-int8"})
+    assert not [*left.with_room(), *left.with_other_ranges()]

@@ -1,0 +1,188 @@
+"""Other forms of a node that compute the same, each with the code that says it in torch: whole
+numbers in other widths, an operator by the ONNX standard's own definition, float64.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+import onnx
+
+from convkit.worker.cause.graphs.runnable_graph import Graph, Values, with_names
+from convkit.worker.cause.place.whole_number_forms import WHOLE_FORMS, Form, made, opset_of
+from convkit.worker.graph.operators.node_builder import NodeBuilder, element_type
+
+# The ONNX standard's definitions, as torch's code: `x` is what the line reads, `y` its result.
+_DEFINITIONS: Mapping[str, str] = {
+    "Softmax": "e = torch.exp(x - x.amax(dim, keepdim=True)); y = e / e.sum(dim, keepdim=True)",
+    "LogSoftmax": (
+        "z = x - x.amax(dim, keepdim=True); y = z - z.exp().sum(dim, keepdim=True).log()"
+    ),
+    "LayerNormalization": (
+        "z = x - x.mean(dims, keepdim=True);"
+        " y = z / (z.square().mean(dims, keepdim=True) + eps).sqrt() * weight + bias"
+    ),
+    "GroupNormalization": (
+        "z = x.reshape(len(x), groups, -1); z = z - z.mean(2, keepdim=True);"
+        " z = z / (z.square().mean(2, keepdim=True) + eps).sqrt();"
+        " y = z.reshape(x.shape) * weight + bias, with weight and bias along dimension 1"
+    ),
+    "Gelu": "y = 0.5 * x * (1 + torch.erf(x * 0.5 ** 0.5))",
+    "HardSwish": "y = x * (x / 6 + 0.5).clamp(0, 1)",
+    "HardSigmoid": "y = (x * alpha + beta).clamp(0, 1)",
+    "Mish": "y = x * torch.tanh(torch.log(1 + torch.exp(x)))",
+    "Softplus": "y = torch.log(1 + torch.exp(x))",
+    "Softsign": "y = x / (1 + x.abs())",
+    "Elu": "y = torch.where(x < 0, alpha * (x.exp() - 1), x)",
+    "Celu": "y = x.clamp(min=0) + (alpha * ((x / alpha).exp() - 1)).clamp(max=0)",
+    "Selu": "y = scale * torch.where(x <= 0, alpha * (x.exp() - 1), x)",
+    "PRelu": "y = torch.where(x < 0, weight * x, x)",
+    "LeakyRelu": "y = torch.where(x < 0, slope * x, x)",
+    "Clip": "y = torch.where(x < low, low, torch.where(x > high, high, x))",
+    "Shrink": "y = torch.where(x < -limit, x + bias, torch.where(x > limit, x - bias, 0 * x))",
+    "ReduceL1": "y = x.abs().sum(dim)",
+    "ReduceL2": "y = x.square().sum(dim).sqrt()",
+    "ReduceSumSquare": "y = x.square().sum(dim)",
+    "ReduceLogSum": "y = x.sum(dim).log()",
+    "ReduceLogSumExp": "m = x.amax(dim, keepdim=True); y = m + (x - m).exp().sum(dim).log()",
+}
+
+
+def forms_of(graph: Graph, node: onnx.NodeProto, values: Values) -> Iterator[Form]:
+    """Yield other forms of a node whose inputs and first result are among the `values`, whose types
+    and dimensions decide which there are.
+    """
+    name = node.output[0]
+    inner = any(each.type == onnx.AttributeProto.GRAPH for each in node.attribute)
+    if inner or name not in values or any(each and each != name for each in node.output[1:]):
+        return
+    known = {**graph.constants, **values}
+    if any(each and each not in known for each in node.input):
+        return
+    kind = values[name].dtype.kind
+    floats = (_defined, _in_float64)
+    makers = WHOLE_FORMS if kind in "iu" else floats if kind == "f" else (_truth,)
+    for make in makers:
+        if (form := make(graph, node, known)) is not None:
+            yield form
+
+
+def with_forms(graph: Graph, forms: Mapping[str, Form]) -> Graph:
+    """Return the graph with the forms in place of the nodes that compute these values."""
+    nodes, constants = list[onnx.NodeProto](), dict[str, np.ndarray]()
+    for node in graph.nodes:
+        form = forms.get(node.output[0]) if node.output else None
+        nodes += [node] if form is None else form.nodes
+        constants |= {} if form is None else form.constants
+    return graph.with_nodes(nodes, constants)
+
+
+def working_form(
+    graph: Graph, node: onnx.NodeProto, values: Values, is_right: Callable[[Graph], bool]
+) -> Form | None:
+    """Return the first form of a node that is right where it is tried; None if there is none."""
+    name = node.output[0]
+    return next(
+        (
+            each
+            for each in forms_of(graph, node, values)
+            if is_right(with_forms(graph, {name: each}))
+        ),
+        None,
+    )
+
+
+def _truth(_graph: Graph, node: onnx.NodeProto, known: Values) -> Form | None:
+    """The truth of numbers as a comparison, which is true for NaN."""
+    if node.op_type != "Cast" or known[node.input[0]].dtype.kind != "f":
+        return None
+    built, zero = NodeBuilder(node.output[0]), np.array(0, known[node.input[0]].dtype)
+    built.write("Not", built.write("Equal", node.input[0], zero, inner="zero"))
+    return made(built, "Write this line as y = x != 0")
+
+
+def _defined(graph: Graph, node: onnx.NodeProto, known: Values) -> Form | None:
+    """An operator by the definition that the ONNX standard gives it."""
+    if node.domain or node.op_type not in _DEFINITIONS:
+        return None
+    body = _definition(node, known, opset_of(graph))
+    if body is None:
+        return None
+    given = [*node.input, *([""] * (len(body.input) - len(node.input)))]
+    names = dict(zip(body.input, given, strict=True)) | dict(
+        zip(body.output, node.output, strict=False)
+    )
+    own = {each: f"{node.output[0]}//{each}" for made in body.node for each in made.output if each}
+    own |= names
+    schema = onnx.defs.get_schema(node.op_type, opset_of(graph), "")
+    defaults = {name: each.default_value for name, each in schema.attributes.items()}
+    attributes = {name: each for name, each in defaults.items() if each.name}
+    attributes |= {each.name: each for each in node.attribute}
+    nodes = [_bound(with_names(each, own), attributes) for each in body.node]
+    if any(each is None for each in nodes):
+        return None
+    kept = tuple(each for each in nodes if each is not None)
+    return Form(kept, {}, f"Write this line by its definition, {_DEFINITIONS[node.op_type]}")
+
+
+def _definition(node: onnx.NodeProto, known: Values, opset: int) -> "onnx.FunctionProto | None":
+    """Return the standard's body of an operator for these types; None if it has none."""
+    schema = onnx.defs.get_schema(node.op_type, opset, "")
+    if schema.has_function:
+        return schema.function_body
+    if not schema.has_context_dependent_function:
+        return None
+    types = [_type_of(known[each]) if each else b"" for each in node.input]
+    since = max(each for each in schema.context_dependent_function_opset_versions if each <= opset)
+    text = schema.get_context_dependent_function_with_opset_version(
+        since, node.SerializeToString(), types
+    )
+    return onnx.FunctionProto.FromString(text)
+
+
+def _type_of(values: np.ndarray) -> bytes:
+    made = onnx.helper.make_tensor_type_proto(element_type(values.dtype), values.shape)
+    return bytes(made.SerializeToString())
+
+
+def _bound(
+    node: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto]
+) -> onnx.NodeProto | None:
+    """Return a definition's node with the attributes that it takes from the operator itself; None
+    if it needs one that is not set.
+    """
+    kept = []
+    for each in node.attribute:
+        if each.ref_attr_name:
+            if each.ref_attr_name not in attributes:
+                return None
+            taken = onnx.AttributeProto()
+            taken.CopyFrom(attributes[each.ref_attr_name])
+            taken.name = each.name
+            kept.append(taken)
+        else:
+            kept.append(each)
+    bound = onnx.NodeProto()
+    bound.CopyFrom(node)
+    del bound.attribute[:]
+    bound.attribute.extend(kept)
+    return bound
+
+
+def _in_float64(_graph: Graph, node: onnx.NodeProto, known: Values) -> Form | None:
+    """A node in float64, between casts."""
+    floats = {each for each in node.input if each and known[each].dtype == np.float32}
+    if known[node.output[0]].dtype != np.float32 or not floats:
+        return None
+    built = NodeBuilder(node.output[0])
+    wide = {
+        each: built.write("Cast", each, inner=f"wide {place}", to=onnx.TensorProto.DOUBLE)
+        for place, each in enumerate(dict.fromkeys(node.input))
+        if each in floats
+    }
+    result = built.inner("result")
+    built.nodes.append(with_names(node, {**wide, node.output[0]: result}))
+    built.write("Cast", result, to=onnx.TensorProto.FLOAT)
+    text = (
+        "Compute this line in float64, with .double() on what it reads and .float() on its result"
+    )
+    return made(built, text)
