@@ -3,14 +3,15 @@ types are the plan.
 """
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from convkit.protocol.contract import Contract
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.runtimes.tensorrt.library import TENSORRT_11, MessageLog, make_logger
-from convkit.runtimes.tensorrt.optimization_profiles import shape_profiles
-from convkit.runtimes.tensorrt.options import EngineOptions
+from convkit.runtimes.tensorrt.optimization_profiles import ShapeRange, shape_profiles
+from convkit.runtimes.tensorrt.options import EngineOptions, Sizes
 from convkit.runtimes.tensorrt.parser_support import PLUGIN, SUPPORTED
 from convkit.runtimes.tensorrt.timing import TimingCache
 from convkit.worker.job_context import Context
@@ -167,7 +168,22 @@ def add_profiles(
     contract: Contract,
     options: EngineOptions,
 ) -> None:
-    shapes = shape_profiles(contract, options.profiles)
+    for profile in needed_profiles(network, contract, options.profiles):
+        optimization = builder.create_optimization_profile()
+        for name, span in profile.items():
+            optimization.set_shape(name, span.least, span.typical, span.most)
+        if config.add_optimization_profile(optimization) < 0:
+            described = "; ".join(f"{name}: {span}" for name, span in profile.items())
+            raise ModelRefusedError(f"TensorRT refuses the optimization profile {described}")
+
+
+def needed_profiles(
+    network: "trt.INetworkDefinition", contract: Contract, wanted: Sequence[Mapping[str, Sizes]]
+) -> list[dict[str, ShapeRange]]:
+    """Return the sizes of the network's inputs, by name, for each profile; none if all are fixed.
+
+    Raises ModelRefusedError for an input whose values decide a shape.
+    """
     given = [network.get_input(number) for number in range(network.num_inputs)]
     for tensor in given:
         if tensor.is_shape_tensor:
@@ -176,16 +192,12 @@ def add_profiles(
                 " know in advance; make that size an axis of the recipe instead"
             )
     if not any(size < 0 for tensor in given for size in tensor.shape):
-        return  # all sizes are fixed: a profile would be redundant
-    for profile in shapes:
-        optimization = builder.create_optimization_profile()
-        for tensor in given:
-            if tensor.name in profile:
-                span = profile[tensor.name]
-                optimization.set_shape(tensor.name, span.least, span.typical, span.most)
-        if config.add_optimization_profile(optimization) < 0:
-            described = "; ".join(f"{name}: {span}" for name, span in profile.items())
-            raise ModelRefusedError(f"TensorRT refuses the optimization profile {described}")
+        return []
+    names = {tensor.name for tensor in given}
+    return [
+        {name: span for name, span in profile.items() if name in names}
+        for profile in shape_profiles(contract, wanted)
+    ]
 
 
 def _refused_node(error: "trt.ParserError") -> Finding:

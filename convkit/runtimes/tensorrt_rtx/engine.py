@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-import resource
+import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -12,12 +12,14 @@ from convkit.protocol.contract import Contract
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.json_codec import Json
 from convkit.runtimes.tensorrt.asked_parser import Parsed, parse
-from convkit.runtimes.tensorrt.engine import add_profiles
+from convkit.runtimes.tensorrt.engine import needed_profiles
 from convkit.runtimes.tensorrt.library import MessageLog
-from convkit.runtimes.tensorrt.options import EngineOptions
 from convkit.runtimes.tensorrt.parser_findings import REWRITE, refusal_findings, retyped_findings
+from convkit.runtimes.tensorrt_rtx.engine_process import Wish, build_apart
 from convkit.runtimes.tensorrt_rtx.library import supported_capabilities
 from convkit.runtimes.tensorrt_rtx.options import RtxOptions
+from convkit.worker.cause.graphs.deciding_node import deciding_node
+from convkit.worker.graph.file_links import link_model
 from convkit.worker.graph.graph_loading import load_model
 from convkit.worker.graph.node_modules import nodes_with_modules
 from convkit.worker.graph.node_origins import SOURCE_KEY
@@ -25,8 +27,7 @@ from convkit.worker.job_context import Context
 from convkit.worker.original.contract_check import check_contract
 from convkit.worker.runtime_interface.sessions import ModelRefusedError
 
-_KIB = 1024  # getrusage counts in these on Linux
-# Without a driver the library complains about it at every step; that is no reason of a refusal.
+# What it says where there is no driver.
 _NO_DRIVER = ("cudaError 35", "Error reading CUDA GPU properties")
 
 
@@ -90,11 +91,16 @@ def build_engine(
     findings = check_contract(contract, found, "network")
     findings += retyped_findings(parsed.retyped, who, evidence)
     context.progress(f"building an engine with {release}", done=0.1)
-    try:
-        built = _built(library, parsed, messages, contract, options, parse_seconds)
-    except _BuilderError as error:
-        finding = _builders_refusal(error, parsed, graph, release, options, evidence)
+    wish = _wish(library, parsed, graph, contract, options)
+    plan = build_apart(wish)
+    if plan.plan is None:
+        error = _BuilderError([" ".join(line.split()) for line in plan.errors])
+        context.progress("looking for the node that the builder refuses", done=0.3)
+        finding = _builders_refusal(error, parsed, wish, release, evidence)
         return Outcome(found, [*findings, finding], None)
+    built = Built(
+        plan.plan, _layers(parsed), _names(parsed), parse_seconds, plan.seconds, plan.peak_bytes
+    )
     return Outcome(found, findings, built)
 
 
@@ -102,38 +108,17 @@ class _BuilderError(Exception):
     """The builder made no engine; the message is its last error, `said` are all of them."""
 
     def __init__(self, said: list[str]) -> None:
-        super().__init__(said[-1] if said else "it gave no reason")
-        self.said = said
+        # Without a driver the library complains about it at every step; that is no reason.
+        self.said = [line for line in said if not any(word in line for word in _NO_DRIVER)]
+        super().__init__(self.said[-1] if self.said else "it gave no reason")
 
 
-def _built(
-    library: ModuleType,
-    parsed: Parsed,
-    messages: MessageLog,
-    contract: Contract,
-    options: RtxOptions,
-    parse_seconds: float,
-) -> Built:
-    config = parsed.builder.create_builder_config()
-    config.profiling_verbosity = library.ProfilingVerbosity.DETAILED
-    if not options.tf32:
-        config.clear_flag(library.BuilderFlag.TF32)  # on by default
-    _name_capabilities(library, config, options)
-    profiles = EngineOptions(profiles=options.profiles)
-    add_profiles(parsed.builder, parsed.network, config, contract, profiles)
-    messages.errors.clear()
-    start = time.perf_counter()
-    plan = parsed.builder.build_serialized_network(parsed.network, config)
-    seconds = time.perf_counter() - start
-    if plan is None:
-        said = [" ".join(line.split()) for line in messages.errors]
-        raise _BuilderError([line for line in said if not any(word in line for word in _NO_DRIVER)])
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB
-    return Built(bytes(plan), _layers(parsed), _names(parsed), parse_seconds, seconds, peak)
-
-
-def _name_capabilities(library: ModuleType, config: "object", options: RtxOptions) -> None:
-    """Name the GPUs to build for; raises ModelRefusedError for one that the release lacks."""
+def _wish(
+    library: ModuleType, parsed: Parsed, graph: Path, contract: Contract, options: RtxOptions
+) -> Wish:
+    """Return what the engine is built for; raises ModelRefusedError for a GPU that the release
+    lacks, or for an input whose values decide a shape.
+    """
     supported = supported_capabilities(library)
     for name in options.compute_capabilities:
         if name not in supported:
@@ -141,15 +126,12 @@ def _name_capabilities(library: ModuleType, config: "object", options: RtxOption
                 f"TensorRT-RTX {library.__version__} builds no engines for {name}; it knows"
                 f" {', '.join(supported)}"
             )
-    if not options.compute_capabilities:
-        return
-    config.num_compute_capabilities = len(options.compute_capabilities)  # type: ignore[attr-defined]
-    for index, name in enumerate(options.compute_capabilities):
-        member = library.ComputeCapability.__members__[name.upper()]
-        if not config.set_compute_capability(member, index):  # type: ignore[attr-defined]
-            raise ModelRefusedError(
-                f"TensorRT-RTX {library.__version__} does not take the compute capability {name}"
-            )
+    profiles = [
+        {name: (span.least, span.typical, span.most) for name, span in profile.items()}
+        for profile in needed_profiles(parsed.network, contract, options.profiles)
+    ]
+    capabilities = [name.upper() for name in options.compute_capabilities]
+    return Wish(str(graph), profiles, capabilities, options.tf32)
 
 
 def _layers(parsed: Parsed) -> list[Json]:
@@ -181,25 +163,13 @@ def _names(parsed: Parsed) -> frozenset[str]:
 
 
 def _builders_refusal(
-    error: _BuilderError,
-    parsed: Parsed,
-    graph: Path,
-    release: str,
-    options: RtxOptions,
-    evidence: dict[str, Json],
+    error: _BuilderError, parsed: Parsed, wish: Wish, release: str, evidence: dict[str, Json]
 ) -> Finding:
-    """Return E213 at the node that the builder's messages name, if they name one."""
-    names = [parsed.network.get_layer(i).name for i in range(parsed.network.num_layers)]
-    text = " ".join(error.said)
-    said = max((name for name in names if name and name in text), key=len, default="")
-    place = Place(node=said or None)
-    for node, module in nodes_with_modules(load_model(graph)):
-        if node.name and (node.name == said or said.startswith(f"{node.name}_")):
-            source = node.metadata_props.get(SOURCE_KEY)
-            place = Place(node=node.name, module=module or None, source=source)
-            if node.name == said:
-                break
-    wanted = ", ".join(options.compute_capabilities) or "every GPU that it supports"
+    """Return E213 at the node that the builder's messages name; if they name none, at the last of
+    the shortest beginning of the graph of which it makes no engine.
+    """
+    place = _named(error, parsed, Path(wish.graph)) or _found_by_cutting(wish)
+    wanted = ", ".join(map(str.lower, wish.capabilities)) or "every GPU that it supports"
     where = f" at {place}" if str(place) else ""
     return Finding(
         "E213",
@@ -211,3 +181,32 @@ def _builders_refusal(
             f" precision; otherwise: {REWRITE[0].lower()}{REWRITE[1:]}"
         ),
     )
+
+
+def _named(error: _BuilderError, parsed: Parsed, graph: Path) -> Place | None:
+    names = [parsed.network.get_layer(i).name for i in range(parsed.network.num_layers)]
+    text = " ".join(error.said)
+    said = max((name for name in names if name and name in text), key=len, default="")
+    place = Place(node=said) if said else None
+    for node, module in nodes_with_modules(load_model(graph)):
+        if node.name and (node.name == said or said.startswith(f"{node.name}_")):
+            source = node.metadata_props.get(SOURCE_KEY)
+            place = Place(node=node.name, module=module or None, source=source)
+            if node.name == said:
+                break
+    return place
+
+
+def _found_by_cutting(wish: Wish) -> Place:
+    """Return the place at which the builder stops; empty if shorter graphs don't tell."""
+    graph = Path(wish.graph)
+    with tempfile.TemporaryDirectory(prefix="cut-", dir=graph.parent.parent) as folder:
+        whole = Path(folder) / graph.name
+        link_model(graph, whole)
+        node = deciding_node(
+            whole,
+            lambda cut: build_apart(dataclasses.replace(wish, graph=str(cut))).plan is not None,
+        )
+    if node is None:
+        return Place()
+    return Place(node=node.name or None, module=node.module or None, source=node.source)
