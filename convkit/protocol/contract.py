@@ -15,6 +15,7 @@ from typing import Literal, get_args
 from convkit.protocol.json_codec import SPARSE
 from convkit.protocol.postprocessing_constants import Postprocessing
 from convkit.protocol.preprocessing_constants import Preprocessing
+from convkit.protocol.values.frozen_values import FrozenValue
 
 DType = Literal[
     "bool",
@@ -142,8 +143,7 @@ def _evaluate(node: ast.expr, sizes: Mapping[str, int], text: str) -> int:
             raise DimensionError(f"{text!r} is not arithmetic over axes")
 
 
-@dataclasses.dataclass(frozen=True)
-class Axis:
+class Axis(FrozenValue):
     """A symbolic axis: the sizes a converted model must support, in elements."""
 
     name: str
@@ -152,8 +152,7 @@ class Axis:
     max: int
 
 
-@dataclasses.dataclass(frozen=True)
-class DataAxis:
+class DataAxis(FrozenValue):
     """An axis of outputs whose size depends on the inputs' values: the number of detections.
 
     The rows along it are a set. `max` is the largest size. Rows of two models belong together by
@@ -172,8 +171,7 @@ class DataAxis:
     threshold: float | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class TensorSpec:
+class TensorSpec(FrozenValue):
     """One input or output: its name in the converted model, element type and shape.
 
     `origin` is the model's own name (a forward argument, an output field), if different. `mask`
@@ -234,8 +232,7 @@ class TensorSpec:
         return f"{self.name}: {self.type_text}"
 
 
-@dataclasses.dataclass(frozen=True)
-class Contract:
+class Contract(FrozenValue):
     """A model's inputs and outputs, in order, and the axes in their shapes.
 
     `data_axes` occur in outputs only.

@@ -4,15 +4,15 @@ library only.
 They are part of a tensor's contract, so every built model carries them.
 """
 
-import dataclasses
 from typing import Literal
+
+from convkit.protocol.values.frozen_values import FrozenValue
 
 Activation = Literal["softmax", "sigmoid", "none"]
 BoxFormat = Literal["corners", "center"]
 
 
-@dataclasses.dataclass(frozen=True)
-class LabelConstants:
+class LabelConstants(FrozenValue):
     """How scores [..., labels] become labels: `activation` along the last dimension, then every
     label whose score exceeds `threshold`, or without one the label with the best score.
 
@@ -24,8 +24,7 @@ class LabelConstants:
     threshold: float | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class BoxConstants:
+class BoxConstants(FrozenValue):
     """How boxes [..., rows, 4] and the output `scores` [..., rows, labels] become detections.
 
     In this order: `activation` along the scores' last dimension; with `no_object`, the last label
@@ -45,8 +44,7 @@ class BoxConstants:
     no_object: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
-class CtcConstants:
+class CtcConstants(FrozenValue):
     """How scores [..., time, symbols] become text: the best symbol of each time, of equal neighbors
     one, without `blank`. `space` is the symbol that stands for a space.
     """
@@ -56,8 +54,7 @@ class CtcConstants:
     space: str | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Postprocessing:
+class Postprocessing(FrozenValue):
     """How an app reads one output of a model. Exactly one kind of constants is given."""
 
     labels: LabelConstants | None = None

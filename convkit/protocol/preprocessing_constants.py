@@ -4,8 +4,9 @@ graphs apply. Standard library only.
 They are part of a tensor's contract, so every built model carries them.
 """
 
-import dataclasses
 from typing import Literal
+
+from convkit.protocol.values.frozen_values import FrozenValue
 
 Interpolation = Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"]
 ChannelOrder = Literal["rgb", "bgr"]
@@ -13,8 +14,7 @@ ImageLayout = Literal["channels_first", "channels_last"]
 Side = Literal["left", "right"]
 
 
-@dataclasses.dataclass(frozen=True)
-class ImageConstants:
+class ImageConstants(FrozenValue):
     """How a decoded RGB image, uint8 [rows, columns, 3], becomes a model's input.
 
     In this order: `resize` to rows and columns, or to the length of the shorter edge; `crop` of
@@ -52,8 +52,7 @@ class ImageConstants:
         return self.resize if isinstance(self.resize, tuple) else None
 
 
-@dataclasses.dataclass(frozen=True)
-class AudioConstants:
+class AudioConstants(FrozenValue):
     """How sound becomes a model's features, under transformers' names; None: not declared.
 
     `sampling_rate` and `hop_length` are samples per second and between two frames, `n_fft` the
@@ -70,8 +69,7 @@ class AudioConstants:
     do_normalize: bool | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class TextConstants:
+class TextConstants(FrozenValue):
     """How texts become tokens, under transformers' names; None: not declared."""
 
     padding_side: Side | None = None
@@ -80,8 +78,7 @@ class TextConstants:
     max_length: int | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Preprocessing:
+class Preprocessing(FrozenValue):
     """What precedes one input of a model. Exactly one kind of constants is given.
 
     `fused`: the built model itself applies what follows `crop`, so its input is the image, uint8

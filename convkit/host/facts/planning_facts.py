@@ -34,6 +34,7 @@ from convkit.protocol.errors import ToolchainError, UsageError
 ToolchainKind = Literal["isolated", "host"]
 
 _MOST_RESOLVED_AT_ONCE = 6
+_UNFETCHED = "not fetched, or changed since"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +43,13 @@ class ResolvedFacts:
 
     facts: Facts
     resolutions: Mapping[EnvironmentSpec, Resolution]
+
+    def are_complete(self, stages: Collection[Stage]) -> bool:
+        """Return whether nothing is left to resolve or to fetch for these stages."""
+        graphs = (self.facts, *self.facts.parts.values())
+        return all(stage.environment in self.facts.packages for stage in stages) and all(
+            _UNFETCHED not in (graph.source, graph.original) for graph in graphs
+        )
 
 
 def gather(
@@ -180,7 +188,7 @@ def _package_identity(
         with contextlib.suppress(ToolchainError):
             fetch_package(package.name, package.version, home.root, locked)
         known = pinned_package(package.name, package.version, home.root, locked)
-    return known or "not fetched, or changed since"
+    return known or _UNFETCHED
 
 
 def _onnx_identity(path: Path, digests: DigestCache) -> str:

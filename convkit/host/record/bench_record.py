@@ -15,6 +15,7 @@ from convkit.protocol.errors import ConvkitError
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.json_codec import CodecError, Json, decode, parse_json
 from convkit.protocol.messages import Profile
+from convkit.protocol.values.frozen_values import FrozenValue
 
 FORMAT = 1
 ORIGINAL = "original"
@@ -24,8 +25,7 @@ ORIGINAL = "original"
 GoalStatus = Literal["met", "missed", "undecided", "no-figure"]
 
 
-@dataclasses.dataclass(frozen=True)
-class Interval:
+class Interval(FrozenValue):
     """A figure with its bootstrap confidence interval of 95 %."""
 
     value: float
@@ -33,8 +33,7 @@ class Interval:
     high: float
 
 
-@dataclasses.dataclass(frozen=True)
-class SizeFigures:
+class SizeFigures(FrozenValue):
     """A model at one size of inputs. Latencies are in seconds per call.
 
     A percentile is None if there were too few calls for it. `throughput` is in rows of the first
@@ -53,8 +52,7 @@ class SizeFigures:
     error: str | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class ModelFigures:
+class ModelFigures(FrozenValue):
     """The original or a target; with parts, also each part's original (`original/<part>`) and share
     of a target (`<target>/<part>`). `absent` says why it was not measured.
 
@@ -82,8 +80,7 @@ class ModelFigures:
         return next((each for each in self.sizes if each.size == size and not each.error), None)
 
 
-@dataclasses.dataclass(frozen=True)
-class GoalVerdict:
+class GoalVerdict(FrozenValue):
     """A goal of a target, at one size for latencies. `found` is the ratio to the original."""
 
     target: str
@@ -94,8 +91,7 @@ class GoalVerdict:
     size: str | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class BenchRecord:
+class BenchRecord(FrozenValue):
     """One benchmark session. `noise` is how much the original's median moved between rounds, by
     size, as a share of it. `waiting` is the share of the time in which threads waited for a
     processor, by size; empty in older records.

@@ -6,7 +6,6 @@ checked on its own, and lists what the models were built from. It includes its o
 reveals damage but does not prove authorship; only a signature could.
 """
 
-import dataclasses
 import datetime as dt
 import hashlib
 import json
@@ -28,6 +27,7 @@ from convkit.host.record.strict_json import read_strictly
 from convkit.host.store.digests import digest_file
 from convkit.protocol.errors import ProvenanceError
 from convkit.protocol.json_codec import CodecError, Json, decode, encode
+from convkit.protocol.values.frozen_values import FrozenValue
 
 FILE_NAME = "provenance.json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
@@ -44,16 +44,14 @@ _OLD_DIGEST = "convkit_digest"
 _KINDS = ("source", "original", "file", "lookup", "lock", "tool", "builder")
 
 
-@dataclasses.dataclass(frozen=True)
-class FileDigest:
+class FileDigest(FrozenValue):
     """A file's SHA-256 and size in bytes."""
 
     sha256: str
     size: int
 
 
-@dataclasses.dataclass(frozen=True)
-class StageClaim:
+class StageClaim(FrozenValue):
     """A stage in the provenance: its key, its status, and its artifact in the store."""
 
     key: str
@@ -61,8 +59,7 @@ class StageClaim:
     artifact: str | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Provenance:
+class Provenance(FrozenValue):
     """Contents of `provenance.json`. `verdicts` are by target, `files` by path inside the run's
     folder. `code` is the digest of convkit's own files, empty in provenances of earlier releases.
     `previous` is the recipe's run before this one, None for the first. `origins` are the paths of

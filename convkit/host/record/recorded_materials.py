@@ -8,13 +8,13 @@ from packaging.utils import canonicalize_name
 
 from convkit.host.record.run_record import RunRecord
 from convkit.protocol.json_codec import Json
+from convkit.protocol.values.frozen_values import FrozenValue
 
 # The algorithm of a package's digest: SHA-256 over the paths and digests in its RECORD.
 INSTALLED = "convkitInstalled"
 
 
-@dataclasses.dataclass(frozen=True)
-class Dependency:
+class Dependency(FrozenValue):
     """An input to a run. `kind`: source, original, file, lookup (what the model's code asked of the
     machine; `notes` has the answer), lock, tool or builder.
 
@@ -30,8 +30,7 @@ class Dependency:
     notes: dict[str, Json] = dataclasses.field(default_factory=dict)
 
 
-@dataclasses.dataclass(frozen=True)
-class LockedPackage:
+class LockedPackage(FrozenValue):
     """A package in the environments of some stages, with the SHA-256 of each file it may come from,
     if a lock lists them, and the digest of its installed files.
     """
@@ -43,16 +42,14 @@ class LockedPackage:
     installed: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
-class PreviousRun:
+class PreviousRun(FrozenValue):
     """The recipe's run before this one: its id, and the SHA-256 of its provenance.json."""
 
     run: str
     sha256: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Materials:
+class Materials(FrozenValue):
     """Inputs that a run's record does not contain: the models' origin, other files, seeds, locked
     packages, convkit's code.
 

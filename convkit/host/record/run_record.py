@@ -30,6 +30,7 @@ from convkit.protocol.messages import (
     UnpaddedMetrics,
 )
 from convkit.protocol.metrics.limits import LimitProblem
+from convkit.protocol.values.frozen_values import FrozenValue
 
 FORMAT = 1
 
@@ -62,8 +63,7 @@ def worst_status(statuses: Sequence[TargetStatus]) -> TargetStatus:
     return max(statuses, key=WORST_LAST.index) if statuses else "broken"
 
 
-@dataclasses.dataclass(frozen=True)
-class StageReport:
+class StageReport(FrozenValue):
     """One stage of a run.
 
     `id` is `export`, `reference`, `precision:<target>`, `build:<target>` or
@@ -92,8 +92,7 @@ class StageReport:
     log: str | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class OutputVerdict:
+class OutputVerdict(FrozenValue):
     """The verdict on one output of one case.
 
     `problems` are the reasons for a failure, `failures` their messages. Older records contain only
@@ -109,8 +108,7 @@ class OutputVerdict:
     unpadded: UnpaddedMetrics | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class CaseVerdict:
+class CaseVerdict(FrozenValue):
     """The verdict on one case."""
 
     case: str
@@ -122,8 +120,7 @@ class CaseVerdict:
     error: str | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Verification:
+class Verification(FrozenValue):
     """The verdict on one target under one runtime release. `stage` is the id of the verify stage.
     `greedy` compares generated tokens, `packaged` those that a package's own runtime generates.
     `trials` may explain steps that are off, `branches` sizes that fail, `rows` (the batch axis)
@@ -172,8 +169,7 @@ class Verification:
         return ", ".join(each for each in (self.version, self.family) if each)
 
 
-@dataclasses.dataclass(frozen=True)
-class AppliedWaiver:
+class AppliedWaiver(FrozenValue):
     """A waiver of the recipe and what became of it. `until` is the last day (UTC) it counts."""
 
     code: str
@@ -182,8 +178,7 @@ class AppliedWaiver:
     state: WaiverState
 
 
-@dataclasses.dataclass(frozen=True)
-class TargetReport:
+class TargetReport(FrozenValue):
     """One target of a run. `files` are paths inside the run's folder; `headline` is a one-line
     summary.
 
@@ -208,8 +203,7 @@ class TargetReport:
     waivers: tuple[AppliedWaiver, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True)
-class RepairStep:
+class RepairStep(FrozenValue):
     """A remedy that a repair applied.
 
     One `round` (from 1) may apply several remedies. `code` and `message` are those of the finding
@@ -225,16 +219,14 @@ class RepairStep:
     outcome: str | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class WithdrawnStep:
+class WithdrawnStep(FrozenValue):
     """A remedy that a repair tried and took back, and why."""
 
     step: RepairStep
     reason: str
 
 
-@dataclasses.dataclass(frozen=True)
-class RunRecord:
+class RunRecord(FrozenValue):
     """A complete run. `key` is a digest of everything that determines the outcome: stage keys,
     tolerances, targets.
 

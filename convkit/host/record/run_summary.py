@@ -16,6 +16,7 @@ from convkit.host.record.run_record import (
     WaiverState,
 )
 from convkit.protocol.findings.finding import Finding
+from convkit.protocol.values.frozen_values import FrozenValue
 
 SEVERITIES = ("error", "warning", "note")
 # The start of a remedy's path: whose target it is about.
@@ -44,8 +45,7 @@ def seconds_of(record: RunRecord, target: str) -> float:
     return sum(stage.seconds for stage in stages_of(record, target))
 
 
-@dataclasses.dataclass(frozen=True)
-class LocatedFinding:
+class LocatedFinding(FrozenValue):
     """A finding with everything that shows it: targets, runtime releases, or a shared stage.
     `waived` are the targets in which the recipe waives it. `consequences` follow from it.
     """
@@ -213,8 +213,7 @@ def waiver_text(waiver: AppliedWaiver) -> str:
     return f"{waiver.code} {_STATES[waiver.state].format(waiver.until)}: {waiver.reason}"
 
 
-@dataclasses.dataclass(frozen=True)
-class LeftOut:
+class LeftOut(FrozenValue):
     """Something that was not proven, and why."""
 
     what: str

@@ -1,16 +1,14 @@
 """A run's benchmark in its report: latencies against the original, by size. Pure."""
 
-import dataclasses
-
 from convkit.host.record.bench_record import BenchRecord, Interval, ModelFigures
 from convkit.host.record.display_text import brief_time_text, bytes_text, ratio_text, sizes_text
 from convkit.host.record.latency_statistics import noise_text, waiting_text
 from convkit.host.report.svg_elements import SvgFigure
 from convkit.host.report.svg_plots import Bar, bar_plot
+from convkit.protocol.values.frozen_values import FrozenValue
 
 
-@dataclasses.dataclass(frozen=True)
-class BenchSizeView:
+class BenchSizeView(FrozenValue):
     """One size: its name with its axes, how it was measured, a warning if the machine was busy, a
     plot, and a row per model.
     """
@@ -22,8 +20,7 @@ class BenchSizeView:
     rows: tuple[tuple[str, ...], ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class BenchView:
+class BenchView(FrozenValue):
     """A benchmark as the report shows it."""
 
     record: BenchRecord

@@ -86,6 +86,7 @@ def _run_tracked(work: RunWork, tools: Resolver | None) -> RunOutcome:
     options = work.options
     # An earlier run's record does not say what has been withdrawn since.
     recorded = work.lineage is None or not work.lineage.withdrawn
+    known = None
     if recorded and not options.force and not options.rerun:
         known_tools = tools or work.tools(may_resolve=False)
         known = gather(work.loaded, work.stages, options.home, options.toolchain, known_tools)
@@ -99,7 +100,7 @@ def _run_tracked(work: RunWork, tools: Resolver | None) -> RunOutcome:
     tracker = _prepare_in_background(options) if options.track else None
     from convkit.host.run.run_execution import run_stages  # noqa: PLC0415 - only if a stage must run
 
-    outcome = run_stages(work, tools or work.tools(may_resolve=True))
+    outcome = run_stages(work, tools or work.tools(may_resolve=True), known)
     return outcome if tracker is None else _log(outcome, tracker, work)
 
 

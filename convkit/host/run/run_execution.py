@@ -47,16 +47,20 @@ from convkit.host.verdict.waivers import day_of
 from convkit.protocol.installation import full_version
 
 
-def run_stages(work: RunWork, tools: Resolver) -> RunOutcome:
-    """Run or reuse every stage, and write the run's folder. Raises as `run_recipe` does."""
+def run_stages(work: RunWork, tools: Resolver, known: ResolvedFacts | None = None) -> RunOutcome:
+    """Run or reuse every stage, and write the run's folder. Raises as `run_recipe` does. `known`
+    are facts that were gathered a moment ago, without resolving or fetching anything.
+    """
     started = time.time()
     work.store.sweep()
     seconds = _past_seconds(work)
     for stage in work.stages:
         work.listener.stage_waiting(stage.id, seconds.get(stage.id))
     options = work.options
-    surroundings = gather(
-        work.loaded, work.stages, options.home, options.toolchain, tools, fetch=True
+    surroundings = (
+        known
+        if known is not None and known.are_complete(work.stages)
+        else gather(work.loaded, work.stages, options.home, options.toolchain, tools, fetch=True)
     )
     cancelled = threading.Event()
     ending = threading.Thread(

@@ -7,7 +7,6 @@ the rest of the stage. All of it counts only if the file's status is still the s
 
 import concurrent.futures
 import contextlib
-import dataclasses
 import errno
 import secrets
 import shutil
@@ -19,6 +18,7 @@ from typing import TypeVar
 
 from convkit.host.store.digests import FileStatus, digest_file, file_status
 from convkit.host.store.durable_files import copy_file, sync_file
+from convkit.protocol.values.frozen_values import FrozenValue
 
 T = TypeVar("T")
 
@@ -26,8 +26,7 @@ T = TypeVar("T")
 _ROOM = 3
 
 
-@dataclasses.dataclass(frozen=True)
-class _Prepared:
+class _Prepared(FrozenValue):
     """What is known, or will be, of a file with this status."""
 
     status: FileStatus

@@ -1,7 +1,6 @@
 """Re-digests an entire store and reports any damage."""
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,18 +21,17 @@ from convkit.host.store.stage_records import (
     StageRecord,
 )
 from convkit.protocol.json_codec import Json, decode, parse_json
+from convkit.protocol.values.frozen_values import FrozenValue
 
 
-@dataclasses.dataclass(frozen=True)
-class Damage:
+class Damage(FrozenValue):
     """A damaged item in the store."""
 
     path: str
     problem: str
 
 
-@dataclasses.dataclass(frozen=True)
-class _Folder:
+class _Folder(FrozenValue):
     """A folder of files sealed with their own digest. `kind` is the type of their content; `before`
     is the unsealed type that earlier releases wrote, if any. Such old files are never used, and are
     not damage.

@@ -5,13 +5,13 @@ import typing
 
 from convkit.protocol.findings.severity import Severity, severity_of
 from convkit.protocol.json_codec import Json
+from convkit.protocol.values.frozen_values import FrozenValue
 
 # Placeholder for the code's own severity.
 _FROM_CODE = typing.cast("Severity", "from code")
 
 
-@dataclasses.dataclass(frozen=True)
-class Place:
+class Place(FrozenValue):
     """The location of a finding: tensor, node, module path, source line, case, as far as known."""
 
     tensor: str | None = None
@@ -24,8 +24,7 @@ class Place:
         return ", ".join(str(part) for part in dataclasses.astuple(self) if part)
 
 
-@dataclasses.dataclass(frozen=True)
-class Remedy:
+class Remedy(FrozenValue):
     """What to do: in words, and as a recipe change if possible.
 
     `change` maps key paths of the recipe (`targets.ort-cpu.precision`) to their new values.
@@ -51,8 +50,7 @@ class Remedy:
         return "tried" if self.tried else "untried"
 
 
-@dataclasses.dataclass(frozen=True)
-class Finding:
+class Finding(FrozenValue):
     """A coded result of a check. `code` is a key of `convkit.host.findings.catalog.CATALOG`.
 
     `severity` follows from the code. A check passes its own only if it measured the severity, such

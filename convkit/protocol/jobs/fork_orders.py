@@ -1,9 +1,8 @@
 """What the host orders of a fork server."""
 
-import dataclasses
-
 from convkit.protocol.json_codec import Json
 from convkit.protocol.process_trees import STAGE_VARIABLE
+from convkit.protocol.values.frozen_values import FrozenValue
 
 READY = b"ready"
 # The order after the last one: fork nothing more, and free what was imported and loaded.
@@ -14,8 +13,7 @@ THREADS = "OMP_NUM_THREADS"
 PER_WORKER = ("PYTHONPYCACHEPREFIX", THREADS, STAGE_VARIABLE)
 
 
-@dataclasses.dataclass(frozen=True)
-class ForkOrder:
+class ForkOrder(FrozenValue):
     """One worker to fork. It starts in `folder`, with its own values of the variables `PER_WORKER`,
     and with the `umask` and `limits` (soft and hard, by resource number) of the requesting process.
     """
@@ -28,8 +26,7 @@ class ForkOrder:
     limits: tuple[tuple[int, int, int], ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class LoadOrder:
+class LoadOrder(FrozenValue):
     """One loader to fork: `function` (`module:name`) is called with `argument`, and what it leaves
     in the process is there in all workers. It runs in `folder`, with `umask` and `limits` as above.
     """

@@ -2,17 +2,16 @@
 measured.
 """
 
-import dataclasses
 from typing import Literal
 
 from convkit.protocol.messages.measurements import CaseMetrics
+from convkit.protocol.values.frozen_values import FrozenValue
 
 # Loops are called steps, steps-padded, steps-full and steps-greedy; steps-reset is only for
 # explanations: the original, fed its first state in every call.
 
 
-@dataclasses.dataclass(frozen=True)
-class Feed:
+class Feed(FrozenValue):
     """An output that becomes an input of the next call.
 
     `layer` and `part` are the number and the rest of what a pattern's `*` matches (`0.key`);
@@ -25,8 +24,7 @@ class Feed:
     part: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Steps:
+class Steps(FrozenValue):
     """How a model is called in a loop.
 
     Every call advances along `axis`: the first by `prefill` positions, each of the following
@@ -52,8 +50,7 @@ class Steps:
     generate: int = 0
 
 
-@dataclasses.dataclass(frozen=True)
-class GreedyRow:
+class GreedyRow(FrozenValue):
     """One sequence, continued with the token of the highest score, by both models.
 
     `agreed` is the number of tokens up to the first one that differs, of `generated`. There, the
@@ -80,8 +77,7 @@ class GreedyRow:
 TrialKind = Literal["layers", "parts", "positions", "stale", "updated", "reset"]
 
 
-@dataclasses.dataclass(frozen=True)
-class StepTrial:
+class StepTrial(FrozenValue):
     """The loop with one thing corrected, as proof of a cause: `cases` measure it like the loop.
 
     `tensors` are the tensors that were corrected, `step` the call in which the error appears (0 is

@@ -1,10 +1,9 @@
 """Operators that the user's own code or a package adds to runtimes and to the exporter."""
 
-import dataclasses
+from convkit.protocol.values.frozen_values import FrozenValue
 
 
-@dataclasses.dataclass(frozen=True)
-class OperatorLibrary:
+class OperatorLibrary(FrozenValue):
     """A shared library that a runtime loads before it builds or opens a model.
 
     `path` is a file; with `package`, the name of a file in that installed package, in which *
@@ -16,16 +15,14 @@ class OperatorLibrary:
     runtime: str = "onnxruntime"
 
 
-@dataclasses.dataclass(frozen=True)
-class Translation:
+class Translation(FrozenValue):
     """A function in a Python file that tells torch's exporters how to write operators."""
 
     path: str
     function: str
 
 
-@dataclasses.dataclass(frozen=True)
-class CustomOps:
+class CustomOps(FrozenValue):
     """What a recipe declares as `custom_ops`, in its order."""
 
     libraries: tuple[OperatorLibrary, ...] = ()

@@ -6,6 +6,7 @@ from typing import Literal
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.json_codec import Json
 from convkit.protocol.messages.custom_operators import CustomOps
+from convkit.protocol.values.frozen_values import FrozenValue
 
 PROTOCOL = 1
 
@@ -35,8 +36,7 @@ JobKind = Literal[
 ]
 
 
-@dataclasses.dataclass(frozen=True)
-class Envelope:
+class Envelope(FrozenValue):
     """Contents of the request file. `output` is an empty folder for the stage's files.
 
     `runtime` is the package of the target's runtime, for jobs with a runtime-specific
@@ -62,8 +62,7 @@ class Envelope:
 Outcome = Literal["done", "broken", "skipped"]
 
 
-@dataclasses.dataclass(frozen=True)
-class Answer:
+class Answer(FrozenValue):
     """Contents of the result file.
 
     done: `result` is set; error findings in `findings` fail the stage's targets. broken: the tool

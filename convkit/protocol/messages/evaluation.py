@@ -1,11 +1,11 @@
 """A task's data and metric, and what a built model scores on it."""
 
-import dataclasses
 import math
 
+from convkit.protocol.values.frozen_values import FrozenValue
 
-@dataclasses.dataclass(frozen=True)
-class Evaluation:
+
+class Evaluation(FrozenValue):
     """The user's data and metric: see `Evaluate` of the recipe.
 
     `metric` is the name of one of convkit's or the name of a function in the file `code`. `inputs`
@@ -36,8 +36,7 @@ class Evaluation:
         return self.metric.startswith("recall@") and len(self.texts) == 2
 
 
-@dataclasses.dataclass(frozen=True)
-class Disagreement:
+class Disagreement(FrozenValue):
     """A row, from 0, on which the built model's decision differs from the original's."""
 
     row: int
@@ -46,8 +45,7 @@ class Disagreement:
     candidate: str
 
 
-@dataclasses.dataclass(frozen=True)
-class EvaluationMetrics:
+class EvaluationMetrics(FrozenValue):
     """The score of the original and of the built model on the same rows.
 
     `drop` is the original's score minus the built model's. If the score `rises`, it is how much

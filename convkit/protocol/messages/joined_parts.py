@@ -3,16 +3,14 @@
 A value is an input of the whole, by its name, or an output of a call, as `call.output`.
 """
 
-import dataclasses
-
 from convkit.protocol.contract import Contract
 from convkit.protocol.json_codec import Json
 from convkit.protocol.messages.evaluation import Evaluation
 from convkit.protocol.messages.model_request import Source
+from convkit.protocol.values.frozen_values import FrozenValue
 
 
-@dataclasses.dataclass(frozen=True)
-class Call:
+class Call(FrozenValue):
     """One call of a part. `name` is the part's, unless it is called more than once.
 
     `inputs` says which value each input of the part gets. Inputs that are missing here are fed in a
@@ -24,8 +22,7 @@ class Call:
     inputs: dict[str, str]
 
 
-@dataclasses.dataclass(frozen=True)
-class Carried:
+class Carried(FrozenValue):
     """A value of one pass of a loop that becomes an input of a call in the next pass."""
 
     value: str
@@ -33,8 +30,7 @@ class Carried:
     input: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Loop:
+class Loop(FrozenValue):
     """Calls that are repeated once for each position along `axis`.
 
     Inputs of the whole with this axis are cut: each pass gets its position.
@@ -45,16 +41,14 @@ class Loop:
     calls: tuple[Call, ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class Flow:
+class Flow(FrozenValue):
     """The calls in their order, and the values that are the whole's outputs, by output."""
 
     steps: tuple[Call | Loop, ...]
     outputs: dict[str, str]
 
 
-@dataclasses.dataclass(frozen=True)
-class OriginalPart:
+class OriginalPart(FrozenValue):
     """The original model of one part."""
 
     name: str
@@ -62,8 +56,7 @@ class OriginalPart:
     contract: Contract
 
 
-@dataclasses.dataclass(frozen=True)
-class JoinedOriginals:
+class JoinedOriginals(FrozenValue):
     """The originals of all parts, and how they call each other."""
 
     flow: Flow
@@ -74,8 +67,7 @@ class JoinedOriginals:
 JOINED_FILE = "join.json"
 
 
-@dataclasses.dataclass(frozen=True)
-class JoinedModel:
+class JoinedModel(FrozenValue):
     """Contents of `join.json`: the contract of the whole, its flow, and each part's folder,
     relative to the file.
     """
@@ -86,8 +78,7 @@ class JoinedModel:
     parts: dict[str, str]
 
 
-@dataclasses.dataclass(frozen=True)
-class BuiltPart:
+class BuiltPart(FrozenValue):
     """The built model of one part: the package of its runtime, and the request with which that
     runtime verifies, or times, the part by itself.
     """
@@ -97,8 +88,7 @@ class BuiltPart:
     request: Json
 
 
-@dataclasses.dataclass(frozen=True)
-class JoinRequest:
+class JoinRequest(FrozenValue):
     """Run the built parts together on every case of the whole, and measure the whole's outputs.
 
     `reference` is the folder of the whole's cases, `limits` are the tolerances by output. With

@@ -1,12 +1,12 @@
 """The measurements of a verification, without limits."""
 
-import dataclasses
 import math
 from typing import Literal
 
+from convkit.protocol.values.frozen_values import FrozenValue
 
-@dataclasses.dataclass(frozen=True)
-class UnmatchedRow:
+
+class UnmatchedRow(FrozenValue):
     """A row of one model that has no counterpart in the other, along a data axis.
 
     `index` is its place in the model that has it. `score` is NaN if no output holds scores.
@@ -20,8 +20,7 @@ class UnmatchedRow:
     margin: float
 
 
-@dataclasses.dataclass(frozen=True)
-class RowMetrics:
+class RowMetrics(FrozenValue):
     """How two sets of rows along a data axis were matched, `reference` and `candidate` in number.
 
     `unmatched` lists the rows with the largest margins, at most ten, and is filled for one of the
@@ -42,8 +41,7 @@ class RowMetrics:
         return self.matched == self.reference == self.candidate
 
 
-@dataclasses.dataclass(frozen=True)
-class ErrorAtScale:
+class ErrorAtScale(FrozenValue):
     """The largest error among the elements of one scale, where it is, and both values there.
 
     The `scale` is a power of two: at most the size of the values around the element, more than half
@@ -57,8 +55,7 @@ class ErrorAtScale:
     candidate: float
 
 
-@dataclasses.dataclass(frozen=True)
-class TensorMetrics:
+class TensorMetrics(FrozenValue):
     """How one output differs from the reference in one case. Errors are over elements finite on
     both sides.
 
@@ -120,16 +117,14 @@ class TensorMetrics:
         return self.nan_reference - self.undefined
 
 
-@dataclasses.dataclass(frozen=True)
-class UnpaddedMetrics:
+class UnpaddedMetrics(FrozenValue):
     """How an output differs at positions that the input `mask` does not mark as padding."""
 
     mask: str
     metrics: TensorMetrics
 
 
-@dataclasses.dataclass(frozen=True)
-class CaseMetrics:
+class CaseMetrics(FrozenValue):
     """One case run on the built model; `error` is the runtime's message if the run failed.
 
     `unpadded` has the outputs again without padding, for those that are compared at padding, too,
@@ -143,8 +138,7 @@ class CaseMetrics:
     unpadded: tuple[UnpaddedMetrics, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True)
-class ProbeChange:
+class ProbeChange(FrozenValue):
     """The change a probe makes: to one input (`perturbed`), or to a pair of inputs or outputs.
 
     `perturbed`: different values. `crossed`: two inputs are swapped. `merged`: the first input's
@@ -161,8 +155,7 @@ class ProbeChange:
         return ":".join((self.kind, *self.tensors))
 
 
-@dataclasses.dataclass(frozen=True)
-class ProbeMetrics:
+class ProbeMetrics(FrozenValue):
     """Results of a probe: each number is a largest absolute difference over all outputs (None: the
     probe could not run).
 
@@ -183,8 +176,7 @@ class ProbeMetrics:
     change: ProbeChange | None = None  # None in records of older releases
 
 
-@dataclasses.dataclass(frozen=True)
-class ResultMetrics:
+class ResultMetrics(FrozenValue):
     """What an app makes of an output in one case: `differing` of `rows` get another label, other
     detections or another text than from the original's outputs.
 
@@ -206,8 +198,7 @@ class ResultMetrics:
 InvarianceCheck = Literal["padding", "masked-values", "batch", "determinism"]
 
 
-@dataclasses.dataclass(frozen=True)
-class InvarianceMetrics:
+class InvarianceMetrics(FrozenValue):
     """How far each model's own outputs differ between two cases that should agree, by output.
 
     `case` is compared with the case `base`, on the elements they share: real positions, the single
@@ -222,16 +213,14 @@ class InvarianceMetrics:
     candidate: tuple[TensorMetrics, ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class Fallback:
+class Fallback(FrozenValue):
     """Nodes that ran on a provider other than the requested one."""
 
     provider: str
     nodes: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class SimulatedCase:
+class SimulatedCase(FrozenValue):
     """One low-precision case that ran on its device, compared with a simulation of the same graph.
 
     `simulation` compares the simulation with the original, `agreement` the device with the

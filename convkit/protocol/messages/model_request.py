@@ -5,6 +5,7 @@ from typing import Literal, get_args
 
 from convkit.protocol.contract import Dimension, DType
 from convkit.protocol.json_codec import Json
+from convkit.protocol.values.frozen_values import FrozenValue
 
 SourceKind = Literal[
     "hub", "path", "package", "config", "factory", "onnx", "torchscript", "exported"
@@ -13,8 +14,7 @@ Exporter = Literal["torch", "optimum", "torchscript", "auto"]
 Device = Literal["cpu", "cuda"]
 
 
-@dataclasses.dataclass(frozen=True)
-class Source:
+class Source(FrozenValue):
     """The model to load. The relevant fields depend on `kind`.
 
     hub: `identifier` and `revision` (a commit) · path, package: `path` (a folder in transformers'
@@ -39,8 +39,7 @@ class Source:
     random: Literal["fixed"] | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Held:
+class Held(FrozenValue):
     """A whole number with a meaning: how many elements have it, in even parts of the rows; about a
     quarter if `count` is None. No other elements have it.
     """
@@ -49,8 +48,7 @@ class Held:
     count: Dimension | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Sample:
+class Sample(FrozenValue):
     """How values for one input are drawn.
 
     token_ids: whole numbers below the vocabulary's size · padding_mask: ones with the padding's
@@ -89,8 +87,7 @@ class Sample:
     held: tuple[Held, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True)
-class Original:
+class Original(FrozenValue):
     """The original model, for runtimes that convert it directly instead of its graph, and how to
     draw example inputs.
     """
@@ -105,8 +102,7 @@ LowType = Literal["float16", "bfloat16", "int8", "int4"]
 LOW_TYPES: tuple[LowType, ...] = get_args(LowType)
 
 
-@dataclasses.dataclass(frozen=True)
-class LowPrecision:
+class LowPrecision(FrozenValue):
     """A precision below float32: see `MixedPrecision` of the recipe.
 
     `keep_float32` is `auto` until the precision stage has determined the modules.
@@ -157,8 +153,7 @@ DEFAULT_PERCENTILE = 99.99
 DEFAULT_BLOCK_SIZE = 32
 
 
-@dataclasses.dataclass(frozen=True)
-class Calibration:
+class Calibration(FrozenValue):
     """How activation ranges are determined. `file` is an .npz file; None uses the verification
     cases.
     """
@@ -174,8 +169,7 @@ ProductFamily = Literal["exact", "saturating-pairs"]
 PRODUCT_FAMILIES: tuple[ProductFamily, ...] = get_args(ProductFamily)
 
 
-@dataclasses.dataclass(frozen=True)
-class Quantization:
+class Quantization(FrozenValue):
     """Weights, and with int8 also activations, as integers with a scale: see `QuantizedPrecision`
     of the recipe.
 

@@ -1,10 +1,10 @@
 """A model's graph with what each node computes, beside what it should: for `convkit view`."""
 
-import dataclasses
 from typing import Literal
 
 from convkit.protocol.contract import Contract, DType
 from convkit.protocol.messages.model_request import Source
+from convkit.protocol.values.frozen_values import FrozenValue
 
 # original: the exported graph's own values, because its outputs agree with the original's ·
 # corrected: the same, with its proven faults replaced by the original's values · matched: only the
@@ -12,8 +12,7 @@ from convkit.protocol.messages.model_request import Source
 ViewBasis = Literal["original", "corrected", "matched"]
 
 
-@dataclasses.dataclass(frozen=True)
-class ViewRequest:
+class ViewRequest(FrozenValue):
     """The nodes of a graph, and their errors in one case of the reference.
 
     `exported` and `reference` are the folders of those stages, `source` is the original. `built` is
@@ -29,8 +28,7 @@ class ViewRequest:
     built: str | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class ViewedNode:
+class ViewedNode(FrozenValue):
     """One node. `reads` and `writes` are tensors, `module` and `source` its origin if recorded.
 
     `dtype` is the type it computes in, `shape` that of its first result in this case. `error` is
@@ -54,8 +52,7 @@ class ViewedNode:
     headroom: float | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class ViewResult:
+class ViewResult(FrozenValue):
     """A graph in execution order; `inputs` and `outputs` are its tensors.
 
     `shown` is which graph it is. `simulated`: the values are those of the simulation that rounds

@@ -6,6 +6,7 @@ from typing import Literal
 from convkit.protocol.contract import Contract
 from convkit.protocol.findings.finding import Place
 from convkit.protocol.messages.model_request import Source
+from convkit.protocol.values.frozen_values import FrozenValue
 
 # graph: a piece of the exported graph, which the runtime computes wrong · refused: a piece that the
 # runtime does not load · module: a few operations of torch, which the exporter converts wrong ·
@@ -13,8 +14,7 @@ from convkit.protocol.messages.model_request import Source
 ReproducerKind = Literal["graph", "refused", "module", "conversion"]
 
 
-@dataclasses.dataclass(frozen=True)
-class ReproduceRequest:
+class ReproduceRequest(FrozenValue):
     """The smallest script that shows why a target failed in one case of the reference.
 
     `exported` and `reference` are the folders of those stages, None if they did not finish. `node`,
@@ -38,8 +38,7 @@ class ReproduceRequest:
     refused: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
-class ReproduceResult:
+class ReproduceResult(FrozenValue):
     """The files under the job's output: `reproduce.py` and what it reads. `kind` is None if nothing
     smaller than the whole model shows the fault; `why` says so.
 

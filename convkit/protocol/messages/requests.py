@@ -22,13 +22,13 @@ from convkit.protocol.messages.model_request import (
     Source,
 )
 from convkit.protocol.messages.processors import PreparedInput, Processor
+from convkit.protocol.values.frozen_values import FrozenValue
 
 # The runtime's own options: a frozen dataclass defined in its folder.
 OptionsT = TypeVar("OptionsT")
 
 
-@dataclasses.dataclass(frozen=True)
-class ExportRequest:
+class ExportRequest(FrozenValue):
     """Model -> contract-checked ONNX (`model.onnx` and `model.onnx.data`).
 
     `opset` 0: an ONNX file keeps its own.
@@ -42,8 +42,7 @@ class ExportRequest:
     input_order: Literal["signature", "recipe"]
 
 
-@dataclasses.dataclass(frozen=True)
-class EarlierCases:
+class EarlierCases(FrozenValue):
     """A reference of the same original, from which outputs are taken for inputs that are the same
     to the byte. `folder` is its artifact; `seconds` are the times of the cases that may be used, by
     name.
@@ -53,8 +52,7 @@ class EarlierCases:
     seconds: dict[str, float]
 
 
-@dataclasses.dataclass(frozen=True)
-class ReferenceRequest:
+class ReferenceRequest(FrozenValue):
     """The original model on every case: `cases.json`, `<case>/inputs/<name>.npy`,
     `<case>/outputs/<name>.npy`.
 
@@ -87,8 +85,7 @@ class ReferenceRequest:
     earlier: EarlierCases | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class PrecisionRequest(Generic[OptionsT]):
+class PrecisionRequest(FrozenValue, Generic[OptionsT]):
     """Resolve a target's precision for a model before anything is built.
 
     `exported` is the folder of the exported graph, `original` the model itself; a runtime converts
@@ -110,8 +107,7 @@ class PrecisionRequest(Generic[OptionsT]):
     clipped: tuple[str, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True)
-class BuildRequest(Generic[OptionsT]):
+class BuildRequest(FrozenValue, Generic[OptionsT]):
     """Build the target's files from the exported graph or the model itself.
 
     `exported` and `original` are as in `PrecisionRequest`. `decision` is the precision stage's
@@ -135,8 +131,7 @@ class BuildRequest(Generic[OptionsT]):
     given: tuple[str, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True)
-class VerifyRequest(Generic[OptionsT]):
+class VerifyRequest(FrozenValue, Generic[OptionsT]):
     """Run the built model on every case and measure it against the reference. The host decides the
     verdict.
 
@@ -160,8 +155,7 @@ class VerifyRequest(Generic[OptionsT]):
     families: tuple[ProductFamily, ...] = PRODUCT_FAMILIES
 
 
-@dataclasses.dataclass(frozen=True)
-class CrashRequest(Generic[OptionsT]):
+class CrashRequest(FrozenValue, Generic[OptionsT]):
     """What makes a runtime crash its process when it opens a target's model.
 
     `graph` is the folder of the graph that the model is built from, or of the built model if that
@@ -174,8 +168,7 @@ class CrashRequest(Generic[OptionsT]):
     decision: str | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class InspectRequest:
+class InspectRequest(FrozenValue):
     """Inspect an ONNX file (without reading its weights) or a Core ML package. With `modules`,
     report types per module.
     """
@@ -184,8 +177,7 @@ class InspectRequest:
     modules: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
-class SurveyRequest:
+class SurveyRequest(FrozenValue):
     """What an ONNX file takes and returns, worked out from its graph and by running it.
 
     `seconds` limits how long it is run at different sizes; 0: not at all.
@@ -195,8 +187,7 @@ class SurveyRequest:
     seconds: float
 
 
-@dataclasses.dataclass(frozen=True)
-class SurveyModelRequest:
+class SurveyModelRequest(FrozenValue):
     """What a torch model takes and returns, worked out by running it.
 
     `seconds` limits how long it is run at different sizes. `example` is `path/to/file.py:callable`,
@@ -209,8 +200,7 @@ class SurveyModelRequest:
     small: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
-class DiagnoseRequest:
+class DiagnoseRequest(FrozenValue):
     """Why the exported graph, or a target's model, differs from the original in one case of the
     reference.
 
@@ -237,8 +227,7 @@ class DiagnoseRequest:
     seconds: float = 100.0
 
 
-@dataclasses.dataclass(frozen=True)
-class RoundingRequest:
+class RoundingRequest(FrozenValue):
     """Which values' rounding makes a target miss its limits in one case of the reference.
 
     `exported` and `reference` are the folders of those stages, `limits` are by output.
@@ -252,8 +241,7 @@ class RoundingRequest:
     limits: dict[str, dict[str, float]]
 
 
-@dataclasses.dataclass(frozen=True)
-class CompareRequest:
+class CompareRequest(FrozenValue):
     """Compare two built artifacts: folders or single files (a package counts as one file).
 
     Float weights may differ by `epsilon`, relative to the largest magnitude in their tensor.

@@ -28,10 +28,10 @@ from convkit.protocol.messages.model_request import (
     Sample,
 )
 from convkit.protocol.postprocessing_constants import LabelConstants
+from convkit.protocol.values.frozen_values import FrozenValue
 
 
-@dataclasses.dataclass(frozen=True)
-class ExportResult:
+class ExportResult(FrozenValue):
     """`graph` is the exported graph's contract; `example_sizes` are the axis sizes it was traced
     with.
     """
@@ -76,8 +76,7 @@ def is_of_plain_rows(case: str) -> bool:
     return case.partition(":")[0] == "plain-rows"
 
 
-@dataclasses.dataclass(frozen=True)
-class CaseRecord:
+class CaseRecord(FrozenValue):
     """One named set of inputs, stored in the folder of the same name.
 
     Probes make one `change` to the case `base`. `runnable` is False if the original model rejected
@@ -102,8 +101,7 @@ class CaseRecord:
     passes_nan: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
-class OmittedCase:
+class OmittedCase(FrozenValue):
     """A case that was not run, and why.
 
     `applies` is False if there is nothing that it could prove: the recipe has nothing for it to
@@ -115,8 +113,7 @@ class OmittedCase:
     applies: bool = True
 
 
-@dataclasses.dataclass(frozen=True)
-class Layout:
+class Layout(FrozenValue):
     """The axes of rows and padding in a contract's tensors, for the invariance checks.
 
     `rows` is the batch axis (None if there is none), `masks` are the inputs whose zeros mark
@@ -127,16 +124,14 @@ class Layout:
     masks: tuple[str, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True)
-class SizeBranch:
+class SizeBranch(FrozenValue):
     """A comparison of sizes in the model, by case. `place`: `file:line`, or a node."""
 
     place: str
     outcomes: dict[str, bool]
 
 
-@dataclasses.dataclass(frozen=True)
-class RoundedOutput:
+class RoundedOutput(FrozenValue):
     """What rounding weights and inputs to a type, and nothing else, makes of an output of the
     original in a case: no conversion to the type does better. `activations`: what goes into its
     products was rounded, too, each tensor by one scale, as a quantization to int8 does.
@@ -148,8 +143,7 @@ class RoundedOutput:
     activations: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
-class ReferenceResult:
+class ReferenceResult(FrozenValue):
     """Also written as `cases.json` among the reference's files, for the verify stage, without
     `rounded`.
 
@@ -167,8 +161,7 @@ class ReferenceResult:
     taken_over: int = 0
 
 
-@dataclasses.dataclass(frozen=True)
-class ModulePrecision:
+class ModulePrecision(FrozenValue):
     """One module's own nodes under a precision, and the ranges of their results in float32.
 
     `low` and `float32` count nodes, `low_weights` and `float32_weights` count weight elements, by
@@ -190,8 +183,7 @@ class ModulePrecision:
     case: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
-class PlanRound:
+class PlanRound(FrozenValue):
     """One round of the search for modules that must stay in float32.
 
     `overshoot` is the factor by which the error exceeded the tolerance (at most 1: within it; None:
@@ -203,8 +195,7 @@ class PlanRound:
     case: str
 
 
-@dataclasses.dataclass(frozen=True)
-class PrecisionResult:
+class PrecisionResult(FrozenValue):
     """A resolved precision: `precision` is the recipe's option with `auto` replaced.
 
     `modules` are in graph order. `rounds` is filled if convkit searched. `unmeasured` lists tensors
@@ -217,8 +208,7 @@ class PrecisionResult:
     unmeasured: tuple[str, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True)
-class BuildResult:
+class BuildResult(FrozenValue):
     """`session` is the contract that the built model declares; `example_sizes` is as in
     `ExportResult`.
     """
@@ -229,8 +219,7 @@ class BuildResult:
     example_sizes: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
-@dataclasses.dataclass(frozen=True)
-class FamilyMetrics:
+class FamilyMetrics(FrozenValue):
     """The ladder as processors of another family run it, simulated, and the score on the user's
     rows. `unknown` are the nodes whose products are exact here, because what saturation does to
     them cannot be computed.
@@ -243,8 +232,7 @@ class FamilyMetrics:
     evaluation: EvaluationMetrics | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class VerifyResult:
+class VerifyResult(FrozenValue):
     """Metrics, independent of thresholds. `evidence` states how they were obtained; `simulated`
     accompanies the results of a device. `trials` may explain steps that are off, `greedy` compares
     generated tokens, `packaged` those that a package's own runtime generates, `results` what an
@@ -272,8 +260,7 @@ class VerifyResult:
     families_agree: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
-class ModuleTypes:
+class ModuleTypes(FrozenValue):
     """One module's own nodes by the element type of their results, and its weight elements by
     type.
     """
@@ -283,8 +270,7 @@ class ModuleTypes:
     weights: dict[str, int]
 
 
-@dataclasses.dataclass(frozen=True)
-class InspectResult:
+class InspectResult(FrozenValue):
     """Summary of a model file. `elements` counts weight elements by element type, `operators`
     counts nodes by operator.
 
@@ -307,8 +293,7 @@ class InspectResult:
 _DECIDED = 0.03
 
 
-@dataclasses.dataclass(frozen=True)
-class Rounding:
+class Rounding(FrozenValue):
     """How far rounding alone moves an output, at most: by an absolute difference, and to a cosine
     with what it was.
     """
@@ -333,8 +318,7 @@ EXAMPLE_FILE = "example.npz"
 MOST_EXAMPLE_BYTES = 8 << 20
 
 
-@dataclasses.dataclass(frozen=True)
-class SurveyResult:
+class SurveyResult(FrozenValue):
     """A file's contract with the sizes that it accepts, and how values for its inputs are drawn.
 
     `ran` says whether the file was run; else the sizes are guesses. `notes` are sentences for who
@@ -407,8 +391,7 @@ DifferenceKind = Literal[
 ]
 
 
-@dataclasses.dataclass(frozen=True)
-class Difference:
+class Difference(FrozenValue):
     """One difference between two files: its place, the value on either side (empty: nothing), and
     further details.
     """
@@ -420,8 +403,7 @@ class Difference:
     detail: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
-class FileComparison:
+class FileComparison(FrozenValue):
     """How similar two files of the same name are. A package is one file; an external weights file
     is rated together with its model.
 
@@ -434,15 +416,13 @@ class FileComparison:
     differences: tuple[Difference, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True)
-class CompareResult:
+class CompareResult(FrozenValue):
     """Every file of two artifacts, sorted by name."""
 
     files: tuple[FileComparison, ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class DiagnoseResult:
+class DiagnoseResult(FrozenValue):
     """Result of the search for a cause; the causes themselves are findings.
 
     `error` is the largest error of the graph's outputs, relative to the original's RMS. `remaining`
@@ -454,8 +434,7 @@ class DiagnoseResult:
     causes: int
 
 
-@dataclasses.dataclass(frozen=True)
-class RoundingResult:
+class RoundingResult(FrozenValue):
     """Result of the search for values whose rounding matters; the values are findings.
 
     `float32` is how many times its limit the graph's error is without any rounding; None if the

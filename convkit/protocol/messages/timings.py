@@ -11,18 +11,17 @@ from convkit.protocol.contract import Contract
 from convkit.protocol.messages.joined_parts import BuiltPart, Flow, JoinedOriginals
 from convkit.protocol.messages.model_request import Device, Sample, Source
 from convkit.protocol.messages.requests import OptionsT
+from convkit.protocol.values.frozen_values import FrozenValue
 
 
-@dataclasses.dataclass(frozen=True)
-class BenchSize:
+class BenchSize(FrozenValue):
     """Inputs of one size: a name, and the sizes of all axes."""
 
     name: str
     sizes: dict[str, int]
 
 
-@dataclasses.dataclass(frozen=True)
-class BenchOriginalRequest:
+class BenchOriginalRequest(FrozenValue):
     """Time the original model. It also draws the inputs, and writes them to its output folder.
 
     Without `source`, the original is `joined`: the originals of all parts.
@@ -41,8 +40,7 @@ class BenchOriginalRequest:
     joined: JoinedOriginals | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class BenchRequest(Generic[OptionsT]):
+class BenchRequest(FrozenValue, Generic[OptionsT]):
     """Time a built target. `inputs` is the original's output folder, `target` the target's name."""
 
     contract: Contract
@@ -55,8 +53,7 @@ class BenchRequest(Generic[OptionsT]):
     target: str
 
 
-@dataclasses.dataclass(frozen=True)
-class BenchJoinedRequest:
+class BenchJoinedRequest(FrozenValue):
     """Time the built parts of a target as one model. Each part's request is its `BenchRequest`;
     `inputs` is the output folder of the whole's original.
     """
@@ -70,8 +67,7 @@ class BenchJoinedRequest:
     target: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Hello:
+class Hello(FrozenValue):
     """A worker's first message: its model is loaded.
 
     `first_call_seconds` is the duration of the first call, at the first size.
@@ -81,16 +77,14 @@ class Hello:
     first_call_seconds: float
 
 
-@dataclasses.dataclass(frozen=True)
-class TimingOrder:
+class TimingOrder(FrozenValue):
     """Call the model `calls` times on the inputs of a size; None ends the session."""
 
     size: str | None
     calls: int = 0
 
 
-@dataclasses.dataclass(frozen=True)
-class Timing:
+class Timing(FrozenValue):
     """The duration of each call in seconds; `error` is why the model cannot run on that size.
 
     `waited` is the share of the time in which the model's threads waited for a processor (0 to 1);
@@ -102,8 +96,7 @@ class Timing:
     waited: float | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class OperatorCost:
+class OperatorCost(FrozenValue):
     """The time that a runtime spends in one node, per call.
 
     `module` is the original's module it came from; empty if unknown. `provider` is where it ran, as
@@ -119,8 +112,7 @@ class OperatorCost:
     share: float
 
 
-@dataclasses.dataclass(frozen=True)
-class Profile:
+class Profile(FrozenValue):
     """Where a call's time goes, by the runtime's own profile at one size.
 
     `operators` are the most expensive nodes, `kinds` the seconds of every operator by its name,
@@ -133,8 +125,7 @@ class Profile:
     fallbacks: int = 0
 
 
-@dataclasses.dataclass(frozen=True)
-class BenchResult:
+class BenchResult(FrozenValue):
     """What a worker knows beyond its timings.
 
     `peak_memory_bytes` is the process's peak at the end of the timings, before any profiling.

@@ -5,13 +5,13 @@ difference between two outputs of one model. `convkit.protocol.metrics.metric_re
 rows. Standard library only: host and workers judge with the same code.
 """
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
 from convkit.protocol.messages import ErrorAtScale, TensorMetrics
 from convkit.protocol.metrics.number_text import distinct_texts
+from convkit.protocol.values.frozen_values import FrozenValue
 
 # The keys set in a recipe's tolerance, with their values.
 Limits = Mapping[str, float]
@@ -20,8 +20,7 @@ Limits = Mapping[str, float]
 _FLOAT64_NOISE = 1e-12
 
 
-@dataclasses.dataclass(frozen=True)
-class Parameter:
+class Parameter(FrozenValue):
     """A key of a recipe's `tolerance`, and the values that it accepts.
 
     `default` is the value for recipes without a tolerance, as written in YAML; None: no limit.
@@ -97,8 +96,7 @@ def _itself(value: float) -> float:
     return value
 
 
-@dataclasses.dataclass(frozen=True)
-class Metric:
+class Metric(FrozenValue):
     """A number that `TensorMetrics` has for every output, and that a tolerance can limit.
 
     - `name`: the field of `TensorMetrics`, the key of the limit, the name in messages.
@@ -166,8 +164,7 @@ class Metric:
         return WidenedLimit(self, _judged(metrics, written, units)[1], written, units)
 
 
-@dataclasses.dataclass(frozen=True)
-class MetricLimit:
+class MetricLimit(FrozenValue):
     """A limit on one metric."""
 
     metric: Metric
@@ -208,7 +205,6 @@ class MetricLimit:
         return f"{self.name} {texts[0]} {holds if passed else fails} {texts[1]}"
 
 
-@dataclasses.dataclass(frozen=True)
 class WidenedLimit(MetricLimit):
     """A limit on errors that is at least `units` in the last place of float32 at the scale of each.
 
@@ -246,8 +242,7 @@ def _judged(metrics: TensorMetrics, written: float, units: float) -> tuple[Error
     return max(allowed, key=lambda each: _share(each[0].error, each[1]))
 
 
-@dataclasses.dataclass(frozen=True)
-class Allclose:
+class Allclose(FrozenValue):
     """numpy's allclose, a limit with two keys: |error| <= atol + rtol * |reference| for every
     element.
 
@@ -279,8 +274,7 @@ class Allclose:
         return AllcloseLimit(self.name, atol, rtol)
 
 
-@dataclasses.dataclass(frozen=True)
-class AllcloseLimit:
+class AllcloseLimit(FrozenValue):
     """A limit on every element, partly relative to the reference."""
 
     name: str

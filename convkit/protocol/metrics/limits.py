@@ -2,7 +2,6 @@
 fails. Standard library only.
 """
 
-import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 from typing import Literal
@@ -10,6 +9,7 @@ from typing import Literal
 from convkit.protocol.messages import RowMetrics, TensorMetrics, UnmatchedRow
 from convkit.protocol.metrics.limit_kinds import Limits
 from convkit.protocol.metrics.metric_registry import absolute_limit, limits_set
+from convkit.protocol.values.frozen_values import FrozenValue
 
 __all__ = [
     "LimitProblem",
@@ -27,8 +27,7 @@ __all__ = [
 _ALIKE = 0.8
 
 
-@dataclasses.dataclass(frozen=True)
-class LimitProblem:
+class LimitProblem(FrozenValue):
     """One reason why an output failed, with a `message` for display.
 
     `dtype`, `shape`: nothing was compared. `empty`: there was nothing to compare. `rows`: rows are

@@ -9,18 +9,17 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from convkit.protocol.messages import JobKind
+from convkit.protocol.values.frozen_values import FrozenValue
 
 
-@dataclasses.dataclass(frozen=True)
-class ToolDefault:
+class ToolDefault(FrozenValue):
     """The default releases of a tool, and why."""
 
     specifier: str
     why: str
 
 
-@dataclasses.dataclass(frozen=True)
-class MachineFact:
+class MachineFact(FrozenValue):
     """One result of `convkit doctor`. missing: something convkit can use is absent; note: worth
     knowing. `fix` explains how to install it.
     """
@@ -31,8 +30,7 @@ class MachineFact:
     fix: str | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Runtime:
+class Runtime(FrozenValue):
     """A runtime. Modules are named relative to `package`, or in full if they are convkit's own.
 
     `target` is the recipe's model of a target (module:class, for the host), `options` the part of

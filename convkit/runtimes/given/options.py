@@ -2,9 +2,10 @@
 
 import dataclasses
 
+from convkit.protocol.values.frozen_values import FrozenValue
 
-@dataclasses.dataclass(frozen=True)
-class GivenOptions:
+
+class GivenOptions(FrozenValue):
     """`format` is the file's suffix, one of `formats.FORMATS`. `names` are the file's own names of
     tensors, by the contract's, if they differ.
     """

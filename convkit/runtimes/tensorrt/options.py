@@ -1,21 +1,20 @@
 """A target's engine options. Standard library only."""
 
-import dataclasses
 from typing import Literal
+
+from convkit.protocol.values.frozen_values import FrozenValue
 
 Sizes = dict[str, int]  # min, typical, max
 
 
-@dataclasses.dataclass(frozen=True)
-class Dla:
+class Dla(FrozenValue):
     """A deep learning accelerator: its number, and whether unsupported layers run on the GPU."""
 
     core: int
     fallback: bool = True
 
 
-@dataclasses.dataclass(frozen=True)
-class EngineOptions:
+class EngineOptions(FrozenValue):
     """The keys of the recipe's `TensorRTTarget` that affect the engine. `profiles` contain sizes by
     axis.
     """

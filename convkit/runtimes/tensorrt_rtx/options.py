@@ -1,12 +1,10 @@
 """A target's engine options. Standard library only."""
 
-import dataclasses
-
+from convkit.protocol.values.frozen_values import FrozenValue
 from convkit.runtimes.tensorrt.options import Sizes
 
 
-@dataclasses.dataclass(frozen=True)
-class RtxOptions:
+class RtxOptions(FrozenValue):
     """The keys of the recipe's `RtxTarget` that affect the engine. `profiles` contain sizes by
     axis; no `compute_capabilities`: the engine is for every GPU that the release supports.
     """

@@ -4,12 +4,12 @@ library only.
 Written by stages that have the graph's tools, read by stages that only have a runtime.
 """
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Literal
 
 from convkit.protocol.json_codec import CodecError, decode, encode
+from convkit.protocol.values.frozen_values import FrozenValue
 from convkit.worker.job_context import StageFailedError
 
 OPERATORS_FILE = "operators.json"
@@ -23,8 +23,7 @@ _QUANTIZED = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Operator:
+class Operator(FrozenValue):
     """One operator as the graph uses it: its operand and result types, and the number of such
     nodes.
 
@@ -43,8 +42,7 @@ class Operator:
     unknown: str | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Operators:
+class Operators(FrozenValue):
     """`empty` is an empty model with the same opsets and IR version. If a runtime refuses it, the
     runtime is too old.
     """

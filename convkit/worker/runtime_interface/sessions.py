@@ -2,7 +2,6 @@
 session wraps one loaded model.
 """
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from convkit.protocol.contract import Contract
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.messages import BuildRequest, Device, Fallback, OptionsT
+from convkit.protocol.values.frozen_values import FrozenValue
 from convkit.worker.job_context import Context
 from convkit.worker.runtime_interface.distinct_operators import Operators
 
@@ -66,8 +66,7 @@ class RuntimeSession(Runnable, Protocol):
         ...
 
 
-@dataclasses.dataclass(frozen=True)
-class OpenedModel:
+class OpenedModel(FrozenValue):
     """A loaded built model. `served` is the contract as the runtime reports it.
 
     `declared` reduces the contract stored in the model to the parts that the runtime can report.

@@ -47,6 +47,7 @@ from convkit.host.toolchain.versions.version_resolution import Resolution
 from convkit.host.toolchain.versions.yanked_releases import remember_yanked, yanked_in
 from convkit.protocol.environment_seal import SealError
 from convkit.protocol.errors import ToolchainError, storage_error
+from convkit.protocol.values.frozen_values import FrozenValue
 
 STAGING = ".staging"
 _SAFELY = ("--link-mode", "hardlink", "--allow-empty-requirements")
@@ -57,8 +58,7 @@ _LIST_PACKAGES = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Environment:
+class Environment(FrozenValue):
     """A finished environment: its interpreter, the digest of its resolution, and its packages'
     versions.
 

@@ -34,6 +34,7 @@ from convkit.host.toolchain.versions.interpreters import platform_name
 from convkit.host.toolchain.versions.stage_requirements import EnvironmentSpec
 from convkit.host.toolchain.versions.version_resolution import Resolution
 from convkit.protocol.errors import ToolchainError, storage_error
+from convkit.protocol.values.frozen_values import FrozenValue
 
 FORMAT = 1
 # libyaml's loader is ten times faster, but PyYAML may be built without it.
@@ -52,8 +53,7 @@ PLATFORMS: dict[str, str] = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class LockedEnvironment:
+class LockedEnvironment(FrozenValue):
     """One environment: its requirements, and their resolution on each platform. `stages` is
     informational.
     """
@@ -64,8 +64,7 @@ class LockedEnvironment:
     packages: Mapping[str, Mapping[str, str]]
 
 
-@dataclasses.dataclass(frozen=True)
-class UnlockedEnvironment:
+class UnlockedEnvironment(FrozenValue):
     """An environment that could not be resolved when the lock was written, because its packages
     were not on that machine's index.
     """
@@ -75,8 +74,7 @@ class UnlockedEnvironment:
     requirements: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class Lock:
+class Lock(FrozenValue):
     """A recipe's lock. `hashes` are by platform, then by `name==version`; `model_packages` by
     `name==version`. `made_with` are the exact versions of convkit (with its commit) and uv.
     """
