@@ -1,20 +1,34 @@
 """What decides inside an original, and on which cases its decisions part."""
 
-from collections.abc import Iterator, Sequence
+import functools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.messages import CaseRecord, SizeBranch
 from convkit.worker.cases.axis_sizes import probe_sizes
-from convkit.worker.cases.case import CaseInputs
-from convkit.worker.cases.decision_sizes import Decisions, ValueBranch, outcomes
-from convkit.worker.cases.small_cases import legal_inputs
-from convkit.worker.cases.values.sampled_values import Draw
+from convkit.worker.cases.case import CaseInputs, Feeds, case_cost
+from convkit.worker.cases.condition_search import CLEAR, inputs_beyond
+from convkit.worker.cases.decision_sizes import Decisions, Site, ValueBranch, outcomes
+from convkit.worker.cases.small_cases import legal_inputs, value_range
+from convkit.worker.cases.values.sampled_values import Draw, sample_for
 from convkit.worker.reference.differing_rows import differing_rows
 from convkit.worker.reference.original_model import OriginalModel, TorchOriginal
 
-# Branches on values whose other side is tried.
+if TYPE_CHECKING:
+    from convkit.worker.original.probing.model_conditions import ModelConditions
+
+# Branches on values whose other side is tried; comparisons inside the model, whose is searched for.
 _MOST_BRANCHES = 3
+_MOST_SEARCHED = 3
+# Lines that a finding lists.
+_SHOWN = 3
+# Draws of usual values among the legal inputs: the ladder's own cases have such values, too.
+_USUAL = 3
+# What all runs of a search may compute: as in `sweep_cases`, elements times weights.
+_MOST_PRODUCTS = 4e9
 
 
 def known_decisions(original: OriginalModel, made_from: CaseInputs, graph: str | None) -> Decisions:
@@ -24,7 +38,7 @@ def known_decisions(original: OriginalModel, made_from: CaseInputs, graph: str |
         lambda sizes: made_from.draw(sizes, Draw("decisions", "ragged")), probe_sizes(contract)
     )
     if isinstance(original, TorchOriginal):
-        found += _value_branches(original, made_from)
+        found += _of_values(original, made_from)
     if graph is None:
         return found
     # Only files that were made elsewhere are read here; other originals need no onnx.
@@ -40,6 +54,23 @@ def known_decisions(original: OriginalModel, made_from: CaseInputs, graph: str |
     return found
 
 
+def _of_values(original: TorchOriginal, made_from: CaseInputs) -> Decisions:
+    """Return what the original decides by values: lines of its Python, and what it compares."""
+    lines = _value_branches(original, made_from)
+    with original.conditions() as conditions:
+        inside = _conditions(conditions, made_from)
+    known = {branch.place for branch in lines.branches}
+    branches = [each for each in inside.branches if each.place not in known]
+    turned = {branch.place for branch in branches}
+    return Decisions(
+        branches=(*lines.branches, *branches),
+        untried=tuple(line for line in lines.untried if line not in turned),
+        conditions=tuple(
+            each for each in inside.conditions if each[0][0] not in {*known, *lines.untried}
+        ),
+    )
+
+
 def _value_branches(original: TorchOriginal, made_from: CaseInputs) -> Decisions:
     """Return legal inputs for which the values that Python reads matter, and the lines that matter
     for none.
@@ -50,6 +81,72 @@ def _value_branches(original: TorchOriginal, made_from: CaseInputs) -> Decisions
     inputs = list(legal_inputs(made_from, sizes)) if chosen else []
     branches = tuple(ValueBranch(line, sizes, inputs[place]) for line, place in chosen)
     return Decisions(branches=branches, untried=tuple(untried))
+
+
+def _conditions(conditions: "ModelConditions", made_from: CaseInputs) -> Decisions:
+    """Return legal inputs for which a comparison inside the model turns out as it never does for
+    usual ones, and the sides that matter and were not found.
+    """
+    sizes = probe_sizes(made_from.contract)
+    taken: dict[Site, set[bool]] = {}
+    branches: list[ValueBranch] = []
+    starts: list[Feeds] = []
+    for place, feeds in enumerate(legal_inputs(made_from, sizes)):
+        starts.append(feeds)
+        for site, sides in conditions.sides(feeds).items():
+            new = sides - taken.setdefault(site, set())
+            if place < _USUAL:
+                taken[site] |= new
+            elif any(_clear(conditions, feeds, site, side=side) for side in new):
+                taken[site] |= new
+                branches.append(ValueBranch(site[0], sizes, feeds))
+        if not _missing(taken):
+            break
+    missing = [each for each in _missing(taken) if conditions.matters(starts[0], each[0])]
+    for site, side in missing[:_MOST_SEARCHED]:
+        found = _searched(conditions, made_from, sizes, starts, (site, side))
+        if found is not None:
+            branches.append(ValueBranch(site[0], sizes, found))
+            taken[site].add(side)
+    left = tuple(each for each in missing if each[1] not in taken[each[0]])
+    return Decisions(branches=tuple(branches[:_MOST_BRANCHES]), conditions=left)
+
+
+def _missing(taken: Mapping[Site, set[bool]]) -> list[tuple[Site, bool]]:
+    return [
+        (site, side) for site, sides in taken.items() for side in (True, False) if side not in sides
+    ]
+
+
+def _clear(conditions: "ModelConditions", feeds: Feeds, site: Site, *, side: bool) -> bool:
+    found = conditions.condition(feeds, site, side=side)
+    return found is not None and found.beyond(side=side) >= CLEAR
+
+
+def _searched(
+    conditions: "ModelConditions",
+    made_from: CaseInputs,
+    sizes: dict[str, int],
+    starts: Sequence[Feeds],
+    wanted: tuple[Site, bool],
+) -> Feeds | None:
+    """Return legal inputs for which a comparison clearly has an element on a side, as far as a
+    search that computes no more than a few cases finds any.
+    """
+    site, side = wanted
+    contract, weights = made_from.contract, made_from.facts.weights
+    if weights is None:
+        return None
+    ranges = {
+        spec.name: legal
+        for spec in contract.inputs
+        if math.isfinite(
+            (legal := value_range(made_from, spec, sample_for(spec, made_from.samples)))[0]
+        )
+    }
+    runs = int(_MOST_PRODUCTS / (_MOST_SEARCHED * max(weights, 1) * case_cost(contract, sizes)))
+    probe = functools.partial(conditions.condition, site=site, side=side)
+    return inputs_beyond(starts, ranges, probe, side=side, most=runs)
 
 
 def untried_findings(decisions: Decisions) -> Iterator[Finding]:
@@ -66,6 +163,32 @@ def untried_findings(decisions: Decisions) -> Iterator[Finding]:
                 " (torch.where, torch.cond)."
             ),
         )
+
+
+def one_sided_findings(
+    decisions: Decisions, original: OriginalModel, calls: Iterable[Feeds]
+) -> Iterator[Finding]:
+    """Yield N515 if comparisons that matter turned out alike in the calls that were made."""
+    left = dict.fromkeys(decisions.conditions)
+    if not left or not isinstance(original, TorchOriginal):
+        return
+    with original.conditions() as conditions:
+        for feeds in calls:
+            for site, sides in conditions.sides(feeds).items():
+                for side in sides:
+                    left.pop((site, side), None)
+            if not left:
+                return
+    lines = {f"{line} (never {'true' if side else 'false'})": line for (line, _), side in left}
+    more = f" and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
+    yield Finding(
+        "N515",
+        f"no case was found in which the comparison at {', '.join([*lines][:_SHOWN])}{more} turns"
+        " out the other way: what the model does then was not tried",
+        Place(source=next(iter(lines.values()))),
+        {"lines": [*lines]},
+        Remedy("Give inputs.sample a range in which it does, or an example under verify.example."),
+    )
 
 
 def diverging_branches(
