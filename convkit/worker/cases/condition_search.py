@@ -7,18 +7,22 @@ move along its slope where that is known (torch), and at random where it is not.
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from convkit.worker.cases.case import Feeds
+from convkit.worker.cases.decision_sizes import Site
 from convkit.worker.cases.values.sampled_values import generator
 
 # Runs of the model that a search may take.
-_MOST_TRIES = 40
+_MOST_TRIES = 24
 # Steps along a slope, in parts of an input's range, and the share of elements that a step at random
 # changes.
 _STEPS = (1.0, 0.3, 0.1, 0.03, 0.01)
 _SHARES = (1.0, 0.5, 0.1)
+# Bisections between usual inputs and what was found.
+_HALVINGS = 5
 # How far beyond the comparison an element has to be, in parts of what is compared: nearer to it,
 # rounding decides which way a right model goes.
 CLEAR = 0.01
@@ -40,6 +44,35 @@ class Condition:
         return self.most if side else -self.least
 
 
+class Comparisons(Protocol):
+    """The comparisons inside a model, which is run on inputs by the contract's names."""
+
+    def sides(self, feeds: Feeds) -> dict[Site, set[bool]]:
+        """Return the comparisons of a run, each with the ways in which it turned out among its
+        elements; none if the model refuses the inputs.
+        """
+        ...
+
+    def matters(self, feeds: Feeds, site: Site) -> bool:
+        """Return whether the model computes something else with a comparison turned the other way,
+        or refuses that; False of limits, which turn nothing.
+        """
+        ...
+
+    def condition(self, feeds: Feeds, site: Site, *, side: bool) -> Condition | None:
+        """Return what becomes of a comparison in a run, with the slopes of its distance from a side
+        as far as they are known; None if it is not made, or the model refuses the inputs.
+        """
+        ...
+
+
+def distance(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Return by how much one is larger than the other, from -1 to 1, in parts of both."""
+    first, second = (np.asarray(each, np.float64) for each in (one, other))
+    size = np.abs(first) + np.abs(second)
+    return (first - second) / np.where(size > 0, size, 1.0)
+
+
 # A run of the model: what became of one condition, with slopes for the wanted side; None if it was
 # not met.
 Probe = Callable[[Feeds], Condition | None]
@@ -54,7 +87,7 @@ def inputs_beyond(
     most: int = _MOST_TRIES,
 ) -> Feeds | None:
     """Return inputs within `ranges` for which a condition clearly has an element on a side; None if
-    the search, of at most so many runs and 40, finds none. Inputs without a range stay as they are.
+    the search, of at most so many runs and 24, finds none. Inputs without a range stay as they are.
     """
     tries, most = 0, min(most, _MOST_TRIES)
 
@@ -80,7 +113,28 @@ def inputs_beyond(
                 break
         else:
             break
-    return best if reached >= CLEAR else None
+    return _nearest(starts[0], best, probe, side=side) if reached >= CLEAR else None
+
+
+def _nearest(usual: Feeds, found: Feeds, probe: Probe, *, side: bool) -> Feeds:
+    """Return the inputs between usual ones and these that are nearest to the usual ones, and still
+    clearly on the side: what is far out overflows a narrow type for reasons of its own.
+    """
+    low, high, best = 0.0, 1.0, found
+    for _ in range(_HALVINGS):
+        share = (low + high) / 2
+        nearer = {
+            name: (usual[name] + share * (values - usual[name])).astype(values.dtype)
+            if values.dtype.kind == "f"
+            else values
+            for name, values in found.items()
+        }
+        condition = probe(nearer)
+        if condition is not None and condition.beyond(side=side) >= CLEAR:
+            high, best = share, nearer
+        else:
+            low = share
+    return best
 
 
 def _moved(

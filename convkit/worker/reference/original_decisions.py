@@ -4,21 +4,17 @@ import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.messages import CaseRecord, SizeBranch
 from convkit.worker.cases.axis_sizes import probe_sizes
 from convkit.worker.cases.case import CaseInputs, Feeds, case_cost
-from convkit.worker.cases.condition_search import CLEAR, inputs_beyond
+from convkit.worker.cases.condition_search import CLEAR, Comparisons, inputs_beyond
 from convkit.worker.cases.decision_sizes import Decisions, Site, ValueBranch, outcomes
 from convkit.worker.cases.small_cases import legal_inputs, value_range
 from convkit.worker.cases.values.sampled_values import Draw, sample_for
 from convkit.worker.reference.differing_rows import differing_rows
 from convkit.worker.reference.original_model import OriginalModel, TorchOriginal
-
-if TYPE_CHECKING:
-    from convkit.worker.original.probing.model_conditions import ModelConditions
 
 # Branches on values whose other side is tried; comparisons inside the model, whose is searched for.
 _MOST_BRANCHES = 3
@@ -83,7 +79,7 @@ def _value_branches(original: TorchOriginal, made_from: CaseInputs) -> Decisions
     return Decisions(branches=branches, untried=tuple(untried))
 
 
-def _conditions(conditions: "ModelConditions", made_from: CaseInputs) -> Decisions:
+def _conditions(conditions: Comparisons, made_from: CaseInputs) -> Decisions:
     """Return legal inputs for which a comparison inside the model turns out as it never does for
     usual ones, and the sides that matter and were not found.
     """
@@ -99,16 +95,22 @@ def _conditions(conditions: "ModelConditions", made_from: CaseInputs) -> Decisio
                 taken[site] |= new
             elif any(_clear(conditions, feeds, site, side=side) for side in new):
                 taken[site] |= new
-                branches.append(ValueBranch(site[0], sizes, feeds))
+                if not (branches and branches[-1].inputs is feeds):
+                    branches.append(ValueBranch(site[0], sizes, feeds))
         if not _missing(taken):
             break
-    missing = [each for each in _missing(taken) if conditions.matters(starts[0], each[0])]
-    for site, side in missing[:_MOST_SEARCHED]:
+    matter, limits = [], []
+    for site, side in _missing(taken):
+        if site[1] < 0:
+            limits.append((site, side))
+        elif conditions.matters(starts[0], site):
+            matter.append((site, side))
+    for site, side in (*matter, *limits)[:_MOST_SEARCHED]:
         found = _searched(conditions, made_from, sizes, starts, (site, side))
         if found is not None:
             branches.append(ValueBranch(site[0], sizes, found))
             taken[site].add(side)
-    left = tuple(each for each in missing if each[1] not in taken[each[0]])
+    left = tuple(each for each in matter if each[1] not in taken[each[0]])
     return Decisions(branches=tuple(branches[:_MOST_BRANCHES]), conditions=left)
 
 
@@ -118,13 +120,13 @@ def _missing(taken: Mapping[Site, set[bool]]) -> list[tuple[Site, bool]]:
     ]
 
 
-def _clear(conditions: "ModelConditions", feeds: Feeds, site: Site, *, side: bool) -> bool:
+def _clear(conditions: Comparisons, feeds: Feeds, site: Site, *, side: bool) -> bool:
     found = conditions.condition(feeds, site, side=side)
     return found is not None and found.beyond(side=side) >= CLEAR
 
 
 def _searched(
-    conditions: "ModelConditions",
+    conditions: Comparisons,
     made_from: CaseInputs,
     sizes: dict[str, int],
     starts: Sequence[Feeds],

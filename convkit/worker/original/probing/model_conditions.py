@@ -29,6 +29,8 @@ from convkit.worker.original.torch_dtypes import to_tensor
 # Comparisons that hold for a larger, and for a smaller first argument.
 _MORE = frozenset(("gt", "ge", "greater", "greater_equal"))
 _LESS = frozenset(("lt", "le", "less", "less_equal"))
+# What limits values, and returns others beyond a number than before it.
+_LIMITS = frozenset(("clamp", "clip", "clamp_min", "clamp_max", "hardtanh"))
 
 
 class Conditions(ReadValues):
@@ -51,28 +53,46 @@ class Conditions(ReadValues):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 - torch's signature
         result = super().__torch_function__(func, types, args, kwargs)
-        name = getattr(func, "__name__", "")
-        if name not in COMPARING or not self._depends(result) or not result.numel():
+        name = getattr(func, "__name__", "").strip("_")
+        if name not in _LIMITS and f"__{name}__" not in COMPARING:
             return result
-        if (frame := models_frame()) is None:
+        if not self._depends(result) or not result.numel() or (frame := models_frame()) is None:
             return result
-        site = (relative_line(frame.f_code.co_filename, frame.f_lineno, self._root), frame.f_lasti)
-        self.sides.setdefault(site, set()).update((bool(result.any()), bool(result.all())))
+        line = relative_line(frame.f_code.co_filename, frame.f_lineno, self._root)
         values = [*args, *(kwargs or {}).values()]
-        self.distances.setdefault(site, []).append(_distance(name.strip("_"), *values[:2]))
+        site = (line, frame.f_lasti)
+        if name in _LIMITS:
+            for place, limit in enumerate(values[1:], 1):
+                if limit is not None:
+                    # Beside the places in compiled code, which are whole numbers from 0.
+                    self._note_sides((line, -frame.f_lasti - place), _larger(values[0], limit))
+            return result
+        self._note_sides(site, _holds(name, *values[:2]), result)
         return ~result if site == self._inverted else result
 
+    def _note_sides(
+        self, site: Site, distances: torch.Tensor, result: torch.Tensor | None = None
+    ) -> None:
+        held = distances > 0 if result is None else result
+        self.sides.setdefault(site, set()).update((bool(held.any()), bool(held.all())))
+        self.distances.setdefault(site, []).append(distances)
 
-def _distance(name: str, one: Any, other: Any) -> torch.Tensor:  # noqa: ANN401 - tensors or numbers
+
+def _holds(name: str, one: Any, other: Any) -> torch.Tensor:  # noqa: ANN401 - tensors or numbers
     """Return by how much a comparison holds, element by element, from -1 to 1."""
-    first, second = (torch.as_tensor(each).to(torch.float64) for each in (one, other))
-    size = first.abs() + second.abs()
-    apart = (first - second) / torch.where(size > 0, size, torch.ones_like(size))
+    apart = _larger(one, other)
     if name in _MORE:
         return apart
     if name in _LESS:
         return -apart
     return -apart.abs() if name == "eq" else apart.abs()
+
+
+def _larger(one: Any, other: Any) -> torch.Tensor:  # noqa: ANN401 - tensors or numbers
+    """Return what `condition_search.distance` does, with a slope."""
+    first, second = (torch.as_tensor(each).to(torch.float64) for each in (one, other))
+    size = first.abs() + second.abs()
+    return (first - second) / torch.where(size > 0, size, torch.ones_like(size))
 
 
 class ModelConditions:
@@ -91,8 +111,10 @@ class ModelConditions:
 
     def matters(self, feeds: Feeds, site: Site) -> bool:
         """Return whether the model computes something else with a comparison turned the other way,
-        or refuses that.
+        or refuses that; False of limits, which turn nothing.
         """
+        if site[1] < 0:  # a limit
+            return False
         expected = self._outputs(feeds, Conditions(self._root))
         found = self._outputs(feeds, Conditions(self._root, site))
         return expected is None or found is None or part(expected, found)
