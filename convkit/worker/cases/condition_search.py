@@ -15,12 +15,12 @@ from convkit.worker.cases.case import Feeds
 from convkit.worker.cases.decision_sizes import Site
 from convkit.worker.cases.values.sampled_values import generator
 
-# Runs of the model that a search may take.
-_MOST_TRIES = 24
+# Runs of the model that a search may take, with slopes and without.
+_MOST_TRIES, _MOST_AT_RANDOM = 24, 160
 # Steps along a slope, in parts of an input's range, and the share of elements that a step at random
 # changes.
 _STEPS = (1.0, 0.3, 0.1, 0.03, 0.01)
-_SHARES = (1.0, 0.5, 0.1)
+_SHARES = (0.5, 0.1, 0.02)
 # Bisections between usual inputs and what was found.
 _HALVINGS = 5
 # How far beyond the comparison an element has to be, in parts of what is compared: nearer to it,
@@ -84,12 +84,12 @@ def inputs_beyond(
     probe: Probe,
     *,
     side: bool,
-    most: int = _MOST_TRIES,
+    most: int,
 ) -> Feeds | None:
     """Return inputs within `ranges` for which a condition clearly has an element on a side; None if
-    the search, of at most so many runs and 24, finds none. Inputs without a range stay as they are.
+    the search, of about so many runs at most, finds none. Inputs without a range stay as they are.
     """
-    tries, most = 0, min(most, _MOST_TRIES)
+    tries = 0
 
     def asked(feeds: Feeds) -> tuple[float, Condition | None]:
         nonlocal tries
@@ -103,16 +103,16 @@ def inputs_beyond(
         beyond, found = asked(feeds)
         if beyond > reached:
             best, reached, known = feeds, beyond, found
+    most = min(most, _MOST_TRIES if known is not None and known.slopes else _MOST_AT_RANDOM)
     while known is not None and not reached >= CLEAR and tries < most:
         for feeds in _moved(best, ranges, known.slopes, tries):
             beyond, found = asked(feeds)
             if beyond > reached:
                 best, reached, known = feeds, beyond, found
                 break
-            if tries >= most:
-                break
         else:
-            break
+            if known.slopes:  # neither along the slope nor at random
+                break
     return _nearest(starts[0], best, probe, side=side) if reached >= CLEAR else None
 
 
@@ -160,7 +160,8 @@ def _moved(
             ends = random.choice([low, high], values.shape)
             drawn = random.uniform(low, high, values.shape)
             new = np.where(random.random() < 0.5, ends, drawn)
-            changed = np.where(random.random(values.shape) < share, new, values.astype(np.float64))
+            chosen = random.random(values.shape) < max(share, 1 / max(values.size, 1))
+            changed = np.where(chosen, new, values.astype(np.float64))
             whole = values.dtype.kind in "iu"
             moved[name] = (np.rint(changed) if whole else changed).astype(values.dtype)
         yield moved

@@ -75,6 +75,8 @@ class Decisions:
     untried: tuple[str, ...] = ()
     # Comparisons which matter, and that no legal input is known to turn to that side.
     conditions: tuple[tuple[Site, bool], ...] = ()
+    # The same of a file that was made elsewhere: by node.
+    nodes: tuple[tuple[Site, bool], ...] = ()
     # Rows of a table that a file has otherwise than the original.
     rows: tuple[int, ...] = ()
 
@@ -86,6 +88,7 @@ class Decisions:
             (*self.values, *other.values),
             (*self.untried, *other.untried),
             (*self.conditions, *other.conditions),
+            (*self.nodes, *other.nodes),
             (*self.rows, *other.rows),
         )
 

@@ -1,10 +1,12 @@
 """What decides inside an original, and on which cases its decisions part."""
 
 import functools
+import importlib.util
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from convkit.protocol.contract import Contract
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.messages import CaseRecord, SizeBranch
 from convkit.worker.cases.axis_sizes import probe_sizes
@@ -13,6 +15,7 @@ from convkit.worker.cases.condition_search import CLEAR, Comparisons, inputs_bey
 from convkit.worker.cases.decision_sizes import Decisions, Site, ValueBranch, outcomes
 from convkit.worker.cases.small_cases import legal_inputs, value_range
 from convkit.worker.cases.values.sampled_values import Draw, sample_for
+from convkit.worker.job_context import StageFailedError
 from convkit.worker.reference.differing_rows import differing_rows
 from convkit.worker.reference.original_model import OriginalModel, TorchOriginal
 
@@ -47,7 +50,21 @@ def known_decisions(original: OriginalModel, made_from: CaseInputs, graph: str |
         state = {**module.state_dict(), **dict(module.named_buffers())}
         rows = differing_rows(Path(graph), state)
         found += Decisions(rows=rows)
+        found += _inside_graph(Path(graph), made_from)
     return found
+
+
+def _inside_graph(path: Path, made_from: CaseInputs) -> Decisions:
+    """Return what the comparisons of a file that was made elsewhere decide, as of the original."""
+    from convkit.worker.cause.graphs.graph_conditions import graph_conditions
+
+    if importlib.util.find_spec("onnxruntime") is None:
+        return Decisions()
+    try:
+        found = _conditions(graph_conditions(path, made_from.contract), made_from)
+    except StageFailedError:  # the export stage says what is wrong with the file
+        return Decisions()
+    return Decisions(branches=found.branches, nodes=found.conditions)
 
 
 def _of_values(original: TorchOriginal, made_from: CaseInputs) -> Decisions:
@@ -168,29 +185,54 @@ def untried_findings(decisions: Decisions) -> Iterator[Finding]:
 
 
 def one_sided_findings(
-    decisions: Decisions, original: OriginalModel, calls: Iterable[Feeds]
+    decisions: Decisions,
+    original: OriginalModel,
+    graph: str | None,
+    contract: Contract,
+    calls: Callable[[], Iterable[Feeds]],
 ) -> Iterator[Finding]:
     """Yield N515 if comparisons that matter turned out alike in the calls that were made."""
-    left = dict.fromkeys(decisions.conditions)
-    if not left or not isinstance(original, TorchOriginal):
+    left: list[str] = []
+    lines: list[str] = []
+    if decisions.conditions and isinstance(original, TorchOriginal):
+        with original.conditions() as conditions:
+            sides = _never(decisions.conditions, conditions, calls())
+        left += [_described(*each) for each in sides]
+        lines += [line for (line, _), _ in sides]
+    if decisions.nodes and graph is not None:
+        from convkit.worker.cause.graphs.graph_conditions import graph_conditions
+
+        sides = _never(decisions.nodes, graph_conditions(Path(graph), contract), calls())
+        left += [f"node {_described(*each)}" for each in sides]
+    if not left:
         return
-    with original.conditions() as conditions:
-        for feeds in calls:
-            for site, sides in conditions.sides(feeds).items():
-                for side in sides:
-                    left.pop((site, side), None)
-            if not left:
-                return
-    lines = {f"{line} (never {'true' if side else 'false'})": line for (line, _), side in left}
-    more = f" and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
+    more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
     yield Finding(
         "N515",
-        f"no case was found in which the comparison at {', '.join([*lines][:_SHOWN])}{more} turns"
-        " out the other way: what the model does then was not tried",
-        Place(source=next(iter(lines.values()))),
-        {"lines": [*lines]},
+        f"no case was found in which the comparison at {', '.join(left[:_SHOWN])}{more} turns out"
+        " the other way: what the model does then was not tried",
+        Place(source=lines[0] if lines else None),
+        {"comparisons": left},
         Remedy("Give inputs.sample a range in which it does, or an example under verify.example."),
     )
+
+
+def _never(
+    wanted: Iterable[tuple[Site, bool]], comparisons: Comparisons, calls: Iterable[Feeds]
+) -> list[tuple[Site, bool]]:
+    """Return the sides that comparisons take in none of some calls."""
+    left = dict.fromkeys(wanted)
+    for feeds in calls:
+        for site, sides in comparisons.sides(feeds).items():
+            for side in sides:
+                left.pop((site, side), None)
+        if not left:
+            break
+    return [*left]
+
+
+def _described(site: Site, side: bool) -> str:  # noqa: FBT001 - unpacked
+    return f"{site[0]} (never {'true' if side else 'false'})"
 
 
 def diverging_branches(

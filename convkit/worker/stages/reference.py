@@ -95,7 +95,9 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
     probes = ProbeRun(calls)
     records += probes.run(omitted)
     findings += [*probes.findings, *_mode(own, made_from), *_writes(own, records, calls)]
-    findings += one_sided_findings(decisions, own, _small_calls(records, calls))
+    findings += one_sided_findings(
+        decisions, own, request.graph, request.contract, lambda: _small_calls(records, calls)
+    )
     half = any(dtype in _HALF for dtype in _dtypes(request))
     findings += denormals.findings(records, half=half)
     if joined is not None:

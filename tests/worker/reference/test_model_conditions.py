@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from tiny_models import factory_source
 
 from convkit.protocol.contract import Axis, Contract, TensorSpec
+from convkit.protocol.findings.finding import Finding
 from convkit.protocol.messages import Sample
 from convkit.worker.cases.case import CaseInputs
 from convkit.worker.cases.decision_sizes import Decisions
@@ -30,15 +32,18 @@ def build():
     return Net().eval()
 """
 LINE = "factory.py:13"
+CONTRACT = Contract(
+    (TensorSpec("x", "float32", ("n", 12)),),
+    (TensorSpec("y", "float32", ("n", 6)),),
+    (Axis("n", 1, 2, 4),),
+)
+SAMPLES = {"x": Sample("uniform", (-3.0, 3.0))}
 
 
-def decided(tmp_path: Path, body: str) -> tuple[Decisions, TorchOriginal]:
-    given = (TensorSpec("x", "float32", ("n", 12)),)
-    contract = Contract(given, (TensorSpec("y", "float32", ("n", 6)),), (Axis("n", 1, 2, 4),))
-    original = TorchOriginal(factory_source(tmp_path, CODE.format(body=body)), contract)
-    samples = {"x": Sample("uniform", (-3.0, 3.0))}
-    made_from = CaseInputs(contract, samples, 0, original.facts)
-    return known_decisions(original, made_from, None), original
+def decided(tmp_path: Path, body: str, graph: str | None = None) -> tuple[Decisions, TorchOriginal]:
+    original = TorchOriginal(factory_source(tmp_path, CODE.format(body=body)), CONTRACT)
+    made_from = CaseInputs(CONTRACT, SAMPLES, 0, original.facts)
+    return known_decisions(original, made_from, graph), original
 
 
 # Each needs nearly every element of a row at an end of the range of its own: no draw has that.
@@ -65,10 +70,14 @@ def test_inputs_for_the_other_side_are_found(tmp_path: Path, body: str) -> None:
 def test_what_no_input_reaches_is_said_unless_a_case_does(tmp_path: Path) -> None:
     found, original = decided(tmp_path, "return torch.where(y > 1e4, y * 0, y)")
     usual = {"x": np.zeros((2, 12), np.float32)}
-    (finding,) = one_sided_findings(found, original, [usual])
+
+    def said(*calls: dict[str, np.ndarray]) -> list[Finding]:
+        return [*one_sided_findings(found, original, None, CONTRACT, lambda: calls)]
+
+    (finding,) = said(usual)
     assert (finding.code, finding.severity, finding.place.source) == ("N515", "note", LINE)
     reached = {"x": np.full((2, 12), 1e7, np.float32)}
-    assert not [*one_sided_findings(found, original, [usual, reached, {"x": -reached["x"]}])]
+    assert not said(usual, reached, {"x": -reached["x"]})
 
 
 @pytest.mark.parametrize(
@@ -77,3 +86,31 @@ def test_what_no_input_reaches_is_said_unless_a_case_does(tmp_path: Path) -> Non
 def test_sides_that_change_nothing_or_were_taken_need_no_search(tmp_path: Path, body: str) -> None:
     found, _ = decided(tmp_path, body)
     assert (found.branches, found.conditions) == ((), ())
+
+
+SIGNS = ", ".join(["1", "-1"] * 6)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "is_found"),
+    [
+        ("c = Greater(m, most)  y = Where(c, one, x)", True),
+        ("l = Clip(m, , most)  y = Mul(x, l)", True),
+        ("c = Greater(m, far)  y = Where(c, one, x)", False),
+    ],
+)
+def test_comparisons_of_a_file_are_tried_too(tmp_path: Path, nodes: str, *, is_found: bool) -> None:
+    text = f"""<ir_version: 9, opset_import: ["" : 18]> file (float[n, 12] x) => (float[n, 12] y)
+    <float most = {{1.7}}, float far = {{100}}, float one = {{1}}, float[12] w = {{{SIGNS}}}>
+    {{ s = Mul(x, w)  m = ReduceMean(s)  {nodes} }}"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "file.onnx")
+    graph = str(tmp_path / "file.onnx")
+    found, original = decided(tmp_path, "return y", graph)
+    usual = {"x": np.zeros((2, 12), np.float32)}
+    said = [*one_sided_findings(found, original, graph, CONTRACT, lambda: [usual])]
+    assert (bool(found.branches), bool(said)) == (is_found, not is_found)
+    if is_found:
+        x = found.branches[-1].inputs["x"]
+        assert float((x[:, ::2] - x[:, 1::2]).mean()) / 2 > 1.7
+    else:
+        assert "(never true)" in said[0].message
