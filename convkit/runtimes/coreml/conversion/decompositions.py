@@ -12,7 +12,12 @@ import torch
 
 from convkit.runtimes.coreml.conversion.refused_arguments import argument_decompositions
 from convkit.runtimes.coreml.conversion.scatters import placing_decompositions
-from convkit.worker.exporters.decompositions import counted_values, placed_values, searches
+from convkit.worker.exporters.decompositions import (
+    counted_values,
+    order_statistics,
+    placed_values,
+    searches,
+)
 from convkit.worker.exporters.decompositions.windows import every, unfold, unfold_backward
 
 _STATISTICS = {torch.ops.aten.std_mean: torch.std, torch.ops.aten.var_mean: torch.var}
@@ -29,7 +34,7 @@ def own_decompositions() -> dict[Any, Callable[..., object]]:
         aten.diagonal.default: _diagonal,
         aten.roll.default: _roll,
         aten._trilinear.default: _trilinear,  # noqa: SLF001 - torch's name
-        aten.sort.stable: _sort,
+        aten.sort.stable: order_statistics.stable_sort,
         aten.acosh.default: _acosh,
         aten.asinh.default: _asinh,
         aten.round.decimals: _rounded,
@@ -182,17 +187,6 @@ def _trilinear(
         for_product.append(tensor)
     first, second, last = for_product
     return (first * second * last).sum(list(sumdim))
-
-
-def _sort(
-    x: torch.Tensor,
-    *,
-    stable: bool | None = None,  # noqa: ARG001 - ML programs say nothing about equal values
-    dim: int = -1,
-    descending: bool = False,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    found = torch.sort(x, dim, descending)
-    return found.values, found.indices
 
 
 def _added_product(

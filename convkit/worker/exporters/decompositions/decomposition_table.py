@@ -120,6 +120,8 @@ def decompositions() -> dict[Any, _Row]:
         aten.linalg_solve_triangular.default: small_matrices.triangular_solution,
     }
     statistics: dict[Any, Callable[..., object]] = {
+        aten.sort.stable: order_statistics.stable_sort,
+        aten.argsort.stable: order_statistics.stable_order,
         aten.median.default: order_statistics.median,
         aten.median.dim: order_statistics.median_along,
         aten.nanmedian.default: order_statistics.nanmedian,

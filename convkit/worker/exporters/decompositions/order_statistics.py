@@ -1,10 +1,29 @@
-"""Medians and the k-th value, by sorting. A NaN counts as the largest value, as in torch; it is
-taken out before the sort, because runtimes order NaN each in their own way.
+"""Stable sorts, medians and the k-th value, by sorting. A NaN counts as the largest value, as in
+torch; it is taken out before the sort, because runtimes order NaN each in their own way.
 """
 
 import math
 
 import torch
+
+
+def stable_sort(
+    values: torch.Tensor,
+    *,
+    stable: bool | None = None,  # noqa: ARG001 - equal values keep their order in ONNX's TopK
+    dim: int = -1,
+    descending: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`x.sort(stable=...)`, which torch's exporter does not know, as `x.sort()`, which it does."""
+    found = torch.sort(values, dim, descending)
+    return found.values, found.indices
+
+
+def stable_order(
+    values: torch.Tensor, *, stable: bool, dim: int = -1, descending: bool = False
+) -> torch.Tensor:
+    """`x.argsort(stable=True)`."""
+    return stable_sort(values, stable=stable, dim=dim, descending=descending)[1]
 
 
 def median(values: torch.Tensor) -> torch.Tensor:
