@@ -56,15 +56,16 @@ def known_decisions(original: OriginalModel, made_from: CaseInputs, graph: str |
 
 def _inside_graph(path: Path, made_from: CaseInputs) -> Decisions:
     """Return what the comparisons of a file that was made elsewhere decide, as of the original."""
-    from convkit.worker.cause.graphs.graph_conditions import graph_conditions
+    from convkit.worker.cause.graphs.graph_conditions import compared_sizes, graph_conditions
 
     if importlib.util.find_spec("onnxruntime") is None:
         return Decisions()
     try:
         found = _conditions(graph_conditions(path, made_from.contract), made_from)
+        sizes = tuple(compared_sizes(path, made_from.contract))
     except StageFailedError:  # the export stage says what is wrong with the file
         return Decisions()
-    return Decisions(branches=found.branches, nodes=found.conditions)
+    return Decisions(sizes, branches=found.branches, nodes=found.conditions)
 
 
 def _of_values(original: TorchOriginal, made_from: CaseInputs) -> Decisions:

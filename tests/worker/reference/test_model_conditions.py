@@ -114,3 +114,15 @@ def test_comparisons_of_a_file_are_tried_too(tmp_path: Path, nodes: str, *, is_f
         assert float((x[:, ::2] - x[:, 1::2]).mean()) / 2 > 1.7
     else:
         assert "(never true)" in said[0].message
+
+
+def test_comparisons_of_sizes_are_found_whatever_computes_them(tmp_path: Path) -> None:
+    text = """<ir_version: 9, opset_import: ["" : 18]> file (float[n, 12] x) => (float[n, 12] y)
+    <float most = {30}, float one = {1}> {
+        s = Shape(x)  ones = ConstantOfShape<value = float[1] {1}>(s)  count = ReduceSum(ones)
+        c = Greater(count, most)  y = Where(c, one, x)
+    }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "file.onnx")
+    found, _ = decided(tmp_path, "return y", str(tmp_path / "file.onnx"))
+    (decision,) = found.sizes
+    assert [decision.holds({"n": size}) for size in (1, 2, 3, 4)] == [False, False, True, True]

@@ -2,18 +2,28 @@
 added, or changed, is wrong only for inputs that take it.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from convkit.protocol.contract import Contract
-from convkit.worker.cases.case import Feeds
+from convkit.protocol.numpy_dtypes import numpy_dtype
+from convkit.worker.cases.axis_sizes import largest_sizes
+from convkit.worker.cases.case import Feeds, case_cost
 from convkit.worker.cases.condition_search import Condition, distance
-from convkit.worker.cases.decision_sizes import Site
+from convkit.worker.cases.decision_sizes import Site, SizeDecision, Sizes
 from convkit.worker.cause.graphs.runnable_graph import Graph, PieceFailedError, label, read_graph
+from convkit.worker.graph.graph_session import open_model
+
+if TYPE_CHECKING:
+    import onnxruntime
 
 _COMPARISONS = ("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal")
 _LIMITS = ("Clip", "Min", "Max")
+# Of the largest case: it is made for every size that is tried.
+_MOST_ELEMENTS = 2**18
 
 
 class GraphConditions:
@@ -94,6 +104,58 @@ def _holds(kind: str, one: np.ndarray, other: np.ndarray) -> np.ndarray:
     if kind == "Equal":
         return np.where(apart == 0, 1.0, -np.abs(apart))
     return -apart if kind in ("Less", "LessOrEqual") else apart
+
+
+class _ComparedSizes:
+    """The outcome of a comparison of what depends on the inputs' sizes alone, by running it."""
+
+    def __init__(self, graph: Graph, contract: Contract, output: str) -> None:
+        self._graph, self._specs, self._output = graph, contract.inputs, output
+        self._known: dict[tuple[int, ...], bool] = {}
+        self._session: onnxruntime.InferenceSession | None = None
+        self._constants: dict[str, np.ndarray] = {}
+
+    def __call__(self, sizes: Sizes) -> bool:
+        key = tuple(sizes.values())
+        if key not in self._known:
+            zeros = {
+                spec.origin or spec.name: np.zeros(
+                    spec.concrete_shape(sizes), numpy_dtype(spec.dtype)
+                )
+                for spec in self._specs
+            }
+            try:
+                self._known[key] = self._run(zeros)
+            except Exception as error:  # onnxruntime's own errors share no base class
+                raise ArithmeticError(f"{self._output!r} cannot be computed") from error
+        return self._known[key]
+
+    def _run(self, feeds: dict[str, np.ndarray]) -> bool:
+        if self._session is None:
+            model, self._constants = self._graph.piece([self._output], feeds)
+            for given in model.graph.input:
+                given.type.tensor_type.ClearField("shape")
+            self._session = open_model(model.SerializeToString())
+        read = {each.name for each in self._session.get_inputs()}
+        given = {**self._constants, **feeds}
+        (found,) = self._session.run([self._output], {name: given[name] for name in read})
+        return bool(np.asarray(found).any())
+
+
+def compared_sizes(path: Path, contract: Contract) -> Iterator[SizeDecision]:
+    """Yield the comparisons of a file that only sizes decide, whatever computes them (a sum of
+    ones); none of a model whose inputs are large. Raises StageFailedError.
+    """
+    if case_cost(contract, largest_sizes(contract)) > _MOST_ELEMENTS:
+        return
+    graph = read_graph(path)
+    names = [spec.origin or spec.name for spec in contract.inputs]
+    by_value, by_any = graph.below(names, by_shape=False), graph.below(names)
+    for node in graph.nodes:
+        read = set(node.input)
+        if node.op_type in _COMPARISONS and read & by_any and not read & by_value:
+            place = f"node {label(node)} ({node.op_type})"
+            yield SizeDecision(place, _ComparedSizes(graph, contract, node.output[0]))
 
 
 def graph_conditions(path: Path, contract: Contract) -> GraphConditions:
