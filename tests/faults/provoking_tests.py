@@ -199,6 +199,9 @@ PROVOKED_BY: dict[str, dict[str, tuple[str, ...]]] = {
     "worker/pre_and_postprocessing/test_sounds": {
         "test_each_mistake_is_named_with_its_fix": ("C526",)
     },
+    "worker/reference/test_model_conditions": {
+        "test_what_no_input_reaches_is_said_unless_a_case_does": ("N515",)
+    },
     "worker/runtime_interface/test_refusal_causes": {
         "test_a_missing_locale_is_named_with_how_to_install_it": ("E215",)
     },

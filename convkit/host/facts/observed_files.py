@@ -141,20 +141,26 @@ def _read_by(
 
 
 def _as_spelled(opened: Iterable[str], dirname: Path) -> list[str]:
-    """Return each file once, by the path that leads to it from the recipe's folder.
+    """Return each file by the paths that lead to it from the recipe's folder: through links as they
+    were, which another file may be behind by the next run; else once.
 
     The kernel says where a file is, Python how it was reached: below a link they differ.
     """
     top = dirname.resolve()
-    spelled: dict[str, str] = {}
-    for path in sorted(opened):
+    plain: dict[str, str] = {}
+    linked: dict[str, set[str]] = {}
+    for path in opened:
         real = os.path.realpath(path)
-        beside = os.path.normpath(dirname / os.path.relpath(real, top))
-        if os.path.realpath(beside) == real:
-            spelled[real] = beside
-        elif path != real or real not in spelled:
-            spelled[real] = path
-    return sorted(spelled.values())
+        if path == real:
+            beside = os.path.normpath(dirname / os.path.relpath(real, top))
+            plain[real] = beside if os.path.realpath(beside) == real else path
+            continue
+        above = (each for each in Path(path).parents if os.path.realpath(each) == str(top))
+        reached = next(above, None)
+        inside = path if reached is None else os.path.relpath(path, reached)
+        linked.setdefault(real, set()).add(os.path.normpath(dirname / inside))
+    found = [spelled for real, spelled in plain.items() if real not in linked]
+    return sorted({*found, *(path for paths in linked.values() for path in paths)})
 
 
 def digests_of(names: Iterable[str], dirname: Path, digests: DigestCache) -> dict[str, str]:

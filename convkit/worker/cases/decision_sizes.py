@@ -18,6 +18,8 @@ from convkit.worker.cases.decision_values import ValueDecision
 
 Sizes = Mapping[str, int]
 Formula = Callable[[Sizes], int]
+# A comparison in code, by its line and its place in what that is compiled to.
+Site = tuple[str, int]
 
 COMPARISONS: dict[str, Callable[[object, object], bool]] = {
     name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")
@@ -71,6 +73,10 @@ class Decisions:
     values: tuple[ValueDecision, ...] = ()
     # Lines that read a value of the inputs which matters, and that no legal input is known to part.
     untried: tuple[str, ...] = ()
+    # Comparisons which matter, and that no legal input is known to turn to that side.
+    conditions: tuple[tuple[Site, bool], ...] = ()
+    # The same of a file that was made elsewhere: by node.
+    nodes: tuple[tuple[Site, bool], ...] = ()
     # Rows of a table that a file has otherwise than the original.
     rows: tuple[int, ...] = ()
 
@@ -81,6 +87,8 @@ class Decisions:
             (*self.branches, *other.branches),
             (*self.values, *other.values),
             (*self.untried, *other.untried),
+            (*self.conditions, *other.conditions),
+            (*self.nodes, *other.nodes),
             (*self.rows, *other.rows),
         )
 

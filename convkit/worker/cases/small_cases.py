@@ -164,7 +164,7 @@ def at_decisions(made_from: CaseInputs, decisions: Decisions) -> list[Case] | st
     specs = {spec.name: spec for spec in contract.inputs}
     for decision in decisions.values:
         spec = specs[decision.tensor]
-        low, high = _range(made_from, spec, sample_for(spec, made_from.samples))
+        low, high = value_range(made_from, spec, sample_for(spec, made_from.samples))
         if not math.isfinite(low) or spec.dtype not in _EXACT:
             continue
         if turns := turning_values(decision, low, high, numpy_dtype(spec.dtype)):
@@ -207,7 +207,7 @@ def legal_inputs(made_from: CaseInputs, sizes: dict[str, int]) -> Iterator[Feeds
         moved = {}
         for spec in made_from.contract.inputs:
             values = base[spec.name]
-            low, high = _range(made_from, spec, sample_for(spec, made_from.samples))
+            low, high = value_range(made_from, spec, sample_for(spec, made_from.samples))
             if math.isfinite(low):  # masks and positions stay as they are
                 center = low + middle * (high - low)
                 values = (center + share * (values - center)).astype(values.dtype)
@@ -226,7 +226,7 @@ def legal_inputs(made_from: CaseInputs, sizes: dict[str, int]) -> Iterator[Feeds
 
 def _scaled(made_from: CaseInputs, spec: TensorSpec, values: np.ndarray, by: float) -> np.ndarray:
     """Return fractions times a number, as far as that is legal; other values as they are."""
-    low, high = _range(made_from, spec, sample_for(spec, made_from.samples))
+    low, high = value_range(made_from, spec, sample_for(spec, made_from.samples))
     if not is_float(spec.dtype) or not math.isfinite(low):
         return values
     return np.clip(values.astype(np.float64) * by, low, high).astype(values.dtype)
@@ -275,7 +275,7 @@ def _of_rows(made_from: CaseInputs, decisions: Decisions) -> Iterator[Case]:
     for spec in made_from.contract.inputs:
         sample = sample_for(spec, made_from.samples)
         if sample.kind in ("token_ids", "integers"):
-            low, high = _range(made_from, spec, sample)
+            low, high = value_range(made_from, spec, sample)
             legal = [float(row) for row in decisions.rows if low <= row <= high]
             values |= {spec.name: legal} if legal else {}
     if values:
@@ -287,7 +287,7 @@ def _of_rows(made_from: CaseInputs, decisions: Decisions) -> Iterator[Case]:
 def _legal_beside(made_from: CaseInputs, spec: TensorSpec, threshold: Threshold) -> list[float]:
     """Return a threshold's neighbors, and itself, as far as the sample can draw them."""
     sample = sample_for(spec, made_from.samples)
-    low, high = _range(made_from, spec, sample)
+    low, high = value_range(made_from, spec, sample)
     value = threshold.value
     if is_float(spec.dtype):
         step = _BESIDE * max(1.0, abs(value))
@@ -299,7 +299,10 @@ def _legal_beside(made_from: CaseInputs, spec: TensorSpec, threshold: Threshold)
     return inside if len(inside) > 1 else []
 
 
-def _range(made_from: CaseInputs, spec: TensorSpec, sample: Sample) -> tuple[float, float]:
+def value_range(made_from: CaseInputs, spec: TensorSpec, sample: Sample) -> tuple[float, float]:
+    """Return the least and the largest legal value; not finite where they do not say what else is
+    legal, as for masks and files.
+    """
     match sample.kind:
         case "token_ids" | "integers":
             low, high = integer_range(spec, sample, made_from.facts)

@@ -57,7 +57,7 @@ def differing_rows(graph: Path, state: Mapping[str, "torch.Tensor"]) -> tuple[in
 
 def _tables(graph: "onnx.GraphProto", folder: Path) -> Iterator[np.ndarray]:
     """Yield the tensors of a graph and its bodies that have as many rows as a table, those of
-    constant nodes, too.
+    constant nodes, too, and those of which columns are looked up, transposed.
     """
     from onnx import numpy_helper
 
@@ -70,6 +70,14 @@ def _tables(graph: "onnx.GraphProto", folder: Path) -> Iterator[np.ndarray]:
                 bodies.append(attribute.g)
     for tensor in filter(_is_table, tensors):
         yield numpy_helper.to_array(tensor, str(folder))
+    by_column = {
+        node.input[0]
+        for node in graph.node
+        if node.op_type == "Gather" and any(each.i in (1, -1) for each in node.attribute)
+    }
+    for tensor in tensors:
+        if tensor.name in by_column and len(tensor.dims) == 2 and tensor.data_type in _FLOATS:
+            yield numpy_helper.to_array(tensor, str(folder)).T
     for body in bodies:
         yield from _tables(body, folder)
 

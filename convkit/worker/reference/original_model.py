@@ -5,6 +5,7 @@ onnxruntime.
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import torch
 
     from convkit.worker.original.probing.denormal_place import DenormalPlace
+    from convkit.worker.original.probing.model_conditions import ModelConditions
     from convkit.worker.original.probing.nan_origin import NanOrigin
 
 # The types to try for an input if the model rejects its declared type.
@@ -175,6 +177,12 @@ class TorchOriginal:
                 flips = {**parting_inputs(module, *drawn(), root), **flips}
                 untried = untried_lines(module, first, flips, root)
         return {line: place + 1 for line, place in flips.items()}, untried
+
+    def conditions(self) -> AbstractContextManager["ModelConditions"]:
+        """Return the comparisons inside the model, which is as before once the block ends."""
+        from convkit.worker.original.probing.model_conditions import model_conditions
+
+        return model_conditions(self._module, self._contract, self.source_root)
 
     def unsteady(self, earlier: Feeds, feeds: Feeds) -> Finding | None:
         """Return N303 if the model's outputs depend on earlier calls, on the clock or on Python's

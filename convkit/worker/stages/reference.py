@@ -4,7 +4,7 @@ its outputs.
 
 import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.messages import (
@@ -15,7 +15,7 @@ from convkit.protocol.messages import (
     Steps,
 )
 from convkit.worker.cases.axis_sizes import probe_sizes, smallest_sizes
-from convkit.worker.cases.case import CaseInputs
+from convkit.worker.cases.case import CaseInputs, Feeds
 from convkit.worker.cases.case_files import read_tensors, write_cases
 from convkit.worker.cases.case_ladder import build_ladder
 from convkit.worker.cases.decision_sizes import NO_DECISIONS, Decisions
@@ -31,6 +31,7 @@ from convkit.worker.reference.original_calls import OriginalCalls
 from convkit.worker.reference.original_decisions import (
     diverging_branches,
     known_decisions,
+    one_sided_findings,
     untried_findings,
 )
 from convkit.worker.reference.original_invariance import run_original
@@ -52,7 +53,8 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
 
     Findings: N103 if the original returns NaN, C112 for an input without effect, C205 and C207 for
     undeclared dtypes and shapes, N303 for a random original, N307 for one whose rows depend on one
-    another, N513 for a value that Python reads and no case changes, N305 for one that depends on
+    another, N513 for a value that Python reads and no case changes, N515 for comparisons that turn
+    out alike in all cases, N305 for one that depends on
     padding,
     N306 for one that depends on denormal numbers, E306 for one that is partly in training mode,
     C501 to C503 if steps and one pass differ, C510 to C518 if joined parts and the whole differ,
@@ -93,6 +95,9 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
     probes = ProbeRun(calls)
     records += probes.run(omitted)
     findings += [*probes.findings, *_mode(own, made_from), *_writes(own, records, calls)]
+    findings += one_sided_findings(
+        decisions, own, request.graph, request.contract, lambda: _small_calls(records, calls)
+    )
     half = any(dtype in _HALF for dtype in _dtypes(request))
     findings += denormals.findings(records, half=half)
     if joined is not None:
@@ -201,12 +206,16 @@ def _writes(
     """Report inputs that a call changes."""
     if not isinstance(own, TorchOriginal):
         return []
-    inputs = (
+    return [*own.written_inputs(itertools.islice(_small_calls(records, calls), _WRITE_CALLS))]
+
+
+def _small_calls(records: Sequence[CaseRecord], calls: OriginalCalls) -> Iterator[Feeds]:
+    """Yield the inputs of the ladder's cases, without the largest one's."""
+    return (
         read_tensors(calls.context.output, each.name, "inputs", calls.contract.inputs)
         for each in records
         if each.kind == "ladder" and each.name != "largest"
     )
-    return [*own.written_inputs(itertools.islice(inputs, _WRITE_CALLS))]
 
 
 def _mode(own: OriginalModel, made_from: CaseInputs) -> list[Finding]:

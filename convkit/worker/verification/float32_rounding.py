@@ -9,15 +9,19 @@ operator, however small its effect, differs in float64, too.
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
+from torch._ops import OpOverload
+from torch.utils._pytree import tree_map
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
-from convkit.protocol.messages import is_at_decisions
+from convkit.protocol.messages import is_at_decisions, is_of_plain_rows
 from convkit.worker.cases.equal_scores import differing
 from convkit.worker.metrics.errors_by_scale import largest_in_units
+from convkit.worker.original.dispatch_mode import OperationMode
 from convkit.worker.original.float64_mode import run_in_float64
 from convkit.worker.original.torch_dtypes import to_arrays
 from convkit.worker.reference.recorded_original import TorchCase
@@ -25,6 +29,8 @@ from convkit.worker.verification.ties import element_text
 
 # Runs on inputs next to the case's, in units of the last place: one run may round luckily.
 _NEAR = ((-97, 61), (53, -89))
+# How far results inside a model are moved: what its choices are moved by, too.
+_INSIDE = (8, -8)
 # The most that graph and original may differ in float64, in parts of float32's own rounding. An
 # exporter rounds what it folds: a batch norm in a convolution's weights takes 0.2 of it.
 _AGREES = 0.5
@@ -60,7 +66,7 @@ def rounding_finding(
     try:
         exact = run_in_float64(case.module, case.inputs, outputs)
         computed = converted(feeds)
-        resolved = _resolved(case, outputs, exact)
+        resolved = _resolved(case, outputs, exact, inside=is_of_plain_rows(name))
     except MemoryError:
         raise
     except Exception:  # noqa: BLE001 - either may raise anything in a type it was not made for
@@ -92,11 +98,11 @@ def _decided(
 
 
 def _resolved(
-    case: TorchCase, outputs: tuple[str, ...], exact: Mapping[str, np.ndarray]
+    case: TorchCase, outputs: tuple[str, ...], exact: Mapping[str, np.ndarray], *, inside: bool
 ) -> dict[str, _Distance]:
     """Return how far float32 is from float64 in each float output, at the inputs and weights and
     near them: zeros have no neighbors in units of their own, and a sum of equal numbers may round
-    luckily.
+    luckily. `inside`: results of the model's operations are moved, too.
     """
     floats = [each for each in outputs if exact[each].dtype == np.float64]
     found = dict.fromkeys(floats, _Distance(0.0, 0.0))
@@ -110,7 +116,31 @@ def _resolved(
             double = exact if steps is None else run_in_float64(case.module, inputs, outputs)
         for each in floats:
             found[each] = found[each].larger(_distance(double[each], single[each]))
+    if inside:
+        with torch.no_grad(), _Unsteady():
+            single = to_arrays(
+                outputs, case.module(*(each.clone() for each in case.inputs.values()))
+            )
+        for each in floats:
+            found[each] = found[each].larger(_distance(exact[each], single[each]))
     return found
+
+
+class _Unsteady(OperationMode):
+    """Moves the results of operations by what a sum in another order may be off by. A row that is
+    equal throughout is left without a difference by a normalization, which then divides rounding by
+    the root of its epsilon: how large that is depends on the order of its sums alone.
+    """
+
+    def operation(
+        self, function: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> object:
+        found = function(*args, **kwargs)
+        if any(each.alias_info is not None for each in function._schema.returns):  # noqa: SLF001 - torch's
+            return found  # a view, or what it writes to
+        return tree_map(
+            lambda each: _moved(each, _INSIDE) if isinstance(each, torch.Tensor) else each, found
+        )
 
 
 @contextlib.contextmanager

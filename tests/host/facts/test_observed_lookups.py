@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from test_observed_files import CHANGES, RECIPE, run
 
+from convkit.host.facts.observed_files import _as_spelled
 from convkit.host.home import Home
 from convkit.host.run.plan_command import forecast
 
@@ -173,3 +174,21 @@ def test_files_in_the_users_cache_count(folder: Path, monkeypatch: pytest.Monkey
     found = reasons(folder)
     assert len(found) == 2
     assert all("model_files.cache:clip/w.txt changed" in reason for reason in found.values())
+
+
+def test_a_file_is_named_by_the_links_on_the_way_to_it(tmp_path: Path) -> None:
+    recipes, weights = tmp_path / "recipes", tmp_path / "a" / "w.txt"
+    for folder in (recipes, weights.parent):
+        folder.mkdir()
+    weights.write_text("2")
+    current = tmp_path / "current"
+    current.symlink_to("a")
+    reached = str(current / "w.txt")
+    # The kernel names the file itself, which does not say that the link led to it.
+    assert _as_spelled([str(weights)], recipes) == [str(weights)]
+    assert _as_spelled([str(weights), reached], recipes) == [reached]
+    # A link to the recipe's own folder is another machine's.
+    seen = tmp_path / "seen"
+    seen.symlink_to(recipes)
+    (recipes / "own.txt").write_text("1")
+    assert _as_spelled([str(seen / "own.txt")], recipes) == [str(recipes / "own.txt")]

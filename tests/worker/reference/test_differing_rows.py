@@ -12,9 +12,9 @@ TABLE = np.random.default_rng(0).normal(size=(500, 4)).astype(np.float32)
 STATE = {"other": torch.zeros(500, 4), "table": torch.from_numpy(TABLE), "bias": torch.zeros(500)}
 
 
-def file_with(tmp_path, values, *, external=False):
+def file_with(tmp_path, values, *, external=False, axis=0):
     graph = helper.make_graph(
-        [helper.make_node("Gather", ["w", "ids"], ["y"])],
+        [helper.make_node("Gather", ["w", "ids"], ["y"], axis=axis)],
         "g",
         [helper.make_tensor_value_info("ids", TensorProto.INT64, ["n"])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])],
@@ -41,6 +41,11 @@ def changed(*rows):
 def test_rows_that_differ(tmp_path, external):
     path = file_with(tmp_path, changed(3, 77, 499), external=external)
     assert differing_rows(path, STATE) == (3, 77, 499)
+
+
+def test_a_table_may_be_stored_in_columns(tmp_path):
+    columns = np.ascontiguousarray(changed(7, 480).T)
+    assert differing_rows(file_with(tmp_path, columns, axis=1), STATE) == (7, 480)
 
 
 def test_a_half_type_is_compared_as_such(tmp_path):

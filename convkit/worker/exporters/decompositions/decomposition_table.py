@@ -199,13 +199,14 @@ def decompositions() -> dict[Any, _Row]:
     """Return the rows by operator."""
     aten = torch.ops.aten
     statistics: dict[Any, Callable[..., object]] = {
+        aten.sort.stable: order_statistics.stable_sort,
+        aten.argsort.stable: order_statistics.stable_order,
         aten.median.default: order_statistics.median,
         aten.median.dim: order_statistics.median_along,
         aten.nanmedian.default: order_statistics.nanmedian,
         aten.nanmedian.dim: order_statistics.nanmedian_along,
         aten.kthvalue.default: order_statistics.kth_value,
         aten.nanquantile.scalar: order_statistics.nanquantile,
-        aten.sort.stable: order_statistics.stable_sort,
         aten.nanquantile.default: order_statistics.nanquantiles,
         aten.mode.default: counted_values.mode,
         aten.gcd.default: counted_values.greatest_common_divisor,

@@ -1,5 +1,5 @@
-"""Medians and the k-th value, by sorting. A NaN counts as the largest value, as in torch; it is
-taken out before the sort, because runtimes order NaN each in their own way.
+"""Stable sorts, medians and the k-th value, by sorting. A NaN counts as the largest value, as in
+torch; it is taken out before the sort, because runtimes order NaN each in their own way.
 """
 
 import math
@@ -14,9 +14,16 @@ def stable_sort(
     dim: int = -1,
     descending: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """`x.sort(stable=True)`, of which ML programs say nothing."""
+    """`x.sort(stable=...)`, which neither ONNX nor ML programs know, as `x.sort()`."""
     found = torch.sort(values, dim, descending)
     return found.values, found.indices
+
+
+def stable_order(
+    values: torch.Tensor, *, stable: bool, dim: int = -1, descending: bool = False
+) -> torch.Tensor:
+    """`x.argsort(stable=True)`."""
+    return stable_sort(values, stable=stable, dim=dim, descending=descending)[1]
 
 
 def median(values: torch.Tensor) -> torch.Tensor:

@@ -24,7 +24,7 @@ from convkit.worker.original.dispatch_mode import FunctionMode
 from convkit.worker.original.source_lines import relative_line
 
 _TORCH = str(Path(torch.__file__).parent)
-_OURS = (__file__, dispatch_mode.__file__)
+_OURS = (str(Path(__file__).parent), dispatch_mode.__file__)
 # Functions that give Python what a tensor holds.
 _READING = frozenset((
     "__bool__", "__int__", "__float__", "__index__", "__complex__", "__contains__", "item",
@@ -100,12 +100,20 @@ class ReadValues(FunctionMode):
         """Return the line of the model's code that is running; None in torch's own code, which
         reads values to check or to print them.
         """
-        frame: FrameType | None = inspect.currentframe()
-        while frame is not None and frame.f_code.co_filename in _OURS:
-            frame = frame.f_back
-        if frame is None or frame.f_code.co_filename.startswith(_TORCH):
-            return None
-        return relative_line(frame.f_code.co_filename, frame.f_lineno, self._root)
+        frame = models_frame()
+        return (
+            None
+            if frame is None
+            else relative_line(frame.f_code.co_filename, frame.f_lineno, self._root)
+        )
+
+
+def models_frame() -> FrameType | None:
+    """Return the frame of the model's code that is running; None in torch's own code."""
+    frame: FrameType | None = inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename.startswith(_OURS):
+        frame = frame.f_back
+    return None if frame is None or frame.f_code.co_filename.startswith(_TORCH) else frame
 
 
 def lines_read(module: torch.nn.Module, inputs: Inputs, root: str | None) -> dict[str, Any]:
@@ -217,14 +225,21 @@ def _run(
     module: torch.nn.Module, inputs: Inputs, mode: ReadValues
 ) -> tuple[list[torch.Tensor] | None, dict[str, Any]]:
     """Return a run's outputs and the lines that read values; no outputs if the model refuses."""
+    with torch.no_grad():
+        return outputs_under(mode, module, inputs), mode.lines
+
+
+def outputs_under(
+    mode: ReadValues, module: torch.nn.Module, inputs: Inputs
+) -> list[torch.Tensor] | None:
+    """Return what a model returns for copies of inputs, followed by a mode; None if it refuses."""
     copies = [tensor.clone() for tensor in inputs]
     mode.follow(copies)
     try:
-        with torch.no_grad(), mode:
-            found = _tensors(module(*copies))
+        with mode:
+            return _tensors(module(*copies))
     except Exception:  # noqa: BLE001 - a model may raise anything
-        return None, mode.lines
-    return found, mode.lines
+        return None
 
 
 def _traced(module: torch.nn.Module, inputs: Inputs) -> Callable[..., Any] | None:

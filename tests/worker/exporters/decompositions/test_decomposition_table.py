@@ -101,3 +101,17 @@ def test_large_matrices_stay_whole() -> None:
 
     program = _program(Large(), torch.eye(40))
     assert decomposed(program) is program
+
+
+class _Sorted(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first = x.sort(dim=1, stable=True).indices
+        return torch.stack([first, x.argsort(dim=1, stable=True, descending=True)])
+
+
+def test_a_stable_sort_keeps_the_order_of_equals(tmp_path: Path) -> None:
+    x = torch.randint(0, 4, (2, 40, 3)).float()
+    program = torch.export.export(_Sorted(), (x,), strict=False)
+    _, session = _exported(decomposed(program), tmp_path)
+    (found,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    assert torch.equal(torch.from_numpy(found), _Sorted()(x))
