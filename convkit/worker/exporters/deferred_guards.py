@@ -83,7 +83,7 @@ def _by_axes(
             seen.add(each)
             if each.target is torch.ops.aten.sym_size.int:
                 source, axis = each.args
-                axes.update(dimension_axes(str(specs[str(source)].shape[int(axis)])))  # type: ignore[call-overload]
+                axes.update(dimension_axes(str(specs[str(source)].shape[int(axis)])))
             else:
                 pending += each.args
         found.setdefault(frozenset(axes), []).append(node)

@@ -144,6 +144,32 @@ def rounded_size(own: Translation, context: Any, node: Any) -> None:  # noqa: AN
     context.add(Builder.cast(x=whole, dtype="int32", name=node.name))
 
 
+def running_total(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
+    """`cumsum` along an axis counted from the end: MIL takes -1 only of these."""
+    from coremltools.converters.mil.mil import Builder, types
+
+    x, dim, _ = arguments(context, node, ("self", "dim", "dtype"))
+    if value(dim) >= -1 or not types.is_float(x.dtype):
+        own(context, node)
+        return
+    context.add(Builder.cumsum(x=x, axis=int(value(dim)) + x.rank, name=node.name))
+
+
+def place_among_all(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
+    """`argmax` and `argmin` without an axis: coremltools takes the last axis."""
+    from coremltools.converters.mil.mil import Builder
+
+    x, dim, keepdim = arguments(context, node, ("self", "dim", "keepdim"))
+    if value(dim) is not None or not x.rank:
+        own(context, node)
+        return
+    place = Builder.reduce_argmax if node.kind == "argmax" else Builder.reduce_argmin
+    found = place(x=Builder.reshape(x=x, shape=(-1,)), axis=0, keep_dims=bool(value(keepdim)))
+    if value(keepdim):
+        found = Builder.reshape(x=found, shape=(1,) * x.rank)
+    context.add(found, node.name)
+
+
 def _axes(dim: Any) -> list[int] | None:  # noqa: ANN401
     """Return a reduction's axes; None for all."""
     given = value(dim)
@@ -352,6 +378,9 @@ CORRECTIONS: dict[str, Callable[[Translation, Any, Any], None]] = {
     "mean": mean,
     "mean.dim": mean,
     "sum": total,
+    "cumsum": running_total,
+    "argmax": place_among_all,
+    "argmin": place_among_all,
     "ceil": rounded_size,
     "floor": rounded_size,
     "sum.dim_intlist": total,

@@ -2,7 +2,6 @@
 
 import operator
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -30,9 +29,6 @@ def argument_decompositions() -> dict[Any, Callable[..., object]]:
         aten.avg_pool2d.default: pooling.average,
         aten.avg_pool3d.default: pooling.average,
         aten.split_with_sizes.default: _parts,
-        aten.cumsum.default: _sums,
-        aten.argmax.default: partial(_place, torch.argmax),
-        aten.argmin.default: partial(_place, torch.argmin),
     }
 
 
@@ -107,34 +103,6 @@ def _parts(x: torch.Tensor, sizes: Sequence[int], dim: int = 0) -> list[torch.Te
     return found
 
 
-def _counts_from_the_end(node: Node) -> bool:
-    """Say whether an axis is given by a negative number other than -1."""
-    return isinstance(node.args[1], int) and node.args[1] < -1
-
-
-def _sums(x: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """`x.cumsum(dim)` with the axis counted from the front."""
-    return torch.cumsum(x, dim % max(x.ndim, 1), dtype=dtype)
-
-
-def _is_of_all(node: Node) -> bool:
-    """Say whether a place is asked for without an axis: coremltools takes the last axis."""
-    return node.kwargs.get("dim", node.args[1] if len(node.args) > 1 else None) is None
-
-
-def _place(
-    of: Callable[..., torch.Tensor],
-    x: torch.Tensor,
-    dim: int | None = None,
-    keepdim: bool = False,  # noqa: FBT001, FBT002 - torch's
-) -> torch.Tensor:
-    """`torch.argmax` or `torch.argmin`, of all elements as one axis if none is given."""
-    if dim is not None:
-        return of(x, dim, keepdim)
-    found = of(x.reshape(-1), 0)
-    return found.reshape([1] * x.ndim) if keepdim else found
-
-
 def _listed(given: Any) -> Sequence[int]:  # noqa: ANN401 - an argument of torch's
     return given if isinstance(given, list | tuple) else (given,)
 
@@ -150,8 +118,6 @@ _QUESTIONS: dict[str, Callable[[Node], bool]] = {
         ("aten.upsample_linear1d.vec", "aten.upsample_bilinear2d.vec"), _is_part_of_a_pixel
     ),
     "aten.split_with_sizes.default": _has_computed_parts,
-    "aten.cumsum.default": _counts_from_the_end,
-    **dict.fromkeys(("aten.argmax.default", "aten.argmin.default"), _is_of_all),
     "aten.adaptive_max_pool2d.default": _is_open_or_returns_places,
     "aten.max_pool1d_with_indices.default": _returns_places,
     "aten.max_pool2d_with_indices.default": _returns_places,
