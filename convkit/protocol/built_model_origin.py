@@ -6,13 +6,13 @@ their own file, which travels with the model's folder and can be checked without
 the standard library: people read it where their models run.
 """
 
+import dataclasses
 import hashlib
 import json
 from pathlib import Path
 
 from convkit.protocol.errors import ModelFileError
 from convkit.protocol.json_codec import CodecError, decode, encode
-from convkit.protocol.values.frozen_values import FrozenValue
 
 ORIGIN_FILE = "origin.json"
 # Code for callers, beside a built model: part of its files, and not of its size.
@@ -20,7 +20,8 @@ CPP_FILE, PYTHON_FILE = "bindings.hpp", "bindings.py"
 _FORMAT = 1
 
 
-class Origin(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Origin:
     """The run that built a model. `provenance` is the SHA-256 of that run's `provenance.json`,
     `files` the SHA-256 of the model's files by path inside its folder.
     """

@@ -15,7 +15,6 @@ from typing import Literal, get_args
 from convkit.protocol.json_codec import SPARSE
 from convkit.protocol.postprocessing_constants import Postprocessing
 from convkit.protocol.preprocessing_constants import Preprocessing
-from convkit.protocol.values.frozen_values import FrozenValue
 
 DType = Literal[
     "bool",
@@ -143,7 +142,8 @@ def _evaluate(node: ast.expr, sizes: Mapping[str, int], text: str) -> int:
             raise DimensionError(f"{text!r} is not arithmetic over axes")
 
 
-class Axis(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Axis:
     """A symbolic axis: the sizes a converted model must support, in elements."""
 
     name: str
@@ -152,7 +152,8 @@ class Axis(FrozenValue):
     max: int
 
 
-class DataAxis(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class DataAxis:
     """An axis of outputs whose size depends on the inputs' values: the number of detections.
 
     The rows along it are a set. `max` is the largest size. Rows of two models belong together by
@@ -171,7 +172,8 @@ class DataAxis(FrozenValue):
     threshold: float | None = None
 
 
-class TensorSpec(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class TensorSpec:
     """One input or output: its name in the converted model, element type and shape.
 
     `origin` is the model's own name (a forward argument, an output field), if different. `mask`
@@ -232,7 +234,8 @@ class TensorSpec(FrozenValue):
         return f"{self.name}: {self.type_text}"
 
 
-class Contract(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Contract:
     """A model's inputs and outputs, in order, and the axes in their shapes.
 
     `data_axes` occur in outputs only.

@@ -5,10 +5,9 @@ line is wrong, 3 a stage broke, 4 something was skipped under --strict, 130 inte
 convkit.
 """
 
+import dataclasses
 import errno
 from pathlib import Path
-
-from convkit.protocol.values.frozen_values import FrozenValue
 
 EXIT_VERIFIED = 0
 EXIT_FAILED = 1
@@ -29,7 +28,8 @@ class UsageError(ConvkitError):
     exit_code = 2
 
 
-class Problem(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Problem:
     """One problem in a recipe: the place (line and column, from 1), the key's path, what to write
     instead.
 

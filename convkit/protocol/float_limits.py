@@ -1,7 +1,8 @@
 """The limits of float16 and bfloat16, and the denormals of float32. Standard library only."""
 
+import dataclasses
+
 from convkit.protocol.contract import DType
-from convkit.protocol.values.frozen_values import FrozenValue
 
 # The smallest normal float32; nonzero numbers below it are denormal. Some kernels flush those by
 # themselves, such as onnxruntime's Softmax with AVX2, which returns 0 below exp(-87.3), where the
@@ -9,7 +10,8 @@ from convkit.protocol.values.frozen_values import FrozenValue
 SMALLEST_NORMAL = 2.0**-126
 
 
-class FloatLimits(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class FloatLimits:
     """A type's limits, as magnitudes. With rounding to nearest even, values from `overflows_from`
     become infinity and values up to `vanishes_up_to` become zero; values below `smallest_normal`
     lose digits.

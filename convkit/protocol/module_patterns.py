@@ -9,12 +9,11 @@ A last segment after a colon is a type of operation, in the words of the graph o
 runtime is given: `encoder.layer.*.attention.:Softmax`, `:Log` of the root.
 """
 
+import dataclasses
 import difflib
 import functools
 import re
 from collections.abc import Collection, Iterable
-
-from convkit.protocol.values.frozen_values import FrozenValue
 
 
 class PatternError(ValueError):
@@ -72,7 +71,8 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(parts) + (r"\Z" if itself_only else ""))
 
 
-class UnmatchedPattern(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class UnmatchedPattern:
     """A pattern that names no module, and the most similar module path."""
 
     pattern: str

@@ -4,15 +4,15 @@ library only.
 They are part of a tensor's contract, so every built model carries them.
 """
 
+import dataclasses
 from typing import Literal
-
-from convkit.protocol.values.frozen_values import FrozenValue
 
 Activation = Literal["softmax", "sigmoid", "none"]
 BoxFormat = Literal["corners", "center"]
 
 
-class LabelConstants(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class LabelConstants:
     """How scores [..., labels] become labels: `activation` along the last dimension, then every
     label whose score exceeds `threshold`, or without one the label with the best score.
 
@@ -24,7 +24,8 @@ class LabelConstants(FrozenValue):
     threshold: float | None = None
 
 
-class BoxConstants(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class BoxConstants:
     """How boxes [..., rows, 4] and the output `scores` [..., rows, labels] become detections.
 
     In this order: `activation` along the scores' last dimension; with `no_object`, the last label
@@ -44,7 +45,8 @@ class BoxConstants(FrozenValue):
     no_object: bool = False
 
 
-class CtcConstants(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class CtcConstants:
     """How scores [..., time, symbols] become text: the best symbol of each time, of equal neighbors
     one, without `blank`. `space` is the symbol that stands for a space.
     """
@@ -54,7 +56,8 @@ class CtcConstants(FrozenValue):
     space: str | None = None
 
 
-class Postprocessing(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Postprocessing:
     """How an app reads one output of a model. Exactly one kind of constants is given."""
 
     labels: LabelConstants | None = None

@@ -4,9 +4,8 @@ graphs apply. Standard library only.
 They are part of a tensor's contract, so every built model carries them.
 """
 
+import dataclasses
 from typing import Literal
-
-from convkit.protocol.values.frozen_values import FrozenValue
 
 Interpolation = Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"]
 ChannelOrder = Literal["rgb", "bgr"]
@@ -14,7 +13,8 @@ ImageLayout = Literal["channels_first", "channels_last"]
 Side = Literal["left", "right"]
 
 
-class ImageConstants(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class ImageConstants:
     """How a decoded RGB image, uint8 [rows, columns, 3], becomes a model's input.
 
     In this order: `resize` to rows and columns, or to the length of the shorter edge; `crop` of
@@ -52,7 +52,8 @@ class ImageConstants(FrozenValue):
         return self.resize if isinstance(self.resize, tuple) else None
 
 
-class AudioConstants(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class AudioConstants:
     """How sound becomes a model's features, under transformers' names; None: not declared.
 
     `sampling_rate` and `hop_length` are samples per second and between two frames, `n_fft` the
@@ -69,7 +70,8 @@ class AudioConstants(FrozenValue):
     do_normalize: bool | None = None
 
 
-class TextConstants(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class TextConstants:
     """How texts become tokens, under transformers' names; None: not declared."""
 
     padding_side: Side | None = None
@@ -78,7 +80,8 @@ class TextConstants(FrozenValue):
     max_length: int | None = None
 
 
-class Preprocessing(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Preprocessing:
     """What precedes one input of a model. Exactly one kind of constants is given.
 
     `fused`: the built model itself applies what follows `crop`, so its input is the image, uint8

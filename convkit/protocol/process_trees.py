@@ -11,14 +11,13 @@ groups end.
 
 import contextlib
 import ctypes
+import dataclasses
 import os
 import signal
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
-
-from convkit.protocol.values.frozen_values import FrozenValue
 
 # Names a worker in the environment of everything it starts.
 STAGE_VARIABLE = "CONVKIT_STAGE"
@@ -28,7 +27,8 @@ _SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 _MOST_ROUNDS = 20
 
 
-class LiveProcess(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class LiveProcess:
     """A process that has not ended: its id, and its start in clock ticks since the system's."""
 
     pid: int

@@ -1,5 +1,6 @@
 """Passed to every stage function with its request: an output folder and a progress callback."""
 
+import dataclasses
 import json
 import os
 import time
@@ -7,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
-from convkit.protocol.values.frozen_values import FrozenValue
 
 # Digesting and copying a file of this size takes about a millisecond.
 _LARGE_BYTES = 2**20
@@ -44,7 +44,8 @@ class UnfitDataError(StageFailedError):
         super().__init__(message, [finding])
 
 
-class Context(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Context:
     """`output` is an empty folder that becomes the stage's artifact."""
 
     output: Path

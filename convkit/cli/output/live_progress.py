@@ -10,7 +10,6 @@ from convkit.cli.output.run_time_left import Overall, RemainingWork, overall
 from convkit.cli.output.safe_text import Encodable, live_console
 from convkit.host.processes.progress_events import StageEnd
 from convkit.host.record.display_text import remaining_text, seconds_text
-from convkit.protocol.values.frozen_values import FrozenValue
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -275,7 +274,8 @@ class LiveProgress:
             self._console.print(Encodable(Text(f"{line.id}: {text}")), soft_wrap=True)
 
 
-class _Ended(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class _Ended:
     """The line of a stage that has ended, with its id padded to a width."""
 
     line: _Line
@@ -299,7 +299,8 @@ class _Ended(FrozenValue):
         )
 
 
-class _Moving(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class _Moving:
     """What is under way, in one line: how much of the run is done, for how long it has run, what is
     left, and what is done now.
     """

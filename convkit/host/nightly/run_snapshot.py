@@ -17,7 +17,7 @@ from convkit.host.record.recorded_materials import Dependency
 from convkit.host.record.run_record import RunRecord, TargetReport, TargetStatus, Verification
 from convkit.protocol.json_codec import SPARSE
 from convkit.protocol.messages import EvaluationMetrics
-from convkit.protocol.values.same_fields import taken_from
+from convkit.protocol.same_fields import taken_from
 
 # The figures that track parity. max_rel is excluded: it is dominated by elements near zero, and
 # jumps by orders of magnitude while everything else is stable.

@@ -1,11 +1,11 @@
 """What a reproduction varies on purpose around each stage; none of it may change a result."""
 
+import dataclasses
 from collections.abc import Mapping
 
-from convkit.protocol.values.frozen_values import FrozenValue
 
-
-class Variation(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Variation:
     """A different hash seed, time zone (POSIX form) and thread count. Folders differ anyway."""
 
     hash_seed: int = 4711

@@ -8,6 +8,7 @@ own server: a resident saves time, and nothing depends on it.
 """
 
 import contextlib
+import dataclasses
 import json
 import os
 import resource
@@ -33,7 +34,6 @@ from convkit.host.store.digests import digest_json
 from convkit.protocol.errors import UsageError
 from convkit.protocol.jobs.resident_orders import STALE, ResidentOrder, ResidentState
 from convkit.protocol.json_codec import CodecError, decode, encode
-from convkit.protocol.values.frozen_values import FrozenValue
 
 # Minutes after which a resident that serves no run ends; 0: none is started.
 MINUTES_VARIABLE = "CONVKIT_RESIDENT"
@@ -46,7 +46,8 @@ _SUFFIX = ".socket"
 _INHERITED_STATUS = ("Uid", "Gid", "Groups", "CapEff", "CapBnd", "NoNewPrivs", "Seccomp")
 
 
-class Residents(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Residents:
     """The residents of one home and user. They end after `minutes` without a run."""
 
     folder: Path

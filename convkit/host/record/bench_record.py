@@ -15,7 +15,6 @@ from convkit.protocol.errors import ConvkitError
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.json_codec import CodecError, Json, decode, parse_json
 from convkit.protocol.messages import Profile
-from convkit.protocol.values.frozen_values import FrozenValue
 
 FORMAT = 1
 ORIGINAL = "original"
@@ -25,7 +24,8 @@ ORIGINAL = "original"
 GoalStatus = Literal["met", "missed", "undecided", "no-figure"]
 
 
-class Interval(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Interval:
     """A figure with its bootstrap confidence interval of 95 %."""
 
     value: float
@@ -33,7 +33,8 @@ class Interval(FrozenValue):
     high: float
 
 
-class SizeFigures(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class SizeFigures:
     """A model at one size of inputs. Latencies are in seconds per call.
 
     A percentile is None if there were too few calls for it. `throughput` is in rows of the first
@@ -52,7 +53,8 @@ class SizeFigures(FrozenValue):
     error: str | None = None
 
 
-class ModelFigures(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class ModelFigures:
     """The original or a target; with parts, also each part's original (`original/<part>`) and share
     of a target (`<target>/<part>`). `absent` says why it was not measured.
 
@@ -80,7 +82,8 @@ class ModelFigures(FrozenValue):
         return next((each for each in self.sizes if each.size == size and not each.error), None)
 
 
-class GoalVerdict(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class GoalVerdict:
     """A goal of a target, at one size for latencies. `found` is the ratio to the original."""
 
     target: str
@@ -91,7 +94,8 @@ class GoalVerdict(FrozenValue):
     size: str | None = None
 
 
-class BenchRecord(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class BenchRecord:
     """One benchmark session. `noise` is how much the original's median moved between rounds, by
     size, as a share of it. `waiting` is the share of the time in which threads waited for a
     processor, by size; empty in older records.

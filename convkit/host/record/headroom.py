@@ -3,6 +3,7 @@
 The terminal's table, the HTML report, MLflow and the audit all read these figures, so they agree.
 """
 
+import dataclasses
 import math
 from collections.abc import Iterable, Iterator
 
@@ -11,10 +12,10 @@ from convkit.host.record.run_record import CaseVerdict, OutputVerdict
 from convkit.protocol.messages import TensorMetrics
 from convkit.protocol.metrics.limits import LimitProblem, problems
 from convkit.protocol.metrics.metric_registry import limits_set
-from convkit.protocol.values.frozen_values import FrozenValue
 
 
-class Worst(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Worst:
     """The comparison that used the largest share of its limit.
 
     `share` is 1 at the limit, and infinite if the figure is NaN or nothing was compared. `text` is

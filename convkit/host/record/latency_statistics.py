@@ -6,12 +6,12 @@ Benchmarking in Reasonable Time, 2013; Efron and Tibshirani, An Introduction to 
 chapter 8). A ratio's two sides are drawn from the same rounds.
 """
 
+import dataclasses
 import itertools
 import random
 from collections.abc import Callable, Iterable, Sequence
 
 from convkit.host.record.bench_record import Interval, SizeFigures
-from convkit.protocol.values.frozen_values import FrozenValue
 
 # Percentiles by name, with the calls that they need: ten calls beyond the percentile's share.
 PERCENTILES: dict[str, tuple[float, int]] = {"p50": (0.5, 1), "p90": (0.9, 20), "p99": (0.99, 200)}
@@ -23,7 +23,8 @@ _RESAMPLES = 400
 _CONFIDENCE = 0.95
 
 
-class Rounds(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Rounds:
     """A model's timings at one size: the seconds of each call, by round, and the shares of the
     time that its threads waited for a processor in each round, if they are known. `processes` is
     the number of rounds in each of its processes, one after another; empty for a single process.

@@ -4,11 +4,11 @@ Kernels are selected by instruction sets, some libraries select by the vendor as
 kernels round differently. The model's name selects nothing.
 """
 
+import dataclasses
 from collections.abc import Mapping
 
 from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import ProductFamily
-from convkit.protocol.values.frozen_values import FrozenValue
 
 # Kernels that multiply uint8 by int8: `exact` ones sum the products in 32 bits, `saturating-pairs`
 # clip each pair of products to 16 bits (VPMADDUBSW, if AVX2 has no VNNI beside it).
@@ -46,7 +46,8 @@ _EARLIER = frozenset(
 _SUM_IN_32_BITS = frozenset({"avx_vnni", "avx512_vnni", "amx_int8"})
 
 
-class RecordedProcessor(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class RecordedProcessor:
     """A processor on record.
 
     `features` are its architecture, its vendor and its instruction sets; `name` is for information.

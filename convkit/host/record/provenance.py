@@ -6,6 +6,7 @@ checked on its own, and lists what the models were built from. It includes its o
 reveals damage but does not prove authorship; only a signature could.
 """
 
+import dataclasses
 import datetime as dt
 import hashlib
 import json
@@ -27,7 +28,6 @@ from convkit.host.record.strict_json import read_strictly
 from convkit.host.store.digests import digest_file
 from convkit.protocol.errors import ProvenanceError
 from convkit.protocol.json_codec import CodecError, Json, decode, encode
-from convkit.protocol.values.frozen_values import FrozenValue
 
 FILE_NAME = "provenance.json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
@@ -44,14 +44,16 @@ _OLD_DIGEST = "convkit_digest"
 _KINDS = ("source", "original", "file", "lookup", "lock", "tool", "builder")
 
 
-class FileDigest(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class FileDigest:
     """A file's SHA-256 and size in bytes."""
 
     sha256: str
     size: int
 
 
-class StageClaim(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class StageClaim:
     """A stage in the provenance: its key, its status, and its artifact in the store."""
 
     key: str
@@ -59,7 +61,8 @@ class StageClaim(FrozenValue):
     artifact: str | None = None
 
 
-class Provenance(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Provenance:
     """Contents of `provenance.json`. `verdicts` are by target, `files` by path inside the run's
     folder. `code` is the digest of convkit's own files, empty in provenances of earlier releases.
     `previous` is the recipe's run before this one, None for the first. `origins` are the paths of

@@ -8,13 +8,13 @@ from packaging.utils import canonicalize_name
 
 from convkit.host.record.run_record import RunRecord
 from convkit.protocol.json_codec import Json
-from convkit.protocol.values.frozen_values import FrozenValue
 
 # The algorithm of a package's digest: SHA-256 over the paths and digests in its RECORD.
 INSTALLED = "convkitInstalled"
 
 
-class Dependency(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Dependency:
     """An input to a run. `kind`: source, original, file, lookup (what the model's code asked of the
     machine; `notes` has the answer), lock, tool or builder.
 
@@ -30,7 +30,8 @@ class Dependency(FrozenValue):
     notes: dict[str, Json] = dataclasses.field(default_factory=dict)
 
 
-class LockedPackage(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class LockedPackage:
     """A package in the environments of some stages, with the SHA-256 of each file it may come from,
     if a lock lists them, and the digest of its installed files.
     """
@@ -42,14 +43,16 @@ class LockedPackage(FrozenValue):
     installed: str = ""
 
 
-class PreviousRun(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class PreviousRun:
     """The recipe's run before this one: its id, and the SHA-256 of its provenance.json."""
 
     run: str
     sha256: str
 
 
-class Materials(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Materials:
     """Inputs that a run's record does not contain: the models' origin, other files, seeds, locked
     packages, convkit's code.
 

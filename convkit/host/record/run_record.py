@@ -30,7 +30,6 @@ from convkit.protocol.messages import (
     UnpaddedMetrics,
 )
 from convkit.protocol.metrics.limits import LimitProblem
-from convkit.protocol.values.frozen_values import FrozenValue
 
 FORMAT = 1
 
@@ -63,7 +62,8 @@ def worst_status(statuses: Sequence[TargetStatus]) -> TargetStatus:
     return max(statuses, key=WORST_LAST.index) if statuses else "broken"
 
 
-class StageReport(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class StageReport:
     """One stage of a run.
 
     `id` is `export`, `reference`, `precision:<target>`, `build:<target>` or
@@ -92,7 +92,8 @@ class StageReport(FrozenValue):
     log: str | None = None
 
 
-class OutputVerdict(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class OutputVerdict:
     """The verdict on one output of one case.
 
     `problems` are the reasons for a failure, `failures` their messages. Older records contain only
@@ -108,7 +109,8 @@ class OutputVerdict(FrozenValue):
     unpadded: UnpaddedMetrics | None = None
 
 
-class CaseVerdict(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class CaseVerdict:
     """The verdict on one case."""
 
     case: str
@@ -120,7 +122,8 @@ class CaseVerdict(FrozenValue):
     error: str | None = None
 
 
-class Verification(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Verification:
     """The verdict on one target under one runtime release. `stage` is the id of the verify stage.
     `greedy` compares generated tokens, `packaged` those that a package's own runtime generates.
     `trials` may explain steps that are off, `branches` sizes that fail, `rows` (the batch axis)
@@ -169,7 +172,8 @@ class Verification(FrozenValue):
         return ", ".join(each for each in (self.version, self.family) if each)
 
 
-class AppliedWaiver(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class AppliedWaiver:
     """A waiver of the recipe and what became of it. `until` is the last day (UTC) it counts."""
 
     code: str
@@ -178,7 +182,8 @@ class AppliedWaiver(FrozenValue):
     state: WaiverState
 
 
-class TargetReport(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class TargetReport:
     """One target of a run. `files` are paths inside the run's folder; `headline` is a one-line
     summary.
 
@@ -203,7 +208,8 @@ class TargetReport(FrozenValue):
     waivers: tuple[AppliedWaiver, ...] = ()
 
 
-class RepairStep(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class RepairStep:
     """A remedy that a repair applied.
 
     One `round` (from 1) may apply several remedies. `code` and `message` are those of the finding
@@ -219,14 +225,16 @@ class RepairStep(FrozenValue):
     outcome: str | None = None
 
 
-class WithdrawnStep(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class WithdrawnStep:
     """A remedy that a repair tried and took back, and why."""
 
     step: RepairStep
     reason: str
 
 
-class RunRecord(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class RunRecord:
     """A complete run. `key` is a digest of everything that determines the outcome: stage keys,
     tolerances, targets.
 

@@ -16,7 +16,6 @@ from convkit.host.record.run_record import (
     WaiverState,
 )
 from convkit.protocol.findings.finding import Finding
-from convkit.protocol.values.frozen_values import FrozenValue
 
 SEVERITIES = ("error", "warning", "note")
 # The start of a remedy's path: whose target it is about.
@@ -45,7 +44,8 @@ def seconds_of(record: RunRecord, target: str) -> float:
     return sum(stage.seconds for stage in stages_of(record, target))
 
 
-class LocatedFinding(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class LocatedFinding:
     """A finding with everything that shows it: targets, runtime releases, or a shared stage.
     `waived` are the targets in which the recipe waives it. `consequences` follow from it.
     """
@@ -213,7 +213,8 @@ def waiver_text(waiver: AppliedWaiver) -> str:
     return f"{waiver.code} {_STATES[waiver.state].format(waiver.until)}: {waiver.reason}"
 
 
-class LeftOut(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class LeftOut:
     """Something that was not proven, and why."""
 
     what: str

@@ -2,17 +2,18 @@
 a fault may exist at one size only, or for rows of zeros.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterator
 
 from convkit.host.record.run_record import RunRecord
 from convkit.protocol.messages import EVERY_NUMBER, is_at_decisions, is_of_plain_rows, is_usual
-from convkit.protocol.values.frozen_values import FrozenValue
 
 # Sizes that are listed, and axes that a line on the terminal has room for.
 _LISTED, _MOST_AXES = 8, 4
 
 
-class TriedSizes(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class TriedSizes:
     """An axis, the range that the recipe declares, and the sizes that every verification tried."""
 
     axis: str
@@ -42,7 +43,8 @@ def tried_sizes(record: RunRecord) -> tuple[TriedSizes, ...]:
     return tuple(found)
 
 
-class TriedValues(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class TriedValues:
     """A kind of values, and the cases in which it was tried, none if it was not. A case that not
     every target ran is followed by those that did: `plain-rows:huge (ort-cpu)`.
     """

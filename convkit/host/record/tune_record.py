@@ -3,13 +3,13 @@
 <home>/tune/<recipe>/<time>-<random>.json, .html   one per search
 """
 
+import dataclasses
 from pathlib import Path
 from typing import Literal
 
 from convkit.host.record.bench_record import Interval
 from convkit.host.record.timestamped_records import write_stamped
 from convkit.protocol.json_codec import Json
-from convkit.protocol.values.frozen_values import FrozenValue
 
 FORMAT = 1
 
@@ -21,7 +21,8 @@ CandidateStatus = Literal[
 ]
 
 
-class Figures(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Figures:
     """What was measured of a candidate. `latency` is its median over the original's in the same
     rounds, `p50` in seconds, both at the first size. `error` is the largest absolute difference
     from the original. `score` and `drop` are the task metric's. None: unknown.
@@ -35,7 +36,8 @@ class Figures(FrozenValue):
     drop: float | None = None
 
 
-class Candidate(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Candidate:
     """A target that was considered. `target` is what a recipe would have.
 
     `threads` is its number of compute threads, if it differs from the search's. `why` explains the
@@ -56,7 +58,8 @@ class Candidate(FrozenValue):
     judged_by: str = ""
 
 
-class TuneRecord(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class TuneRecord:
     """One search. `size` is the size of inputs whose latencies are shown, `original` the original's
     figures, `metric` the task metric if the recipe has one. `chosen` is None if nothing meets
     tolerance and goals. `noise` and `waiting` are those of the least steady benchmark, as a

@@ -1,14 +1,16 @@
 """A run's benchmark in its report: latencies against the original, by size. Pure."""
 
+import dataclasses
+
 from convkit.host.record.bench_record import BenchRecord, Interval, ModelFigures
 from convkit.host.record.display_text import brief_time_text, bytes_text, ratio_text, sizes_text
 from convkit.host.record.latency_statistics import noise_text, waiting_text
 from convkit.host.report.svg_elements import SvgFigure
 from convkit.host.report.svg_plots import Bar, bar_plot
-from convkit.protocol.values.frozen_values import FrozenValue
 
 
-class BenchSizeView(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class BenchSizeView:
     """One size: its name with its axes, how it was measured, a warning if the machine was busy, a
     plot, and a row per model.
     """
@@ -20,7 +22,8 @@ class BenchSizeView(FrozenValue):
     rows: tuple[tuple[str, ...], ...]
 
 
-class BenchView(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class BenchView:
     """A benchmark as the report shows it."""
 
     record: BenchRecord

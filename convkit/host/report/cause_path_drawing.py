@@ -1,19 +1,20 @@
 """A cause's way to its symptom, drawn from top to bottom as SVG. Pure; standard library only."""
 
+import dataclasses
 import unicodedata
 from collections.abc import Sequence
 from typing import Literal
 
 from convkit.host.record.safe_text import visible
 from convkit.host.report.svg_elements import Svg, SvgFigure, element, group, picture
-from convkit.protocol.values.frozen_values import FrozenValue
 
 _WIDTH = 360.0
 _PADDING, _LINE, _ARROW = 9.0, 14.0, 20.0
 _COLUMNS = 52  # characters of the drawing's monospaced font across a box
 
 
-class PathStep(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class PathStep:
     """A box: the cause, a step on the way, steps left out, the output, or what the fix changes."""
 
     kind: Literal["cause", "step", "gap", "output", "proof"]

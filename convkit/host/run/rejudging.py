@@ -21,7 +21,7 @@ from convkit.host.verdict.waivers import day_of, with_waivers, without_waivers
 from convkit.protocol.contract import Contract
 from convkit.protocol.errors import UsageError
 from convkit.protocol.messages import CaseMetrics, CaseRecord, Layout, ReferenceResult, VerifyResult
-from convkit.protocol.values.same_fields import taken_from
+from convkit.protocol.same_fields import taken_from
 
 
 def parse_tolerance(limits: Sequence[str]) -> Tolerance | None:

@@ -21,13 +21,13 @@ from convkit.host.record.run_record import (
 )
 from convkit.host.store.store import Store
 from convkit.protocol.messages import StageKind
-from convkit.protocol.values.frozen_values import FrozenValue
 
 if TYPE_CHECKING:
     from convkit.host.fleet.run_fleet import Fleet
 
 
-class RunOptions(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class RunOptions:
     """A run's options. Stages of the kinds in `rerun` always run, even if they are cached. Without
     `explain`, nothing is searched for why targets failed.
     """
@@ -48,7 +48,8 @@ class RunOptions(FrozenValue):
     shared_store: str | None = None  # which read and write the store at this URL
 
 
-class RunOutcome(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class RunOutcome:
     """A run's record and folder. `untracked`: why it could not be logged to MLflow. `up_to_date`:
     nothing had to run.
     """
@@ -60,7 +61,8 @@ class RunOutcome(FrozenValue):
     untracked: str | None = None
 
 
-class Lineage(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Lineage:
     """The run that this one repairs, and the remedies applied so far; those of the current round
     have no outcome yet. `withdrawn` are those that were tried and taken back.
     """
@@ -89,7 +91,8 @@ def outcome_text(targets: Sequence[TargetReport]) -> str:
     )
 
 
-class RunWork(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class RunWork:
     """One run in progress: its plan, its store and its listener."""
 
     options: RunOptions

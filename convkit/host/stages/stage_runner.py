@@ -63,7 +63,7 @@ from convkit.protocol.messages import (
     StageRequest,
 )
 from convkit.protocol.runtimes.runtime_registry import package_folder, runtimes
-from convkit.protocol.values.same_fields import taken_from
+from convkit.protocol.same_fields import taken_from
 
 
 class RemoteStages(Protocol):

@@ -7,6 +7,7 @@ the rest of the stage. All of it counts only if the file's status is still the s
 
 import concurrent.futures
 import contextlib
+import dataclasses
 import errno
 import secrets
 import shutil
@@ -18,7 +19,6 @@ from typing import TypeVar
 
 from convkit.host.store.digests import FileStatus, digest_file, file_status
 from convkit.host.store.durable_files import copy_file, sync_file
-from convkit.protocol.values.frozen_values import FrozenValue
 
 T = TypeVar("T")
 
@@ -26,7 +26,8 @@ T = TypeVar("T")
 _ROOM = 3
 
 
-class _Prepared(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class _Prepared:
     """What is known, or will be, of a file with this status."""
 
     status: FileStatus

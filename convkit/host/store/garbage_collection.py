@@ -7,6 +7,7 @@ record whose artifact is incomplete.
 """
 
 import contextlib
+import dataclasses
 import errno
 import shutil
 from collections.abc import Iterator
@@ -19,20 +20,21 @@ from convkit.host.store.stage_records import FileEntry, KeptRecord, LatestStage,
 from convkit.host.store.staging_folders import sweep_staging
 from convkit.protocol.errors import StoreError, storage_error
 from convkit.protocol.json_codec import CodecError, decode, parse_json
-from convkit.protocol.values.frozen_values import FrozenValue
 
 # What a store consists of, in the order in which it is removed.
 Kind = Literal["views", "settled runs", "stage records", "lists of files", "objects"]
 
 
-class Needed(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Needed:
     """What must stay: stages by key, and artifacts that a record names besides."""
 
     stages: frozenset[str]
     artifacts: frozenset[str] = frozenset()
 
 
-class Freed(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Freed:
     """How many files of a kind were removed, or would be, and their size in bytes."""
 
     kind: Kind

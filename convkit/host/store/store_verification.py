@@ -1,6 +1,7 @@
 """Re-digests an entire store and reports any damage."""
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,17 +22,18 @@ from convkit.host.store.stage_records import (
     StageRecord,
 )
 from convkit.protocol.json_codec import Json, decode, parse_json
-from convkit.protocol.values.frozen_values import FrozenValue
 
 
-class Damage(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Damage:
     """A damaged item in the store."""
 
     path: str
     problem: str
 
 
-class _Folder(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class _Folder:
     """A folder of files sealed with their own digest. `kind` is the type of their content; `before`
     is the unsealed type that earlier releases wrote, if any. Such old files are never used, and are
     not damage.

@@ -50,7 +50,7 @@ from convkit.protocol.metrics.limit_kinds import judged_error
 from convkit.protocol.metrics.limits import problems
 from convkit.protocol.metrics.metric_registry import absolute_limit
 from convkit.protocol.metrics.number_text import distinct_texts
-from convkit.protocol.values.same_fields import taken_from
+from convkit.protocol.same_fields import taken_from
 
 _OTHER_OUTPUT = (  # the reference says if the original does not follow the recipe
     "Correct the file at its source: the original follows the recipe, unless C205 or C207 says"

@@ -1,15 +1,16 @@
 """Finds the first difference between two JSON values."""
 
+import dataclasses
 import json
 from typing import Any
 
 from convkit.protocol.json_codec import Json
-from convkit.protocol.values.frozen_values import FrozenValue
 
 _ABSENT = "(absent)"
 
 
-class FirstDifference(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class FirstDifference:
     """The first difference between two values: its path of keys, and both sides as JSON."""
 
     path: str

@@ -5,13 +5,13 @@ import typing
 
 from convkit.protocol.findings.severity import Severity, severity_of
 from convkit.protocol.json_codec import Json
-from convkit.protocol.values.frozen_values import FrozenValue
 
 # Placeholder for the code's own severity.
 _FROM_CODE = typing.cast("Severity", "from code")
 
 
-class Place(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Place:
     """The location of a finding: tensor, node, module path, source line, case, as far as known."""
 
     tensor: str | None = None
@@ -24,7 +24,8 @@ class Place(FrozenValue):
         return ", ".join(str(part) for part in dataclasses.astuple(self) if part)
 
 
-class Remedy(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Remedy:
     """What to do: in words, and as a recipe change if possible.
 
     `change` maps key paths of the recipe (`targets.ort-cpu.precision`) to their new values.
@@ -50,7 +51,8 @@ class Remedy(FrozenValue):
         return "tried" if self.tried else "untried"
 
 
-class Finding(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Finding:
     """A coded result of a check. `code` is a key of `convkit.host.findings.catalog.CATALOG`.
 
     `severity` follows from the code. A check passes its own only if it measured the severity, such

@@ -1,8 +1,9 @@
 """What the host orders of a fork server."""
 
+import dataclasses
+
 from convkit.protocol.json_codec import Json
 from convkit.protocol.process_trees import STAGE_VARIABLE
-from convkit.protocol.values.frozen_values import FrozenValue
 
 READY = b"ready"
 # The order after the last one: fork nothing more, and free what was imported and loaded.
@@ -13,7 +14,8 @@ THREADS = "OMP_NUM_THREADS"
 PER_WORKER = ("PYTHONPYCACHEPREFIX", THREADS, STAGE_VARIABLE)
 
 
-class ForkOrder(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class ForkOrder:
     """One worker to fork. It starts in `folder`, with its own values of the variables `PER_WORKER`,
     and with the `umask` and `limits` (soft and hard, by resource number) of the requesting process.
     """
@@ -26,7 +28,8 @@ class ForkOrder(FrozenValue):
     limits: tuple[tuple[int, int, int], ...]
 
 
-class LoadOrder(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class LoadOrder:
     """One loader to fork: `function` (`module:name`) is called with `argument`, and what it leaves
     in the process is there in all workers. It runs in `folder`, with `umask` and `limits` as above.
     """

@@ -1,5 +1,6 @@
 """The jobs a worker can run: one row per job. Standard library only."""
 
+import dataclasses
 import importlib
 from collections.abc import Callable
 from typing import Any
@@ -8,13 +9,13 @@ from convkit.protocol import messages
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.messages import JobKind
 from convkit.protocol.runtimes.runtime_row import Runtime
-from convkit.protocol.values.frozen_values import FrozenValue
 
 # Called with the request and the context of its job.
 JobFunction = Callable[[Any, Any], tuple[Any, list[Finding]]]
 
 
-class Job(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Job:
     """One kind of job: its request and result types, and the module whose `run` performs it. A
     runtime's own module takes precedence over this one. With `has_options`, the request carries the
     runtime's options. With `makes_model`, its output is a model: bytes that equal requests must

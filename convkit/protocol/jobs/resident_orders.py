@@ -1,14 +1,14 @@
 """What the host asks of a resident: a fork server that outlives the run that started it."""
 
+import dataclasses
 from typing import Literal
-
-from convkit.protocol.values.frozen_values import FrozenValue
 
 # Instead of `READY`: a file that the resident has imported has changed, and it ends.
 STALE = b"stale"
 
 
-class ResidentOrder(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class ResidentOrder:
     """One connection's only order.
 
     `serve`: fork a server for a run, with the `umask` and `limits` (soft and hard, by resource
@@ -21,7 +21,8 @@ class ResidentOrder(FrozenValue):
     limits: tuple[tuple[int, int, int], ...] = ()
 
 
-class ResidentState(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class ResidentState:
     """A resident: its process, interpreter and tools, since when it runs (seconds since 1970), how
     many seconds it has served nobody, and how many runs it serves.
     """

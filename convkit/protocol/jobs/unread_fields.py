@@ -2,11 +2,13 @@
 neither does its key. Both sides use this table: the worker notes reads, the host makes keys.
 """
 
+import dataclasses
+
 from convkit.protocol.contract import Axis, TensorSpec
-from convkit.protocol.values.frozen_values import FrozenValue
 
 
-class MayBeUnread(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class MayBeUnread:
     """A field `name` of `owner`. `places` matches its dotted paths in a stage's ingredients."""
 
     owner: type

@@ -2,16 +2,17 @@
 measured.
 """
 
+import dataclasses
 from typing import Literal
 
 from convkit.protocol.messages.measurements import CaseMetrics
-from convkit.protocol.values.frozen_values import FrozenValue
 
 # Loops are called steps, steps-padded, steps-full and steps-greedy; steps-reset is only for
 # explanations: the original, fed its first state in every call.
 
 
-class Feed(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Feed:
     """An output that becomes an input of the next call.
 
     `layer` and `part` are the number and the rest of what a pattern's `*` matches (`0.key`);
@@ -24,7 +25,8 @@ class Feed(FrozenValue):
     part: str
 
 
-class Steps(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Steps:
     """How a model is called in a loop.
 
     Every call advances along `axis`: the first by `prefill` positions, each of the following
@@ -50,7 +52,8 @@ class Steps(FrozenValue):
     generate: int = 0
 
 
-class GreedyRow(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class GreedyRow:
     """One sequence, continued with the token of the highest score, by both models.
 
     `agreed` is the number of tokens up to the first one that differs, of `generated`. There, the
@@ -77,7 +80,8 @@ class GreedyRow(FrozenValue):
 TrialKind = Literal["layers", "parts", "positions", "stale", "updated", "reset"]
 
 
-class StepTrial(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class StepTrial:
     """The loop with one thing corrected, as proof of a cause: `cases` measure it like the loop.
 
     `tensors` are the tensors that were corrected, `step` the call in which the error appears (0 is

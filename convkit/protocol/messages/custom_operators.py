@@ -1,9 +1,10 @@
 """Operators that the user's own code or a package adds to runtimes and to the exporter."""
 
-from convkit.protocol.values.frozen_values import FrozenValue
+import dataclasses
 
 
-class OperatorLibrary(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class OperatorLibrary:
     """A shared library that a runtime loads before it builds or opens a model.
 
     `path` is a file; with `package`, the name of a file in that installed package, in which *
@@ -15,14 +16,16 @@ class OperatorLibrary(FrozenValue):
     runtime: str = "onnxruntime"
 
 
-class Translation(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Translation:
     """A function in a Python file that tells torch's exporters how to write operators."""
 
     path: str
     function: str
 
 
-class CustomOps(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class CustomOps:
     """What a recipe declares as `custom_ops`, in its order."""
 
     libraries: tuple[OperatorLibrary, ...] = ()

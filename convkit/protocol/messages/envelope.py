@@ -6,7 +6,6 @@ from typing import Literal
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.json_codec import Json
 from convkit.protocol.messages.custom_operators import CustomOps
-from convkit.protocol.values.frozen_values import FrozenValue
 
 PROTOCOL = 1
 
@@ -36,7 +35,8 @@ JobKind = Literal[
 ]
 
 
-class Envelope(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Envelope:
     """Contents of the request file. `output` is an empty folder for the stage's files.
 
     `runtime` is the package of the target's runtime, for jobs with a runtime-specific
@@ -62,7 +62,8 @@ class Envelope(FrozenValue):
 Outcome = Literal["done", "broken", "skipped"]
 
 
-class Answer(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Answer:
     """Contents of the result file.
 
     done: `result` is set; error findings in `findings` fail the stage's targets. broken: the tool

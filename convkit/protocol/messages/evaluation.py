@@ -1,11 +1,11 @@
 """A task's data and metric, and what a built model scores on it."""
 
+import dataclasses
 import math
 
-from convkit.protocol.values.frozen_values import FrozenValue
 
-
-class Evaluation(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
     """The user's data and metric: see `Evaluate` of the recipe.
 
     `metric` is the name of one of convkit's or the name of a function in the file `code`. `inputs`
@@ -36,7 +36,8 @@ class Evaluation(FrozenValue):
         return self.metric.startswith("recall@") and len(self.texts) == 2
 
 
-class Disagreement(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Disagreement:
     """A row, from 0, on which the built model's decision differs from the original's."""
 
     row: int
@@ -45,7 +46,8 @@ class Disagreement(FrozenValue):
     candidate: str
 
 
-class EvaluationMetrics(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class EvaluationMetrics:
     """The score of the original and of the built model on the same rows.
 
     `drop` is the original's score minus the built model's. If the score `rises`, it is how much

@@ -3,14 +3,16 @@
 A value is an input of the whole, by its name, or an output of a call, as `call.output`.
 """
 
+import dataclasses
+
 from convkit.protocol.contract import Contract
 from convkit.protocol.json_codec import Json
 from convkit.protocol.messages.evaluation import Evaluation
 from convkit.protocol.messages.model_request import Source
-from convkit.protocol.values.frozen_values import FrozenValue
 
 
-class Call(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Call:
     """One call of a part. `name` is the part's, unless it is called more than once.
 
     `inputs` says which value each input of the part gets. Inputs that are missing here are fed in a
@@ -22,7 +24,8 @@ class Call(FrozenValue):
     inputs: dict[str, str]
 
 
-class Carried(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Carried:
     """A value of one pass of a loop that becomes an input of a call in the next pass."""
 
     value: str
@@ -30,7 +33,8 @@ class Carried(FrozenValue):
     input: str
 
 
-class Loop(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Loop:
     """Calls that are repeated once for each position along `axis`.
 
     Inputs of the whole with this axis are cut: each pass gets its position.
@@ -41,14 +45,16 @@ class Loop(FrozenValue):
     calls: tuple[Call, ...]
 
 
-class Flow(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Flow:
     """The calls in their order, and the values that are the whole's outputs, by output."""
 
     steps: tuple[Call | Loop, ...]
     outputs: dict[str, str]
 
 
-class OriginalPart(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class OriginalPart:
     """The original model of one part."""
 
     name: str
@@ -56,7 +62,8 @@ class OriginalPart(FrozenValue):
     contract: Contract
 
 
-class JoinedOriginals(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class JoinedOriginals:
     """The originals of all parts, and how they call each other."""
 
     flow: Flow
@@ -67,7 +74,8 @@ class JoinedOriginals(FrozenValue):
 JOINED_FILE = "join.json"
 
 
-class JoinedModel(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class JoinedModel:
     """Contents of `join.json`: the contract of the whole, its flow, and each part's folder,
     relative to the file.
     """
@@ -78,7 +86,8 @@ class JoinedModel(FrozenValue):
     parts: dict[str, str]
 
 
-class BuiltPart(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class BuiltPart:
     """The built model of one part: the package of its runtime, and the request with which that
     runtime verifies, or times, the part by itself.
     """
@@ -88,7 +97,8 @@ class BuiltPart(FrozenValue):
     request: Json
 
 
-class JoinRequest(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class JoinRequest:
     """Run the built parts together on every case of the whole, and measure the whole's outputs.
 
     `reference` is the folder of the whole's cases, `limits` are the tolerances by output. With

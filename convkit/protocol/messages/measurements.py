@@ -1,12 +1,12 @@
 """The measurements of a verification, without limits."""
 
+import dataclasses
 import math
 from typing import Literal
 
-from convkit.protocol.values.frozen_values import FrozenValue
 
-
-class UnmatchedRow(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class UnmatchedRow:
     """A row of one model that has no counterpart in the other, along a data axis.
 
     `index` is its place in the model that has it. `score` is NaN if no output holds scores.
@@ -20,7 +20,8 @@ class UnmatchedRow(FrozenValue):
     margin: float
 
 
-class RowMetrics(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class RowMetrics:
     """How two sets of rows along a data axis were matched, `reference` and `candidate` in number.
 
     `unmatched` lists the rows with the largest margins, at most ten, and is filled for one of the
@@ -41,7 +42,8 @@ class RowMetrics(FrozenValue):
         return self.matched == self.reference == self.candidate
 
 
-class ErrorAtScale(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class ErrorAtScale:
     """The largest error among the elements of one scale, where it is, and both values there.
 
     The `scale` is a power of two: at most the size of the values around the element, more than half
@@ -55,7 +57,8 @@ class ErrorAtScale(FrozenValue):
     candidate: float
 
 
-class TensorMetrics(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class TensorMetrics:
     """How one output differs from the reference in one case. Errors are over elements finite on
     both sides.
 
@@ -117,14 +120,16 @@ class TensorMetrics(FrozenValue):
         return self.nan_reference - self.undefined
 
 
-class UnpaddedMetrics(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class UnpaddedMetrics:
     """How an output differs at positions that the input `mask` does not mark as padding."""
 
     mask: str
     metrics: TensorMetrics
 
 
-class CaseMetrics(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class CaseMetrics:
     """One case run on the built model; `error` is the runtime's message if the run failed.
 
     `unpadded` has the outputs again without padding, for those that are compared at padding, too,
@@ -138,7 +143,8 @@ class CaseMetrics(FrozenValue):
     unpadded: tuple[UnpaddedMetrics, ...] = ()
 
 
-class ProbeChange(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class ProbeChange:
     """The change a probe makes: to one input (`perturbed`), or to a pair of inputs or outputs.
 
     `perturbed`: different values. `crossed`: two inputs are swapped. `merged`: the first input's
@@ -155,7 +161,8 @@ class ProbeChange(FrozenValue):
         return ":".join((self.kind, *self.tensors))
 
 
-class ProbeMetrics(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class ProbeMetrics:
     """Results of a probe: each number is a largest absolute difference over all outputs (None: the
     probe could not run).
 
@@ -176,7 +183,8 @@ class ProbeMetrics(FrozenValue):
     change: ProbeChange | None = None  # None in records of older releases
 
 
-class ResultMetrics(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class ResultMetrics:
     """What an app makes of an output in one case: `differing` of `rows` get another label, other
     detections or another text than from the original's outputs.
 
@@ -198,7 +206,8 @@ class ResultMetrics(FrozenValue):
 InvarianceCheck = Literal["padding", "masked-values", "batch", "determinism"]
 
 
-class InvarianceMetrics(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class InvarianceMetrics:
     """How far each model's own outputs differ between two cases that should agree, by output.
 
     `case` is compared with the case `base`, on the elements they share: real positions, the single
@@ -213,14 +222,16 @@ class InvarianceMetrics(FrozenValue):
     candidate: tuple[TensorMetrics, ...]
 
 
-class Fallback(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Fallback:
     """Nodes that ran on a provider other than the requested one."""
 
     provider: str
     nodes: tuple[str, ...]
 
 
-class SimulatedCase(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class SimulatedCase:
     """One low-precision case that ran on its device, compared with a simulation of the same graph.
 
     `simulation` compares the simulation with the original, `agreement` the device with the

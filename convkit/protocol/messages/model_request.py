@@ -5,7 +5,6 @@ from typing import Literal, get_args
 
 from convkit.protocol.contract import Dimension, DType
 from convkit.protocol.json_codec import Json
-from convkit.protocol.values.frozen_values import FrozenValue
 
 SourceKind = Literal[
     "hub", "path", "package", "config", "factory", "onnx", "torchscript", "exported"
@@ -14,7 +13,8 @@ Exporter = Literal["torch", "optimum", "torchscript", "auto"]
 Device = Literal["cpu", "cuda"]
 
 
-class Source(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Source:
     """The model to load. The relevant fields depend on `kind`.
 
     hub: `identifier` and `revision` (a commit) · path, package: `path` (a folder in transformers'
@@ -39,7 +39,8 @@ class Source(FrozenValue):
     random: Literal["fixed"] | None = None
 
 
-class Held(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Held:
     """A whole number with a meaning: how many elements have it, in even parts of the rows; about a
     quarter if `count` is None. No other elements have it.
     """
@@ -48,7 +49,8 @@ class Held(FrozenValue):
     count: Dimension | None = None
 
 
-class Sample(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Sample:
     """How values for one input are drawn.
 
     token_ids: whole numbers below the vocabulary's size · padding_mask: ones with the padding's
@@ -87,7 +89,8 @@ class Sample(FrozenValue):
     held: tuple[Held, ...] = ()
 
 
-class Original(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Original:
     """The original model, for runtimes that convert it directly instead of its graph, and how to
     draw example inputs.
     """
@@ -102,7 +105,8 @@ LowType = Literal["float16", "bfloat16", "int8", "int4"]
 LOW_TYPES: tuple[LowType, ...] = get_args(LowType)
 
 
-class LowPrecision(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class LowPrecision:
     """A precision below float32: see `MixedPrecision` of the recipe.
 
     `keep_float32` is `auto` until the precision stage has determined the modules.
@@ -153,7 +157,8 @@ DEFAULT_PERCENTILE = 99.99
 DEFAULT_BLOCK_SIZE = 32
 
 
-class Calibration(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Calibration:
     """How activation ranges are determined. `file` is an .npz file; None uses the verification
     cases.
     """
@@ -169,7 +174,8 @@ ProductFamily = Literal["exact", "saturating-pairs"]
 PRODUCT_FAMILIES: tuple[ProductFamily, ...] = get_args(ProductFamily)
 
 
-class Quantization(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Quantization:
     """Weights, and with int8 also activations, as integers with a scale: see `QuantizedPrecision`
     of the recipe.
 

@@ -1,10 +1,10 @@
 """A model's graph with what each node computes, beside what it should: for `convkit view`."""
 
+import dataclasses
 from typing import Literal
 
 from convkit.protocol.contract import Contract, DType
 from convkit.protocol.messages.model_request import Source
-from convkit.protocol.values.frozen_values import FrozenValue
 
 # original: the exported graph's own values, because its outputs agree with the original's ·
 # corrected: the same, with its proven faults replaced by the original's values · matched: only the
@@ -12,7 +12,8 @@ from convkit.protocol.values.frozen_values import FrozenValue
 ViewBasis = Literal["original", "corrected", "matched"]
 
 
-class ViewRequest(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class ViewRequest:
     """The nodes of a graph, and their errors in one case of the reference.
 
     `exported` and `reference` are the folders of those stages, `source` is the original. `built` is
@@ -28,7 +29,8 @@ class ViewRequest(FrozenValue):
     built: str | None = None
 
 
-class ViewedNode(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class ViewedNode:
     """One node. `reads` and `writes` are tensors, `module` and `source` its origin if recorded.
 
     `dtype` is the type it computes in, `shape` that of its first result in this case. `error` is
@@ -52,7 +54,8 @@ class ViewedNode(FrozenValue):
     headroom: float | None = None
 
 
-class ViewResult(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class ViewResult:
     """A graph in execution order; `inputs` and `outputs` are its tensors.
 
     `shown` is which graph it is. `simulated`: the values are those of the simulation that rounds

@@ -4,10 +4,10 @@ import dataclasses
 from typing import Literal
 
 from convkit.protocol.json_codec import Json
-from convkit.protocol.values.frozen_values import FrozenValue
 
 
-class Processor(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Processor:
     """The tokenizer, image processor or feature extractor of an original.
 
     model: the one beside the model's weights · file: a preprocessor_config.json at `path` ·
@@ -20,7 +20,8 @@ class Processor(FrozenValue):
     settings: dict[str, Json] = dataclasses.field(default_factory=dict)
 
 
-class PreparedInput(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class PreparedInput:
     """An input that real files are prepared for, by the original's processor."""
 
     processor: Processor

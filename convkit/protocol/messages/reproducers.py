@@ -6,7 +6,6 @@ from typing import Literal
 from convkit.protocol.contract import Contract
 from convkit.protocol.findings.finding import Place
 from convkit.protocol.messages.model_request import Source
-from convkit.protocol.values.frozen_values import FrozenValue
 
 # graph: a piece of the exported graph, which the runtime computes wrong · refused: a piece that the
 # runtime does not load · module: a few operations of torch, which the exporter converts wrong ·
@@ -14,7 +13,8 @@ from convkit.protocol.values.frozen_values import FrozenValue
 ReproducerKind = Literal["graph", "refused", "module", "conversion"]
 
 
-class ReproduceRequest(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class ReproduceRequest:
     """The smallest script that shows why a target failed in one case of the reference.
 
     `exported` and `reference` are the folders of those stages, None if they did not finish. `node`,
@@ -38,7 +38,8 @@ class ReproduceRequest(FrozenValue):
     refused: bool = False
 
 
-class ReproduceResult(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class ReproduceResult:
     """The files under the job's output: `reproduce.py` and what it reads. `kind` is None if nothing
     smaller than the whole model shows the fault; `why` says so.
 

@@ -22,13 +22,13 @@ from convkit.protocol.messages.model_request import (
     Source,
 )
 from convkit.protocol.messages.processors import PreparedInput, Processor
-from convkit.protocol.values.frozen_values import FrozenValue
 
 # The runtime's own options: a frozen dataclass defined in its folder.
 OptionsT = TypeVar("OptionsT")
 
 
-class ExportRequest(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class ExportRequest:
     """Model -> contract-checked ONNX (`model.onnx` and `model.onnx.data`).
 
     `opset` 0: an ONNX file keeps its own.
@@ -42,7 +42,8 @@ class ExportRequest(FrozenValue):
     input_order: Literal["signature", "recipe"]
 
 
-class EarlierCases(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class EarlierCases:
     """A reference of the same original, from which outputs are taken for inputs that are the same
     to the byte. `folder` is its artifact; `seconds` are the times of the cases that may be used, by
     name.
@@ -52,7 +53,8 @@ class EarlierCases(FrozenValue):
     seconds: dict[str, float]
 
 
-class ReferenceRequest(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class ReferenceRequest:
     """The original model on every case: `cases.json`, `<case>/inputs/<name>.npy`,
     `<case>/outputs/<name>.npy`.
 
@@ -85,7 +87,8 @@ class ReferenceRequest(FrozenValue):
     earlier: EarlierCases | None = None
 
 
-class PrecisionRequest(FrozenValue, Generic[OptionsT]):
+@dataclasses.dataclass(frozen=True)
+class PrecisionRequest(Generic[OptionsT]):
     """Resolve a target's precision for a model before anything is built.
 
     `exported` is the folder of the exported graph, `original` the model itself; a runtime converts
@@ -107,7 +110,8 @@ class PrecisionRequest(FrozenValue, Generic[OptionsT]):
     clipped: tuple[str, ...] = ()
 
 
-class BuildRequest(FrozenValue, Generic[OptionsT]):
+@dataclasses.dataclass(frozen=True)
+class BuildRequest(Generic[OptionsT]):
     """Build the target's files from the exported graph or the model itself.
 
     `exported` and `original` are as in `PrecisionRequest`. `decision` is the precision stage's
@@ -131,7 +135,8 @@ class BuildRequest(FrozenValue, Generic[OptionsT]):
     given: tuple[str, ...] = ()
 
 
-class VerifyRequest(FrozenValue, Generic[OptionsT]):
+@dataclasses.dataclass(frozen=True)
+class VerifyRequest(Generic[OptionsT]):
     """Run the built model on every case and measure it against the reference. The host decides the
     verdict.
 
@@ -155,7 +160,8 @@ class VerifyRequest(FrozenValue, Generic[OptionsT]):
     families: tuple[ProductFamily, ...] = PRODUCT_FAMILIES
 
 
-class CrashRequest(FrozenValue, Generic[OptionsT]):
+@dataclasses.dataclass(frozen=True)
+class CrashRequest(Generic[OptionsT]):
     """What makes a runtime crash its process when it opens a target's model.
 
     `graph` is the folder of the graph that the model is built from, or of the built model if that
@@ -168,7 +174,8 @@ class CrashRequest(FrozenValue, Generic[OptionsT]):
     decision: str | None = None
 
 
-class InspectRequest(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class InspectRequest:
     """Inspect an ONNX file (without reading its weights) or a Core ML package. With `modules`,
     report types per module.
     """
@@ -177,7 +184,8 @@ class InspectRequest(FrozenValue):
     modules: bool = False
 
 
-class SurveyRequest(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class SurveyRequest:
     """What an ONNX file takes and returns, worked out from its graph and by running it.
 
     `seconds` limits how long it is run at different sizes; 0: not at all.
@@ -187,7 +195,8 @@ class SurveyRequest(FrozenValue):
     seconds: float
 
 
-class SurveyModelRequest(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class SurveyModelRequest:
     """What a torch model takes and returns, worked out by running it.
 
     `seconds` limits how long it is run at different sizes. `example` is `path/to/file.py:callable`,
@@ -200,7 +209,8 @@ class SurveyModelRequest(FrozenValue):
     small: bool = False
 
 
-class DiagnoseRequest(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class DiagnoseRequest:
     """Why the exported graph, or a target's model, differs from the original in one case of the
     reference.
 
@@ -227,7 +237,8 @@ class DiagnoseRequest(FrozenValue):
     seconds: float = 100.0
 
 
-class RoundingRequest(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class RoundingRequest:
     """Which values' rounding makes a target miss its limits in one case of the reference.
 
     `exported` and `reference` are the folders of those stages, `limits` are by output.
@@ -241,7 +252,8 @@ class RoundingRequest(FrozenValue):
     limits: dict[str, dict[str, float]]
 
 
-class CompareRequest(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class CompareRequest:
     """Compare two built artifacts: folders or single files (a package counts as one file).
 
     Float weights may differ by `epsilon`, relative to the largest magnitude in their tensor.

@@ -28,10 +28,10 @@ from convkit.protocol.messages.model_request import (
     Sample,
 )
 from convkit.protocol.postprocessing_constants import LabelConstants
-from convkit.protocol.values.frozen_values import FrozenValue
 
 
-class ExportResult(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class ExportResult:
     """`graph` is the exported graph's contract; `example_sizes` are the axis sizes it was traced
     with.
     """
@@ -76,7 +76,8 @@ def is_of_plain_rows(case: str) -> bool:
     return case.partition(":")[0] == "plain-rows"
 
 
-class CaseRecord(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class CaseRecord:
     """One named set of inputs, stored in the folder of the same name.
 
     Probes make one `change` to the case `base`. `runnable` is False if the original model rejected
@@ -101,7 +102,8 @@ class CaseRecord(FrozenValue):
     passes_nan: bool = False
 
 
-class OmittedCase(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class OmittedCase:
     """A case that was not run, and why.
 
     `applies` is False if there is nothing that it could prove: the recipe has nothing for it to
@@ -113,7 +115,8 @@ class OmittedCase(FrozenValue):
     applies: bool = True
 
 
-class Layout(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Layout:
     """The axes of rows and padding in a contract's tensors, for the invariance checks.
 
     `rows` is the batch axis (None if there is none), `masks` are the inputs whose zeros mark
@@ -124,14 +127,16 @@ class Layout(FrozenValue):
     masks: tuple[str, ...] = ()
 
 
-class SizeBranch(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class SizeBranch:
     """A comparison of sizes in the model, by case. `place`: `file:line`, or a node."""
 
     place: str
     outcomes: dict[str, bool]
 
 
-class RoundedOutput(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class RoundedOutput:
     """What rounding weights and inputs to a type, and nothing else, makes of an output of the
     original in a case: no conversion to the type does better. `activations`: what goes into its
     products was rounded, too, each tensor by one scale, as a quantization to int8 does.
@@ -143,7 +148,8 @@ class RoundedOutput(FrozenValue):
     activations: bool = False
 
 
-class ReferenceResult(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class ReferenceResult:
     """Also written as `cases.json` among the reference's files, for the verify stage, without
     `rounded`.
 
@@ -161,7 +167,8 @@ class ReferenceResult(FrozenValue):
     taken_over: int = 0
 
 
-class ModulePrecision(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class ModulePrecision:
     """One module's own nodes under a precision, and the ranges of their results in float32.
 
     `low` and `float32` count nodes, `low_weights` and `float32_weights` count weight elements, by
@@ -183,7 +190,8 @@ class ModulePrecision(FrozenValue):
     case: str = ""
 
 
-class PlanRound(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class PlanRound:
     """One round of the search for modules that must stay in float32.
 
     `overshoot` is the factor by which the error exceeded the tolerance (at most 1: within it; None:
@@ -195,7 +203,8 @@ class PlanRound(FrozenValue):
     case: str
 
 
-class PrecisionResult(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class PrecisionResult:
     """A resolved precision: `precision` is the recipe's option with `auto` replaced.
 
     `modules` are in graph order. `rounds` is filled if convkit searched. `unmeasured` lists tensors
@@ -208,7 +217,8 @@ class PrecisionResult(FrozenValue):
     unmeasured: tuple[str, ...] = ()
 
 
-class BuildResult(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class BuildResult:
     """`session` is the contract that the built model declares; `example_sizes` is as in
     `ExportResult`.
     """
@@ -219,7 +229,8 @@ class BuildResult(FrozenValue):
     example_sizes: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
-class FamilyMetrics(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class FamilyMetrics:
     """The ladder as processors of another family run it, simulated, and the score on the user's
     rows. `unknown` are the nodes whose products are exact here, because what saturation does to
     them cannot be computed.
@@ -232,7 +243,8 @@ class FamilyMetrics(FrozenValue):
     evaluation: EvaluationMetrics | None = None
 
 
-class VerifyResult(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class VerifyResult:
     """Metrics, independent of thresholds. `evidence` states how they were obtained; `simulated`
     accompanies the results of a device. `trials` may explain steps that are off, `greedy` compares
     generated tokens, `packaged` those that a package's own runtime generates, `results` what an
@@ -260,7 +272,8 @@ class VerifyResult(FrozenValue):
     families_agree: bool = False
 
 
-class ModuleTypes(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class ModuleTypes:
     """One module's own nodes by the element type of their results, and its weight elements by
     type.
     """
@@ -270,7 +283,8 @@ class ModuleTypes(FrozenValue):
     weights: dict[str, int]
 
 
-class InspectResult(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class InspectResult:
     """Summary of a model file. `elements` counts weight elements by element type, `operators`
     counts nodes by operator.
 
@@ -293,7 +307,8 @@ class InspectResult(FrozenValue):
 _DECIDED = 0.03
 
 
-class Rounding(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Rounding:
     """How far rounding alone moves an output, at most: by an absolute difference, and to a cosine
     with what it was.
     """
@@ -318,7 +333,8 @@ EXAMPLE_FILE = "example.npz"
 MOST_EXAMPLE_BYTES = 8 << 20
 
 
-class SurveyResult(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class SurveyResult:
     """A file's contract with the sizes that it accepts, and how values for its inputs are drawn.
 
     `ran` says whether the file was run; else the sizes are guesses. `notes` are sentences for who
@@ -391,7 +407,8 @@ DifferenceKind = Literal[
 ]
 
 
-class Difference(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Difference:
     """One difference between two files: its place, the value on either side (empty: nothing), and
     further details.
     """
@@ -403,7 +420,8 @@ class Difference(FrozenValue):
     detail: str = ""
 
 
-class FileComparison(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class FileComparison:
     """How similar two files of the same name are. A package is one file; an external weights file
     is rated together with its model.
 
@@ -416,13 +434,15 @@ class FileComparison(FrozenValue):
     differences: tuple[Difference, ...] = ()
 
 
-class CompareResult(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class CompareResult:
     """Every file of two artifacts, sorted by name."""
 
     files: tuple[FileComparison, ...]
 
 
-class DiagnoseResult(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class DiagnoseResult:
     """Result of the search for a cause; the causes themselves are findings.
 
     `error` is the largest error of the graph's outputs, relative to the original's RMS. `remaining`
@@ -434,7 +454,8 @@ class DiagnoseResult(FrozenValue):
     causes: int
 
 
-class RoundingResult(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class RoundingResult:
     """Result of the search for values whose rounding matters; the values are findings.
 
     `float32` is how many times its limit the graph's error is without any rounding; None if the

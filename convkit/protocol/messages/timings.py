@@ -11,17 +11,18 @@ from convkit.protocol.contract import Contract
 from convkit.protocol.messages.joined_parts import BuiltPart, Flow, JoinedOriginals
 from convkit.protocol.messages.model_request import Device, Sample, Source
 from convkit.protocol.messages.requests import OptionsT
-from convkit.protocol.values.frozen_values import FrozenValue
 
 
-class BenchSize(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class BenchSize:
     """Inputs of one size: a name, and the sizes of all axes."""
 
     name: str
     sizes: dict[str, int]
 
 
-class BenchOriginalRequest(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class BenchOriginalRequest:
     """Time the original model. It also draws the inputs, and writes them to its output folder.
 
     Without `source`, the original is `joined`: the originals of all parts.
@@ -40,7 +41,8 @@ class BenchOriginalRequest(FrozenValue):
     joined: JoinedOriginals | None = None
 
 
-class BenchRequest(FrozenValue, Generic[OptionsT]):
+@dataclasses.dataclass(frozen=True)
+class BenchRequest(Generic[OptionsT]):
     """Time a built target. `inputs` is the original's output folder, `target` the target's name."""
 
     contract: Contract
@@ -53,7 +55,8 @@ class BenchRequest(FrozenValue, Generic[OptionsT]):
     target: str
 
 
-class BenchJoinedRequest(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class BenchJoinedRequest:
     """Time the built parts of a target as one model. Each part's request is its `BenchRequest`;
     `inputs` is the output folder of the whole's original.
     """
@@ -67,7 +70,8 @@ class BenchJoinedRequest(FrozenValue):
     target: str
 
 
-class Hello(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Hello:
     """A worker's first message: its model is loaded.
 
     `first_call_seconds` is the duration of the first call, at the first size.
@@ -77,14 +81,16 @@ class Hello(FrozenValue):
     first_call_seconds: float
 
 
-class TimingOrder(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class TimingOrder:
     """Call the model `calls` times on the inputs of a size; None ends the session."""
 
     size: str | None
     calls: int = 0
 
 
-class Timing(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Timing:
     """The duration of each call in seconds; `error` is why the model cannot run on that size.
 
     `waited` is the share of the time in which the model's threads waited for a processor (0 to 1);
@@ -96,7 +102,8 @@ class Timing(FrozenValue):
     waited: float | None = None
 
 
-class OperatorCost(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class OperatorCost:
     """The time that a runtime spends in one node, per call.
 
     `module` is the original's module it came from; empty if unknown. `provider` is where it ran, as
@@ -112,7 +119,8 @@ class OperatorCost(FrozenValue):
     share: float
 
 
-class Profile(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Profile:
     """Where a call's time goes, by the runtime's own profile at one size.
 
     `operators` are the most expensive nodes, `kinds` the seconds of every operator by its name,
@@ -125,7 +133,8 @@ class Profile(FrozenValue):
     fallbacks: int = 0
 
 
-class BenchResult(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class BenchResult:
     """What a worker knows beyond its timings.
 
     `peak_memory_bytes` is the process's peak at the end of the timings, before any profiling.

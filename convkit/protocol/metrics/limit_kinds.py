@@ -5,13 +5,13 @@ difference between two outputs of one model. `convkit.protocol.metrics.metric_re
 rows. Standard library only: host and workers judge with the same code.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
 from convkit.protocol.messages import ErrorAtScale, TensorMetrics
 from convkit.protocol.metrics.number_text import distinct_texts
-from convkit.protocol.values.frozen_values import FrozenValue
 
 # The keys set in a recipe's tolerance, with their values.
 Limits = Mapping[str, float]
@@ -20,7 +20,8 @@ Limits = Mapping[str, float]
 _FLOAT64_NOISE = 1e-12
 
 
-class Parameter(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Parameter:
     """A key of a recipe's `tolerance`, and the values that it accepts.
 
     `default` is the value for recipes without a tolerance, as written in YAML; None: no limit.
@@ -96,7 +97,8 @@ def _itself(value: float) -> float:
     return value
 
 
-class Metric(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Metric:
     """A number that `TensorMetrics` has for every output, and that a tolerance can limit.
 
     - `name`: the field of `TensorMetrics`, the key of the limit, the name in messages.
@@ -164,7 +166,8 @@ class Metric(FrozenValue):
         return WidenedLimit(self, _judged(metrics, written, units)[1], written, units)
 
 
-class MetricLimit(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class MetricLimit:
     """A limit on one metric."""
 
     metric: Metric
@@ -205,6 +208,7 @@ class MetricLimit(FrozenValue):
         return f"{self.name} {texts[0]} {holds if passed else fails} {texts[1]}"
 
 
+@dataclasses.dataclass(frozen=True)
 class WidenedLimit(MetricLimit):
     """A limit on errors that is at least `units` in the last place of float32 at the scale of each.
 
@@ -242,7 +246,8 @@ def _judged(metrics: TensorMetrics, written: float, units: float) -> tuple[Error
     return max(allowed, key=lambda each: _share(each[0].error, each[1]))
 
 
-class Allclose(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Allclose:
     """numpy's allclose, a limit with two keys: |error| <= atol + rtol * |reference| for every
     element.
 
@@ -274,7 +279,8 @@ class Allclose(FrozenValue):
         return AllcloseLimit(self.name, atol, rtol)
 
 
-class AllcloseLimit(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class AllcloseLimit:
     """A limit on every element, partly relative to the reference."""
 
     name: str

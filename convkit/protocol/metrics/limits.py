@@ -2,6 +2,7 @@
 fails. Standard library only.
 """
 
+import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 from typing import Literal
@@ -9,7 +10,6 @@ from typing import Literal
 from convkit.protocol.messages import RowMetrics, TensorMetrics, UnmatchedRow
 from convkit.protocol.metrics.limit_kinds import Limits
 from convkit.protocol.metrics.metric_registry import absolute_limit, limits_set
-from convkit.protocol.values.frozen_values import FrozenValue
 
 __all__ = [
     "LimitProblem",
@@ -27,7 +27,8 @@ __all__ = [
 _ALIKE = 0.8
 
 
-class LimitProblem(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class LimitProblem:
     """One reason why an output failed, with a `message` for display.
 
     `dtype`, `shape`: nothing was compared. `empty`: there was nothing to compare. `rows`: rows are

@@ -9,17 +9,18 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from convkit.protocol.messages import JobKind
-from convkit.protocol.values.frozen_values import FrozenValue
 
 
-class ToolDefault(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class ToolDefault:
     """The default releases of a tool, and why."""
 
     specifier: str
     why: str
 
 
-class MachineFact(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class MachineFact:
     """One result of `convkit doctor`. missing: something convkit can use is absent; note: worth
     knowing. `fix` explains how to install it.
     """
@@ -30,7 +31,8 @@ class MachineFact(FrozenValue):
     fix: str | None = None
 
 
-class Runtime(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Runtime:
     """A runtime. Modules are named relative to `package`, or in full if they are convkit's own.
 
     `target` is the recipe's model of a target (module:class, for the host), `options` the part of

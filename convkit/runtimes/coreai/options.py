@@ -3,17 +3,17 @@
 import dataclasses
 from typing import Literal
 
-from convkit.protocol.values.frozen_values import FrozenValue
 
-
-class CompressionOptions(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class CompressionOptions:
     """How weights are stored: see `PackedWeights` of the recipe."""
 
     weights: Literal["int8", "int4"]
     block_size: int | None = None
 
 
-class CoreAIOptions(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class CoreAIOptions:
     """`decompose`: torch's operators that become simpler ones before Core AI sees them.
     `entry_points`: further functions of the file by name, each with the sizes of axes that are
     fixed in it. `states`: what steps feeds back stays in the model.

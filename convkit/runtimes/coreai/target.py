@@ -12,7 +12,7 @@ from convkit.host.recipe.keys.precision import MixedPrecision, Precision, Quanti
 from convkit.host.recipe.keys.targets import BaseTarget, Releases
 from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import StageKind
-from convkit.protocol.values.same_fields import taken_from
+from convkit.protocol.same_fields import taken_from
 from convkit.runtimes.coreai.options import CompressionOptions, CoreAIOptions
 
 _MAIN = "main"

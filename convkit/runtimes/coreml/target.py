@@ -19,7 +19,7 @@ from convkit.host.recipe.keys.precision import MixedPrecision, Precision, Quanti
 from convkit.host.recipe.keys.targets import BaseTarget
 from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import StageKind
-from convkit.protocol.values.same_fields import taken_from
+from convkit.protocol.same_fields import taken_from
 from convkit.runtimes.coreml.packages.options import CompressionOptions, ProgramOptions
 
 # The oldest systems that run ML programs, and newer ones that support more operations.

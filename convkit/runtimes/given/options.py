@@ -2,10 +2,9 @@
 
 import dataclasses
 
-from convkit.protocol.values.frozen_values import FrozenValue
 
-
-class GivenOptions(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class GivenOptions:
     """`format` is the file's suffix, one of `formats.FORMATS`. `names` are the file's own names of
     tensors, by the contract's, if they differ.
     """

@@ -6,11 +6,11 @@ shape [rows, heads, past, size] (genai_config.json, its reference in the documen
 onnxruntime-genai).
 """
 
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 
 from convkit.protocol.messages import Feed
-from convkit.protocol.values.frozen_values import FrozenValue
 
 # What a cache's name holds apart from the layer, as exporters write it.
 _KEY = re.compile(r"key|(^|[^a-z])k([^a-z]|$)", re.IGNORECASE)
@@ -19,7 +19,8 @@ _VALUE = re.compile(r"val|(^|[^a-z])v([^a-z]|$)", re.IGNORECASE)
 Shape = Sequence[int | str]
 
 
-class CacheLayout(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class CacheLayout:
     """A decoder's caches: how many layers, key-value heads and numbers per head, and the patterns
     of their names.
     """

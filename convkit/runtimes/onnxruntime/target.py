@@ -18,7 +18,7 @@ from convkit.host.recipe.keys.field_types import OPTION_PATTERN, ProviderOption,
 from convkit.host.recipe.keys.targets import GraphTarget, Processors, Releases, families_of
 from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import ProductFamily, QuantizationKind, StageKind
-from convkit.protocol.values.same_fields import taken_from
+from convkit.protocol.same_fields import taken_from
 from convkit.runtimes.onnxruntime.genai_layout import cache_layout, unknown_inputs
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
 

@@ -1,20 +1,21 @@
 """A target's engine options. Standard library only."""
 
+import dataclasses
 from typing import Literal
-
-from convkit.protocol.values.frozen_values import FrozenValue
 
 Sizes = dict[str, int]  # min, typical, max
 
 
-class Dla(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Dla:
     """A deep learning accelerator: its number, and whether unsupported layers run on the GPU."""
 
     core: int
     fallback: bool = True
 
 
-class EngineOptions(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class EngineOptions:
     """The keys of the recipe's `TensorRTTarget` that affect the engine. `profiles` contain sizes by
     axis.
     """

@@ -8,7 +8,7 @@ from pydantic import Field
 from convkit.host.recipe.keys.field_types import RecipeModel, Switch
 from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import StageKind
-from convkit.protocol.values.same_fields import taken_from
+from convkit.protocol.same_fields import taken_from
 from convkit.runtimes.tensorrt import options
 from convkit.runtimes.tensorrt.target_engines import (
     GRAPH_PACKAGES,

@@ -1,10 +1,12 @@
 """A target's engine options. Standard library only."""
 
-from convkit.protocol.values.frozen_values import FrozenValue
+import dataclasses
+
 from convkit.runtimes.tensorrt.options import Sizes
 
 
-class RtxOptions(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class RtxOptions:
     """The keys of the recipe's `RtxTarget` that affect the engine. `profiles` contain sizes by
     axis; no `compute_capabilities`: the engine is for every GPU that the release supports.
     """

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from convkit.host.recipe.keys.targets import Releases
 from convkit.protocol.messages import StageKind
-from convkit.protocol.values.same_fields import taken_from
+from convkit.protocol.same_fields import taken_from
 from convkit.runtimes.tensorrt.target_engines import GRAPH_PACKAGES, PARSER_PACKAGES, EngineTarget
 from convkit.runtimes.tensorrt_rtx.options import RtxOptions
 

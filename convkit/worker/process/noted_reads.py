@@ -6,7 +6,6 @@ it: copies and pickles. What a fork of this process reads is noted in memory tha
 """
 
 import contextlib
-import dataclasses
 import mmap
 from collections.abc import Iterator
 from typing import Any, Self, SupportsIndex
@@ -56,7 +55,6 @@ class _NotedField:
             self.note(instance)
             return object.__reduce_ex__(instance, protocol)
 
-        dataclasses.fields(owner)  # a FrozenValue reads the fields of its class once, before this
         before = {each: owner.__dict__[each] for each in (name,) if each in owner.__dict__}
         setattr(owner, name, self)
         owner.__reduce_ex__ = reduced  # type: ignore[assignment,method-assign]

@@ -6,7 +6,7 @@ import numpy as np
 
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.messages import CaseRecord, OmittedCase
-from convkit.protocol.values.same_fields import taken_from
+from convkit.protocol.same_fields import taken_from
 from convkit.worker.cases.axis_sizes import probe_sizes, smallest_sizes
 from convkit.worker.cases.case import Case, Feeds, sizes_text
 from convkit.worker.cases.case_files import read_tensors, write_tensors

@@ -4,12 +4,12 @@ library only.
 Written by stages that have the graph's tools, read by stages that only have a runtime.
 """
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Literal
 
 from convkit.protocol.json_codec import CodecError, decode, encode
-from convkit.protocol.values.frozen_values import FrozenValue
 from convkit.worker.job_context import StageFailedError
 
 OPERATORS_FILE = "operators.json"
@@ -23,7 +23,8 @@ _QUANTIZED = (
 )
 
 
-class Operator(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Operator:
     """One operator as the graph uses it: its operand and result types, and the number of such
     nodes.
 
@@ -42,7 +43,8 @@ class Operator(FrozenValue):
     unknown: str | None = None
 
 
-class Operators(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Operators:
     """`empty` is an empty model with the same opsets and IR version. If a runtime refuses it, the
     runtime is too old.
     """

@@ -2,6 +2,7 @@
 session wraps one loaded model.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING, Protocol
 from convkit.protocol.contract import Contract
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.messages import BuildRequest, Device, Fallback, OptionsT
-from convkit.protocol.values.frozen_values import FrozenValue
 from convkit.worker.job_context import Context
 from convkit.worker.runtime_interface.distinct_operators import Operators
 
@@ -66,7 +66,8 @@ class RuntimeSession(Runnable, Protocol):
         ...
 
 
-class OpenedModel(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class OpenedModel:
     """A loaded built model. `served` is the contract as the runtime reports it.
 
     `declared` reduces the contract stored in the model to the parts that the runtime can report.

@@ -8,7 +8,7 @@ from convkit.host.record.recorded_materials import Dependency
 from convkit.host.record.run_record import RunRecord
 from convkit.host.store.digests import digest_file
 from convkit.protocol.json_codec import Json
-from convkit.protocol.values.same_fields import taken_from
+from convkit.protocol.same_fields import taken_from
 
 
 @dataclasses.dataclass(frozen=True)

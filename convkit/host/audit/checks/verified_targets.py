@@ -5,7 +5,7 @@ import dataclasses
 from convkit.host.record.headroom import worst_comparison
 from convkit.host.record.provenance import FileDigest, Provenance
 from convkit.host.record.run_record import AppliedWaiver, RunRecord, TargetReport, Verification
-from convkit.protocol.values.same_fields import taken_from
+from convkit.protocol.same_fields import taken_from
 
 
 @dataclasses.dataclass(frozen=True)

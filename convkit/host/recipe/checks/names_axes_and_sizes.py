@@ -5,18 +5,19 @@ The checks read plain values and skip anything malformed. So they also work on a
 errors, and a single load reports everything that is wrong.
 """
 
+import dataclasses
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from convkit.host.recipe.checks.padding_samples import ADDITIVE, CAUSAL_VALUES, PADDING_VALUES
 from convkit.protocol.contract import DimensionError, dimension_axes, dimension_size
 from convkit.protocol.runtimes.runtime_registry import runtimes
-from convkit.protocol.values.frozen_values import FrozenValue
 
 KeyPath = tuple[str | int, ...]
 
 
-class RecipeFault(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class RecipeFault:
     """A mistake at a key path (relative to the checked part); the message explains what to
     write.
     """

@@ -1,5 +1,6 @@
 """`steps:` of a recipe: which outputs feed which inputs when the model is called in a loop."""
 
+import dataclasses
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any
@@ -11,7 +12,6 @@ from convkit.host.recipe.checks.padding_samples import PADDING_VALUES
 from convkit.host.recipe.keys.field_types import AxisName, RecipeModel, Switch, TensorName
 from convkit.protocol.contract import DimensionError, dimension_axes, dimension_size
 from convkit.protocol.messages import Feed
-from convkit.protocol.values.frozen_values import FrozenValue
 
 # Positions of the first call, and single steps after it, unless the axes allow fewer.
 PREFILL, COUNT = 16, 8
@@ -56,7 +56,8 @@ class StepsModel(RecipeModel):
     )
 
 
-class Lengths(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Lengths:
     """The calls of a loop: positions in the first, and number and length of the others."""
 
     prefill: int

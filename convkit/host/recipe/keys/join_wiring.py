@@ -3,6 +3,7 @@
 Reads plain values, like `consistency`.
 """
 
+import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -10,12 +11,12 @@ from typing import Any
 from convkit.host.recipe.checks.names_axes_and_sizes import KeyPath, RecipeFault, mapping, perhaps
 from convkit.host.recipe.keys.call_steps import tensors_by_name
 from convkit.protocol.messages import Call, Carried, Flow, Loop
-from convkit.protocol.values.frozen_values import FrozenValue
 
 Tensor = Mapping[str, Any]
 
 
-class Resolved(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Resolved:
     """The flow that `join` describes, as far as it is well-formed, and its faults."""
 
     flow: Flow

@@ -10,7 +10,7 @@ from convkit.host.recipe.keys.field_types import MODULES_PATTERN, NPZ_PATTERN, R
 from convkit.protocol import messages
 from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import LowPrecision, Quantization, QuantizationKind
-from convkit.protocol.values.same_fields import taken_from
+from convkit.protocol.same_fields import taken_from
 
 PrecisionName = Literal["float32", "float16", "bfloat16"]
 LowName = Literal["float16", "bfloat16"]

@@ -1,5 +1,6 @@
 """Finds the tolerance that applies to an output, and its limits."""
 
+import dataclasses
 from typing import Literal
 
 from convkit.host.recipe.keys.low_precision_types import (
@@ -12,7 +13,6 @@ from convkit.host.recipe.keys.low_precision_types import (
 from convkit.host.recipe.keys.recipe import PrecisionLimits, Recipe, Target, Tolerance
 from convkit.protocol.contract import is_whole
 from convkit.protocol.metrics.metric_registry import absolute_limit
-from convkit.protocol.values.frozen_values import FrozenValue
 
 # By how much less one rounding may show in the outputs than where it happens.
 _AVERAGED_OUT = 100
@@ -21,7 +21,8 @@ _AVERAGED_OUT = 100
 FROM_PRECISION = "the precision"
 
 
-class FoundTolerance(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class FoundTolerance:
     """A tolerance and its key. `own`: it was given for this output alone."""
 
     tolerance: Tolerance
@@ -145,7 +146,8 @@ def limits_by_type(
     return {name: limit for name, limit in limits.items() if name not in foreign} or limits
 
 
-class TooFine(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class TooFine:
     """A limit on an output's absolute error that is below the resolution of the type that the
     target or its original computes in. `place`: the key that sets it.
     """

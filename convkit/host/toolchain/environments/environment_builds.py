@@ -47,7 +47,6 @@ from convkit.host.toolchain.versions.version_resolution import Resolution
 from convkit.host.toolchain.versions.yanked_releases import remember_yanked, yanked_in
 from convkit.protocol.environment_seal import SealError
 from convkit.protocol.errors import ToolchainError, storage_error
-from convkit.protocol.values.frozen_values import FrozenValue
 
 STAGING = ".staging"
 _SAFELY = ("--link-mode", "hardlink", "--allow-empty-requirements")
@@ -58,7 +57,8 @@ _LIST_PACKAGES = (
 )
 
 
-class Environment(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Environment:
     """A finished environment: its interpreter, the digest of its resolution, and its packages'
     versions.
 

@@ -8,6 +8,7 @@ file's SHA-256. It is not a signature: whoever changes a file on purpose can als
 import base64
 import binascii
 import csv
+import dataclasses
 import functools
 import hashlib
 import os
@@ -16,14 +17,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 
-from convkit.protocol.values.frozen_values import FrozenValue
-
 # Created by Python, or by uv for the environment as a whole; no package lists them.
 _OWN_FILES = frozenset({"_virtualenv.py", "_virtualenv.pth"})
 _COMPILED = (".pyc", ".pyo")
 
 
-class WrongFile(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class WrongFile:
     """A file that differs from the installed one.
 
     `path` is relative to the folder of packages if it was compared with RECORDs, and to the
@@ -37,7 +37,8 @@ class WrongFile(FrozenValue):
         return f"{self.path}: {self.problem}"
 
 
-class _Recorded(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class _Recorded:
     path: str
     algorithm: str
     digest: str

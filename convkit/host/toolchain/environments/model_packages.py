@@ -5,6 +5,7 @@ packages/<name>-<version>.json   the digests of these files when first fetched, 
                                  hashes of the release; every later fetch must match them
 """
 
+import dataclasses
 import difflib
 import shutil
 import sys
@@ -24,13 +25,13 @@ from convkit.host.store.process_locks import file_lock
 from convkit.host.toolchain.environments.installed_files import WrongFile, wrong_package_files
 from convkit.host.toolchain.versions.uv_commands import Failure, attempt_uv
 from convkit.protocol.errors import ToolchainError, storage_error
-from convkit.protocol.values.frozen_values import FrozenValue
 
 _STAGING = ".staging"
 _UV_LOCK = ".lock"  # created by uv in folders it installs into
 
 
-class PackagePin(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class PackagePin:
     """A release as first fetched: the SHA-256 of the index's files, and a digest over all file
     names and contents.
     """

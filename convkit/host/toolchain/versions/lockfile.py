@@ -34,7 +34,6 @@ from convkit.host.toolchain.versions.interpreters import platform_name
 from convkit.host.toolchain.versions.stage_requirements import EnvironmentSpec
 from convkit.host.toolchain.versions.version_resolution import Resolution
 from convkit.protocol.errors import ToolchainError, storage_error
-from convkit.protocol.values.frozen_values import FrozenValue
 
 FORMAT = 1
 # libyaml's loader is ten times faster, but PyYAML may be built without it.
@@ -53,7 +52,8 @@ PLATFORMS: dict[str, str] = {
 }
 
 
-class LockedEnvironment(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class LockedEnvironment:
     """One environment: its requirements, and their resolution on each platform. `stages` is
     informational.
     """
@@ -64,7 +64,8 @@ class LockedEnvironment(FrozenValue):
     packages: Mapping[str, Mapping[str, str]]
 
 
-class UnlockedEnvironment(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class UnlockedEnvironment:
     """An environment that could not be resolved when the lock was written, because its packages
     were not on that machine's index.
     """
@@ -74,7 +75,8 @@ class UnlockedEnvironment(FrozenValue):
     requirements: tuple[str, ...]
 
 
-class Lock(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Lock:
     """A recipe's lock. `hashes` are by platform, then by `name==version`; `model_packages` by
     `name==version`. `made_with` are the exact versions of convkit (with its commit) and uv.
     """

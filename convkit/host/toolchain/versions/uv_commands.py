@@ -1,5 +1,6 @@
 """Runs uv independently of the current folder, with pip's settings unless uv has its own."""
 
+import dataclasses
 import functools
 import os
 import re
@@ -13,7 +14,6 @@ from typing import Literal, assert_never
 from convkit.host.secret_redaction import redacted
 from convkit.host.toolchain.versions.pip_configuration import pip_setting
 from convkit.protocol.errors import ToolchainError
-from convkit.protocol.values.frozen_values import FrozenValue
 
 FailureKind = Literal[
     "changed", "offline", "unreachable", "refused", "no_versions", "disk_full", "other"
@@ -98,7 +98,8 @@ _INDEX_VARIABLES = (
 )
 
 
-class Failure(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Failure:
     """Why uv failed: the kind, the package involved if uv names one, and uv's own message."""
 
     kind: FailureKind
@@ -198,7 +199,8 @@ def index_options(environment: Mapping[str, str] = os.environ) -> list[str]:
     return ["--no-index"] if forbidden and not _has_index(environment) else []
 
 
-class UvOutput(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class UvOutput:
     """uv's output, and its warnings as separate strings."""
 
     output: str

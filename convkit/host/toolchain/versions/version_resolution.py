@@ -28,14 +28,14 @@ from convkit.host.toolchain.versions.uv_commands import (
 )
 from convkit.host.toolchain.versions.yanked_releases import read_yanked, yanked_in, yanked_lines
 from convkit.protocol.errors import ToolchainError, storage_error
-from convkit.protocol.values.frozen_values import FrozenValue
 
 _PIN = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([^\s;]+)")
 _HASHED_PIN = re.compile(r"([A-Za-z0-9._-]+)==([^\s;]+)((?: --hash=sha256:[0-9a-f]{64})+)")
 _HASH = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
 
 
-class Resolution(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class Resolution:
     """Exact versions by package name, and the SHA-256 of each package's allowed files.
 
     `source` is the origin of the versions: the index at the time, a committed lock, or a past run.

@@ -1,5 +1,6 @@
 """Limits that no correct conversion to a low type can meet, because rounding alone exceeds them."""
 
+import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
@@ -22,7 +23,6 @@ from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import RoundedOutput, TensorMetrics
 from convkit.protocol.metrics.limits import breaches
 from convkit.protocol.metrics.metric_registry import absolute_limit
-from convkit.protocol.values.frozen_values import FrozenValue
 
 CODE = "N502"
 _NOTHING_LOW = "N207"
@@ -155,7 +155,8 @@ def _is_searched(target: Target) -> bool:
     return chosen is not None and chosen.is_auto
 
 
-class _Fine(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class _Fine:
     """A limit on an output, and what rounding leaves at its largest root mean square: in the
     limit's unit, or in parts of the values. `case`: where the original itself, rounded, gave that;
     None if it is what rounding the output once leaves. `once`: that much is above the limit.

@@ -1,13 +1,13 @@
 """A Core ML target's own options, as passed to the worker."""
 
+import dataclasses
 from typing import Literal
-
-from convkit.protocol.values.frozen_values import FrozenValue
 
 Shapes = Literal["range", "enumerated"]
 
 
-class CompressionOptions(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class CompressionOptions:
     """How weights are stored: see `Compression` of the recipe."""
 
     weights: Literal["int8", "int4", "palette"] | None = None
@@ -17,7 +17,8 @@ class CompressionOptions(FrozenValue):
     keep: tuple[str, ...] = ()
 
 
-class ProgramOptions(FrozenValue):
+@dataclasses.dataclass(frozen=True)
+class ProgramOptions:
     """`minimum` is a deployment target (iOS17); `shapes` selects how variable sizes are
     declared. `states`: what steps feeds back stays in the program. `images`: images that the
     program normalizes are of Core ML's ImageType.

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from convkit.protocol.values.same_fields import taken_from
+from convkit.protocol.same_fields import taken_from
 
 
 @dataclasses.dataclass(frozen=True)

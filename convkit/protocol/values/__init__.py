@@ -1,1 +1,0 @@
-"""Values that both processes hold: frozen dataclasses, and what two of them share."""
