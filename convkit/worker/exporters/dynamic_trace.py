@@ -61,9 +61,11 @@ def trace(
         with every_line(root):
             return _exported(module, inputs, contract)
     except Exception as error:
-        if findings := _constraint_findings(str(error), contract, recurrent_modules(module)):
-            if (program := _opened(module, inputs, contract, root, findings)) is not None:
-                return program
+        findings = _constraint_findings(str(error), contract, recurrent_modules(module))
+        about_sizes = findings or isinstance(_root(error), TypeError | AttributeError)  # numpy's
+        if about_sizes and (program := _opened(module, inputs, contract, root, findings)):
+            return program
+        if findings:
             findings = _with_lines(findings, module, inputs, contract, root)
             raise UnexportableError(findings) from error
         if (guard := data_guard(error, root)) is not None:
@@ -86,7 +88,7 @@ def _opened(
     matches = functools.partial(_matches, module, inputs, contract)
     deferred = functools.partial(_exported, module, inputs, contract, deferred=True)
     with every_line(root):
-        if all(finding.code == "C113" for finding in findings):
+        if findings and all(finding.code == "C113" for finding in findings):
             program = without_guards(deferred, contract, matches)
             if program is not None:
                 return program
@@ -331,11 +333,16 @@ def innermost(error: BaseException, lines: int = 12) -> str:
     """Return the first lines of the error at the root of a chain, without torch's advice for its
     own developers.
     """
-    while error.__cause__ is not None:
-        error = error.__cause__
+    first = _root(error)
     text = [
         line
-        for line in str(error).splitlines()
+        for line in str(first).splitlines()
         if line.strip() and "TORCH" not in line and "docs.google" not in line
     ]
-    return f"{type(error).__name__}: " + "\n".join(text[:lines])
+    return f"{type(first).__name__}: " + "\n".join(text[:lines])
+
+
+def _root(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
