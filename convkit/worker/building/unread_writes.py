@@ -1,5 +1,6 @@
-"""What a module writes to its buffers and no output depends on, such as a count of its calls: a
-program need not keep it. coremltools would make a state of it, which ML programs have from iOS 18.
+"""What a module writes and no output depends on: to its inputs, and to buffers such as a count of
+its calls. coremltools refuses the former and makes states of the latter, which ML programs have
+from iOS 18.
 """
 
 from collections.abc import Iterable
@@ -9,18 +10,22 @@ from torch.export.graph_signature import OutputKind
 
 
 def drop_unread_writes(program: torch.export.ExportedProgram) -> None:
-    """Remove the writes to buffers on which no output of the module depends, in any later call."""
+    """Let a program, whose graph changes nothing in place, return its outputs, and of what it wrote
+    only buffers on which an output of a later call depends.
+    """
     signature = program.graph_signature
     (end,) = (node for node in program.graph.nodes if node.op == "output")
     specs, values = list(signature.output_specs), list(end.args[0])
     buffers = signature.inputs_to_buffers
-    wanted = [spec.kind is not OutputKind.BUFFER_MUTATION for spec in specs]
+    written = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
+    wanted = [spec.kind not in written for spec in specs]
     while True:
         needed = _needed(value for value, keep in zip(values, wanted, strict=True) if keep)
         read = {buffers[node.name] for node in needed if node.name in buffers}
         kept = [
-            keep or spec.target in read for spec, keep in zip(specs, wanted, strict=True)
-        ]  # what is written to a buffer that is read later
+            keep or (spec.kind is OutputKind.BUFFER_MUTATION and spec.target in read)
+            for spec, keep in zip(specs, wanted, strict=True)
+        ]
         if kept == wanted:
             break
         wanted = kept

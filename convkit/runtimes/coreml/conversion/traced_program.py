@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch.export.exported_program import default_decompositions
-from torch.export.graph_signature import OutputKind
 
 from convkit.protocol.contract import Contract
 from convkit.runtimes.coreml.conversion.control_flow import all_nodes, name_apart
@@ -25,6 +24,7 @@ from convkit.runtimes.coreml.conversion.operation_origins import (
 )
 from convkit.worker.building.distinct_outputs import copy_shared_outputs
 from convkit.worker.building.operation_origin import OperationOrigin
+from convkit.worker.building.unread_writes import drop_unread_writes
 from convkit.worker.exporters.decompositions import decomposition_table
 from convkit.worker.exporters.decompositions.complex_pairs import has_complex, without_complex
 from convkit.worker.exporters.decompositions.graph_rewriting import UnrewrittenError
@@ -129,23 +129,6 @@ def _separate_outputs(module: torch.nn.Module) -> Iterator[None]:
         hook.remove()
 
 
-def _without_mutations(program: torch.export.ExportedProgram) -> None:
-    """Let a program, whose graph changes nothing in place, return its outputs alone and not what it
-    wrote to its inputs: coremltools refuses programs that change what they are given.
-    """
-    signature = program.graph_signature
-    written = OutputKind.USER_INPUT_MUTATION
-    output = next(iter(program.graph.find_nodes(op="output")))
-    kept = [
-        (spec, value)
-        for spec, value in zip(signature.output_specs, output.args[0], strict=True)
-        if spec.kind != written
-    ]
-    output.args = (tuple(value for _, value in kept),)
-    signature.output_specs[:] = [spec for spec, _ in kept]
-    program.graph_module.recompile()
-
-
 def _traced(
     module: torch.nn.Module,
     examples: Sequence[torch.Tensor],
@@ -157,8 +140,7 @@ def _traced(
         traced = trace(module, examples, contract)
         try:
             program = decomposed(traced)
-            if program.graph_signature.user_inputs_to_mutate:
-                _without_mutations(program)
+            drop_unread_writes(program)
         except UnrewrittenError as error:
             raise UnexportableError([too_high(origin_of(error.node, wrapper, root))]) from error
         _refuse_unknown(program, wrapper, root)
