@@ -171,7 +171,7 @@ class GraphRewriting:
             return results
 
         with self._mode:
-            traced = make_fx(call)(*(each.meta["val"] for each in nodes))
+            traced = make_fx(call, tracing_mode="symbolic")(*(each.meta["val"] for each in nodes))
         inner: dict[Node, Node] = {}
         given = iter(nodes)
         for each in traced.graph.nodes:
