@@ -1,7 +1,8 @@
 """Operators of ONNX that OpenVINO 2026.4 translates wrong without a word, each translated right.
 
 `ReduceL1`, `ReduceLogSum` and `ReduceLogSumExp` of opsets 13 to 17 have their axes as an attribute,
-which OpenVINO ignores: it reduces every axis.
+which OpenVINO ignores: it reduces every axis. `TopK` of equal values has the lower index first in
+ONNX, and any in OpenVINO.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     import openvino
 
 _FIRST, _LAST = 13, 17
+# The first opset in which the number is an input, and smallest values can be asked for.
+_TOP_K_SINCE = 11
 
 
 def add_corrections(core: "openvino.Core", operators: Operators | None) -> None:
@@ -24,6 +27,18 @@ def add_corrections(core: "openvino.Core", operators: Operators | None) -> None:
 
     for name in _wrong(operators):
         core.add_extension(ConversionExtension(name, partial(_reduced, _REDUCTIONS[name])))
+    if operators is not None and operators.opsets.get("", 0) >= _TOP_K_SINCE:
+        core.add_extension(ConversionExtension("TopK", _largest))
+
+
+def _largest(node: Any) -> Any:  # noqa: ANN401 - a NodeContext, which has no types
+    from openvino import opset11 as ops
+
+    mode = "max" if node.get_attribute("largest", 1) else "min"
+    count = ops.squeeze(node.get_input(1), np.int64(0))
+    axis = node.get_attribute("axis", -1)
+    found = ops.topk(node.get_input(0), count, axis, mode, "value", "i64", stable=True)
+    return found.outputs()
 
 
 def _wrong(operators: Operators | None) -> Iterator[str]:

@@ -1,4 +1,6 @@
-"""Reductions that OpenVINO translates without their axes are computed over the right ones."""
+"""Reductions that OpenVINO translates without their axes are computed over the right ones, and
+equal values are in their order.
+"""
 
 from pathlib import Path
 
@@ -58,3 +60,20 @@ def test_openvino_still_ignores_the_axes(tmp_path: Path, operator: str) -> None:
     """Once this fails, the correction is no longer needed."""
     model = read_graph(reduction(tmp_path / "model.onnx", operator, 17, [-1]))
     assert len(model.outputs[0].get_partial_shape()) == 0
+
+
+@pytest.mark.parametrize("largest", [0, 1])
+def test_equal_values_are_in_their_order(tmp_path: Path, largest: int) -> None:
+    given = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 64])
+    result = helper.make_tensor_value_info("y", onnx.TensorProto.INT64, None)
+    count = onnx.numpy_helper.from_array(np.array([64], np.int64), "k")
+    node = helper.make_node("TopK", ["x", "k"], ["", "y"], largest=largest)
+    graph = helper.make_graph([node], "g", [given], [result], [count])
+    path = tmp_path / "model.onnx"
+    opsets = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    x = np.random.default_rng(0).integers(0, 3, (4, 64)).astype(np.float32)
+    model = read_graph(path, graph_operators(load_model(path)))
+    (found,) = ov.compile_model(model, "CPU")(x).values()
+    order = -x if largest else x
+    np.testing.assert_array_equal(found, np.argsort(order, -1, kind="stable"))

@@ -65,9 +65,9 @@ def histogram(
     low: float | torch.Tensor = min
     high: float | torch.Tensor = max
     if has_no_ends(x, bins, min, max):
-        is_one = flat.amin() == flat.amax()
-        low = torch.where(is_one, flat.amin() - 1, flat.amin())
-        high = torch.where(is_one, flat.amax() + 1, flat.amax())
+        is_one = flat.amin(0) == flat.amax(0)
+        low = torch.where(is_one, flat.amin(0) - 1, flat.amin(0))
+        high = torch.where(is_one, flat.amax(0) + 1, flat.amax(0))
     place = ((flat - low) * bins / (high - low)).floor().clamp_max(bins - 1)
     place = torch.where((flat >= low) & (flat <= high), place, -1)
     return (place.unsqueeze(-1) == torch.arange(bins)).sum(0).to(x.dtype)

@@ -184,7 +184,7 @@ def _opened() -> dict[Any, _Row]:
         *(aten.linalg_matrix_rank.atol_rtol_float, aten.linalg_matrix_rank.atol_rtol_tensor),
     )
     of_others = (
-        *(aten.vander.default, aten.linalg_vander.default),
+        *(aten.linalg_vander.default, aten.argsort.stable),
         *(aten.matrix_power.default, aten.linalg_matrix_power.default),
     )
     read = torch_utils._get_decomp_for_cia  # noqa: SLF001 - no public name
