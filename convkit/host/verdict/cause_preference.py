@@ -211,6 +211,8 @@ def _follows(finding: Finding, cause: Finding) -> bool:
         return False
     if finding.remedy == FIND_THE_CAUSE:
         return True
+    if finding.code == cause.code and finding.code in _SWAPPED and not _is_proven(finding):
+        return True  # a probe says of two tensors what the search has proven
     tried = finding.remedy is not None and finding.remedy.proven
     changes = finding.remedy is not None and bool(finding.remedy.change)
     of_precision = cause.code.startswith(_PRECISION)
