@@ -178,7 +178,7 @@ def explain(
     code: Annotated[
         str | None,
         typer.Argument(
-            metavar="[CODE]",
+            metavar="CODE",
             help="A finding's code, such as C110. Omit to list all.",
             autocompletion=finding_codes,
         ),
