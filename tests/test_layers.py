@@ -1,6 +1,7 @@
 """Who may import whom."""
 
 import ast
+import functools
 import subprocess
 import sys
 from collections import Counter
@@ -61,13 +62,19 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@functools.cache
+def import_statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imports(path: Path, known: set[str]) -> set[str]:
     """Return the modules that a module imports: convkit's own by their full name."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in import_statements(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
+        else:
             assert node.level == 0, f"{path}: imports are absolute"
             assert node.module
             full = {f"{node.module}.{alias.name}" for alias in node.names}
