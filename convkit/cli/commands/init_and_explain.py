@@ -92,6 +92,7 @@ def init(
 ) -> None:
     """Draft a recipe for a model, by running it once."""
     from convkit.cli.input.questions import ask_for_missing
+    from convkit.cli.output.text_lines import wrapped
     from convkit.cli.output.waiting_messages import waiting
     from convkit.host.draft.init_command import Drafting, draft_with_guesses
     from convkit.host.home import Home
@@ -121,7 +122,7 @@ def init(
         return
     _write(found.text, output)
     if found.guesses is not None:
-        typer.echo(f"{found.guesses}.")
+        typer.echo(wrapped(f"{found.guesses}.", sys.stdout))
     values = f" and {kept}" if example is not None and kept.exists() else ""
     if not measure:
         typer.echo(f"wrote {output}{values}; next: convkit run {output}")
@@ -134,6 +135,7 @@ def _measure(recipe: Path, toolchain: "ToolchainKind", home: Path | None) -> Non
     """Run a recipe, print what came out, and write the limits that follow."""
     from convkit.cli.commands.run_and_plan import run_or_repair
     from convkit.cli.output.run_printing import print_run
+    from convkit.cli.output.text_lines import wrapped
     from convkit.host.draft.measured_limits import write_limits
     from convkit.host.home import Home
     from convkit.host.run.run_options import RunOptions
@@ -142,7 +144,7 @@ def _measure(recipe: Path, toolchain: "ToolchainKind", home: Path | None) -> Non
     outcome, _ = run_or_repair(options, repair=False, silent=False)
     print_run(outcome)
     for line in write_limits(recipe, outcome.record):
-        typer.echo(line)
+        typer.echo(wrapped(line, sys.stdout))
     raise typer.Exit(outcome.record.exit_code)
 
 
@@ -176,7 +178,7 @@ def explain(
     code: Annotated[
         str | None,
         typer.Argument(
-            metavar="[CODE]",
+            metavar="CODE",
             help="A finding's code, such as C110. Omit to list all.",
             autocompletion=finding_codes,
         ),

@@ -22,7 +22,7 @@ def lock(
     ] = False,
     tools: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TOOL]...", help="With --upgrade: only these may become newer."),
+        typer.Argument(metavar="TOOL", help="With --upgrade: only these may become newer."),
     ] = None,
     upgrade: Annotated[
         bool, typer.Option("--upgrade", help="Let tools become newer: all, or those named.")

@@ -54,7 +54,7 @@ def reproduce(
 def nightly(
     recipes: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[RECIPE]...", help="Recipes, or folders of them. [recipes/]"),
+        typer.Argument(metavar="RECIPE", help="Recipes, or folders of them. [recipes/]"),
     ] = None,
     toolchain: Toolchain = "isolated",
     jobs: Jobs = 2,

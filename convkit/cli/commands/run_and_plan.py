@@ -193,7 +193,9 @@ def _end_repair(outcome: "RepairOutcome", *, write: bool, silent: bool) -> None:
 
 
 def _print_advice(recipe: "Path", only: "Sequence[str] | None") -> None:
-    """Print what is doubtful about a recipe's targets, before anything runs."""
+    """Print what is doubtful about a recipe's targets, before anything runs. Notes wait for the
+    run's end, which has all findings.
+    """
     from convkit.cli.output.text_lines import wrapped
     from convkit.host.recipe.reading.loading import load_recipe
     from convkit.host.verdict.findings.doubtful_settings import advice
@@ -202,6 +204,8 @@ def _print_advice(recipe: "Path", only: "Sequence[str] | None") -> None:
     targets: dict[tuple[str, str], list[str]] = {}
     for name, target in loaded.targets.items():
         for finding in advice(loaded, target) if not only or name in only else ():
+            if finding.severity == "note":
+                continue
             text = f"{finding.code} {finding.message}"
             targets.setdefault((finding.severity, text), []).append(name)
     for (severity, text), names in targets.items():

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # From this width on, every target of each run and its tools are shown.
 _WIDE = 130
+# Below this width, targets that are not verified are below their run if they do not fit beside it.
+_NARROW = 100
 # Columns whose entries are never broken.
 _WHOLE = ("run (UTC)", "verdict", "age", "took")
 
@@ -82,6 +84,10 @@ class _Runs:
             columns["not verified"] = _not_verified
         if any(entry.accepted or entry.reproduced for entry in self.entries):
             columns["since"] = _since
+        if options.max_width < _NARROW and _width(columns, self.entries) > options.max_width:
+            below = columns.pop("not verified")
+            yield from _lines(columns, [(entry, below(entry)) for entry in self.entries])
+            return
         table = Table(box=None, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
         for heading in columns:
             ratio = {"targets": 3, "not verified": 3, "tools": 4}.get(heading)
@@ -89,6 +95,38 @@ class _Runs:
         for entry in self.entries:
             table.add_row(*(text(entry) for text in columns.values()))
         yield table
+
+
+def _width(
+    columns: "Mapping[str, Callable[[RunEntry], Text]]", entries: "Sequence[RunEntry]"
+) -> int:
+    """Return how wide a table is of which no entry breaks."""
+    widths = (
+        max(len(heading), *(text(entry).cell_len for entry in entries))
+        for heading, text in columns.items()
+    )
+    return sum(widths) + 2 * (len(columns) - 1)
+
+
+def _lines(
+    columns: "Mapping[str, Callable[[RunEntry], Text]]", rows: "Sequence[tuple[RunEntry, Text]]"
+) -> "Iterator[RenderableType]":
+    """Yield the runs in columns, each with a text below it that may wrap."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    table = [[text(entry) for text in columns.values()] for entry, _ in rows]
+    heads = [Text(heading, "bold") for heading in columns]
+    widths = [max(cell.cell_len for cell in cells) for cells in zip(heads, *table, strict=True)]
+    extra = [None, *(below for _, below in rows)]
+    for cells, below in zip((heads, *table), extra, strict=True):
+        for cell, width in zip(cells, widths, strict=True):
+            cell.pad_right(width - cell.cell_len)
+        line = Text("  ").join(cells)
+        line.rstrip()
+        yield line
+        if below:
+            yield Padding(below, (0, 0, 0, 4))
 
 
 def _age(entry: RunEntry) -> str:
@@ -101,9 +139,16 @@ def _targets(entry: RunEntry) -> "Text":
 
 
 def _not_verified(entry: RunEntry) -> "Text":
-    """Return the targets that are not verified, by status."""
-    targets = {name: status for name, status in entry.targets.items() if status != "verified"}
-    return _by_status(entry, targets)
+    """Return the targets that are not verified, each with its status if that is not the run's."""
+    from rich.text import Text
+
+    if entry.problem is not None:
+        return Text(entry.problem)
+    return Text(", ").join(
+        Text.assemble(name, *([] if status == entry.status else [(f" {status}", STYLES[status])]))
+        for name, status in entry.targets.items()
+        if status != "verified"
+    )
 
 
 def _by_status(entry: RunEntry, targets: Mapping[str, TargetStatus]) -> "Text":

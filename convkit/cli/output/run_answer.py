@@ -13,6 +13,7 @@ from convkit.cli.output.text_lines import line, uncut
 from convkit.host.record.display_text import first_line
 from convkit.host.record.next_commands import next_commands
 from convkit.host.record.run_record import RunRecord, TargetReport, TargetStatus
+from convkit.host.record.run_summary import causes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,17 +30,20 @@ _STYLES: dict[TargetStatus, str] = {
 
 
 # Where the clauses of a message end: what comes before says something by itself.
-_CLAUSES = re.compile(r"(?:: |; |\. | \(|, in case )")
+_CLAUSES = re.compile(r"(?:: |; |\. | \(|, in case |, worst at |, or )")
 
 # Text is not broken into narrower lines.
 _LEAST = 20
+
+# Of so many targets, each cause has two lines; of more, one.
+_FEW = 4
 
 # Longer commands have what they do below them, so that neither wraps on 80 columns.
 _COMMAND_WIDTH = 42
 
 
 def answer(record: RunRecord) -> "list[RenderableType]":
-    """Return the last lines of a run's text; none if every target is green.
+    """Return the last lines of a run's text: which targets are green if all are.
 
     Each cause is a line or two, cut where a clause ends: its finding is above in full.
     """
@@ -50,10 +54,11 @@ def answer(record: RunRecord) -> "list[RenderableType]":
             continue
         named = ", ".join(f"{target.name}{_code(target)}" for target in targets)
         lines.append(line((f"{status}: ", style), named))
+        most = 2 if len(targets) <= _FEW else 1
         for target in targets if status != "skipped" else ():
-            lines += [_cause(target), *_by_hand(target)]
+            lines += [_cause(target, most), *_by_hand(target)]
     if not lines:
-        return []
+        return _green(record)
     commands = next_commands(record)
     width = max((len(command) for command, _ in commands), default=0)
     if commands:
@@ -66,39 +71,65 @@ def answer(record: RunRecord) -> "list[RenderableType]":
     return [line(), *(Encodable(each) for each in lines)]
 
 
+def _green(record: RunRecord) -> "list[RenderableType]":
+    named = ", ".join(target.name for target in record.targets)
+    warnings = [each.finding.code for each in causes(record) if each.finding.severity == "warning"]
+    codes = ", ".join(dict.fromkeys(warnings))
+    about = f"; see above: warning {codes}" if codes else ""
+    return [line(), Encodable(line(("verified: ", "bold green"), f"{named}{about}"))]
+
+
+def is_green(record: RunRecord) -> bool:
+    """Say whether every target is verified, or its failure is waived."""
+    return not any(target.status in _STYLES for target in record.targets)
+
+
 def _code(target: TargetReport) -> str:
     return "" if target.leading is None else f" ({target.leading.code})"
 
 
-def _cause(target: TargetReport) -> "RenderableType":
-    message = target.headline if target.leading is None else target.leading.message
-    return _Cause(f"  {target.name}: ", first_line(message))
+def _cause(target: TargetReport, most: int) -> "RenderableType":
+    if (leading := target.leading) is None:
+        return _Cause(f"  {target.name}: ", first_line(target.headline), most=most)
+    source, message = leading.place.source, first_line(leading.message)
+    where = f", at {source}" if source and source not in message else ""
+    return _Cause(f"  {target.name}: ", message, where, most)
 
 
 def _by_hand(target: TargetReport) -> "Iterator[RenderableType]":
     """Yield what to do where no change of the recipe is there to be tried."""
     remedy = None if target.leading is None else target.leading.remedy
     if remedy is not None and not remedy.change:
-        yield _Cause("    to do: ", first_line(remedy.text), most=1)
+        yield _Cause("    to do: ", first_line(remedy.text))
 
 
 @dataclasses.dataclass(frozen=True)
 class _Cause:
-    """A cause on one line, up to its last clause that fits; on `most` lines if none does."""
+    """A cause on at most `most` lines, up to its last clause that fits there, and its place."""
 
     name: str
     message: str
+    where: str = ""
     most: int = 2
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
         from rich.text import Text
 
-        room = options.max_width - len(self.name)
-        text = self.message
-        ends = [found.start() for found in _CLAUSES.finditer(text)]
-        if len(text) > room and (fitting := [end for end in ends if room // 3 <= end <= room]):
-            text = text[: fitting[-1]]
-        lines = textwrap.wrap(text, max(room, _LEAST), max_lines=self.most, placeholder=" ...")
-        yield Text(f"{self.name}{lines[0] if lines else ''}", no_wrap=True, overflow="ellipsis")
-        for more in lines[1:]:
-            yield Text(f"    {more}", no_wrap=True, overflow="ellipsis")
+        width = max(options.max_width, _LEAST)
+        ends = [found.start() for found in _CLAUSES.finditer(self.message)]
+        least = (width - len(self.name)) // 3
+        texts = [self.message, *(self.message[:end] for end in reversed(ends) if end >= least)]
+        laid_out = [self._lines(text + self.where, width) for text in texts]
+        lines = next((each for each in laid_out if len(each) <= self.most), laid_out[0])
+        if len(lines) > self.most:
+            lines = [*lines[: self.most - 1], f"{lines[self.most - 1]} ..."]
+        for each in lines:
+            yield Text(each, no_wrap=True, overflow="ellipsis")
+
+    def _lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(
+            f"{self.name}{text}",
+            width,
+            subsequent_indent="    " + " " * (len(self.name) - len(self.name.lstrip()) - 2),
+            break_on_hyphens=False,
+        )

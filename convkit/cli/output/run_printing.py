@@ -13,7 +13,7 @@ def print_run(outcome: RunOutcome) -> None:
     """Print a run's table, headline, findings, links to more, and where what was built is. A green
     run ends with how to load it, any other with what failed, why, and what to do next.
     """
-    from convkit.cli.output.run_answer import answer
+    from convkit.cli.output.run_answer import answer, is_green
     from convkit.cli.output.run_table import summary
     from convkit.cli.output.safe_text import output_console
 
@@ -22,10 +22,9 @@ def print_run(outcome: RunOutcome) -> None:
         summary(record, up_to_date=outcome.up_to_date, folder=outcome.folder, link=outcome.tracked),
         crop=False,
     )
-    ending = answer(record)
-    for line in built_lines(record, str(outcome.folder), usage=not ending):
+    for line in built_lines(record, str(outcome.folder), usage=is_green(record)):
         typer.echo(line)
-    for each in ending:
+    for each in answer(record):
         console.print(each, crop=False)
 
 
@@ -40,11 +39,15 @@ def built_lines(record: RunRecord, folder: str, *, usage: bool = True) -> list[s
         for target in record.targets
         if target.status in ("verified", "waived") and target.files
     ]
-    lines = [
-        f"{target.name}{' (waived)' if target.status == 'waived' else ''}:"
-        f" {folder}/models/{target.name}"
-        for target in verified
+    names = [
+        f"{target.name}{' (waived)' if target.status == 'waived' else ''}" for target in verified
     ]
+    if not names:
+        return []
+    models = f"{folder}/models"
+    lines = [f"Built: {', '.join(names)}", f"  in {models}"]
+    if len(names) == 1:
+        lines = [f"Built: {models}/{verified[0].name}{names[0].removeprefix(verified[0].name)}"]
     known = runtimes()
     first = next(
         (
@@ -56,13 +59,12 @@ def built_lines(record: RunRecord, folder: str, *, usage: bool = True) -> list[s
         None,
     )
     if first is None or not usage:
-        return ["Built:", *lines] if lines else []
+        return lines
     path = f"{folder}/models/{first.name}"
     # The record has the contract of the whole; a part's inputs are others.
     own = "/" in first.name
     inputs = "..." if own else _arguments([spec.name for spec in record.contract.inputs])
     return [
-        "Built:",
         *lines,
         "Load one:",
         "  import convkit",

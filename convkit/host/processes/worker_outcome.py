@@ -35,6 +35,7 @@ _MEMORY_WORDS = re.compile(
     r"|failed to map segment from shared object(?!: Operation not permitted)"
 )
 # ENOSPC and EDQUOT as the C library words them, and SQLite's own sentence.
+_MISSING_MODULE = re.compile(r"No module named '([A-Za-z_]\w*)")
 _DISK_WORDS = re.compile(r"No space left on device|Disk quota exceeded|database or disk is full")
 # Python's exit code if what was printed cannot be written (Py_FinalizeEx): a worker prints to its
 # log, and a full disk leaves nothing there to read.
@@ -187,6 +188,11 @@ def _findings_of_answer(
         return tuple(answer.findings)  # they are the failure, and no tool is to blame
     else:
         remedy = Remedy("See the message above. The log has the tool's full output.", refers=True)
+        if (missing := _MISSING_MODULE.search(error)) is not None:
+            remedy = Remedy(
+                f"Add the package that has the module {missing[1]!r} to the recipe's `tools`; with"
+                " --toolchain host, install it in this environment."
+            )
         failure = Finding(
             "E204", message, evidence=_evidence(outcome, stage, target), remedy=remedy
         )

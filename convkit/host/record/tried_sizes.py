@@ -123,8 +123,9 @@ def sizes_line(record: RunRecord) -> str | None:
         return None
     shown = [*_shown(tried)]
     if fixed:
-        more = f" and {len(fixed) - 1} more inputs" if len(fixed) > 1 else ""
-        shown.append(f"only the fixed ones of {fixed[0]}{more}")
+        others = len(fixed) - 1
+        more = f" and {others} other input{'' if others == 1 else 's'}" if others else ""
+        shown.append(f"other sizes are fixed: {fixed[0]}{more}")
     return f"Sizes tried: {'; '.join(shown)}."
 
 

@@ -15,6 +15,11 @@ _FALLS = {
     "limit": "The outputs' error falls from {} to {} times its limit.",
     "elements": "Elements of the outputs that are not finite: {} before, {} then.",
 }
+# The same where an output has several causes, `others_corrected` of which are right in both.
+_FALLS_BESIDE = (
+    "Elements of the outputs that are not finite, with the other cause{} corrected: {} before, {}"
+    " then."
+)
 _FALLS_IN_NO_UNIT = "The outputs' error falls from {} to {}."
 
 
@@ -51,16 +56,19 @@ def cause_path(target: TargetReport) -> SvgFigure | None:
         and isinstance(before, int | float)
         and isinstance(after, int | float)
     ):
-        steps.append(
-            PathStep(
-                "proof",
-                _FALLS.get(str(finding.evidence.get("error_in")), _FALLS_IN_NO_UNIT).format(
-                    f"{before:.2g}", f"{after:.2g}"
-                ),
-                "Proof: with this corrected",
-            )
-        )
+        steps.append(PathStep("proof", _fall(finding, before, after), "Proof: with this corrected"))
     return flow(steps, f"From the cause to the symptom in {target.name}")
+
+
+def _fall(finding: Finding, before: float, after: float) -> str:
+    """Return what correcting the cause changes, in the unit of the finding's evidence."""
+    others = finding.evidence.get("others_corrected")
+    if isinstance(others, int) and others:
+        return _FALLS_BESIDE.format("" if others == 1 else "s", f"{before:.5g}", f"{after:.5g}")
+    unit = str(finding.evidence.get("error_in"))
+    digits = ".5g" if unit == "elements" else ".2g"
+    text = _FALLS.get(unit, _FALLS_IN_NO_UNIT)
+    return text.format(f"{before:{digits}}", f"{after:{digits}}")
 
 
 def _where(finding: Finding) -> str:

@@ -40,13 +40,21 @@ _EVIDENCE_NAMES = {
     "found": "value here",
     "original": "the original's value",
     "proven": "proven by correcting it",
+    "experiments": "changes that were tried",
+    "others_corrected": "other causes of the same outputs",
 }
 # The names of `before` and `after` in these units (`error_in`).
 _COUNTED = {
     "before": "elements of the outputs that are not finite",
     "after": "of them with this corrected",
 }
+# The same where an output has several causes: others are corrected in both.
+_COUNTED_BESIDE = {
+    "before": "elements of the outputs that are not finite, other causes corrected",
+    "after": "of them with this corrected as well",
+}
 _UNITS = {"rms": "of their rms", "limit": "times the limit"}
+_TRIED = "experiments"
 # Evidence that a plot shows, or that names the unit of other evidence.
 _NOT_LISTED = frozenset({"growth", "rounds", "error_in"})
 
@@ -114,11 +122,25 @@ def evidence_facts(evidence: Mapping[str, Json]) -> list[tuple[str, str]]:
         if value in ("", [], {}, None) or name in _NOT_LISTED:
             continue
         title, text = _EVIDENCE_NAMES.get(name, name.replace("_", " ")), words_of(value)
+        if name == _TRIED and isinstance(value, list):
+            text = "\n".join(_trial_text(each) for each in value if isinstance(each, dict))
         if name in ("before", "after"):
-            title = _COUNTED[name] if unit == "elements" else title
+            counted = _COUNTED_BESIDE if evidence.get("others_corrected") else _COUNTED
+            title = counted[name] if unit == "elements" else title
             text = f"{text} {_UNITS.get(unit, '')}".rstrip()
         facts.append((title, text))
     return facts
+
+
+def _trial_text(trial: Mapping[str, Json]) -> str:
+    """Return a change that was tried, and what came of it: `opset: 20: wrong in 3 cases`."""
+    cases, largest, why = trial.get("cases"), trial.get("largest"), trial.get("why")
+    text = f"{trial.get('what', '')}: {trial.get('outcome', '')}"
+    if isinstance(cases, int) and cases:
+        text += f" in {cases} case{'' if cases == 1 else 's'}"
+    if isinstance(largest, int | float):
+        text += f", off by {largest:.2g} at most"
+    return f"{text}; {why}" if why else text
 
 
 def words_of(value: Json) -> str:

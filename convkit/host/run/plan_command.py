@@ -15,6 +15,7 @@ from convkit.host.plan.stage_keys import (
     NEW,
     explain_change,
     ingredients,
+    possible_keys,
     same_but_inputs,
     stage_key,
 )
@@ -85,7 +86,8 @@ def forecast(
         else:
             reason = f"{' and '.join(running)} must run; cached if the artifact comes out the same"
         key = None if running else stage_key(parts)
-        if key is not None and key in failed():
+        # A stage that has failed is known under a key of what it had read.
+        if key is not None and not failed().isdisjoint(possible_keys(parts)):
             rows.append(Forecast(stage.id, "run", key, FAILED, tools))
             continue
         earlier = before.ingredients if before is not None else {}

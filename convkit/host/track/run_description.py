@@ -2,6 +2,7 @@
 
 from convkit.host.record.display_text import bytes_text, seconds_text
 from convkit.host.record.headroom import worst_comparison
+from convkit.host.record.next_commands import next_commands
 from convkit.host.record.run_record import RunRecord, StageReport, TargetReport, Verification
 from convkit.host.record.run_summary import (
     LocatedFinding,
@@ -39,14 +40,21 @@ def experiment_note(recipe: str, page: str) -> str:
 
 
 def summary_note(record: RunRecord) -> str:
-    """Return the run's verdict, a table of targets, the findings, and what was not verified."""
+    """Return the run's verdict with what failed and why, the commands that lead on, a table of
+    targets, the findings, and what was not verified. MLflow shows the first few lines, and folds
+    the rest.
+    """
     parts = [f"**{_plain(verdict(record))}**"]
-    if record.description:
-        parts.append(_plain(record.description))
     failing = [
         target for target in record.targets if target.status in ("failed", "waived", "broken")
     ]
-    parts += [f"**{_plain(target.name)}**: {_plain(target.headline)}" for target in failing]
+    why = [f"- **{_plain(target.name)}**: {_plain(target.headline)}" for target in failing]
+    if why:
+        parts.append("\n".join(why))
+    if commands := next_commands(record):
+        parts.append(f"Next: {', '.join(f'**{_plain(command)}**' for command, _ in commands)}")
+    if record.description:
+        parts.append(_plain(record.description))
     rows = [
         "| target | status | runtime | evidence | closest to its limit | case | size | time |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",

@@ -16,6 +16,7 @@ from convkit.host.facts.version_sources import Resolver, recipe_tools, recorded_
 from convkit.host.home import Home
 from convkit.host.plan.stages import plan_stages
 from convkit.host.processes.progress_events import SilentListener
+from convkit.host.recipe.editing.change_text import flow_text
 from convkit.host.recipe.editing.key_changes import ChangeError, changed
 from convkit.host.recipe.editing.text_editing import EditError, edited
 from convkit.host.recipe.reading.loading import LoadedRecipe, parse_recipe
@@ -103,8 +104,4 @@ def written(change: Mapping[str, Json]) -> str:
 
 
 def _plain(value: Json) -> str:
-    if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{name}: {_plain(each)}' for name, each in value.items())}}}"
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return ", ".join(map(str, value)) if isinstance(value, list) else flow_text(value)

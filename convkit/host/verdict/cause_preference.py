@@ -203,6 +203,20 @@ def _behind_first(ranked: list[Finding]) -> list[Finding]:
     ]
 
 
+def _is_same_swap(finding: Finding, cause: Finding) -> bool:
+    """Say whether one of two findings is a search's and the other a probe's of the same exchange. A
+    change that only the finding has is not given up.
+    """
+    by_search = ["kind" in each.evidence for each in (finding, cause)]
+    has_change = [each.remedy is not None and bool(each.remedy.change) for each in (finding, cause)]
+    return (
+        finding.code == cause.code
+        and finding.code in _SWAPPED
+        and by_search[0] != by_search[1]
+        and not (has_change[0] and not has_change[1])
+    )
+
+
 def _follows(finding: Finding, cause: Finding) -> bool:
     """Say whether a finding follows from a proven cause, unless its own remedy was tried. A change
     of its own is dropped if the cause has one, or is none of the precision, which it would change.
@@ -210,6 +224,8 @@ def _follows(finding: Finding, cause: Finding) -> bool:
     if finding is cause:
         return False
     if finding.remedy == FIND_THE_CAUSE:
+        return True
+    if _is_same_swap(finding, cause):
         return True
     tried = finding.remedy is not None and finding.remedy.proven
     changes = finding.remedy is not None and bool(finding.remedy.change)

@@ -8,7 +8,7 @@ from convkit.cli.output.run_answer import answer
 from convkit.host.record.next_commands import next_commands
 from convkit.host.record.run_record import RunRecord
 from convkit.host.record.run_summary import located_findings
-from convkit.protocol.findings.finding import Finding, Remedy
+from convkit.protocol.findings.finding import Finding, Place, Remedy
 
 
 def shown(record: RunRecord, *, width: int = 80) -> list[str]:
@@ -29,11 +29,12 @@ def test_a_run_that_is_not_green_ends_with_what_failed_why_and_what_to_type() ->
     lines = shown(record)
     assert lines[1] == f"failed: ort-optimized ({leading.code})"
     assert lines[2].startswith(f"  ort-optimized: {leading.message[:30]}")
-    assert lines[3].startswith("    to do: ")
-    assert lines[4].startswith("skipped: ort-cuda")
-    assert lines[5] == "Next:"
-    assert lines[6].startswith(f"  convkit run {record.recipe_file} --repair ")
-    assert lines[7].startswith(f"  convkit explain {leading.code} ")
+    assert lines[3].startswith("    ")  # the cause goes on
+    assert lines[4].startswith("    to do: ")
+    assert lines[6].startswith("skipped: ort-cuda")
+    assert lines[7] == "Next:"
+    assert lines[8].startswith(f"  convkit run {record.recipe_file} --repair ")
+    assert lines[9].startswith(f"  convkit explain {leading.code} ")
     assert len(lines) <= 24
     assert all(len(line) <= 80 for line in lines)
 
@@ -56,8 +57,24 @@ def test_what_is_to_be_done_by_hand_is_said_with_its_cause() -> None:
     ]
 
 
-def test_a_green_run_has_no_such_end() -> None:
-    assert shown(verified_record()) == []
+def test_a_green_run_ends_with_its_verdict_and_its_warnings() -> None:
+    assert shown(verified_record()) == ["", "verified: ort-cpu; see above: warning E102"]
+
+
+def test_each_of_many_causes_has_one_line() -> None:
+    record = build_record()
+    failed = dataclasses.replace(record.targets[1], leading=Finding("N502", "word " * 60))
+    few, many = (dataclasses.replace(record, targets=(failed,) * count) for count in (4, 5))
+    assert len([line for line in shown(few) if "word" in line]) == 8
+    assert len([line for line in shown(many) if "word" in line]) == 5
+
+
+def test_a_cause_ends_with_its_source() -> None:
+    record = build_record()
+    leading = Finding("N202", "x overflows float16", Place(source="net.py:3"))
+    failed = dataclasses.replace(record.targets[1], leading=leading)
+    lines = shown(dataclasses.replace(record, targets=(failed,)))
+    assert lines[2] == "  ort-optimized: x overflows float16, at net.py:3"
 
 
 def test_repair_is_offered_only_where_a_change_can_be_tried_and_none_was() -> None:

@@ -368,3 +368,12 @@ def test_a_failure_that_its_findings_are_blames_no_tool(error: str, codes: list[
     answer = Answer(PROTOCOL, "broken", findings=(finding,), error=error)
     outcome = WorkerOutcome("answered", answer, "", 0.0, 1.0)
     assert [each.code for each in findings_of(outcome, "export", None)] == codes
+
+
+def test_a_missing_module_is_asked_for_by_name() -> None:
+    for error, named in (("No module named 'odd.part'", "'odd'"), ("odd", None)):
+        outcome = WorkerOutcome("answered", Answer(PROTOCOL, "broken", error=error), "", 0.0, 1.0)
+        (finding,) = findings_of(outcome, "export", None)
+        assert finding.remedy is not None
+        assert (f"the module {named}" in finding.remedy.text) is (named is not None)
+        assert ("`tools`" in finding.remedy.text) is (named is not None)

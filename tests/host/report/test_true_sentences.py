@@ -17,6 +17,8 @@ from convkit.host.report.run_facts import run_facts
 from convkit.host.report.run_plots import size_measure
 from convkit.host.run.checked_out_commit import checked_out_commit
 from convkit.host.run.run_options import Lineage
+from convkit.host.trials.fault_owner import Experiment
+from convkit.host.trials.recipe_trials import written
 from convkit.host.verdict.verdict_without_device import without_device
 from convkit.protocol.findings.finding import Finding, Place
 from convkit.protocol.messages import LowPrecision, ModulePrecision, PrecisionResult
@@ -40,6 +42,25 @@ def test_a_count_of_elements_is_never_called_an_error_in_parts_of_the_rms() -> N
     assert "Elements of the outputs that are not finite: 5 before, 0 then." in path_of(evidence)
     assert "rms" not in path_of(evidence)
     assert ("elements of the outputs that are not finite", "5") in evidence_facts(evidence)
+
+
+def test_a_cause_beside_another_is_charged_with_its_own_effect() -> None:
+    x, y = (WrongValueOrigin(name, is_constant=False) for name in "xy")
+    found = guilty([x, y], lambda right: 0 if {x, y} <= {*right} else 5)
+    evidence = proof(found, "x")
+    text = "not finite, with the other cause corrected: 5 before, 0 then."
+    assert text in path_of(evidence)
+    facts = dict(evidence_facts(evidence))
+    assert facts["of them with this corrected as well"] == "0"
+    assert facts["elements of the outputs that are not finite, other causes corrected"] == "5"
+
+
+def test_what_was_tried_is_said_in_words() -> None:
+    trial = Experiment("other_precision", written({"a.precision": {"default": "float16"}}), "right")
+    trial = dataclasses.replace(trial, cases=2, largest=0.5)
+    facts = dict(evidence_facts({"experiments": [trial.record]}))
+    text = "precision: {default: float16}: right in 2 cases, off by 0.5 at most"
+    assert facts == {"changes that were tried": text}
 
 
 @pytest.mark.parametrize(

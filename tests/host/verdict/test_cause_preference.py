@@ -135,3 +135,18 @@ def test_a_difference_by_quantization_refers_to_the_modules_to_keep():
     assert first.remedy.text.startswith("Keep the modules that Q102 names")
     without = dataclasses.replace(costs, remedy=None)  # of a limit that is out of reach
     assert proofs_first([symptom, without])[0].remedy == search
+
+
+def test_a_probe_that_finds_the_swap_that_is_proven_follows_from_it():
+    cause = proven("C110", "inputs")
+    shown = {"proven": True, "parity_as_declared": 0.4}
+    probed = Finding("C110", "a and b are swapped", evidence=shown, remedy=Remedy("Swap them."))
+    first, second = proofs_first([cause, probed])
+    assert first == cause
+    assert second.remedy == Remedy("This follows from C110: correct that first.", refers=True)
+    assert proofs_first([probed]) == [probed]
+    other = dataclasses.replace(probed, code="C208")  # outputs, which are swapped as well
+    assert other in proofs_first([cause, other])
+    changing = dataclasses.replace(probed, remedy=Remedy("Swap them.", {"inputs": []}))
+    assert changing in proofs_first([cause, changing])
+    assert proofs_first([cause, dataclasses.replace(cause, message="c and d")])[1].remedy is None

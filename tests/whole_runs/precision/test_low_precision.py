@@ -14,6 +14,7 @@ import yaml
 from shared_keys import FACTORY, bert
 
 from convkit.host.home import Home
+from convkit.host.plan.stage_keys import FAILED
 from convkit.host.run.plan_command import forecast
 from convkit.host.run.run_command import run_recipe
 from convkit.host.run.run_options import RunOptions, RunOutcome
@@ -126,6 +127,14 @@ class TestOverflow:
         assert 65520 < finding.evidence["float32_magnitude"] < 1e6
         assert "N202" in failed.record.targets[0].headline
         assert codes(failed) == {"N102", "N202"}
+
+    def test_the_plan_says_that_its_check_failed(self, home: Path, tmp_path: Path) -> None:
+        recipe = write_recipe(tmp_path, OVERFLOWING, "float16")
+        outcome = run(recipe, home)
+        assert outcome.record.status == "failed"
+        rows = {row.stage: row for row in forecast(recipe, Home(home), (), "host")}
+        assert (rows["verify:ort"].state, rows["verify:ort"].reason) == ("run", FAILED)
+        assert rows["build:ort"].state == "hit"
 
     def test_its_remedy_verifies(self, failed: RunOutcome, home: Path, tmp_path: Path) -> None:
         (finding,) = found(failed, "N202")

@@ -129,7 +129,9 @@ def _derived(limits: Mapping[str, float], low: str, *, clips: bool) -> Finding:
         "N507",
         f"the recipe declares no tolerance; {low} allows nrmse <= {limit:g} for {outputs}{beyond}",
         evidence={"nrmse": dict(limits), "type": low},
-        remedy=Remedy("Give the target its own tolerance once you know what your task needs."),
+        remedy=Remedy(
+            "Give the target its own tolerance once you know what your task needs.", refers=True
+        ),
     )
 
 

@@ -29,12 +29,12 @@ _REMEDIES: dict[str, str] = {
     "Q109": ("Set the target's tolerance to what these bits can hold, or quantize fewer weights."),
     "C115": "Feed the input as the message says, or remove the step from the graph.",
     "C110": (
-        "Rename the graph's inputs as listed, or export again with input names in the order of the"
-        " model's arguments."
+        "Exchange these names of the graph's inputs, or export again with input names in the order"
+        " of the model's arguments."
     ),
     "C208": (
-        "Rename the graph's outputs as listed, or export again with output names in the order in"
-        " which the model returns them."
+        "Exchange these names of the graph's outputs, or export again with output names in the"
+        " order in which the model returns them."
     ),
     "C209": "Correct the graph's last nodes, or undo the change in the caller if possible.",
 }
@@ -180,7 +180,7 @@ def _proof(cause: Cause) -> str:
         )
     one = cause.output is not None
     what = f"output {cause.output!r}" if one else "the outputs"
-    off = f"{'is' if one else 'are'} off by {cause.before:.2g}"
+    off = f"{'is' if one else 'are'} off by {cause.before:.2g} of {'its' if one else 'their'} rms"
     before = "cannot be computed" if math.isinf(cause.before) else off
     return f"; {what} {before} now, and by {cause.after:.2g} {how}"
 

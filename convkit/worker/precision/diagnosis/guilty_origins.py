@@ -30,14 +30,24 @@ class WrongValueOrigin:
     together: tuple[str, ...] = ()
 
 
+@dataclasses.dataclass(frozen=True)
+class Guilt:
+    """How many elements of the outputs are not finite with all `others` put right, and with this
+    origin as well. Of an output that two origins spoil, putting right one alone changes nothing.
+    """
+
+    before: int
+    after: int
+    others: int = 0
+
+
 def guilty(
     origins: Sequence[WrongValueOrigin], count: Callable[[Collection[WrongValueOrigin]], int]
-) -> dict[str, tuple[int, int]]:
-    """Return the origins that spoil outputs even if all others are put right, each with how many
-    elements of the outputs are not finite: as the case is, and with that origin alone put right.
+) -> dict[str, Guilt]:
+    """Return the origins that spoil outputs even if all others are put right, by name.
 
-    `count` returns that number with some origins put right. Of an output that two origins spoil,
-    both are guilty.
+    `count` returns how many elements of the outputs are not finite with some origins put right. Of
+    an output that two origins spoil, both are guilty.
     """
     every = list(dict.fromkeys(origins))
     before = count(())
@@ -49,18 +59,20 @@ def guilty(
         others = [each for each in every if each != origin]
         alone = count(others) if others else before
         if alone > unspoiled:
-            found[origin.name] = before, count([origin]) if others else unspoiled
+            found[origin.name] = Guilt(alone, unspoiled, len(others))
     return found
 
 
-def proof(found: Mapping[str, tuple[int, int]], name: str) -> dict[str, Json]:
+def proof(found: Mapping[str, Guilt], name: str) -> dict[str, Json]:
     """Return the evidence that an origin spoils outputs, or that this was not shown; `found` is the
     result of `guilty`.
     """
     if name not in found:
         return {"proven": False}
-    before, after = found[name]
-    return {"proven": True, "before": before, "after": after, "error_in": "elements"}
+    guilt = found[name]
+    beside: dict[str, Json] = {"others_corrected": guilt.others} if guilt.others else {}
+    counts: dict[str, Json] = {"before": guilt.before, "after": guilt.after, **beside}
+    return {"proven": True, **counts, "error_in": "elements"}
 
 
 def lessening(before: float, after: float) -> dict[str, Json]:

@@ -15,6 +15,7 @@ import onnx_ir as ir
 from convkit.protocol.contract import DType
 from convkit.protocol.float_limits import LIMITS
 from convkit.worker.graph.node_modules import nodes_with_modules
+from convkit.worker.precision.diagnosis.guilty_origins import Guilt
 from convkit.worker.precision.diagnosis.rounding_growth import TensorError
 from convkit.worker.precision.diagnosis.unrepresentable_constants import ConstantScan
 from convkit.worker.precision.tensor_statistics import MOVING_OPERATORS
@@ -67,15 +68,15 @@ class RootCauses:
     """The origins, and the first softmax on the path. Everything is empty if the outputs are
     finite.
 
-    `chains` lead from each constant's first consumer to an output. `guilt`: how many elements of
-    the outputs are not finite, before and after an origin alone is put right, by its name.
+    `chains` lead from each constant's first consumer to an output. `guilt`: what putting an origin
+    right does to the outputs, by its name.
     """
 
     constants: tuple[ConstantScan, ...]
     tensors: tuple[BadTensor, ...]
     softmax: BadSoftmax | None
     chains: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    guilt: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    guilt: Mapping[str, Guilt] = dataclasses.field(default_factory=dict)
 
 
 def find_root_causes(
