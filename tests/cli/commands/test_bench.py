@@ -126,7 +126,7 @@ def test_a_run_ends_with_the_lines_that_load_a_verified_model():
     record = verified_record()
     lines = built_lines(record, "/runs/1")
     name = record.targets[0].name
-    assert f"{name}: /runs/1/models/{name}" in lines
+    assert f"Built: /runs/1/models/{name}" in lines
     assert f"  session = convkit.load('/runs/1/models/{name}')" in lines
     failed = [dataclasses.replace(target, status="failed") for target in record.targets]
     assert built_lines(dataclasses.replace(record, targets=tuple(failed)), "/runs/1") == []
