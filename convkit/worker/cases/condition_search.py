@@ -54,8 +54,8 @@ class Comparisons(Protocol):
         ...
 
     def matters(self, feeds: Feeds, site: Site) -> bool:
-        """Return whether the model computes something else with a comparison turned the other way,
-        or refuses that; False of limits, which turn nothing.
+        """Return whether the model computes something else with a comparison turned the other way;
+        False of limits, which turn nothing.
         """
         ...
 

@@ -216,6 +216,17 @@ def linspace(
     return torch.where(places < half, below, above).to(kind)
 
 
+def max_pool1d(
+    input: torch.Tensor,  # noqa: A002 - torch's
+    *window: Any,  # noqa: ANN401 - its size, stride, padding, dilation and ceil_mode
+    return_indices: bool = False,
+    **named: Any,  # noqa: ANN401
+) -> Any:  # noqa: ANN401 - the values, or these and their places
+    """`torch.nn.functional.max_pool1d`, always by the operator that returns places, too."""
+    found = torch.nn.functional.max_pool1d_with_indices(input, *window, **named)
+    return found if return_indices else found[0]
+
+
 def chunk(
     input: torch.Tensor,  # noqa: A002 - torch's
     chunks: int,
@@ -281,6 +292,7 @@ _OWN: dict[Any, Callable[..., object]] = {
     if hasattr(place, name)
 } | {
     torch.linalg.lstsq: lstsq,
+    torch.nn.functional.max_pool1d: max_pool1d,
     torch.nn.functional.embedding_bag: embedding_bag,
     torch.split: split,
     torch.functional.split: split,

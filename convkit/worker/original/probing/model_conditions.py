@@ -110,14 +110,14 @@ class ModelConditions:
         return mode.sides if self._outputs(feeds, mode) is not None else {}
 
     def matters(self, feeds: Feeds, site: Site) -> bool:
-        """Return whether the model computes something else with a comparison turned the other way,
-        or refuses that; False of limits, which turn nothing.
+        """Return whether the model computes something else with a comparison turned the other way;
+        False if it refuses that, as behind `assert`, and of limits, which turn nothing.
         """
         if site[1] < 0:  # a limit
             return False
         expected = self._outputs(feeds, Conditions(self._root))
         found = self._outputs(feeds, Conditions(self._root, site))
-        return expected is None or found is None or part(expected, found)
+        return expected is not None and found is not None and part(expected, found)
 
     def condition(self, feeds: Feeds, site: Site, *, side: bool) -> Condition | None:
         """Return what becomes of a comparison in a run, with the slope of its distance from a side

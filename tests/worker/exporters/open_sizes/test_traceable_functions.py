@@ -126,6 +126,7 @@ def test_bags_keep_the_batch_open(monkeypatch: pytest.MonkeyPatch) -> None:
         lambda x: x[:, 0].T.cov() @ x[:, 0].T,
         lambda x: torch.linspace(0, x.shape[0] * 2 - 1, x.shape[0]),
         lambda x: x[torch.linspace(0, x.shape[0] - 1, x.shape[0]).long()],
+        lambda x: torch.nn.functional.max_pool1d(x.movedim(0, -1), 3, 1, 1),
         lambda x: torch.cat([x, 2 * x]).chunk(2)[1],
         lambda x: torch.chunk(torch.cat([x, 2 * x]), chunks=2, dim=0)[0],
         lambda x: torch.cat([x, 2 * x, x]).split(x.shape[0])[1],
