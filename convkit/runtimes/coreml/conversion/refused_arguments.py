@@ -22,6 +22,7 @@ def argument_decompositions() -> dict[Any, Callable[..., object]]:
         aten.grid_sampler.default: resampling.sampled_at,
         aten.grid_sampler_2d.default: resampling.sampled_at,
         aten.grid_sampler_3d.default: resampling.sampled_at,
+        aten.adaptive_max_pool1d.default: resampling.adaptive_maximum,
         aten.adaptive_max_pool2d.default: resampling.adaptive_maximum,
         aten.max_pool1d_with_indices.default: pooling.maximum_with_places,
         aten.max_pool2d_with_indices.default: pooling.maximum_with_places,
@@ -118,7 +119,10 @@ _QUESTIONS: dict[str, Callable[[Node], bool]] = {
         ("aten.upsample_linear1d.vec", "aten.upsample_bilinear2d.vec"), _is_part_of_a_pixel
     ),
     "aten.split_with_sizes.default": _has_computed_parts,
-    "aten.adaptive_max_pool2d.default": _is_open_or_returns_places,
+    **dict.fromkeys(
+        ("aten.adaptive_max_pool1d.default", "aten.adaptive_max_pool2d.default"),
+        _is_open_or_returns_places,
+    ),
     "aten.max_pool1d_with_indices.default": _returns_places,
     "aten.max_pool2d_with_indices.default": _returns_places,
     "aten.max_pool3d_with_indices.default": _returns_places,
