@@ -31,7 +31,7 @@ UNDECLARED = "only you know its purpose and how its sizes vary"
 @fault(
     code="C110",
     place="attention_mask",
-    remedy="swap the names",
+    remedy="xchange these names",
     repaired=ADOPTED,
     source="TF#4523, PT#52667",
 )
@@ -49,7 +49,7 @@ def exchanged_names(folder: Path) -> Path:
 @fault(
     code="C110",
     place="attention_mask",
-    remedy="swap the names",
+    remedy="xchange these names",
     repaired=ADOPTED,
     source="triton-inference-server/server#4269",
 )
@@ -234,7 +234,7 @@ def int32_for_int64(folder: Path) -> Path:
 
 
 @fault(
-    code="C208", place="start_logits", remedy="swap the names", repaired=ADOPTED, source="PT#165758"
+    code="C208", place="start_logits", remedy="xchange these names", repaired=ADOPTED, source="PT#165758"
 )
 def mislabeled_outputs(folder: Path) -> Path:
     """output names were passed by position: the dictionary's start_logits came out as end_logits"""
@@ -300,7 +300,7 @@ def cached(*outputs: str) -> onnx.ModelProto:
 @fault(
     code="C208",
     place="present.0.key",
-    remedy="swap the names",
+    remedy="xchange these names",
     repaired=ADOPTED,
     source="PT#143576",
 )

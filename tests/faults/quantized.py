@@ -84,8 +84,8 @@ OUTLIER = "self.layers[1].dense.weight.data[3] *= 300"
 @fault(
     code="N101",
     place="y",
-    remedy="in float32",
-    change={"targets.ort.precision.keep_float32": ["layers.1.dense"]},
+    remedy="per_channel: true",
+    change={"targets.ort.precision": {"quantize": "dynamic-int8", "per_channel": True}},
     repaired=True,
     source="ORT#9599",
 )
@@ -97,8 +97,8 @@ def outlier_channel(folder: Path) -> Path:
 @fault(
     code="N101",
     place="y",
-    remedy="in float32",
-    change={"targets.ort.precision.keep_float32": ["layers.1.dense"]},
+    remedy="per_channel: true",
+    change={"targets.ort.precision": {"quantize": "dynamic-int8", "per_channel": True}},
     repaired=True,
     source="ORT#9599",
 )

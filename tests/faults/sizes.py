@@ -23,7 +23,7 @@ class Net(torch.nn.Module):
 def build():
     return Net()
 """
-BY_INT = HEADS.replace("SHAPE", "x.shape[0], int(x.shape[1]), 2, 4")
+BY_INT = HEADS.replace("SHAPE", "x.shape[0], x.shape[1].__index__(), 2, 4")
 BY_SIZE = HEADS.replace("SHAPE", "x.shape[0], x.shape[1], 2, 4")
 FLOATS = {
     "name": "x",
@@ -65,7 +65,7 @@ def sequence_made_a_number(folder: Path) -> Path:
     source="PT#110347",
 )
 def sequence_by_int(folder: Path) -> Path:
-    """int(x.shape[1]) fixes the sequence length with either exporter"""
+    """A size made a plain number fixes the sequence length with either exporter"""
     return write_recipe(folder, code=BY_INT, **SPLIT)
 
 

@@ -52,7 +52,7 @@ def test_sums_of_axes_keep_the_contracts_words(tmp_path):
 @pytest.mark.parametrize(
     ("body", "axis"),
     [
-        ("n = int(x.shape[1]); return x.reshape(-1, n, 4)", "sequence"),
+        ("n = x.shape[1].__index__(); return x.reshape(-1, n, 4)", "sequence"),
         ("return x.reshape(3, -1, 4)", "batch"),
     ],
 )
