@@ -49,7 +49,9 @@ def long_sum_findings(
             if after <= _REMAINS * before:
                 other = made.run(list(forms), feeds)
                 found = (
-                    _finding(graph, node, forms[node.output[0]], values, other, (before, after), case)
+                    _finding(
+                        graph, node, forms[node.output[0]], values, other, (before, after), case
+                    )
                     for node in nodes
                 )
                 return [each for each in found if each is not None]

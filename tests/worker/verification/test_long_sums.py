@@ -21,7 +21,9 @@ def summed(tmp_path, operator: str, shape: list[int | str], axes: list[int]) -> 
         [helper.make_tensor("axes", TensorProto.INT64, [len(axes)], axes)],
     )
     file = tmp_path / "sums.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), file)
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), file
+    )
     return read_graph(file)
 
 

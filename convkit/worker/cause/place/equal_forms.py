@@ -187,12 +187,13 @@ def _in_steps(graph: Graph, node: onnx.NodeProto, known: Values) -> Form | None:
     (axes, keeps), built = found, NodeBuilder(node.output[0])
     read = opset_of(graph) >= AXES_READ_FROM[node.op_type]
 
-    def along(value: str, which: list[int], inner: str, keepdims: bool) -> str:
+    def along(value: str, which: list[int], inner: str, *, keepdims: bool) -> str:
         operands = (value, which) if read else (value,)
         given = None if read else which
         return built.write(node.op_type, *operands, inner=inner, keepdims=int(keepdims), axes=given)
 
-    along(along(node.input[0], axes[-1:], "rows", True), axes, "", keeps)
+    rows = along(node.input[0], axes[-1:], "rows", keepdims=True)
+    along(rows, axes, "", keepdims=keeps)
     name = "sum" if node.op_type == "ReduceSum" else "mean"
     kept = ", keepdim=True" if keeps else ""
     text = (

@@ -130,7 +130,9 @@ def _squeezed(built: NodeBuilder, value: str, axes: list[int], opset: int) -> No
 
 def _total(graph: Graph, node: onnx.NodeProto, known: Values) -> Form | None:
     """A sum of whole numbers as the end of a running sum."""
-    found = reduced_axes(graph, node, known, _SUM_AXES_READ) if node.op_type == "ReduceSum" else None
+    found = (
+        reduced_axes(graph, node, known, _SUM_AXES_READ) if node.op_type == "ReduceSum" else None
+    )
     if found is None:
         return None
     (axes, keeps), built, value = found, NodeBuilder(node.output[0]), node.input[0]

@@ -49,7 +49,7 @@ def floor_quotient(dividend: Number, divisor: Number) -> torch.Tensor:
     quotient = (a - rest) / b
     quotient = torch.where((rest != 0) & ((rest < 0) != (b < 0)), quotient - 1, quotient)
     below = torch.floor(quotient)
-    below = torch.where(quotient - below > 0.5, below + 1, below)  # noqa: PLR2004 - a half
+    below = torch.where(quotient - below > 0.5, below + 1, below)
     return torch.where(b == 0, a / b, below)
 
 
@@ -61,7 +61,7 @@ def has_fractions(dividend: Number, divisor: Number, **_: object) -> bool:
 
 
 def _kind(dividend: Number, divisor: Number) -> torch.dtype:
-    return torch.result_type(dividend, divisor)  # type: ignore[no-any-return, call-overload]
+    return torch.result_type(dividend, divisor)
 
 
 def _alike(dividend: Number, divisor: Number) -> tuple[torch.Tensor, torch.Tensor]:
@@ -100,4 +100,4 @@ def _rest(dividend: torch.Tensor, divisor: torch.Tensor, given: Number) -> torch
 
 
 def _is_power_of_two(number: Number) -> bool:
-    return isinstance(number, int | float) and abs(math.frexp(number)[0]) == 0.5  # noqa: PLR2004
+    return isinstance(number, int | float) and abs(math.frexp(number)[0]) == 0.5
