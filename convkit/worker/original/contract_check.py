@@ -314,8 +314,8 @@ class _Check:
     def _reshaped(self, spec: TensorSpec) -> str:
         if self._boundary == BUILT_MODEL:  # what it was built from has passed this check
             return (
-                f"Keep {self._path(spec.name)}.shape, which the original has: conversion changed it."
-                f" Write the line of {spec.name!r} in other operations, or use another runtime."
+                f"Keep {self._path(spec.name)}.shape, which the original has; conversion changed"
+                f" it. Write the line of {spec.name!r} in other operations, or use another runtime."
             )
         return f"Set {self._path(spec.name)}.shape to the model's."
 
