@@ -74,6 +74,7 @@ class Quotients(nn.Module):
         return *quotients, x % 0.1, x % y, 1.5 % y, torch.fmod(x, 0.1), i // 3, i % 5
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_onnxruntime_and_openvino_compute_what_torch_computes(tmp_path: Path) -> None:
     dividends, divisors = pairs_of_numbers(torch.float32)
     inputs = (dividends, divisors, torch.arange(-9, 9))
