@@ -24,13 +24,15 @@ from convkit.worker.building.built_files import (
 )
 from convkit.worker.cause.graphs.isolated_trials import survived
 from convkit.worker.job_context import Context, StageFailedError
-from convkit.worker.original.contract_check import check_contract
+from convkit.worker.original.contract_check import BUILT_MODEL, check_contract
 from convkit.worker.runtime_interface.distinct_operators import read_operators
 from convkit.worker.runtime_interface.sessions import ModelRefusedError
 from convkit.worker.stages.graph_build import build_graph
 
 # What says that OpenVINO does not run a graph.
 _REFUSALS = ("E205", "V103", "T101", "T102")
+# What says that it reads a graph as another: the graph itself has passed the same checks.
+_MISREADINGS = ("C101", "C106", "C107", "C201", "C205", "C206", "C207")
 _NOTHING = Contract((), (), ())
 
 
@@ -39,7 +41,8 @@ def run(
 ) -> tuple[BuildResult, list[Finding]]:
     """Build an IR from the exported graph, in the target's precision, or from the torch module.
 
-    A request with both falls back to the module, and says why (E307).
+    A request with both falls back to the module, and says why (E307), if OpenVINO does not run the
+    graph or reads it with another contract, and the module's is right.
     """
     if request.exported is None:
         return _build_module(request, context)
@@ -49,16 +52,18 @@ def run(
         graph = finish_build(context.output, request.contract, _NOTHING), refused(crash)
     else:
         graph = build_graph(request, session, context)
-    reasons = [each for each in graph[1] if each.is_error and each.code in _REFUSALS]
+    errors = [each for each in graph[1] if each.is_error]
+    reasons = [each for each in errors if each.code in _REFUSALS]
     runs = None
     if not reasons and (runs := _failed_run(request, context)) is not None:
         reasons = refused(ModelRefusedError(runs))
+    reasons = reasons or [each for each in errors if each.code in _MISREADINGS]
     if not reasons:
         return graph
     try:
         return _in_place_of_graph(request, context, reasons[0])
     except StageFailedError as error:
-        if runs is not None:  # as it was: verification says on which inputs it fails
+        if runs is not None or reasons[0].code in _MISREADINGS:  # as it was
             _emptied(context.output)
             return build_graph(request, session, context)
         return graph[0], [_with_other_reason(each, str(error)) for each in graph[1]]
@@ -140,7 +145,7 @@ def _build_module(
     try:
         opened = session.open(file, "cpu", request.options)
         built = opened.contract()
-        findings += check_contract(request.contract, built, "built model")
+        findings += check_contract(request.contract, built, BUILT_MODEL)
         findings += check_carried(request.contract, opened.metadata())
     except ModelRefusedError as error:
         findings += refused(error)
@@ -148,10 +153,12 @@ def _build_module(
 
 
 def _fallback(reason: Finding) -> Finding:
-    said = in_brief(reason.message)
+    is_misread = reason.code in _MISREADINGS
+    why = "reads the exported graph wrong" if is_misread else "cannot run the exported graph"
+    said = reason.message if is_misread else in_brief(reason.message)
     return Finding(
         "E307",
-        f"built from the torch module, because OpenVINO cannot run the exported graph: {said}",
+        f"built from the torch module, because OpenVINO {why}: {said}",
         Place(module=reason.place.module, source=reason.place.source),
         {"reason": reason.code},
         Remedy("To skip the attempt, set source: torch.", {"target.source": "torch"}),

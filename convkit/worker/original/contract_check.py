@@ -25,6 +25,7 @@ UNKNOWN_DIMENSION = "?"
 
 # The boundary of a file that convkit did not make, and cannot make otherwise.
 GIVEN_FILE = "given file"
+BUILT_MODEL = "built model"
 
 # Orders of more axes are not tried.
 _MOST_AXES = 5
@@ -307,8 +308,16 @@ class _Check:
             f" declared [{_shape(spec)}]: {why}{_permuted(spec.shape, other.shape)}",
             spec.name,
             {"declared": list(spec.shape), "found": list(other.shape)},
-            Remedy(f"Set {self._path(spec.name)}.shape to the model's."),
+            Remedy(self._reshaped(spec)),
         )
+
+    def _reshaped(self, spec: TensorSpec) -> str:
+        if self._boundary == BUILT_MODEL:  # what it was built from has passed this check
+            return (
+                f"Keep {self._path(spec.name)}.shape, which the original has; conversion changed"
+                f" it. Write the line of {spec.name!r} in other operations, or use another runtime."
+            )
+        return f"Set {self._path(spec.name)}.shape to the model's."
 
     def _path(self, name: str) -> str:
         return f"{self._side}.{self._names.index(name)}"

@@ -42,6 +42,8 @@ _PLACES = {
 }
 # Those of them that choose what lies between others.
 _BETWEEN = ("aten::kthvalue", "aten::median", "aten::nanmedian", "aten::mode")
+# Those that return equal whole numbers in any order: torch documents the first for the others.
+_UNORDERED = ("aten::topk", "aten::sort", "aten::sort.stable")
 # Orders of equal scores that are tried: of two, one remains untried in one of 64 times.
 _ORDERS = 7
 _LABELS = (np.int64, np.int32)
@@ -89,8 +91,9 @@ def _argument(
 
 
 class AnyOfEquals(OperationMode):
-    """Lets choices take any of the scores that are equal but for rounding while it is on. Which of
-    them torch returns first is left open, and which a runtime does follows its rounding.
+    """Lets choices take any of the scores that are equal, or equal but for rounding, while it is
+    on. Which of them torch returns first is left open, and which a runtime does follows its
+    rounding. Whole numbers do not round: only what torch leaves open is open for them.
     """
 
     def __init__(self, seed: int) -> None:
@@ -101,10 +104,11 @@ class AnyOfEquals(OperationMode):
         self, function: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> object:
         name = function.name()
-        if name not in _PLACES or not args[0].is_floating_point() or not args[0].numel():
+        if name not in _PLACES or not args[0].numel() or not args[0].dim():
             return function(*args, **kwargs)
         scores, axis = args[0], _argument(function, "dim", args, kwargs)
-        if name.startswith(_BETWEEN) or not scores.dim():
+        is_whole = not scores.is_floating_point()
+        if name.startswith(_BETWEEN) or (is_whole and _is_ordered(function, args, kwargs)):
             return function(*args, **kwargs)
         places = function(self._moved(scores, axis), *args[1:], **kwargs)
         if _PLACES[name] is None:
@@ -116,11 +120,26 @@ class AnyOfEquals(OperationMode):
         return values if kept else values.squeeze(axis), indices
 
     def _moved(self, scores: torch.Tensor, axis: int | None) -> torch.Tensor:
-        """Return scores in float64, by as much off as two equal ones of an axis may be."""
+        """Return scores in float64, by as much off as two equal ones of an axis may be; of whole
+        numbers, their ranks, which stay in their order.
+        """
+        if not scores.is_floating_point():
+            ranks = torch.unique(scores, return_inverse=True)[1]
+            return ranks + self._parts(scores.shape) / 2
         finite = torch.where(scores.isfinite(), scores.abs(), 0).double()
         largest = finite.max() if axis is None else finite.amax(axis, keepdim=True)
-        steps = torch.rand(scores.shape, generator=self._random, dtype=torch.float64) - 0.5
-        return scores.double() + steps * NEAR * largest
+        return scores.double() + (self._parts(scores.shape) - 0.5) * NEAR * largest
+
+    def _parts(self, shape: torch.Size) -> torch.Tensor:
+        """Return random numbers from 0 to 1."""
+        return torch.rand(shape, generator=self._random, dtype=torch.float64)
+
+
+def _is_ordered(function: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Say whether torch documents the order in which a choice returns equal scores."""
+    if function.name() == "aten::sort.stable":
+        return bool(_argument(function, "stable", args, kwargs))
+    return function.name() not in _UNORDERED
 
 
 def write_open_choices(

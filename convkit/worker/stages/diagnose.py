@@ -30,6 +30,7 @@ from convkit.worker.original.torch_dtypes import to_array
 from convkit.worker.reference.recorded_original import TorchCase
 from convkit.worker.verification.fast_path import fast_path_finding
 from convkit.worker.verification.float32_rounding import rounding_finding
+from convkit.worker.verification.long_sums import long_sum_findings
 from convkit.worker.verification.other_exporter import FailingCase, opset_of, with_other_exporter
 from convkit.worker.verification.ties import undecided_finding
 
@@ -54,8 +55,10 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
     specs = request.contract.outputs
     computed = _computed(graph, case, specs)
     if computed is not None:
-        context.progress(f"moving inputs by units in the last place: {request.case}", done=0.1)
         expected = read_tensors(Path(request.reference), request.case, "outputs", specs)
+        if sums := long_sum_findings(graph, feeds, expected, computed, request.case):
+            return DiagnoseResult(None, None, len(sums)), sums
+        context.progress(f"moving inputs by units in the last place: {request.case}", done=0.1)
         undecided = undecided_finding(case, request.case, expected, computed)
         if undecided is not None:
             return DiagnoseResult(None, None, 0), [undecided]

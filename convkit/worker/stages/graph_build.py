@@ -28,7 +28,7 @@ from convkit.worker.building.built_files import (
 from convkit.worker.cases.calibration_cases import calibration_feeds
 from convkit.worker.cases.case import Feeds
 from convkit.worker.job_context import Context
-from convkit.worker.original.contract_check import check_contract
+from convkit.worker.original.contract_check import BUILT_MODEL, check_contract
 from convkit.worker.precision.precision_decision import with_decision
 from convkit.worker.runtime_interface.distinct_operators import (
     Operators,
@@ -79,7 +79,7 @@ def build_graph(
             open_to_read or functools.partial(_open_plainly, runtime),
             reads_only=opens_slowly(runtime, operators, request),
         )
-        findings += check_contract(request.contract, session, "built model")
+        findings += check_contract(request.contract, session, BUILT_MODEL)
         findings += check_carried(request.contract, carried)
     except ModelRefusedError as error:
         findings += refused(error, suspected_refusals(runtime, operators, request))

@@ -9,7 +9,7 @@ from convkit.worker.building.built_files import check_carried, finish_build, ref
 from convkit.worker.building.module_runtime import ModuleRuntime
 from convkit.worker.exporters.export_job import UnexportableError
 from convkit.worker.job_context import Context, StageFailedError
-from convkit.worker.original.contract_check import check_contract
+from convkit.worker.original.contract_check import BUILT_MODEL, check_contract
 from convkit.worker.original.probing.conversion_obstacles import blame
 from convkit.worker.original.probing.prepared_model import PreparedModel, Unfit, prepare
 from convkit.worker.precision.precision_decision import with_decision
@@ -66,7 +66,7 @@ def _checked(
     found = opened.contract()
     declared = runtime.declared(request.contract)
     return found, [
-        *check_contract(declared, found, "built model"),
+        *check_contract(declared, found, BUILT_MODEL),
         *check_carried(request.contract, opened.metadata()),
     ]
 

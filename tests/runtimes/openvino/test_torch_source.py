@@ -56,6 +56,11 @@ MODELS = """
         def forward(self, signal, scale):
             return torch.angle(torch.fft.rfft(signal) + scale), scale
 
+    class Tones(nn.Module):
+        def forward(self, signal, scale):
+            tones = torch.view_as_real(torch.fft.rfft(signal))
+            return tones.square().sum(-1), scale
+
     class Unknown(Circular):
         def forward(self, signal, scale):
             return super().forward(torch.special.bessel_j0(signal), scale)
@@ -159,6 +164,21 @@ def test_a_graph_that_opens_and_fails_when_it_runs(tmp_path, models):
     assert chosen.code == "E307"
     assert "cannot run the exported graph" in chosen.message
     _assert_right(tmp_path / "ir", models, "Phase")
+
+
+def test_a_graph_that_is_read_with_another_shape(tmp_path, models):
+    contract = _contract(3, 7)
+    exported = _exported(models, "Tones", contract, tmp_path / "export")
+    _, (alone,) = _built(
+        dataclasses.replace(_request(models, "Tones", contract, exported), original=None),
+        tmp_path / "graph",
+    )
+    assert alone.code == "C207"
+    assert "Keep outputs.0.shape, which the original has" in alone.remedy.text
+    _, (chosen,) = _built(_request(models, "Tones", contract, exported), tmp_path / "ir")
+    assert chosen.code == "E307", chosen.message
+    assert "OpenVINO reads the exported graph wrong: output 'result'" in chosen.message
+    _assert_right(tmp_path / "ir", models, "Tones")
 
 
 def test_a_graph_that_ends_the_process(tmp_path, models, monkeypatch):

@@ -189,3 +189,55 @@ def test_without_equal_scores_the_choices_are_torchs(
     for one, other in zip(mine, chosen(x), strict=True):
         assert torch.equal(one, other)
         assert one.dtype == other.dtype
+
+
+@pytest.mark.parametrize(
+    ("chosen", "is_open"),
+    [
+        (lambda x: x.topk(2), True),
+        (lambda x: x.sort(-1), True),
+        (lambda x: torch.sort(x, dim=-1, stable=True), False),  # torch documents these orders
+        (lambda x: x.max(-1), False),
+    ],
+)
+def test_equal_whole_numbers_come_in_any_order_that_torch_leaves_open(
+    chosen: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]], is_open: bool
+) -> None:
+    # float64 has no odd numbers of this size.
+    x = 2**60 + torch.tensor([[3, 1, 3, 1, 2], [0, 0, 0, 0, 0], [5, 1, 3, 4, 2]])
+    seen = [set[int](), set[int]()]
+    for seed in range(7):
+        with AnyOfEquals(seed):
+            values, places = chosen(x)
+        assert torch.equal(values, chosen(x)[0])
+        assert torch.equal(x.gather(-1, places.reshape(3, -1)), values.reshape(3, -1))
+        assert torch.equal(places[2], chosen(x)[1][2])  # without equals
+        for row in (0, 1):
+            seen[row].add(int(places[row].reshape(-1)[0]))
+    assert all((len(each) > 1) == is_open for each in seen)
+
+
+def test_what_follows_from_whole_scores_of_equal_size_is_open(tmp_path: Path) -> None:
+    code = """
+import torch
+
+class Net(torch.nn.Module):
+    def forward(self, votes):
+        count, bucket = (votes * 2).topk(2)
+        return count, bucket * 1.5
+
+def build():
+    return Net()
+"""
+    outputs = (TensorSpec("count", "int64", (1, 2)), TensorSpec("y", "float32", (1, 2)))
+    contract = Contract((TensorSpec("votes", "int64", (1, 4)),), outputs, ())
+    original = TorchOriginal(factory_source(tmp_path, code), contract)
+    votes = {"votes": np.array([[3, 9, 3, 3]])}
+    write_tensors(tmp_path, "typical", "inputs", votes)
+    write_tensors(tmp_path, "typical", "outputs", original.run(votes))
+    record = CaseRecord("typical", "ladder", "typical", {}, 0.1)
+    write_open_choices(original, contract, [record], tmp_path)
+    are_open = read_open(tmp_path, "typical", outputs)
+    assert are_open is not None
+    assert are_open["y"].tolist() == [[False, True]]
+    assert not are_open["count"].any()

@@ -204,7 +204,7 @@ def _added_product(
 
 def _fmod(x: torch.Tensor, divisor: torch.Tensor | float) -> torch.Tensor:
     """What division leaves, with the sign of the dividend."""
-    return x - torch.div(x, divisor, rounding_mode="trunc") * divisor
+    return x - torch.trunc(torch.true_divide(x, divisor)) * divisor
 
 
 def _acosh(x: torch.Tensor) -> torch.Tensor:

@@ -28,6 +28,14 @@ from convkit.worker.mil.coremltools_import import accept_varying_axes
 _TORCH_BOOL, _TORCH_HALF = 11, 5
 _TORCH_WHOLE = frozenset({0, 1, 2, 3, 4})
 
+# Quotients that round down, and remainders.
+_DIVIDED = frozenset(
+    {
+        *("aten::floor_divide", "aten::floor_divide.Scalar"),
+        *("aten::div.Tensor_mode", "aten::div.Scalar_mode"),
+        *("aten::remainder.Tensor", "aten::remainder.Scalar", "aten::remainder.Scalar_Tensor"),
+    }
+)
 # Resizings that `decompositions` writes out for sizes that are computed.
 _RESIZED = frozenset(
     {
@@ -108,9 +116,20 @@ def is_known(node: Any) -> bool:  # noqa: ANN401 - a torch.fx Node
         return False
     if is_refused(node):
         return False
+    if name in _DIVIDED and _rounds_a_fraction(node):
+        return False
     if name in _RESIZED and _follows_a_size(node.args[1]):
         return False
     return name != "aten::einsum" or _is_plain(node.args[0])
+
+
+def _rounds_a_fraction(node: Any) -> bool:  # noqa: ANN401 - a torch.fx Node
+    """Return True for a float's quotient that is rounded down, and for its remainder: Core ML
+    divides and rounds, which is one off near whole quotients.
+    """
+    mode = node.kwargs.get("rounding_mode", "floor")
+    kind = node.meta["val"].dtype if "val" in node.meta else None
+    return mode == "floor" and kind is not None and kind.is_floating_point
 
 
 def _follows_a_size(sizes: Any) -> bool:  # noqa: ANN401 - of a torch.fx Node

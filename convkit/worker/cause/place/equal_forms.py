@@ -8,7 +8,13 @@ import numpy as np
 import onnx
 
 from convkit.worker.cause.graphs.runnable_graph import Graph, Values, with_names
-from convkit.worker.cause.place.whole_number_forms import WHOLE_FORMS, Form, made, opset_of
+from convkit.worker.cause.place.whole_number_forms import (
+    WHOLE_FORMS,
+    Form,
+    made,
+    opset_of,
+    reduced_axes,
+)
 from convkit.worker.graph.operators.node_builder import NodeBuilder, element_type
 
 # The ONNX standard's definitions, as torch's code: `x` is what the line reads, `y` its result.
@@ -46,6 +52,9 @@ _DEFINITIONS: Mapping[str, str] = {
     "ReduceLogSumExp": "m = x.amax(dim, keepdim=True); y = m + (x - m).exp().sum(dim).log()",
 }
 
+# Sums that may be taken in steps, and the opset from which they read their axes.
+AXES_READ_FROM: Mapping[str, int] = {"ReduceSum": 13, "ReduceMean": 18}
+
 
 def forms_of(graph: Graph, node: onnx.NodeProto, values: Values) -> Iterator[Form]:
     """Yield other forms of a node whose inputs and first result are among the `values`, whose types
@@ -59,7 +68,7 @@ def forms_of(graph: Graph, node: onnx.NodeProto, values: Values) -> Iterator[For
     if any(each and each not in known for each in node.input):
         return
     kind = values[name].dtype.kind
-    floats = (_defined, _in_float64)
+    floats = (_defined, _in_steps, _in_float64)
     makers = WHOLE_FORMS if kind in "iu" else floats if kind == "f" else (_truth,)
     for make in makers:
         if (form := make(graph, node, known)) is not None:
@@ -166,6 +175,32 @@ def _bound(
     del bound.attribute[:]
     bound.attribute.extend(kept)
     return bound
+
+
+def _in_steps(graph: Graph, node: onnx.NodeProto, known: Values) -> Form | None:
+    """A sum or mean over several axes, along the last of them first: each step adds up fewer."""
+    found = None
+    if node.op_type in AXES_READ_FROM:
+        found = reduced_axes(graph, node, known, AXES_READ_FROM[node.op_type])
+    if found is None or not found[0][1:]:
+        return None
+    (axes, keeps), built = found, NodeBuilder(node.output[0])
+    read = opset_of(graph) >= AXES_READ_FROM[node.op_type]
+
+    def along(value: str, which: list[int], inner: str, *, keepdims: bool) -> str:
+        operands = (value, which) if read else (value,)
+        given = None if read else which
+        return built.write(node.op_type, *operands, inner=inner, keepdims=int(keepdims), axes=given)
+
+    rows = along(node.input[0], axes[-1:], "rows", keepdims=True)
+    along(rows, axes, "", keepdims=keeps)
+    name = "sum" if node.op_type == "ReduceSum" else "mean"
+    kept = ", keepdim=True" if keeps else ""
+    text = (
+        f"Write this line as y = x.{name}({axes[-1]}, keepdim=True).{name}({tuple(axes)}{kept}),"
+        " which adds up in two steps"
+    )
+    return made(built, text)
 
 
 def _in_float64(_graph: Graph, node: onnx.NodeProto, known: Values) -> Form | None:

@@ -108,7 +108,7 @@ def _remainder(_graph: Graph, node: onnx.NodeProto, known: Values) -> Form | Non
     return made(built, text)
 
 
-def _axes(
+def reduced_axes(
     graph: Graph, node: onnx.NodeProto, known: Values, read_from: int
 ) -> tuple[list[int], bool] | None:
     """Return the axes of a reduction, and whether it keeps them."""
@@ -130,7 +130,9 @@ def _squeezed(built: NodeBuilder, value: str, axes: list[int], opset: int) -> No
 
 def _total(graph: Graph, node: onnx.NodeProto, known: Values) -> Form | None:
     """A sum of whole numbers as the end of a running sum."""
-    found = _axes(graph, node, known, _SUM_AXES_READ) if node.op_type == "ReduceSum" else None
+    found = (
+        reduced_axes(graph, node, known, _SUM_AXES_READ) if node.op_type == "ReduceSum" else None
+    )
     if found is None:
         return None
     (axes, keeps), built, value = found, NodeBuilder(node.output[0]), node.input[0]
@@ -146,7 +148,7 @@ def _total(graph: Graph, node: onnx.NodeProto, known: Values) -> Form | None:
 
 def _extreme(graph: Graph, node: onnx.NodeProto, known: Values) -> Form | None:
     """The largest of whole numbers by their upper, then by their lower digits."""
-    found = _axes(graph, node, known, _AXES_READ) if node.op_type in _EXTREMES else None
+    found = reduced_axes(graph, node, known, _AXES_READ) if node.op_type in _EXTREMES else None
     if found is None:
         return None
     (axes, keeps), built, x = found, NodeBuilder(node.output[0]), node.input[0]

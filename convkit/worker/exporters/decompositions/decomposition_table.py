@@ -21,6 +21,7 @@ from convkit.worker.exporters.decompositions import (
     order_statistics,
     placed_values,
     pooling,
+    remainders,
     resampling,
     running_values,
     searches,
@@ -297,8 +298,19 @@ def decompositions() -> dict[Any, _Row]:
         },
         aten.scatter_reduce.two: _Row(placed_values.scattered_mean, placed_values.is_mean),
         **{
-            each: _Row(integer_division.rounded_quotient, is_needed=integer_division.rounds_whole)
+            each: _Row(integer_division.rounded_quotient, is_needed=integer_division.rounds)
             for each in (aten.div.Tensor_mode, aten.div.Scalar_mode)
+        },
+        **{
+            each: _Row(remainders.of_fractions(how), is_needed=remainders.has_fractions)
+            for how, operators in {
+                remainders.floor_quotient: (aten.floor_divide.default, aten.floor_divide.Scalar),
+                remainders.truncated_remainder: (aten.fmod.Scalar,),
+                remainders.remainder: (
+                    *(aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor),
+                ),
+            }.items()
+            for each in operators
         },
         aten.quantile.scalar: _Row(order_statistics.quantile, order_statistics.has_fixed_size),
         **{
