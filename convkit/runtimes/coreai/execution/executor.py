@@ -39,7 +39,7 @@ class CrashedError(RunFailedError):
 class Executor:
     """A process that starts with the first call, and again with the first after a crash.
 
-    `starts` counts the processes so far: what one of them held, the next does not.
+    `starts` counts the processes so far: what one of them held, the next does not (`holds`).
     """
 
     def __init__(self) -> None:
@@ -67,6 +67,11 @@ class Executor:
         if not is_right:
             raise RunFailedError(result)
         return cast("T", result)
+
+    def holds(self, start: int) -> bool:
+        """Say whether the process of a start still runs, with what it was called to load."""
+        is_same = 0 < start == self.starts and self._owner == os.getpid()
+        return is_same and self._process is not None
 
     def _started(self) -> subprocess.Popen[bytes]:
         # A process that was forked from this one must not share its pipes.
@@ -115,7 +120,10 @@ def _end(process: subprocess.Popen[bytes], printed: IO[bytes], owner: int) -> st
     with printed:
         printed.seek(max(0, printed.seek(0, os.SEEK_END) - _LAST_BYTES))
         lines = printed.read().decode("utf-8", errors="replace").splitlines()
-    return next((line for line in reversed(lines) if _FATAL in line), "")
+    said = [line.strip() for line in lines if line.strip()]
+    # Without the runtime's own words, an exit code comes with Python's, of which the last is why.
+    last = said[-1] if said and process.returncode > 0 else ""
+    return next((line for line in reversed(said) if _FATAL in line), last)
 
 
 def serve() -> None:
