@@ -1,8 +1,12 @@
 """What Core AI's runtime does to its process does not reach this one."""
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
+
+import convkit
 
 from convkit.runtimes.coreai.execution.executor import CrashedError, Executor
 from convkit.worker.runtime_interface.sessions import RunFailedError
@@ -29,6 +33,15 @@ def test_a_crash_is_an_error_and_the_next_call_works() -> None:
     with pytest.raises(RunFailedError, match="division"):
         executor.call(divmod, 7, 0)
     assert executor.starts == 2
+
+
+def test_it_starts_in_a_worker_whose_paths_do_not_have_convkit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = Path(convkit.__file__).parents[1]
+    without = [path for path in sys.path if Path(path or ".").resolve() != folder]
+    monkeypatch.setattr(sys, "path", without)
+    assert Executor().call(divmod, 7, 2) == (3, 1)
 
 
 def leaves() -> None:

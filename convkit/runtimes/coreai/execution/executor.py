@@ -12,17 +12,22 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import IO, Any, Final, ParamSpec, TypeVar, cast
 
+import convkit
+from convkit.worker.process import bootstrap
 from convkit.worker.runtime_interface.sessions import RunFailedError
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# The parent sends its own paths first: the process has the packages that the parent has.
+# The parent sends its own paths first: the process has the packages that the parent has. A worker's
+# convkit is on none of them, and is exposed here as it is there.
 _SERVE = """
-import pickle, sys
-sys.path[:] = pickle.load(sys.stdin.buffer)
+import pickle, runpy, sys
+sys.path[:], bootstrap, package = pickle.load(sys.stdin.buffer)
+runpy.run_path(bootstrap)["expose"]("convkit", package)
 from convkit.runtimes.coreai.execution.executor import serve
 serve()
 """
@@ -87,7 +92,8 @@ class Executor:
             self.starts += 1
             self._ending = weakref.finalize(self, _end, self._process, printed, self._owner)
             assert self._process.stdin is not None
-            pickle.dump(sys.path, self._process.stdin)
+            package = Path(convkit.__file__).parent
+            pickle.dump((sys.path, bootstrap.__file__, package), self._process.stdin)
         return self._process
 
     def _crashed(self, process: subprocess.Popen[bytes]) -> CrashedError:
