@@ -15,7 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, Final, ParamSpec, TypeVar, cast
 
-import convkit
 from convkit.worker.process import bootstrap
 from convkit.worker.runtime_interface.sessions import RunFailedError
 
@@ -92,7 +91,7 @@ class Executor:
             self.starts += 1
             self._ending = weakref.finalize(self, _end, self._process, printed, self._owner)
             assert self._process.stdin is not None
-            package = Path(convkit.__file__).parent
+            package = Path(bootstrap.__file__).parents[2]
             pickle.dump((sys.path, bootstrap.__file__, package), self._process.stdin)
         return self._process
 
