@@ -70,7 +70,7 @@ MODELS = """
         def forward(self, ids, mask):
             x = self.embed(ids) * mask[..., None]
             lowest = ids.argmin(1, keepdim=True)[..., None] - 0.092103 * ids[..., None]
-            ordered = torch.where(mask[..., None] > 0, x.sort(-1).values, 0.092103)
+            ordered = torch.where(mask[..., None] > 0, x.sort(-1).values, 1.5707964)
             spread = x.var(2, keepdim=True, correction=0)
             return ordered / (1 + x.std(-1, keepdim=True)) + spread + lowest
 
