@@ -17,11 +17,12 @@ TASK = "text-generation"
 _LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
 _HEADS = ("num_attention_heads", "n_head", "num_heads")
 _LONGEST_CALL, _LONGEST_PAST = 128, 512
+LOOP_AXIS = "sequence"
 
 STEPS = (
     "steps: # the model is called in a loop, with its own outputs: docs/steps.md",
     "  feeds: { present.*: past.* } # of every layer",
-    "  axis: sequence",
+    f"  axis: {LOOP_AXIS}",
     "  greedy: logits # also generate tokens, and compare them",
 )
 

@@ -5,8 +5,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from convkit.host.draft.cached_decoder_draft import LOOP_AXIS, decoder_signature
 from convkit.host.draft.cached_decoder_draft import TASK as GENERATION
-from convkit.host.draft.cached_decoder_draft import decoder_signature
 from convkit.host.draft.model_origins import ModelOrigin, origin_of, with_overrides
 from convkit.host.draft.model_tools import ModelTool
 from convkit.host.draft.postprocess_section import label_lines, postprocess_lines
@@ -106,7 +106,12 @@ def draft_recipe(
         origin = dataclasses.replace(origin, lines=(*origin.lines, line))
     tolerances = tolerances_of(survey) if survey is not None else {}
     kept = example_lines(survey, example) if survey is not None else ()
-    asked = asked_targets(targets, pictures=reads_pictures(signature.inputs))
+    is_looped = bool(signature.steps) and signature.axes.get(LOOP_AXIS, (0,))[0] == 1
+    asked = asked_targets(
+        targets,
+        pictures=reads_pictures(signature.inputs),
+        loop_axis=LOOP_AXIS if is_looped else None,
+    )
     lines = _render(origin, name or origin.name, signature, doubt, tolerances, tools or {}, kept)
     return "\n".join([*lines, "", *target_lines(asked)]) + "\n"
 

@@ -38,14 +38,24 @@ Targets = Mapping[str, Mapping[str, Json]]
 FIRST: Targets = {"ort-cpu": {"runtime": "onnxruntime", "device": "cpu", "precision": "float32"}}
 
 
-def asked_targets(names: Sequence[str], *, pictures: bool = False) -> Targets:
+def asked_targets(
+    names: Sequence[str], *, pictures: bool = False, loop_axis: str | None = None
+) -> Targets:
     """Return targets as a recipe has them, under the names by which they were asked for; several
     may be in one text, with commas. Without a name, those of every draft. `pictures`: the model
-    reads images or other grids. Raises UsageError with all names that there are.
+    reads images or other grids. `loop_axis`: it is also called with one position of this axis at a
+    time. Raises UsageError with all names that there are.
     """
     split = [name.strip().lower() for text in names for name in text.split(",")]
     kinds = _KINDS_FOR_PICTURES if pictures else _KINDS
-    return {name: _target(name, kinds) for name in split if name} or FIRST
+    targets = {name: _target(name, kinds) for name in split if name}
+    if loop_axis is not None:
+        rows = runtimes()
+        for target in targets.values():
+            row = rows[str(target["runtime"])]
+            chosen: type[BaseTarget] = row.load(row.target)
+            target.update(chosen.looped(loop_axis))
+    return targets or FIRST
 
 
 def reads_pictures(inputs: Sequence[DraftInput]) -> bool:

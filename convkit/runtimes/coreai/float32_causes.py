@@ -16,7 +16,7 @@ from convkit.runtimes.coreai.execution.inner_values import InnerParting, inner_p
 from convkit.runtimes.coreai.fast_path import FastPath
 from convkit.runtimes.coreai.session import CoreAISession
 from convkit.runtimes.coreai.stopping_operator import stopping_operator
-from convkit.runtimes.coreai.traced_program import origin_of
+from convkit.runtimes.coreai.traced_program import has_definition, operator_name, origin_of
 from convkit.runtimes.coreai.trial_conversions import Trials, run_exposed, tensor_nodes
 from convkit.worker.building.operation_origin import OperationOrigin
 from convkit.worker.cause.matching.relative_difference import largest_error, relative_error
@@ -277,14 +277,9 @@ _OTHERWISE = Remedy(
 
 
 def _decomposable(nodes: Sequence[Node]) -> list[str]:
-    """Return the operators that torch defines by simpler ones, by name."""
-    from torch._decomp import decomposition_table
-
-    from convkit.runtimes.coreai.traced_program import operator_name
-
-    table = {**decomposition_table, **torch.export.default_decompositions()}
+    """Return the operators that can be written with simpler ones, by name."""
     made_by = [_maker(node) for node in nodes]
-    return list(dict.fromkeys(operator_name(n) for n in made_by if n.target in table))
+    return list(dict.fromkeys(operator_name(n) for n in made_by if has_definition(n)))
 
 
 def _maker(node: Node) -> Node:

@@ -79,7 +79,7 @@ class CoreAISession:
 
     def _load(self) -> None:
         """Load the file, unless the executor has it."""
-        if self._starts == 0 or self._starts != EXECUTOR.starts:
+        if not EXECUTOR.holds(self._starts):
             self._number, self._functions = EXECUTOR.call(load, self._file)
             self._starts = EXECUTOR.starts
 
@@ -144,7 +144,7 @@ class CoreAISession:
 
     def __del__(self) -> None:
         """Release the compiled files, and remove the folder."""
-        is_there = getattr(self, "_starts", 0) == EXECUTOR.starts > 0
+        is_there = EXECUTOR.holds(getattr(self, "_starts", 0))
         if is_there and not sys.is_finalizing():  # the executor ends with this process
             with contextlib.suppress(RunFailedError):
                 EXECUTOR.call(release, self._number)

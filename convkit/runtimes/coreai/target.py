@@ -121,6 +121,11 @@ class CoreAITarget(BaseTarget):
         for weights in ("int8", "int4"):
             yield weights, {"precision": "float16", "compression": {"weights": weights}}
 
+    @classmethod
+    def looped(cls, axis: str) -> dict[str, Json]:
+        """Return an entry point for single positions: both functions share the file's weights."""
+        return {"entry_points": {"decode": {axis: 1}}}
+
     @property
     def builds_with_steps(self) -> bool:
         """True if the build must know which outputs feed which inputs."""

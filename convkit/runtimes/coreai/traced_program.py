@@ -80,6 +80,7 @@ def traced(
         program = _decomposed(program, frozenset(decompose))
     drop_assertions(program)
     _whole_numbers_as_floats(program)
+    _exact_numbers(program)
     unknown = [origin_of(node, root) for node in computed_nodes(program) if not is_known(node)]
     if unknown:
         raise UnexportableError([_unknown_operators(unknown)])
@@ -125,6 +126,22 @@ def _whole_numbers_as_floats(program: ExportedProgram) -> None:
     program.graph_module.recompile()
 
 
+def _exact_numbers(program: ExportedProgram) -> None:
+    """Write single numbers as filled tensors: coreai-torch 0.4.3 gives `scalar_tensor` float16's
+    precision (pi / 2 was 1.5703125).
+    """
+    for node in computed_nodes(program):
+        made = node.meta.get("val")
+        if node.target is not torch.ops.aten.scalar_tensor.default or isinstance(
+            node.args[0], Node
+        ):
+            continue
+        if isinstance(made, torch.Tensor) and made.is_floating_point():
+            node.target = torch.ops.aten.full.default
+            node.args, node.kwargs = ([], node.args[0]), {"dtype": made.dtype}
+    program.graph_module.recompile()
+
+
 def _with_distinct_outputs(module: Module) -> Module:
     """Let a module return copies of inputs and of tensors that it returns twice: each output of a
     function has a name of its own.
@@ -146,6 +163,8 @@ def _decomposed(program: ExportedProgram, chosen: frozenset[str]) -> ExportedPro
         for node in computed_nodes(program)
         if operator_name(node) in chosen and node.target in table
     }
+    # torch's own may be an operator that no converter knows.
+    wanted |= decomposition_table.fitting(program, lambda node: operator_name(node) not in chosen)
     program = run_decompositions(program, {**get_decomp_table(), **wanted})
     for _ in range(_MOST_ROUNDS):
         table = _every_decomposition()
@@ -173,6 +192,8 @@ def _every_decomposition() -> Mapping[Any, Callable[..., Any]]:
         torch.ops.aten.isnan.default: _isnan,
         torch.ops.aten.var.correction: _var,
         torch.ops.aten.argmin.default: _argmin,
+        torch.ops.aten.sort.default: _sort,
+        torch.ops.aten.sort.stable: _stable_sort,
     }
     return {**everything, **torch.export.default_decompositions(), **own}
 
@@ -214,6 +235,26 @@ def _var(
 def _argmin(values: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:  # noqa: FBT001, FBT002 - as ATen declares it
     signed = values if values.is_floating_point() else values.to(torch.int64)
     return torch.argmax(-signed, dim, keepdim)
+
+
+def _sort(values: torch.Tensor, dim: int = -1, descending: bool = False) -> object:  # noqa: FBT001, FBT002 - as ATen declares it
+    """All of the largest elements: Core AI sorts for those of a number that is known."""
+    size = values.shape[dim] if values.dim() else 1
+    if not isinstance(size, int):
+        return NotImplemented
+    return torch.topk(values, size, dim, largest=descending)
+
+
+def _stable_sort(
+    values: torch.Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False
+) -> object:
+    del stable  # equal elements may be in another order, which the verification sees
+    return _sort(values, dim, descending)
+
+
+def has_definition(node: Node) -> bool:
+    """Say whether an operator can be written with simpler ones: as torch defines it, or convkit."""
+    return node.target in {**_every_decomposition(), **decomposition_table.decompositions()}
 
 
 def is_decomposable(name: str) -> bool:

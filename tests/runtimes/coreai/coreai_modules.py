@@ -70,7 +70,14 @@ MODELS = """
         def forward(self, ids, mask):
             x = self.embed(ids) * mask[..., None]
             lowest = ids.argmin(1, keepdim=True)[..., None] - 0.092103 * ids[..., None]
-            return x / (1 + x.std(-1, keepdim=True)) + x.var(2, keepdim=True, correction=0) + lowest
+            ordered = torch.where(mask[..., None] > 0, x.sort(-1).values, 1.5707964)
+            spread = x.var(2, keepdim=True, correction=0)
+            return ordered / (1 + x.std(-1, keepdim=True)) + spread + lowest
+
+    class Turned(Attention):
+        def forward(self, ids, mask):
+            x = self.embed(ids) * mask[..., None]
+            return torch.atan2(x, -0.0 * x.abs())
 
     class Recurrent(Attention):
         def __init__(self):

@@ -119,10 +119,24 @@ def test_what_is_refused_for_its_arguments_is_converted_as_torch_defines_it(tmp_
     assert max(errors(conversion.verify()).values()) < CLOSE
 
 
-def test_variance_and_argmin_are_written_with_what_core_ai_has(tmp_path):
+def test_variance_order_and_argmin_are_written_with_what_core_ai_has(tmp_path):
     conversion = Conversion(tmp_path, "Spread")
     conversion.build()
     assert max(errors(conversion.verify()).values()) < CLOSE
+
+
+def test_convkits_own_definition_of_an_operator_is_tried_as_well(tmp_path):
+    """torch's is of operators that nothing converts."""
+    conversion = Conversion(tmp_path, "Turned")
+    conversion.build()
+    off = errors(conversion.verify())
+    case = max(off, key=lambda name: off[name])
+    assert off[case] > 1
+    (cause,) = conversion.causes(case, CLOSE)
+    assert (cause.code, cause.evidence["proven"]) == ("N405", True)
+    assert cause.evidence["after"] < CLOSE
+    assert cause.remedy is not None
+    assert cause.remedy.change == {"target.decompose": ["atan2"]}
 
 
 @pytest.mark.parametrize(

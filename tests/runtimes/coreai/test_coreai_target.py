@@ -3,8 +3,10 @@
 import pytest
 from pydantic import ValidationError
 
+from convkit.host.draft.recipe_draft import draft_recipe
 from convkit.host.draft.target_names import asked_targets
 from convkit.host.recipe.keys.target_models import target_models
+from convkit.host.recipe.reading.loading import parse_recipe
 from convkit.protocol.runtimes.runtime_registry import runtimes
 from convkit.runtimes.coreai.module_conversion import narrowed_types
 from convkit.runtimes.coreai.target import CoreAITarget
@@ -118,3 +120,16 @@ def test_narrowed_types_are_told_by_type():
     (note,) = narrowed_types(contract())
     assert (note.code, note.severity) == ("C304", "note")
     assert note.evidence == {"declared": "int64", "found": "int32", "inputs": ["ids", "mask"]}
+
+
+def test_a_draft_of_a_decoder_has_an_entry_point_for_single_tokens(tmp_path):
+    path = tmp_path / "recipe.yaml"
+
+    def entry_points(task):
+        text = draft_recipe("qwen3", destination=path, task=task, targets=["coreai", "onnxruntime"])
+        targets = parse_recipe(text, path).recipe.targets
+        assert "entry_points" not in targets["onnxruntime"].model_fields_set
+        return targets["coreai"].entry_points
+
+    assert entry_points("text-generation") == {"decode": {"sequence": 1}}
+    assert entry_points("feature-extraction") == {}

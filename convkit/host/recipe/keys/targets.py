@@ -213,6 +213,14 @@ class BaseTarget(RecipeModel):
             words = f"{kind}" if device == "cpu" else f"{kind}-{device}"
             yield words, variant | {"precision": precision}
 
+    @classmethod
+    def looped(cls, axis: str) -> dict[str, Json]:
+        """Return what a draft has besides for a model that is called in a loop, one position of an
+        axis at a time.
+        """
+        del axis
+        return {}
+
     @property
     def given(self) -> tuple[str, ...]:
         """The files of a model that somebody else built, as written in the recipe."""

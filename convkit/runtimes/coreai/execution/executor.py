@@ -12,17 +12,21 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import IO, Any, Final, ParamSpec, TypeVar, cast
 
+from convkit.worker.process import bootstrap
 from convkit.worker.runtime_interface.sessions import RunFailedError
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# The parent sends its own paths first: the process has the packages that the parent has.
+# The parent sends its own paths first: the process has the packages that the parent has. A worker's
+# convkit is on none of them, and is exposed here as it is there.
 _SERVE = """
-import pickle, sys
-sys.path[:] = pickle.load(sys.stdin.buffer)
+import pickle, runpy, sys
+sys.path[:], bootstrap, package = pickle.load(sys.stdin.buffer)
+runpy.run_path(bootstrap)["expose"]("convkit", package)
 from convkit.runtimes.coreai.execution.executor import serve
 serve()
 """
@@ -39,7 +43,7 @@ class CrashedError(RunFailedError):
 class Executor:
     """A process that starts with the first call, and again with the first after a crash.
 
-    `starts` counts the processes so far: what one of them held, the next does not.
+    `starts` counts the processes so far: what one of them held, the next does not (`holds`).
     """
 
     def __init__(self) -> None:
@@ -68,6 +72,11 @@ class Executor:
             raise RunFailedError(result)
         return cast("T", result)
 
+    def holds(self, start: int) -> bool:
+        """Say whether the process of a start still runs, with what it was called to load."""
+        is_same = 0 < start == self.starts and self._owner == os.getpid()
+        return is_same and self._process is not None
+
     def _started(self) -> subprocess.Popen[bytes]:
         # A process that was forked from this one must not share its pipes.
         if self._process is None or self._owner != os.getpid():
@@ -82,7 +91,8 @@ class Executor:
             self.starts += 1
             self._ending = weakref.finalize(self, _end, self._process, printed, self._owner)
             assert self._process.stdin is not None
-            pickle.dump(sys.path, self._process.stdin)
+            package = Path(bootstrap.__file__).parents[2]
+            pickle.dump((sys.path, bootstrap.__file__, package), self._process.stdin)
         return self._process
 
     def _crashed(self, process: subprocess.Popen[bytes]) -> CrashedError:
@@ -115,7 +125,10 @@ def _end(process: subprocess.Popen[bytes], printed: IO[bytes], owner: int) -> st
     with printed:
         printed.seek(max(0, printed.seek(0, os.SEEK_END) - _LAST_BYTES))
         lines = printed.read().decode("utf-8", errors="replace").splitlines()
-    return next((line for line in reversed(lines) if _FATAL in line), "")
+    said = [line.strip() for line in lines if line.strip()]
+    # Without the runtime's own words, an exit code comes with Python's, of which the last is why.
+    last = said[-1] if said and process.returncode > 0 else ""
+    return next((line for line in reversed(said) if _FATAL in line), last)
 
 
 def serve() -> None:
