@@ -97,8 +97,8 @@ def outlier_channel(folder: Path) -> Path:
 @fault(
     code="N101",
     place="y",
-    remedy="per_channel: true",
-    change={"targets.ort.precision": {"quantize": "dynamic-int8", "per_channel": True}},
+    remedy="in float32",
+    change={"targets.ort.precision.keep_float32": ["layers.1.dense", "layers.*.", "layers.0"]},
     repaired=True,
     source="ORT#9599",
 )
