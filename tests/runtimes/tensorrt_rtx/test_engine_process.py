@@ -1,0 +1,69 @@
+"""Engines built in processes of their own: the same bytes each time, and a crash is a finding."""
+
+from pathlib import Path
+
+import onnx
+import pytest
+from small_graphs import save
+from stage_requests import build_request
+
+from convkit.protocol.contract import Contract, TensorSpec
+from convkit.runtimes.tensorrt_rtx import build
+from convkit.runtimes.tensorrt_rtx.engine_process import Wish, build_apart
+from convkit.runtimes.tensorrt_rtx.options import RtxOptions
+from convkit.worker.job_context import Context
+
+pytest.importorskip("tensorrt_rtx_bindings", reason="TensorRT-RTX is not installed")
+
+TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[2,4] x) => (float[2,4] y)
+ { a = Relu(x) b = Exp(a) y = Neg(b) }"""
+CONTRACT = Contract((TensorSpec("x", "float32", (2, 4)),), (TensorSpec("y", "float32", (2, 4)),), ())
+# In the library's place: the process ends as in a crash if the graph has an Exp.
+CRASHING = """import json, os, signal, sys
+_, wish = json.load(open(sys.argv[1] + "/wish.json"))
+if b"Exp" in open(wish["graph"], "rb").read():
+    os.kill(os.getpid(), signal.SIGSEGV)
+sys.path.remove(os.path.dirname(__file__))
+del sys.modules[__name__]
+import tensorrt_rtx_bindings
+"""
+
+
+def graph(folder: Path) -> Path:
+    file = save(folder, TEXT, carries=CONTRACT)
+    model = onnx.load(file)
+    for number, node in enumerate(model.graph.node):
+        node.name = f"/net/{node.op_type}_{number}"
+    onnx.save(model, file)
+    return file
+
+
+def test_engines_are_the_same_wherever_the_graph_lies(tmp_path: Path) -> None:
+    one, two = (
+        build_apart(Wish(str(graph(tmp_path / name)), [], ["SM89"], tf32=False))
+        for name in ("here", "in a folder with a longer name")
+    )
+    assert (one.errors, two.errors) == ([], [])
+    assert one.plan is not None
+    assert one.plan == two.plan
+
+
+def test_a_builder_that_crashes_is_a_finding_at_the_node_that_it_crashes_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The crash names no node: the graph's beginnings are built until one crashes."""
+    file = graph(tmp_path / "exported")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "tensorrt_rtx_bindings.py").write_text(CRASHING)
+    monkeypatch.syspath_prepend(str(tmp_path / "broken"))
+    options = RtxOptions(compute_capabilities=("sm89",))
+    asked = build_request(
+        file.parent, contract=CONTRACT, device="cpu", options=options, stand_in=True
+    )
+    (tmp_path / "built").mkdir()
+    _, findings = build.run(asked, Context(tmp_path / "built"))
+    (finding,) = findings
+    assert (finding.code, finding.severity) == ("E213", "error")
+    assert finding.message.endswith("the builder's process ended (SIGSEGV)")
+    assert finding.place.node == "/net/Exp_1"
+    assert not (tmp_path / "built" / "model.engine").exists()
