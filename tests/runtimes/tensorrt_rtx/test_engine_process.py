@@ -8,6 +8,7 @@ from small_graphs import save
 from stage_requests import build_request
 
 from convkit.protocol.contract import Contract, TensorSpec
+from convkit.protocol.findings.finding import Finding
 from convkit.runtimes.tensorrt_rtx import build
 from convkit.runtimes.tensorrt_rtx.engine_process import Wish, build_apart
 from convkit.runtimes.tensorrt_rtx.options import RtxOptions
@@ -17,7 +18,9 @@ pytest.importorskip("tensorrt_rtx_bindings", reason="TensorRT-RTX is not install
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[2,4] x) => (float[2,4] y)
  { a = Relu(x) b = Exp(a) y = Neg(b) }"""
-CONTRACT = Contract((TensorSpec("x", "float32", (2, 4)),), (TensorSpec("y", "float32", (2, 4)),), ())
+CONTRACT = Contract(
+    (TensorSpec("x", "float32", (2, 4)),), (TensorSpec("y", "float32", (2, 4)),), ()
+)
 # In the library's place: the process ends as in a crash if the graph has an Exp.
 CRASHING = """import json, os, signal, sys
 _, wish = json.load(open(sys.argv[1] + "/wish.json"))
@@ -48,22 +51,36 @@ def test_engines_are_the_same_wherever_the_graph_lies(tmp_path: Path) -> None:
     assert one.plan == two.plan
 
 
-def test_a_builder_that_crashes_is_a_finding_at_the_node_that_it_crashes_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The crash names no node: the graph's beginnings are built until one crashes."""
-    file = graph(tmp_path / "exported")
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "tensorrt_rtx_bindings.py").write_text(CRASHING)
-    monkeypatch.syspath_prepend(str(tmp_path / "broken"))
+def refused(folder: Path, monkeypatch: pytest.MonkeyPatch, bindings: str) -> Finding:
+    """Build with other bindings in the builder's process; return what that found."""
+    file = graph(folder / "exported")
+    (folder / "broken").mkdir()
+    (folder / "broken" / "tensorrt_rtx_bindings.py").write_text(bindings)
+    monkeypatch.syspath_prepend(str(folder / "broken"))
     options = RtxOptions(compute_capabilities=("sm89",))
     asked = build_request(
         file.parent, contract=CONTRACT, device="cpu", options=options, stand_in=True
     )
-    (tmp_path / "built").mkdir()
-    _, findings = build.run(asked, Context(tmp_path / "built"))
+    (folder / "built").mkdir()
+    _, findings = build.run(asked, Context(folder / "built"))
+    assert not (folder / "built" / "model.engine").exists()
     (finding,) = findings
+    return finding
+
+
+def test_a_builder_that_crashes_is_a_finding_at_the_node_that_it_crashes_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The crash names no node: the graph's beginnings are built until one crashes."""
+    finding = refused(tmp_path, monkeypatch, CRASHING)
     assert (finding.code, finding.severity) == ("E213", "error")
     assert finding.message.endswith("the builder's process ended (SIGSEGV)")
     assert finding.place.node == "/net/Exp_1"
-    assert not (tmp_path / "built" / "model.engine").exists()
+
+
+def test_a_builder_that_crashes_at_any_graph_names_no_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finding = refused(tmp_path, monkeypatch, CRASHING.replace('b"Exp"', 'b""'))
+    assert finding.message.endswith("the builder's process ended (SIGSEGV)")
+    assert not str(finding.place)

@@ -52,13 +52,9 @@ def test_a_copy_of_convkit_beside_the_module_exports_the_same_bytes(tmp_path: Pa
     shutil.copytree(PACKAGE, there / "convkit", ignore=ignored)
     own, models = Path(__file__).parent, Path(str(sys.modules["tiny_models"].__file__)).parent
     paths = os.pathsep.join(map(str, (there, own, models)))
-    subprocess.run(
-        [sys.executable, "-P", "-c", f"import {__name__}, pathlib\n"
-         f"{__name__}.exported(pathlib.Path('.').resolve())"],
-        cwd=there,
-        env=os.environ | {"PYTHONPATH": paths},
-        check=True,
-    )
+    program = f"import pathlib, {__name__} as test; test.exported(pathlib.Path.cwd())"
+    environment = os.environ | {"PYTHONPATH": paths}
+    subprocess.run([sys.executable, "-P", "-c", program], cwd=there, env=environment, check=True)
     model = (there / "exported" / "model.onnx").read_bytes()
     assert b"net.py:10" in model
     assert model == exported(here)
