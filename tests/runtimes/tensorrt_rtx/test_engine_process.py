@@ -1,5 +1,7 @@
 """Engines built in processes of their own: the same bytes each time, and a crash is a finding."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import onnx
@@ -30,6 +32,12 @@ sys.path.remove(os.path.dirname(__file__))
 del sys.modules[__name__]
 import tensorrt_rtx_bindings
 """
+# In the library's place: says where the process's memory lies, and on how many processors it runs.
+TELLING = """import os
+lines = open("/proc/self/maps").read().splitlines()
+where = {line.split()[-1]: line.split("-")[0] for line in lines}
+raise SystemExit(f"{where['[heap]']} {where['[stack]']} {len(os.sched_getaffinity(0))}")
+"""
 
 
 def graph(folder: Path) -> Path:
@@ -49,6 +57,23 @@ def test_engines_are_the_same_wherever_the_graph_lies(tmp_path: Path) -> None:
     assert (one.errors, two.errors) == ([], [])
     assert one.plan is not None
     assert one.plan == two.plan
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such switch")
+def test_each_builder_has_its_memory_at_the_same_addresses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Engines of large graphs are ordered by addresses; small ones are the same without this."""
+    asking = "import ctypes; raise SystemExit(ctypes.CDLL(None).personality(0x0040000) == -1)"
+    if subprocess.run([sys.executable, "-c", asking], check=False).returncode:
+        pytest.skip("this container forbids it")
+    (tmp_path / "tensorrt_rtx_bindings.py").write_text(TELLING)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    wish = Wish(str(tmp_path / "model.onnx"), [], [], tf32=False)
+    (one, how), (two, _) = (build_apart(wish).errors for _ in range(2))
+    assert one.split()[-1] == "1"
+    assert how == "the builder's process ended (exit code 1)"
+    assert one == two
 
 
 def refused(folder: Path, monkeypatch: pytest.MonkeyPatch, bindings: str) -> Finding:
