@@ -102,6 +102,8 @@ def init(
         raise UsageError("--measure runs the recipe that is written; name its file with -o")
     if output is not None and output.exists() and not force:
         raise UsageError(f"{output} exists; --force overwrites it")
+    if output is not None and not output.parent.is_dir():
+        raise UsageError(f"there is no folder {output.parent} for {output.name}; create it first")
     # Paths in a recipe are relative to its folder: that of the file, or the current one.
     drafting = Drafting(
         model,

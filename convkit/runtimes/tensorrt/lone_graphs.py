@@ -16,21 +16,18 @@ def input_alone(value: onnx.ValueInfoProto, proto: onnx.ModelProto) -> onnx.Mode
 
 def constant_alone(kind: int, proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model of one constant of an element type, with a model's opsets."""
-    shape = onnx.helper.make_tensor("constant", kind, [1], bytes(16)[: _width(kind)], raw=True)
     if kind == onnx.TensorProto.STRING:
-        shape = onnx.helper.make_tensor("constant", kind, [1], [b"text"])
+        constant = onnx.helper.make_tensor("constant", kind, [1], [b"text"])
+    else:
+        content = bytes(max(1, ir.DataType(kind).bitwidth // 8))
+        constant = onnx.helper.make_tensor("constant", kind, [1], content, raw=True)
     graph = onnx.helper.make_graph(
         [onnx.helper.make_node("Identity", ["constant"], ["result"], name="alone")],
         "alone",
         [],
         [onnx.helper.make_tensor_value_info("result", kind, [1])],
-        [shape],
+        [constant],
     )
     return onnx.helper.make_model(
         graph, opset_imports=proto.opset_import, ir_version=proto.ir_version
     )
-
-
-def _width(kind: int) -> int:
-    """Return the bytes of one element, at least one."""
-    return max(1, ir.DataType(kind).bitwidth // 8) if kind != onnx.TensorProto.STRING else 0

@@ -23,7 +23,7 @@ def one_node(node: ir.Node, model: ir.Model, *, untyped: bool = False) -> ir.Mod
         tensor = constant_tensor(value)
         name = f"operand.{len(inputs)}"
         if tensor is not None and tensor.size <= SMALL:
-            copy = ir.tensor(tensor.numpy(), dtype=tensor.dtype, name=name)
+            copy = _named(tensor, name)
             inputs[value] = ir.Value(name=name, type=value.type, shape=copy.shape, const_value=copy)
             initializers.append(inputs[value])
             continue
@@ -66,6 +66,13 @@ def identity(model: ir.Model) -> ir.Model:
         name="probe",
     )
     return ir.Model(graph, ir_version=model.ir_version)
+
+
+def _named(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:
+    """Return a constant under another name. onnx-ir serializes texts from their own class only."""
+    if tensor.dtype is ir.DataType.STRING:
+        return ir.StringTensor(tensor.numpy(), shape=tensor.shape, name=name)
+    return ir.tensor(tensor.numpy(), dtype=tensor.dtype, name=name)
 
 
 def _anonymous(shape: ir.Shape | None) -> ir.Shape | None:

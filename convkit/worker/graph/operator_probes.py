@@ -56,11 +56,18 @@ def _operand_text(value: ir.Value | None) -> str:
     rank = len(value.shape) if value.shape is not None else "?"
     tensor = constant_tensor(value)
     small = (
-        hashlib.sha256(tensor.tobytes()).hexdigest()[:8]
+        hashlib.sha256(_content(tensor)).hexdigest()[:8]
         if tensor is not None and tensor.size <= SMALL
         else ""
     )
     return f"{value.type}/{rank}/{small}"
+
+
+def _content(tensor: ir.TensorProtocol) -> bytes:
+    """Return bytes that only equal constants of one type have; texts have no bytes of their own."""
+    if tensor.dtype is not ir.DataType.STRING:
+        return tensor.tobytes()
+    return repr(tensor.numpy().ravel().tolist()).encode()
 
 
 def _operator(node: ir.Node, module: str, count: int, model: ir.Model) -> Operator:

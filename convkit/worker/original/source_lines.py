@@ -18,6 +18,8 @@ _INSTALLED = re.compile(r".*/(?:site|dist)-packages/")
 _STANDARD_LIBRARY = f"{Path(os.__file__).parent.as_posix()}/"
 # Frames in these files belong to the tracing of the model, not to the model.
 _NOT_THE_MODEL = ("torch/", "convkit/worker/")
+# This convkit's own, even if it lies in the model's folder: a copy beside the recipe, a submodule.
+_CONVKIT = f"{Path(__file__).parents[2].as_posix()}/"
 
 # A file and a line in it.
 Position = tuple[str, int]
@@ -78,6 +80,8 @@ def _is_the_model(file: str, root: str | None) -> bool:
     if file.startswith("<"):
         return False
     file = file.replace("\\", "/")
+    if file.startswith(_CONVKIT):
+        return False
     if root is not None and _is_under(file, root):
         return True
     installed = _INSTALLED.sub("", file)

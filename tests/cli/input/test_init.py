@@ -43,6 +43,15 @@ def terminal(monkeypatch):
     return answer
 
 
+def test_a_folder_that_is_not_there_is_named_before_anything_is_tried(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text(RANKER, encoding="utf-8")
+    done = convkit("init", "net.py:build", "-o", "recipes/ranker.yaml", "--toolchain", "host")
+    assert done.returncode == 2
+    assert "there is no folder recipes for ranker.yaml; create it first" in done.stderr
+    assert "looking" not in done.stderr
+
+
 def test_a_draft_of_own_code_verifies_without_an_edit(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net.py").write_text(RANKER, encoding="utf-8")

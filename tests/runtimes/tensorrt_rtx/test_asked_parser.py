@@ -166,6 +166,18 @@ def test_the_node_that_reads_a_refused_constant_is_named(tmp_path: Path) -> None
     assert all(each.origin.node for each in refused)
 
 
+def test_the_node_that_reads_a_text_is_named(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 19]> graph (string[N] x) => (float[N] y)'
+        ' <string[1] text = {"a"}> {[e] q = Equal(x, text) [c] y = Cast <to = 1> (q)}'
+    )
+    onnx.save(model, tmp_path / "model.onnx")
+    library = rtx_library()
+    assert library is not None
+    refused = parse(library, tmp_path / "model.onnx", MessageLog()).refused
+    assert [(each.origin.node, each.tensor) for each in refused] == [("", "x"), ("e", "text")]
+
+
 def asked(graph: Graph, folder: Path):
     library = rtx_library()
     assert library is not None

@@ -190,6 +190,27 @@ def test_like_nodes_are_asked_once(tmp_path: Path) -> None:
     assert read_operators(tmp_path / "nowhere") is None
 
 
+def test_texts_are_constants_as_others_are() -> None:
+    texts = model(
+        'a = Constant<value_string = "a">() b = Constant<value_string = "b">() p = Equal(x, a)'
+        " q = Equal(x, b) r = Equal(x, b) s = And(p, q) y = And(s, r)",
+        inputs="string[N] x",
+        outputs="bool[N] y",
+        opset=19,
+        ir_version=9,
+    )
+    operators = graph_operators(texts)
+    equal = [each for each in operators.operators if each.name == "Equal"]
+    assert [each.count for each in equal] == [1, 2]
+    first, second = (ir.from_proto(_probe(each.probe)) for each in equal)
+    assert [loads(each) for each in (first, second)] == [True, True]
+    assert codes(operators) == []
+
+
+def _probe(encoded: str | None) -> onnx.ModelProto:
+    return onnx.ModelProto.FromString(base64.b64decode(encoded or ""))
+
+
 def test_weights_stay_out_of_the_probes() -> None:
     large = model(
         "s = ConstantOfShape(d) h = MatMul(x, w) y = Identity(h)",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from convkit.protocol.installation import PACKAGE
 from convkit.worker.original.source_lines import innermost_line, relative_source, source_line
 
 _PACKAGES = "/envs/3f9a/lib/python3.11/site-packages"
@@ -37,6 +38,13 @@ def test_innermost_line(positions: list[tuple[str, int]], line: str | None) -> N
 
 def test_without_a_root_the_innermost_line_is_enough() -> None:
     assert innermost_line([_LIBRARY, ("/tmp/x/run.py", 3)], None) == "timm/layers/norm.py:31"
+
+
+def test_convkits_own_frames_are_not_the_models_even_in_the_models_folder() -> None:
+    root = str(PACKAGE.parent)
+    traced = str(PACKAGE / "worker" / "exporters" / "open_sizes" / "traceable_functions.py")
+    assert innermost_line([(traced, 32), (f"{root}/net.py", 7)], root) == "net.py:7"
+    assert innermost_line([(f"{PACKAGE}_models/net.py", 7)], root) == "convkit_models/net.py:7"
 
 
 def test_a_file_from_elsewhere_has_no_folders() -> None:

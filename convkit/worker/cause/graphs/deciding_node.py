@@ -10,6 +10,8 @@ import onnx_ir as ir
 
 from convkit.worker.graph.node_modules import module_path
 from convkit.worker.graph.node_origins import SOURCE_KEY
+from convkit.worker.graph.one_node_models import identity
+from convkit.worker.graph.typed_graph import with_types
 
 # Says of a file whether nothing is wrong with it.
 IsWell = Callable[[Path], bool]
@@ -30,14 +32,15 @@ class DecidingNode:
 
 def deciding_node(model: Path, is_well: IsWell) -> DecidingNode | None:
     """Return the node without which nothing is wrong any more; None if the search fails, because
-    shorter graphs are treated differently. Asks once per halving. Cut graphs are written next to
-    the model, for their weights.
+    shorter graphs are treated differently, or a graph that computes nothing is not well either.
+    Asks once per halving. Cut graphs are written next to the model, for their weights.
     """
     cut = model.with_name("cut.onnx")
     count = len(list(ir.load(model).graph))
+    types = _types(model)
 
     def fails(length: int) -> bool:
-        _write_beginning(model, length, cut)
+        _write_beginning(model, length, cut, types)
         return not is_well(cut)
 
     right, wrong = 0, count
@@ -49,6 +52,10 @@ def deciding_node(model: Path, is_well: IsWell) -> DecidingNode | None:
             wrong = middle
         else:
             right = middle
+    if right == 0:  # no beginning was well: is it the node?
+        ir.save(identity(ir.load(model)), cut)
+        if not is_well(cut):
+            return None
     node = list(ir.load(model).graph)[wrong - 1]
     return DecidingNode(
         node.name or "",
@@ -77,8 +84,26 @@ def _modules_before(node: ir.Node) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _write_beginning(model: Path, length: int, destination: Path) -> None:
-    """Write the first nodes of a graph; what none of them reads becomes its outputs."""
+def _types(model: Path) -> dict[str, tuple[ir.TypeProtocol | None, ir.Shape | None]]:
+    """Return the types and shapes of the main graph's results, by name, where they are known."""
+    typed = with_types(ir.load(model))
+    return {
+        value.name: (value.type, value.shape)
+        for node in typed.graph
+        for value in node.outputs
+        if value.name and value.type is not None
+    }
+
+
+def _write_beginning(
+    model: Path,
+    length: int,
+    destination: Path,
+    types: dict[str, tuple[ir.TypeProtocol | None, ir.Shape | None]],
+) -> None:
+    """Write the first nodes of a graph; what none of them reads becomes its outputs. Readers that
+    infer nothing are told their types.
+    """
     whole = ir.load(model)
     graph = whole.graph
     nodes = list(graph)
@@ -89,4 +114,7 @@ def _write_beginning(model: Path, length: int, destination: Path) -> None:
     graph.outputs.extend(
         value for node in kept for value in node.outputs if value.name and not value.uses()
     )
+    for value in graph.outputs:
+        if value.type is None and value.name in types:
+            value.type, value.shape = types[value.name]
     ir.save(whole, destination)
