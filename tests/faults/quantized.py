@@ -97,7 +97,7 @@ def outlier_channel(folder: Path) -> Path:
 @fault(
     code="N101",
     place="y",
-    remedy="in float32",
+    remedy="keep_float32",
     change={"targets.ort.precision.keep_float32": ["layers.1.dense", "layers.*.", "layers.0"]},
     repaired=True,
     source="ORT#9599",
