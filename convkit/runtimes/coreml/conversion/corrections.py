@@ -16,6 +16,7 @@ from convkit.runtimes.coreml.conversion.frontend_arguments import (
     is_script,
     value,
 )
+from convkit.runtimes.coreml.conversion.size_arithmetic import rounded_size
 
 # From here on torch's softplus is the identity.
 _DEFAULT_THRESHOLD = 20
@@ -128,20 +129,6 @@ def total(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
     given = Builder.cast(x=x, dtype="fp32" if is_float else "int32")
     result = Builder.reduce_sum(x=given, axes=_axes(dim), keep_dims=bool(value(keepdim)))
     context.add(result, node.name)
-
-
-def rounded_size(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
-    """`math.ceil` and `math.floor` of a size: a whole number, where torch's of a tensor is none."""
-    from coremltools.converters.mil.frontend.torch.ops import _get_inputs
-    from coremltools.converters.mil.mil import Builder
-
-    if not isinstance((node.meta or {}).get("val"), int | torch.SymInt):
-        own(context, node)
-        return
-    rounded = Builder.ceil if node.kind == "ceil" else Builder.floor
-    (x,) = _get_inputs(context, node)
-    whole = rounded(x=Builder.cast(x=x, dtype="fp32"))
-    context.add(Builder.cast(x=whole, dtype="int32", name=node.name))
 
 
 def running_total(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401

@@ -4,6 +4,8 @@ that torch.export keeps and that coremltools 9.0 lacks.
 
 from typing import Any
 
+import torch
+
 from convkit.runtimes.coreml.conversion.frontend_arguments import Translation, translation
 
 
@@ -31,6 +33,20 @@ def size_operators() -> dict[str, Translation]:
             lambda mb, name, x: mb.sqrt(x=mb.cast(x=x, dtype="fp32"), name=name)
         ),
     }
+
+
+def rounded_size(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
+    """`math.ceil` and `math.floor` of a size: a whole number, where torch's of a tensor is none."""
+    from coremltools.converters.mil.frontend.torch.ops import _get_inputs
+    from coremltools.converters.mil.mil import Builder
+
+    if not isinstance((node.meta or {}).get("val"), int | torch.SymInt):
+        own(context, node)
+        return
+    rounded = Builder.ceil if node.kind == "ceil" else Builder.floor
+    (x,) = _get_inputs(context, node)
+    whole = rounded(x=Builder.cast(x=x, dtype="fp32"))
+    context.add(Builder.cast(x=whole, dtype="int32", name=node.name))
 
 
 def _chosen(mb: Any, name: str, condition: Any, *both: Any) -> Any:  # noqa: ANN401 - coremltools has no types
