@@ -18,6 +18,9 @@ from convkit.runtimes.coreml.conversion.frontend_arguments import (
 )
 from convkit.runtimes.coreml.conversion.size_arithmetic import rounded_size
 
+# TorchScript's `var(x, unbiased)` has so many arguments, where it may also be `var(x, dim, correction,
+# keepdim)`.
+_WHETHER_TO_CORRECT = 2
 # From here on torch's softplus is the identity.
 _DEFAULT_THRESHOLD = 20
 # torch's numbers of element types that are floats (c10/core/ScalarType.h).
@@ -50,7 +53,7 @@ def unbiased(own: Translation, context: Any, node: Any, *, root: bool) -> None: 
     from coremltools.converters.mil.frontend.torch.ops import _var
     from coremltools.converters.mil.mil import Builder
 
-    if is_script(context):  # it says whether to correct in every form
+    if is_script(context) and len(node.inputs) == _WHETHER_TO_CORRECT:
         own(context, node)
         return
     x, dim, correction, keepdim = arguments(context, node, ("self", "dim", "correction", "keepdim"))
@@ -347,6 +350,8 @@ CORRECTIONS: dict[str, Callable[[Translation, Any, Any], None]] = {
     "add": scaled_operand,
     "sub": scaled_operand,
     "rsub": scaled_operand,
+    "std": partial(unbiased, root=True),  # TorchScript's name of the same
+    "var": partial(unbiased, root=False),
     "std.correction": partial(unbiased, root=True),
     "var.correction": partial(unbiased, root=False),
     "log_softmax": log_softmax,

@@ -1,5 +1,6 @@
 """What coremltools 9.0 translates wrong: each row is right here, and still wrong there."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,13 @@ class Applied(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.function(x)
+
+
+class Decided(Applied):
+    """Followed by torch.jit.trace, because it decides by its data."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x) if x.sum() > -1e9 else x
 
 
 def left_over(x: torch.Tensor, rounding_mode: str) -> torch.Tensor:
@@ -53,6 +61,11 @@ WRONG: dict[str, list[Function]] = {
     "mean.dim": [lambda x: (4 * x).int().mean((1, 3), dtype=torch.float32)],
     "sum": [lambda x: x.index_select(3, (x > 9).sum().reshape(1))],
     "sum.dim_intlist": [lambda x: x.gather(3, (x > 0).sum(3, keepdim=True) // 2)],
+    "cumsum": [lambda x: x.cumsum(-2)],
+    "argmax": [lambda x: x[0].argmax().reshape(1)],
+    "argmin": [lambda x: x[0].argmin(keepdim=True).flatten()],
+    "ceil": [lambda x: x * torch.ones(9)[: math.ceil(x.shape[0] / 2) + 1].sum()],
+    "floor": [lambda x: x * torch.ones(9)[: math.floor(x.shape[0] / 2) + 1].sum()],
     "clamp": [lambda x: x.gather(3, x.abs().long().clamp(min=1))],
     "instance_norm": [
         lambda x: instance_norm(x, torch.arange(4.0), torch.arange(1.0, 5), use_input_stats=False)
@@ -67,14 +80,20 @@ WRONG: dict[str, list[Function]] = {
     ],
 }
 # The other name of one of them, which torch's decompositions leave.
-ALIASES = {"_log_softmax": "log_softmax", "floordiv": "floor_divide", "clip": "clamp"}
+ALIASES = {
+    "std": "std.correction",
+    "var": "var.correction",
+    "_log_softmax": "log_softmax",
+    "floordiv": "floor_divide",
+    "clip": "clamp",
+}
 ROWS = [(name, place) for name, each in WRONG.items() for place in range(len(each))]
 X = torch.randn(BATCH.typical, 4, 8, 6, generator=torch.Generator().manual_seed(1))
 
 
-def differs(function: Function) -> bool:
+def differs(function: Function, kind: type[Applied] = Applied) -> bool:
     """Return True if a conversion differs from torch, or fails."""
-    module = Applied(function)
+    module = kind(function)
     try:
         program = converted(behind_contract(module, {"x": X}, ["y"]), {"x": X}).program
     except Exception:  # noqa: BLE001 - whatever the converter raises: it does not convert it
@@ -96,6 +115,18 @@ def test_every_correction_has_a_model() -> None:
 @pytest.mark.sampled(8)
 def test_it_matches_torch(name: str, place: int) -> None:
     assert not differs(WRONG[name][place])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.sum(2, keepdim=True) + x.sum(),
+        lambda x: x.mean((1, 3)) + x.mean(),
+        lambda x: x / (1 + x.std()) + x.var(1, keepdim=True),
+    ],
+)
+def test_programs_of_torchscript_name_no_overloads(function: Function) -> None:
+    assert not differs(function, Decided)
 
 
 @pytest.mark.thorough  # it changes with coremltools' release only, which is pinned

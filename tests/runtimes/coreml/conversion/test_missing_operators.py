@@ -40,9 +40,6 @@ OPERATORS: dict[str, nn.Module] = {
     "the maximum of an open axis": Applied(
         lambda x: functional.adaptive_max_pool1d(x[:, 0].transpose(0, 2), 1)
     ),
-    "sums along an axis from the end": Applied(lambda x: x.cumsum(-2)),
-    "the place of the largest of all": Applied(lambda x: x[0].argmax().reshape(1)),
-    "the place of the smallest of all": Applied(lambda x: x[0].argmin(keepdim=True).flatten()),
     "a cubic grid": Applied(
         lambda x: functional.grid_sample(
             x, x.mean(1)[..., :2].unsqueeze(1) * 2, "bicubic", align_corners=False

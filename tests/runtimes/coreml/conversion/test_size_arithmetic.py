@@ -1,6 +1,5 @@
 """What models compute with sizes is converted: each operator, at sizes that take other branches."""
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,8 +48,3 @@ def matches_torch(module: nn.Module, folder: Path) -> None:
 def test_it_matches_torch_at_every_size(name: str, tmp_path: Path) -> None:
     assert name in size_operators()
     matches_torch(Scaled(SIZES[name]), tmp_path)
-
-
-@pytest.mark.parametrize("rounded", [math.ceil, math.floor])
-def test_rounded_sizes_are_whole_numbers(rounded: Callable[[float], int], tmp_path: Path) -> None:
-    matches_torch(Scaled(lambda x: torch.ones(9)[: rounded(x.shape[0] / 2) + 1].sum()), tmp_path)
