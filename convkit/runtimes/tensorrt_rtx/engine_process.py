@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -140,23 +140,34 @@ def _built(api: "ModuleType", wish: Wish, errors: list[str]) -> tuple[bytes | No
     return (None if plan is None else bytes(plan)), time.perf_counter() - start
 
 
-def _configured(api: "ModuleType", builder: "trt.Builder", wish: Wish) -> "trt.IBuilderConfig":
-    config: Any = builder.create_builder_config()
-    config.profiling_verbosity = api.ProfilingVerbosity.DETAILED
+def _configured(library: "ModuleType", builder: "trt.Builder", wish: Wish) -> "trt.IBuilderConfig":
+    if TYPE_CHECKING:
+        import tensorrt as trt
+    else:
+        trt = library
+    config = builder.create_builder_config()
+    assert config is not None
+    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
     if not wish.tf32:
-        config.clear_flag(api.BuilderFlag.TF32)  # on by default
+        config.clear_flag(trt.BuilderFlag.TF32)  # on by default
     if wish.capabilities:
-        config.num_compute_capabilities = len(wish.capabilities)
-    for index, name in enumerate(wish.capabilities):
-        if not config.set_compute_capability(api.ComputeCapability.__members__[name], index):
-            raise ValueError(f"TensorRT-RTX does not take the compute capability {name}")
+        _name_capabilities(library, config, wish.capabilities)
     for sizes in wish.profiles:
         profile = builder.create_optimization_profile()
         for name, (least, typical, most) in sizes.items():
             profile.set_shape(name, least, typical, most)
         if config.add_optimization_profile(profile) < 0:
             raise ValueError(f"TensorRT-RTX refuses the optimization profile {sizes}")
-    return cast("trt.IBuilderConfig", config)
+    return config
+
+
+def _name_capabilities(library: "ModuleType", config: object, names: Sequence[str]) -> None:
+    """Set the compute capabilities, which only this library's configuration has."""
+    config.num_compute_capabilities = len(names)  # type: ignore[attr-defined]
+    for index, name in enumerate(names):
+        member = library.ComputeCapability.__members__[name]
+        if not config.set_compute_capability(member, index):  # type: ignore[attr-defined]
+            raise ValueError(f"TensorRT-RTX does not take the compute capability {name}")
 
 
 if __name__ == "__main__":

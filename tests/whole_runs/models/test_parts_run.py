@@ -124,7 +124,7 @@ class TestASoundModel:
         text = "\n".join(built_lines(sound.record, "run"))
         assert "convkit.load('run/models/ort')" in text
         assert "session(x=..., start=..., rates=..., biases=...)" in text
-        assert "ort/cell: run/models/ort/cell" in text
+        assert "Built: ort, ort/encoder, ort/cell, ort/head\n  in run/models" in text
 
     def test_the_report_shows_the_whole_and_its_parts(self, sound: RunOutcome) -> None:
         text = (sound.folder / "report.html").read_text(encoding="utf-8")

@@ -85,6 +85,9 @@ def test_rounding_is_judged_by_what_float32_resolves(tmp_path: Path) -> None:
     extreme = wrong.verifications[0].cases[-1]
     assert extreme.outputs[0].metrics.max_abs < 4 * resolved  # which would hide it
     failed = [case.case for case in wrong.verifications[0].cases if not case.passed]
-    assert failed == ["plain-rows:huge", "extreme"]
+    assert [case for case in failed if not case.startswith("values:")] == [
+        "plain-rows:huge",
+        "extreme",
+    ]
     assert "N508" not in {each.code for each in wrong.verifications[0].findings}
     assert wrong.status == "failed"
