@@ -39,7 +39,7 @@ _EVIDENCE_NAMES = {
     "error_here_corrected": "error here when corrected",
     "found": "value here",
     "original": "the original's value",
-    "proven": "proven by correcting it",
+    "proven": "cause proven by correcting it in memory",
     "experiments": "changes that were tried",
     "others_corrected": "other causes of the same outputs",
 }

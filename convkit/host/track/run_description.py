@@ -83,9 +83,9 @@ def model_note(record: RunRecord, target: TargetReport) -> str:
     """Return what a built model's page says of it: its verdict, why, and what to do."""
     parts = [f"{MARKS[target.status]}: {_plain(target.headline)}"]
     leading = target.leading
-    if leading is not None and leading.remedy is not None:
-        label = leading.remedy.label.capitalize()
-        parts.append(f"**{label}**: {_plain(leading.remedy.text)}")
+    if leading is not None and leading.advice is not None:
+        label, text = leading.advice
+        parts.append(f"**{label.capitalize()}**: {_plain(text)}")
     evidence = ", ".join(evidence_of(target)) or "none"
     parts.append(f"Evidence: {evidence}. Run {record.id} of the recipe {_plain(record.recipe)}.")
     return "\n\n".join(parts)
