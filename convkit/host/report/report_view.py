@@ -92,6 +92,11 @@ class RunView:
     targets: tuple[TargetView, ...]
     findings: tuple[FindingView, ...]
 
+    @property
+    def simulated(self) -> tuple[TargetView, ...]:
+        """The targets of which at least one verification was only a simulation."""
+        return tuple(each for each in self.targets if "simulated" in each.evidence)
+
 
 def run_view(record: RunRecord, bench: BenchRecord | None = None) -> RunView:
     """Return what the report of a run shows, with a benchmark of it if there is one."""
