@@ -234,7 +234,11 @@ def int32_for_int64(folder: Path) -> Path:
 
 
 @fault(
-    code="C208", place="start_logits", remedy="xchange these names", repaired=ADOPTED, source="PT#165758"
+    code="C208",
+    place="start_logits",
+    remedy="xchange these names",
+    repaired=ADOPTED,
+    source="PT#165758",
 )
 def mislabeled_outputs(folder: Path) -> Path:
     """output names were passed by position: the dictionary's start_logits came out as end_logits"""

@@ -223,7 +223,11 @@ def test_an_operator_is_found_where_it_is_called_or_dispatched():
         ("import random; return x * random.random()", "torchscript", "N303"),
         ("return x + torch.as_tensor(x.detach().numpy() * 2)", "torch", "E305"),
         ("return torch.stack([row * 2 for row in x.unbind(0)])", "torchscript", "C106"),
-        ("return x * (torch.arange(x.shape[1]) < (x.shape[1] * 0.5).__int__())[:, None]", "torch", "C113"),
+        (
+            "return x * (torch.arange(x.shape[1]) < (x.shape[1] * 0.5).__int__())[:, None]",
+            "torch",
+            "C113",
+        ),
         ("return x.reshape(3, x.shape[1], -1)", "torch", "C106"),
     ],
 )
