@@ -55,7 +55,7 @@ def history(
     if len(shown) < len(entries):
         text += f"; the newest {len(shown)} are shown (--all shows all)"
     count = Text(text, style="dim")
-    see = Text(f"To see one again: convkit show {shown[0].run}, or convkit report, its page")
+    see = Text("To see one: convkit show RUN, or convkit report RUN for its page")
     return Encodable(Group(_Runs(shown), Text(), *remarks, count, see))
 
 

@@ -57,9 +57,10 @@ class VerificationView:
 class TargetView:
     """A target: its card (`measures`, `leading`) and its section.
 
-    `evidence` is what its verdict rests on, `why_simulated` a clause if that needs one, `path` the way from the cause to the first failing
-    output, `kept` the modules that stay in float32, in part or whole, each with why, `low` what the
-    others compute in. `graph`: what was built is one that `convkit view` shows.
+    `evidence` is what its verdict rests on, `why_simulated` why that is a simulation, `path` the
+    way from the cause to the first failing output, `kept` the modules that stay in float32, in part
+    or whole, each with why, `low` what the others compute in. `graph`: what was built is one that
+    `convkit view` shows.
     """
 
     target: TargetReport
