@@ -154,6 +154,10 @@ def test_plan_warns_of_limits_that_prove_nothing(tmp_path: Path) -> None:
     assert "warning: blind: N503" in done.stderr
     only = convkit("plan", path, "--only", "blind", "--home", tmp_path / "home")
     assert "N502" not in only.stderr
+    first, heads, *_, last = only.stdout.splitlines()
+    assert str(path) in first
+    assert heads.split() == ["stage", "its", "key", "why"]
+    assert last == f"to run: convkit run {path} --only blind"
 
 
 @pytest.mark.parametrize("code", ["C110", "n101"])

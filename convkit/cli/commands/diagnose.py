@@ -218,8 +218,9 @@ def _full_finding(finding: "Finding") -> "list[RenderableType]":
             line(f"-> {step}" if index else step, indent=4)
             for index, step in enumerate(finding.chain)
         ]
-    if finding.remedy is not None:
-        lines.append(line((f"{finding.remedy.label}: ", "bold"), finding.remedy.text, indent=2))
+    if finding.remedy is not None and finding.advice is not None:
+        label, text = finding.advice
+        lines.append(line((f"{label}: ", "bold"), text, indent=2))
         lines += change_lines(finding.remedy.change)
     lines.append(line(f"more: convkit explain {finding.code}", style="dim", indent=2))
     return lines

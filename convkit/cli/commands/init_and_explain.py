@@ -1,7 +1,8 @@
 """Commands on recipes and codes: `init`, `schema`, `explain`."""
 
+import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -127,10 +128,28 @@ def init(
         typer.echo(wrapped(f"{found.guesses}.", sys.stdout))
     values = f" and {kept}" if example is not None and kept.exists() else ""
     if not measure:
-        typer.echo(f"wrote {output}{values}; next: convkit run {output}")
+        typer.echo(f"wrote {output}{values}; next: {shlex.join(['convkit', 'run', str(output)])}")
+        if found.guesses is not None:
+            typer.echo("or first draft it again, with the inputs of a real call:")
+            options = {"--task": [task], "--with": packages, "--target": target}
+            typer.echo(f"  {_with_example(model, output, toolchain, options)}")
         return
     typer.echo(f"wrote {output}{values}; running it")
     _measure(output, toolchain, home)
+
+
+def _with_example(
+    model: str,
+    output: Path,
+    toolchain: "ToolchainKind",
+    options: Mapping[str, Sequence[str | None] | None],
+) -> str:
+    """Return the command that drafts the same recipe again, from the inputs of a real call."""
+    again = ["convkit", "init", model, "--example", "FILE.py:FUNCTION", "-o", str(output)]
+    for option, values in options.items():
+        again += [text for value in values or () if value is not None for text in (option, value)]
+    where = ["--toolchain", toolchain] if toolchain != "isolated" else []
+    return shlex.join([*again, *where, "--force"])
 
 
 def _measure(recipe: Path, toolchain: "ToolchainKind", home: Path | None) -> None:

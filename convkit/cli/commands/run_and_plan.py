@@ -234,6 +234,8 @@ def plan(
         print_json(rows)
         return
     width = max(len(row.stage) for row in rows)
+    typer.echo(f"what a run of {recipe} would do (hit: cached, run: it would run):")
+    typer.echo(f"{'stage':{width}}        {'its key':12}  why")
     for row in rows:
         causes = f" ({', '.join(row.causes)})" if row.causes else ""
         stage = f"{row.stage:{width}}  {row.state:4}  {(row.key or '?')[:12]:12}"
@@ -244,3 +246,6 @@ def plan(
         typer.echo(line)
     hits = sum(row.state == "hit" for row in rows)
     typer.echo(f"{hits} of {len(rows)} stages are cached")
+    chosen = [text for name in only or () for text in ("--only", name)]
+    where = ["--toolchain", toolchain] if toolchain != "isolated" else []
+    typer.echo(f"to run: {shlex.join(['convkit', 'run', str(recipe), *chosen, *where])}")

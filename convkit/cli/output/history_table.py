@@ -55,7 +55,8 @@ def history(
     if len(shown) < len(entries):
         text += f"; the newest {len(shown)} are shown (--all shows all)"
     count = Text(text, style="dim")
-    return Encodable(Group(_Runs(shown), Text(), *remarks, count))
+    see = Text("To see one: convkit show RUN, or convkit report RUN for its page")
+    return Encodable(Group(_Runs(shown), Text(), *remarks, count, see))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,16 +140,13 @@ def _targets(entry: RunEntry) -> "Text":
 
 
 def _not_verified(entry: RunEntry) -> "Text":
-    """Return the targets that are not verified, each with its status if that is not the run's."""
+    """Return the targets that are not verified; with their status, if one's is not the run's."""
     from rich.text import Text
 
-    if entry.problem is not None:
-        return Text(entry.problem)
-    return Text(", ").join(
-        Text.assemble(name, *([] if status == entry.status else [(f" {status}", STYLES[status])]))
-        for name, status in entry.targets.items()
-        if status != "verified"
-    )
+    targets = {name: status for name, status in entry.targets.items() if status != "verified"}
+    if entry.problem is None and set(targets.values()) <= {entry.status}:
+        return Text(", ".join(targets))
+    return _by_status(entry, targets)
 
 
 def _by_status(entry: RunEntry, targets: Mapping[str, TargetStatus]) -> "Text":
@@ -160,7 +158,7 @@ def _by_status(entry: RunEntry, targets: Mapping[str, TargetStatus]) -> "Text":
     for name, status in targets.items():
         by_status.setdefault(status, []).append(name)
     texts = [
-        Text.assemble(f"{', '.join(names)} ", (status, STYLES[status]))
+        Text.assemble((f"{status}: ", STYLES[status]), ", ".join(names))
         for status, names in by_status.items()
     ]
     return Text("; ").join(texts)

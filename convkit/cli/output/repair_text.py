@@ -40,7 +40,8 @@ def print_repair(
         else ("Repair", "bold")
     )
     console.print()
-    console.print(Encodable(line((f"{word}: ", style), outcome.ending)))
+    unsaved = "" if written or not outcome.repaired else "; the recipe's file is not changed yet"
+    console.print(Encodable(line((f"{word}: ", style), f"{outcome.ending}{unsaved}")))
     if not outcome.repaired:
         for each in outcome.withheld:
             shown = change_line({each.path: each.value})
@@ -54,9 +55,12 @@ def print_repair(
         console.print(Encodable(line(f"Recipe change, {_effect(outcome)}:")))
         for text in outcome.diff.splitlines():
             print_unwrapped(console, text, style=_DIFF_STYLES.get(text[:1], ""))
-    if outcome.repaired:
-        saved = f"Written to {outcome.loaded.path}" if written else f"To save it: {command}"
-        print_unwrapped(console, saved)
+    if outcome.repaired and written:
+        print_unwrapped(console, f"Written to {outcome.loaded.path}")
+    elif outcome.repaired:
+        console.print(line("Next:", style="bold"))
+        print_unwrapped(console, "  ", (command, "cyan"))
+        console.print("      write this change into the recipe")
 
 
 def _effect(outcome: "RepairOutcome") -> str:

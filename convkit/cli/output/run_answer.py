@@ -13,7 +13,7 @@ from convkit.cli.output.text_lines import line, uncut
 from convkit.host.record.display_text import first_line
 from convkit.host.record.next_commands import next_commands
 from convkit.host.record.run_record import RunRecord, TargetReport, TargetStatus
-from convkit.host.record.run_summary import causes
+from convkit.host.record.run_summary import causes, evidence_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +56,9 @@ def answer(record: RunRecord) -> "list[RenderableType]":
         lines.append(line((f"{status}: ", style), named))
         most = 2 if len(targets) <= _FEW else 1
         for target in targets if status != "skipped" else ():
-            lines += [_cause(target, most), *_by_hand(target)]
+            # A single finding with its remedy is right above.
+            by_hand = _by_hand(target) if len(causes(record)) > 1 else ()
+            lines += [_cause(target, most), *by_hand]
     if not lines:
         return _green(record)
     commands = next_commands(record)
@@ -72,11 +74,15 @@ def answer(record: RunRecord) -> "list[RenderableType]":
 
 
 def _green(record: RunRecord) -> "list[RenderableType]":
-    named = ", ".join(target.name for target in record.targets)
+    named = ", ".join(f"{target.name}{_simulated(target)}" for target in record.targets)
     warnings = [each.finding.code for each in causes(record) if each.finding.severity == "warning"]
     codes = ", ".join(dict.fromkeys(warnings))
     about = f"; see above: warning {codes}" if codes else ""
     return [line(), Encodable(line(("verified: ", "bold green"), f"{named}{about}"))]
+
+
+def _simulated(target: TargetReport) -> str:
+    return " (simulated)" if "simulated" in evidence_of(target) else ""
 
 
 def is_green(record: RunRecord) -> bool:

@@ -280,8 +280,9 @@ def _finding_lines(located: LocatedFinding, width: int) -> "RenderResult":
     yield line(finding.message, indent=2)
     if place := str(finding.place):
         yield line(f"at {place}", style="dim", indent=2)
-    if finding.remedy is not None:
-        yield line((f"{finding.remedy.label}: ", "bold"), finding.remedy.text, indent=2)
+    if finding.remedy is not None and finding.advice is not None:
+        label, text = finding.advice
+        yield line((f"{label}: ", "bold"), text, indent=2)
         yield from change_lines(finding.remedy.change, width)
     if located.consequences:
         yield line("what follows from it:", indent=2)

@@ -118,12 +118,15 @@ def _data_axis(axis: DataAxis, called: Mapping[str, str]) -> dict[str, Json]:
     return {"from": "data", "max": axis.max} | ({"match": match} if match else {})
 
 
+_DRAFT_AGAIN = ", so draft again with the inputs of a real call: --example FILE.py:FUNCTION"
+
+
 def comments_of(survey: SurveyResult) -> tuple[str, ...] | None:
     """Return a survey's remarks for the reader of a draft, as comments; None if there are none."""
     guesses = guesses_of(survey)
     lines = [
         line
-        for note in (*([guesses] if guesses is not None else []), *survey.notes)
+        for note in (*([f"{guesses}{_DRAFT_AGAIN}"] if guesses is not None else []), *survey.notes)
         for line in textwrap.wrap(f"{note[0].upper()}{note[1:]}.", _WIDTH)
     ]
     return tuple(f"# {line}" for line in lines) or None
@@ -140,8 +143,7 @@ def guesses_of(survey: SurveyResult) -> str | None:
     ]
     return (
         f"The sizes and values of {', '.join(inputs)} are guesses. Some faults exist at one size or"
-        " for some values only, so draft again with the inputs of a real call: --example"
-        " FILE.py:FUNCTION"
+        " for some values only"
     )
 
 

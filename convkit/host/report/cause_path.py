@@ -56,7 +56,9 @@ def cause_path(target: TargetReport) -> SvgFigure | None:
         and isinstance(before, int | float)
         and isinstance(after, int | float)
     ):
-        steps.append(PathStep("proof", _fall(finding, before, after), "Proof: with this corrected"))
+        steps.append(
+            PathStep("proof", _fall(finding, before, after), "Proof: with this corrected in memory")
+        )
     return flow(steps, f"From the cause to the symptom in {target.name}")
 
 

@@ -4,6 +4,7 @@ import base64
 import functools
 import hashlib
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -197,6 +198,7 @@ def _environment() -> "Environment":
         distinct_texts=distinct_texts,
         difference=difference_text,
         score_text=evaluation_text,
+        shell=shlex.join,
     )
     return environment
 

@@ -39,9 +39,10 @@ _EVIDENCE_NAMES = {
     "error_here_corrected": "error here when corrected",
     "found": "value here",
     "original": "the original's value",
-    "proven": "proven by correcting it",
+    "proven": "cause proven by correcting it in memory",
     "experiments": "changes that were tried",
     "others_corrected": "other causes of the same outputs",
+    "other_causes": "their names",
 }
 # The names of `before` and `after` in these units (`error_in`).
 _COUNTED = {
@@ -109,8 +110,10 @@ def moment_text(seconds: float) -> str:
     return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def evidence_facts(evidence: Mapping[str, Json]) -> list[tuple[str, str]]:
-    """Return a finding's evidence in words, name by name, without what is empty or plotted."""
+def evidence_facts(evidence: Mapping[str, Json], case: str | None = None) -> list[tuple[str, str]]:
+    """Return a finding's evidence in words, name by name, without what is empty or plotted. `case`:
+    the one in which it was found, of which errors before and after are.
+    """
     unit = str(evidence.get("error_in", ""))
     facts = []
     names = list(evidence)
@@ -128,6 +131,8 @@ def evidence_facts(evidence: Mapping[str, Json]) -> list[tuple[str, str]]:
             counted = _COUNTED_BESIDE if evidence.get("others_corrected") else _COUNTED
             title = counted[name] if unit == "elements" else title
             text = f"{text} {_UNITS.get(unit, '')}".rstrip()
+            if case is not None and "after" in evidence:
+                text += f" in case {case}"
         facts.append((title, text))
     return facts
 

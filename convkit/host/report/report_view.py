@@ -57,14 +57,16 @@ class VerificationView:
 class TargetView:
     """A target: its card (`measures`, `leading`) and its section.
 
-    `evidence` is what its verdict rests on, `path` the way from the cause to the first failing
-    output, `kept` the modules that stay in float32, in part or whole, each with why, `low` what the
-    others compute in. `graph`: what was built is one that `convkit view` shows.
+    `evidence` is what its verdict rests on, `why_simulated` why that is a simulation, `path` the
+    way from the cause to the first failing output, `kept` the modules that stay in float32, in part
+    or whole, each with why, `low` what the others compute in. `graph`: what was built is one that
+    `convkit view` shows.
     """
 
     target: TargetReport
     anchor: str
     evidence: tuple[str, ...]
+    why_simulated: str | None
     measures: tuple[SvgFigure, ...]
     leading: FindingView | None
     findings: tuple[FindingView, ...]
@@ -91,6 +93,11 @@ class RunView:
     commands: tuple[tuple[str, str], ...]
     targets: tuple[TargetView, ...]
     findings: tuple[FindingView, ...]
+
+    @property
+    def simulated(self) -> tuple[TargetView, ...]:
+        """The targets of which at least one verification was only a simulation."""
+        return tuple(each for each in self.targets if "simulated" in each.evidence)
 
 
 def run_view(record: RunRecord, bench: BenchRecord | None = None) -> RunView:
@@ -167,6 +174,7 @@ def _target_view(
         target=target,
         anchor=anchor,
         evidence=evidence_of(target),
+        why_simulated=_why_simulated(target),
         measures=tuple(figure for figure in drawn if figure is not None),
         leading=leading,
         findings=own,
@@ -185,6 +193,19 @@ def _target_view(
         logs=_logs(record, target),
         graph=any(PurePosixPath(file).name == _GRAPH for file in target.files),
     )
+
+
+def _why_simulated(target: TargetReport) -> str | None:
+    """Return why a target is simulated although its device is here; None for all others.
+
+    The same as decides in the stage that verifies a graph in 16 bits on a CPU.
+    """
+    dtype = target.precision.split(",")[0]
+    ran_on = [name for each in target.verifications for name in each.providers]
+    here = target.device == "cpu" and bool(ran_on) and all(n.startswith("CPU") for n in ran_on)
+    if "simulated" not in evidence_of(target) or dtype not in ("float16", "bfloat16") or not here:
+        return None
+    return f"a CPU's kernels compute {dtype} in float32, so its rounding is simulated"
 
 
 def _why_kept(row: ModulePrecision, dtype: str) -> str:

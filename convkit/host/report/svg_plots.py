@@ -200,9 +200,11 @@ def _mark(point: PlotPoint, x: float, y: float, count: int, *, base: float, mark
     size = 2.2 if crowded else 4.0
     kind = "good" if point.passed else "bad"
     parts = [element("title", point.detail)]
-    if not crowded and base > y + size:
+    if not crowded and base > y + size and point.without != NO_LIMIT:
         parts.append(element("line", class_="stem", x1=x, x2=x, y1=y + size, y2=base))
-    if point.passed:
+    if point.without == NO_LIMIT:  # neither within nor beyond the limit: no dot of one that passed
+        parts.append(element("path", class_="dash", d=f"M{x - size:.1f} {y:.1f}h{2 * size:.1f}"))
+    elif point.passed:
         parts.append(element("circle", class_="dot", cx=x, cy=y, r=size))
     else:  # a shape, because color alone tells nothing to many
         parts.append(

@@ -40,19 +40,20 @@ def experiment_note(recipe: str, page: str) -> str:
 
 
 def summary_note(record: RunRecord) -> str:
-    """Return the run's verdict with what failed and why, the commands that lead on, a table of
+    """Return the run's verdict with the commands that lead on, what failed and why, a table of
     targets, the findings, and what was not verified. MLflow shows the first few lines, and folds
     the rest.
     """
     parts = [f"**{_plain(verdict(record))}**"]
+    if commands := next_commands(record):
+        # In the first lines, because the page folds the rest above its long table of metrics.
+        parts[0] += f". Next: {', '.join(f'**{_plain(command)}**' for command, _ in commands)}"
     failing = [
         target for target in record.targets if target.status in ("failed", "waived", "broken")
     ]
     why = [f"- **{_plain(target.name)}**: {_plain(target.headline)}" for target in failing]
     if why:
         parts.append("\n".join(why))
-    if commands := next_commands(record):
-        parts.append(f"Next: {', '.join(f'**{_plain(command)}**' for command, _ in commands)}")
     if record.description:
         parts.append(_plain(record.description))
     rows = [
@@ -83,9 +84,9 @@ def model_note(record: RunRecord, target: TargetReport) -> str:
     """Return what a built model's page says of it: its verdict, why, and what to do."""
     parts = [f"{MARKS[target.status]}: {_plain(target.headline)}"]
     leading = target.leading
-    if leading is not None and leading.remedy is not None:
-        label = leading.remedy.label.capitalize()
-        parts.append(f"**{label}**: {_plain(leading.remedy.text)}")
+    if leading is not None and leading.advice is not None:
+        label, text = leading.advice
+        parts.append(f"**{label.capitalize()}**: {_plain(text)}")
     evidence = ", ".join(evidence_of(target)) or "none"
     parts.append(f"Evidence: {evidence}. Run {record.id} of the recipe {_plain(record.recipe)}.")
     return "\n\n".join(parts)

@@ -112,12 +112,17 @@ def parent_entry(record: RunRecord) -> Entry:
 
 
 def _run_name(record: RunRecord) -> str:
-    """Return a name that tells runs of a list apart: the verdict, whom it concerns, and the id."""
-    names = [target.name for target in record.targets if target.status == record.status]
+    """Return a name that tells runs of a list apart, also where the list cuts it: the verdict, the
+    first code, the end of the id; then whom it concerns, the recipe, and the id.
+    """
+    concerned = [target for target in record.targets if target.status == record.status]
+    names = [target.name for target in concerned]
+    code = next((f" {each.leading.code}" for each in concerned if each.leading is not None), "")
+    short = record.id.rpartition("-")[2]
     more = len(names) - _NAMED
     named = ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
     whom = "" if record.status == "verified" or not names else f" {named}"
-    return f"{record.status}{whom}: {record.recipe} {record.id}"
+    return f"{record.status}{code} {short}{whom}: {record.recipe} {record.id}"
 
 
 def _column_points(

@@ -51,6 +51,11 @@ class Remedy:
         return "tried" if self.tried else "untried"
 
 
+_CAUSE_PROVEN = (
+    "Correcting the cause in memory proved it; nothing is changed yet, and this remedy was not run."
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class Finding:
     """A coded result of a check. `code` is a key of `convkit.host.findings.catalog.CATALOG`.
@@ -77,3 +82,17 @@ class Finding:
     def is_error(self) -> bool:
         """True for a finding that fails its target."""
         return self.severity == "error"
+
+    @property
+    def advice(self) -> tuple[str, str] | None:
+        """What to call the remedy, and its text; None without one.
+
+        A cause may be proven by correcting it in memory while its remedy was never run: the two
+        are said together, so that neither passes for the other.
+        """
+        if self.remedy is None:
+            return None
+        label, text = self.remedy.label, self.remedy.text
+        if label != "untried" or self.evidence.get("proven") is not True:
+            return label, text
+        return "to do", f"{text} {_CAUSE_PROVEN}"

@@ -35,10 +35,17 @@ def test_a_run_takes_one_line_of_80_columns() -> None:
     assert second.startswith("20261125-190442-b401")
 
 
+def test_whose_status_is_not_the_runs_is_unambiguous() -> None:
+    targets = {"cpu": "verified", "half": "failed", "int8": "failed", "trt": "skipped"}
+    text = "\n".join(printed([entry(1, targets=targets)], 80))
+    assert "failed: half, int8; skipped: trt" in text
+    assert text.endswith("To see one: convkit show RUN, or convkit report RUN for its page")
+
+
 def test_wide_terminals_show_each_tool_once() -> None:
     assert len(set(TOOLS_THAT_MATTER)) == len(TOOLS_THAT_MATTER)
     _, line, *_ = printed([entry(1)], 140)
-    assert "cpu, half verified; int8 failed" in line
+    assert "verified: cpu, half; failed: int8" in line
     assert line.endswith("torch 2.13.0, onnxruntime 1.31.0, 1.31.1")
 
 

@@ -66,13 +66,14 @@ def printed(
 
 def test_a_repair_shows_the_change_whole_and_how_to_keep_it(recipe: Path) -> None:
     text = printed(outcome(recipe, verified_record()))
-    assert "Repair: repaired in 1 round" in text
+    unbroken = " ".join(text.split())
+    assert "Repair: repaired in 1 round; the recipe's file is not changed yet" in unbroken
     assert "proven by the run above" in text
     assert "-  ort-cuda: {runtime: onnxruntime, device: cuda}\n" in text
     assert (
         "+  ort-cuda: {precision: float16, runtime: onnxruntime, device: cuda}\n" in text
     )  # in 40 columns
-    assert "To save it: convkit run r --repair --write\n" in text
+    assert "Next:\n  convkit run r --repair --write\n" in text
 
 
 def test_the_diff_applies(recipe: Path) -> None:
@@ -165,6 +166,15 @@ class TestARecordOfARepair:
         assert "a mask of &lt;-3.4e38&gt;" in page
         assert "default: float16" in page
 
+    def test_the_report_says_whether_the_file_is_changed(self) -> None:
+        asked = ("convkit", "run", "my recipe.yaml", "--repair")
+        page = render_report(dataclasses.replace(self.RECORD, command=asked))
+        assert "is not changed" in page
+        assert "convkit run &#39;my recipe.yaml&#39; --repair --write</code>" in page
+        page = render_report(dataclasses.replace(self.RECORD, command=(*asked, "--write")))
+        assert "saves these changes" in page
+        assert "is not changed" not in page
+
     def test_withdrawn_changes_are_listed_with_the_reason(self) -> None:
         undone = WithdrawnStep(STEP, "other was <verified> and is broken")
         record = dataclasses.replace(self.RECORD, repair=(), withdrawn=(undone,))
@@ -242,7 +252,7 @@ def test_from_the_command_line_to_the_file(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "repair, round 1: N202 of ort" in done.stderr
     assert (
-        f"To save it: convkit run {recipe} --toolchain host --no-track --repair --write"
+        f"Next:\n  convkit run {recipe} --toolchain host --no-track --repair --write\n"
         in done.stdout
     )
     assert recipe.read_text() == TEXT

@@ -57,8 +57,31 @@ def test_what_is_to_be_done_by_hand_is_said_with_its_cause() -> None:
     ]
 
 
+def test_what_to_do_about_the_only_finding_is_not_said_twice() -> None:
+    record = verified_record()
+    leading = Finding("N502", "the limit is out of reach", remedy=Remedy("Remove it."))
+    failed = dataclasses.replace(
+        record.targets[0], status="failed", leading=leading, findings=(leading,), verifications=()
+    )
+    one = dataclasses.replace(record, targets=(failed,), stages=())
+    assert not [each for each in shown(one) if "to do:" in each]
+    other = dataclasses.replace(failed, findings=(leading, Finding("N101", "another one")))
+    assert [each for each in shown(dataclasses.replace(one, targets=(other,))) if "to do:" in each]
+
+
 def test_a_green_run_ends_with_its_verdict_and_its_warnings() -> None:
     assert shown(verified_record()) == ["", "verified: ort-cpu; see above: warning E102"]
+
+
+def test_a_green_run_names_what_was_only_simulated() -> None:
+    record = verified_record()
+    target = record.targets[0]
+    simulated = tuple(
+        dataclasses.replace(each, evidence="simulated") for each in target.verifications
+    )
+    other = dataclasses.replace(target, name="phone", verifications=simulated)
+    both = dataclasses.replace(record, targets=(target, other))
+    assert shown(both)[1].startswith("verified: ort-cpu, phone (simulated)")
 
 
 def test_each_of_many_causes_has_one_line() -> None:

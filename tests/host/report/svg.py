@@ -19,10 +19,13 @@ def marks(svg: str) -> dict[str, ET.Element]:
 
 
 def height_of(mark: ET.Element) -> float:
-    """Where a point is, from the top: of its dot, or of the middle of its cross."""
+    """Where a point is, from the top: of its dot, its dash, or of the middle of its cross."""
     dot = mark.find("circle[@class='dot']")
     if dot is not None:
         return float(dot.attrib["cy"])
+    dash = mark.find("path[@class='dash']")
+    if dash is not None:
+        return float(dash.attrib["d"].partition("h")[0].split()[1])
     cross = mark.find("path[@class='cross']")
     assert cross is not None
     start, _, rest = cross.attrib["d"].removeprefix("M").partition("l")

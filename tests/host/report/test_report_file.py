@@ -204,6 +204,20 @@ def test_a_verified_run_reads_as_one():
     assert "Nothing: every target was checked on every case that applies." in text
     assert "First failing case" not in text
     assert 'class="callout' not in render_report(record)
+    assert "Not fully verified (0)" in text
+    device = record.targets[0]
+    simulated = tuple(dataclasses.replace(v, evidence="simulated") for v in device.verifications)
+    text = words(
+        dataclasses.replace(record, targets=(dataclasses.replace(device, verifications=simulated),))
+    )
+    assert "Not fully verified (1)" in text
+    assert "Simulated, not run on the device: ort-cpu" in text
+    assert "Nothing: " not in text
+    assert "in float32, so" not in text
+    low = dataclasses.replace(device, precision="float16, float32: head", verifications=simulated)
+    text = words(dataclasses.replace(record, targets=(low,)))
+    # On the card, with its verification, and among what is not fully verified.
+    assert text.count("CPU's kernels compute float16 in float32, so its rounding is") >= 3
 
 
 def test_figures_that_are_no_numbers_are_shown_as_they_are():

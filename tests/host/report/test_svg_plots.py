@@ -89,6 +89,9 @@ def test_every_reason_for_no_figure_has_its_own_band():
     assert {"did not run", "not finite", "no limit"} <= set(words(svg))
     # What has no limit is not drawn as if it were beyond one.
     assert svg.count('class="band open"') == 1
+    # Nor as one that passed: above the limit's line, a dot would read as beyond it.
+    assert found["c"].find("path[@class='dash']") is not None
+    assert found["c"].find("circle[@class='dot']") is None
     assert svg.count('class="band"') == 2
     assert len({height_of(mark) for mark in found.values()}) == 3
 

@@ -52,6 +52,9 @@ def test_a_cause_beside_another_is_charged_with_its_own_effect() -> None:
     assert text in path_of(evidence)
     facts = dict(evidence_facts(evidence))
     assert facts["of them with this corrected as well"] == "0"
+    assert facts["their names"] == "y"
+    in_case = dict(evidence_facts(evidence, "masked-row"))
+    assert in_case["of them with this corrected as well"] == "0 in case masked-row"
     assert facts["elements of the outputs that are not finite, other causes corrected"] == "5"
 
 

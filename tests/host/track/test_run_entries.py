@@ -200,13 +200,17 @@ def test_a_verified_run_is_finished():
 
 def test_a_run_is_named_by_its_verdict_and_begins_with_what_failed():
     record = build_record()
-    assert parent_entry(record).name == f"failed ort-optimized: {record.recipe} {record.id}"
+    assert parent_entry(record).name == f"failed 3f9a ort-optimized: {record.recipe} {record.id}"
+    blamed = dataclasses.replace(record.targets[1], leading=Finding("N202", "it overflows"))
+    named = parent_entry(dataclasses.replace(record, targets=(blamed,))).name
+    assert named.startswith("failed N202 3f9a ort-optimized: ")
     note = summary_note(record)
+    assert "Next: **convkit" in note.partition("\n")[0]
     assert note.index("**ort-optimized**: ") < note.index("| target |")
     green = verified_record()
-    assert parent_entry(green).name == f"verified: {green.recipe} {green.id}"
+    assert parent_entry(green).name == f"verified 3f9a: {green.recipe} {green.id}"
     targets = tuple(
         dataclasses.replace(record.targets[1], name=name) for name in ("a", "b", "c", "d", "e")
     )
     many = parent_entry(dataclasses.replace(record, targets=targets)).name
-    assert many.startswith("failed a, b, c and 2 more: ")
+    assert many.startswith("failed 3f9a a, b, c and 2 more: ")

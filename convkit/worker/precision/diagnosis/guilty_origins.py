@@ -38,7 +38,7 @@ class Guilt:
 
     before: int
     after: int
-    others: int = 0
+    others: tuple[str, ...] = ()
 
 
 def guilty(
@@ -59,7 +59,7 @@ def guilty(
         others = [each for each in every if each != origin]
         alone = count(others) if others else before
         if alone > unspoiled:
-            found[origin.name] = Guilt(alone, unspoiled, len(others))
+            found[origin.name] = Guilt(alone, unspoiled, tuple(each.name for each in others))
     return found
 
 
@@ -70,7 +70,9 @@ def proof(found: Mapping[str, Guilt], name: str) -> dict[str, Json]:
     if name not in found:
         return {"proven": False}
     guilt = found[name]
-    beside: dict[str, Json] = {"others_corrected": guilt.others} if guilt.others else {}
+    beside: dict[str, Json] = {}
+    if guilt.others:
+        beside = {"others_corrected": len(guilt.others), "other_causes": list(guilt.others)}
     counts: dict[str, Json] = {"before": guilt.before, "after": guilt.after, **beside}
     return {"proven": True, **counts, "error_in": "elements"}
 
