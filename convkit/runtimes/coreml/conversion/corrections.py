@@ -18,7 +18,7 @@ from convkit.runtimes.coreml.conversion.frontend_arguments import (
 )
 from convkit.runtimes.coreml.conversion.size_arithmetic import rounded_size
 
-# TorchScript's `var(x, unbiased)` has so many arguments, where it may also be `var(x, dim, correction,
+# TorchScript's `var(x, unbiased)` has so many arguments; it may also be `var(x, dim, correction,
 # keepdim)`.
 _WHETHER_TO_CORRECT = 2
 # From here on torch's softplus is the identity.
