@@ -181,7 +181,7 @@ def test_the_command_line(home: Path) -> None:
     lines = done.output.splitlines()
     assert [line.split()[0] for line in lines if "-0853" in line] == [OTHER, NEW, OLD]
     assert "onnxruntime 1.21.0, 1.31.0" in done.output
-    assert "ort-optimized failed" in done.output
+    assert "failed: ort-optimized; skipped: ort-cuda" in done.output
     arguments = ["runs", "--home", str(home), "--verdict", "failed", "--json"]
     told = json.loads(CliRunner().invoke(app, arguments).output)
     assert [entry["run"] for entry in told] == [OLD]
