@@ -217,6 +217,23 @@ def _power(_graph: Graph, node: onnx.NodeProto, known: Values) -> Form | None:
     return made(built, text)
 
 
+def _side(_graph: Graph, node: onnx.NodeProto, known: Values) -> Form | None:
+    """A sign or a magnitude by comparisons with zero."""
+    if node.op_type not in ("Sign", "Abs"):
+        return None
+    (x,) = node.input
+    zero, one = (np.array(each, known[x].dtype) for each in (0, 1))
+    built = NodeBuilder(node.output[0])
+    below = built.write("Less", x, zero, inner="below")
+    if node.op_type == "Abs":
+        built.write("Where", below, built.write("Sub", zero, x, inner="turned"), x)
+        return made(built, "Write this line as y = torch.where(x < 0, 0 - x, x)")
+    above = built.write("Greater", x, zero, inner="above")
+    negative = built.write("Where", below, -one, zero, inner="negative")
+    built.write("Where", above, one, negative)
+    return made(built, "Write this line as y = (x > 0).to(x.dtype) - (x < 0).to(x.dtype)")
+
+
 def remainders_first(graph: Graph, name: str, values: Values) -> dict[str, Form]:
     """Return forms of the remainders, by their results, that all readers of sums and products of
     whole numbers take in the end: with the remainder of each operand taken first, so that no number
@@ -266,4 +283,5 @@ WHOLE_FORMS: tuple[Callable[[Graph, onnx.NodeProto, Values], Form | None], ...] 
     _extreme,
     _product,
     _power,
+    _side,
 )

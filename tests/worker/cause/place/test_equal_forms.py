@@ -33,6 +33,8 @@ def graph_of(kind: str, lines: str, opset: int = 18) -> Graph:
         ("int64", "<int64[1] c = {-1}> { y = ReduceMin(x, c) }", 18),
         ("int64", "<int64[4, 2] c = {1, 2, 3, 4, 5, 6, 7, 8}> { y = MatMul(x, c) }", 18),
         ("int64", "<int64 c = {3}> { y = Pow(x, c) }", 18),
+        ("int64", "{ y = Sign(x) }", 18),
+        ("int32", "{ y = Abs(x) }", 18),
         ("float", "{ y = Softmax<axis=1>(x) }", 18),
         ("float", "{ y = Elu(x) }", 18),
         ("float", "<float[4] c = {1, 2, 3, 4}> { y = LayerNormalization(x, c) }", 18),
