@@ -148,6 +148,7 @@ def test_falls_back_to_the_module(tmp_path, models, name, shape, said):
     _assert_right(tmp_path / "ir", models, name)
 
 
+@pytest.mark.thorough
 def test_a_module_that_runs_in_other_operations_only(tmp_path, models):
     # OpenVINO lacks the program's complex numbers, and a trace of it fails when it runs.
     contract = _contract(12)
@@ -157,6 +158,7 @@ def test_a_module_that_runs_in_other_operations_only(tmp_path, models):
     _assert_right(tmp_path / "ir", models, "Inverse")
 
 
+@pytest.mark.thorough
 def test_a_graph_that_opens_and_fails_when_it_runs(tmp_path, models):
     contract = _contract(3, 7)
     exported = _exported(models, "Phase", contract, tmp_path / "export")
