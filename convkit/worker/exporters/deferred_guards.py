@@ -98,7 +98,7 @@ def _spread(contract: Contract) -> list[dict[str, int]]:
         for axis in contract.axes
         for size in sorted(
             {
-                axis.min + 1,
+                min(axis.min + 1, axis.max),
                 *range(axis.min, axis.max, max(1, (axis.max - axis.min) // _MOST_COMPARED)),
                 axis.max,
             }

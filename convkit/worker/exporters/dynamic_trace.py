@@ -82,8 +82,9 @@ def _opened(
     root: str | None,
     findings: Sequence[Finding],
 ) -> torch.export.ExportedProgram | None:
-    """Trace again with what keeps sizes open that torch.export fixes or restricts: first the
-    numbers that Python makes of them, then conditions that hold at every declared size.
+    """Trace again with what keeps sizes open that torch.export fixes or restricts: conditions that
+    hold at every declared size, and the numbers that Python makes of sizes. Return None if neither
+    helps.
     """
     matches = functools.partial(_matches, module, inputs, contract)
     deferred = functools.partial(_exported, module, inputs, contract, deferred=True)

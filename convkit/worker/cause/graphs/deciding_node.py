@@ -102,7 +102,7 @@ def _write_beginning(
     types: dict[str, tuple[ir.TypeProtocol | None, ir.Shape | None]],
 ) -> None:
     """Write the first nodes of a graph; what none of them reads becomes its outputs. Readers that
-    infer nothing are told their types.
+    infer nothing are given their types.
     """
     whole = ir.load(model)
     graph = whole.graph

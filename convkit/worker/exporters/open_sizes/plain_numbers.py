@@ -121,7 +121,7 @@ def open_numbers(module: torch.nn.Module, root: str | None) -> Iterator[None]:
 
 
 def _files(module: torch.nn.Module, root: str | None) -> list[dict[str, Any]]:
-    """Return the names of each file, without torch's own files."""
+    """Return the names of each file, without those of torch and convkit."""
     classes = {kind for each in module.modules() for kind in type(each).__mro__}
     functions = (each for kind in classes for each in vars(kind).values())
     found = [each.__globals__ for each in functions if isinstance(each, FunctionType)]
@@ -129,14 +129,14 @@ def _files(module: torch.nn.Module, root: str | None) -> list[dict[str, Any]]:
         files = ((each, getattr(each, "__file__", None)) for each in [*sys.modules.values()])
         found += [vars(each) for each, file in files if file and _is_below(file, root)]
     own = {id(names): names for names in found}
-    return [names for names in own.values() if not _is_torch(names)]
+    return [names for names in own.values() if not _is_library(names)]
 
 
 def _is_below(file: str, root: str) -> bool:
     return Path(file).is_relative_to(root) and "site-packages" not in file
 
 
-def _is_torch(names: Mapping[str, Any]) -> bool:
+def _is_library(names: Mapping[str, Any]) -> bool:
     return str(names.get("__name__", "")).partition(".")[0] in ("torch", "convkit", "builtins")
 
 
