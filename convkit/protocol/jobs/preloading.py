@@ -24,7 +24,7 @@ _TRANSFORMERS = ("torch", "transformers.modeling_utils")
 _FURTHER: dict[JobKind, tuple[str, ...]] = {
     "export": (
         "convkit.worker.stages.export",
-        "convkit.worker.exporters.exporter_imports:import_exporter",
+        "convkit.worker.exporters.exporter_imports:import_and_prepare_exporter",
     ),
     "reference": ("convkit.worker.stages.reference",),
 }

@@ -16,7 +16,7 @@ from convkit.worker.cases.case import Feeds
 from convkit.worker.cases.case_files import read_tensors
 from convkit.worker.metrics.tensor_metrics import compare
 from convkit.worker.original.loading.mapped_weights import exceed_budget
-from convkit.worker.precision.constant_rounding import round_array
+from convkit.worker.precision.array_rounding import round_array
 from convkit.worker.runtime_interface.sessions import RunFailedError
 
 _HALF = frozenset({"float16", "bfloat16"})

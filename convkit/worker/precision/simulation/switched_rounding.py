@@ -24,7 +24,8 @@ from convkit.worker.graph.graph_traversal import (
 )
 from convkit.worker.graph.node_modules import nodes_with_modules
 from convkit.worker.graph.session_values import run_outputs
-from convkit.worker.precision.constant_rounding import IR_DTYPES, read_tensor, round_array
+from convkit.worker.precision.array_rounding import round_array
+from convkit.worker.precision.constant_rounding import IR_DTYPES, read_tensor
 from convkit.worker.precision.lowering.operator_rules import operator_rule
 from convkit.worker.precision.lowering.precision_plan import PrecisionPlan, assign
 from convkit.worker.precision.temporary_session import TemporarySession

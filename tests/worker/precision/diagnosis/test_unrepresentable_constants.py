@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as arrays
 
 from convkit.protocol.float_limits import LIMITS
 from convkit.worker.graph.typed_graph import prepare
-from convkit.worker.precision.constant_rounding import round_array
+from convkit.worker.precision.array_rounding import round_array
 from convkit.worker.precision.diagnosis.unrepresentable_constants import scan_constants
 from convkit.worker.precision.lowering.precision_plan import PrecisionPlan, assign
 
