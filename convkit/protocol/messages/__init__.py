@@ -76,6 +76,7 @@ from convkit.protocol.messages.model_request import (
     Sample,
     Source,
     SourceKind,
+    low_type_of,
 )
 from convkit.protocol.messages.node_view import ViewBasis, ViewedNode, ViewRequest, ViewResult
 from convkit.protocol.messages.processors import PreparedInput, Processor
@@ -277,4 +278,5 @@ __all__ = [
     "is_of_sweep",
     "is_step",
     "is_usual",
+    "low_type_of",
 ]

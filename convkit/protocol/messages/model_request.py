@@ -1,7 +1,7 @@
 """The model, its inputs, and the precision in which a target computes it."""
 
 import dataclasses
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 from convkit.protocol.contract import Dimension, DType
 from convkit.protocol.json_codec import Json
@@ -216,3 +216,12 @@ class Quantization:
 
 # None is float32.
 Precision = LowPrecision | Quantization | None
+
+
+def low_type_of(precision: Precision) -> LowType | None:
+    """Return the type with the coarsest steps that a precision computes in; None for float32."""
+    if isinstance(precision, Quantization):
+        return "int4" if "int4" in precision.quantize else "int8"
+    if precision is None or precision.default not in LOW_TYPES:
+        return None
+    return cast("LowType", precision.default)

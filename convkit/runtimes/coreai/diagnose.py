@@ -7,7 +7,7 @@ from pathlib import Path
 
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.json_codec import decode
-from convkit.protocol.messages import DiagnoseRequest, DiagnoseResult
+from convkit.protocol.messages import DiagnoseRequest, DiagnoseResult, low_type_of
 from convkit.runtimes.coreai.compression_cause import compression_finding
 from convkit.runtimes.coreai.float16_causes import Float16Causes
 from convkit.runtimes.coreai.float32_causes import Float32Causes
@@ -37,7 +37,9 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
     options = decode(CoreAIOptions, request.options)
     options = dataclasses.replace(options, decompose=record.decompose)
     trials = Trials.of(prepared, contract, options)
-    judged = single_case(Path(request.reference), contract, request.case)
+    judged = single_case(
+        Path(request.reference), contract, request.case, low_type_of(record.precision)
+    )
     if options.compression is not None:
         context.progress("trying it without compression", done=0.4)
         caused = compression_finding(trials, record.precision, request.case, judged)

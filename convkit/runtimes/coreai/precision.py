@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from convkit.protocol.findings.finding import Finding
-from convkit.protocol.messages import LowPrecision, PrecisionRequest, PrecisionResult
+from convkit.protocol.messages import LowPrecision, PrecisionRequest, PrecisionResult, low_type_of
 from convkit.protocol.module_patterns import matches
 from convkit.runtimes.coreai.conversion import simplifying
 from convkit.runtimes.coreai.options import CoreAIOptions
@@ -51,7 +51,11 @@ def run(
         return trials, trials.session()
 
     (trials, float32), _ = simplifying(convert, request.options.decompose)
-    cases = sound_cases(ladder_cases(Path(request.reference), request.contract, copies=False))
+    cases = sound_cases(
+        ladder_cases(
+            Path(request.reference), request.contract, low_type_of(precision), copies=False
+        )
+    )
     right = all(
         worst(compared(case, outputs_or_none(lambda: float32, case.feeds)), request.limits) <= 1
         for case in cases.values()
@@ -64,7 +68,7 @@ def run(
     _, constants = trials.lowered(precision.keeping(()))
     saturates = precision.saturate or bool(constants)
     searched = SearchedModel(trials, LowPrecision(precision.default, (), saturates))
-    plain = plain_cases(Path(request.reference), request.contract)
+    plain = plain_cases(Path(request.reference), request.contract, low_type_of(precision))
     found = search_modules(searched, {**cases, **plain}, request.limits)
     decided = LowPrecision(precision.default, found.patterns, saturates)
     write_decision(context.output, decided)

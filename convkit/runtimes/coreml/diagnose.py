@@ -68,7 +68,7 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
     if (refused := too_large_an_input(converted, feeds, request.case)) is not None:
         return DiagnoseResult(None, None, 1), [_owned(refused)]
     if request.limits:  # a lower precision: it is to blame if float32 is right
-        cases = {request.case: single_case(reference, contract, request.case)}
+        cases = {request.case: single_case(reference, contract, request.case, None)}
         if first_divergent_in_float32(converted, cases, request.limits) is None:
             return DiagnoseResult(None, None, 0), []
     elif rounded := _rounded(converted, prepared, request):

@@ -5,7 +5,7 @@ package is built.
 from pathlib import Path
 
 from convkit.protocol.findings.finding import Finding
-from convkit.protocol.messages import LowPrecision, PrecisionRequest, PrecisionResult
+from convkit.protocol.messages import LowPrecision, PrecisionRequest, PrecisionResult, low_type_of
 from convkit.runtimes.coreml.conversion.fixed_axes import convert_or_explain
 from convkit.runtimes.coreml.conversion.module_conversion import ModuleConversion
 from convkit.runtimes.coreml.conversion.program_precision import decide
@@ -42,7 +42,9 @@ def run(
         root=prepared.loaded.source_root,
     )
     converted = convert_or_explain(conversion, prepared.probe.sizes)
-    cases = ladder_cases(Path(request.reference), request.contract, copies=False)
+    cases = ladder_cases(
+        Path(request.reference), request.contract, low_type_of(precision), copies=False
+    )
     is_auto = precision.keep_float32 == "auto"
     if is_auto:
         context.progress("comparing it with the original in float32", done=0.4)
@@ -51,7 +53,7 @@ def run(
             case = cases[off]
             _, why = explain_float32(converted, request.contract, off, case.feeds, case.expected)
             return PrecisionResult(precision=precision), [*findings, *why]
-        cases |= plain_cases(Path(request.reference), request.contract)
+        cases |= plain_cases(Path(request.reference), request.contract, low_type_of(precision))
     context.progress("measuring the range of every tensor", done=0.5)
     decision = decide(
         converted.program,

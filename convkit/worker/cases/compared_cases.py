@@ -7,7 +7,13 @@ from pathlib import Path
 import numpy as np
 
 from convkit.protocol.contract import Contract
-from convkit.protocol.messages import CaseRecord, is_at_decisions, is_of_plain_rows, is_of_sweep
+from convkit.protocol.messages import (
+    CaseRecord,
+    LowType,
+    is_at_decisions,
+    is_of_plain_rows,
+    is_of_sweep,
+)
 from convkit.worker.cases.case_files import read_cases, read_tensors
 from convkit.worker.cases.equal_scores import ScoredPlaces, read_open, read_scores
 from convkit.worker.cases.invariance_cases import row_axis, take_rows
@@ -37,46 +43,49 @@ class JudgedCase:
 
 
 def ladder_cases(
-    reference: Path, contract: Contract, *, copies: bool = True
+    reference: Path, contract: Contract, low: LowType | None, *, copies: bool = True
 ) -> dict[str, JudgedCase]:
     """Return the ladder's cases as stored by the reference, memory-mapped; but not `decisions`,
     whose values a low precision does not tell apart, `plain-rows`, whose rounding a normalization
     makes larger than its results, and `sweep`, which shows little that `sizes` does not.
 
     `copies`: with all rows, also those that are copies of others. They show nothing that is not
-    known of the others, so a search need not try them; a verification does.
+    known of the others, so a search need not try them; a verification does. `low` is the type that
+    the cases are to judge.
     """
     return {
-        case.name: _judged(reference, contract, case, copies=copies)
+        case.name: _judged(reference, contract, case, low, copies=copies)
         for case in read_cases(reference).cases
         if case.kind == "ladder" and not any(left_out(case.name) for left_out in _LEFT_OUT)
     }
 
 
-def plain_cases(reference: Path, contract: Contract) -> dict[str, JudgedCase]:
+def plain_cases(reference: Path, contract: Contract, low: LowType | None) -> dict[str, JudgedCase]:
     """Return the ladder's cases of plain rows that a low precision is judged by. Its rounding may
     change their results by any factor, but an epsilon that it rounds to zero makes them NaN.
     """
     return {
         case.name: dataclasses.replace(
-            _judged(reference, contract, case, copies=True), only_finite=True
+            _judged(reference, contract, case, low, copies=True), only_finite=True
         )
         for case in read_cases(reference).cases
         if is_of_plain_rows(case.name) and not is_beyond_low_types(case.name)
     }
 
 
-def single_case(reference: Path, contract: Contract, name: str) -> JudgedCase:
+def single_case(reference: Path, contract: Contract, name: str, low: LowType | None) -> JudgedCase:
     """Return one case by its name, memory-mapped, without rows that are copies of others."""
     case = next(case for case in read_cases(reference).cases if case.name == name)
-    return _judged(reference, contract, case, copies=False)
+    return _judged(reference, contract, case, low, copies=False)
 
 
-def _judged(reference: Path, contract: Contract, case: CaseRecord, *, copies: bool) -> JudgedCase:
+def _judged(
+    reference: Path, contract: Contract, case: CaseRecord, low: LowType | None, *, copies: bool
+) -> JudgedCase:
     feeds = read_tensors(reference, case.name, "inputs", contract.inputs)
     expected = read_tensors(reference, case.name, "outputs", contract.outputs)
     scored = read_scores(reference, case.name, contract.outputs)
-    are_open = read_open(reference, case.name, contract.outputs)
+    are_open = read_open(reference, case.name, contract.outputs, low)
     rows = row_axis(contract)
     if case.row_order and not copies and not isinstance(rows, str):
         different = range(max(case.row_order) + 1)

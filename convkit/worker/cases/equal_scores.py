@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from convkit.protocol.contract import TensorSpec
+from convkit.protocol.messages import LowType
 from convkit.worker.cases.case_files import tensor_file, write_tensors
 
 # Scores this near are equal but for rounding: in units in the last place of float32, 2^-23, at the
@@ -16,6 +17,13 @@ from convkit.worker.cases.case_files import tensor_file, write_tensors
 _UNITS, _UNIT = 16, 2.0**-23
 # The same for scores that come from kernels: how far two may be apart, in parts of the largest.
 NEAR = 2 * _UNITS * _UNIT
+# The same in a type with coarser steps (2^-11, 2^-8, 2^-8), of which as many add up: a model in it
+# does not tell scores apart that are nearer. In int4 none is certain.
+NEAR_IN: Mapping[LowType, float] = {
+    "float16": 2 * _UNITS * 2.0**-11,
+    "bfloat16": 2 * _UNITS * 2.0**-8,
+    "int8": 2 * _UNITS * 2.0**-8,
+}
 # Of an output's largest magnitude: what differs by less is rounding.
 ROUNDED = 1e-4
 
@@ -94,21 +102,32 @@ def read_scores(root: Path, case: str, outputs: tuple[TensorSpec, ...]) -> dict[
     return found
 
 
-def write_open(root: Path, case: str, are_open: Mapping[str, np.ndarray]) -> None:
-    """Write which elements of a case's outputs depend on the order of equal scores."""
-    write_tensors(root, case, "open", are_open)
+def write_open(
+    root: Path, case: str, are_open: Mapping[str, np.ndarray], low: LowType | None = None
+) -> None:
+    """Write which elements of a case's outputs depend on the order of scores that are equal, or
+    that a type does not tell apart.
+    """
+    write_tensors(root, case, _side(low), are_open)
 
 
 def read_open(
-    root: Path, case: str, outputs: tuple[TensorSpec, ...]
+    root: Path, case: str, outputs: tuple[TensorSpec, ...], low: LowType | None = None
 ) -> dict[str, np.ndarray] | None:
-    """Return which elements of a case's outputs depend on the order of equal scores; None if no
-    element does.
+    """Return which elements of a case's outputs depend on the order of scores that are equal, or
+    that a type does not tell apart; None if no element does.
     """
-    files = {spec.name: tensor_file(root, case, "open", spec.name) for spec in outputs}
-    if not all(file.exists() for file in files.values()):
-        return None
-    return {name: np.load(file, mmap_mode="r") for name, file in files.items()}
+    found: dict[str, np.ndarray] = {}
+    for side in dict.fromkeys((_side(None), _side(low))):
+        for spec in outputs:
+            if (file := tensor_file(root, case, side, spec.name)).exists():
+                read = np.load(file, mmap_mode="r")
+                found[spec.name] = found[spec.name] | read if spec.name in found else read
+    return found or None
+
+
+def _side(low: LowType | None) -> str:
+    return "open" if low is None else f"open-{low}"
 
 
 def with_open(outputs: Arrays, expected: Arrays, are_open: Arrays | None) -> Arrays:

@@ -1,5 +1,5 @@
-"""Rounds arrays to another element type, as IEEE 754 says. Knows no graph: the original's stages need
-it too, and do without onnx.
+"""Rounds arrays to another element type, as IEEE 754 says. Knows no graph: the original's stages
+need it, too, and do without onnx.
 
 Rounding is to nearest, ties to even, as in a runtime's Cast. A magnitude that is too large becomes
 infinity, one that is too small becomes zero, and both keep their sign. (Raising tiny weights to the

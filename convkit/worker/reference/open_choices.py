@@ -12,11 +12,12 @@ import torch
 from torch._ops import OpOverload
 
 from convkit.protocol.contract import Contract
-from convkit.protocol.messages import CaseRecord
+from convkit.protocol.messages import CaseRecord, LowType
 from convkit.worker.cases.case import Feeds
 from convkit.worker.cases.case_files import read_tensors
 from convkit.worker.cases.equal_scores import (
     NEAR,
+    NEAR_IN,
     ScoredPlaces,
     differing,
     write_open,
@@ -47,6 +48,10 @@ _UNORDERED = ("aten::topk", "aten::sort", "aten::sort.stable")
 # Orders of equal scores that are tried: of two, one remains untried in one of 64 times.
 _ORDERS = 7
 _LABELS = (np.int64, np.int32)
+# Of cases that take longer than this, in seconds, what low types leave open is not looked for.
+_MOST_SECONDS = 0.5
+# The part of an output's labels that a low type may leave open.
+_MOST_OPEN = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,8 +101,10 @@ class AnyOfEquals(OperationMode):
     rounding. Whole numbers do not round: only what torch leaves open is open for them.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, near: float = NEAR) -> None:
+        """`near`: how far two equal scores are apart at most, in parts of the largest."""
         super().__init__()
+        self._near = near
         self._random = torch.Generator().manual_seed(seed)
 
     def operation(
@@ -128,7 +135,7 @@ class AnyOfEquals(OperationMode):
             return ranks + self._parts(scores.shape) / 2
         finite = torch.where(scores.isfinite(), scores.abs(), 0).double()
         largest = finite.max() if axis is None else finite.amax(axis, keepdim=True)
-        return scores.double() + (self._parts(scores.shape) - 0.5) * NEAR * largest
+        return scores.double() + (self._parts(scores.shape) - 0.5) * self._near * largest
 
     def _parts(self, shape: torch.Size) -> torch.Tensor:
         """Return random numbers from 0 to 1."""
@@ -143,10 +150,15 @@ def _is_ordered(function: OpOverload, args: Sequence[Any], kwargs: Mapping[str, 
 
 
 def write_open_choices(
-    original: OriginalModel, contract: Contract, records: Sequence[CaseRecord], folder: Path
+    original: OriginalModel,
+    contract: Contract,
+    records: Sequence[CaseRecord],
+    folder: Path,
+    types: Sequence[LowType],
 ) -> None:
     """Write what the original leaves open in each case of the ladder: the scores of each output
-    that is a place of equal ones, and which elements depend on the order of equal ones. Runs the
+    that is a place of equal ones, and which elements depend on the order of equal ones; and which
+    labels depend on the order of scores that a type of `types` does not tell apart. Runs the
     original once more for each case, until one has no choice.
     """
     for record in records:
@@ -164,20 +176,46 @@ def write_open_choices(
                 write_scores(folder, record.name, {name: each})
         if any(each.has_equals for each in seen.found):
             _write_open(original, feeds, outputs, folder, record.name)
+        if labels and seen.found and record.seconds <= _MOST_SECONDS:
+            for low in set(types) & set(NEAR_IN):
+                _write_open_labels(original, feeds, labels, folder, record.name, low)
 
 
 def _write_open(
     original: OriginalModel, feeds: Feeds, outputs: Feeds, folder: Path, case: str
 ) -> None:
     """Write which elements of a case's outputs are others if equal scores come in another order."""
+    are_open = _open_elements(original, feeds, outputs, NEAR)
+    if any(each.any() for each in are_open.values()):
+        write_open(folder, case, are_open)
+
+
+def _write_open_labels(
+    original: OriginalModel, feeds: Feeds, labels: Feeds, folder: Path, case: str, low: LowType
+) -> None:
+    """Write which labels are others if scores that a type does not tell apart come in another
+    order; none of an output that would hardly be judged any more.
+    """
+    are_open = {
+        name: each
+        for name, each in _open_elements(original, feeds, labels, NEAR_IN[low]).items()
+        if each.any() and each.mean() <= _MOST_OPEN
+    }
+    if are_open:
+        write_open(folder, case, are_open, low)
+
+
+def _open_elements(
+    original: OriginalModel, feeds: Feeds, outputs: Feeds, near: float
+) -> dict[str, np.ndarray]:
+    """Return which elements of outputs depend on the order of scores as near as that."""
     are_open = {name: np.zeros(each.shape, dtype=bool) for name, each in outputs.items()}
     for seed in range(_ORDERS):
-        with AnyOfEquals(seed):
+        with AnyOfEquals(seed, near):
             other = original.run(feeds)
         for name in are_open:
             are_open[name] |= differing(outputs[name], other[name])
-    if any(each.any() for each in are_open.values()):
-        write_open(folder, case, are_open)
+    return are_open
 
 
 def _scored(outputs: Feeds, choices: Sequence[_Choice]) -> dict[str, ScoredPlaces]:

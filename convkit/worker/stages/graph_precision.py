@@ -20,6 +20,7 @@ from convkit.protocol.messages import (
     PrecisionRequest,
     PrecisionResult,
     Quantization,
+    low_type_of,
 )
 from convkit.worker.building.built_files import EXPORTED_FILE, find_model
 from convkit.worker.cases.calibration_cases import calibration_feeds
@@ -59,7 +60,8 @@ def run(
     except UntypedValueError as error:
         raise StageFailedError(str(error)) from error
     precision = asked.keeping(asked.patterns)
-    cases = ladder_cases(Path(request.reference), request.contract, copies=False)
+    low = low_type_of(asked)
+    cases = ladder_cases(Path(request.reference), request.contract, low, copies=False)
     context.progress("measuring the range of every tensor")
     with float32_file(path, asked.default) as file:
         report = run_ranges(file, {name: case.feeds for name, case in cases.items()})
@@ -67,7 +69,7 @@ def run(
     search: Search | None = None
     if asked.keep_float32 == "auto":
         context.progress("searching for what must stay in float32", done=0.4)
-        plain = plain_cases(Path(request.reference), request.contract)
+        plain = plain_cases(Path(request.reference), request.contract, low)
         search = search_plan(model, precision, {**cases, **plain}, request.limits)
         precision = search.precision
         findings.append(searched_finding(search.precision, search.rounds, met=search.met))
@@ -90,7 +92,8 @@ def _decide_quantization(
     from convkit.worker.precision.quantization.quantization_decision import decide_quantization
     from convkit.worker.precision.quantization.weight_bits import with_weight_bits
 
-    cases = ladder_cases(Path(request.reference), request.contract, copies=False)
+    low = low_type_of(quantized)
+    cases = ladder_cases(Path(request.reference), request.contract, low, copies=False)
     # What the build calibrates with, copies included.
     usual = list(calibration_feeds(Path(request.reference), request.contract))
     rounds: tuple[PlanRound, ...] = ()

@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from convkit.protocol.findings.finding import Finding, Place
-from convkit.protocol.messages import RoundingRequest, RoundingResult
+from convkit.protocol.messages import RoundingRequest, RoundingResult, low_type_of
 from convkit.protocol.metrics.number_text import distinct_texts
 from convkit.worker.building.built_files import EXPORTED_FILE, find_model
 from convkit.worker.cases.compared_cases import JudgedCase, single_case
@@ -42,7 +42,9 @@ def run(request: RoundingRequest, context: Context) -> tuple[RoundingResult, lis
         model, _ = load_float32(path, precision.default)
     except UntypedValueError:
         return RoundingResult(None), []
-    case = single_case(Path(request.reference), request.contract, request.case)
+    case = single_case(
+        Path(request.reference), request.contract, request.case, low_type_of(precision)
+    )
     context.progress(f"switching {precision.default}'s rounding value by value: {request.case}")
     with SwitchedValues(model, precision) as switched:
 

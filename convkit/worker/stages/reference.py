@@ -116,7 +116,7 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
     if "torch" in sys.modules:  # the original runs with it; environments of ONNX files lack it
         from convkit.worker.reference.open_choices import write_open_choices
 
-        write_open_choices(original, request.contract, records, context.output)
+        write_open_choices(original, request.contract, records, context.output, request.rounded)
     branches = diverging_branches(decisions, records)
     rounded: tuple[RoundedOutput, ...] = ()
     if request.rounded and isinstance(own, TorchOriginal):

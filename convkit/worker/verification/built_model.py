@@ -22,6 +22,7 @@ from convkit.protocol.messages import (
     UnpaddedMetrics,
     VerifyRequest,
     is_at_decisions,
+    low_type_of,
 )
 from convkit.worker.cases.case import Feeds, case_cost
 from convkit.worker.cases.case_files import read_tensors
@@ -70,7 +71,7 @@ class BuiltModel:
         self._input_names = {spec.name for spec in found.inputs}
         self._context = context
         self._layout = layout
-        self._is_low = request.precision is not None
+        self._low = low_type_of(request.precision)
         self.spreads: list[Spread] = []
         self.results: list[ResultMetrics] = []
 
@@ -83,7 +84,7 @@ class BuiltModel:
         for done, place in enumerate(order):
             case = cases[place]
             cost = case_cost(self._contract, case.sizes)
-            if self._is_low and (reason := _beyond(case.name)) is not None:
+            if self._low is not None and (reason := _beyond(case.name)) is not None:
                 omitted.append(OmittedCase(case.name, reason, applies=False))
                 continue
             if (reason := self._budget.refusal(case.name, cost)) is not None:
@@ -112,7 +113,7 @@ class BuiltModel:
         # the case.
         specs = {spec.name: spec for spec in self._contract.outputs}
         expected = self.expected(case.name)
-        are_open = read_open(self._reference, case.name, self._contract.outputs)
+        are_open = read_open(self._reference, case.name, self._contract.outputs, self._low)
         settled = with_settled(outputs, expected, self._scores(case.name))
         outputs = {**with_open(settled, expected, are_open)}
         padding = {name: self.padding(feeds, name) for name in expected}

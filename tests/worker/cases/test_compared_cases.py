@@ -43,8 +43,8 @@ def reference(tmp_path: Path) -> Path:
 
 
 def test_copies_of_rows_are_left_out(reference: Path) -> None:
-    case = ladder_cases(reference, CONTRACT, copies=False)["largest"]
-    whole = ladder_cases(reference, CONTRACT)["largest"]
+    case = ladder_cases(reference, CONTRACT, None, copies=False)["largest"]
+    whole = ladder_cases(reference, CONTRACT, None)["largest"]
     for found, all_of_them in ((case.feeds, whole.feeds), (case.expected, whole.expected)):
         for name, values in found.items():
             expected = all_of_them[name]
@@ -55,7 +55,7 @@ def test_copies_of_rows_are_left_out(reference: Path) -> None:
 
 
 def test_rows_that_may_depend_on_one_another_all_stay(reference: Path) -> None:
-    case = ladder_cases(reference, CONTRACT, copies=False)["typical"]
+    case = ladder_cases(reference, CONTRACT, None, copies=False)["typical"]
     assert case.feeds["x"].shape == case.expected["y"].shape == (8, 4)
 
 

@@ -96,7 +96,7 @@ def build():
     write_tensors(tmp_path, "typical", "inputs", x)
     write_tensors(tmp_path, "typical", "outputs", expected)
     record = CaseRecord("typical", "ladder", "typical", {}, 0.1)
-    write_open_choices(original, contract, [record], tmp_path)
+    write_open_choices(original, contract, [record], tmp_path, ())
     scored = read_scores(tmp_path, "typical", (output,))
     assert scored["y"].has_equals(expected["y"]).any()
     if other is not None:
@@ -130,7 +130,7 @@ def detected(tmp_path: Path, x: list[float]) -> tuple[TorchOriginal, dict[str, n
     expected = original.run(feeds)
     write_tensors(tmp_path, "typical", "outputs", expected)
     record = CaseRecord("typical", "ladder", "typical", {}, 0.1)
-    write_open_choices(original, contract, [record], tmp_path)
+    write_open_choices(original, contract, [record], tmp_path, ())
     return original, dict(expected)
 
 
@@ -236,8 +236,52 @@ def build():
     write_tensors(tmp_path, "typical", "inputs", votes)
     write_tensors(tmp_path, "typical", "outputs", original.run(votes))
     record = CaseRecord("typical", "ladder", "typical", {}, 0.1)
-    write_open_choices(original, contract, [record], tmp_path)
+    write_open_choices(original, contract, [record], tmp_path, ())
     are_open = read_open(tmp_path, "typical", outputs)
     assert are_open is not None
     assert are_open["y"].tolist() == [[False, True]]
     assert not are_open["count"].any()
+
+
+LABELER = """
+import torch
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        best = x.argmax(-1)
+        return best, torch.bincount(best.flatten(), minlength=3)[:3]
+
+def build():
+    return Net()
+"""
+LABELS = (TensorSpec("best", "int64", (6,)), TensorSpec("counts", "int64", (3,)))
+
+
+def labeled(tmp_path: Path, rows: list[list[float]]) -> None:
+    contract = Contract((TensorSpec("x", "float32", (6, 3)),), LABELS, ())
+    original = TorchOriginal(factory_source(tmp_path, LABELER), contract)
+    feeds = {"x": np.array(rows, np.float32)}
+    write_tensors(tmp_path, "typical", "inputs", feeds)
+    write_tensors(tmp_path, "typical", "outputs", original.run(feeds))
+    record = CaseRecord("typical", "ladder", "typical", {}, 0.1)
+    write_open_choices(original, contract, [record], tmp_path, ("float16", "int8", "int4"))
+
+
+def test_a_low_type_leaves_labels_open_whose_scores_it_does_not_tell_apart(tmp_path: Path) -> None:
+    clear = [1.0, 0.0, 0.0]
+    # Apart by a fifth of what sixteen roundings of float16 are, and of int8.
+    labeled(tmp_path, [clear, clear, [1.0, 0.997, 0.0], [0.0, 1.0, 0.975], clear, clear])
+    half = read_open(tmp_path, "typical", LABELS, "float16")
+    assert half is not None
+    assert half["best"].tolist() == [False, False, True, False, False, False]
+    bytes_ = read_open(tmp_path, "typical", LABELS, "int8")
+    assert bytes_ is not None
+    assert bytes_["best"].tolist() == [False, False, True, True, False, False]
+    assert read_open(tmp_path, "typical", LABELS, "int4") is None
+    assert read_open(tmp_path, "typical", LABELS) is None
+
+
+def test_labels_are_judged_where_a_low_type_tells_hardly_any_score_apart(tmp_path: Path) -> None:
+    near = [1.0, 0.997, 0.0]
+    labeled(tmp_path, [near, near, near, near, [1.0, 0.0, 0.0], near])
+    assert read_open(tmp_path, "typical", LABELS, "float16") is None
