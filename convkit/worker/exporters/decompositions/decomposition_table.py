@@ -25,6 +25,7 @@ from convkit.worker.exporters.decompositions import (
     resampling,
     running_values,
     searches,
+    whole_numbers,
     windows,
 )
 from convkit.worker.exporters.decompositions.functions import (
@@ -209,6 +210,7 @@ def _opened() -> dict[Any, _Row]:
     of_others = (
         *(aten.linalg_vander.default, aten.argsort.stable),
         *(aten.matrix_power.default, aten.linalg_matrix_power.default),
+        *(aten.linalg_lu_factor.default, aten._lu_with_info.default, aten.lu_solve.default),  # noqa: SLF001 - torch's name
     )
     read = torch_utils._get_decomp_for_cia  # noqa: SLF001 - no public name
     return {
@@ -253,8 +255,6 @@ def decompositions() -> dict[Any, _Row]:
     }
     special: dict[Any, Callable[..., object]] = {
         aten.hypot.default: elementary.hypot,
-        aten.copysign.Tensor: elementary.copysign,
-        aten.copysign.Scalar: elementary.with_sign_of,
         aten.frexp.Tensor: elementary.mantissa_and_exponent,
         aten.signbit.default: elementary.signbit,
         aten.fmax.default: functools.partial(elementary.ignoring_nan, torch.maximum),
@@ -270,6 +270,17 @@ def decompositions() -> dict[Any, _Row]:
         aten.logaddexp.default: special_functions.log_of_sum,
         aten.logaddexp2.default: special_functions.log2_of_sum,
         aten.binary_cross_entropy_with_logits.default: special_functions.cross_entropy_of_logits,
+        **{
+            getattr(window, overload): how
+            for name, how in window_functions.WINDOWS.items()
+            for window in (getattr(aten, name),)
+            for overload in window.overloads()
+            if "out" not in overload
+        },
+    }
+    of_floats: dict[Any, Callable[..., torch.Tensor]] = {
+        aten.copysign.Tensor: elementary.copysign,
+        aten.copysign.Scalar: elementary.with_sign_of,
         aten.erfinv.default: special_functions.erfinv,
         aten.special_erfinv.default: special_functions.erfinv,
         aten.lgamma.default: special_functions.log_gamma,
@@ -303,13 +314,6 @@ def decompositions() -> dict[Any, _Row]:
             getattr(aten, f"special_{name}").n_scalar: how
             for name, how in polynomials.POLYNOMIALS.items()
         },
-        **{
-            getattr(window, overload): how
-            for name, how in window_functions.WINDOWS.items()
-            for window in (getattr(aten, name),)
-            for overload in window.overloads()
-            if "out" not in overload
-        },
         aten.polygamma.default: special_functions.polygamma,
         aten.special_polygamma.default: special_functions.polygamma,
         aten.mvlgamma.default: special_functions.multivariate_log_gamma,
@@ -336,8 +340,18 @@ def decompositions() -> dict[Any, _Row]:
     return {
         **_of_matrices(),
         **{each: _Row(how) for each, how in (statistics | special).items()},
+        **{each: _Row(special_functions.of_floats(how)) for each, how in of_floats.items()},
         **{each: _Row(bags.embedding_bag) for each in bagging},
         aten.atan2.default: _Row(angles.angle),
+        **{
+            getattr(aten, name).default: _Row(
+                whole_numbers.of_whole_numbers(how), is_needed=whole_numbers.is_whole
+            )
+            for name, how in whole_numbers.OF_WHOLE_NUMBERS.items()
+        },
+        aten.square.default: _Row(
+            whole_numbers.of_bools(whole_numbers.as_numbers), is_needed=whole_numbers.is_bool
+        ),
         aten.histc.default: _Row(counted_values.histogram, is_needed=counted_values.has_no_ends),
         aten.cross_entropy_loss.default: _Row(losses.cross_entropy, is_needed=losses.is_smoothed),
         **{

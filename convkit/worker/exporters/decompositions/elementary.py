@@ -24,8 +24,7 @@ def copysign(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 def with_sign_of(x: torch.Tensor, number: float) -> torch.Tensor:
     """`torch.copysign` with a plain number."""
-    size = (x if x.is_floating_point() else x.to(torch.get_default_dtype())).abs()
-    return -size if math.copysign(1, number) < 0 else size
+    return -x.abs() if math.copysign(1, number) < 0 else x.abs()
 
 
 def mantissa_and_exponent(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

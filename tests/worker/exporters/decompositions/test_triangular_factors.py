@@ -40,7 +40,10 @@ def test_lu(size: tuple[int, int], pivot: bool) -> None:
 def test_a_missing_pivot_is_counted() -> None:
     for rows in ([[0.0, 1], [0, 2]], [[1.0, 2], [1, 2]], [[0.0, 0], [0, 0]]):
         matrix = torch.tensor(rows)
-        found, expected = triangular_factors.checked_factors(matrix), torch.linalg.lu_factor_ex(matrix)
+        found, expected = (
+            triangular_factors.checked_factors(matrix),
+            torch.linalg.lu_factor_ex(matrix),
+        )
         torch.testing.assert_close(found, tuple(expected))
 
 

@@ -190,8 +190,8 @@ def test_functions_of_single_numbers() -> None:
         elementary.mantissa_and_exponent(wide), tuple(torch.frexp(wide)), equal_nan=True
     )
     powers = torch.exp2(torch.arange(-126.0, 128))
-    for each in (powers, powers * (1 - 2**-24), -powers * (1 + 2**-23)):
-        each = each[each.abs() >= 2**-126]
+    for numbers in (powers, powers * (1 - 2**-24), -powers * (1 + 2**-23)):
+        each = numbers[numbers.abs() >= 2**-126]
         torch.testing.assert_close(elementary.mantissa_and_exponent(each), tuple(torch.frexp(each)))
     beside = torch.tensor([torch.nan, torch.inf, -torch.inf])
     found = elementary.hypot(beside.repeat(3), beside.repeat_interleave(3))

@@ -25,9 +25,7 @@ _SIZE0 = (
 _TURN0 = (
     *(0.00013558, -0.00029333, -0.00054125, 0.00262573, -0.00003954, -0.04166397, -math.pi / 4),
 )
-_SIZE1 = (
-    *(-0.00020033, 0.00113653, -0.00249511, 0.00017105, 0.01659667, 0.00000156, 0.79788456),
-)
+_SIZE1 = (*(-0.00020033, 0.00113653, -0.00249511, 0.00017105, 0.01659667, 0.00000156, 0.79788456),)
 _TURN1 = (
     *(-0.00029166, 0.00079824, 0.00074348, -0.00637879, 0.00005650, 0.12499612, -3 * math.pi / 4),
 )
@@ -38,9 +36,7 @@ _K0_CENTER = (
 _K0_TAIL = (
     *(0.00053208, -0.00251540, 0.00587872, -0.01062446, 0.02189568, -0.07832358, 1.25331414),
 )
-_K1_CENTER = (
-    *(-0.00004686, -0.00110404, -0.01919402, -0.18156897, -0.67278579, 0.15443144, 1.0),
-)
+_K1_CENTER = (*(-0.00004686, -0.00110404, -0.01919402, -0.18156897, -0.67278579, 0.15443144, 1.0),)
 _K1_TAIL = (
     *(-0.00068245, 0.00325614, -0.00780353, 0.01504268, -0.03655620, 0.23498619, 1.25331414),
 )
@@ -48,7 +44,7 @@ _K1_TAIL = (
 
 def bessel_j0(x: torch.Tensor) -> torch.Tensor:
     """`torch.special.bessel_j0`."""
-    size = _floats(x).abs()
+    size = x.abs()
     near, far, is_near = _sides(size)
     center = polynomial((near / _SPLIT).square(), _J0)
     return torch.where(is_near, center, _wave(far, _SIZE0, _TURN0, torch.cos))
@@ -56,7 +52,6 @@ def bessel_j0(x: torch.Tensor) -> torch.Tensor:
 
 def bessel_j1(x: torch.Tensor) -> torch.Tensor:
     """`torch.special.bessel_j1`."""
-    x = _floats(x)
     near, far, is_near = _sides(x.abs())
     center = near * polynomial((near / _SPLIT).square(), _J1)
     found = torch.where(is_near, center, _wave(far, _SIZE1, _TURN1, torch.cos))
@@ -65,7 +60,6 @@ def bessel_j1(x: torch.Tensor) -> torch.Tensor:
 
 def bessel_y0(x: torch.Tensor) -> torch.Tensor:
     """`torch.special.bessel_y0`: minus infinity at 0, NaN below."""
-    x = _floats(x)
     near, far, is_near = _sides(x)
     center = polynomial((near / _SPLIT).square(), _Y0)
     center = center + 2 / math.pi * (near / 2).log() * bessel_j0(near)
@@ -75,7 +69,6 @@ def bessel_y0(x: torch.Tensor) -> torch.Tensor:
 
 def bessel_y1(x: torch.Tensor) -> torch.Tensor:
     """`torch.special.bessel_y1`: minus infinity at 0, NaN below."""
-    x = _floats(x)
     near, far, is_near = _sides(x)
     center = polynomial((near / _SPLIT).square(), _Y1) / near
     center = center + 2 / math.pi * (near / 2).log() * bessel_j1(near)
@@ -85,7 +78,6 @@ def bessel_y1(x: torch.Tensor) -> torch.Tensor:
 
 def scaled_bessel_k0(x: torch.Tensor) -> torch.Tensor:
     """`torch.special.scaled_modified_bessel_k0`: `modified_bessel_k0` times `exp(x)`."""
-    x = _floats(x)
     near, far, is_near = _sides(x, _MODIFIED_SPLIT)
     center = polynomial((near / 2).square(), _K0_CENTER) - (near / 2).log() * bessel_i0(near)
     tail = polynomial(_MODIFIED_SPLIT / far, _K0_TAIL) * far.rsqrt()
@@ -94,7 +86,6 @@ def scaled_bessel_k0(x: torch.Tensor) -> torch.Tensor:
 
 def scaled_bessel_k1(x: torch.Tensor) -> torch.Tensor:
     """`torch.special.scaled_modified_bessel_k1`: `modified_bessel_k1` times `exp(x)`."""
-    x = _floats(x)
     near, far, is_near = _sides(x, _MODIFIED_SPLIT)
     center = polynomial((near / 2).square(), _K1_CENTER) / near
     center = center + (near / 2).log() * bessel_i1(near)
@@ -104,23 +95,18 @@ def scaled_bessel_k1(x: torch.Tensor) -> torch.Tensor:
 
 def bessel_k0(x: torch.Tensor) -> torch.Tensor:
     """`torch.special.modified_bessel_k0`."""
-    return scaled_bessel_k0(x) * (-_floats(x)).exp()
+    return scaled_bessel_k0(x) * (-x).exp()
 
 
 def bessel_k1(x: torch.Tensor) -> torch.Tensor:
     """`torch.special.modified_bessel_k1`."""
-    return scaled_bessel_k1(x) * (-_floats(x)).exp()
+    return scaled_bessel_k1(x) * (-x).exp()
 
 
 def spherical_bessel_j0(x: torch.Tensor) -> torch.Tensor:
     """`torch.special.spherical_bessel_j0`: the sine of x over x."""
-    x = _floats(x)
     found = x.sin() / torch.where(x == 0, 1, x)
     return torch.where(x == 0, 1, torch.where(x.abs() == math.inf, 0, found))
-
-
-def _floats(x: torch.Tensor) -> torch.Tensor:
-    return x if x.is_floating_point() else x.to(torch.get_default_dtype())
 
 
 def _sides(

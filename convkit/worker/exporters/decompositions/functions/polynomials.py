@@ -13,7 +13,6 @@ def _evaluated(first: _First, step: _Step, x: torch.Tensor, degree: float) -> to
     """Return a polynomial of a degree, from those of degrees 0, which is 1, and 1; 0 for a negative
     degree. `step` takes a degree, x, and the two polynomials below.
     """
-    x = x if x.is_floating_point() else x.to(torch.get_default_dtype())
     if degree < 0:
         return torch.zeros_like(x)
     below, found = torch.ones_like(x), first(x)
@@ -28,7 +27,9 @@ def _chebyshev(_: int, x: torch.Tensor, found: torch.Tensor, below: torch.Tensor
     return 2 * x * found - below
 
 
-def _hermite(degree: int, x: torch.Tensor, found: torch.Tensor, below: torch.Tensor) -> torch.Tensor:
+def _hermite(
+    degree: int, x: torch.Tensor, found: torch.Tensor, below: torch.Tensor
+) -> torch.Tensor:
     return 2 * x * found - 2 * degree * below
 
 
@@ -59,7 +60,6 @@ _CHEBYSHEV: dict[str, _First] = {
 
 
 def _shifted(first: _First, x: torch.Tensor, degree: float) -> torch.Tensor:
-    x = x if x.is_floating_point() else x.to(torch.get_default_dtype())
     return _evaluated(first, _chebyshev, 2 * x - 1, degree)
 
 

@@ -96,6 +96,21 @@ _ZETA = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160)
 _DIGAMMA = (1 / 252, -1 / 120, 1 / 12)
 
 
+def of_floats(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return a function that takes whole numbers and bools for floats, as torch does."""
+
+    def promoted(*given: object, **named: object) -> torch.Tensor:
+        return function(*map(_as_float, given), **named)
+
+    return promoted
+
+
+def _as_float(given: object) -> object:
+    if isinstance(given, torch.Tensor) and not given.is_floating_point():
+        return given.to(torch.get_default_dtype())
+    return given
+
+
 def erfinv(x: torch.Tensor) -> torch.Tensor:
     """`torch.erfinv`: infinite at 1 and -1, NaN beyond."""
     w = -((1 - x) * (1 + x)).log()  # both are exact near 1, where x^2 is not

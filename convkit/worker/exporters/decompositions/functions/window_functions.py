@@ -53,9 +53,7 @@ def blackman(
     """`torch.blackman_window`."""
     return _weighted(
         lambda places: (
-            0.42
-            - 0.5 * torch.cos(2 * math.pi * places)
-            + 0.08 * torch.cos(4 * math.pi * places)
+            0.42 - 0.5 * torch.cos(2 * math.pi * places) + 0.08 * torch.cos(4 * math.pi * places)
         ),
         window_length,
         periodic=periodic,

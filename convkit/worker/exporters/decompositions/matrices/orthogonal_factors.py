@@ -61,8 +61,7 @@ def times_reflections(
         return times_reflections(matrix, scales, given.mT, transpose=not transpose).mT
     steps = range(scales.shape[-1])
     for step in steps if transpose else reversed(steps):
-        vector = torch.constant_pad_nd(matrix[..., step + 1 :, step], [1, 0], 1.0)
-        given = _below(step, given, (vector.unsqueeze(-1), scales[..., step, None, None]))
+        given = _below(step, given, _described(matrix, scales, step))
     return given
 
 
@@ -73,9 +72,7 @@ def householder_product(matrix: torch.Tensor, scales: torch.Tensor) -> torch.Ten
     rows, columns = matrix.shape[-2:]
     found = torch.eye(rows, columns, dtype=matrix.dtype).expand(matrix.shape)
     for step in reversed(range(scales.shape[-1])):
-        below = matrix[..., step + 1 :, step]
-        vector = torch.constant_pad_nd(below, [1, 0], 1.0)
-        found = _below(step, found, (vector.unsqueeze(-1), scales[..., step, None, None]))
+        found = _below(step, found, _described(matrix, scales, step))
     return found
 
 
@@ -86,6 +83,17 @@ def least_squares(matrix: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
         return triangular_solution(upper, orthogonal.mT @ given, upper=True)
     orthogonal, upper = qr(matrix.mT)
     return orthogonal @ triangular_solution(upper.mT, given, upper=False)
+
+
+def _described(
+    matrix: torch.Tensor, scales: torch.Tensor, step: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the reflection that a column below a matrix's diagonal describes; not by padding,
+    which onnxruntime 1.31 leaves out where nothing is below.
+    """
+    first = torch.ones_like(matrix[..., step : step + 1, step])
+    vector = torch.cat([first, matrix[..., step + 1 :, step]], -1)
+    return vector.unsqueeze(-1), scales[..., step, None, None]
 
 
 def _reflection(column: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

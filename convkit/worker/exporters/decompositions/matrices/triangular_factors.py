@@ -6,10 +6,7 @@ from convkit.worker.exporters.decompositions.matrices.elimination import triangu
 
 
 def checked_factors(
-    matrix: torch.Tensor,
-    *,
-    pivot: bool = True,
-    check_errors: bool = False,
+    matrix: torch.Tensor, *, pivot: bool = True, check_errors: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """`torch.linalg.lu_factor_ex` of `(..., m, n)`: both factors in one matrix, the row that each
     step exchanged with its own, counted from 1, and the first step without a pivot, or 0.
@@ -20,8 +17,10 @@ def checked_factors(
     rows, exchanged, missing = matrix, list[torch.Tensor](), list[torch.Tensor]()
     for step in range(min(height, width)):
         column = rows[..., step:, step]
-        chosen = column.abs().argmax(-1, keepdim=True) if pivot else torch.zeros_like(
-            column[..., :1], dtype=torch.int64
+        chosen = (
+            column.abs().argmax(-1, keepdim=True)
+            if pivot
+            else torch.zeros_like(column[..., :1], dtype=torch.int64)
         )
         chosen = chosen + step
         is_chosen, is_here = (
