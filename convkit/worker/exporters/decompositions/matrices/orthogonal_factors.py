@@ -88,17 +88,16 @@ def least_squares(matrix: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
 def _described(
     matrix: torch.Tensor, scales: torch.Tensor, step: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the reflection that a column below a matrix's diagonal describes; not by padding,
-    which onnxruntime 1.31 leaves out where nothing is below.
-    """
-    first = torch.ones_like(matrix[..., step : step + 1, step])
-    vector = torch.cat([first, matrix[..., step + 1 :, step]], -1)
+    """Return the reflection that a column below a matrix's diagonal describes."""
+    vector = torch.constant_pad_nd(matrix[..., step + 1 :, step], [1, 0], 1.0)
     return vector.unsqueeze(-1), scales[..., step, None, None]
 
 
 def _reflection(column: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the vector and the scale of what turns a column into a multiple of the first axis."""
     first, below = column[..., :1], column[..., 1:]
+    if column.shape[-1] == 1:  # nothing is left to be turned, and runtimes differ in empty sums
+        return torch.ones_like(first).unsqueeze(-1), torch.zeros_like(first).unsqueeze(-1)
     is_done = below.square().sum(-1, keepdim=True) == 0
     length = column.square().sum(-1, keepdim=True).sqrt()
     turned = torch.where(first < 0, length, -length)
