@@ -129,7 +129,7 @@ CODE_FAULTS = (
     CodeFault(
         "an operator without a translation",
         "",
-        "return torch.special.bessel_j0(self.layer(x))  # here",
+        "return torch.special.airy_ai(self.layer(x))  # here",
         frozenset({"V103"}),
         keys={"targets": {"coreml": COREML}},
     ),

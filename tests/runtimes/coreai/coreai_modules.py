@@ -64,7 +64,7 @@ MODELS = """
     class Refused(Attention):
         def forward(self, ids, mask):
             x = self.embed(ids) * mask[..., None]
-            return torch.special.bessel_j0(x)
+            return torch.special.airy_ai(x)
 
     class Spread(Attention):
         def forward(self, ids, mask):

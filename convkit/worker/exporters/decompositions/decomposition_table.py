@@ -25,7 +25,14 @@ from convkit.worker.exporters.decompositions import (
     resampling,
     running_values,
     searches,
+    whole_numbers,
+    windows,
+)
+from convkit.worker.exporters.decompositions.functions import (
+    bessel_functions,
+    polynomials,
     special_functions,
+    window_functions,
 )
 from convkit.worker.exporters.decompositions.local_decompositions import run_decompositions
 from convkit.worker.exporters.decompositions.matrices import (
@@ -33,6 +40,7 @@ from convkit.worker.exporters.decompositions.matrices import (
     exponentials,
     orthogonal_factors,
     spectra,
+    triangular_factors,
 )
 
 # Composed operators come first, then what they are composed of.
@@ -151,12 +159,27 @@ def _of_matrices() -> dict[Any, _Row]:
         aten.slogdet.default: elimination.sign_and_logarithm,
         aten.linalg_cholesky.default: elimination.cholesky,
         aten.linalg_cholesky_ex.default: elimination.checked_cholesky,
+        aten.cholesky.default: elimination.cholesky_factor,
         aten.cholesky_inverse.default: elimination.inverse_by_factor,
         aten.linalg_solve_triangular.default: elimination.triangular_solution,
     }
     return {
         **{each: _Row(how, _is_small) for each, how in eliminations.items()},
         aten.cholesky_solve.default: _Row(elimination.solution_by_factor, _has_small_factor),
+        aten.triangular_solve.default: _Row(
+            triangular_factors.transposed_solution, _has_small_factor
+        ),
+        **{
+            each: _Row(how, _has_few_columns)
+            for each, how in (
+                (aten.linalg_lu.default, triangular_factors.factors),
+                (aten.linalg_lu_factor_ex.default, triangular_factors.checked_factors),
+                (aten.lu_unpack.default, triangular_factors.unpacked),
+                (aten.geqrf.default, orthogonal_factors.packed_qr),
+                (aten.ormqr.default, orthogonal_factors.times_reflections),
+            )
+        },
+        aten.linalg_lu_solve.default: _Row(triangular_factors.solution_by_factors, _is_small),
         aten.linalg_qr.default: _Row(orthogonal_factors.qr, _has_few_columns),
         aten.linalg_householder_product.default: _Row(
             orthogonal_factors.householder_product, _has_few_columns
@@ -187,6 +210,7 @@ def _opened() -> dict[Any, _Row]:
     of_others = (
         *(aten.linalg_vander.default, aten.argsort.stable),
         *(aten.matrix_power.default, aten.linalg_matrix_power.default),
+        *(aten.linalg_lu_factor.default, aten._lu_with_info.default, aten.lu_solve.default),  # noqa: SLF001 - torch's name
     )
     read = torch_utils._get_decomp_for_cia  # noqa: SLF001 - no public name
     return {
@@ -218,7 +242,11 @@ def decompositions() -> dict[Any, _Row]:
         aten.diagonal_scatter.default: placed_values.diagonal_scatter,
         aten.isin.Tensor_Tensor: searches.isin,
         aten.searchsorted.Tensor: searches.searchsorted,
+        aten.searchsorted.Scalar: searches.place_of_number,
+        aten.bucketize.Scalar: searches.bucket_of_number,
         aten.masked_select.default: placed_values.masked_select,
+        aten.nonzero_static.default: placed_values.padded_places,
+        aten.as_strided_scatter.default: windows.as_strided_scatter,
         aten.put.default: placed_values.put,
         aten.index_reduce.default: placed_values.index_reduced,
         aten.scatter.reduce: placed_values.scattered,
@@ -227,7 +255,7 @@ def decompositions() -> dict[Any, _Row]:
     }
     special: dict[Any, Callable[..., object]] = {
         aten.hypot.default: elementary.hypot,
-        aten.copysign.Tensor: elementary.copysign,
+        aten.frexp.Tensor: elementary.mantissa_and_exponent,
         aten.signbit.default: elementary.signbit,
         aten.fmax.default: functools.partial(elementary.ignoring_nan, torch.maximum),
         aten.fmin.default: functools.partial(elementary.ignoring_nan, torch.minimum),
@@ -242,6 +270,17 @@ def decompositions() -> dict[Any, _Row]:
         aten.logaddexp.default: special_functions.log_of_sum,
         aten.logaddexp2.default: special_functions.log2_of_sum,
         aten.binary_cross_entropy_with_logits.default: special_functions.cross_entropy_of_logits,
+        **{
+            getattr(window, overload): how
+            for name, how in window_functions.WINDOWS.items()
+            for window in (getattr(aten, name),)
+            for overload in window.overloads()
+            if "out" not in overload
+        },
+    }
+    of_floats: dict[Any, Callable[..., torch.Tensor]] = {
+        aten.copysign.Tensor: elementary.copysign,
+        aten.copysign.Scalar: elementary.with_sign_of,
         aten.erfinv.default: special_functions.erfinv,
         aten.special_erfinv.default: special_functions.erfinv,
         aten.lgamma.default: special_functions.log_gamma,
@@ -258,6 +297,23 @@ def decompositions() -> dict[Any, _Row]:
         aten.special_log_ndtr.default: special_functions.log_normal_distribution,
         aten.special_ndtri.default: special_functions.normal_quantile,
         aten.special_zeta.default: special_functions.zeta,
+        aten.special_zeta.self_scalar: special_functions.zeta_of_number,
+        aten.special_zeta.other_scalar: special_functions.zeta_beside_number,
+        aten.special_modified_bessel_i0.default: special_functions.bessel_i0,
+        aten.special_modified_bessel_i1.default: special_functions.bessel_i1,
+        aten.special_bessel_j0.default: bessel_functions.bessel_j0,
+        aten.special_bessel_j1.default: bessel_functions.bessel_j1,
+        aten.special_bessel_y0.default: bessel_functions.bessel_y0,
+        aten.special_bessel_y1.default: bessel_functions.bessel_y1,
+        aten.special_modified_bessel_k0.default: bessel_functions.bessel_k0,
+        aten.special_modified_bessel_k1.default: bessel_functions.bessel_k1,
+        aten.special_scaled_modified_bessel_k0.default: bessel_functions.scaled_bessel_k0,
+        aten.special_scaled_modified_bessel_k1.default: bessel_functions.scaled_bessel_k1,
+        aten.special_spherical_bessel_j0.default: bessel_functions.spherical_bessel_j0,
+        **{
+            getattr(aten, f"special_{name}").n_scalar: how
+            for name, how in polynomials.POLYNOMIALS.items()
+        },
         aten.polygamma.default: special_functions.polygamma,
         aten.special_polygamma.default: special_functions.polygamma,
         aten.mvlgamma.default: special_functions.multivariate_log_gamma,
@@ -284,8 +340,18 @@ def decompositions() -> dict[Any, _Row]:
     return {
         **_of_matrices(),
         **{each: _Row(how) for each, how in (statistics | special).items()},
+        **{each: _Row(special_functions.of_floats(how)) for each, how in of_floats.items()},
         **{each: _Row(bags.embedding_bag) for each in bagging},
         aten.atan2.default: _Row(angles.angle),
+        **{
+            getattr(aten, name).default: _Row(
+                whole_numbers.of_whole_numbers(how), is_needed=whole_numbers.is_whole
+            )
+            for name, how in whole_numbers.OF_WHOLE_NUMBERS.items()
+        },
+        aten.square.default: _Row(
+            whole_numbers.of_bools(whole_numbers.as_numbers), is_needed=whole_numbers.is_bool
+        ),
         aten.histc.default: _Row(counted_values.histogram, is_needed=counted_values.has_no_ends),
         aten.cross_entropy_loss.default: _Row(losses.cross_entropy, is_needed=losses.is_smoothed),
         **{

@@ -9,15 +9,38 @@ from convkit.worker.exporters.decompositions.counted_values import triangle_indi
 
 
 def hypot(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """`torch.hypot`, without squares of large numbers."""
-    larger, smaller = torch.maximum(one.abs(), other.abs()), torch.minimum(one.abs(), other.abs())
+    """`torch.hypot`, without squares of large numbers; infinite beside NaN, too."""
+    one, other = one.abs(), other.abs()
+    larger, smaller = torch.maximum(one, other), torch.minimum(one, other)
     share = smaller / torch.where(larger == 0, 1, larger)
-    return torch.where(larger == math.inf, larger, larger * (share * share + 1).sqrt())
+    is_infinite = (one == math.inf) | (other == math.inf)
+    return torch.where(is_infinite, math.inf, larger * (share * share + 1).sqrt())
 
 
 def copysign(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """`torch.copysign`; the sign of a zero counts."""
     return torch.where(signbit(other), -one.abs(), one.abs())
+
+
+def with_sign_of(x: torch.Tensor, number: float) -> torch.Tensor:
+    """`torch.copysign` with a plain number."""
+    return -x.abs() if math.copysign(1, number) < 0 else x.abs()
+
+
+def mantissa_and_exponent(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """`torch.frexp` of numbers that are not denormal: a logarithm's floor is one off near powers of
+    2.
+    """
+    is_plain = (x != 0) & (x.abs() < math.inf)
+    size = torch.where(is_plain, x.abs(), 0.5)
+    power = size.log2().floor() + 1
+    half = (power / 2).floor()  # 2 to a large power is infinite
+    mantissa = size * torch.exp2(-half) * torch.exp2(half - power)
+    for is_off, step in ((mantissa >= 1, 1), (mantissa < 0.5, -1)):
+        mantissa = torch.where(is_off, mantissa * 2.0**-step, mantissa)
+        power = torch.where(is_off, power + step, power)
+    mantissa = torch.where(is_plain, torch.where(x < 0, -mantissa, mantissa), x)
+    return mantissa, torch.where(is_plain, power, 0).to(torch.int32)
 
 
 def signbit(x: torch.Tensor) -> torch.Tensor:

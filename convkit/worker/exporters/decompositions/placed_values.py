@@ -19,6 +19,14 @@ def masked_select(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return x.reshape(-1).index_select(0, mask.reshape(-1).nonzero().squeeze(-1))
 
 
+def padded_places(x: torch.Tensor, *, size: int, fill_value: int = -1) -> torch.Tensor:
+    """`torch.nonzero_static`: the places of the first elements that are not 0, and what fills the
+    rest.
+    """
+    filled = torch.full((size, x.ndim), fill_value, dtype=torch.int64)
+    return torch.cat([x.nonzero(), filled])[:size]
+
+
 def diagonal_scatter(
     x: torch.Tensor, source: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> torch.Tensor:

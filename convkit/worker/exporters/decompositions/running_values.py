@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import torch
 
-from convkit.worker.exporters.decompositions.special_functions import log_of_sum
+from convkit.worker.exporters.decompositions.functions.special_functions import log_of_sum
 
 _Combined = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 _Reduced = Callable[[torch.Tensor, int], torch.Tensor]

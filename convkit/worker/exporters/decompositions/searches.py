@@ -39,3 +39,34 @@ def isin(
     """`torch.isin`."""
     found = (elements.unsqueeze(-1) == test_elements.reshape(-1)).any(-1)
     return ~found if invert else found
+
+
+def bucket_of_number(
+    value: float, boundaries: torch.Tensor, *, out_int32: bool = False, right: bool = False
+) -> torch.Tensor:
+    """`torch.bucketize` of a plain number."""
+    return bucketize(_alone(value, boundaries), boundaries, out_int32=out_int32, right=right)
+
+
+def place_of_number(
+    boundaries: torch.Tensor,
+    value: float,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """`torch.searchsorted` of a plain number."""
+    return searchsorted(
+        boundaries,
+        _alone(value, boundaries),
+        out_int32=out_int32,
+        right=right,
+        side=side,
+        sorter=sorter,
+    )
+
+
+def _alone(value: float, boundaries: torch.Tensor) -> torch.Tensor:
+    return torch.scalar_tensor(value, dtype=torch.result_type(boundaries, value))

@@ -52,3 +52,15 @@ def as_strided(
     if isinstance(places, int):
         return x.reshape(-1)[places]
     return x.reshape(-1).index_select(0, places.reshape(-1)).reshape(tuple(size))
+
+
+def as_strided_scatter(
+    x: torch.Tensor,
+    src: torch.Tensor,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None = None,
+) -> torch.Tensor:
+    """`x.as_strided_scatter`: a source in place of what `as_strided` returns."""
+    places = as_strided(torch.arange(x.numel()), size, stride, storage_offset)
+    return x.reshape(-1).scatter(0, places.reshape(-1), src.reshape(-1)).reshape(x.shape)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from convkit.worker.exporters.decompositions import special_functions as own
+from convkit.worker.exporters.decompositions.functions import special_functions as own
 
 Function = Callable[[torch.Tensor], torch.Tensor]
 EDGES = torch.tensor([math.inf, math.nan])

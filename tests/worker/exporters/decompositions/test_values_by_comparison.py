@@ -182,6 +182,21 @@ def test_functions_of_single_numbers() -> None:
     other = torch.tensor([-0.0, 1.0, 4e30, -torch.inf, 2.0, 1e-30])
     torch.testing.assert_close(elementary.hypot(x, other), torch.hypot(x, other))
     torch.testing.assert_close(elementary.copysign(x, other), torch.copysign(x, other))
+    for number in (-0.0, 0.0, 2, -3.0, -torch.inf):
+        found = elementary.with_sign_of(x, number)
+        assert torch.equal(found.signbit(), torch.copysign(x, number).signbit())
+    wide = torch.cat([x, torch.tensor([torch.nan, torch.inf, 3e38, 1e-37, -1.0, 0.5, 8 - 1e-6])])
+    torch.testing.assert_close(
+        elementary.mantissa_and_exponent(wide), tuple(torch.frexp(wide)), equal_nan=True
+    )
+    powers = torch.exp2(torch.arange(-126.0, 128))
+    for numbers in (powers, powers * (1 - 2**-24), -powers * (1 + 2**-23)):
+        each = numbers[numbers.abs() >= 2**-126]
+        torch.testing.assert_close(elementary.mantissa_and_exponent(each), tuple(torch.frexp(each)))
+    beside = torch.tensor([torch.nan, torch.inf, -torch.inf])
+    found = elementary.hypot(beside.repeat(3), beside.repeat_interleave(3))
+    expected = torch.hypot(beside.repeat(3), beside.repeat_interleave(3))
+    torch.testing.assert_close(found, expected, equal_nan=True)
     torch.testing.assert_close(elementary.mean_slope(x), torch.nn.functional.rrelu(x))
     missing = torch.where(x < 0, torch.nan, x)
     for choose, own in ((torch.maximum, torch.fmax), (torch.minimum, torch.fmin)):
@@ -244,3 +259,22 @@ def test_strides() -> None:
     x = _values("plain")
     for given in (((2, 3), (1, 2), 4), ((3, 5, 4), (35, 5, 1)), ((), ())):
         torch.testing.assert_close(windows.as_strided(x, *given), x.as_strided(*given))
+
+
+def test_scattered_strides_and_places() -> None:
+    x = _values("plain")
+    given = (2, 3), (1, 2), 4
+    source = torch.arange(6.0).reshape(2, 3)
+    found = windows.as_strided_scatter(x, source, *given)
+    torch.testing.assert_close(found, x.as_strided_scatter(source, *given))
+    mask = x > 1
+    for size, fill in ((2, -1), (200, 7)):
+        found = placed_values.padded_places(mask, size=size, fill_value=fill)
+        torch.testing.assert_close(found, torch.nonzero_static(mask, size=size, fill_value=fill))
+    bounds = torch.tensor([-1.0, 0.5, 0.5, 2.0])
+    for right in (False, True):
+        for number in (0.5, 3, -torch.inf):
+            found = searches.bucket_of_number(number, bounds, right=right)
+            torch.testing.assert_close(found, torch.bucketize(number, bounds, right=right))
+            found = searches.place_of_number(bounds, number, right=right)
+            torch.testing.assert_close(found, torch.searchsorted(bounds, number, right=right))

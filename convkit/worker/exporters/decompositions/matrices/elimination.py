@@ -60,6 +60,14 @@ def cholesky(matrix: torch.Tensor, *, upper: bool = False) -> torch.Tensor:
     return factor.mT if upper else factor
 
 
+def cholesky_factor(
+    matrix: torch.Tensor,
+    upper: bool = False,  # noqa: FBT001, FBT002 - torch's
+) -> torch.Tensor:
+    """`torch.cholesky`."""
+    return cholesky(matrix, upper=upper)
+
+
 def triangular_solution(
     matrix: torch.Tensor,
     given: torch.Tensor,

@@ -31,6 +31,40 @@ def qr(matrix: torch.Tensor, mode: str = "reduced") -> tuple[torch.Tensor, torch
     return _applied(reflections, unit), torch.cat(finished, -2)
 
 
+def packed_qr(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """`torch.geqrf`: the upper factor, with the reflections' vectors below its diagonal, and their
+    scales.
+    """
+    rows, columns = matrix.shape[-2:]
+    rest, scales, finished = matrix, list[torch.Tensor](), list[torch.Tensor]()
+    places = torch.arange(rows)
+    for step in range(min(rows, columns)):
+        vector, scale = _reflection(rest[..., step:, 0])
+        rest = _below(step, rest, (vector, scale))
+        below = torch.constant_pad_nd(vector[..., 0], [step, 0])
+        finished.append(torch.where(places > step, below, rest[..., 0]))
+        scales.append(scale[..., 0, 0])
+        rest = rest[..., 1:]
+    packed = torch.stack(finished, -1)
+    return torch.cat([packed, rest], -1), torch.stack(scales, -1)
+
+
+def times_reflections(
+    matrix: torch.Tensor,
+    scales: torch.Tensor,
+    given: torch.Tensor,
+    left: bool = True,  # noqa: FBT001, FBT002 - torch's
+    transpose: bool = False,  # noqa: FBT001, FBT002 - torch's
+) -> torch.Tensor:
+    """`torch.ormqr`: the product with the reflections that `torch.geqrf` returns."""
+    if not left:
+        return times_reflections(matrix, scales, given.mT, transpose=not transpose).mT
+    steps = range(scales.shape[-1])
+    for step in steps if transpose else reversed(steps):
+        given = _below(step, given, _described(matrix, scales, step))
+    return given
+
+
 def householder_product(matrix: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     """`torch.linalg.householder_product`: the first columns of the product of reflections that the
     columns below a matrix's diagonal describe.
@@ -38,9 +72,7 @@ def householder_product(matrix: torch.Tensor, scales: torch.Tensor) -> torch.Ten
     rows, columns = matrix.shape[-2:]
     found = torch.eye(rows, columns, dtype=matrix.dtype).expand(matrix.shape)
     for step in reversed(range(scales.shape[-1])):
-        below = matrix[..., step + 1 :, step]
-        vector = torch.constant_pad_nd(below, [1, 0], 1.0)
-        found = _below(step, found, (vector.unsqueeze(-1), scales[..., step, None, None]))
+        found = _below(step, found, _described(matrix, scales, step))
     return found
 
 
@@ -53,9 +85,19 @@ def least_squares(matrix: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
     return orthogonal @ triangular_solution(upper.mT, given, upper=False)
 
 
+def _described(
+    matrix: torch.Tensor, scales: torch.Tensor, step: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the reflection that a column below a matrix's diagonal describes."""
+    vector = torch.constant_pad_nd(matrix[..., step + 1 :, step], [1, 0], 1.0)
+    return vector.unsqueeze(-1), scales[..., step, None, None]
+
+
 def _reflection(column: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the vector and the scale of what turns a column into a multiple of the first axis."""
     first, below = column[..., :1], column[..., 1:]
+    if column.shape[-1] == 1:  # nothing is left to be turned, and runtimes differ in empty sums
+        return torch.ones_like(first).unsqueeze(-1), torch.zeros_like(first).unsqueeze(-1)
     is_done = below.square().sum(-1, keepdim=True) == 0
     length = column.square().sum(-1, keepdim=True).sqrt()
     turned = torch.where(first < 0, length, -length)

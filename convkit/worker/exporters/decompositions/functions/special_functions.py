@@ -96,12 +96,27 @@ _ZETA = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160)
 _DIGAMMA = (1 / 252, -1 / 120, 1 / 12)
 
 
+def of_floats(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return a function that takes whole numbers and bools for floats, as torch does."""
+
+    def promoted(*given: object, **named: object) -> torch.Tensor:
+        return function(*map(_as_float, given), **named)
+
+    return promoted
+
+
+def _as_float(given: object) -> object:
+    if isinstance(given, torch.Tensor) and not given.is_floating_point():
+        return given.to(torch.get_default_dtype())
+    return given
+
+
 def erfinv(x: torch.Tensor) -> torch.Tensor:
     """`torch.erfinv`: infinite at 1 and -1, NaN beyond."""
     w = -((1 - x) * (1 + x)).log()  # both are exact near 1, where x^2 is not
-    center = _polynomial(w - _ERFINV_SPLIT / 2, _ERFINV_CENTER)
+    center = polynomial(w - _ERFINV_SPLIT / 2, _ERFINV_CENTER)
     # The other side of the split is not to become infinite, nor NaN.
-    tail = _polynomial(w.clamp(min=_ERFINV_SPLIT).sqrt() - 3, _ERFINV_TAIL)
+    tail = polynomial(w.clamp(min=_ERFINV_SPLIT).sqrt() - 3, _ERFINV_TAIL)
     found = x * torch.where(w < _ERFINV_SPLIT, center, tail)
     return torch.where(x.abs() == 1, x * math.inf, found)
 
@@ -122,7 +137,7 @@ def _log_gamma_right(x: torch.Tensor) -> torch.Tensor:
     product = functools.reduce(torch.mul, [near + step for step in range(_LARGE)])
     far = torch.where(is_small, x + _LARGE, x)
     inverse = far.reciprocal()
-    series = inverse * _polynomial(inverse * inverse, _STIRLING)
+    series = inverse * polynomial(inverse * inverse, _STIRLING)
     # Written so that infinity is not subtracted from itself.
     found = (far - 0.5) * (far.log() - 1) + (math.log(2 * math.pi) - 1) / 2 + series
     return torch.where(is_small, found - product.log(), found)
@@ -137,7 +152,7 @@ def digamma(x: torch.Tensor) -> torch.Tensor:
     steps = functools.reduce(torch.add, [(near + step).reciprocal() for step in range(_LARGE)])
     far = torch.where(is_small, right + _LARGE, right)
     square = far.reciprocal().square()
-    found = far.log() - 0.5 * far.reciprocal() - square * _polynomial(square, _DIGAMMA)
+    found = far.log() - 0.5 * far.reciprocal() - square * polynomial(square, _DIGAMMA)
     found = torch.where(is_small, found - steps, found)
     turn = math.pi * (x - x.round())
     reflected = found - math.pi * torch.cos(turn) / torch.sin(turn)
@@ -157,8 +172,8 @@ def scaled_bessel_i0(x: torch.Tensor) -> torch.Tensor:
     is_near = size < _BESSEL_SPLIT
     near = torch.where(is_near, size, 1.0)
     far = torch.where(is_near, _BESSEL_SPLIT, size)
-    center = _polynomial((near / _BESSEL_SPLIT).square(), _BESSEL_CENTER) * (-near).exp()
-    tail = _polynomial(_BESSEL_SPLIT / far, _BESSEL_TAIL) * far.rsqrt()
+    center = polynomial((near / _BESSEL_SPLIT).square(), _BESSEL_CENTER) * (-near).exp()
+    tail = polynomial(_BESSEL_SPLIT / far, _BESSEL_TAIL) * far.rsqrt()
     return torch.where(is_near, center, tail)
 
 
@@ -173,8 +188,8 @@ def scaled_bessel_i1(x: torch.Tensor) -> torch.Tensor:
     is_near = size < _BESSEL_SPLIT
     near = torch.where(is_near, size, 1.0)
     far = torch.where(is_near, _BESSEL_SPLIT, size)
-    center = near * _polynomial((near / _BESSEL_SPLIT).square(), _BESSEL1_CENTER) * (-near).exp()
-    tail = _polynomial(_BESSEL_SPLIT / far, _BESSEL1_TAIL) * far.rsqrt()
+    center = near * polynomial((near / _BESSEL_SPLIT).square(), _BESSEL1_CENTER) * (-near).exp()
+    tail = polynomial(_BESSEL_SPLIT / far, _BESSEL1_TAIL) * far.rsqrt()
     found = torch.where(is_near, center, tail)
     return torch.where(x < 0, -found, found)
 
@@ -187,7 +202,7 @@ def scaled_erfc(x: torch.Tensor) -> torch.Tensor:
 
 def _scaled_erfc_right(x: torch.Tensor) -> torch.Tensor:
     part = (1 + x / 2).reciprocal()
-    return part * _polynomial(part, _ERFCX).exp()
+    return part * polynomial(part, _ERFCX).exp()
 
 
 def log_normal_distribution(x: torch.Tensor) -> torch.Tensor:
@@ -205,7 +220,7 @@ def normal_quantile(p: torch.Tensor) -> torch.Tensor:
     share = torch.minimum(p, 1 - p)
     is_tail = share < _NDTRI_SPLIT
     far = (-2 * torch.where(is_tail & (share > 0), share, _NDTRI_SPLIT).log()).sqrt()
-    tail = _polynomial(far, _NDTRI_TAIL[0]) / _polynomial(far, _NDTRI_TAIL[1])
+    tail = polynomial(far, _NDTRI_TAIL[0]) / polynomial(far, _NDTRI_TAIL[1])
     tail = torch.where(share == 0, -math.inf, torch.where(share < 0, math.nan, tail))
     return torch.where(is_tail, torch.where(above < 0, tail, -tail), center)
 
@@ -229,6 +244,16 @@ def zeta(x: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     return torch.where(is_inside, found, torch.where(is_pole, math.inf, math.nan))
 
 
+def zeta_of_number(x: float, q: torch.Tensor) -> torch.Tensor:
+    """`torch.special.zeta` of a plain number."""
+    return zeta(torch.full_like(q, x), q)
+
+
+def zeta_beside_number(x: torch.Tensor, q: float) -> torch.Tensor:
+    """`torch.special.zeta` with a plain number for q."""
+    return zeta(x, torch.full_like(x, q))
+
+
 def polygamma(n: int, x: torch.Tensor) -> torch.Tensor:
     """`torch.polygamma`: the first by reflection, those above for positive numbers."""
     if n == 0:
@@ -248,7 +273,7 @@ def multivariate_log_gamma(x: torch.Tensor, p: int) -> torch.Tensor:
     return functools.reduce(torch.add, parts) + p * (p - 1) / 4 * math.log(math.pi)
 
 
-def _polynomial(x: torch.Tensor, coefficients: Sequence[float]) -> torch.Tensor:
+def polynomial(x: torch.Tensor, coefficients: Sequence[float]) -> torch.Tensor:
     """Return a polynomial, its highest power first."""
     found = torch.full_like(x, coefficients[0])
     for each in coefficients[1:]:

@@ -1,0 +1,1 @@
+"""Functions of single numbers that converters lack, as others."""
