@@ -21,6 +21,7 @@ from convkit.worker.cause.graphs.runnable_graph import Graph, PieceFailedError, 
 from convkit.worker.cause.graphs.taken_branches import with_taken_branches
 from convkit.worker.cause.matching.relative_difference import relative_error
 from convkit.worker.cause.matching.weight_derivation import how_different
+from convkit.worker.cause.place.amplified_errors import amplified_error
 from convkit.worker.cause.place.axis_order_change import may_begin_earlier, places_turned
 from convkit.worker.cause.place.first_divergence import Divergence
 from convkit.worker.cause.place.kernel_faults import agrees_in_float64, blamed_on_kernels, release
@@ -323,7 +324,8 @@ def _at_place(
     cause = place_cause(recording, graph, divergence, parting, region)
     on = pinned(graph, parting.name, region.expected) if parting.restored else None
     if explanation is None:
-        return blamed_on_kernels(cause, region), on, False
+        amplified = amplified_error(recording, graph, divergence, parting, region)
+        return amplified or blamed_on_kernels(cause, region), on, False
     feeds = _inputs(graph, divergence)
     after = outputs_error(recording, explanation.rewrite.graph, feeds)
     alone = for_these_readers(graph, region, explanation.rewrite)
