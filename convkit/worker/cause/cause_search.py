@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from convkit.worker.cause.amplified_errors import amplified_error
 from convkit.worker.cause.boundary.boundary_faults import (
     exchanged,
     outputs_error,
@@ -21,7 +22,6 @@ from convkit.worker.cause.graphs.runnable_graph import Graph, PieceFailedError, 
 from convkit.worker.cause.graphs.taken_branches import with_taken_branches
 from convkit.worker.cause.matching.relative_difference import relative_error
 from convkit.worker.cause.matching.weight_derivation import how_different
-from convkit.worker.cause.place.amplified_errors import amplified_error
 from convkit.worker.cause.place.axis_order_change import may_begin_earlier, places_turned
 from convkit.worker.cause.place.first_divergence import Divergence
 from convkit.worker.cause.place.kernel_faults import agrees_in_float64, blamed_on_kernels, release

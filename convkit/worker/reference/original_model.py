@@ -19,10 +19,10 @@ from convkit.worker.cases.case import Feeds
 from convkit.worker.cases.decision_sizes import Decisions, Sizes
 from convkit.worker.cases.values.sampling_facts import ModelFacts
 from convkit.worker.graph.class_labels import class_names
+from convkit.worker.graph.evaluated_graph import EvaluatedGraph, evaluated
 from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.generation_facts import Generation, generation_of, tokenizer_files
 from convkit.worker.process.denormal_mode import flushed_denormals, keep_denormals
-from convkit.worker.reference.evaluated_graph import EvaluatedGraph, evaluated
 from convkit.worker.runtime_interface.refusal_causes import explained
 from convkit.worker.runtime_interface.sessions import ModelRefusedError, RunFailedError
 

@@ -2,11 +2,11 @@
 the standard, whatever a runtime has kernels for.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
-from convkit.worker.cases.case import Feeds
 from convkit.worker.runtime_interface.sessions import ModelRefusedError, RunFailedError
 
 # Bytes. The evaluator computes in numpy, one loop after the other in some operators.
@@ -33,7 +33,7 @@ class EvaluatedGraph:
             raise ModelRefusedError(f"onnx {onnx.__version__}: {error}") from error
         self._release = onnx.__version__
 
-    def run(self, feeds: Feeds) -> Feeds:
+    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return every output by name; raises RunFailedError with the evaluator's message."""
         try:
             with np.errstate(all="ignore"):
