@@ -19,12 +19,18 @@ _OF_RUNTIME, _OF_FUSION = "N411", "N401"
 NO_KERNEL = "T101"
 
 
-def with_experiments(finding: Finding, experiments: Sequence[Experiment], named: str) -> Finding:
+def with_experiments(
+    finding: Finding, experiments: Sequence[Experiment], named: str, *, is_valid: bool = False
+) -> Finding:
     """Return a finding with its owner, what the experiments showed, and a remedy: the first change
-    that was right, or none of those tried. `named` is the runtime with its release.
+    that was right, or none of those tried. `named` is the runtime with its release; `is_valid`: the
+    graph is the user's own file, which ran as the reference.
     """
     owner = finding.evidence.get("owner") or owner_of(experiments)
-    if finding.code == NO_KERNEL:
+    refused = finding.code == REFUSED and any(
+        each.kind == "fewer_fusions" and each.outcome == "wrong" for each in experiments
+    )
+    if finding.code == NO_KERNEL or (owner is None and is_valid and refused):
         owner = "kernel"
     evidence: dict[str, Json] = {
         **finding.evidence,

@@ -105,7 +105,8 @@ class TriedRemedies:
         tried = self._tried(settled, target, verification, subject, elsewhere)
         experiments = [*elsewhere, *tried]
         named = f"{target.runtime} {release}" if release is not None else target.runtime
-        rewritten = with_experiments(subject, experiments, named)
+        is_valid = self._laboratory.loaded.recipe.model.onnx is not None
+        rewritten = with_experiments(subject, experiments, named, is_valid=is_valid)
         if subject.code == REFUSED:
             rewritten = self._with_part(settled, target, verification, rewritten)
         if subject.code == _FAILED:  # a verdict's, which follows from what the trials showed

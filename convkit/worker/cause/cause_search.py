@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from convkit.worker.cause.amplified_errors import amplified_error
 from convkit.worker.cause.boundary.boundary_faults import (
     exchanged,
     outputs_error,
@@ -323,7 +324,8 @@ def _at_place(
     cause = place_cause(recording, graph, divergence, parting, region)
     on = pinned(graph, parting.name, region.expected) if parting.restored else None
     if explanation is None:
-        return blamed_on_kernels(cause, region), on, False
+        amplified = amplified_error(recording, graph, divergence, parting, region)
+        return amplified or blamed_on_kernels(cause, region), on, False
     feeds = _inputs(graph, divergence)
     after = outputs_error(recording, explanation.rewrite.graph, feeds)
     alone = for_these_readers(graph, region, explanation.rewrite)

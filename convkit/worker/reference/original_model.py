@@ -19,6 +19,7 @@ from convkit.worker.cases.case import Feeds
 from convkit.worker.cases.decision_sizes import Decisions, Sizes
 from convkit.worker.cases.values.sampling_facts import ModelFacts
 from convkit.worker.graph.class_labels import class_names
+from convkit.worker.graph.evaluated_graph import EvaluatedGraph, evaluated
 from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.generation_facts import Generation, generation_of, tokenizer_files
 from convkit.worker.process.denormal_mode import flushed_denormals, keep_denormals
@@ -272,7 +273,8 @@ class TorchOriginal:
 
 
 class OnnxOriginal:
-    """A third-party ONNX file, run by onnxruntime on the CPU.
+    """A third-party ONNX file, run by onnxruntime on the CPU; by onnx's own evaluator if that
+    refuses the file, so that the refusal is a target's.
 
     Without optimizations, unless `optimized`: they must not decide what is right, but a benchmark
     compares with the file as people run it.
@@ -283,7 +285,7 @@ class OnnxOriginal:
     tokenizer_files: tuple[Path, ...] = ()
 
     def __init__(self, source: Source, contract: Contract, *, optimized: bool = False) -> None:
-        from convkit.worker.graph.graph_session import open_graph
+        from convkit.worker.graph.graph_session import GraphSession, open_graph
         from convkit.worker.graph.rewriting.fixed_random_numbers import given_file
 
         assert source.path is not None
@@ -291,7 +293,13 @@ class OnnxOriginal:
         self._is_fixed = source.random is not None
         try:
             with given_file(source) as path:
-                self._session = open_graph(path, optimized=optimized)
+                self._session: GraphSession | EvaluatedGraph
+                try:
+                    self._session = open_graph(path, optimized=optimized)
+                except ModelRefusedError as error:
+                    if optimized or explained(error) is not None:
+                        raise
+                    self._session = evaluated(path, error)
         except ModelRefusedError as error:
             cause = explained(error)
             raise StageFailedError(

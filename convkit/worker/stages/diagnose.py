@@ -31,6 +31,7 @@ from convkit.worker.reference.recorded_original import TorchCase
 from convkit.worker.verification.fast_path import fast_path_finding
 from convkit.worker.verification.float32_rounding import rounding_finding
 from convkit.worker.verification.long_sums import long_sum_findings
+from convkit.worker.verification.lost_digits import blamed_on_rounding
 from convkit.worker.verification.other_exporter import FailingCase, opset_of, with_other_exporter
 from convkit.worker.verification.ties import undecided_finding
 
@@ -59,7 +60,14 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
         if sums := long_sum_findings(graph, feeds, expected, computed, request.case):
             return DiagnoseResult(None, None, len(sums)), sums
         context.progress(f"moving inputs by units in the last place: {request.case}", done=0.1)
-        undecided = undecided_finding(case, request.case, expected, computed)
+        undecided = blamed_on_rounding(
+            case,
+            request.case,
+            expected,
+            computed,
+            functools.partial(run_in_float64, graph, [spec.name for spec in specs]),
+            undecided_finding(case, request.case, expected, computed),
+        )
         if undecided is not None:
             return DiagnoseResult(None, None, 0), [undecided]
         fast = fast_path_finding(case, request.case, expected, computed)

@@ -78,7 +78,7 @@ def undecided_finding(
                 case, off[furthest], expected[furthest], computed[furthest], furthest
             ),
         ),
-        _first_decision(case, run),
+        first_decision(case, run),
     )
 
 
@@ -153,7 +153,7 @@ def _moved(case: TorchCase, seed: int) -> Iterator[TorchCase]:
                 each.copy_(usual)
 
 
-def _first_decision(case: TorchCase, run: int) -> Operation | None:
+def first_decision(case: TorchCase, run: int) -> Operation | None:
     """Return the first operation whose results part although what it reads is equal but for
     rounding; None if none can be seen.
     """
@@ -215,6 +215,7 @@ def _finding(case: str, tie: _Tie, operation: Operation | None) -> Finding:
         ),
         {
             "kind": "undecided",
+            "owner": "original",
             "proven": True,
             "parted": tie.parted,
             "covered": tie.covered,

@@ -67,6 +67,18 @@ def test_a_missing_kernel_is_the_runtimes_whatever_is_tried() -> None:
     )
 
 
+def test_a_valid_file_that_is_refused_at_every_level_is_the_kernels() -> None:
+    refused = Finding("E205", "the runtime refused the model")
+    less = {"targets.ort.optimization": "basic"}
+    wrong = Experiment("fewer_fusions", "optimization: basic", "wrong", 0, None, less)
+    right = Experiment("fewer_fusions", "optimization: none", "right", 6, 0.0, less)
+    valid = with_experiments(refused, [wrong], "it", is_valid=True)
+    assert valid.evidence["owner"] == "kernel"
+    assert with_experiments(refused, [wrong], "it").evidence["owner"] is None
+    fused = with_experiments(refused, [wrong, right], "it", is_valid=True)
+    assert fused.evidence["owner"] == "fusion"
+
+
 def test_a_change_that_a_finding_offers_is_a_fix_once_it_was_right() -> None:
     change = {"targets.ov.source": "onnx"}
     offered = Finding("N405", "wrong", remedy=Remedy("Build from the graph.", change))

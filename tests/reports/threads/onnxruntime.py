@@ -313,4 +313,88 @@ REPORTS = (
         right={"ort": Right("runtime's kernel", r"no kernel .*Conv", r"type|float32|OpenVINO")},
         targets=BOTH,
     ),
+    Report(
+        "log_of_a_sigmoid",
+        f"{RT}#22557",
+        2024,
+        "the sigmoid of numbers below -18 is 0",
+        net("x", "scores = torch.sigmoid(x * 2)  # here\nreturn torch.log(scores) + 1"),
+        '{"x": torch.linspace(-40, 20, 24).reshape(4, 6)}',
+        right={"ort": Right("runtime's kernel", r"Sigmoid", r"exp\(-x\)|logsigmoid|softplus")},
+        targets=ONLY,
+    ),
+    Report(
+        "padding_before_a_max_pool",
+        "onnxsim/onnxsim#290",
+        2023,
+        "zeros around a MaxPool are fused into it, as if they were minus infinity",
+        net(
+            "image",
+            """
+            x = F.pad(self.conv(image), (1, 1, 1, 1))
+            x = F.max_pool2d(x, 2)  # here
+            return self.head(x)
+            """,
+            """
+            self.conv = nn.Conv2d(3, 6, 3)
+            self.conv.bias.data.sub_(2.0)
+            self.head = nn.Conv2d(6, 4, 1)
+            """,
+        ),
+        '{"image": torch.rand(1, 3, 10, 10)}',
+        right={"ort": Right("runtime's fusion", r"optimiz|fus", r"optimiz")},
+        targets=ONLY,
+    ),
+    Report(
+        "cast_and_a_quotient_of_ones",
+        f"{RT}#32416",
+        2026,
+        "a removed cast keeps a reader where a product with a quotient of ones is fused",
+        graph=_HEADER.format(opset=18)
+        + """main (float[n, 2] x) => (float[n, 2] y)
+        <float one = {1}, float[2, 2] w = {1, 2, 3, 4}> {
+            a = MatMul (x, w)
+            c = Cast <to = 1> (a)
+            r = Div (one, one)
+            m = Mul (r, c)
+            y = Relu (m)
+        }""",
+        right={"ort": Right("runtime's fusion", r"optimiz|Cast", r"optimiz", r"Cast|Mul|Div")},
+        targets=ONLY,
+    ),
+    Report(
+        "norm_of_large_values",
+        f"{RT}#28463",
+        2026,
+        "the variance of large numbers was NaN; what is left is what float32 loses of them",
+        net("x", "return self.norm(x)  # here", "self.norm = nn.LayerNorm(16)"),
+        '{"x": torch.rand(2, 16) * 4 + 40000}',
+        right={"ort": Right("original", r"digits|round", r"float64|double|subtract")},
+        targets=ONLY,
+    ),
+    Report(
+        "negative_quotients",
+        f"{RT}#26997",
+        2026,
+        "Div of whole numbers cuts off; onnx's own evaluator rounds down",
+        graph=_HEADER.format(opset=18)
+        + "main (int64[4] x) => (int64[4] y) <int64 d = {3}> { y = Div (x, d) }",
+        targets=ONLY,
+    ),
+    Report(
+        "quantized_resize",
+        f"{RT}#28448",
+        2026,
+        "a linear Resize between Q and DQ was computed on whole numbers",
+        graph=_HEADER.format(opset=19)
+        + """main (float[1, 1, 1, 3] x) => (float[1, 1, 1, 6] y)
+        <float s = {0.05}, int8 z = {0}, int64[4] sizes = {1, 1, 1, 6}> {
+            q = QuantizeLinear (x, s, z)
+            d = DequantizeLinear (q, s, z)
+            r = Resize <mode = "linear"> (d, , , sizes)
+            p = QuantizeLinear (r, s, z)
+            y = DequantizeLinear (p, s, z)
+        }""",
+        targets=ONLY,
+    ),
 )

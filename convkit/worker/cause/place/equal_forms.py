@@ -52,6 +52,19 @@ _DEFINITIONS: Mapping[str, str] = {
     "ReduceLogSumExp": "m = x.amax(dim, keepdim=True); y = m + (x - m).exp().sum(dim).log()",
 }
 
+# Functions that the standard has no definition for, as formulas of `x` and the number 1.
+_FORMULAS: Mapping[str, tuple[str, str]] = {
+    "Sigmoid": ("Reciprocal(Add(Exp(Neg(x)), one))", "y = 1 / (1 + torch.exp(-x))"),
+    "Tanh": (
+        "Div(Sub(Exp(Add(x, x)), one), Add(Exp(Add(x, x)), one))",
+        "e = torch.exp(2 * x); y = (e - 1) / (e + 1)",
+    ),
+    "Softplus": (
+        "Add(Max(x, Sub(x, x)), Log(Add(Exp(Neg(Abs(x))), one)))",
+        "y = x.clamp(min=0) + torch.log(1 + torch.exp(-x.abs()))",
+    ),
+}
+
 # Sums that may be taken in steps, and the opset from which they read their axes.
 AXES_READ_FROM: Mapping[str, int] = {"ReduceSum": 13, "ReduceMean": 18}
 
@@ -68,7 +81,7 @@ def forms_of(graph: Graph, node: onnx.NodeProto, values: Values) -> Iterator[For
     if any(each and each not in known for each in node.input):
         return
     kind = values[name].dtype.kind
-    floats = (_defined, _in_steps, _in_float64)
+    floats = (_defined, _in_steps, _formula, _in_float64, _formula_in_float64)
     makers = WHOLE_FORMS if kind in "iu" else floats if kind == "f" else (_truth,)
     for make in makers:
         if (form := make(graph, node, known)) is not None:
@@ -201,6 +214,32 @@ def _in_steps(graph: Graph, node: onnx.NodeProto, known: Values) -> Form | None:
         " which adds up in two steps"
     )
     return made(built, text)
+
+
+def _formula(_graph: Graph, node: onnx.NodeProto, known: Values) -> Form | None:
+    """A function by its formula."""
+    if node.domain or node.op_type not in _FORMULAS:
+        return None
+    formula, code = _FORMULAS[node.op_type]
+    built, given = NodeBuilder(node.output[0]), node.input[0]
+    built.compute(formula, x=given, one=np.array(1, known[given].dtype))
+    return made(built, f"Write this line by its formula, {code}")
+
+
+def _formula_in_float64(_graph: Graph, node: onnx.NodeProto, known: Values) -> Form | None:
+    """A function by its formula, which is computed in float64."""
+    if node.domain or node.op_type not in _FORMULAS:
+        return None
+    if known[node.output[0]].dtype != np.float32:
+        return None
+    formula, code = _FORMULAS[node.op_type]
+    built = NodeBuilder(node.output[0])
+    wide = built.write("Cast", node.input[0], inner="wide", to=onnx.TensorProto.DOUBLE)
+    result = built.compute(formula, inner="result", x=wide, one=np.array(1, np.float64))
+    built.write("Cast", result, to=onnx.TensorProto.FLOAT)
+    return made(
+        built, f"Write this line by its formula in float64, {code}, with x.double(), then y.float()"
+    )
 
 
 def _in_float64(_graph: Graph, node: onnx.NodeProto, known: Values) -> Form | None:

@@ -12,7 +12,7 @@ from convkit.worker.cause.search_types.divergence_place import FLOOR
 
 # An error up to this multiple of the effect of changing the inputs' last bit is attributed to
 # arithmetic.
-_NOISE = 30.0
+NOISE = 30.0
 _LAST_BIT = 2.0**-24
 # Bytes of values that are computed at once: a speech model's attention scores alone fill gigabytes.
 _AT_ONCE = 1 << 29
@@ -22,14 +22,14 @@ def wrong_values(graph: Graph, feeds: Values, own: Values) -> list[tuple[str, fl
     """Return the values that a graph computes wrongly from the original's `own`, in its order, with
     their errors in parts of the rms. Raises PieceFailedError.
     """
-    wrong, nudged = [], _Nudged(own)
+    wrong, nudged = [], Nudged(own)
     for names in _portions(own):
         first = graph.run_replaced(names, feeds, own)
         errors = {name: relative_error(first[name], own[name]) for name in names}
         suspects = [name for name in names if errors[name] > FLOOR]
         second = graph.run_replaced(suspects, feeds, nudged)
         noise = {name: relative_error(second[name], first[name]) for name in suspects}
-        wrong += [(name, errors[name]) for name in suspects if errors[name] > _NOISE * noise[name]]
+        wrong += [(name, errors[name]) for name in suspects if errors[name] > NOISE * noise[name]]
     return sorted(wrong, key=lambda each: graph.producers[each[0]])
 
 
@@ -47,7 +47,7 @@ def _portions(own: Values) -> Iterator[Sequence[str]]:
         yield names
 
 
-class _Nudged(Mapping[str, np.ndarray]):
+class Nudged(Mapping[str, np.ndarray]):
     """Values of which every float is changed in its last bit, made when they are asked for."""
 
     def __init__(self, values: Values) -> None:
