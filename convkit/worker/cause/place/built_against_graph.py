@@ -68,13 +68,12 @@ def compare_built(
     names = [
         name for node in graph.nodes if id(node) in moving for name in node.output if name in known
     ]
-    own = model.run(feeds, [], {})
     try:
-        expected, off = _expected(graph, [*names, *graph.outputs], feeds, original, own)
+        expected, off, by_runtime = _expected(graph, model, names, feeds, original)
     except PieceFailedError:
         return None
     outputs = {name: expected[name] for name in graph.outputs}
-    before = largest_error(outputs, own)
+    before = largest_error(outputs, model.run(feeds, [], {}))
     nearer = original is not None and off <= REMAINS * before
     same = max(REMAINS * before, _few_roundings(outputs)) if nearer else _SAME
     same = min(same, _SAME)
@@ -87,8 +86,8 @@ def compare_built(
     first = found.names[0]
     node = graph.nodes[graph.producers[first]]
     read = {name: right[name] for name in node.input if name in right}
-    made = model.run(feeds, [first], {name: each for name, each in read.items() if name in known})
-    alone = made.get(first)
+    put = {name: each for name, each in read.items() if name in known and name not in feeds}
+    alone = model.run(feeds, [first], put).get(first)
     looks_right = alone is not None and relative_error(alone, right[first]) <= _SAME
     if computes is not None:
         found = with_working_forms(
@@ -98,8 +97,8 @@ def compare_built(
         found,
         beyond=_beyond_int32(graph, first, right),
         width=_width(alone, right[first], list(read.values())),
-        added=many_added(node, right),
-        elsewhere=off if nearer and original is not None else None,
+        added=None if found.repaired is None else many_added(node, right),
+        elsewhere=off if nearer and by_runtime else None,
     )
     if found.kind == "unplaced":
         narrow = found.beyond is not None or (found.width and right[first].dtype == np.float64)
@@ -214,29 +213,38 @@ def compare_exposed(
 
 
 def _expected(
-    graph: Graph, names: Sequence[str], feeds: Values, original: Values | None, own: Values
-) -> tuple[dict[str, np.ndarray], float]:
-    """Return the right values of a graph, and how far its outputs are then off from the original's:
-    onnxruntime's values, or float64's if only those give the original's outputs, or are much nearer
-    to them than the built model's `own`. Raises PieceFailedError.
+    graph: Graph, model: ExposedModel, names: Sequence[str], feeds: Values, original: Values | None
+) -> tuple[dict[str, np.ndarray], float, bool]:
+    """Return the right values of a graph, how far its outputs are then off from the original's, and
+    whether onnxruntime computed them. Otherwise, float64 did: if only that gives the original's
+    outputs, if it is much nearer to them than the built model, or if onnxruntime does not run the
+    graph. Raises PieceFailedError.
     """
-    found = graph.run(names, feeds)
-    if original is None:
-        return found, 0.0
-    off = largest_error(original, found)
-    if off <= min(_SAME, REMAINS * largest_error(original, own)):
-        return found, off
+    wanted = list(dict.fromkeys([*names, *graph.outputs]))
     try:
-        exact = run_in_float64(graph, list(dict.fromkeys(names)), feeds)
+        found = graph.run(wanted, feeds)
     except PieceFailedError:
-        return found, off
+        if original is None:
+            raise
+        found, off = {}, math.inf
+    else:
+        off = 0.0 if original is None else largest_error(original, found)
+    if original is None:
+        return found, off, True
+    if off <= min(_SAME, REMAINS * largest_error(original, model.run(feeds, [], {}))):
+        return found, off, True
+    try:
+        exact = run_in_float64(graph, wanted, feeds)
+    except PieceFailedError:
+        if not found:
+            raise
+        return found, off, True
     exact_off = largest_error(original, exact)
-    if not exact_off <= min(_SAME, off):
-        return found, off
-    return {
-        name: values.astype(found[name].dtype) if name in found else values
-        for name, values in exact.items()
-    }, exact_off
+    if found and not exact_off <= min(_SAME, off):
+        return found, off, True
+    typed = found or model.run(feeds, names, {})
+    right = {n: each.astype(typed[n].dtype) if n in typed else each for n, each in exact.items()}
+    return right, exact_off, False
 
 
 def _beyond_int32(graph: Graph, name: str, values: Values) -> int | None:
