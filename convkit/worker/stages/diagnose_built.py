@@ -94,7 +94,7 @@ def finding_of(
             f" by {found.before:.2g}, and no place was found that explains it",
             Place(case=case),
             evidence,
-            Remedy(f"{release.advice}, or report it with the exported graph."),
+            _elsewhere(found) or Remedy(f"{release.advice}, or report it with the exported graph."),
         )
     node = nodes[found.names[0]]
     evidence["owner"] = "fusion" if found.kind == "fused" else "kernel"
@@ -126,7 +126,7 @@ def finding_of(
             if found.kind == "computed"
             else " this is the first place that is wrong"
         )
-        remedy = _elsewhere(found, release) or _WITHIN_INT32
+        remedy = _elsewhere(found, release.name) or _WITHIN_INT32
         if found.instead is not None:
             remedy = _written_so(found)
         return Finding("T108", message, place, evidence | {"value": found.beyond}, remedy)
@@ -157,7 +157,7 @@ def finding_of(
             f" value here, the outputs are off by {found.after:.2g}"
         )
     otherwise = "or write this part of the model with other operations"
-    remedy = _elsewhere(found, release) or Remedy(
+    remedy = _elsewhere(found, release.name) or Remedy(
         f"{release.advice}, {otherwise}. Neither was tried."
     )
     if found.instead is not None:
@@ -166,17 +166,18 @@ def finding_of(
     return Finding("N408", message, place, evidence, remedy)
 
 
-def _elsewhere(found: BuiltDifference, release: Release) -> Remedy | None:
+def _elsewhere(found: BuiltDifference, formless: str | None = None) -> Remedy | None:
     """Return the advice to serve the model with onnxruntime, if it computes the same graph right;
-    else None.
+    else None. `formless` is a runtime in which other forms of the place were looked for in vain.
     """
     if found.elsewhere is None:
         return None
     text = (
-        f"Serve this model with onnxruntime: convkit ran the same graph with"
+        "Serve this model with onnxruntime: convkit ran the same graph with"
         f" {onnxruntime_release()} in this case, and its outputs are off by {found.elsewhere:.2g}."
-        f" No other form of this line that convkit knows is right in {release.name}."
     )
+    if formless is not None:
+        text += f" No other form of this line that convkit knows is right in {formless}."
     return Remedy(text, proven=True)
 
 

@@ -94,3 +94,12 @@ def test_float64_is_computed_in_float32(tmp_path: Path, lines: str) -> None:
     assert finding.remedy is not None
     # What onnxruntime does not run is no remedy.
     assert finding.remedy.proven == (lines is SHAPED)
+
+
+def test_an_infinity_that_becomes_a_number_is_named(tmp_path: Path) -> None:
+    lines = "(double[1, 3] x) => (double[1, 3] y) { a = Abs(x) y = Round(a) }"
+    finding = explained(tmp_path, lines, np.array([[np.inf, -np.inf, 1.5]]))
+    assert finding is not None
+    assert finding.place.tensor == "a"
+    assert "returns float32's largest number in its place" in finding.message
+    assert advice(finding).startswith("Serve this model with onnxruntime")

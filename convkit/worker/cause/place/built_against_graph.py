@@ -27,6 +27,7 @@ _MOST_PLACES = 8
 # Values that are looked at upstream of a first difference, and how many roundings kernels may
 # differ by.
 _MOST_STEPS, _ROUNDINGS = 12, 4
+_NO_INFINITY = "without infinity: it returns float32's largest number in its place"
 _IN_SINGLE = "in float32, which keeps 24 of float64's 53 bits"
 # How far float32 is off for whole numbers, in parts of them: a few additions' roundings.
 _FLOAT32 = 2.0**-20
@@ -78,6 +79,10 @@ def compare_built(
     same = max(REMAINS * before, _few_roundings(outputs)) if nearer else _SAME
     same = min(same, _SAME)
     found = compare_exposed(model, feeds, expected, tuple(graph.outputs), names, same)
+    found = found or _lost_infinity(model, feeds, expected, names, graph.outputs)
+    if found is not None and original is not None and by_runtime:
+        right_there = off <= REMAINS * found.before and off <= _SAME
+        found = dataclasses.replace(found, elsewhere=off if right_there else None)
     if found is None or found.kind not in ("computed", "unplaced") or not found.names:
         return found
     right = {**expected, **feeds}
@@ -98,7 +103,6 @@ def compare_built(
         beyond=_beyond_int32(graph, first, right),
         width=_width(alone, right[first], list(read.values())),
         added=None if found.repaired is None else many_added(node, right),
-        elsewhere=off if nearer and by_runtime else None,
     )
     if found.kind == "unplaced":
         narrow = found.beyond is not None or (found.width and right[first].dtype == np.float64)
@@ -110,6 +114,29 @@ def compare_built(
         guard = nan_guard(graph, node, right, computes) if computes is not None else None
         return dataclasses.replace(found, instead=guard, repaired=None, loses_nan=True)
     return dataclasses.replace(found, instead=instead)
+
+
+def _lost_infinity(
+    model: ExposedModel,
+    feeds: Values,
+    expected: Values,
+    names: Sequence[str],
+    outputs: Sequence[str],
+) -> BuiltDifference | None:
+    """Return the first value that is finite where it should be infinite, if an output is one: in
+    masks, the largest number is as good as infinity, and in results it is not.
+    """
+    own = model.run(feeds, names, {})
+    lost = [name for name in names if name in own and _is_finite_instead(own[name], expected[name])]
+    if not any(name in own and _is_finite_instead(own[name], expected[name]) for name in outputs):
+        return None
+    return BuiltDifference("wide", tuple(lost or outputs)[:1], math.inf, 0.0, width=_NO_INFINITY)
+
+
+def _is_finite_instead(own: np.ndarray, right: np.ndarray) -> bool:
+    if right.dtype.kind != "f" or own.shape != right.shape:
+        return False
+    return bool((np.isinf(right) & np.isfinite(own)).any())
 
 
 def _few_roundings(outputs: Values) -> float:

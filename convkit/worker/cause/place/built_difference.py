@@ -10,8 +10,8 @@ class BuiltDifference:
     fused: the outputs are correct once `names` are exposed, which prevents the runtime from fusing
     their producers with later nodes. computed: these tensors are wrong although their inputs are
     correct, and the correct values fix the outputs. wide: more tensors are wrong than were
-    corrected, and the first has a whole number that int32 cannot hold or is computed from one.
-    unplaced: none of these. `beyond` is that number, also of what was computed.
+    corrected, and the first has a number that the runtime's type cannot hold or is computed from
+    one. unplaced: none of these. `beyond` is a whole number there that int32 cannot hold.
     `instead` is code that computes that tensor right, tried on the case's values: the outputs are
     then off by `repaired`, if it was tried in the whole graph, in `places` nodes. `loses_nan`: it
     is wrong where an input is NaN. `width` says in which width a kernel computes numbers. `added`
