@@ -88,6 +88,8 @@ def finding_of(
         "proven": found.kind != "unplaced",
     }
     if found.kind == "unplaced":
+        if found.elsewhere is not None:
+            evidence["fallback"] = True
         return Finding(
             "N402",
             f"{release.name} differs from the exported graph in case {case!r}: the outputs are off"
@@ -115,7 +117,7 @@ def finding_of(
             f" {found.after:.2g}. A different release ({release.tool}) was not tried.",
             proven=True,
         )
-        return Finding("N401", message, place, evidence, remedy)
+        return Finding("N401", message, place, evidence | {"fallback": True}, remedy)
     if found.beyond is not None:
         message = (
             f"{release.name} computes whole numbers in int32, and {where} needs {found.beyond},"
@@ -129,6 +131,8 @@ def finding_of(
         remedy = _elsewhere(found, release.name) or _WITHIN_INT32
         if found.instead is not None:
             remedy = _written_so(found)
+        elif found.elsewhere is not None:
+            evidence["fallback"] = True
         return Finding("T108", message, place, evidence | {"value": found.beyond}, remedy)
     message = (
         f"{release.name} does not compute what the exported graph says at {where}: the outputs are"
@@ -163,12 +167,15 @@ def finding_of(
     if found.instead is not None:
         evidence["instead"] = found.instead
         remedy = _written_so(found)
+    elif found.elsewhere is not None:
+        evidence["fallback"] = True
     return Finding("N408", message, place, evidence, remedy)
 
 
 def _elsewhere(found: BuiltDifference, formless: str | None = None) -> Remedy | None:
     """Return the advice to serve the model with onnxruntime, if it computes the same graph right;
     else None. `formless` is a runtime in which other forms of the place were looked for in vain.
+    With `fallback` among the evidence, the host looks for a change of the recipe first.
     """
     if found.elsewhere is None:
         return None
