@@ -102,7 +102,7 @@ def _remedy(finding: Finding, experiments: Sequence[Experiment]) -> Remedy | Non
     if other is not None:
         instead = f"{other.what} computes the same graph right: serve the model with that. Or: "
     if not tried or all(each.outcome == "untried" for each in tried):
-        if other is None or given is None:
+        if other is None or given is None or given.proven:
             return given
         return dataclasses.replace(given, text=f"{instead}{given.text}")
     failed = "; ".join(shown(each) for each in tried)
@@ -110,7 +110,8 @@ def _remedy(finding: Finding, experiments: Sequence[Experiment]) -> Remedy | Non
         # It may be one step of several, which a repair takes.
         text = f"{given.text.rstrip('.')}: not enough by itself. Tried: {failed}."
         return dataclasses.replace(given, text=text, tried=True)
-    if given is not None and given.change and all(each.change != given.change for each in tried):
+    untried = given is not None and all(each.change != given.change for each in tried)
+    if given is not None and (given.proven or (given.change and untried)):
         text = f"{given.text} Nothing else that was tried repairs it ({failed})."
         return dataclasses.replace(given, text=text)
     return Remedy(f"Nothing tried repairs it ({failed}). {instead}{_advice(finding)}")

@@ -337,9 +337,10 @@ def _tools(content: Mapping[str, Json]) -> dict[str, Json]:
 
 def _is_subject(finding: Finding, elsewhere: Sequence[Experiment], target: str) -> bool:
     """Say whether a finding's owner can be told by trials, or its remedy be tried, and it has no
-    proven remedy yet.
+    proven remedy yet, or one that a change of the recipe would be better than.
     """
-    if finding.remedy is not None and finding.remedy.proven:
+    is_fallback = finding.evidence.get("fallback") is True
+    if finding.remedy is not None and finding.remedy.proven and not is_fallback:
         return False
     if "instead" in finding.evidence:  # tried on the case's values, which costs no run
         return False

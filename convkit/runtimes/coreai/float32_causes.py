@@ -20,7 +20,8 @@ from convkit.runtimes.coreai.traced_program import has_definition, operator_name
 from convkit.runtimes.coreai.trial_conversions import Trials, run_exposed, tensor_nodes
 from convkit.worker.building.operation_origin import OperationOrigin
 from convkit.worker.cause.matching.relative_difference import largest_error, relative_error
-from convkit.worker.cause.place.built_against_graph import BuiltDifference, compare_exposed
+from convkit.worker.cause.place.built_against_graph import compare_exposed
+from convkit.worker.cause.place.built_difference import BuiltDifference
 from convkit.worker.job_context import StageFailedError
 from convkit.worker.runtime_interface.sessions import ModelRefusedError, RunFailedError
 

@@ -14,11 +14,9 @@ from convkit.protocol.messages import DiagnoseRequest, DiagnoseResult
 from convkit.worker.building.built_files import EXPORTED_FILE, find_model
 from convkit.worker.cases.case_files import read_tensors
 from convkit.worker.cause.graphs.runnable_graph import label, module_of, read_graph, source_of
-from convkit.worker.cause.place.built_against_graph import (
-    BuiltDifference,
-    ExposedModel,
-    compare_built,
-)
+from convkit.worker.cause.place.built_against_graph import ExposedModel, compare_built
+from convkit.worker.cause.place.built_difference import BuiltDifference
+from convkit.worker.cause.place.kernel_faults import release as onnxruntime_release
 from convkit.worker.cause.place.lost_nan import Computes
 from convkit.worker.cause.wording.cause_findings import instead_of
 from convkit.worker.job_context import Context
@@ -90,13 +88,15 @@ def finding_of(
         "proven": found.kind != "unplaced",
     }
     if found.kind == "unplaced":
+        if found.elsewhere is not None:
+            evidence["fallback"] = True
         return Finding(
             "N402",
             f"{release.name} differs from the exported graph in case {case!r}: the outputs are off"
             f" by {found.before:.2g}, and no place was found that explains it",
             Place(case=case),
             evidence,
-            Remedy(f"{release.advice}, or report it with the exported graph."),
+            _elsewhere(found) or Remedy(f"{release.advice}, or report it with the exported graph."),
         )
     node = nodes[found.names[0]]
     evidence["owner"] = "fusion" if found.kind == "fused" else "kernel"
@@ -111,7 +111,13 @@ def finding_of(
             f" outputs are off by {found.before:.2g} as compiled, and by {found.after:.2g} with"
             " this tensor kept"
         )
-        return Finding("N401", message, place, evidence, Remedy(f"{release.advice}."))
+        remedy = Remedy(
+            "Return this line's result from the model as well, which keeps the runtime from merging"
+            " it: convkit tried it on the built model, whose outputs are then off by"
+            f" {found.after:.2g}. A different release ({release.tool}) was not tried.",
+            proven=True,
+        )
+        return Finding("N401", message, place, evidence | {"fallback": True}, remedy)
     if found.beyond is not None:
         message = (
             f"{release.name} computes whole numbers in int32, and {where} needs {found.beyond},"
@@ -122,7 +128,11 @@ def finding_of(
             if found.kind == "computed"
             else " this is the first place that is wrong"
         )
-        remedy = _WITHIN_INT32 if found.instead is None else _written_so(found)
+        remedy = _elsewhere(found, release.name) or _WITHIN_INT32
+        if found.instead is not None:
+            remedy = _written_so(found)
+        elif found.elsewhere is not None:
+            evidence["fallback"] = True
         return Finding("T108", message, place, evidence | {"value": found.beyond}, remedy)
     message = (
         f"{release.name} does not compute what the exported graph says at {where}: the outputs are"
@@ -130,9 +140,19 @@ def finding_of(
     )
     if found.width is not None:
         message = (
-            f"{release.name} computes whole numbers at {where} {found.width}, and the graph is"
-            f" right: the outputs are off by {found.before:.2g} now, and by {found.after:.2g} with"
-            " the graph's value here"
+            f"{release.name} computes numbers at {where} {found.width}, and the graph is right: the"
+            f" outputs are off by {found.before:.2g} now, and "
+        )
+        message += (
+            "this is the first place that is wrong"
+            if found.kind == "wide"
+            else f"by {found.after:.2g} with the graph's value here"
+        )
+    if found.added is not None:
+        message = (
+            f"{release.name}'s kernel is off in {where}, and the graph is right: of {found.added}"
+            " float32 values, rounding at each addition adds up; the outputs are off by"
+            f" {found.before:.2g} now, and by {found.after:.2g} with the graph's value here"
         )
     if found.loses_nan:
         message = (
@@ -141,11 +161,31 @@ def finding_of(
             f" value here, the outputs are off by {found.after:.2g}"
         )
     otherwise = "or write this part of the model with other operations"
-    remedy = Remedy(f"{release.advice}, {otherwise}. Neither was tried.")
+    remedy = _elsewhere(found, release.name) or Remedy(
+        f"{release.advice}, {otherwise}. Neither was tried."
+    )
     if found.instead is not None:
         evidence["instead"] = found.instead
         remedy = _written_so(found)
+    elif found.elsewhere is not None:
+        evidence["fallback"] = True
     return Finding("N408", message, place, evidence, remedy)
+
+
+def _elsewhere(found: BuiltDifference, formless: str | None = None) -> Remedy | None:
+    """Return the advice to serve the model with onnxruntime, if it computes the same graph right;
+    else None. `formless` is a runtime in which other forms of the place were looked for in vain.
+    With `fallback` among the evidence, the host looks for a change of the recipe first.
+    """
+    if found.elsewhere is None:
+        return None
+    text = (
+        "Serve this model with onnxruntime: convkit ran the same graph with"
+        f" {onnxruntime_release()} in this case, and its outputs are off by {found.elsewhere:.2g}."
+    )
+    if formless is not None:
+        text += f" No other form of this line that convkit knows is right in {formless}."
+    return Remedy(text, proven=True)
 
 
 def _written_so(found: BuiltDifference) -> Remedy:

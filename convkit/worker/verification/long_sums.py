@@ -16,13 +16,11 @@ from convkit.worker.cause.graphs.runnable_graph import (
     module_of,
     source_of,
 )
-from convkit.worker.cause.place.equal_forms import AXES_READ_FROM, forms_of, with_forms
+from convkit.worker.cause.place.equal_forms import AXES_READ_FROM, forms_of, many_added, with_forms
 from convkit.worker.cause.place.kernel_faults import release
 from convkit.worker.cause.place.whole_number_forms import Form, reduced_axes
 from convkit.worker.cause.wording.cause_findings import instead_of
 
-# Values per sum: that many rounded additions, one after another, lose 4 digits of float32's 7.
-_MANY = 1 << 14
 # What another form may leave of the error to be what explains it.
 _REMAINS = 0.1
 
@@ -41,7 +39,7 @@ def long_sum_findings(
         return []
     try:
         values = {**feeds, **graph.run(list(dict.fromkeys(names)), feeds)}
-        nodes = [node for node in nodes if _count(node, values) >= _MANY]
+        nodes = [node for node in nodes if many_added(node, values) is not None]
         for which in range(_most_forms(graph, nodes, values)):
             forms = {node.output[0]: _forms(graph, node, values)[which] for node in nodes}
             made = with_forms(graph, forms)
@@ -58,12 +56,6 @@ def long_sum_findings(
     except PieceFailedError:
         pass
     return []
-
-
-def _count(node: onnx.NodeProto, values: Values) -> int:
-    """Return how many float32 values a node adds up for each result."""
-    taken, result = values[node.input[0]], values[node.output[0]]
-    return taken.size // result.size if result.size and taken.dtype == np.float32 else 0
 
 
 def _forms(graph: Graph, node: onnx.NodeProto, values: Values) -> list[Form]:
@@ -99,7 +91,7 @@ def _finding(
 ) -> Finding | None:
     """Return the finding of a sum that the form computes nearer to float64 than the kernel."""
     name = node.output[0]
-    found, count = values[name], _count(node, values)
+    found, count = values[name], many_added(node, values)
     exact = _in_float64(graph, node, values)
     off = np.abs(found - exact)
     worst = np.unravel_index(int(np.argmax(off)), off.shape)

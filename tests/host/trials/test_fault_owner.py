@@ -1,10 +1,13 @@
 """Owners from experiments: what is right elsewhere is not wrong."""
 
+import dataclasses
+
 import pytest
 
 from convkit.host.findings.catalog import is_unproven
 from convkit.host.trials.experiment_findings import with_experiments
 from convkit.host.trials.fault_owner import Experiment, owner_of, result, same_file_right
+from convkit.host.trials.tried_remedies import _is_subject
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 
 WRONG_GRAPH = Finding(
@@ -154,3 +157,19 @@ def test_the_precision_that_was_right_is_the_fix() -> None:
 )
 def test_only_what_was_tried_is_a_fix(remedy: Remedy, label: str) -> None:
     assert remedy.label == label
+
+
+def test_a_change_of_the_recipe_is_better_than_another_runtime() -> None:
+    served = Remedy("Serve this model with onnxruntime.", proven=True)
+    wrong = Finding("N408", "Erf is off", Place(), {"owner": "kernel"}, served)
+    fallback = dataclasses.replace(wrong, evidence=wrong.evidence | {"fallback": True})
+    assert _is_subject(fallback, [], "ov")
+    assert not _is_subject(wrong, [], "ov"), "what else is proven is not tried again"
+    found = with_experiments(fallback, [opset("right")], "OpenVINO").remedy
+    assert found is not None
+    assert found.change == OPSET
+    kept = with_experiments(fallback, [opset("wrong")], "OpenVINO").remedy
+    assert kept is not None
+    assert kept.proven
+    assert kept.text.startswith(f"{served.text} Nothing else that was tried repairs it")
+    assert with_experiments(fallback, [opset("untried")], "OpenVINO").remedy == served

@@ -20,6 +20,7 @@ from convkit.worker.cause.graphs.runnable_graph import read_graph
 from convkit.worker.cause.place.built_against_graph import compare_built
 from convkit.worker.graph.node_origins import MODULE_KEY
 from convkit.worker.job_context import Context
+from convkit.worker.stages.diagnose_built import Release, finding_of
 
 pytest.importorskip("openvino")
 
@@ -107,6 +108,12 @@ def test_with_a_mocked_runtime_a_wrong_fusion_is_told_from_a_wrong_operator(tmp_
     assert (found.kind, found.names) == ("fused", ("r",))
     assert found.before > 0.5
     assert found.after < 1e-6
+    nodes = {name: node for node in read_graph(graph).nodes for name in node.output}
+    finding = finding_of(found, nodes, Release("OpenVINO", "tools.openvino"), "typical")
+    assert (finding.code, finding.evidence["owner"]) == ("N401", "fusion")
+    assert finding.remedy is not None
+    assert finding.remedy.proven, "exposing the tensor is what was tried"
+    assert "Return this line's result from the model as well" in finding.remedy.text
 
 
 WRAPPING = """

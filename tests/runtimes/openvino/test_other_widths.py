@@ -13,7 +13,8 @@ from convkit.runtimes.openvino.as_graph.diagnose import computed
 from convkit.runtimes.openvino.exposed_tensors import ExposedIR
 from convkit.runtimes.openvino.options import OpenVINOOptions
 from convkit.worker.cause.graphs.runnable_graph import make_graph
-from convkit.worker.cause.place.built_against_graph import BuiltDifference, compare_built
+from convkit.worker.cause.place.built_against_graph import compare_built
+from convkit.worker.cause.place.built_difference import BuiltDifference
 from convkit.worker.stages.diagnose_built import Release, finding_of
 
 openvino = pytest.importorskip("openvino")

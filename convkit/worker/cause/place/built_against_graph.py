@@ -6,29 +6,29 @@ For graphs that agree with the original: the difference is then the runtime's ow
 """
 
 import dataclasses
-import functools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
-import onnx
 
 from convkit.worker.cause.graphs.float64_graph import moving_nodes, run_in_float64
-from convkit.worker.cause.graphs.runnable_graph import Graph, PieceFailedError, Values, label, reads
+from convkit.worker.cause.graphs.runnable_graph import Graph, PieceFailedError, Values, reads
 from convkit.worker.cause.matching.relative_difference import largest_error, relative_error
-from convkit.worker.cause.place.equal_forms import with_forms, working_form
+from convkit.worker.cause.place.built_difference import BuiltDifference
+from convkit.worker.cause.place.built_forms import REMAINS, remaining, with_working_forms
+from convkit.worker.cause.place.equal_forms import many_added
 from convkit.worker.cause.place.lost_nan import Computes, holds_nan, nan_guard, nan_is_lost
 from convkit.worker.cause.place.other_wording import other_wording
-from convkit.worker.cause.place.whole_number_forms import Form, remainders_first
 
 # In parts of a tensor's rms. Kernels of any kind agree to a few digits less than float32 has.
 _SAME = 1e-4
-# The fraction of the outputs' error that may remain after an explanation.
-_REMAINS = 0.1
 _MOST_PLACES = 8
-# Nodes that are written in other forms at once; a runtime compiles each by itself.
-_MOST_FORMS = 40
+# Values that are looked at upstream of a first difference, and how many roundings kernels may
+# differ by.
+_MOST_STEPS, _ROUNDINGS = 12, 4
+_NO_INFINITY = "without infinity: it returns float32's largest number in its place"
+_IN_SINGLE = "in float32, which keeps 24 of float64's 53 bits"
 # How far float32 is off for whole numbers, in parts of them: a few additions' roundings.
 _FLOAT32 = 2.0**-20
 _INT32 = np.iinfo(np.int32)
@@ -50,32 +50,6 @@ class ExposedModel(Protocol):
         ...
 
 
-@dataclasses.dataclass(frozen=True)
-class BuiltDifference:
-    """Why a built model differs from its graph. Errors are the outputs', relative to their RMS.
-
-    fused: the outputs are correct once `names` are exposed, which prevents the runtime from fusing
-    their producers with later nodes. computed: these tensors are wrong although their inputs are
-    correct, and the correct values fix the outputs. wide: more tensors are wrong than were
-    corrected, and the first has a whole number that int32 cannot hold or is computed from one.
-    unplaced: none of these. `beyond` is that number, also of what was computed.
-    `instead` is code that computes that tensor right, tried on the case's values: the outputs are
-    then off by `repaired`, if it was tried in the whole graph, in `places` nodes. `loses_nan`: it
-    is wrong where an input is NaN. `width` says in which width a kernel computes whole numbers.
-    """
-
-    kind: str
-    names: tuple[str, ...]
-    before: float
-    after: float
-    beyond: int | None = None
-    instead: str | None = None
-    loses_nan: bool = False
-    repaired: float | None = None
-    places: int = 1
-    width: str | None = None
-
-
 def compare_built(
     graph: Graph,
     model: ExposedModel,
@@ -85,9 +59,10 @@ def compare_built(
 ) -> BuiltDifference | None:
     """Return why a built model's outputs differ from its graph's; None if they do not, or if the
     graph itself cannot be run. If the `original` outputs are given, a graph that onnxruntime
-    computes wrong and float64 right is compared with float64. Whole numbers and truth values are
-    compared as floats are; what is computed from sizes alone is not. `computes` runs a model in the
-    same runtime.
+    computes wrong and float64 right is compared with float64, and a difference of a few roundings
+    is explained too, if the graph is much nearer to the original. Whole numbers and truth values
+    are compared as floats are; what is computed from sizes alone is not. `computes` runs a model in
+    the same runtime.
     """
     known = set(model.tensors())
     moving = moving_nodes(graph, feeds)
@@ -95,112 +70,121 @@ def compare_built(
         name for node in graph.nodes if id(node) in moving for name in node.output if name in known
     ]
     try:
-        expected = _expected(graph, [*names, *graph.outputs], feeds, original)
+        expected, off, by_runtime = _expected(graph, model, names, feeds, original)
     except PieceFailedError:
         return None
-    found = compare_exposed(model, feeds, expected, tuple(graph.outputs), names)
+    outputs = {name: expected[name] for name in graph.outputs}
+    before = largest_error(outputs, model.run(feeds, [], {}))
+    nearer = original is not None and off <= REMAINS * before
+    same = max(REMAINS * before, _few_roundings(outputs)) if nearer else _SAME
+    same = min(same, _SAME)
+    found = compare_exposed(model, feeds, expected, tuple(graph.outputs), names, same)
+    found = found or _lost_infinity(model, feeds, expected, names, graph.outputs)
+    if found is not None and original is not None and by_runtime:
+        right_there = off <= REMAINS * found.before and off <= _SAME
+        found = dataclasses.replace(found, elsewhere=off if right_there else None)
     if found is None or found.kind not in ("computed", "unplaced") or not found.names:
         return found
     right = {**expected, **feeds}
-    if computes is not None:
-        found = _with_forms(found, graph, right, feeds, computes)
+    search = _Search(model, feeds, expected, tuple(graph.outputs), same)
+    found = _from_its_beginning(search, graph, found, set(names))
     first = found.names[0]
     node = graph.nodes[graph.producers[first]]
-    beyond = _beyond_int32(graph, first, right)
-    own = model.run(feeds, [first], {}).get(first)
-    width = _width(own, right[first], [right[each] for each in node.input if each in right])
-    found = dataclasses.replace(found, beyond=beyond, width=width)
+    read = {name: right[name] for name in node.input if name in right}
+    put = {name: each for name, each in read.items() if name in known and name not in feeds}
+    alone = model.run(feeds, [first], put).get(first)
+    looks_right = alone is not None and relative_error(alone, right[first]) <= _SAME
+    if computes is not None:
+        found = with_working_forms(
+            found, graph, right, feeds, computes, same=same, looks_right=looks_right
+        )
+    found = dataclasses.replace(
+        found,
+        beyond=_beyond_int32(graph, first, right),
+        width=_width(alone, right[first], list(read.values())),
+        added=None if found.repaired is None else many_added(node, right),
+    )
     if found.kind == "unplaced":
-        return found if beyond is None else dataclasses.replace(found, kind="wide", names=(first,))
-    read = [right[name] for name in node.input if name in right]
-    loses_nan = any(map(holds_nan, read)) and _loses_nan(own, right[first])
-    instead = other_wording(node, read[0] if read else None, right[first]) or found.instead
+        narrow = found.beyond is not None or (found.width and right[first].dtype == np.float64)
+        return dataclasses.replace(found, kind="wide", names=(first,)) if narrow else found
+    given = next(iter(read.values()), None)
+    loses_nan = any(map(holds_nan, read.values())) and _loses_nan(alone, right[first])
+    instead = other_wording(node, given, right[first]) or found.instead
     if loses_nan:
         guard = nan_guard(graph, node, right, computes) if computes is not None else None
         return dataclasses.replace(found, instead=guard, repaired=None, loses_nan=True)
     return dataclasses.replace(found, instead=instead)
 
 
-def _with_forms(
-    found: BuiltDifference, graph: Graph, right: Values, feeds: Values, computes: Computes
-) -> BuiltDifference:
-    """Return the difference with other forms of its nodes, if the runtime computes each of them
-    right by itself, and the whole graph with all nodes of these kinds written like that.
-    """
-    forms = remainders_first(graph, found.names[0], right)
-    if forms and (better := _whole(found, graph, forms, right, feeds, computes)) is not None:
-        return better
-    wrong = {_kind(graph.nodes[graph.producers[name]], right) for name in found.names}
-    alike = [
-        each
-        for each in graph.nodes
-        if each.output and each.output[0] in right and _kind(each, right) in wrong
-    ]
-    if not 0 < len(alike) <= _MOST_FORMS:
-        return found
-    forms = {}
-
-    def is_right(name: str, changed: Graph) -> bool:
-        given = {key: values for key, values in right.items() if key != name}
-        made = _computed(changed, [name], given, computes)
-        return made is not None and largest_error({name: right[name]}, made) <= _SAME
-
-    for node in alike:
-        name = node.output[0]
-        form = working_form(graph, node, right, functools.partial(is_right, name))
-        if form is not None:
-            forms[name] = form
-    if not forms:
-        return found
-    return _whole(found, graph, forms, right, feeds, computes) or found
-
-
-def _whole(
-    found: BuiltDifference,
-    graph: Graph,
-    forms: Mapping[str, Form],
-    right: Values,
+def _lost_infinity(
+    model: ExposedModel,
     feeds: Values,
-    computes: Computes,
+    expected: Values,
+    names: Sequence[str],
+    outputs: Sequence[str],
 ) -> BuiltDifference | None:
-    """Return the difference with forms that make the whole graph right; None if they do not."""
-    outputs = {name: right[name] for name in graph.outputs}
-    made = _computed(with_forms(graph, forms), graph.outputs, feeds, computes)
-    after = math.inf if made is None else largest_error(outputs, made)
-    if not after <= max(_REMAINS * found.before, _SAME):
+    """Return the first value that is finite where it should be infinite, if an output is one: in
+    masks, the largest number is as good as infinity, and in results it is not.
+    """
+    own = model.run(feeds, names, {})
+    lost = [name for name in names if name in own and _is_finite_instead(own[name], expected[name])]
+    if not any(name in own and _is_finite_instead(own[name], expected[name]) for name in outputs):
         return None
-    chosen = [name for name in found.names if name in forms] or list(forms)[:1]
-    nodes = {name: graph.nodes[graph.producers[name]] for name in chosen}
-    texts = {forms[name].text: f" ({nodes[name].op_type} {label(nodes[name])})" for name in chosen}
-    instead = "; ".join(text + (where if len(texts) > 1 else "") for text, where in texts.items())
-    wide = found.kind == "unplaced"
+    return BuiltDifference("wide", tuple(lost or outputs)[:1], math.inf, 0.0, width=_NO_INFINITY)
+
+
+def _is_finite_instead(own: np.ndarray, right: np.ndarray) -> bool:
+    if right.dtype.kind != "f" or own.shape != right.shape:
+        return False
+    return bool((np.isinf(right) & np.isfinite(own)).any())
+
+
+def _few_roundings(outputs: Values) -> float:
+    """Return what right kernels of the outputs' own types may differ by, in parts of their rms."""
+    eps = [np.finfo(each.dtype).eps for each in outputs.values() if each.dtype.kind == "f"]
+    return _ROUNDINGS * float(min(eps, default=0.0))
+
+
+def _from_its_beginning(
+    search: "_Search", graph: Graph, found: BuiltDifference, known: Collection[str]
+) -> BuiltDifference:
+    """Return a difference that begins further up, if its first place is right with the right values
+    of what it reads: they look right, and are not. The place is then the value that is wrong even
+    with the right values of what it is computed from, and that alone puts the outputs right.
+    """
+    current, moved = found.names[0], False
+    for _ in range(_MOST_STEPS):
+        node = graph.nodes[graph.producers[current]]
+        read = [name for name in dict.fromkeys(node.input) if name in known]
+        if not read or not _explains(search, found, read):
+            break
+        alone = next((name for name in read if _explains(search, found, [name])), None)
+        if alone is None:
+            break
+        current, moved = alone, True
+    if not moved:
+        return found
     return dataclasses.replace(
         found,
-        kind="computed" if wide else found.kind,
-        after=after if wide else found.after,
-        instead=instead,
-        repaired=after,
-        places=len(forms),
+        kind="computed",
+        names=(current,),
+        after=search.error((), {current: search.expected[current]}),
     )
 
 
-def _kind(node: onnx.NodeProto, values: Values) -> tuple[str, str]:
-    return node.op_type, str(values[node.output[0]].dtype)
-
-
-def _computed(
-    graph: Graph, names: Sequence[str], given: Values, computes: Computes
-) -> Mapping[str, np.ndarray] | None:
-    """Return what a runtime computes; None if it does not, with an exception of its own."""
-    try:
-        return computes(*graph.piece(names, given))
-    except Exception:  # noqa: BLE001 - a runtime that refuses the form has its own exceptions
-        return None
+def _explains(search: "_Search", found: BuiltDifference, names: Sequence[str]) -> bool:
+    """Return whether the right values of some tensors put the outputs right."""
+    after = search.error((), {name: search.expected[name] for name in names})
+    return after <= remaining(found.before, search.same)
 
 
 def _width(own: np.ndarray | None, right: np.ndarray, read: Sequence[np.ndarray]) -> str | None:
-    """Say in which width a kernel computes whole numbers, from what it returns."""
-    if own is None or right.dtype.kind not in "iu" or own.shape != right.shape:
+    """Say in which width a kernel computes numbers, from what it returns."""
+    if own is None or own.shape != right.shape:
+        return None
+    if right.dtype == np.float64:
+        return _IN_SINGLE if not _is_single(right) and _is_single(own) else None
+    if right.dtype.kind not in "iu":
         return None
     off = own != right
     ends = np.iinfo(right.dtype)
@@ -214,23 +198,36 @@ def _width(own: np.ndarray | None, right: np.ndarray, read: Sequence[np.ndarray]
     return None
 
 
+def _is_single(values: np.ndarray) -> bool:
+    """Say whether float32 holds numbers exactly."""
+    with np.errstate(over="ignore"):
+        rounded = values.astype(np.float32).astype(np.float64)
+    return bool((rounded == values)[np.isfinite(values)].all())
+
+
 def _loses_nan(own: np.ndarray | None, right: np.ndarray) -> bool:
     return own is not None and (right.dtype.kind in "iu" or nan_is_lost(own, right))
 
 
 def compare_exposed(
-    model: ExposedModel, feeds: Values, expected: Values, outputs: tuple[str, ...], names: list[str]
+    model: ExposedModel,
+    feeds: Values,
+    expected: Values,
+    outputs: tuple[str, ...],
+    names: list[str],
+    same: float = _SAME,
 ) -> BuiltDifference | None:
-    """Return why a built model's outputs differ from the expected ones; None if they do not.
+    """Return why a built model's outputs differ from the expected ones by more than `same`, in
+    parts of their rms; None if they do not.
 
     `expected` also has the intermediate values of the `names`, which are in the order in which they
     are computed. Raises RunFailedError, ModelRefusedError.
     """
-    search = _Search(model, feeds, expected, outputs)
+    search = _Search(model, feeds, expected, outputs, same)
     before = search.error((), {})
-    if before <= _SAME:
+    if before <= same:
         return None
-    limit = max(before * _REMAINS, _SAME) if math.isfinite(before) else _SAME
+    limit = remaining(before, same)
     hidden = [name for name in names if name not in outputs]
     if search.error(hidden, {}) <= limit:
         names_needed = search.fewest(hidden, limit)
@@ -243,24 +240,38 @@ def compare_exposed(
 
 
 def _expected(
-    graph: Graph, names: Sequence[str], feeds: Values, original: Values | None
-) -> dict[str, np.ndarray]:
-    """Return the right values of a graph: onnxruntime's, or float64's if only those give the
-    original's outputs. Raises PieceFailedError.
+    graph: Graph, model: ExposedModel, names: Sequence[str], feeds: Values, original: Values | None
+) -> tuple[dict[str, np.ndarray], float, bool]:
+    """Return the right values of a graph, how far its outputs are then off from the original's, and
+    whether onnxruntime computed them. Otherwise, float64 did: if only that gives the original's
+    outputs, if it is much nearer to them than the built model, or if onnxruntime does not run the
+    graph. Raises PieceFailedError.
     """
-    found = graph.run(names, feeds)
-    if original is None or largest_error(original, found) <= _SAME:
-        return found
+    wanted = list(dict.fromkeys([*names, *graph.outputs]))
     try:
-        exact = run_in_float64(graph, list(dict.fromkeys(names)), feeds)
+        found = graph.run(wanted, feeds)
     except PieceFailedError:
-        return found
-    if not largest_error(original, exact) <= _SAME:
-        return found
-    return {
-        name: values.astype(found[name].dtype) if name in found else values
-        for name, values in exact.items()
-    }
+        if original is None:
+            raise
+        found, off = {}, math.inf
+    else:
+        off = 0.0 if original is None else largest_error(original, found)
+    if original is None:
+        return found, off, True
+    if off <= min(_SAME, REMAINS * largest_error(original, model.run(feeds, [], {}))):
+        return found, off, True
+    try:
+        exact = run_in_float64(graph, wanted, feeds)
+    except PieceFailedError:
+        if not found:
+            raise
+        return found, off, True
+    exact_off = largest_error(original, exact)
+    if found and not exact_off <= min(_SAME, off):
+        return found, off, True
+    typed = found or model.run(feeds, names, {})
+    right = {n: each.astype(typed[n].dtype) if n in typed else each for n, each in exact.items()}
+    return right, exact_off, False
 
 
 def _beyond_int32(graph: Graph, name: str, values: Values) -> int | None:
@@ -286,6 +297,7 @@ class _Search:
     feeds: Values
     expected: Mapping[str, np.ndarray]
     outputs: tuple[str, ...]
+    same: float
 
     def error(self, exposed: Sequence[str], put: Values) -> float:
         """Return the largest error of the outputs."""
@@ -320,7 +332,7 @@ class _Search:
                     if name not in put
                     and name in found
                     and self.expected[name].dtype.kind in "fiub"
-                    and not relative_error(found[name], self.expected[name]) <= _SAME
+                    and not relative_error(found[name], self.expected[name]) <= self.same
                 ),
                 None,
             )

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 
 from convkit.worker.cause.graphs.runnable_graph import Graph, Values, with_names
+from convkit.worker.cause.place.resize_as_products import resize_as_products
 from convkit.worker.cause.place.whole_number_forms import (
     WHOLE_FORMS,
     Form,
@@ -69,6 +70,21 @@ _FORMULAS: Mapping[str, tuple[str, str]] = {
 AXES_READ_FROM: Mapping[str, int] = {"ReduceSum": 13, "ReduceMean": 18}
 
 
+# Values per sum: that many rounded additions, one after another, lose 4 digits of float32's 7.
+_MANY = 1 << 14
+
+
+def many_added(node: onnx.NodeProto, values: Values) -> int | None:
+    """Return how many float32 values a sum or mean adds up for each result, if they are so many
+    that their roundings add up; else None.
+    """
+    if node.op_type not in AXES_READ_FROM or node.domain:
+        return None
+    taken, result = values[node.input[0]], values[node.output[0]]
+    count = taken.size // result.size if result.size and taken.dtype == np.float32 else 0
+    return count if count >= _MANY else None
+
+
 def forms_of(graph: Graph, node: onnx.NodeProto, values: Values) -> Iterator[Form]:
     """Yield other forms of a node whose inputs and first result are among the `values`, whose types
     and dimensions decide which there are.
@@ -81,7 +97,7 @@ def forms_of(graph: Graph, node: onnx.NodeProto, values: Values) -> Iterator[For
     if any(each and each not in known for each in node.input):
         return
     kind = values[name].dtype.kind
-    floats = (_defined, _in_steps, _formula, _in_float64, _formula_in_float64)
+    floats = (_defined, resize_as_products, _in_steps, _formula, _in_float64, _formula_in_float64)
     makers = WHOLE_FORMS if kind in "iu" else floats if kind == "f" else (_truth,)
     for make in makers:
         if (form := make(graph, node, known)) is not None:

@@ -53,6 +53,25 @@ def test_a_form_computes_what_its_node_does(kind: str, lines: str, opset: int) -
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("changed", [(4, 6), (4, 12), (7, 6)])
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_a_smoothed_resize_is_a_product_for_each_axis(mode: str, changed: tuple[int, int]) -> None:
+    sizes = f"1, 5, {changed[0]}, {changed[1]}"
+    lines = f'<int64[4] s = {{{sizes}}}> {{ y = Resize<mode="{mode}", antialias=1>(x, , , s) }}'
+    text = f'<ir_version: 8, opset_import: ["" : 18]> g (float[1, 5, 7, 12] x) => (float y) {lines}'
+    graph = make_graph(onnx_ir.from_proto(onnx.parser.parse_model(text)))
+    feeds = {"x": np.random.default_rng(0).normal(size=(1, 5, 7, 12)).astype(np.float32)}
+    expected = graph.run(["y"], feeds)["y"]
+    forms = [
+        each
+        for each in forms_of(graph, graph.nodes[-1], {**feeds, "y": expected})
+        if "torch.eye" in each.text
+    ]
+    (form,) = forms
+    found = with_forms(graph, {"y": form}).run(["y"], feeds)["y"]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
 def test_remainders_are_taken_of_each_operand_where_nothing_else_reads_the_product() -> None:
     lines = "<int64 c = {40503}, int64 k = {9}, int64 m = {97}> { a = Mul(x, c) b = Add(a, k) %s }"
     graph = graph_of("int64", lines % "y = Mod(b, m)")
