@@ -114,20 +114,18 @@ def _attempts(
 ) -> Iterator[Sequence[torch.Tensor]]:
     """Yield the inputs of each further trace. If sizes are fixed, the module is called at larger
     sizes in between: what it keeps of its last call, such as positions or anchors, is then of
-    another size than that of the trace, or large enough. Last come the largest sizes, at which a
-    slice up to a limit cuts something off.
+    another size than that of the trace, or large enough.
     """
     yield inputs
-    if not findings:
-        return
-    for beyond in (1, 0):
+    for beyond in (1, 0) if findings else ():
         sizes = {axis.name: axis.max + beyond for axis in contract.axes}
-        larger = _at(sizes, inputs, contract)
-        with contextlib.suppress(Exception), torch.no_grad():  # the model is the user's code
-            module(*larger)
-            yield inputs
-            break
-    yield larger
+        try:
+            with torch.no_grad():
+                module(*_at(sizes, inputs, contract))
+        except Exception:  # noqa: BLE001, S112 - the model is the user's code
+            continue
+        yield inputs
+        return
 
 
 def _exported(
