@@ -8,14 +8,14 @@ would be a size too small. It has no `round()`, no remainder of fractions and no
 import math
 import operator
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.fx import Node
 
 # Both are numbers, or nodes of them.
-_Number = Node | int | float
-_Call = Callable[..., Any]
+_Number: TypeAlias = Node | int | float
+_Call: TypeAlias = Callable[..., Any]
 
 
 def plain_arithmetic(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
