@@ -187,8 +187,8 @@ def _opened() -> dict[Any, _Row]:
     of_others = (
         *(aten.linalg_vander.default, aten.argsort.stable),
         # Of several tensors; torch's exporter makes sequences of them, which few converters know.
+        *(aten.hstack.default, aten.vstack.default, aten.dstack.default),
         *(aten.atleast_1d.Sequence, aten.atleast_2d.Sequence, aten.atleast_3d.Sequence),
-        aten.block_diag.default,
         *(aten.matrix_power.default, aten.linalg_matrix_power.default),
     )
     read = torch_utils._get_decomp_for_cia  # noqa: SLF001 - no public name
