@@ -11,8 +11,8 @@ from convkit.protocol.contract import Contract, dimension_axes
 
 # The sizes of the axes of a condition are tried one by one, up to this many combinations.
 _MOST_TRIED = 4096
-# Of these, the part at which a condition may fail, and how many of them are compared.
-_MOST_FAILING, _MOST_COMPARED = 0.25, 16
+# Of those at which a condition fails, about so many are compared.
+_MOST_COMPARED = 16
 
 
 # What a traced program computes at some sizes of the axes is what its module does.
@@ -23,8 +23,8 @@ def without_guards(
     export: Callable[[], torch.export.ExportedProgram], contract: Contract, matches: Matches
 ) -> torch.export.ExportedProgram | None:
     """Export with conditions on sizes as assertions, and remove these if they hold at every size
-    of the contract's axes, or change nothing at the few where they do not, nor at sizes spread
-    over the axes if torch has no assertions for them.
+    of the contract's axes, or change nothing at those compared where they do not, nor at sizes
+    spread over the axes if torch has no assertions for them.
 
     A slice up to the end of a buffer is such a condition: torch leaves it out at the largest size,
     and asks for a size below. Return None if a condition fails elsewhere or makes a difference, or
@@ -38,15 +38,13 @@ def without_guards(
     failing: list[dict[str, int]] = []
     try:
         for axes, conditions in _by_axes(asserted, program, contract).items():
-            found, count = _failing(conditions, axes, program, contract)
-            if len(found) > _MOST_FAILING * count:
-                return None
-            failing += found
+            failing += _failing(conditions, axes, program, contract)
     except KeyError:  # it depends on more than the inputs' sizes, or on too many of them
         return None
     drop_assertions(program)
     # torch has no assertion for some conditions.
     compared = failing[:: max(1, len(failing) // _MOST_COMPARED)] if asserted else _spread(contract)
+    compared += failing[-1:]
     return program if all(matches(program, chosen) for chosen in compared) else None
 
 
@@ -111,9 +109,9 @@ def _failing(
     axes: frozenset[str],
     program: torch.export.ExportedProgram,
     contract: Contract,
-) -> tuple[list[dict[str, int]], int]:
-    """Return the sizes at which conditions on some axes fail, the other axes being smallest, and
-    the number of sizes tried: all of them.
+) -> list[dict[str, int]]:
+    """Return the sizes at which conditions on some axes fail, the other axes being smallest, of
+    all that these axes have.
 
     Raises KeyError for too many, and for a condition that cannot be computed from sizes.
     """
@@ -121,8 +119,7 @@ def _failing(
         range(axis.min, axis.max + 1) if axis.name in axes else (axis.min,)
         for axis in contract.axes
     ]
-    count = math.prod(map(len, spans))
-    if count > _MOST_TRIED:
+    if math.prod(map(len, spans)) > _MOST_TRIED:
         raise KeyError(*axes)
     failing = []
     for combination in itertools.product(*spans):
@@ -132,7 +129,7 @@ def _failing(
         known: dict[torch.fx.Node, Any] = {}
         if not all(_value(node.args[0], shapes, known) for node in conditions):
             failing.append(chosen)
-    return failing, count
+    return failing
 
 
 def _input_names(program: torch.export.ExportedProgram) -> list[str]:

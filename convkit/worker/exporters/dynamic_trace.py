@@ -8,7 +8,7 @@ import functools
 import inspect
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
@@ -18,6 +18,7 @@ from convkit.worker.exporters.data_guards import data_guard
 from convkit.worker.exporters.deferred_guards import without_guards
 from convkit.worker.exporters.export_job import WRAPPER, UnexportableError
 from convkit.worker.exporters.open_sizes.plain_numbers import open_numbers
+from convkit.worker.exporters.open_sizes.size_arithmetic import plain_arithmetic
 from convkit.worker.exporters.open_sizes.traceable_functions import OpenSizes
 from convkit.worker.exporters.specializations import SizeLines, size_lines
 from convkit.worker.exporters.traceable_layers import (
@@ -36,6 +37,8 @@ _RANGE = re.compile(
     r"Not all values of (?P<axis>\w+) = .*? satisfy the generated guard (?P<guard>.*?)\.?$",
     re.MULTILINE,
 )
+# What Python's and numpy's functions raise for open sizes.
+_OF_NUMBERS = (TypeError, AttributeError, ValueError)
 # Further lines that a message lists.
 _MOST_LINES = 3
 _SUGGESTION = re.compile(r"Suggested fixes:\n(?P<fixes>(?:  .+\n?)+)")
@@ -62,7 +65,7 @@ def trace(
             return _exported(module, inputs, contract)
     except Exception as error:
         findings = _constraint_findings(str(error), contract, recurrent_modules(module))
-        about_sizes = findings or isinstance(_root(error), TypeError | AttributeError)  # numpy's
+        about_sizes = findings or isinstance(_root(error), _OF_NUMBERS)
         if about_sizes and (program := _opened(module, inputs, contract, root, findings)):
             return program
         if findings:
@@ -87,16 +90,42 @@ def _opened(
     helps.
     """
     matches = functools.partial(_matches, module, inputs, contract)
-    deferred = functools.partial(_exported, module, inputs, contract, deferred=True)
+    deferred = functools.partial(_exported, module, contract=contract, deferred=True)
     with every_line(root):
         if findings and all(finding.code == "C113" for finding in findings):
-            program = without_guards(deferred, contract, matches)
+            program = without_guards(lambda: deferred(inputs=inputs), contract, matches)
             if program is not None:
                 return program
         with open_numbers(module, root):
-            with contextlib.suppress(Exception):
-                return _exported(module, inputs, contract)
-            return without_guards(deferred, contract, matches)
+            for given in _attempts(module, inputs, contract, findings):
+                with contextlib.suppress(Exception):
+                    return _exported(module, given, contract)
+                opened = functools.partial(deferred, inputs=given)
+                if program := without_guards(opened, contract, matches):
+                    return program
+    return None
+
+
+def _attempts(
+    module: torch.nn.Module,
+    inputs: Sequence[torch.Tensor],
+    contract: Contract,
+    findings: Sequence[Finding],
+) -> Iterator[Sequence[torch.Tensor]]:
+    """Yield the inputs of each further trace. If sizes are fixed, the module is called at larger
+    sizes in between: what it keeps of its last call, such as positions or anchors, is then of
+    another size than that of the trace, or large enough.
+    """
+    yield inputs
+    for beyond in (1, 0) if findings else ():
+        sizes = {axis.name: axis.max + beyond for axis in contract.axes}
+        try:
+            with torch.no_grad():
+                module(*_at(sizes, inputs, contract))
+        except Exception:  # noqa: BLE001, S112 - the model is the user's code
+            continue
+        yield inputs
+        return
 
 
 def _exported(
@@ -117,9 +146,10 @@ def _exported(
         OpenSizes(),
     ):
         warnings.simplefilter("ignore")  # torch's own deprecations
-        return torch.export.export(
+        program = torch.export.export(
             module, tuple(inputs), dynamic_shapes=_dynamic_shapes(contract), strict=False, **more
         )
+    return plain_arithmetic(program)
 
 
 def _matches(
@@ -132,10 +162,7 @@ def _matches(
     """Say whether a program computes what its module does at some sizes, on inputs cut or repeated
     to fit.
     """
-    given = [
-        _resized(tensor, spec.concrete_shape(sizes))
-        for tensor, spec in zip(inputs, contract.inputs, strict=True)
-    ]
+    given = _at(sizes, inputs, contract)
     try:
         with torch.no_grad():
             expected = module(*(each.clone() for each in given))
@@ -158,6 +185,15 @@ def _runnable(program: torch.export.ExportedProgram) -> torch.nn.Module:
 
 def _listed(outputs: torch.Tensor | Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
     return (outputs,) if isinstance(outputs, torch.Tensor) else outputs
+
+
+def _at(
+    sizes: Mapping[str, int], inputs: Sequence[torch.Tensor], contract: Contract
+) -> list[torch.Tensor]:
+    return [
+        _resized(tensor, spec.concrete_shape(sizes))
+        for tensor, spec in zip(inputs, contract.inputs, strict=True)
+    ]
 
 
 def _resized(tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:

@@ -209,6 +209,9 @@ def _opened() -> dict[Any, _Row]:
     )
     of_others = (
         *(aten.linalg_vander.default, aten.argsort.stable),
+        # Of several tensors; torch's exporter makes sequences of them, which few converters know.
+        *(aten.hstack.default, aten.vstack.default, aten.dstack.default),
+        *(aten.atleast_1d.Sequence, aten.atleast_2d.Sequence, aten.atleast_3d.Sequence),
         *(aten.matrix_power.default, aten.linalg_matrix_power.default),
         *(aten.linalg_lu_factor.default, aten._lu_with_info.default, aten.lu_solve.default),  # noqa: SLF001 - torch's name
     )

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from convkit.worker.exporters.open_sizes.size_arithmetic import nearest
+
 _Function = Callable[..., Any]
 _ABSENT = object()
 
@@ -66,6 +68,26 @@ def _keeping_open(usual: _Function, opened: Callable[[Any], Any]) -> _Function:
     return function
 
 
+def _rounded(number: Any, digits: int | None = None) -> Any:  # noqa: ANN401 - any number
+    """`round()`; torch's own of a whole number ignores that digits before the point are asked."""
+    if not isinstance(number, torch.SymInt | torch.SymFloat):
+        return round(number, *([] if digits is None else [digits]))
+    if isinstance(number, torch.SymInt) and (digits is None or digits >= 0):
+        return number
+    if digits is None:
+        return nearest(number)
+    whole = nearest(number * 10.0**digits)
+    if isinstance(number, torch.SymInt):
+        return whole * 10**-digits
+    return whole / 10.0**digits
+
+
+def _with_remainder(one: Any, other: Any) -> Any:  # noqa: ANN401 - any numbers
+    if isinstance(one, torch.SymInt | torch.SymFloat) or isinstance(other, torch.SymInt):
+        return one // other, one % other
+    return divmod(one, other)
+
+
 def _root(size: torch.SymInt | torch.SymFloat) -> torch.SymFloat:
     return torch.sym_float(size) ** 0.5
 
@@ -78,9 +100,19 @@ def _as_tensor(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[An
 _LOGARITHMS = {"log": torch.log, "log2": torch.log2, "log10": torch.log10}
 _OPENED: Mapping[str, Callable[[Any], Any]] = {
     "sqrt": _root,
+    "isqrt": lambda size: math.floor(_root(size)),
+    "exp": _as_tensor(torch.exp),
+    "rint": nearest,
+    "round": nearest,
     **{name: _as_tensor(function) for name, function in _LOGARITHMS.items()},
 }
-_BUILTINS: Mapping[str, object] = {"len": _length, "int": _OpenInt, "float": _OpenFloat}
+_BUILTINS: Mapping[str, object] = {
+    "len": _length,
+    "int": _OpenInt,
+    "float": _OpenFloat,
+    "round": _rounded,
+    "divmod": _with_remainder,
+}
 
 
 class _OpenLibrary:

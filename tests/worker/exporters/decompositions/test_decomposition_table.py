@@ -3,6 +3,7 @@
 import warnings
 from pathlib import Path
 
+import onnx_ir
 import onnxruntime
 import pytest
 import torch
@@ -115,3 +116,18 @@ def test_a_stable_sort_keeps_the_order_of_equals(tmp_path: Path) -> None:
     _, session = _exported(decomposed(program), tmp_path)
     (found,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
     assert torch.equal(torch.from_numpy(found), _Sorted()(x))
+
+
+class _Stacked(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = torch.hstack([torch.zeros(4, 2), x])
+        return torch.vstack([rows[0], rows])
+
+
+def test_several_tensors_become_no_sequence(tmp_path: Path) -> None:
+    x = torch.rand(4, 3)
+    _, session = _exported(decomposed(_program(_Stacked(), x)), tmp_path)
+    (found,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    assert torch.equal(torch.from_numpy(found), _Stacked()(x))
+    operators = [node.op_type for node in onnx_ir.load(tmp_path / "model.onnx").graph]
+    assert not [name for name in operators if "Sequence" in name]

@@ -32,6 +32,13 @@ KEPT: dict[str, Function] = {
     "floor": lambda x: x[:, : math.floor(x.shape[1] * 0.25)],
     "numpy's sqrt": lambda x: x / np.sqrt(x.shape[1]),
     "numpy's ceil": lambda x: x[:, : int(np.ceil(x.shape[1] / 2))],
+    "round, at halves": lambda x: x[:, : round(x.shape[1] / 2) - 1],
+    "round, a part": lambda x: x * round(x.shape[1] * 0.35),
+    "round, two digits": lambda x: x * round(x.shape[1] / 3, 2),
+    "divmod": lambda x: x * divmod(x.shape[1], 7)[0] + divmod(-x.shape[1], 7)[1],
+    "numpy's round": lambda x: x[:, : int(np.round(x.shape[1] * 0.35))],
+    "isqrt": lambda x: x * math.isqrt(x.shape[1]),
+    "exp": lambda x: x * math.exp(-x.shape[1] / 10),
     "a type, not a call": lambda x: x * (2 if isinstance(x.ndim, int) else 3),
     "plain numbers": lambda x: x + int("3") + float(2) + len([1, 2]) + math.sqrt(4.0),
 }
@@ -50,7 +57,7 @@ class Applied(torch.nn.Module):
 def test_it_is_what_the_module_computes_at_other_sizes(name: str) -> None:
     module = Applied(KEPT[name])
     program = trace(module, [torch.randn(4, 32)], CONTRACT, None)
-    for shape in ((1, 20), (3, 25), (8, 64)):
+    for shape in ((1, 20), (3, 25), (8, 64), (2, 30), (2, 50)):
         x = torch.randn(shape)
         torch.testing.assert_close(program.module(check_guards=False)(x), module(x))
 
