@@ -175,7 +175,7 @@ class ObservedLookups:
     def note_import(self, name: str, folders: Iterable[str | None]) -> None:
         """Note a module that the user's code imports, and where it would be found."""
         names, direct = asking(of_import=True)
-        if names is not None and direct:
+        if names is not None and direct and "<module>" not in names:
             self.imports[name] = [
                 each for each in folders if each and not (is_tool_path(each) or is_of_python(each))
             ]
@@ -187,8 +187,8 @@ class ObservedLookups:
         for name, folders in self.imports.items():
             module = sys.modules.get(name)
             place = getattr(module, "__dict__", {}).get("__file__") if module is not None else ""
-            if module is not None and "." in name:
-                continue  # the package that it is in decides where
+            if module is not None and ("." in name or not place):
+                continue  # the package that it is in decides where, or Python has it built in
             for folder in folders:
                 stem = os.path.join(os.path.abspath(folder), *name.split("."))  # noqa: PTH100, PTH118 - as above
                 self.found.add(lookup_name("exists", stem))
