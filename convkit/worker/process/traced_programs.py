@@ -50,13 +50,13 @@ class TracedPrograms:
             candidates: Sequence[bytes],
             close_fds: bool,  # noqa: FBT001 - Python's own function has no names
             pass_fds: tuple[int, ...],
-            folder: str | bytes | None,
+            folder: Any,  # noqa: ANN401 - as above
             *rest: Any,  # noqa: ANN401 - as above
         ) -> int:
             program = self._program(candidates, folder)
             if program is not None and self.active and self._asked():
-                words = [*_TRACER, self._log_path(), program, *arguments]
-                arguments = [os.fsencode(each) for each in words]
+                words = [*_TRACER, self._log_path(), program]
+                arguments = [*map(os.fsencode, words), *arguments]
                 candidates = [os.fsencode(sys.executable)]
             return inner(arguments, candidates, close_fds, pass_fds, folder, *rest)
 
