@@ -31,7 +31,7 @@ from convkit.host.store.own_output import is_home, is_own_output
 from convkit.host.store.store import StageRecord, Store
 from convkit.protocol.errors import WorkerError
 from convkit.protocol.json_codec import encode
-from convkit.protocol.lookups import (
+from convkit.protocol.lookups.lookup_answers import (
     NOTHING,
     UNANSWERED,
     WITHOUT_PATH,

@@ -23,8 +23,8 @@ import urllib.parse
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from convkit.protocol.lookups import Lookup, lookup_name
-from convkit.protocol.machine_facts import ASKED_BY
+from convkit.protocol.lookups.lookup_answers import Lookup, lookup_name
+from convkit.protocol.lookups.machine_facts import ASKED_BY
 from convkit.worker.process.asking_code import asking, callers
 from convkit.worker.process.mentioned_paths import files_in, mentioned_files, text_of
 from convkit.worker.process.scanned_folder import ScannedFolder

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from convkit.protocol.lookups import UNANSWERED, WITHOUT_PATH, lookup_name, lookup_of
+from convkit.protocol.lookups.lookup_answers import UNANSWERED, WITHOUT_PATH, lookup_name, lookup_of
 from convkit.worker.process.asking_code import asking
 from convkit.worker.process.folder_watch import FolderWatch
 from convkit.worker.process.mentioned_paths import mentioned_files, text_of

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from convkit.protocol.lookups import lookup_name
+from convkit.protocol.lookups.lookup_answers import lookup_name
 from convkit.worker.process import program_tracer
 
 _TRACER = [sys.executable, "-I", "-S", "-B", os.path.abspath(program_tracer.__file__)]  # noqa: PTH100 - a command

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Callable, Mapping
 from typing import Literal, get_args
 
-from convkit.protocol.machine_facts import MACHINE_FACTS
+from convkit.protocol.lookups.machine_facts import MACHINE_FACTS
 
 # exists: what kind of thing a path is, if any · modified: also a file's size, and its or a folder's
 # time · listing: a folder's names · matches: the paths that a pattern matches · link: where a link
