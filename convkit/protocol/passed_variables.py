@@ -12,8 +12,6 @@ _PASSED_ON = frozenset(
             "HOME",
             "USER",
             "LOGNAME",
-            "LANG",
-            "TZ",
             "TMPDIR",
             "LD_LIBRARY_PATH",
             "XDG_CACHE_HOME",
@@ -38,7 +36,7 @@ _PASSED_ON = frozenset(
         ),
     }
 )
-_PASSED_ON_PREFIXES = ("LC_", "HF_", "CUDA_", "NVIDIA_")
+_PASSED_ON_PREFIXES = ("HF_", "CUDA_", "NVIDIA_")
 
 
 def passed_on(given: Mapping[str, str]) -> dict[str, str]:

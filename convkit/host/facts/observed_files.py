@@ -31,7 +31,14 @@ from convkit.host.store.own_output import is_home, is_own_output
 from convkit.host.store.store import StageRecord, Store
 from convkit.protocol.errors import WorkerError
 from convkit.protocol.json_codec import encode
-from convkit.protocol.lookups import NOTHING, UNANSWERED, answer, lookup_name, lookup_of
+from convkit.protocol.lookups.lookup_answers import (
+    NOTHING,
+    UNANSWERED,
+    WITHOUT_PATH,
+    answer,
+    lookup_name,
+    lookup_of,
+)
 from convkit.protocol.messages import Answer
 from convkit.protocol.passed_variables import passed_on
 
@@ -182,7 +189,7 @@ def _named_lookup(name: str, loaded: LoadedRecipe, home: Home) -> str | None:
     the model: of convkit's home, or of a file that is part of the model's identity.
     """
     what, subject = lookup_of(name) or ("variable", name)
-    if what in ("variable", "clock", "network") or not os.path.isabs(subject):  # noqa: PTH117 - as above
+    if what in WITHOUT_PATH or not os.path.isabs(subject):  # noqa: PTH117 - as above
         return name  # no path: a program's name
     if _in_home(Path(subject), home) or is_own_output(subject):
         return None
@@ -194,7 +201,7 @@ def _named_lookup(name: str, loaded: LoadedRecipe, home: Home) -> str | None:
 def _answer(name: str, dirname: Path) -> str:
     """Return today's answer to a lookup that is named relative to the recipe's folder."""
     what, subject = lookup_of(name) or ("variable", name)
-    if what not in ("variable", *UNANSWERED):
+    if what not in (*WITHOUT_PATH, *UNANSWERED):
         subject = str(place_of(subject, dirname))
     return answer(what, subject, passed_on(os.environ), _is_own)
 

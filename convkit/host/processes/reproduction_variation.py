@@ -1,7 +1,6 @@
 """What a reproduction varies on purpose around each stage; none of it may change a result."""
 
 import dataclasses
-from collections.abc import Mapping
 
 
 @dataclasses.dataclass(frozen=True)
@@ -11,10 +10,6 @@ class Variation:
     hash_seed: int = 4711
     timezone: str = "XYZ-11:30"
     threads: int | None = 1
-
-    def applied_to(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """Return an environment with the time zone set."""
-        return {**environment, "TZ": self.timezone}
 
     def __str__(self) -> str:
         threads = (

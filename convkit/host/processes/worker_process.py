@@ -49,6 +49,8 @@ _LINGER_SECONDS = 10.0
 _SET_BACK_SECONDS = 1.0
 _LONGEST_EVENT_BYTES = 64 * 1024
 # The parts of an answer that contain a tool's own text.
+# POSIX's own form, which needs no table of time zones.
+UTC = "UTC0"
 _TEXTS = ("error", "traceback", "findings")
 
 
@@ -64,6 +66,7 @@ def run_worker(
     on_complete: OnComplete = lambda _: None,
     environment: Mapping[str, str] | None = None,
     hash_seed: int = 0,
+    timezone: str = UTC,
 ) -> WorkerOutcome:
     """Run one job in its own process, started by `workers`, and wait for it; `on_event` receives
     messages and the completed fraction (0 to 1), `on_complete` the path below the output of each
@@ -77,7 +80,7 @@ def run_worker(
     """
     request, result, log = folder / "request.json", folder / "result.json", folder / "log"
     given = os.environ if environment is None else environment
-    seen = worker_environment(given, python, envelope.threads, hash_seed)
+    seen = worker_environment(given, python, envelope.threads, hash_seed, timezone)
     reading, writing = os.pipe()
     kills_before = memory_kills()
     stage = secrets.token_hex(8)
@@ -114,12 +117,17 @@ def _on_current_clock(started: float, began: float) -> float:
 
 
 def worker_environment(
-    given: Mapping[str, str], python: Path, threads: int | None, hash_seed: int = 0
+    given: Mapping[str, str],
+    python: Path,
+    threads: int | None,
+    hash_seed: int = 0,
+    timezone: str = UTC,
 ) -> dict[str, str]:
     """Return a worker's environment variables: few of the user's, none of the host's Python, no
     telemetry.
 
-    `threads` limits the tools' compute threads; None leaves the choice to them.
+    `threads` limits the tools' compute threads; None leaves the choice to them. Language and time
+    zone are the same for everyone: C reads them without a trace.
     """
     passed = passed_on(given)
     if threads is not None:
@@ -128,6 +136,8 @@ def worker_environment(
         **passed,
         "PATH": os.pathsep.join([str(python.parent), given.get("PATH", os.defpath)]),
         "PYTHONHASHSEED": str(hash_seed),
+        "TZ": timezone,
+        "LC_ALL": "C.UTF-8",
         "PYTHONNOUSERSITE": "1",  # for Pythons started by the worker
         "PYTHONUTF8": "1",
         "TOKENIZERS_PARALLELISM": "false",

@@ -35,7 +35,7 @@ from convkit.host.toolchain.environments.installed_digests import (
 from convkit.host.toolchain.versions.stage_requirements import EnvironmentSpec
 from convkit.protocol.installation import full_version
 from convkit.protocol.json_codec import Json, encode
-from convkit.protocol.lookups import lookup_of
+from convkit.protocol.lookups.lookup_answers import lookup_of
 
 
 def materials_of(

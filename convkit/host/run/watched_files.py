@@ -19,7 +19,7 @@ from convkit.host.recipe.reading.loading import LoadedRecipe
 from convkit.host.record.run_record import RunRecord
 from convkit.host.store.store import Store
 from convkit.host.toolchain.versions.lockfile import lock_file
-from convkit.protocol.lookups import lookup_of
+from convkit.protocol.lookups.lookup_answers import lookup_of
 
 # How often the files are looked at, in seconds, and for how long they must stay as they are before
 # a change counts: editors and formatters write a file more than once.

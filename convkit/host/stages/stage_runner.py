@@ -1,7 +1,6 @@
 """Settles one stage: reuses it from the store, or runs a worker and stores the result."""
 
 import dataclasses
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -27,7 +26,7 @@ from convkit.host.processes.machine_capacity import MACHINE, Machine, Tenant
 from convkit.host.processes.progress_events import Listener, StageEnd
 from convkit.host.processes.reproduction_variation import Variation
 from convkit.host.processes.request_locations import Locations
-from convkit.host.processes.worker_process import WorkerOutcome, findings_of, run_worker
+from convkit.host.processes.worker_process import UTC, WorkerOutcome, findings_of, run_worker
 from convkit.host.processes.worker_start import WORKERS, WorkerStrategy
 from convkit.host.recipe.reading.loading import LoadedRecipe
 from convkit.host.record.run_record import StageReport
@@ -335,8 +334,8 @@ class StageRunner:
             on_event=progress,
             on_complete=intake.complete,
             cancelled=self.cancelled,
-            environment=varied.applied_to(os.environ) if varied is not None else None,
             hash_seed=varied.hash_seed if varied is not None else 0,
+            timezone=varied.timezone if varied is not None else UTC,
         )
 
     def _cause_of_crash(self, stage: Stage, inputs: Mapping[str, str]) -> tuple[Finding, ...]:

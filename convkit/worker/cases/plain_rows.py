@@ -1,10 +1,11 @@
 """Rows that data has and random numbers lack: zeros (every second with a minus sign, if the input
 may be negative), one value throughout, a copy of another row, one value far from all others, and
-values that are all tiny.
+values that are all tiny, and values that are close to each other, far from zero.
 
-A normalization that lost its epsilon or has another, an order among equals, or a softmax that lost
-the maximum it subtracts shows in no other row. Where the batch axis has room, they are rows of one
-case.
+A variance that is computed as the mean of squares less the square of the mean loses its digits in
+such a row alone. A normalization that lost its epsilon or has another, an order among equals, or a
+softmax that lost the maximum it subtracts shows in no other row. Where the batch axis has room,
+they are rows of one case.
 """
 
 import dataclasses
@@ -23,13 +24,23 @@ from convkit.worker.cases.invariance_cases import row_axis, row_dimension
 from convkit.worker.cases.values.sampled_values import Draw, ends_of, integer_range, sample_for
 
 PlainRow = Literal[
-    "drawn", "equal", "zeros", "constant", "huge", "huge-negative", "faint", "fainter", "faintest"
+    "drawn",
+    "equal",
+    "zeros",
+    "constant",
+    "huge",
+    "huge-negative",
+    "offset",
+    "faint",
+    "fainter",
+    "faintest",
 ]
 
 NAME = "plain-rows"
 # Values that no float of a lower precision need hold: they have cases of their own.
 HUGE = f"{NAME}:huge"
 FAINT = f"{NAME}:faint"
+OFFSET = f"{NAME}:offset"
 _TEXTS: dict[PlainRow, str] = {
     "drawn": "drawn as ever",
     "equal": "equal to another",
@@ -37,6 +48,7 @@ _TEXTS: dict[PlainRow, str] = {
     "constant": "one value throughout",
     "huge": "one huge value",
     "huge-negative": "one huge negative value",
+    "offset": "values close to each other, far from zero",
     "faint": "tiny values (1e-2 of those drawn)",
     "fainter": "tiny values (1e-4 of those drawn)",
     "faintest": "tiny values (1e-6 of those drawn)",
@@ -50,6 +62,10 @@ _TOGETHER: tuple[PlainRow, ...] = ("drawn", "equal", "zeros", "constant")
 # Those of a case that no float of a lower precision need hold.
 _FAR_OFF: tuple[PlainRow, ...] = ("drawn", "huge", "huge-negative")
 _TINY: tuple[PlainRow, ...] = ("drawn", "faint", "fainter", "faintest")
+_CLOSE: tuple[PlainRow, ...] = ("drawn", "offset")
+# How far from zero, in spreads. The square is 2^16: float32 keeps 8 bits of a variance that is a
+# difference of squares, and what rounding the mean leaves stays below the usual limits.
+_OFFSET = 256.0
 # Standard deviations of a normal input's huge value: float32 has no exp of as much.
 _FAR = 1024.0
 _CHOSEN = ("token_ids", "integers", "normal", "uniform", "image", "audio")
@@ -72,7 +88,7 @@ class PlainCase(Case):
 
 def is_beyond_low_types(case: str) -> bool:
     """Return whether a case has values that no float of a lower precision need hold."""
-    return case.startswith((HUGE, FAINT))
+    return case.startswith((HUGE, FAINT, OFFSET))
 
 
 def plain_rows(made_from: CaseInputs) -> list[Case] | str:
@@ -82,12 +98,17 @@ def plain_rows(made_from: CaseInputs) -> list[Case] | str:
         return "no input's values are free to choose"
     axis = row_axis(made_from.contract)
     shrinks = any(_shrinks(made_from, spec) for spec in specs)
+    moves = any(_moves(made_from, spec) for spec in specs)
     if isinstance(axis, str):
         # Without rows, each takes a whole case; a tiny one is enough.
         kinds: tuple[PlainRow, ...] = ("zeros", "constant", *_FAR_OFF[1:])
         return [
             _case(made_from, specs, None, f"{NAME}:{kind}", (kind,))
-            for kind in (*kinds, *(("fainter",) if shrinks else ()))
+            for kind in (
+                *kinds,
+                *(("fainter",) if shrinks else ()),
+                *(("offset",) if moves else ()),
+            )
         ]
     together = [_TOGETHER[at : at + axis.max] for at in range(0, len(_TOGETHER), axis.max)]
     names = [NAME, *(f"{NAME}:{number}" for number in range(2, len(together) + 1))]
@@ -100,6 +121,8 @@ def plain_rows(made_from: CaseInputs) -> list[Case] | str:
     far = [_FAR_OFF] if axis.max >= len(_FAR_OFF) else [(kind,) for kind in _FAR_OFF[1:]]
     if shrinks:
         far.append(_TINY if axis.max >= len(_TINY) else ("fainter",))
+    if moves:
+        far.append(_CLOSE if axis.max >= len(_CLOSE) else ("offset",))
     return [
         *cases,
         zeros,
@@ -131,6 +154,19 @@ def _shrinks(made_from: CaseInputs, spec: TensorSpec) -> bool:
     sample = sample_for(spec, made_from.samples)
     low, high = ends_of(sample) or sample.numbers
     return low <= 0 <= high
+
+
+def _moves(made_from: CaseInputs, spec: TensorSpec) -> bool:
+    """Return whether an input's values can be close to each other and far from zero."""
+    sample = sample_for(spec, made_from.samples)
+    return is_float(spec.dtype) and sample.kind not in ("token_ids", "integers")
+
+
+def _moved(row: np.ndarray, sample: Sample) -> np.ndarray:
+    """Return a row's values that are close to each other, far from zero, and legal."""
+    if sample.kind == "normal":
+        return np.asarray(row + _OFFSET * sample.numbers[1])
+    return np.asarray(sample.numbers[1] - (sample.numbers[1] - row) / _OFFSET)
 
 
 def _case(
@@ -186,11 +222,13 @@ def _filled(
     sample = sample_for(spec, made_from.samples)
     numbers = _numbers(made_from, spec, sample)
     filled = values.copy()
-    if place is None:
-        _fill(filled[...], rows[-1], numbers)
-        return filled
-    for row in range(values.shape[place]):
-        _fill(np.moveaxis(filled, place, 0)[row, ...], rows[row % len(rows)], numbers)
+    each = [filled[...]] if place is None else [*np.moveaxis(filled, place, 0)[:, ...]]
+    for number, row in enumerate(each):
+        kind = rows[-1] if place is None else rows[number % len(rows)]
+        if kind == "offset" and _moves(made_from, spec):
+            row[...] = _moved(row, sample)
+        else:
+            _fill(row, kind, numbers)
     return filled
 
 

@@ -19,20 +19,21 @@ import shlex
 import sys
 import tempfile
 import time
+import urllib.parse
 from collections.abc import Callable, Iterable, Iterator
-from types import FrameType
 from typing import Any
 
-from convkit.protocol.lookups import Lookup, lookup_name
+from convkit.protocol.lookups.lookup_answers import Lookup, lookup_name
+from convkit.protocol.lookups.machine_facts import ASKED_BY
+from convkit.worker.process.asking_code import asking, callers
 from convkit.worker.process.mentioned_paths import files_in, mentioned_files, text_of
 from convkit.worker.process.scanned_folder import ScannedFolder
 from convkit.worker.process.user_modules import is_tool_path
 
 # As the system has them: what these ask is not recorded.
-unwrapped_stat, _unwrapped_readlink = os.stat, os.readlink
+unwrapped_stat, unwrapped_readlink = os.stat, os.readlink
 # Python's own modules in one file, which hardly any installation has.
 _ARCHIVE = f"python{sys.version_info.major}{sys.version_info.minor}.zip"
-_HERE = os.path.join(os.path.dirname(__file__), "")  # noqa: PTH118, PTH120 - as frames have it
 _PATTERNS = {"glob.glob/2": None, "pathlib.Path.glob": "", "pathlib.Path.rglob": "**"}
 _LISTINGS = frozenset({"os.listdir", "os.scandir"})
 FORKS = frozenset({"os.fork", "os.forkpty"})
@@ -74,7 +75,7 @@ class ObservedLookups:
 
     def install(self) -> None:
         """Wrap what has no audit event."""
-        for name in ("stat", "lstat", "access"):
+        for name in ("stat", "lstat", "access", "fstat"):
             self._wrap(name, self._asked_about)
         self._wrap("readlink", lambda path: self._note("link", path))
         self._wrap_open()
@@ -82,6 +83,8 @@ class ObservedLookups:
         self._wrap_find_spec()
         for name in _CLOCKS:
             self._wrap_clock(name)
+        for module, name, fact, for_others in ASKED_BY:
+            self._wrap_fact(module, name, fact, for_others)
         variables_type = type(os.environ)
         inner = variables_type.__getitem__
 
@@ -103,7 +106,7 @@ class ObservedLookups:
             )
             self._note("matches", os.path.join(*map(os.fspath, parts)))  # type: ignore[arg-type] # noqa: PTH118 - a pattern
         elif event in _LISTINGS:
-            caller = _callers()
+            caller = callers()
             if caller is not None and (
                 caller.f_code.co_name in _LISTINGS_OF_PATHLIB
                 or not caller.f_code.co_filename.endswith(_LISTED_BY)
@@ -117,14 +120,14 @@ class ObservedLookups:
         # What is connected to by a number was asked for by its name, and a file is no host.
         if event == "socket.connect" and not isinstance(address, tuple):
             return
-        if isinstance(host, str | bytes) and _asking()[0] is not None:
+        if isinstance(host, str | bytes) and asking()[0] is not None:
             self.found.add(lookup_name("network", os.fsdecode(host)))
 
     def note_library(self, name: object) -> Iterator[str]:
         """Note a library that the user's code, or a library for it, loads; yield its path if it has
         one. What libraries load while they are imported is theirs, and a forked process has it.
         """
-        names, direct = _asking()
+        names, direct = asking()
         if names is None:
             return
         if name is None and direct:  # all that the process has loaded, C's own functions first
@@ -143,7 +146,7 @@ class ObservedLookups:
         mention, and what is in the folder that it is told to run in. One of the system or of an
         environment is noted by its name: its folder differs between machines.
         """
-        names, direct = _asking()
+        names, direct = asking()
         if names is None or not direct:
             return
         if event in FORKS:  # the copy records what it asks, and nobody hears of it
@@ -171,19 +174,27 @@ class ObservedLookups:
 
     def note_import(self, name: str, folders: Iterable[str | None]) -> None:
         """Note a module that the user's code imports, and where it would be found."""
-        names, direct = _asking(of_import=True)
-        if names is not None and direct:
+        names, direct = asking(of_import=True)
+        if names is not None and direct and "<module>" not in names:
             self.imports[name] = [
                 each for each in folders if each and not (is_tool_path(each) or is_of_python(each))
             ]
 
-    def note_failed_imports(self) -> None:
-        """Note the files that would be the modules that were imported and are not there."""
+    def note_absent_modules(self) -> None:
+        """Note the files that would be the modules that were imported: all of one that is not
+        there, of another those that would come first.
+        """
         for name, folders in self.imports.items():
-            if sys.modules.get(name) is None:
-                for folder in folders:
-                    stem = os.path.join(os.path.abspath(folder), *name.split("."))  # noqa: PTH100, PTH118 - as above
-                    self.found |= {lookup_name("exists", stem), lookup_name("exists", f"{stem}.py")}
+            module = sys.modules.get(name)
+            place = getattr(module, "__dict__", {}).get("__file__") if module is not None else ""
+            if module is not None and ("." in name or not place):
+                continue  # the package that it is in decides where, or Python has it built in
+            for folder in folders:
+                stem = os.path.join(os.path.abspath(folder), *name.split("."))  # noqa: PTH100, PTH118 - as above
+                self.found.add(lookup_name("exists", stem))
+                if place and place.startswith((f"{stem}.", f"{stem}/")):
+                    break
+                self.found.add(lookup_name("exists", f"{stem}.py"))
 
     def note_failed_open(self, path: str) -> None:
         """Note a path that the user's code is about to open, if there is nothing."""
@@ -226,7 +237,7 @@ class ObservedLookups:
 
         @functools.wraps(inner)
         def scanned(path: Any = ".") -> Any:  # noqa: ANN401 - as the function's own
-            names, direct = _asking() if self.active else (None, False)
+            names, direct = asking() if self.active else (None, False)
             found = inner(path)
             # What the standard library scans for the user's code, it asks by `os.stat` about.
             return (
@@ -256,31 +267,50 @@ class ObservedLookups:
         @functools.wraps(inner)
         def asked(*args: Any) -> Any:  # noqa: ANN401 - as the function's own
             if self.active and not args:
-                names, direct = _asking()
+                names, direct = asking()
                 if direct and names is not None and not names:
                     self.found.add(lookup_name("clock", f"time.{name}"))
             return inner(*args)
 
         setattr(time, name, asked)
 
+    def _wrap_fact(self, module: str, name: str, fact: str, for_others: frozenset[str]) -> None:
+        """Note a fact of the machine that the user's code asks for. `for_others`: functions of the
+        standard library that ask for something else.
+        """
+        owner = importlib.import_module(module)
+        inner = getattr(owner, name, None)
+        if inner is None:
+            return
+
+        @functools.wraps(inner)
+        def asked(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function's own
+            if self.active:
+                names, direct = asking()
+                if direct and names is not None and names.isdisjoint(for_others):
+                    self.found.add(lookup_name("machine", fact))
+            return inner(*args, **kwargs)
+
+        setattr(owner, name, asked)
+
     def _asked_about(self, path: object) -> None:
-        names, direct = _asking()
+        names, direct = asking()
         if names is None or not names.isdisjoint(_RESOLVING):
             return
         exists_only = not direct or not names.isdisjoint(_EXISTENCE)
-        self._note("exists" if exists_only else "modified", path, asking=(names, direct))
+        self._note("exists" if exists_only else "modified", path, by=(names, direct))
 
     def _asked_for_variable(self, name: object) -> None:
-        names, direct = _asking()
+        names, direct = asking()
         if name in _SET_BY_CONVKIT or not direct or names is None:
             return
         if names.isdisjoint(_OF_THE_HOME):
             self.found.add(lookup_name("variable", os.fsdecode(name)))  # type: ignore[arg-type]
 
     def _note(
-        self, what: Lookup, path: object, asking: tuple[frozenset[str] | None, bool] | None = None
+        self, what: Lookup, path: object, by: tuple[frozenset[str] | None, bool] | None = None
     ) -> None:
-        """Record a lookup of a path; `asking` is who asks, if that is known.
+        """Record a lookup of a path; `by` is who asks, if that is known.
 
         In the folder of temporary files, only what the user's code itself asks for counts:
         libraries keep things there that come and go.
@@ -289,7 +319,7 @@ class ObservedLookups:
             path = _opened_as(path)
         if not self.active or not isinstance(path, str | bytes | os.PathLike):
             return
-        names, direct = asking or _asking()
+        names, direct = by or asking()
         if names is None:
             return
         try:
@@ -299,6 +329,16 @@ class ObservedLookups:
         if subject.startswith(self._temporary) and not (direct and names.isdisjoint(_NEW_NAMES)):
             return
         self.found.add(lookup_name(what, subject))
+
+
+def database_path(name: object) -> object:
+    """Return the path of a database that SQLite opens: of a URI, without what it says besides
+    (https://www.sqlite.org/uri.html).
+    """
+    if not isinstance(name, str) or not name.startswith("file:"):
+        return name
+    parts = urllib.parse.urlsplit(name)
+    return urllib.parse.unquote(parts.path) or name
 
 
 def is_of_python(path: str) -> bool:
@@ -326,7 +366,7 @@ def _below(folder: int | None, path: Any) -> Any:  # noqa: ANN401 - as the funct
 def _opened_as(descriptor: int) -> str | None:
     """Return the path that a descriptor was opened as; None where the system does not tell."""
     try:
-        return _unwrapped_readlink(f"/proc/self/fd/{descriptor}")
+        return unwrapped_readlink(f"/proc/self/fd/{descriptor}")
     except OSError:
         return None
 
@@ -336,46 +376,3 @@ def _words(line: str) -> list[str]:
         return shlex.split(line, comments=True)
     except ValueError:
         return line.split()
-
-
-def _callers() -> FrameType | None:
-    """Return the frame that asks, outside what records it."""
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - inspect's is slow
-    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
-        frame = frame.f_back
-    return frame
-
-
-def _asking(*, of_import: bool = False) -> tuple[frozenset[str] | None, bool]:
-    """Return the standard library's functions between the user's code and a lookup, and whether
-    nothing else is between them; None if the user's code does not ask. `of_import`: it asks for a
-    module itself, not for what one needs that it asked for.
-    """
-    names: set[str] = set()
-    direct = True
-    frame = _callers()
-    while frame is not None:
-        kind = _kind_of(frame.f_code.co_filename)
-        if kind == "import" and not of_import:
-            return None, False  # what a library looks for while it is imported
-        if kind == "user":
-            return frozenset(names), direct
-        if kind == "library":
-            direct = False
-        elif direct and kind == "standard":
-            names.add(frame.f_code.co_name)
-        frame = frame.f_back
-    return None, False
-
-
-@functools.cache
-def _kind_of(filename: str) -> str:
-    if filename.startswith("<frozen importlib"):
-        return "import"
-    if filename.startswith("<frozen "):
-        return "standard"
-    if filename.startswith("<"):
-        return "library"
-    if filename.startswith(os.path.dirname(os.__file__)) and "site-packages" not in filename:  # noqa: PTH120 - see above
-        return "standard"
-    return "library" if is_tool_path(filename) else "user"

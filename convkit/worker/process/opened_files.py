@@ -21,15 +21,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from convkit.protocol.lookups import UNANSWERED, lookup_name, lookup_of
+from convkit.protocol.lookups.lookup_answers import UNANSWERED, WITHOUT_PATH, lookup_name, lookup_of
+from convkit.worker.process.asking_code import asking
 from convkit.worker.process.folder_watch import FolderWatch
 from convkit.worker.process.mentioned_paths import mentioned_files, text_of
 from convkit.worker.process.observed_lookups import (
     PROGRAMS,
     ObservedLookups,
+    database_path,
     is_of_python,
+    unwrapped_readlink,
     unwrapped_stat,
 )
+from convkit.worker.process.traced_programs import TracedPrograms
 from convkit.worker.process.user_modules import tool_folders
 
 _LOOK_SECONDS = 0.2
@@ -39,6 +43,9 @@ _SYSTEM = (
     *("/proc", "/sys", "/dev", "/etc", "/lib", "/lib64", "/bin", "/sbin", "/run", "/usr/bin"),
     *("/usr/lib", "/usr/lib64", "/usr/libexec", "/usr/share", "/usr/local/lib", "/usr/local/share"),
 )
+# These hold no files: what is read there differs each time.
+_OF_KERNEL = ("/proc/", "/sys/", "/dev/")
+_IN_MEMORY = "/dev/shm"  # noqa: S108 - a disk in memory, where some keep weights
 # Tools' own settings and caches in the user's home, which do not affect a model. Anything else may:
 # packages keep weights in ~/.cache, and settings in ~/.config.
 _OF_TOOLS = tuple(
@@ -65,7 +72,11 @@ class OpenedFiles:
         self._written: set[str] = set()
         # What was opened for both, and its state before: numpy's memory maps only read.
         self._updated: dict[str, tuple[int, int] | None] = {}
+        # Of the system's folders, what the user's code reads, alone or through a library.
+        self._asked: set[str] = set()
+        self._inherited: frozenset[str] = frozenset()
         self._lookups = ObservedLookups()
+        self._programs = TracedPrograms(lambda: asking()[0] is not None)
         self._active = False
         self._ended = threading.Event()
         self._started = time.time()
@@ -78,12 +89,16 @@ class OpenedFiles:
             self._started, read, written, lookups = self._earlier.recorded()
             self._read |= read
             self._written |= written
+            self._asked |= self._earlier._asked  # noqa: SLF001 - one of this class
             self._lookups.found |= lookups.found
             self._lookups.libraries |= lookups.libraries
             self._lookups.may_read |= lookups.may_read
             self._lookups.imports |= lookups.imports
         self._lookups.install()
-        self._active = self._lookups.active = True
+        self._programs.install()
+        self._programs.prepare_copies(self._report_from_copy)
+        self._inherited = frozenset(_descriptors())
+        self._active = self._lookups.active = self._programs.active = True
         sys.addaudithook(self._heard)
         self._looking.start()
         return self
@@ -94,8 +109,10 @@ class OpenedFiles:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._active = self._lookups.active = False
-        self._lookups.note_failed_imports()
+        self._active = self._lookups.active = self._programs.active = False
+        self._lookups.note_absent_modules()
+        self._note_held()
+        self._note_programs()
         self._settle_updated()
         self._ended.set()
         self._looking.join()
@@ -109,6 +126,29 @@ class OpenedFiles:
         self._lookups.libraries |= {path for path in imported if not path.endswith(".py")}
         if self._watch is not None:
             self._read |= self._watch.close()
+
+    def _report_from_copy(self, reported: type[set[str]]) -> None:
+        self._read, self._lookups.found = reported(), reported()
+
+    def _note_programs(self) -> None:
+        for kind, name in self._programs.take():
+            if kind == "N":
+                where = self._lookups.found if lookup_of(name) is not None else self._read
+                where.add(name)
+            elif kind == "U":
+                size, changed, path = name.split(" ", 2)
+                self._updated.setdefault(path, (int(size), int(changed)))
+            else:
+                (self._read if kind == "R" else self._written).add(name)
+
+    def _note_held(self) -> None:
+        """Note the files that libraries hold open, such as an attached database."""
+        for number in _descriptors() - self._inherited:
+            path, writing = _held(number)
+            if path and writing == os.O_RDWR:
+                self._updated.setdefault(path, _state(path))
+            elif path and writing == os.O_RDONLY:
+                self._read.add(path)
 
     def _settle_updated(self) -> None:
         """Count what was opened to be read and written as what happened to it."""
@@ -160,7 +200,7 @@ class OpenedFiles:
         found = lookup_of(name)
         assert found is not None
         what, subject = found
-        if what in ("variable", *UNANSWERED):
+        if what in (*WITHOUT_PATH, *UNANSWERED):
             return True
         own = subject in self._written
         if places.is_temporary(subject):  # in folders of the stage's own, and those of everyone
@@ -184,7 +224,8 @@ class OpenedFiles:
             )
             return
         if event in PROGRAMS:
-            self._read.update(self._lookups.note_program(event, arguments))
+            if not self._programs.is_own(event):
+                self._read.update(self._lookups.note_program(event, arguments))
             return
         if event not in ("open", "sqlite3.connect"):
             self._lookups.heard(event, arguments)
@@ -192,6 +233,9 @@ class OpenedFiles:
                 self._written.add(os.path.abspath(os.fsdecode(arguments[0])))  # noqa: PTH100 - as below
             return
         path, flags = arguments[0], arguments[2] if len(arguments) > 2 else 0
+        self._opens(database_path(path) if event == "sqlite3.connect" else path, flags)
+
+    def _opens(self, path: object, flags: object) -> None:
         if not isinstance(path, str | bytes | os.PathLike):
             return  # a descriptor of a file that is already open
         try:
@@ -204,11 +248,14 @@ class OpenedFiles:
             self._written.add(name)
         else:
             self._read.add(name)
+            if name.startswith(_SYSTEM) and asking()[0] is not None:
+                self._asked.add(name)
             self._lookups.note_failed_open(name)
 
     def _look(self) -> None:
         while not self._ended.wait(_LOOK_SECONDS):
             self._read |= _mapped()
+            self._note_held()
 
     def _places(self) -> "_Places":
         # An environment's interpreter is a link to the one it was created from.
@@ -217,7 +264,8 @@ class OpenedFiles:
             tools=_Folders((*tool_folders(), interpreter, str(Path.cwd()))),
             model=_Folders((self._model_folder,) if self._model_folder is not None else ()),
             others=_Folders((*_SYSTEM, *_OF_TOOLS)),
-            temporary=_Folders((tempfile.gettempdir(),)),
+            temporary=_Folders((tempfile.gettempdir(), _IN_MEMORY)),
+            asked=frozenset(each for each in self._asked if not each.startswith(_OF_KERNEL)),
         )
 
     def _counting(self, places: "_Places") -> Callable[[str], bool]:
@@ -246,12 +294,13 @@ class _Places:
     model: "_Folders"
     others: "_Folders"
     temporary: "_Folders"
+    asked: frozenset[str]
 
     def is_of_tools(self, path: str) -> bool:
         """Return whether a path belongs to the environment or the system, and not to a model."""
         if self.tools.contain(path) or "/site-packages/" in path:
             return True
-        if self.model.contain(path):
+        if self.model.contain(path) or path in self.asked or path.startswith(f"{_IN_MEMORY}/"):
             return False
         return self.others.contain(path) or ".so" in Path(path).suffixes
 
@@ -294,6 +343,28 @@ def _state(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_size, status.st_ctime_ns
+
+
+def _descriptors() -> set[str]:
+    """Return the numbers of this process's open files; empty if there is no /proc."""
+    try:
+        return set(os.listdir("/proc/self/fd"))  # noqa: PTH208 - as the kernel names them
+    except OSError:
+        return set()
+
+
+def _held(number: str) -> tuple[str, int]:
+    """Return the path of an open file and how it was opened; an empty path for anything else."""
+    try:
+        path = unwrapped_readlink(f"/proc/self/fd/{number}")
+        # Regular files only: a device or a folder holds nothing to read.
+        if not path.startswith("/") or not stat.S_ISREG(unwrapped_stat(path).st_mode):
+            return "", 0
+        lines = Path(f"/proc/self/fdinfo/{number}").read_text().splitlines()
+    except OSError:
+        return "", 0
+    flags = next((line.split()[1] for line in lines if line.startswith("flags:")), "0")
+    return path, int(flags, 8) & os.O_ACCMODE
 
 
 def _mapped() -> set[str]:

@@ -31,7 +31,8 @@ def with_batch(low, high):
 
 def test_the_rows_of_one_case():
     found = cases()
-    assert list(found) == [f"plain-rows{kind}" for kind in ("", ":zeros", ":huge", ":faint")]
+    kinds = ("", ":zeros", ":huge", ":faint", ":offset")
+    assert list(found) == [f"plain-rows{kind}" for kind in kinds]
     drawn, equal, zeros, constant = found["plain-rows"].inputs()["x"]
     assert len(set(drawn)) == len(drawn)
     assert (equal == drawn).all()
@@ -67,6 +68,36 @@ def test_another_epsilon_shows_in_tiny_rows_alone():
     errors = np.abs(normalized(1e-12) - normalized(1e-6)).max(axis=1)
     assert errors[0] < 1e-5
     assert errors[1:].min() > 1e-3
+
+
+@pytest.mark.parametrize(
+    "sample", [Sample("normal", (0.0, 1.0)), Sample("uniform", (0.0, 1.0)), Sample("image", (0, 1))]
+)
+def test_a_variance_by_squares_shows_in_values_far_from_zero_alone(sample):
+    """The mean of squares less the square of the mean is within limits for drawn values."""
+    drawn, far = cases(samples={"x": sample})["plain-rows:offset"].inputs()["x"]
+    if sample.kind != "normal":
+        assert 0 <= far.min() <= far.max() <= 1
+
+    def normalized(row, variance):
+        return (row - row.mean()) / np.sqrt(variance + 1e-5)
+
+    def error(row):
+        exact = row.astype(np.float64)
+        squares = (row * row).mean() - row.mean() * row.mean()
+        return np.abs(normalized(row, squares) - normalized(exact, exact.var())).max()
+
+    def rounding(row):
+        exact = row.astype(np.float64)
+        return np.abs(normalized(row, row.var()) - normalized(exact, exact.var())).max()
+
+    assert error(drawn) < 1e-4
+    assert not error(far) < 1e-4
+    assert rounding(far) < 5e-5
+
+
+def test_whole_numbers_have_no_row_far_from_zero():
+    assert "plain-rows:offset" not in cases(samples={"x": Sample("integers", (0, 9))})
 
 
 def test_equal_rows_are_equal_in_all_inputs():
@@ -116,6 +147,7 @@ def test_a_small_batch_takes_several_cases_and_a_large_one_repeats():
     assert list(found) == [
         *("plain-rows", "plain-rows:2", "plain-rows:zeros"),
         *("plain-rows:huge", "plain-rows:huge-negative", "plain-rows:fainter"),
+        "plain-rows:offset",
     ]
     assert not found["plain-rows:2"].inputs()["x"][0].any()
     rows = cases(with_batch(6, 8))["plain-rows"].inputs()["x"]
@@ -129,7 +161,8 @@ def test_without_rows_each_kind_is_a_case():
     )
     found = cases(contract)
     assert list(found) == [
-        f"plain-rows:{kind}" for kind in ("zeros", "constant", "huge", "huge-negative", "fainter")
+        f"plain-rows:{kind}"
+        for kind in ("zeros", "constant", "huge", "huge-negative", "fainter", "offset")
     ]
     assert not found["plain-rows:zeros"].inputs()["x"].any()
     assert (found["plain-rows:huge"].inputs()["x"] == 1024).sum() == 1

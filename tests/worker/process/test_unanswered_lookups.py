@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from convkit.protocol.lookups import UNKNOWN, answer, lookup_of
+from convkit.protocol.lookups.lookup_answers import UNKNOWN, answer, lookup_of
 
 TOP = str(Path(__file__).parents[3])
 CODE = """

@@ -100,7 +100,7 @@ def _tolerance_advice(
         found = tolerance_of(recipe, target, output.name, override)
         limits = limits_for(recipe, target, output.name, override)
         if is_whole(output.dtype):
-            if output.dtype in _LABELS and not _is_exact(limits):
+            if judges_labels_by_distance(output.dtype, limits):
                 yield _labels(output.name, output.dtype, limits)
             continue
         if found.place == FROM_PRECISION:
@@ -141,6 +141,11 @@ def _is_exact(limits: Mapping[str, float]) -> bool:
     """
     limit = absolute_limit(limits)
     return "agreement" in limits or "rtol" in limits or (limit is not None and limit < 1)
+
+
+def judges_labels_by_distance(dtype: str, limits: Mapping[str, float]) -> bool:
+    """Return whether limits on an output that usually holds labels allow others nearby."""
+    return dtype in _LABELS and not _is_exact(limits)
 
 
 def _labels(output: str, dtype: str, limits: Mapping[str, float]) -> Finding:

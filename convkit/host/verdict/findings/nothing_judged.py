@@ -8,6 +8,7 @@ from convkit.host.recipe.keys.recipe import Recipe, Target
 from convkit.host.recipe.keys.tolerances import decided_by, limits_by_type
 from convkit.host.record.run_record import CaseVerdict
 from convkit.host.verdict.findings.constant_outputs import constant_finding
+from convkit.host.verdict.findings.doubtful_settings import judges_labels_by_distance
 from convkit.host.verdict.findings.limits_without_meaning import vacuous_limits
 from convkit.host.verdict.findings.task_score import UNDECIDED, allowed_loss
 from convkit.protocol.findings.finding import Finding, Place, Remedy
@@ -26,6 +27,8 @@ _UNTRIED = "N513"
 # left for the error's part along the original, and a little, where there is hardly an angle.
 _ALONG = 2.0
 _LEAST_ALONG = 0.02
+# Rounding decides a few whole numbers otherwise; where most differ, others were computed.
+_MOST_EQUAL = 0.5
 # With no more than this share of the cases that a recipe could have, hardly anything was tried.
 _FEW = 0.2
 
@@ -42,7 +45,7 @@ def unjudged_findings(
     """
     by_task = decided_by(recipe, target) == "task metric"
     return [
-        *(_unscored(recipe, target, cases) if by_task else _without_limits(cases)),
+        *(_unscored(recipe, target, cases) if by_task else _without_limits(recipe, cases)),
         *_skipped(recipe, cases, omitted),
         *(_without_skill(recipe, target, scored) if by_task and scored is not None else []),
     ]
@@ -55,7 +58,13 @@ def is_unproven(finding: Finding) -> bool:
     return finding.code in (_NO_LIMIT, _NO_SKILL, UNDECIDED, _UNTRIED)
 
 
-def _without_limits(cases: Sequence[CaseVerdict]) -> Iterator[Finding]:
+def _are_other_labels(recipe: Recipe, limits: Mapping[str, float], metrics: TensorMetrics) -> bool:
+    """Return whether most of an output's labels differ within a distance that its limits allow."""
+    dtype = next((spec.dtype for spec in recipe.outputs if spec.name == metrics.output), "")
+    return judges_labels_by_distance(dtype, limits) and not metrics.agreement >= _MOST_EQUAL
+
+
+def _without_limits(recipe: Recipe, cases: Sequence[CaseVerdict]) -> Iterator[Finding]:
     found: dict[str, Finding] = {}
     judged = {each.output for case in cases for each in case.outputs if each.limits}
     lengths = _lengths(cases)
@@ -80,6 +89,17 @@ def _without_limits(cases: Sequence[CaseVerdict]) -> Iterator[Finding]:
                     place,
                     {"nrmse": metrics.nrmse, "limits": dict(limits)},
                     Remedy("Add a limit that follows the size of values, such as nrmse: 0.05."),
+                )
+            elif _are_other_labels(recipe, limits, metrics):
+                found[output.output] = Finding(
+                    _NO_LIMIT,
+                    f"{output.output!r} is judged by distance, and {metrics.agreement:.0%} of its"
+                    f" whole numbers are the original's in case {case.case!r}",
+                    place,
+                    {"agreement": metrics.agreement, "limits": dict(limits)},
+                    Remedy(
+                        "If they are labels, limit the share that may differ: agreement: 0.999."
+                    ),
                 )
     for name in sorted(judged - found.keys()):
         if (constant := constant_finding(name, cases)) is not None:

@@ -52,6 +52,29 @@ def test_limits_that_zeros_meet_prove_nothing(limits, expected):
     assert codes(limits, RIGHT) == expected
 
 
+@pytest.mark.parametrize(
+    ("limits", "off", "expected"),
+    [
+        ({"max_abs": 1.0}, 16, ["N511"]),  # each label is the next one
+        ({"max_abs": 1.0}, 1, []),
+        ({"agreement": 0.9}, 16, []),
+        ({"max_abs": 0.5}, 16, []),
+    ],
+)
+def test_a_distance_between_labels_proves_nothing(limits, off, expected):
+    made = recipe(outputs=[{"name": "y", "dtype": "int64", "shape": ["batch", "sequence", 4]}])
+    labels = np.arange(16).reshape(4, 4)
+    found = (labels.reshape(-1) + (np.arange(16) < off)).reshape(4, 4)
+    output = OutputVerdict("y", True, (), limits, compare("y", labels, found))
+    cases = [CaseVerdict("typical", "", {}, True, 0.1, (output,))]
+    codes = [
+        each.code
+        for each in unjudged_findings(made, made.targets["ort"], cases, (), None)
+        if is_unproven(each)
+    ]
+    assert codes == expected
+
+
 @pytest.mark.parametrize(("factor", "expected"), [(1.001, []), (1.5, ["N511"]), (0.1, ["N511"])])
 def test_a_cosine_alone_proves_nothing_about_a_wrong_scale(factor, expected):
     assert codes({"cosine": 0.999}, RIGHT * np.float32(factor)) == expected

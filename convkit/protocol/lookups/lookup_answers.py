@@ -7,18 +7,33 @@ import fnmatch
 import glob
 import hashlib
 import os
+import stat
 from collections.abc import Callable, Mapping
 from typing import Literal, get_args
 
-# exists: what kind of thing a path is, if any · modified: also a file's size and time · listing: a
-# folder's names · matches: the paths that a pattern matches · link: where a link points · variable:
-# the value of an environment variable. Of the rest nothing but that it happened is known: the clock
+from convkit.protocol.lookups.machine_facts import MACHINE_FACTS
+
+# exists: what kind of thing a path is, if any · modified: also a file's size, and its or a folder's
+# time · listing: a folder's names · matches: the paths that a pattern matches · link: where a link
+# points · variable: the value of an environment variable · machine: a fact of `machine_facts`. Of
+# the rest nothing but that it happened is known: the clock
 # was read, the network was asked for a host, a C extension or a program ran, whose own lookups are
 # not seen.
 Lookup = Literal[
-    "exists", "modified", "listing", "matches", "link", "variable", "clock", "network", "unseen"
+    "exists",
+    "modified",
+    "listing",
+    "matches",
+    "link",
+    "variable",
+    "machine",
+    "clock",
+    "network",
+    "unseen",
 ]
 UNANSWERED = ("clock", "network", "unseen")
+# What is asked of these is no path.
+WITHOUT_PATH = ("variable", "machine", "clock", "network")
 
 NOTHING = "not there"
 UNKNOWN = "not known"
@@ -47,10 +62,13 @@ def answer(
         return UNKNOWN
     if what == "variable":
         return _digest([variables[subject]]) if subject in variables else NOTHING
+    if what == "machine":
+        return MACHINE_FACTS[subject]() if subject in MACHINE_FACTS else UNKNOWN
     try:
-        if what == "modified" and os.path.isfile(subject):  # noqa: PTH113 - a path as text
+        if what == "modified" and os.path.exists(subject):  # noqa: PTH110 - a path as text
             status = os.stat(subject)  # noqa: PTH116 - a path as text
-            return f"{status.st_size} bytes, {status.st_mtime_ns}"
+            size = f", {status.st_size} bytes" if stat.S_ISREG(status.st_mode) else ""
+            return f"{_kind(subject)}{size}, {status.st_mtime_ns}"
         if what in ("exists", "modified"):
             return _kind(subject)
         if what == "link":
@@ -79,9 +97,14 @@ def _top(subject: str) -> str:
 
 
 def _kind(path: str) -> str:
-    if os.path.isdir(path):  # noqa: PTH112 - a path as text
-        return "folder"
-    return "file" if os.path.exists(path) else NOTHING  # noqa: PTH110 - as above
+    link = "link to " if os.path.islink(path) else ""  # noqa: PTH114 - a path as text
+    if os.path.isdir(path):  # noqa: PTH112 - as above
+        return f"{link}folder"
+    if not os.path.exists(path):  # noqa: PTH110 - as above
+        return f"{link}{NOTHING}"
+    # Of a file's permissions, this is the one that checkouts share.
+    executable = os.stat(path).st_mode & stat.S_IXUSR  # noqa: PTH116 - as above
+    return f"{link}{'program' if executable else 'file'}"
 
 
 def _digest(texts: list[str]) -> str:
