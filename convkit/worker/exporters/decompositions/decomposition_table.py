@@ -33,6 +33,7 @@ from convkit.worker.exporters.decompositions.matrices import (
     exponentials,
     orthogonal_factors,
     spectra,
+    triangular_factors,
 )
 
 # Composed operators come first, then what they are composed of.
@@ -133,10 +134,6 @@ def _needs_windows(values: torch.Tensor, output_size: Sequence[int]) -> bool:
     return is_volume or resampling.has_uneven_windows(values, output_size)
 
 
-def _has_known_images(values: torch.Tensor, *_: object) -> bool:
-    return all(isinstance(size, int) for size in values.shape[-2:])
-
-
 def _of_matrices() -> dict[Any, _Row]:
     aten = torch.ops.aten
     eliminations: dict[Any, Callable[..., object]] = {
@@ -157,6 +154,10 @@ def _of_matrices() -> dict[Any, _Row]:
     return {
         **{each: _Row(how, _is_small) for each, how in eliminations.items()},
         aten.cholesky_solve.default: _Row(elimination.solution_by_factor, _has_small_factor),
+        aten.linalg_lu.default: _Row(triangular_factors.factors, _has_few_columns),
+        aten.linalg_lu_factor_ex.default: _Row(triangular_factors.packed_factors, _has_few_columns),
+        aten.lu_unpack.default: _Row(triangular_factors.unpacked, _has_few_columns),
+        aten.linalg_lu_solve.default: _Row(triangular_factors.solution, _is_small),
         aten.linalg_qr.default: _Row(orthogonal_factors.qr, _has_few_columns),
         aten.linalg_householder_product.default: _Row(
             orthogonal_factors.householder_product, _has_few_columns
@@ -319,7 +320,7 @@ def decompositions() -> dict[Any, _Row]:
             for each in operators
         },
         **{
-            each.vec: _Row(functools.partial(resampling.resized, cubic), _has_known_images)
+            each.vec: _Row(functools.partial(resampling.resized, cubic))
             for each, cubic in (
                 (aten._upsample_bilinear2d_aa, False),  # noqa: SLF001 - torch's name
                 (aten._upsample_bicubic2d_aa, True),  # noqa: SLF001 - torch's name
