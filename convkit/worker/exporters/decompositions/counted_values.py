@@ -172,6 +172,6 @@ def _runs(x: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor, torch.
     is_new = is_new.flatten(1).any(-1) if x.ndim > 1 else is_new
     is_first = torch.cat([torch.ones(1, dtype=torch.bool), is_new])
     firsts = is_first.nonzero().squeeze(-1)
-    ends = torch.cat([firsts, torch.full((1,), size, dtype=firsts.dtype)])
+    ends = torch.cat([firsts, torch.scalar_tensor(size, dtype=firsts.dtype).reshape(1)])
     counts = ends.narrow(0, 1, firsts.shape[0]) - firsts
     return x.index_select(dim, firsts), is_first.to(firsts.dtype).cumsum(0) - 1, counts

@@ -155,7 +155,10 @@ def _of_matrices() -> dict[Any, _Row]:
         **{each: _Row(how, _is_small) for each, how in eliminations.items()},
         aten.cholesky_solve.default: _Row(elimination.solution_by_factor, _has_small_factor),
         aten.linalg_lu.default: _Row(triangular_factors.factors, _has_few_columns),
-        aten.linalg_lu_factor_ex.default: _Row(triangular_factors.packed_factors, _has_few_columns),
+        aten.linalg_lu_factor.default: _Row(triangular_factors.packed_factors, _has_few_columns),
+        aten.linalg_lu_factor_ex.default: _Row(
+            triangular_factors.checked_factors, _has_few_columns
+        ),
         aten.lu_unpack.default: _Row(triangular_factors.unpacked, _has_few_columns),
         aten.linalg_lu_solve.default: _Row(triangular_factors.solution, _is_small),
         aten.linalg_qr.default: _Row(orthogonal_factors.qr, _has_few_columns),

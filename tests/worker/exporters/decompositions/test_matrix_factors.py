@@ -9,6 +9,7 @@ from convkit.worker.exporters.decompositions.matrices import (
     exponentials,
     orthogonal_factors,
     spectra,
+    triangular_factors,
 )
 from convkit.worker.exporters.open_sizes.traceable_functions import OpenSizes
 
@@ -119,3 +120,31 @@ def test_what_torch_composes_of_them_has_none_of_its_operators() -> None:
         program.module()(given, pairs), _Composed()(given, pairs), strict=True
     ):
         torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_triangular_factors(size: tuple[int, int]) -> None:
+    matrix = _matrices(*size)
+    scale = matrix.abs().amax((1, 2))
+    order, lower, upper = triangular_factors.factors(matrix)
+    expected = torch.linalg.lu(matrix)
+    assert torch.equal(order, expected.P)
+    assert _is_close(lower, expected.L, 1 + 0 * scale)
+    assert _is_close(upper, expected.U, scale)
+    packed, exchanged, first_zero = triangular_factors.checked_factors(matrix)
+    known = torch.linalg.lu_factor_ex(matrix)
+    assert _is_close(packed, known.LU, 1 + scale)
+    assert torch.equal(exchanged, known.pivots)
+    assert torch.equal(first_zero, known.info)
+
+
+@pytest.mark.parametrize("adjoint", [False, True])
+@pytest.mark.parametrize("left", [False, True])
+def test_systems_by_triangular_factors(left: bool, adjoint: bool) -> None:
+    random = torch.Generator().manual_seed(1)
+    factors = torch.linalg.lu_factor(torch.randn(9, 5, 5, generator=random).double())
+    given = torch.randn(9, 5, 2, generator=random).double()
+    given = given if left else given.mT
+    found = triangular_factors.solution(*factors, given, left=left, adjoint=adjoint)
+    expected = torch.linalg.lu_solve(*factors, given, left=left, adjoint=adjoint)
+    assert _is_close(found, expected, 1e3 * expected.abs().amax((1, 2)))

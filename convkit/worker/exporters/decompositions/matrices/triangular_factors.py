@@ -16,6 +16,13 @@ def factors(
 
 
 def packed_factors(
+    matrix: torch.Tensor, *, pivot: bool = True
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`torch.linalg.lu_factor`."""
+    return _packed(matrix, pivot=pivot)
+
+
+def checked_factors(
     matrix: torch.Tensor, *, pivot: bool = True, check_errors: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """`torch.linalg.lu_factor_ex`: both factors in one matrix, the rows that were exchanged,
