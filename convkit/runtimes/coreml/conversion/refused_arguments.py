@@ -166,7 +166,10 @@ _QUESTIONS: dict[str, Callable[[Node], bool]] = {
     "aten.repeat_interleave.Tensor": lambda _: True,
     "aten._unique2.default": lambda _: True,
     **dict.fromkeys(
-        (f"aten.{name}.default" for name in ("mm", "bmm", "mv", "dot", "matmul", "linear", "addmm")),
+        (
+            f"aten.{name}.default"
+            for name in ("mm", "bmm", "mv", "dot", "matmul", "linear", "addmm")
+        ),
         _is_whole,
     ),
     "aten.constant_pad_nd.default": _is_cut,

@@ -130,7 +130,11 @@ def _ratio(one: int, other: int) -> float | torch.Tensor:
 
 
 def _filter(
-    size: int, count: int, scale: float | torch.Tensor, shape: Callable[[torch.Tensor], torch.Tensor], taps: int
+    size: int,
+    count: int,
+    scale: float | torch.Tensor,
+    shape: Callable[[torch.Tensor], torch.Tensor],
+    taps: int,
 ) -> torch.Tensor:
     """Return the weights (count, size) as torch computes them (UpSampleKernel.cpp,
     `_compute_index_ranges_weights`): a filter of `taps` at scale 1, stretched over what shrinks.

@@ -140,7 +140,9 @@ def pad(call: OperationCall) -> torch.Tensor:
             value=call.number("constant_val"),
         )
     if any(map(any, pairs[:-_MOST_REPEATED])):
-        raise EvaluationError(f"Core ML pads the last two axes only, unless with a constant: {pairs}")
+        raise EvaluationError(
+            f"Core ML pads the last two axes only, unless with a constant: {pairs}"
+        )
     for axis, (before, after) in enumerate(pairs, x.dim() - len(pairs)):
         x = x.index_select(axis, _padded_places(mode, x.shape[axis], before, after))
     return x

@@ -67,9 +67,7 @@ OPERATORS: dict[str, nn.Module] = {
     "rsqrt of a tiny number": Applied(lambda x: torch.rsqrt(x * x * 1e-10 + 1e-12) * 1e-6),
     "tracked statistics": Applied(called, tracked()),
     "distinct values": Applied(lambda x: x[:, 0, 0, :3].sign().unique(return_inverse=True)[1]),
-    "distinct rows": Applied(
-        lambda x: x[:, 0, 0, :2].sign().unique(dim=0, return_inverse=True)[1]
-    ),
+    "distinct rows": Applied(lambda x: x[:, 0, 0, :2].sign().unique(dim=0, return_inverse=True)[1]),
     "triangular factors": Applied(lambda x: torch.linalg.lu(x[:, :3, :3, 0])[2]),
     "a system by factors": Applied(
         lambda x: torch.linalg.lu_solve(*torch.linalg.lu_factor(x[:, :2, :2, 0]), x[:, :2, :2, 1])
@@ -90,17 +88,20 @@ OPERATORS: dict[str, nn.Module] = {
         lambda x: functional.pad(x[:, None], (1, 2, 0, 1, 2, 1), mode="reflect")
     ),
     "repetition along other axes": Applied(
-        lambda x: functional.pad(
-            x.transpose(0, 3), (0, 0, 0, 0, 1, 2), mode="replicate"
-        ).transpose(0, 3)
+        lambda x: functional.pad(x.transpose(0, 3), (0, 0, 0, 0, 1, 2), mode="replicate").transpose(
+            0, 3
+        )
     ),
     "circles along an open axis": Applied(
         lambda x: functional.pad(x[:, 0, 0].T[None], (1, 1), mode="circular")[0].T[1:-1]
     ),
     "antialiasing of an open image": Applied(
-        lambda x: functional.interpolate(
-            x.transpose(0, 3), (3, 5), mode="bilinear", antialias=True
-        )[:, :, :, :1].transpose(0, 3) + x[:, :1, :1, :1]
+        lambda x: (
+            functional.interpolate(x.transpose(0, 3), (3, 5), mode="bilinear", antialias=True)[
+                :, :, :, :1
+            ].transpose(0, 3)
+            + x[:, :1, :1, :1]
+        )
     ),
     "uneven adaptive windows": Applied(lambda x: functional.adaptive_avg_pool2d(x, (3, 4))),
 }
