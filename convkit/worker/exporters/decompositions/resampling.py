@@ -121,7 +121,7 @@ def _along(values: torch.Tensor, axis: int, weights: torch.Tensor) -> torch.Tens
     return torch.matmul(values.transpose(axis, -1), weights.mT).transpose(axis, -1)
 
 
-def _ratio(one: int, other: int) -> float | torch.Tensor:
+def _ratio(one: int | torch.SymInt, other: int | torch.SymInt) -> float | torch.Tensor:
     """Return the quotient of two sizes, in float32 where one is open; 0 for a divisor of 0."""
     if isinstance(one, int) and isinstance(other, int):
         return one / other if other else 0.0
@@ -139,8 +139,7 @@ def _filter(
     """Return the weights (count, size) as torch computes them (UpSampleKernel.cpp,
     `_compute_index_ranges_weights`): a filter of `taps` at scale 1, stretched over what shrinks.
     """
-    is_open = isinstance(scale, torch.Tensor)
-    stretched = torch.clamp_min(scale, 1.0) if is_open else max(scale, 1.0)
+    stretched = scale.clamp_min(1) if isinstance(scale, torch.Tensor) else max(scale, 1.0)
     support = taps / 2 * stretched
     centers = ((torch.arange(count) + 0.5) * scale).unsqueeze(-1)
     first = (centers - support + 0.5).trunc().clamp_min(0)
