@@ -303,7 +303,7 @@ REPORTS = (
         f"{CT}#2842",
         2026,
         "a mask beside another index selects whole slices, and the other index is dropped",
-        net("x, level", "return x[level > 0, torch.tensor([1])].sum(0)  # here"),
+        net("x, level", "return x[level > 0, torch.tensor([0])].sum(0)  # here"),
         '{"x": torch.randn(5, 3), "level": torch.tensor([1., -1, 2, -3, 4])}',
         right={"coreml": Right("converter", r"index", r"nonzero|gather|where", corrected=True)},
         targets=COREML,

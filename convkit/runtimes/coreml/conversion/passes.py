@@ -37,14 +37,14 @@ def failed_optimization(error: BaseException) -> str | None:
     from coremltools.converters.mil.mil.passes.pass_registry import PASS_REGISTRY
 
     names = {
-        id(each): name
+        each: name
         for name, each in PASS_REGISTRY.passes.items()
-        if type(each).apply.__module__.startswith(_OPTIMIZATIONS)
+        if isinstance(each, type) and each.__module__.startswith(_OPTIMIZATIONS)
     }
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        name = names.get(id(frame.f_locals.get("self")))
+        name = names.get(type(frame.f_locals.get("self")))
         if name is not None:
-            return name
+            return str(name)
     return None
 
 
