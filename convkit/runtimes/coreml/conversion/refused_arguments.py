@@ -165,6 +165,9 @@ def _listed(given: Any) -> Sequence[int]:  # noqa: ANN401 - an argument of torch
 _QUESTIONS: dict[str, Callable[[Node], bool]] = {
     "aten.repeat_interleave.Tensor": lambda _: True,
     "aten._unique2.default": lambda _: True,
+    # Known to coremltools, which leaves the antialiasing out.
+    "aten._upsample_bilinear2d_aa.vec": lambda _: True,
+    "aten._upsample_bicubic2d_aa.vec": lambda _: True,
     **dict.fromkeys(
         (
             f"aten.{name}.default"
