@@ -1,6 +1,7 @@
 """What a module writes and no output depends on: to its inputs, and to buffers such as a count of
 its calls. coremltools refuses the former and makes states of the latter, which ML programs have
-from iOS 18.
+from iOS 18. Nor does it know writes to weights, as `nn.Embedding(max_norm=...)` makes: written
+once or at every call, the rows that a call reads are the same.
 """
 
 from collections.abc import Iterable
@@ -17,7 +18,10 @@ def drop_unread_writes(program: torch.export.ExportedProgram) -> None:
     (end,) = (node for node in program.graph.nodes if node.op == "output")
     specs, values = list(signature.output_specs), list(end.args[0])
     buffers = signature.inputs_to_buffers
-    written = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
+    written = (
+        *(OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION),
+        OutputKind.PARAMETER_MUTATION,
+    )
     wanted = [spec.kind not in written for spec in specs]
     while True:
         needed = _needed(value for value, keep in zip(values, wanted, strict=True) if keep)

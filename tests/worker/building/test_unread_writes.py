@@ -30,3 +30,12 @@ def test_what_an_output_reads_in_a_later_call_is_kept(scales: bool, left: set[st
     assert len(program.graph.find_nodes(op="output")[0].args[0]) == 1 + len(left)
     added = program.graph.find_nodes(op="call_function", target=torch.ops.aten.add.Tensor)
     assert bool(added) is scales
+
+
+@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")  # torch's own
+def test_a_write_to_a_weight_is_dropped() -> None:
+    table = torch.nn.Embedding(5, 2, max_norm=1.0).requires_grad_(False)
+    program = torch.export.export(table, (torch.tensor([1, 3]),)).run_decompositions({})
+    assert len(program.graph.find_nodes(op="output")[0].args[0]) == 2
+    drop_unread_writes(program)
+    assert len(program.graph.find_nodes(op="output")[0].args[0]) == 1

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from convkit.runtimes.coreml.conversion.frontend_arguments import (
@@ -167,47 +168,40 @@ def _axes(dim: Any) -> list[int] | None:  # noqa: ANN401
     return [int(each) for each in dims] or None
 
 
-def antialiased(mode: str, _: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
-    """Resize an image of shape [batch, channels, rows, columns] with antialiasing, which
-    coremltools leaves out.
-
-    Along one axis it is a product with a constant matrix: torch's own result for the identity.
-    Raises NotImplementedError for an image whose size varies.
+def masked_index(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
+    """`x[mask, index]`, of which coremltools ignores the index: a mask is the same as the places of
+    its true elements.
     """
     from coremltools.converters.mil.mil import Builder, types
-    from coremltools.converters.mil.mil.types.symbolic import is_symbolic
 
-    names = ("input", "output_size", "align_corners", "scale_factors")
-    x, sizes, corners, factors = arguments(context, node, names)
-    if any(is_symbolic(length) for length in x.shape[-2:]):
-        raise NotImplementedError("antialiased resizing of an image whose size varies")
-    number = types.nptype_from_builtin(x.dtype)
-    given = value(sizes) if value(sizes) is not None else value(factors)
-    resize = partial(_resizing, mode, align_corners=bool(value(corners)))
-    is_size = value(sizes) is not None
-    rows, columns = (
-        resize(int(length), each, is_size=is_size).astype(number)
-        for length, each in zip(x.shape[-2:], given, strict=True)
-    )
-    result = Builder.matmul(x=Builder.matmul(x=rows, y=x), y=columns, transpose_y=True)
-    context.add(Builder.identity(x=result, name=node.name))
-
-
-def _resizing(mode: str, length: int, to: Any, *, is_size: bool, align_corners: bool) -> Any:  # noqa: ANN401
-    """Return the matrix of [resized, length] that resizes one axis; `to` is a size or a factor."""
-    target: dict[str, Any] = (
-        {"size": (int(value(to)), length)}
-        if is_size
-        else {"scale_factor": (float(value(to)), 1.0), "recompute_scale_factor": False}
-    )
-    resized = torch.nn.functional.interpolate(
-        torch.eye(length)[None, None],
-        mode=mode,
-        antialias=True,
-        align_corners=align_corners,
-        **target,
-    )
-    return resized[0, 0].numpy()
+    x, names = node.inputs[0], node.inputs[1]
+    given = context[names] if isinstance(names, str) else [each and context[each] for each in names]
+    masks = [each is not None and types.is_bool(each.dtype) for each in given]
+    if sum(masks) != 1 or sum(each is not None for each in given) == 1:
+        own(context, node)
+        return
+    places: list[Any] = []
+    for each, is_mask in zip(given, masks, strict=True):
+        if not is_mask:
+            places.append(each)
+            continue
+        found = Builder.non_zero(x=each)
+        places += [
+            Builder.gather(x=found, indices=np.int32(axis), axis=1) for axis in range(each.rank)
+        ]
+    if isinstance(names, str):
+        whole: Any = f"{node.name}_places"
+        context.add(places, whole)
+    else:
+        whole = tuple(
+            None if each is None else f"{node.name}_place_{axis}"
+            for axis, each in enumerate(places)
+        )
+        for name, each in zip(whole, places, strict=True):
+            if name is not None:
+                context.add(each, name)
+    node.inputs = [x, whole, *node.inputs[2:]]
+    own(context, node)
 
 
 def triangle(own: Translation, context: Any, node: Any, *, upper: bool) -> None:  # noqa: ANN401
@@ -376,8 +370,8 @@ CORRECTIONS: dict[str, Callable[[Translation, Any, Any], None]] = {
     "ceil": rounded_size,
     "floor": rounded_size,
     "sum.dim_intlist": total,
-    "_upsample_bilinear2d_aa.vec": partial(antialiased, "bilinear"),
-    "_upsample_bicubic2d_aa.vec": partial(antialiased, "bicubic"),
+    "index": masked_index,
+    "index.tensor": masked_index,
 }
 
 # coremltools' own translations, by name, once `correct` has replaced them.

@@ -54,6 +54,10 @@ def own_decompositions() -> dict[Any, Callable[..., object]]:
         aten.upsample_bilinear2d.vec: _linear,
         **placing_decompositions(),
         aten.bincount.default: counted_values.counts,
+        aten._unique2.default: counted_values.distinct,  # noqa: SLF001 - torch's name
+        aten.unique_dim.default: counted_values.distinct_slices,
+        aten.unique_consecutive.default: counted_values.distinct_neighbors,
+        aten.embedding_renorm.default: placed_values.renormalized,
         aten.masked_scatter.default: placed_values.masked_scatter,
         aten.repeat_interleave.Tensor: counted_values.repeated_indices,
         aten.addmv.default: _added_product,

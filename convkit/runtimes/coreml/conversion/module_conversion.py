@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +13,7 @@ from convkit.runtimes.coreml.conversion.declared_shapes import input_types, outp
 from convkit.runtimes.coreml.conversion.missing_operators import register_missing_operators
 from convkit.runtimes.coreml.conversion.operation_origins import failed_node, origin_of, refused
 from convkit.runtimes.coreml.conversion.operation_selection import selector
-from convkit.runtimes.coreml.conversion.passes import exact_pipeline
+from convkit.runtimes.coreml.conversion.passes import exact_pipeline, failed_optimization
 from convkit.runtimes.coreml.conversion.recorded_constants import LargeConstant, recording_pipeline
 from convkit.runtimes.coreml.conversion.states import state_types
 from convkit.runtimes.coreml.conversion.traced_program import TracedProgram, simplified, traced
@@ -35,7 +36,8 @@ from convkit.worker.mil.program import Program, program_of
 if TYPE_CHECKING:
     from convkit.worker.original.contract_module import ContractModule
 
-# Operators that are decomposed, one after the other, because coremltools fails on them.
+# Operators that are decomposed, one after the other, and optimizations that are left out, because
+# coremltools fails on them.
 _MOST_SIMPLIFIED = 8
 
 
@@ -110,11 +112,16 @@ def _served_examples(conversion: ModuleConversion) -> tuple[torch.Tensor, ...]:
 
 def convert_traced(conversion: ModuleConversion, source: TracedProgram) -> Converted:
     """Convert what `trace_module` returned, any number of times. Raises like `convert`."""
+    left_out: set[str] = set()
     with quiet():
         for left in range(_MOST_SIMPLIFIED, -1, -1):
             try:
-                return _converted(conversion, source)
+                return _converted(conversion, source, left_out)
             except Exception as error:
+                failed = failed_optimization(error)
+                if left and failed is not None and failed not in left_out:
+                    left_out.add(failed)
+                    continue
                 simpler = simplified(source, error, WRAPPER, conversion.root) if left else None
                 if simpler is None:
                     raise _refused(error, source, conversion) from error
@@ -122,8 +129,12 @@ def convert_traced(conversion: ModuleConversion, source: TracedProgram) -> Conve
     raise AssertionError("the last attempt returns or raises")
 
 
-def _converted(conversion: ModuleConversion, source: TracedProgram) -> Converted:
-    """Convert a traced module. Raises what coremltools does."""
+def _converted(
+    conversion: ModuleConversion, source: TracedProgram, left_out: Collection[str] = ()
+) -> Converted:
+    """Convert a traced module, without the optimizations that are `left_out`. Raises what
+    coremltools does.
+    """
     import coremltools as ct
 
     low = conversion.precision
@@ -141,6 +152,7 @@ def _converted(conversion: ModuleConversion, source: TracedProgram) -> Converted
         options["pass_pipeline"] = recording_pipeline(
             found, saturate=low.saturate, is_half=is_half, module_of=source.module_of
         )
+    options["pass_pipeline"].remove_passes(left_out)
     exported = source.exported
     with contextlib.nullcontext() if exported is None else readable(exported):
         model = ct.convert(

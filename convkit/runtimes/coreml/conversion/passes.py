@@ -1,5 +1,6 @@
 """The passes of coremltools' conversion that convkit runs."""
 
+import traceback
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ from convkit.runtimes.coreml.conversion.quotients import BEFORE, register
 # coremltools 9.0 turns a factor and an offset per channel into a batch norm with its default
 # epsilon of 1e-5, which makes every value 5e-6 of itself too small.
 _INEXACT = frozenset({"common::fuse_elementwise_to_batchnorm"})
+# coremltools' folder of passes that write a program's operations as fewer or cheaper ones.
+_OPTIMIZATIONS = "coremltools.converters.mil.mil.passes.defs.optimize_"
 _NARROWING = "common::add_int16_cast"
 _LARGEST = int(np.iinfo(np.int16).max)
 
@@ -23,6 +26,26 @@ def exact_pipeline() -> Any:  # noqa: ANN401 - a PassPipeline; coremltools has n
     pipeline.remove_passes(_INEXACT)
     pipeline.insert_pass(pipeline.passes.index(BEFORE), register())
     return pipeline
+
+
+def failed_optimization(error: BaseException) -> str | None:
+    """Return the name of the pass in which coremltools failed, if a program is complete without it.
+
+    Some passes that look for a pattern fail on what is not that pattern, such as a slice that
+    begins at a computed place.
+    """
+    from coremltools.converters.mil.mil.passes.pass_registry import PASS_REGISTRY
+
+    names = {
+        each: name
+        for name, each in PASS_REGISTRY.passes.items()
+        if isinstance(each, type) and each.__module__.startswith(_OPTIMIZATIONS)
+    }
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        name = names.get(type(frame.f_locals.get("self")))
+        if name is not None:
+            return str(name)
+    return None
 
 
 def half_pipeline() -> Any:  # noqa: ANN401

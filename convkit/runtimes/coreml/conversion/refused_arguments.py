@@ -2,14 +2,17 @@
 
 import operator
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch.fx import Node
 
-from convkit.worker.exporters.decompositions import pooling, resampling
+from convkit.worker.exporters.decompositions import pooling, resampling, windows
 
 _VOLUME = 3
+# Core ML pads so many axes, the last ones, with values that are there.
+_MOST_REPEATED = 2
 _CUBIC = 2  # torch's number of a grid's mode
 
 
@@ -18,6 +21,9 @@ def argument_decompositions() -> dict[Any, Callable[..., object]]:
     aten = torch.ops.aten
     return {
         aten.constant_pad_nd.default: _padded,
+        aten.pad.default: windows.repeating_pad,
+        aten.reflection_pad3d.default: partial(windows.repeating_pad, mode="reflect"),
+        aten.replication_pad3d.default: partial(windows.repeating_pad, mode="replicate"),
         aten.convolution.default: _transposed,
         aten.grid_sampler.default: resampling.sampled_at,
         aten.grid_sampler_2d.default: resampling.sampled_at,
@@ -30,6 +36,12 @@ def argument_decompositions() -> dict[Any, Callable[..., object]]:
         aten.avg_pool2d.default: pooling.average,
         aten.avg_pool3d.default: pooling.average,
         aten.split_with_sizes.default: _parts,
+        **{
+            each.default: _whole_product
+            for each in (aten.mm, aten.bmm, aten.mv, aten.dot, aten.matmul)
+        },
+        aten.linear.default: _whole_layer,
+        aten.addmm.default: _whole_sum,
     }
 
 
@@ -41,6 +53,16 @@ def is_refused(node: Node) -> bool:
 
 def _is_cut(node: Node) -> bool:
     return any(isinstance(each, int) and each < 0 for each in _listed(node.args[1]))
+
+
+def _is_repeated_elsewhere(node: Node) -> bool:
+    """Say whether padding repeats values in a way, or along axes, that Core ML does not."""
+    mode = node.args[2] if len(node.args) > _MOST_REPEATED else node.kwargs.get("mode", "constant")
+    amounts = _listed(node.args[1])
+    is_elsewhere = any(amounts[2 * _MOST_REPEATED :]) or any(
+        isinstance(each, int) and each < 0 for each in amounts
+    )
+    return mode == "circular" or (mode != "constant" and is_elsewhere)
 
 
 def _is_extended(node: Node) -> bool:
@@ -95,6 +117,38 @@ def _has_computed_parts(node: Node) -> bool:
     return any(isinstance(each, Node) for each in _listed(node.args[1]))
 
 
+def _is_whole(node: Node) -> bool:
+    """Say whether whole numbers are multiplied as matrices: coremltools writes that, and Core ML
+    refuses to load it.
+    """
+    kind = node.meta["val"].dtype
+    return not (kind.is_floating_point or kind.is_complex)
+
+
+def _whole_product(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """A product of matrices or vectors of whole numbers, as a sum of products."""
+    rows = one.unsqueeze(-2) if one.ndim == 1 else one
+    columns = other.unsqueeze(-1) if other.ndim == 1 else other
+    found = (rows.unsqueeze(-1) * columns.unsqueeze(-3)).sum(-2, dtype=one.dtype)
+    found = found.squeeze(-1) if other.ndim == 1 else found
+    return found.squeeze(-1 if other.ndim == 1 else -2) if one.ndim == 1 else found
+
+
+def _whole_layer(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    """`F.linear` of whole numbers."""
+    found = _whole_product(x, weight.mT)
+    return found if bias is None else found + bias
+
+
+def _whole_sum(
+    x: torch.Tensor, one: torch.Tensor, other: torch.Tensor, *, beta: int = 1, alpha: int = 1
+) -> torch.Tensor:
+    """`torch.addmm` of whole numbers."""
+    return beta * x + alpha * _whole_product(one, other)
+
+
 def _parts(x: torch.Tensor, sizes: Sequence[int], dim: int = 0) -> list[torch.Tensor]:
     """`x.split(sizes)`, slice by slice."""
     found, start = list[torch.Tensor](), 0
@@ -110,7 +164,19 @@ def _listed(given: Any) -> Sequence[int]:  # noqa: ANN401 - an argument of torch
 
 _QUESTIONS: dict[str, Callable[[Node], bool]] = {
     "aten.repeat_interleave.Tensor": lambda _: True,
+    "aten._unique2.default": lambda _: True,
+    # Known to coremltools, which leaves the antialiasing out.
+    "aten._upsample_bilinear2d_aa.vec": lambda _: True,
+    "aten._upsample_bicubic2d_aa.vec": lambda _: True,
+    **dict.fromkeys(
+        (
+            f"aten.{name}.default"
+            for name in ("mm", "bmm", "mv", "dot", "matmul", "linear", "addmm")
+        ),
+        _is_whole,
+    ),
     "aten.constant_pad_nd.default": _is_cut,
+    "aten.pad.default": _is_repeated_elsewhere,
     "aten.convolution.default": _is_extended,
     **dict.fromkeys(
         ("aten.grid_sampler.default", "aten.grid_sampler_2d.default"), _is_volume_or_cubic

@@ -1,5 +1,5 @@
-"""Whole numbers: how often values occur, by comparing all with all, common divisors, and indices
-of triangles.
+"""Distinct values and how often they occur, common divisors, and indices of triangles, by sorting
+or by comparing all with all.
 """
 
 import torch
@@ -109,3 +109,69 @@ def repeated_indices(repeats: torch.Tensor, *, output_size: int | None = None) -
         output_size = repeats.sum().item()
         torch._check(output_size >= 0)  # noqa: SLF001 - torch's documented name
     return (torch.arange(output_size).unsqueeze(-1) >= ends).sum(-1)
+
+
+def distinct(
+    x: torch.Tensor,
+    sorted: bool = True,  # noqa: A002, FBT001, FBT002, ARG001 - torch's, which always sorts
+    return_inverse: bool = False,  # noqa: FBT001, FBT002, ARG001 - torch returns it either way
+    return_counts: bool = False,  # noqa: FBT001, FBT002, ARG001
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """`x.unique()`: the values in order, the number of each element's value in the shape of `x`,
+    and how often each occurs.
+    """
+    flat = x.reshape(-1)
+    # Sorted as numbers: runtimes do not order bools.
+    order = (flat.to(torch.int32) if x.dtype == torch.bool else flat).argsort()
+    values, numbers, counts = _runs(flat.index_select(0, order), 0)
+    # The places in the order of the places: where each element went.
+    return values, numbers.index_select(0, order.argsort()).reshape(x.shape), counts
+
+
+def distinct_neighbors(
+    x: torch.Tensor,
+    return_inverse: bool = False,  # noqa: FBT001, FBT002, ARG001 - torch returns it either way
+    return_counts: bool = False,  # noqa: FBT001, FBT002, ARG001
+    dim: int | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """`x.unique_consecutive()`: the first of each run of equal values, or of equal slices."""
+    if dim is not None:
+        return _runs(x, dim)
+    values, numbers, counts = _runs(x.reshape(-1), 0)
+    return values, numbers.reshape(x.shape), counts
+
+
+def distinct_slices(
+    x: torch.Tensor,
+    dim: int,
+    sorted: bool = True,  # noqa: A002, FBT001, FBT002, ARG001 - torch's, which always sorts
+    return_inverse: bool = False,  # noqa: FBT001, FBT002, ARG001 - torch returns it either way
+    return_counts: bool = False,  # noqa: FBT001, FBT002, ARG001
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """`x.unique(dim=dim)`: slices in the order of their first elements that differ."""
+    rows = x.movedim(dim, 0).flatten(1) if x.ndim > 1 else x.unsqueeze(-1)
+    rows = rows.to(torch.int32) if x.dtype == torch.bool else rows
+    one, other = rows.unsqueeze(1), rows.unsqueeze(0)
+    differs = one != other
+    decides = differs & (differs.to(torch.int32).cumsum(-1) == 1)
+    places = torch.arange(rows.shape[0])
+    is_earlier = places.unsqueeze(1) < places
+    is_before = (decides & (one < other)).any(-1) | (~differs.any(-1) & is_earlier)
+    rank = is_before.sum(0)
+    values, numbers, counts = _runs(x.index_select(dim, rank.argsort()), dim)
+    return values, numbers.index_select(0, rank), counts
+
+
+def _runs(x: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the first of each run of equal slices, each slice's number of run, and how long the
+    runs are.
+    """
+    rows = x.movedim(dim, 0)
+    size = rows.shape[0]
+    is_new = rows.narrow(0, 1, size - 1) != rows.narrow(0, 0, size - 1)
+    is_new = is_new.flatten(1).any(-1) if x.ndim > 1 else is_new
+    is_first = torch.cat([torch.ones(1, dtype=torch.bool), is_new])
+    firsts = is_first.nonzero().squeeze(-1)
+    ends = torch.cat([firsts, torch.scalar_tensor(size, dtype=firsts.dtype).reshape(1)])
+    counts = ends.narrow(0, 1, firsts.shape[0]) - firsts
+    return x.index_select(dim, firsts), is_first.to(firsts.dtype).cumsum(0) - 1, counts

@@ -141,10 +141,6 @@ def _needs_windows(values: torch.Tensor, output_size: Sequence[int]) -> bool:
     return is_volume or resampling.has_uneven_windows(values, output_size)
 
 
-def _has_known_images(values: torch.Tensor, *_: object) -> bool:
-    return all(isinstance(size, int) for size in values.shape[-2:])
-
-
 def _of_matrices() -> dict[Any, _Row]:
     aten = torch.ops.aten
     eliminations: dict[Any, Callable[..., object]] = {
@@ -388,7 +384,7 @@ def decompositions() -> dict[Any, _Row]:
             for each in operators
         },
         **{
-            each.vec: _Row(functools.partial(resampling.resized, cubic), _has_known_images)
+            each.vec: _Row(functools.partial(resampling.resized, cubic))
             for each, cubic in (
                 (aten._upsample_bilinear2d_aa, False),  # noqa: SLF001 - torch's name
                 (aten._upsample_bicubic2d_aa, True),  # noqa: SLF001 - torch's name

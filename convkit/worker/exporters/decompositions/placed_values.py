@@ -1,5 +1,5 @@
-"""Values that are put into a tensor: by a mask, into a diagonal, by a flat index, or combined with
-those of the same index.
+"""Values that are put into a tensor: by a mask, into a diagonal, by a flat index, combined with
+those of the same index, or in place of rows that are too long.
 """
 
 import torch
@@ -111,3 +111,17 @@ def is_mean(
 ) -> bool:
     """Say whether a `scatter_reduce` is a mean."""
     return reduce == "mean"
+
+
+def renormalized(
+    weight: torch.Tensor, indices: torch.Tensor, max_norm: float, norm_type: float
+) -> torch.Tensor:
+    """Rows of a table, made shorter where an index reads them and they are longer than `max_norm`:
+    what `F.embedding(max_norm=...)` writes into its table.
+    """
+    places = indices.reshape(-1)
+    rows = weight.index_select(0, places)
+    lengths = torch.linalg.vector_norm(rows, norm_type, -1, keepdim=True)
+    # As torch's kernel (Embedding.cpp, `embedding_renorm_cpu_`).
+    shorter = rows * (max_norm / (lengths + 1e-7))
+    return weight.index_put([places], torch.where(lengths > max_norm, shorter, rows))

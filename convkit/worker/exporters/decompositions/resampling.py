@@ -6,6 +6,7 @@ matrices follow from the sizes alone, so that runtimes fold them; an axis may be
 """
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -70,11 +71,11 @@ def resized(
     for place, axis in enumerate(AXES_OF_AN_IMAGE):
         size = values.shape[axis]
         factor = scale_factors[place] if scale_factors is not None else None
-        count = output_size[place] if output_size is not None else int(size * (factor or 1))
+        count = output_size[place] if output_size is not None else math.floor(size * (factor or 1))
         if align_corners:
-            scale = (size - 1) / (count - 1) if count > 1 else 0.0
+            scale = _ratio(size - 1, count - 1)
         else:
-            scale = 1 / factor if factor is not None else size / count
+            scale = _ratio(size, count) if factor is None else 1 / factor
         weights = _filter(size, count, scale, _cubic if cubic else _triangle, 4 if cubic else 2)
         values = _along(values, axis, weights.to(values.dtype))
     return values
@@ -120,13 +121,25 @@ def _along(values: torch.Tensor, axis: int, weights: torch.Tensor) -> torch.Tens
     return torch.matmul(values.transpose(axis, -1), weights.mT).transpose(axis, -1)
 
 
+def _ratio(one: int | torch.SymInt, other: int | torch.SymInt) -> float | torch.Tensor:
+    """Return the quotient of two sizes, in float32 where one is open; 0 for a divisor of 0."""
+    if isinstance(one, int) and isinstance(other, int):
+        return one / other if other else 0.0
+    over, under = (torch.scalar_tensor(each, dtype=torch.float32) for each in (one, other))
+    return torch.where(under == 0, 0.0, over / torch.clamp_min(under, 1))
+
+
 def _filter(
-    size: int, count: int, scale: float, shape: Callable[[torch.Tensor], torch.Tensor], taps: int
+    size: int,
+    count: int,
+    scale: float | torch.Tensor,
+    shape: Callable[[torch.Tensor], torch.Tensor],
+    taps: int,
 ) -> torch.Tensor:
     """Return the weights (count, size) as torch computes them (UpSampleKernel.cpp,
     `_compute_index_ranges_weights`): a filter of `taps` at scale 1, stretched over what shrinks.
     """
-    stretched = max(scale, 1.0)
+    stretched = scale.clamp_min(1) if isinstance(scale, torch.Tensor) else max(scale, 1.0)
     support = taps / 2 * stretched
     centers = ((torch.arange(count) + 0.5) * scale).unsqueeze(-1)
     first = (centers - support + 0.5).trunc().clamp_min(0)

@@ -1,5 +1,5 @@
 """Sliding windows over an axis, as slices side by side: `x.unfold` and its gradient, which torch's
-`stft` and `istft` call.
+`stft` and `istft` call; and padding that repeats what is there.
 """
 
 from collections.abc import Sequence
@@ -64,3 +64,40 @@ def as_strided_scatter(
     """`x.as_strided_scatter`: a source in place of what `as_strided` returns."""
     places = as_strided(torch.arange(x.numel()), size, stride, storage_offset)
     return x.reshape(-1).scatter(0, places.reshape(-1), src.reshape(-1)).reshape(x.shape)
+
+
+def repeating_pad(
+    x: torch.Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
+) -> torch.Tensor:
+    """`F.pad` in modes reflect, replicate and circular, one axis after the other; what is negative
+    is cut off. Each axis of `pad` is known, the sizes of `x` may be open.
+    """
+    if mode == "constant":
+        return torch.constant_pad_nd(x, list(pad), value or 0)
+    for place, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
+        axis = x.ndim - 1 - place
+        if mode == "circular":  # around what is left
+            x = _cut(x, axis, before, after)
+        size, first, last = x.shape[axis], max(before, 0), max(after, 0)
+        if mode == "reflect":
+            ends = x.narrow(axis, 1, first), x.narrow(axis, size - 1 - last, last)
+            sides = [each.flip(axis) for each in ends]
+        elif mode == "replicate":
+            ends = (x.narrow(axis, 0, 1), first), (x.narrow(axis, size - 1, 1), last)
+            sides = [
+                each.expand(*each.shape[:axis], count, *each.shape[axis + 1 :])
+                for each, count in ends
+            ]
+        else:
+            sides = [x.narrow(axis, size - first, first), x.narrow(axis, 0, last)]
+        parts = [sides[0]] * (first > 0) + [x] + [sides[1]] * (last > 0)
+        x = torch.cat(parts, axis) if len(parts) > 1 else x
+        if mode != "circular":
+            x = _cut(x, axis, before, after)
+    return x
+
+
+def _cut(x: torch.Tensor, axis: int, before: int, after: int) -> torch.Tensor:
+    """Cut off what a negative padding cuts off."""
+    first, last = max(-before, 0), max(-after, 0)
+    return x.narrow(axis, first, x.shape[axis] - first - last) if first or last else x

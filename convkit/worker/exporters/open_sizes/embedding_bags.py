@@ -22,7 +22,7 @@ def embedding_bag(
     """Return the bags, shape (rows, columns), of ids of shape (rows, ids): their sum, mean or
     maximum, without those that are `padding_idx`. A bag without ids is zero.
     """
-    if offsets is not None or max_norm is not None:
+    if offsets is not None:
         return functional.embedding_bag(
             input,
             weight,
@@ -36,7 +36,7 @@ def embedding_bag(
             include_last_offset,
             padding_idx,
         )
-    rows = functional.embedding(input, weight)
+    rows = functional.embedding(input, weight, max_norm=max_norm, norm_type=norm_type)
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.unsqueeze(-1)
     if padding_idx is None:

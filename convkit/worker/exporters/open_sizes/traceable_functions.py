@@ -13,6 +13,7 @@ from convkit.worker.exporters.decompositions.matrices.elimination import LARGEST
 from convkit.worker.exporters.decompositions.matrices.orthogonal_factors import least_squares
 from convkit.worker.exporters.open_sizes.embedding_bags import embedding_bag
 from convkit.worker.exporters.open_sizes.inverse_spectrograms import istft
+from convkit.worker.exporters.open_sizes.tables_of_numbers import combinations, histogram, vander
 
 _MATRIX = 2  # axes
 _MOST_PARTS = 16
@@ -132,12 +133,21 @@ def cov(
     fweights: torch.Tensor | None = None,
     aweights: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """`torch.cov` of variables in rows, without weights."""
-    if fweights is not None or aweights is not None:
-        return torch.cov(input, correction=correction, fweights=fweights, aweights=aweights)
+    """`torch.cov` of variables in rows, of weights that are not negative: torch reads them to see
+    that.
+    """
     rows = input.unsqueeze(0) if input.ndim < _MATRIX else input
-    apart = rows - rows.mean(1, keepdim=True)
-    found = apart @ apart.mT / (rows.shape[1] - correction)
+    given = [each for each in (fweights, aweights) if each is not None]
+    if given:
+        weights = torch.stack(given).prod(0) if len(given) > 1 else given[0].to(rows.dtype)
+        total = weights.sum()
+        mean = (rows * weights).sum(1, keepdim=True) / total
+        lost = 1.0 if aweights is None else (weights * aweights).sum() / total
+        apart = rows - mean
+        found = (apart * weights) @ apart.mT / (total - correction * lost)
+    else:
+        apart = rows - rows.mean(1, keepdim=True)
+        found = apart @ apart.mT / (rows.shape[1] - correction)
     return found.squeeze() if input.ndim < _MATRIX else found
 
 
@@ -283,6 +293,9 @@ _BY_NAME: dict[str, Callable[..., object]] = {
     "istft": istft,
     "corrcoef": corrcoef,
     "fill_diagonal_": fill_diagonal,
+    "vander": vander,
+    "combinations": combinations,
+    "histogram": histogram,
 }
 # By function; a method is one, too.
 _OWN: dict[Any, Callable[..., object]] = {

@@ -11,6 +11,9 @@ from torch.nn import functional
 from convkit.worker.mil.kernels.operation_call import OperationCall
 from convkit.worker.mil.program_errors import EvaluationError
 
+# Core ML refuses to load a program that pads others than the last two axes with what is there.
+_MOST_REPEATED = 2
+
 
 def reshape(call: OperationCall) -> torch.Tensor:
     """Reshape: 0 keeps the size of that axis, -1 is inferred."""
@@ -135,6 +138,10 @@ def pad(call: OperationCall) -> torch.Tensor:
             x,
             [each for pair in reversed(pairs) for each in pair],
             value=call.number("constant_val"),
+        )
+    if any(map(any, pairs[:-_MOST_REPEATED])):
+        raise EvaluationError(
+            f"Core ML pads the last two axes only, unless with a constant: {pairs}"
         )
     for axis, (before, after) in enumerate(pairs, x.dim() - len(pairs)):
         x = x.index_select(axis, _padded_places(mode, x.shape[axis], before, after))

@@ -9,14 +9,12 @@ from convkit.runtimes.coreml.conversion.module_conversion import ModuleConversio
 from convkit.worker.exporters.export_job import UnexportableError
 
 
-class Resized(torch.nn.Module):
-    """Resizes along the sequence with antialiasing, which takes a fixed size."""
+class Factored(torch.nn.Module):
+    """Factors a matrix of the sequence, which is written out for a fixed size."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        image = x.transpose(1, 2).unsqueeze(1)
-        return torch.nn.functional.interpolate(
-            image, size=(3, 4), mode="bilinear", antialias=True
-        ).flatten(1)
+        matrix = x @ x.transpose(1, 2) + torch.eye(x.shape[1])
+        return torch.linalg.cholesky(matrix).sum(-1)
 
 
 class Drawn(torch.nn.Module):
@@ -32,7 +30,7 @@ def conversion(module: torch.nn.Module) -> ModuleConversion:
 
 def test_the_axis_is_named_with_the_lines_to_write() -> None:
     with pytest.raises(UnexportableError) as caught:
-        convert_or_explain(conversion(Resized()), {"batch": 2, "sequence": 7})
+        convert_or_explain(conversion(Factored()), {"batch": 2, "sequence": 7})
     (finding,) = caught.value.findings
     assert finding.code == "V103"
     assert finding.evidence["fixed"] == {"sequence": 7}

@@ -9,7 +9,7 @@ import pytest
 import torch
 from coreml_modules import BATCH, behind_contract, converted, evaluated
 from torch import nn
-from torch.nn.functional import instance_norm, interpolate, log_softmax, softplus
+from torch.nn.functional import instance_norm, log_softmax, softplus
 
 from convkit.runtimes.coreml.conversion import module_conversion
 from convkit.runtimes.coreml.conversion.corrections import CORRECTIONS, OWN
@@ -70,14 +70,7 @@ WRONG: dict[str, list[Function]] = {
     "instance_norm": [
         lambda x: instance_norm(x, torch.arange(4.0), torch.arange(1.0, 5), use_input_stats=False)
     ],
-    "_upsample_bilinear2d_aa.vec": [
-        lambda x: interpolate(x, size=(4, 5), mode="bilinear", antialias=True),
-        lambda x: interpolate(x, scale_factor=0.4, mode="bilinear", antialias=True),
-        lambda x: interpolate(x, (3, 9), mode="bilinear", antialias=True, align_corners=True),
-    ],
-    "_upsample_bicubic2d_aa.vec": [
-        lambda x: interpolate(x, size=(4, 5), mode="bicubic", antialias=True)
-    ],
+    "index": [lambda x: x[x[:, 0, 0, 0] < 9, torch.tensor([1])]],
 }
 # The other name of one of them, which torch's decompositions leave.
 ALIASES = {
@@ -86,6 +79,7 @@ ALIASES = {
     "_log_softmax": "log_softmax",
     "floordiv": "floor_divide",
     "clip": "clamp",
+    "index.tensor": "index",
 }
 ROWS = [(name, place) for name, each in WRONG.items() for place in range(len(each))]
 X = torch.randn(BATCH.typical, 4, 8, 6, generator=torch.Generator().manual_seed(1))

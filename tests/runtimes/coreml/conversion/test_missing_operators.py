@@ -66,8 +66,47 @@ OPERATORS: dict[str, nn.Module] = {
     "reciprocal of a constant": Applied(lambda x: x * torch.reciprocal(torch.arange(1.0, 7))),
     "rsqrt of a tiny number": Applied(lambda x: torch.rsqrt(x * x * 1e-10 + 1e-12) * 1e-6),
     "tracked statistics": Applied(called, tracked()),
+    "distinct values": Applied(lambda x: x[:, 0, 0, :3].sign().unique(return_inverse=True)[1]),
+    "distinct rows": Applied(lambda x: x[:, 0, 0, :2].sign().unique(dim=0, return_inverse=True)[1]),
+    "triangular factors": Applied(lambda x: torch.linalg.lu(x[:, :3, :3, 0])[2]),
+    "a system by factors": Applied(
+        lambda x: torch.linalg.lu_solve(*torch.linalg.lu_factor(x[:, :2, :2, 0]), x[:, :2, :2, 1])
+    ),
+    "a table of short rows": Applied(
+        lambda x, table: table(x[:, 0, 0].long().abs()), nn.Embedding(9, 3, max_norm=1.0)
+    ),
+    "bags of short rows": Applied(
+        lambda x, table: table(x[:, 0, 0].long().abs()), nn.EmbeddingBag(9, 3, max_norm=1.0)
+    ),
+    "a product of whole numbers": Applied(
+        lambda x: (9 * x[:, 0, 0]).int() @ torch.arange(12, dtype=torch.int32).reshape(6, 2)
+    ),
+    "a layer of whole numbers": Applied(
+        lambda x: functional.linear((9 * x).int(), torch.ones(2, 6, dtype=torch.int32))
+    ),
+    "reflection of a volume": Applied(
+        lambda x: functional.pad(x[:, None], (1, 2, 0, 1, 2, 1), mode="reflect")
+    ),
+    "repetition along other axes": Applied(
+        lambda x: functional.pad(x.transpose(0, 3), (0, 0, 0, 0, 1, 2), mode="replicate").transpose(
+            0, 3
+        )
+    ),
+    "circles along an open axis": Applied(
+        lambda x: functional.pad(x[:, 0, 0].T[None], (1, 1), mode="circular")[0].T[1:-1]
+    ),
+    "antialiasing of an open image": Applied(
+        lambda x: (
+            functional.interpolate(x.transpose(0, 3), (3, 5), mode="bilinear", antialias=True)[
+                :, :, :, :1
+            ].transpose(0, 3)
+            + x[:, :1, :1, :1]
+        )
+    ),
     "uneven adaptive windows": Applied(lambda x: functional.adaptive_avg_pool2d(x, (3, 4))),
 }
+for layer in OPERATORS.values():
+    layer.requires_grad_(requires_grad=False)
 
 
 @pytest.mark.parametrize("name", OPERATORS)

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from convkit.worker.exporters.decompositions import resampling
+from convkit.worker.exporters.decompositions.decomposition_table import decomposed
 
 
 @pytest.mark.parametrize("height", [1, 5, 7, 33])
@@ -64,3 +65,23 @@ def test_grids(sizes: tuple[int, ...], align_corners: bool) -> None:
             expected = F.grid_sample(x, grid, mode, padding, align_corners)
             found = resampling.sampled_at(x, grid, number, outside, align_corners)
             assert torch.allclose(found, expected, atol=2e-5), (mode, padding)
+
+
+@pytest.mark.parametrize(
+    "options", [{"size": (4, 5)}, {"scale_factor": 0.5}, {"size": (3, 9), "align_corners": True}]
+)
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_open_images(mode: str, options: dict[str, object]) -> None:
+    class Resized(torch.nn.Module):
+        def forward(self, image: torch.Tensor) -> torch.Tensor:
+            return F.interpolate(image, mode=mode, antialias=True, **options)  # type: ignore[arg-type]
+
+    image = torch.rand(1, 2, 20, 24)
+    axes = ({2: torch.export.Dim("height", max=50), 3: torch.export.Dim("width", max=50)},)
+    program = torch.export.export(Resized(), (image,), dynamic_shapes=axes, strict=False)
+    program = decomposed(program)
+    assert "_aa" not in str(program.graph)
+    for height, width in ((20, 24), (8, 6), (3, 50), (50, 3)):
+        given = torch.rand(1, 2, height, width)
+        found = program.module()(given)
+        assert torch.allclose(found, Resized()(given), atol=1e-5)

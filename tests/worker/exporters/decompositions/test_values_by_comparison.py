@@ -278,3 +278,49 @@ def test_scattered_strides_and_places() -> None:
             torch.testing.assert_close(found, torch.bucketize(number, bounds, right=right))
             found = searches.place_of_number(bounds, number, right=right)
             torch.testing.assert_close(found, torch.searchsorted(bounds, number, right=right))
+
+
+@pytest.mark.parametrize("kind", ["plain", "integers", "ties"])
+def test_distinct_values(kind: str) -> None:
+    for x in (_values(kind), _values(kind)[0, :, :2], _values(kind)[0, 0, :1], _values(kind) > 0):
+        found = counted_values.distinct(x)
+        torch.testing.assert_close(found, torch.unique(x, True, True, True))
+        found = counted_values.distinct_neighbors(x)
+        expected = torch.unique_consecutive(x, return_inverse=True, return_counts=True)
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_distinct_slices(dim: int) -> None:
+    # Of few numbers, many slices are equal, and others differ in their last element only.
+    x = torch.randint(0, 2, (7, 2, 3), generator=torch.Generator().manual_seed(1))
+    for given in (x, x > 0, x[..., :1], x[:1]):
+        expected = torch.unique(given, return_inverse=True, return_counts=True, dim=dim)
+        torch.testing.assert_close(counted_values.distinct_slices(given, dim), expected)
+        expected = torch.unique_consecutive(given, True, True, dim)
+        torch.testing.assert_close(counted_values.distinct_neighbors(given, dim=dim), expected)
+
+
+@pytest.mark.parametrize("norm", [1.0, 2.0, 3.0])
+def test_rows_that_are_too_long(norm: float) -> None:
+    table = torch.randn(10, 4, generator=torch.Generator().manual_seed(1)) * 2
+    index = torch.tensor([[1, 1, 7], [0, 3, 7]])
+    expected = torch.nn.functional.embedding(index, changed := table.clone(), None, 1.5, norm)
+    found = placed_values.renormalized(table, index, 1.5, norm)
+    torch.testing.assert_close(found, changed)
+    torch.testing.assert_close(found[index], expected)
+
+
+PADS = [
+    *((1, 2), (0, 2), (1, 2, 2, 1), (0, 0, 2, 1), (1, 2, 2, 1, 1, 0), (0, 0, 0, 0, 2, 1)),
+    *((-1, 2), (-1, -1), (-1, 2, 0, -2, 1, 1)),
+]
+
+
+@pytest.mark.parametrize("pad", PADS)
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
+def test_repeated_values(mode: str, pad: tuple[int, ...]) -> None:
+    x = torch.randn(2, 3, 4, 5, 6, generator=torch.Generator().manual_seed(1))
+    x = x[(slice(None), slice(None), *[0] * (3 - len(pad) // 2))]
+    expected = torch.nn.functional.pad(x, pad, mode)
+    assert torch.equal(windows.repeating_pad(x, pad, mode), expected)

@@ -34,8 +34,7 @@ def test_a_graph_computes_sizes_as_python_does(tmp_path):
     _, findings, out = export_factory(tmp_path, code, contract)
     assert findings == []
     formulas: list[Callable[[int], float]] = [
-        eval(f"lambda n: {each}", {"math": math, "round": round})
-        for each in FORMULAS
+        eval(f"lambda n: {each}", {"math": math, "round": round}) for each in FORMULAS
     ]
     for size in (1, 2, 5, 9, 16):
         _, found = run_onnx(out, {"x": np.ones((1, size, 4), np.float32)})

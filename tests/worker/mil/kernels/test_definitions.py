@@ -43,6 +43,14 @@ def test_space_to_batch_and_back() -> None:
     )
 
 
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+def test_padding_that_devices_refuse(mode: str) -> None:
+    x = np.zeros((2, 3, 4, 5), np.float32)
+    assert computed("pad", x=x, pad=[0, 0, 0, 0, 1, 1, 2, 1], mode=mode).shape == (2, 3, 6, 8)
+    with pytest.raises(EvaluationError, match="the last two axes only"):
+        computed("pad", x=x, pad=[0, 0, 1, 0, 0, 0, 0, 0], mode=mode)
+
+
 def test_crop() -> None:
     x = floats(2, 5, 6)
     np.testing.assert_array_equal(
