@@ -5,9 +5,19 @@ from urllib.parse import quote
 
 CASES_FILE = "cases.json"
 
-# The last three: what outputs of whole numbers are places of, where equal scores leave them open,
-# and which elements depend on the order of equal scores.
-Side = Literal["inputs", "outputs", "scores", "score-rows", "open"]
+# From the third on: what outputs of whole numbers are places of, where equal scores leave them
+# open, and which elements depend on the order of scores that are equal, or that a type does not tell
+# apart.
+Side = Literal[
+    "inputs",
+    "outputs",
+    "scores",
+    "score-rows",
+    "open",
+    "open-float16",
+    "open-bfloat16",
+    "open-int8",
+]
 
 
 def tensor_path(case: str, side: Side, tensor: str) -> str:

@@ -1,7 +1,7 @@
 """The model, its inputs, and the precision in which a target computes it."""
 
 import dataclasses
-from typing import Literal, cast, get_args
+from typing import Literal, get_args
 
 from convkit.protocol.contract import Dimension, DType
 from convkit.protocol.json_codec import Json
@@ -224,4 +224,4 @@ def low_type_of(precision: Precision) -> LowType | None:
         return "int4" if "int4" in precision.quantize else "int8"
     if precision is None or precision.default not in LOW_TYPES:
         return None
-    return cast("LowType", precision.default)
+    return precision.default

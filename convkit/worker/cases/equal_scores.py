@@ -10,6 +10,7 @@ import numpy as np
 
 from convkit.protocol.contract import TensorSpec
 from convkit.protocol.messages import LowType
+from convkit.protocol.messages.case_tensors import Side
 from convkit.worker.cases.case_files import tensor_file, write_tensors
 
 # Scores this near are equal but for rounding: in units in the last place of float32, 2^-23, at the
@@ -23,6 +24,11 @@ NEAR_IN: Mapping[LowType, float] = {
     "float16": 2 * _UNITS * 2.0**-11,
     "bfloat16": 2 * _UNITS * 2.0**-8,
     "int8": 2 * _UNITS * 2.0**-8,
+}
+_OPEN_IN: Mapping[LowType, Side] = {
+    "float16": "open-float16",
+    "bfloat16": "open-bfloat16",
+    "int8": "open-int8",
 }
 # Of an output's largest magnitude: what differs by less is rounding.
 ROUNDED = 1e-4
@@ -126,8 +132,8 @@ def read_open(
     return found or None
 
 
-def _side(low: LowType | None) -> str:
-    return "open" if low is None else f"open-{low}"
+def _side(low: LowType | None) -> Side:
+    return _OPEN_IN.get(low, "open") if low is not None else "open"
 
 
 def with_open(outputs: Arrays, expected: Arrays, are_open: Arrays | None) -> Arrays:
