@@ -6,8 +6,8 @@ from urllib.parse import quote
 CASES_FILE = "cases.json"
 
 # From the third on: what outputs of whole numbers are places of, where equal scores leave them
-# open, and which elements depend on the order of scores that are equal, or that a type does not tell
-# apart.
+# open, and which elements depend on the order of scores that are equal, or that a type does not
+# tell apart.
 Side = Literal[
     "inputs",
     "outputs",
