@@ -1,24 +1,31 @@
-"""Limits that follow from a type and from what rounding to it makes of the original."""
+"""Limits that follow from a type, from what rounding to it makes of the original, and from how far
+the original's values spread.
+"""
 
+import math
 from collections.abc import Sequence
 
 from convkit.host.recipe.keys.low_precision_types import low_type
 from convkit.host.recipe.keys.recipe import Target
 from convkit.host.verdict.findings.unreachable_limits import MOST_ROUNDING, ROOM
-from convkit.protocol.messages import RoundedOutput
+from convkit.protocol.messages import RoundedOutput, TensorMetrics
 
 # Where rounding leaves fewer labels than this, the type is wrong for them: no limit is right.
 _LEAST_AGREEMENT = 0.75
+# The part of the spread of an output's values (their standard deviation) that an error may be,
+# where a type's own limit is as wide as all of it: a model that returns their mean would meet that.
+_OF_SPREAD = 0.5
 # Quantizations that keep activations in float32.
 _WEIGHTS = "weights"
 
 
-def widened(
+def fitted(
     limits: dict[str, float], target: Target, output: str, rounded: Sequence[RoundedOutput]
 ) -> dict[str, float]:
     """Return the limits that a type gives an output, as wide as twice what rounding to the type
     makes of the original itself: an error (nrmse) of fractions, a share of labels that differ
-    (agreement). Never narrower, and never for an output of which rounding leaves little.
+    (agreement). Never for an output of which rounding leaves little; and narrower only if a
+    constant would meet the type's limit, and none meets the narrower one.
     """
     quantized = target.quantization
     activations = quantized is not None and _WEIGHTS not in quantized.quantize
@@ -32,10 +39,27 @@ def widened(
     found = dict(limits)
     if "nrmse" in limits:
         error = max((each.nrmse for each in own), default=0.0)
-        if error <= MOST_ROUNDING:
-            found["nrmse"] = max(limits["nrmse"], float(f"{ROOM * error:.2g}"))
+        allowed = float(f"{ROOM * error:.2g}") if error <= MOST_ROUNDING else 0.0
+        found["nrmse"] = max(limits["nrmse"], allowed)
+        spread = max((_spread(each) for each in own), default=math.inf)
+        if (
+            (narrow := max(float(f"{_OF_SPREAD * spread:.2g}"), allowed))
+            < spread
+            <= limits["nrmse"]
+        ):
+            found["nrmse"] = narrow
     if "agreement" in limits:
         agreement = min((each.agreement for each in own), default=1.0)
         if agreement >= _LEAST_AGREEMENT:
             found["agreement"] = min(limits["agreement"], 1 - ROOM * (1 - agreement))
     return found
+
+
+def _spread(metrics: TensorMetrics) -> float:
+    """Return the standard deviation of the original's values, in parts of their root mean square;
+    infinite if it is not known.
+    """
+    mean, rms = metrics.reference_mean, metrics.reference_rms
+    if not rms > 0 or not math.isfinite(mean):
+        return math.inf
+    return math.sqrt(max(rms * rms - mean * mean, 0.0)) / rms

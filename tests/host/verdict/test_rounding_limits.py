@@ -10,7 +10,7 @@ from small_recipe import recipe
 
 from convkit.host.recipe.keys.recipe import Recipe
 from convkit.host.recipe.keys.tolerances import follows_from_type
-from convkit.host.verdict.rounding_limits import widened
+from convkit.host.verdict.rounding_limits import fitted
 from convkit.protocol.messages import LowType, RoundedOutput
 
 STATIC = {"quantize": "static-int8"}
@@ -33,7 +33,7 @@ def rounded(
     ("precision", "own", "limit"),
     [
         (STATIC, rounded("int8", 0.13, activations=True), 0.26),
-        (STATIC, rounded("int8", 0.05, activations=True), 0.2),  # never narrower
+        (STATIC, rounded("int8", 0.05, activations=True), 0.2),  # not narrower
         (STATIC, rounded("int8", 0.3, activations=True), 0.2),  # the type is wrong
         (STATIC, rounded("int8", math.nan, activations=True), 0.2),
         (STATIC, rounded("int8", 0.13), 0.2),  # activations are rounded as well
@@ -46,15 +46,15 @@ def test_an_error_is_allowed_twice_what_the_original_has(
     precision: Any, own: RoundedOutput, limit: float
 ) -> None:
     target = of(precision).targets["t"]
-    assert widened({"nrmse": 0.2}, target, "y", [own]) == {"nrmse": limit}
-    assert widened({"nrmse": 0.2}, target, "another", [own]) == {"nrmse": 0.2}
+    assert fitted({"nrmse": 0.2}, target, "y", [own]) == {"nrmse": limit}
+    assert fitted({"nrmse": 0.2}, target, "another", [own]) == {"nrmse": 0.2}
 
 
 @pytest.mark.parametrize(("agreement", "limit"), [(0.95, 0.9), (1.0, 1.0), (0.5, 1.0)])
 def test_labels_may_differ_twice_as_often_as_the_originals(agreement: float, limit: float) -> None:
     own = rounded("int8", 0.1, agreement=agreement, activations=True)
     target = of(STATIC).targets["t"]
-    assert widened({"agreement": 1.0}, target, "y", [own])["agreement"] == pytest.approx(limit)
+    assert fitted({"agreement": 1.0}, target, "y", [own])["agreement"] == pytest.approx(limit)
 
 
 @pytest.mark.parametrize(
@@ -72,3 +72,24 @@ def test_what_was_written_holds_as_it_is(
     chosen = of(precision, **more)
     name = chosen.outputs[0].name
     assert follows_from_type(chosen, chosen.targets["t"], name, None) is follows
+
+
+@pytest.mark.parametrize(
+    ("mean", "nrmse", "limit"),
+    [
+        (9.9, 0.01, 0.071),  # half of a spread of 0.141 of the values' size
+        (9.9, 0.05, 0.1),  # twice what rounding makes of the original
+        (9.9, 0.08, 0.2),  # which leaves no room below the spread: the type's own
+        (9.0, 0.01, 0.2),  # a spread of 0.436: no constant meets the type's own
+        (10.0, 0.01, 0.2),  # constant values have no spread
+        (math.nan, 0.01, 0.2),  # records of older releases
+    ],
+)
+def test_no_constant_meets_a_limit_if_rounding_leaves_room(
+    mean: float, nrmse: float, limit: float
+) -> None:
+    own = rounded("int8", nrmse, activations=True)
+    metrics = dataclasses.replace(own.metrics, reference_mean=mean, reference_rms=10.0)
+    own = dataclasses.replace(own, metrics=metrics)
+    found = fitted({"nrmse": 0.2}, of(STATIC).targets["t"], "y", [own])
+    assert found == {"nrmse": pytest.approx(limit)}
