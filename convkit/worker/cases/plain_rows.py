@@ -222,7 +222,8 @@ def _filled(
     sample = sample_for(spec, made_from.samples)
     numbers = _numbers(made_from, spec, sample)
     filled = values.copy()
-    each = [filled[...]] if place is None else [*np.moveaxis(filled, place, 0)[:, ...]]
+    along = filled[None] if place is None else np.moveaxis(filled, place, 0)
+    each = [along[row, ...] for row in range(len(along))]  # views, also of single numbers
     for number, row in enumerate(each):
         kind = rows[-1] if place is None else rows[number % len(rows)]
         if kind == "offset" and _moves(made_from, spec):

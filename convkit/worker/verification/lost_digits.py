@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.worker.cases.equal_scores import NEAR
 from convkit.worker.reference.recorded_original import TorchCase
 from convkit.worker.verification.float32_rounding import rounding_finding
 from convkit.worker.verification.ties import Outputs, first_decision
@@ -50,6 +51,8 @@ def blamed_on_rounding(
     if any(not distance <= _TIMES * float(resolved.get(each, 0)) for each, distance in off.items()):
         return None
     output = max(off, key=lambda each: off[each])
+    if not off[output] > NEAR * _size(expected[output]):
+        return None  # usual rounding: what failed is no difference of the graph's
     operation = first_decision(case, 0)
     begins = ""
     if operation is not None:
@@ -87,6 +90,11 @@ def _in_float64(agreed: float) -> Remedy:
         " convkit has not tried.",
         proven=True,
     )
+
+
+def _size(values: np.ndarray) -> float:
+    """Return the largest magnitude among numbers."""
+    return float(np.abs(values[np.isfinite(values)].astype(np.float64)).max(initial=0.0))
 
 
 def _largest(one: np.ndarray, other: np.ndarray) -> float:

@@ -52,6 +52,13 @@ def test_the_rows_of_one_case():
     assert (sizes > [0.1, 1e-3, 1e-5, 1e-7]).all()
 
 
+def test_rows_may_be_single_numbers():
+    found = cases(Contract((TensorSpec("x", "float32", ("batch",)),), (), CONTRACT.axes[:1]))
+    _, equal, zero, constant = found["plain-rows"].inputs()["x"]
+    assert (zero, constant) == (0, 0.5)
+    assert equal not in (0, 0.5)
+
+
 def test_tiny_values_are_legal():
     assert "plain-rows:faint" not in cases(samples={"x": Sample("uniform", (1.0, 2.0))})
     faint = cases(samples={"x": Sample("uniform", (0.0, 2.0))})["plain-rows:faint"]

@@ -62,3 +62,7 @@ def test_more_than_float32_loses_is_not_excused(tmp_path: Path) -> None:
 
 def test_a_graph_that_is_wrong_in_float64_is_not_excused(tmp_path: Path) -> None:
     assert found(tmp_path, 0.7, factor=9.0) is None
+
+
+def test_a_graph_that_is_as_near_as_usual_has_lost_nothing(tmp_path: Path) -> None:
+    assert found(tmp_path, 0.0) is None
