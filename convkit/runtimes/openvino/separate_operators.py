@@ -85,7 +85,6 @@ def kinds_to_separate(
                 if str(error) == message:
                     continue
                 chosen, message = (*chosen, kind), str(error)
-                kinds.sort(key=lambda each: (each not in message, each))  # noqa: B023
                 break
             return (*chosen, kind)
         else:

@@ -84,7 +84,9 @@ class TestKinds:
         assert found == ("Mish",)
 
     def test_a_refusal_that_separating_does_not_mend_stands(self, tmp_path):
-        found = kinds_to_separate(self.read(tmp_path), self.refusing("MatMul"), "no code for MatMul")
+        found = kinds_to_separate(
+            self.read(tmp_path), self.refusing("MatMul"), "no code for MatMul"
+        )
         assert found == ()
 
 
@@ -109,3 +111,24 @@ def test_a_chain_that_the_plugin_has_no_code_for_is_built(tmp_path, monkeypatch)
     opened = session.open(output / session.MODEL_FILE, "cpu", OpenVINOOptions())
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     assert np.abs(opened.run(feeds)["y"] - outputs(read_graph(file), feeds)).max() <= 1e-5
+
+
+def test_what_is_separated_is_told(tmp_path, monkeypatch):
+    plain = session._compile
+
+    def compiled(model, *given, **named):
+        for node in model.get_ordered_ops():
+            above = node.get_input_size() and node.input_value(0).get_node().get_type_name()
+            if node.get_type_name() == "Mish" and above != "Reshape":
+                raise ModelRefusedError("no code for Mish")
+        return plain(model, *given, **named)
+
+    monkeypatch.setattr(session, "_compile", compiled)
+    exported, output = tmp_path / "export", tmp_path / "ir"
+    exported.mkdir()
+    output.mkdir()
+    perceptron(exported)
+    request = build_request(exported, options=OpenVINOOptions(), contract=PERCEPTRON)
+    _, (found,) = build.run(request, Context(output))
+    assert (found.code, found.severity, found.place.node) == ("E308", "note", "node_r")
+    assert found.evidence["separate"] == ["Mish"]
