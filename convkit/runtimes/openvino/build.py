@@ -108,7 +108,7 @@ def _separated(kinds: Sequence[str], operators: Operators | None, refusal: str) 
     return Finding(
         "E308",
         f"OpenVINO refuses the graph for what it makes of {listed} together with the operators"
-        f" around: {in_brief(refusal)}. convkit has built the model so that OpenVINO computes"
+        f" around: {in_brief(refusal.partition(': ')[2] or refusal).rstrip('.')}. convkit has built the model so that OpenVINO computes"
         f" {listed} separately, from the same values",
         place,
         {"separate": list(kinds), "message": refusal},
