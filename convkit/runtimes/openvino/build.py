@@ -105,10 +105,11 @@ def _separated(kinds: Sequence[str], operators: Operators | None, refusal: str) 
     if first is not None:
         place = Place(None, first.node or None, first.module or None, first.source or None)
     listed = " and ".join((", ".join(kinds[:-1]), kinds[-1]) if kinds[1:] else kinds)
+    said = in_brief(refusal.partition(": ")[2] or refusal).rstrip(".")
     return Finding(
         "E308",
         f"OpenVINO refuses the graph for what it makes of {listed} together with the operators"
-        f" around: {in_brief(refusal.partition(': ')[2] or refusal).rstrip('.')}. convkit has built the model so that OpenVINO computes"
+        f" around: {said}. convkit has built the model so that OpenVINO computes"
         f" {listed} separately, from the same values",
         place,
         {"separate": list(kinds), "message": refusal},
