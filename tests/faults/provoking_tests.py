@@ -23,6 +23,7 @@ PROVOKED_BY: dict[str, dict[str, tuple[str, ...]]] = {
     "worker/survey/sizes/test_held_sizes": {
         "test_an_axis_that_only_1_works_for_is_named_with_its_node": ("C116",)
     },
+    "runtimes/openvino/test_separate_operators": {"test_what_is_separated_is_told": ("E308",)},
     "runtimes/openvino/test_torch_source": {"test_falls_back_to_the_module": ("E307",)},
     "host/audit/test_waived_run": {"test_when_it_expires_the_stored_run_fails": ("R110",)},
     "host/bench/test_goals": {

@@ -4,7 +4,9 @@ OpenVINO cannot read the graph.
 
 import contextlib
 import dataclasses
+import functools
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from convkit.protocol.contract import Contract
@@ -14,6 +16,7 @@ from convkit.runtimes.openvino import session
 from convkit.runtimes.openvino.ir import read_graph, save_ir
 from convkit.runtimes.openvino.options import OpenVINOOptions
 from convkit.runtimes.openvino.refusal_texts import in_brief
+from convkit.runtimes.openvino.separate_operators import kinds_to_separate
 from convkit.runtimes.openvino.trial_runs import accepted_examples, drawn_examples, problem
 from convkit.worker.building.built_files import (
     EXPORTED_FILE,
@@ -25,7 +28,7 @@ from convkit.worker.building.built_files import (
 from convkit.worker.cause.graphs.isolated_trials import survived
 from convkit.worker.job_context import Context, StageFailedError
 from convkit.worker.original.contract_check import BUILT_MODEL, check_contract
-from convkit.worker.runtime_interface.distinct_operators import read_operators
+from convkit.worker.runtime_interface.distinct_operators import Operators, read_operators
 from convkit.worker.runtime_interface.sessions import ModelRefusedError
 from convkit.worker.stages.graph_build import build_graph
 
@@ -47,11 +50,11 @@ def run(
     if request.exported is None:
         return _build_module(request, context)
     if request.original is None:
-        return build_graph(request, session, context)
+        return _built_graph(request, context)
     if (crash := _crash(Path(request.exported))) is not None:
         graph = finish_build(context.output, request.contract, _NOTHING), refused(crash)
     else:
-        graph = build_graph(request, session, context)
+        graph = _built_graph(request, context)
     errors = [each for each in graph[1] if each.is_error]
     reasons = [each for each in errors if each.code in _REFUSALS]
     runs = None
@@ -65,8 +68,53 @@ def run(
     except StageFailedError as error:
         if runs is not None or reasons[0].code in _MISREADINGS:  # as it was
             _emptied(context.output)
-            return build_graph(request, session, context)
+            return _built_graph(request, context)
         return graph[0], [_with_other_reason(each, str(error)) for each in graph[1]]
+
+
+def _built_graph(
+    request: BuildRequest[OpenVINOOptions], context: Context
+) -> tuple[BuildResult, list[Finding]]:
+    """Build from the graph; if OpenVINO refuses it for what it makes of some operators together,
+    with these separated (E308).
+    """
+    built = build_graph(request, session, context)
+    refusal = next((each for each in built[1] if each.code == "E205"), None)
+    file = context.output / session.MODEL_FILE
+    if refusal is None or not file.is_file():
+        return built
+    context.progress("looking for operators that OpenVINO refuses together with others")
+    kinds = kinds_to_separate(
+        functools.partial(read_graph, file),
+        lambda model: session.OpenVINOSession(model, request.options),
+        str(refusal.evidence["message"]),
+    )
+    if not kinds:
+        return built
+    operators = read_operators(file.parent)
+    _emptied(context.output)
+    options = dataclasses.replace(request.options, separate=kinds)
+    result, findings = build_graph(dataclasses.replace(request, options=options), session, context)
+    return result, [_separated(kinds, operators, str(refusal.evidence["message"])), *findings]
+
+
+def _separated(kinds: Sequence[str], operators: Operators | None, refusal: str) -> Finding:
+    used = operators.operators if operators is not None else ()
+    first = next((each for each in used if each.name.lower() == kinds[0].lower()), None)
+    place = Place()
+    if first is not None:
+        place = Place(None, first.node or None, first.module or None, first.source or None)
+    listed = " and ".join((", ".join(kinds[:-1]), kinds[-1]) if kinds[1:] else kinds)
+    said = in_brief(refusal.partition(": ")[2] or refusal).rstrip(".")
+    return Finding(
+        "E308",
+        f"OpenVINO refuses the graph for what it makes of {listed} together with the operators"
+        f" around: {said}. convkit has built the model so that OpenVINO computes"
+        f" {listed} separately, from the same values",
+        place,
+        {"separate": list(kinds), "message": refusal},
+        None,
+    )
 
 
 def _failed_run(request: BuildRequest[OpenVINOOptions], context: Context) -> str | None:

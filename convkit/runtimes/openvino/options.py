@@ -9,7 +9,9 @@ RESERVED = ("INFERENCE_PRECISION_HINT", "EXECUTION_MODE_HINT", "INFERENCE_NUM_TH
 @dataclasses.dataclass(frozen=True)
 class OpenVINOOptions:
     """`plugin_properties` are the CPU plugin's own, by OpenVINO's names, excluding those in
-    RESERVED.
+    RESERVED. `separate` are the kinds of operators that OpenVINO gets separately (see
+    `separate_operators`), which a build finds out by itself.
     """
 
     plugin_properties: dict[str, bool | int | float | str] = dataclasses.field(default_factory=dict)
+    separate: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ IMPORTS = ("import openvino",)
 RUN = """\
 def run(model, inputs):
     core = openvino.Core()
-    exact = {"INFERENCE_PRECISION_HINT": "f32"}
+    exact = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1}
     compiled = core.compile_model(core.read_model(model.SerializeToString()), "CPU", exact)
     found = compiled(inputs)
     return {output.any_name: found[output] for output in compiled.outputs}

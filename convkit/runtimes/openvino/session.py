@@ -21,6 +21,7 @@ from convkit.runtimes.openvino.ir import (
     save_ir,
 )
 from convkit.runtimes.openvino.options import OpenVINOOptions
+from convkit.runtimes.openvino.separate_operators import separate
 from convkit.runtimes.openvino.sequence_lengths import respect_lengths
 from convkit.runtimes.openvino.supported_operators import check_operators
 from convkit.worker.graph.file_links import link_model
@@ -68,6 +69,8 @@ def build(graph: Path, request: BuildRequest[OpenVINOOptions], context: Context)
     low = asked.default if isinstance(asked, LowPrecision) else came_low
     model = read_graph(graph, operators)
     respect_lengths(model)
+    if request.options.separate:
+        separate(model, request.options.separate)
     save_ir(model, context.output / MODEL_FILE, request.contract, low or "float32")
     if isinstance(asked, Quantization) or (asked is None and came_low):
         folder = context.output / GRAPH_FOLDER

@@ -97,7 +97,10 @@ def forms_of(graph: Graph, node: onnx.NodeProto, values: Values) -> Iterator[For
     if any(each and each not in known for each in node.input):
         return
     kind = values[name].dtype.kind
-    floats = (_defined, resize_as_products, _in_steps, _formula, _in_float64, _formula_in_float64)
+    floats = (
+        *(_defined, _normalized, resize_as_products, _in_steps),
+        *(_formula, _in_float64, _formula_in_float64),
+    )
     makers = WHOLE_FORMS if kind in "iu" else floats if kind == "f" else (_truth,)
     for make in makers:
         if (form := make(graph, node, known)) is not None:
@@ -160,6 +163,44 @@ def _defined(graph: Graph, node: onnx.NodeProto, known: Values) -> Form | None:
         return None
     kept = tuple(each for each in nodes if each is not None)
     return Form(kept, {}, f"Write this line by its definition, {_DEFINITIONS[node.op_type]}")
+
+
+def _normalized(graph: Graph, node: onnx.NodeProto, known: Values) -> Form | None:
+    """Instance normalization by a mean, and then the mean of squares of what is left, each taken
+    along one axis after the other: no sum is longer than an axis.
+    """
+    if node.domain or node.op_type != "InstanceNormalization":
+        return None
+    given, rank = node.input[0], known[node.input[0]].ndim
+    epsilon = next((each.f for each in node.attribute if each.name == "epsilon"), 1e-5)
+    built = NodeBuilder(node.output[0])
+
+    def mean(value: str, word: str) -> str:
+        for axis in range(rank - 1, 1, -1):
+            read = opset_of(graph) >= AXES_READ_FROM["ReduceMean"]
+            operands, axes = ((value, [axis]), None) if read else ((value,), [axis])
+            inner = f"{word} {axis}"
+            value = built.write("ReduceMean", *operands, inner=inner, keepdims=1, axes=axes)
+        return value
+
+    def along_channels(value: str, word: str) -> str:
+        shape = [1, -1, *[1] * (rank - 2)]
+        return built.write("Reshape", value, shape, inner=word)
+
+    centred = built.write("Sub", given, mean(given, "mean"), inner="centred")
+    variance = mean(built.write("Mul", centred, centred, inner="squares"), "variance")
+    least = np.array(epsilon, known[given].dtype)
+    root = built.write("Sqrt", built.write("Add", variance, least, inner="raised"), inner="root")
+    unit = built.write("Div", centred, root, inner="unit")
+    scaled = built.write("Mul", unit, along_channels(node.input[1], "weight"), inner="scaled")
+    built.write("Add", scaled, along_channels(node.input[2], "bias"))
+    text = (
+        "Write this line with a mean along one dimension after the other,"
+        " m = lambda x: x.mean(-1, keepdim=True).mean(-2, keepdim=True) and so on for each"
+        " dimension behind the channels; z = x - m(x);"
+        " y = z / (m(z * z) + eps).sqrt() * weight + bias, with weight and bias along dimension 1"
+    )
+    return made(built, text)
 
 
 def _definition(node: onnx.NodeProto, known: Values, opset: int) -> "onnx.FunctionProto | None":

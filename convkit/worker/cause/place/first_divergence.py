@@ -63,7 +63,7 @@ class Divergence:
         self._feeds = dict(feeds)
         self._deadline = spent() + seconds
         names = [name for node in graph.nodes for name in node.output]
-        self._names = [name for name in names if name and not name.endswith(BEFORE)]
+        self._names = [name for name in names if _is_own(name)]
         self.found: dict[str, np.ndarray] = {}
         self.found = self._run_all(self._feeds)
         self.error = worst_output_error(self._recording, self.found)
@@ -348,7 +348,7 @@ class Divergence:
             added: list[str] = []
             for node in self._graph.nodes:
                 if right.issuperset(reads(node)):
-                    lost = [name for name in node.output if name and name not in leads]
+                    lost = [name for name in node.output if _is_own(name) and name not in leads]
                     added += [name for name in lost if name not in right]
                     right.update(name for name in node.output if name in leads)
             right.update(added)
@@ -380,10 +380,15 @@ class Divergence:
         wanted = parting.layout.apply(self._recording.values[parting.value].array)
         if parting.name in self.found:
             wanted = wanted.astype(self.found[parting.name].dtype)
-        below = self._names[self._names.index(parting.name) :]
+        below = list(itertools.dropwhile(lambda name: name != parting.name, self._names))
         right = self._changed({parting.name: wanted})
         growth = error_growth(self._recording, below, self.found, right)
         return dataclasses.replace(parting, growth=growth)
+
+
+def _is_own(name: str) -> bool:
+    """Say whether a node's output is a value of the model, and not what a correction replaced."""
+    return bool(name) and not name.endswith(BEFORE)
 
 
 def _match(parting: Parting) -> ValueMatch:

@@ -87,3 +87,24 @@ def test_a_form_that_is_not_right_is_not_taken() -> None:
     values = {"x": WHOLE.astype(np.uint8), "y": WHOLE.astype(np.uint8)}
     assert working_form(graph, graph.nodes[0], values, lambda _made: False) is None
     assert working_form(graph, graph.nodes[0], values, lambda _made: True) is not None
+
+
+@pytest.mark.parametrize("opset", [17, 18])
+@pytest.mark.parametrize("shape", [(2, 3, 50), (2, 3, 4, 5, 6)])
+def test_an_instance_is_normalized_by_means_along_one_axis_each(
+    shape: tuple[int, ...], opset: int
+) -> None:
+    sizes = ", ".join(map(str, shape))
+    lines = (
+        "<float[3] w = {1, 2, 3}, float[3] b = {0, 1, 2}> { y = InstanceNormalization(x, w, b) }"
+    )
+    text = (
+        f'<ir_version: 8, opset_import: ["" : {opset}]> g (float[{sizes}] x) => (float y) {lines}'
+    )
+    graph = make_graph(onnx_ir.from_proto(onnx.parser.parse_model(text)))
+    feeds = {"x": np.random.default_rng(0).normal(3, 0.5, shape).astype(np.float32)}
+    expected = graph.run(["y"], feeds)["y"]
+    forms = forms_of(graph, graph.nodes[-1], {**feeds, "y": expected})
+    (form,) = [each for each in forms if "one dimension after the other" in each.text]
+    found = with_forms(graph, {"y": form}).run(["y"], feeds)["y"]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
