@@ -23,7 +23,7 @@ def accept_narrow_operands() -> None:
     if getattr(own, "accepts_narrow", False):
         return
 
-    def added(_: type, operation: Any, **given: Any) -> Any:  # noqa: ANN401 - coremltools has no types
+    def added(_: type, /, operation: Any, **given: Any) -> Any:  # noqa: ANN401 - coremltools has no types
         narrow = _narrow(operation, given)
         if not narrow:
             return own(operation, **given)
@@ -51,8 +51,9 @@ def _narrow(operation: Any, given: dict[str, Any]) -> dict[str, Any]:  # noqa: A
         )
         # What float16 holds exactly, should the operation come to compute in it.
         if _kind(given.get(name)) in {types.bool, types.int8, types.uint8} - set(domain):
-            wider = [each for each in (types.fp32, types.int32) if each in domain]
-            found.update({name: each for each in wider[:1]})
+            wider = next((each for each in (types.fp32, types.int32) if each in domain), None)
+            if wider is not None:
+                found[name] = wider
     return found if any(isinstance(given[name], Var) for name in found) else {}
 
 
