@@ -22,6 +22,7 @@ from convkit.runtimes.coreml.conversion.refused_arguments import is_refused
 from convkit.runtimes.coreml.conversion.scatters import scatter_translations
 from convkit.runtimes.coreml.conversion.size_arithmetic import size_operators
 from convkit.worker.mil.coremltools_import import accept_varying_axes
+from convkit.worker.mil.narrow_operands import accept_narrow_operands
 
 # torch's numbers of element types (c10/core/ScalarType.h), which is how coremltools hands a dtype
 # on.
@@ -88,6 +89,7 @@ def register_missing_operators() -> None:
     correct(known)
     known.update({"cond": branch, "while_loop": loop, **scatter_translations()})
     accept_varying_axes()  # coremltools may have been imported otherwise
+    accept_narrow_operands()
     for name, own in (
         *(("alias", ALIAS), ("new_ones", new_ones)),
         *(("prod", product), ("prod.dim_int", product)),

@@ -71,6 +71,19 @@ def too_high(origin: OperationOrigin) -> Finding:
     )
 
 
+def complex_numbers(origin: OperationOrigin) -> Finding:
+    """Return V103 for an operation on complex numbers that cannot be written on their parts."""
+    return _unsupported(
+        [origin],
+        f"Core ML has no complex numbers, and {origin} has no counterpart on real and imaginary"
+        " parts",
+        Remedy(
+            "Compute with real numbers: torch.view_as_real, a rotation by cos and sin in place of"
+            " torch.polar, sums and products of real and imaginary parts. Not tried."
+        ),
+    )
+
+
 def refused(origin: OperationOrigin, message: str) -> Finding:
     """Return V103 for a node whose operator coremltools does not translate with its arguments."""
     if "bfloat16" in message:

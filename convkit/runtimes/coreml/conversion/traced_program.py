@@ -16,6 +16,7 @@ from convkit.runtimes.coreml.conversion.high_ranks import has_high_ranks, withou
 from convkit.runtimes.coreml.conversion.missing_operators import is_known
 from convkit.runtimes.coreml.conversion.operation_origins import (
     below,
+    complex_numbers,
     failed_node,
     module_of,
     origin_of,
@@ -26,7 +27,11 @@ from convkit.worker.building.distinct_outputs import copy_shared_outputs
 from convkit.worker.building.operation_origin import OperationOrigin
 from convkit.worker.building.unread_writes import drop_unread_writes
 from convkit.worker.exporters.decompositions import decomposition_table
-from convkit.worker.exporters.decompositions.complex_pairs import has_complex, without_complex
+from convkit.worker.exporters.decompositions.complex_pairs import (
+    concerns_complex,
+    has_complex,
+    without_complex,
+)
 from convkit.worker.exporters.decompositions.graph_rewriting import UnrewrittenError
 from convkit.worker.exporters.decompositions.local_decompositions import run_decompositions
 from convkit.worker.exporters.decompositions.masked_packing import masked_packing
@@ -40,6 +45,10 @@ from convkit.worker.mil.operation_modules import ModuleOf, module_path
 _MOST_ROUNDS = 4
 
 _DECIDES_BY_DATA = "E305"
+
+
+class _NoCounterpartError(UnexportableError):
+    """Of values that ML programs have not, however the module is traced."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,8 +151,12 @@ def _traced(
             program = decomposed(traced)
             drop_unread_writes(program)
         except UnrewrittenError as error:
-            raise UnexportableError([too_high(origin_of(error.node, wrapper, root))]) from error
+            explain = complex_numbers if concerns_complex(error.node) else too_high
+            finding = explain(origin_of(error.node, wrapper, root))
+            raise _NoCounterpartError([finding]) from error
         _refuse_unknown(program, wrapper, root)
+    except _NoCounterpartError:
+        raise
     except UnexportableError as refused:
         # torch.export reads recurrent layers for the example's length only where that is open;
         # torch.jit.trace for any. It follows a decision about data on the example, and verification
@@ -240,11 +253,17 @@ def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's remarks on its own parts
         with_correction(program)
-        program = decomposition_table.decomposed(run_decompositions(program, {}), is_known)
+        program = decomposition_table.decomposed(
+            run_decompositions(program, {}),
+            lambda node: is_known(node) and not concerns_complex(node),
+        )
         program = _with_known(program)
         if has_complex(program):
-            with contextlib.suppress(UnrewrittenError):  # converted or refused as it is, then
+            try:
                 program = _with_known(without_complex(program, keeps_transforms=False))
+            except UnrewrittenError:
+                if unknown_operators(program):  # else it may be converted as it is
+                    raise
         if has_high_ranks(program):
             program = _with_known(without_high_ranks(program, _table()))
     drop_assertions(program)  # each decomposition brings them back

@@ -201,10 +201,27 @@ def _quotient(one: Any, other: Any) -> Pair:  # noqa: ANN401
     if not isinstance(other, Pair | complex):
         one = _pair(one)
         return Pair(one.re / other, one.im / other)
-    other = _pair(other)
-    size = other.re * other.re + other.im * other.im
-    found = _product(one, Pair(other.re, -other.im))
-    return Pair(found.re / size, found.im / size)
+    if isinstance(other, complex):
+        return _product(one, 1 / other)
+    # In units of the larger part: the squares of small and of large numbers have no place in a
+    # float.
+    scale = torch.maximum(other.re.abs(), other.im.abs())
+    re, im = other.re / scale, other.im / scale
+    size = re * re + im * im
+    found = _product(one, Pair(re, -im))
+    return Pair(found.re / size / scale, found.im / size / scale)
+
+
+def _sign(pair: Pair) -> Pair:
+    size = _size(pair)
+    divisor = torch.where(size == 0, 1.0, size)
+    return Pair(pair.re / divisor, pair.im / divisor)
+
+
+def _are_equal(one: Any, other: Any) -> torch.Tensor:  # noqa: ANN401
+    one, other = _pair(one), _pair(other)
+    found: torch.Tensor = (one.re == other.re) & (one.im == other.im)
+    return found
 
 
 def _sum(one: Any, other: Any, alpha: float = 1) -> Pair:  # noqa: ANN401
@@ -311,6 +328,9 @@ _RULES: dict[str, Callable[..., Any]] = {
     "mm": lambda one, other: _bilinear(torch.mm, one, other),
     "bmm": lambda one, other: _bilinear(torch.bmm, one, other),
     "abs": _size,
+    "sgn": _sign,
+    "eq": _are_equal,
+    "ne": lambda one, other: ~_are_equal(one, other),
     "angle": lambda pair: torch.atan2(pair.im, pair.re),
     "exp": lambda pair: _polar(pair.re.exp(), pair.im),
     "log": lambda pair: Pair(_size(pair).log(), torch.atan2(pair.im, pair.re)),

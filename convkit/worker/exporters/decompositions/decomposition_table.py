@@ -110,7 +110,7 @@ def _applies(question: Callable[..., bool], node: Node) -> bool:
 
 def _is_small(matrix: torch.Tensor, *_: object, **__: object) -> bool:
     size = matrix.shape[-1]
-    return isinstance(size, int) and size <= elimination.LARGEST and not matrix.is_complex()
+    return isinstance(size, int) and size <= elimination.LARGEST
 
 
 def _has_small_factor(_: torch.Tensor, factor: torch.Tensor, *__: object, **___: object) -> bool:

@@ -46,6 +46,13 @@ RUNS: dict[str, Run] = {
     "created": lambda z, _: z * torch.ones(4, dtype=torch.complex64) + torch.zeros_like(z),
     "cast": lambda z, w: z.real.to(torch.complex64) * w[2] + z.imag.cumsum(0),
     "einsum": lambda z, w: torch.einsum("bi,ij,bj->b", z, w, z),
+    "solution": lambda z, w: torch.linalg.solve(w, z.mT).mT,
+    "solution of small numbers": lambda z, w: torch.linalg.solve(w * 1e-22, z.mT * 1e-22).mT,
+    "inverse": lambda z, w: z @ torch.linalg.inv(w),
+    "determinant": lambda z, w: torch.linalg.det(w * z.unsqueeze(1)),
+    "factor": lambda z, w: (
+        torch.linalg.solve_triangular(torch.linalg.cholesky(w @ w.mH), z.mT, upper=False).mT
+    ),
     "transform": lambda z, w: torch.fft.ifft(torch.fft.fft(z, dim=-1) * w[0], dim=-1),
     "real transform": lambda z, w: torch.fft.irfft(torch.fft.rfft(z.real) * w[0, :3], n=4),
 }

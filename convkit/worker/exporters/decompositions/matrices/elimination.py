@@ -1,5 +1,5 @@
 """Linear algebra on small matrices of a fixed size, written out: Gauss-Jordan elimination with
-partial pivoting, as LAPACK pivots.
+partial pivoting, as LAPACK pivots. Matrices may be complex.
 
 A singular matrix, of which torch refuses the inverse, gives infinities or NaN.
 """
@@ -45,19 +45,19 @@ def sign_and_logarithm(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor
     """`torch.linalg.slogdet`."""
     _, pivots = _eliminated(matrix, matrix[..., :0], may_be_singular=True)
     logarithm = torch.stack([pivot.abs().log() for pivot in pivots]).sum(0)
-    return _product([pivot.sign() for pivot in pivots]), logarithm
+    return _product([pivot.sgn() for pivot in pivots]), logarithm
 
 
 def cholesky(matrix: torch.Tensor, *, upper: bool = False) -> torch.Tensor:
     """`torch.linalg.cholesky`, column by column."""
     rest, columns = matrix, list[torch.Tensor]()
     for _ in range(matrix.shape[-1]):
-        column = rest[..., :, :1] / rest[..., :1, :1].sqrt()
+        column = rest[..., :, :1] / torch.real(rest[..., :1, :1]).sqrt()
         columns.append(torch.constant_pad_nd(column, [0, 0, len(columns), 0]))
         below = column[..., 1:, :]
-        rest = rest[..., 1:, 1:] - below * below.mT
+        rest = rest[..., 1:, 1:] - below * below.mH
     factor = torch.cat(columns, -1)
-    return factor.mT if upper else factor
+    return factor.mH if upper else factor
 
 
 def cholesky_factor(
@@ -99,9 +99,9 @@ def solution_by_factor(
     upper: bool = False,  # noqa: FBT001, FBT002 - torch's
 ) -> torch.Tensor:
     """`torch.cholesky_solve`."""
-    lower = factor.mT if upper else factor
+    lower = factor.mH if upper else factor
     half = triangular_solution(lower, given, upper=False)
-    return triangular_solution(lower.mT, half, upper=True)
+    return triangular_solution(lower.mH, half, upper=True)
 
 
 def inverse_by_factor(
@@ -164,8 +164,8 @@ def _eliminated(
         row = torch.where(is_chosen, rows, nothing).sum(-2, keepdim=True)
         rows = torch.where(is_chosen, rows[..., step : step + 1, :], rows)
         pivot = row[..., step : step + 1]
-        exchanged = (chosen != step).to(rows.dtype)
-        pivots.append(pivot[..., 0, 0] * (1 - 2 * exchanged[..., 0]))
+        own = pivot[..., 0, 0]
+        pivots.append(torch.where(chosen[..., 0] != step, -own, own))
         if may_be_singular:  # below a pivot of 0 there is nothing to eliminate
             pivot = torch.where(pivot == 0, 1.0, pivot)
         scaled = row / pivot

@@ -79,17 +79,16 @@ def solution_by_factors(
     left: bool = True,
     adjoint: bool = False,
 ) -> torch.Tensor:
-    """`torch.linalg.lu_solve` of real matrices: adjoint is transposed."""
+    """`torch.linalg.lu_solve`."""
     if not left:
-        found = solution_by_factors(both, exchanged, given.mT, adjoint=not adjoint)
-        return found.mT
+        return solution_by_factors(both, exchanged, given.mH, adjoint=not adjoint).mH
     batch = torch.broadcast_shapes(both.shape[:-2], given.shape[:-2])
     both = both.expand(*batch, *both.shape[-2:])
     given = given.expand(*batch, *given.shape[-2:])
     rows = _permutation(exchanged, both.shape[-1]).to(both.dtype)
     if adjoint:
-        half = triangular_solution(both.mT, given, upper=False)
-        return rows.mT @ triangular_solution(both.mT, half, upper=True, unitriangular=True)
+        half = triangular_solution(both.mH, given, upper=False)
+        return rows.mT @ triangular_solution(both.mH, half, upper=True, unitriangular=True)
     half = triangular_solution(both, rows @ given, upper=False, unitriangular=True)
     return triangular_solution(both, half, upper=True)
 
