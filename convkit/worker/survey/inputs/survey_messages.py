@@ -275,6 +275,13 @@ def exported_fixed(axis: str, size: int, reason: str) -> str:
     )
 
 
+def contradicted_axis(axis: str, size: int, reason: str) -> str:
+    return (
+        f"{axis} is fixed at {size}: at other sizes, an output has a shape that no rule that was"
+        f" found explains ({_one_line(reason)})"
+    )
+
+
 def export_untried(seconds: float) -> str:
     return (
         f"one run of the model takes {seconds:.2g} s, so there was no time to try an export:"
