@@ -84,7 +84,7 @@ def draft_recipe(
     origin = origin_of(model, destination.absolute().parent, architecture, survey)
     doubt: tuple[str, ...] | None = None
     if survey is not None:
-        signature, doubt = signature_of_survey(survey), comments_of(survey)
+        signature, doubt = signature_of_survey(survey, example), comments_of(survey)
         if survey.weights is not None:
             line = f"dtype: {survey.weights} # the module's own weights are in another type"
             origin = dataclasses.replace(origin, lines=(*origin.lines, line))

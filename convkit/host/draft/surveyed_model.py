@@ -18,6 +18,7 @@ from convkit.host.recipe.checks.names_axes_and_sizes import SOME
 from convkit.host.recipe.checks.padding_samples import ADDITIVE, CAUSAL_VALUES, PADDING_VALUES
 from convkit.host.recipe.reading.yaml_scalars import yaml_scalar
 from convkit.protocol.contract import Contract, DataAxis, Dimension, TensorSpec, is_whole
+from convkit.protocol.errors import UsageError
 from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import MOST_EXAMPLE_BYTES, Rounding, Sample, SurveyResult
 
@@ -47,9 +48,10 @@ _FLIPS, _LEAST_AGREEMENT, _MOST_MOVED = 4, 0.5, 0.5
 _WIDTH = 98  # of a comment, without its `# `
 
 
-def signature_of_survey(survey: SurveyResult) -> DraftSignature:
+def signature_of_survey(survey: SurveyResult, example: Path | None = None) -> DraftSignature:
     """Return what a survey found as a draft. Axes become identifiers: other tools allow
-    `batch-size`.
+    `batch-size`. `example` is the file beside the recipe that has an example's values. Raises
+    UsageError without one if the model runs with no other values.
     """
     contract = survey.contract
     names = {
@@ -60,7 +62,7 @@ def signature_of_survey(survey: SurveyResult) -> DraftSignature:
             spec.name,
             spec.dtype,
             _named(spec.shape, names),
-            _sample(survey.samples.get(spec.name), spec),
+            _sample(survey.samples.get(spec.name), spec, example),
             spec.origin,
         )
         for spec in contract.inputs
@@ -259,7 +261,7 @@ def _named(shape: tuple[Dimension, ...], names: Mapping[str, str]) -> tuple[Dime
     return tuple(names.get(size, size) if isinstance(size, str) else size for size in shape)
 
 
-def _sample(sample: Sample | None, spec: TensorSpec) -> DraftSample | None:
+def _sample(sample: Sample | None, spec: TensorSpec, example: Path | None) -> DraftSample | None:
     if sample is None:
         return None
     match sample.kind:
@@ -282,6 +284,14 @@ def _sample(sample: Sample | None, spec: TensorSpec) -> DraftSample | None:
             return Drawn("strings", [*sample.strings])
         case "lengths" | "offsets":
             return Drawn(sample.kind, sample.along)
+        case "file" if example is not None:
+            return Drawn("file", example.name)
+        case "file":
+            raise UsageError(
+                f"the model runs with the example's values of {spec.name!r}, but not with numbers"
+                " drawn from the same range: draft with `convkit init -o RECIPE.yaml`, which keeps"
+                " the values beside the recipe"
+            )
         case kind:
             held = tuple(
                 (each.value, SOME if each.count is None else each.count) for each in sample.held

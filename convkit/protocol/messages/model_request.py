@@ -61,7 +61,8 @@ class Sample:
     like one, from low to high · encoded_image: the bytes of a PNG file along the last axis ·
     constant: one value · strings: any of these texts · lengths: how many elements of the dimension
     `along` each row uses · offsets: at which of these elements each row begins · file: an .npy
-    file. `held` are numbers with a meaning among integers.
+    file, the array of an .npz file with the input's name, or an image's bytes. `held` are numbers
+    with a meaning among integers.
     """
 
     kind: Literal[

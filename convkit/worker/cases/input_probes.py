@@ -148,8 +148,16 @@ def other_values(made_from: CaseInputs, spec: TensorSpec, values: np.ndarray) ->
         case "constant":
             return _other_constant(values)
         case "file":
-            rolled = np.roll(values, 1)
-            return _other_constant(values) if np.array_equal(rolled, values) else rolled
+            return _rolled(values)
+
+
+def _rolled(values: np.ndarray) -> np.ndarray:
+    """Return a file's rows in another order: what holds within a row still does. Where all rows are
+    equal, the elements of the next axis move, and without any others, the values change.
+    """
+    moved = (np.roll(values, 1, axis) for axis in range(values.ndim))
+    other = next((each for each in moved if not np.array_equal(each, values)), None)
+    return _other_constant(values) if other is None else other
 
 
 def _other_mask(values: np.ndarray, sample: Sample) -> np.ndarray:

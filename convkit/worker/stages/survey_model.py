@@ -30,7 +30,8 @@ def run(request: SurveyModelRequest, context: Context) -> tuple[SurveyResult, li
     loaded = load_model(source)
     example = _example(request.example) if request.example is not None else loaded.example
     with_cache = source.task == TASK and example is None
-    typed, found = _surveyed(source, loaded, example, request.seconds, context, with_cache)
+    folder = context.output if request.example is not None else None
+    typed, found = _surveyed(source, loaded, example, request.seconds, context, with_cache, folder)
     # Of other sources, nobody asked for training mode.
     changed = loaded.changed_by_training if source.kind == "factory" else ()
     notes = (typed.note, in_eval_mode(changed), *found.notes)
@@ -55,6 +56,7 @@ def _surveyed(
     seconds: float,
     context: Context,
     with_cache: bool,  # noqa: FBT001 - one caller
+    folder: Path | None,
 ) -> tuple[TypedModel, SurveyResult]:
     """Survey a model in the first types in which it runs; raises the first's StageFailedError."""
     first: StageFailedError | None = None
@@ -65,7 +67,12 @@ def _surveyed(
         try:
             with one_thread():
                 found = survey_module(
-                    typed.loaded, left, context.progress, given, with_cache=with_cache
+                    typed.loaded,
+                    left,
+                    context.progress,
+                    given,
+                    with_cache=with_cache,
+                    folder=folder,
                 )
         except StageFailedError as error:
             first = first or error

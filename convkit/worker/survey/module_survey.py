@@ -5,6 +5,7 @@ tracing it as the export will.
 import dataclasses
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from convkit.protocol.messages import SurveyResult
@@ -50,18 +51,24 @@ def survey_module(
     example: Any = None,  # noqa: ANN401 - whatever the user's function returns
     *,
     with_cache: bool = False,
+    folder: Path | None = None,
 ) -> SurveyResult:
     """Return a model's inputs and outputs, which it runs with and torch.export keeps open.
 
     `example` are one call's inputs; without, they are worked out. `seconds` limits the time spent
     on sizes and, with what is left of it, on exporters. `with_cache`: a
-    decoder's contract has its cache if that is possible. Raises StageFailedError if no inputs are
+    decoder's contract has its cache if that is possible. `folder`: where an example's values may be
+    kept, if the model runs with no others. Raises StageFailedError if no inputs are
     found, or the example's do not run.
     """
     clock = WorkClock()
     trials = ModuleTrials(loaded, seconds * _SHARE_OF_SIZES, progress, clock)
     progress("looking for inputs that the model runs with")
-    start = first_run(loaded, trials) if example is None else example_run(loaded, example, trials)
+    start = (
+        first_run(loaded, trials)
+        if example is None
+        else example_run(loaded, example, trials, folder)
+    )
     if loaded.config is None:  # what transformers' models expect is known
         tables = [each.width for each in layers_of(loaded.module) if each.columns]
         start = within_tables(start, [*tables, FEW], trials)

@@ -22,7 +22,7 @@ CALL_PATTERN = r"^.+\.py:[A-Za-z_]\w*$"
 PYTHON_PATTERN = r"^3\.\d+(\.\d+)?$"
 PACKAGE_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?(\[[A-Za-z0-9,._-]+\])?$"
 OPTION_PATTERN = r"^[A-Za-z][A-Za-z0-9_]*$"
-SAMPLE_FILE_PATTERN = r"^.+\.(npy|jpg|jpeg|png|webp|bmp|gif)$"
+SAMPLE_FILE_PATTERN = r"^.+\.(npy|npz|jpg|jpeg|png|webp|bmp|gif)$"
 NPZ_PATTERN = r"^.+\.npz$"
 ROWS_PATTERN = r"^.+(\.(npz|jsonl|csv|parquet|arrow)|/)$"
 METRIC_PATTERN = r"^(recall@[1-9][0-9]*|.+\.py:[A-Za-z_]\w*)$"
@@ -51,7 +51,7 @@ PATTERNS: dict[str, str] = {
     PYTHON_PATTERN: 'a Python version in quotes, such as "3.11"',
     PACKAGE_PATTERN: "a package's name as on the index, such as onnxruntime",
     OPTION_PATTERN: "an option as the provider names it, such as gpu_mem_limit",
-    SAMPLE_FILE_PATTERN: "a path that ends in .npy, or that of an image",
+    SAMPLE_FILE_PATTERN: "a path that ends in .npy or .npz, or that of an image",
     NPZ_PATTERN: "a path that ends in .npz",
     ROWS_PATTERN: (
         "a path that ends in .npz, .jsonl, .csv, .parquet or .arrow, or a folder of images, which"

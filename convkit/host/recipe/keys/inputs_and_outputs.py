@@ -168,14 +168,16 @@ class Offsets(RecipeModel):
 
 
 class File(RecipeModel):
-    """Values from an .npy file, cut or repeated to fit the shape, or an image file's bytes."""
+    """Values from an .npy or .npz file, cut or repeated to fit the shape, or an image file's
+    bytes.
+    """
 
     file: Annotated[str, Field(pattern=SAMPLE_FILE_PATTERN)] = Field(
         description=(
-            "an .npy file, or an image file whose bytes the model decodes, relative to the recipe's"
-            " folder"
+            "an .npy file, an .npz file with an array of the input's name, or an image file whose"
+            " bytes the model decodes, relative to the recipe's folder"
         ),
-        examples=["samples/pixels.npy", "samples/cat.jpg"],
+        examples=["samples/pixels.npy", "bert.example.npz", "samples/cat.jpg"],
     )
 
 

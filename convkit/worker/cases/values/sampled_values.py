@@ -13,12 +13,13 @@ from convkit.protocol.contract import Contract, TensorSpec, dimension_size
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.messages import Held, Sample
 from convkit.protocol.numpy_dtypes import DTypeUnavailableError, is_float, numpy_dtype
-from convkit.worker.cases.values.encoded_images import draw_encoded, read_encoded
+from convkit.worker.cases.values.encoded_images import draw_encoded
+from convkit.worker.cases.values.file_values import values_of_file
 from convkit.worker.cases.values.held_numbers import HowMany, hold
 from convkit.worker.cases.values.padding_masks import causal_mask, mask_values, real_positions
 from convkit.worker.cases.values.pictures_and_sounds import draw_audio, draw_image
 from convkit.worker.cases.values.sampling_facts import ModelFacts
-from convkit.worker.job_context import StageFailedError, UnfitDataError
+from convkit.worker.job_context import StageFailedError
 
 # Distance of a normal input's extreme values from the mean, in standard deviations: beyond anything
 # a float32 normal generator produces in practice (1e-15), but still like large activations.
@@ -173,7 +174,8 @@ def draw_values(
         case "offsets":
             return _row_offsets(int(sample.numbers[0]), shape, random, draw).astype(dtype)
         case "file":
-            return _from_file(spec, sample, shape, dtype)
+            assert sample.path is not None
+            return values_of_file(spec, Path(sample.path), shape, dtype)
 
 
 def _fractions(
@@ -310,42 +312,6 @@ def _constant(spec: TensorSpec, value: float) -> float | int | bool:
             f"input {spec.name!r} is {spec.dtype}; its constant {value} is not an integer"
         )
     return bool(value) if spec.dtype == "bool" else int(value)
-
-
-def _file_key(spec: TensorSpec) -> str:
-    return f"the sample's file of input {spec.name!r}"
-
-
-def _from_file(
-    spec: TensorSpec, sample: Sample, shape: tuple[int, ...], dtype: np.dtype
-) -> np.ndarray:
-    """Cut or repeat a file's values to the shape, axis by axis; leading axes that the file lacks
-    are repeated. The bytes of an image are whole in each row.
-    """
-    assert sample.path is not None
-    if not sample.path.endswith(".npy"):
-        return read_encoded(Path(sample.path), spec, shape, _file_key(spec))
-    try:
-        values = np.load(Path(sample.path), mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        problem = f"{sample.path} is not a readable .npy file ({error})"
-        fix = "Save one array with numpy.save, without Python objects."
-        raise UnfitDataError(_file_key(spec), problem, fix, tensor=spec.name) from error
-    if (
-        values.ndim > len(shape)
-        or 0 in values.shape
-        or not np.can_cast(values.dtype, dtype, "same_kind")
-    ):
-        problem = (
-            f"{sample.path} holds {values.dtype} of shape {list(values.shape)}; input"
-            f" {spec.name!r} is {spec.dtype} with {len(shape)} axes"
-        )
-        fix = f"Save {spec.dtype} values with at most {len(shape)} axes, none of them empty."
-        raise UnfitDataError(_file_key(spec), problem, fix, tensor=spec.name)
-    values = values.reshape((1,) * (len(shape) - values.ndim) + values.shape)
-    for axis, size in enumerate(shape):
-        values = np.take(values, np.arange(size) % values.shape[axis], axis=axis)
-    return np.ascontiguousarray(values, dtype=dtype).reshape(shape)
 
 
 def padding_mask(shape: tuple[int, ...], padding: Padding) -> np.ndarray:

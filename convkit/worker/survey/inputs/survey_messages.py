@@ -246,7 +246,16 @@ def values_matter(reason: str) -> str:
     return (
         "--example: the model runs with it, but not with numbers drawn from the same range:"
         f" {_one_line(reason)}. Write a recipe by hand (docs/recipe.md), save the example's values"
-        " with numpy.save, and name the files: sample: {file: values.npy}"
+        " with numpy.savez, and name the file: sample: {file: values.npz}"
+    )
+
+
+def only_with_example(names: Sequence[str], reason: str) -> str:
+    """`reason` is why the model refuses other values of these inputs."""
+    return (
+        f"all cases have the example's own values of {', '.join(map(repr, names))}, cut or repeated"
+        " to other sizes: with numbers drawn from the same range, the model does not run"
+        f" ({_one_line(reason)}). Values that the example lacks are not verified"
     )
 
 
@@ -263,6 +272,13 @@ def exported_fixed(axis: str, size: int, reason: str) -> str:
     return (
         f"{axis} is fixed at {size}: the model runs at other sizes, but torch.export does not keep"
         f" them open ({_one_line(reason)})"
+    )
+
+
+def contradicted_axis(axis: str, size: int, reason: str) -> str:
+    return (
+        f"{axis} is fixed at {size}: at other sizes, an output has a shape that no rule that was"
+        f" found explains ({_one_line(reason)})"
     )
 
 

@@ -1,20 +1,27 @@
 """Reads inputs from one example call: their sizes, and how values like the example's are drawn."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from convkit.protocol.contract import Contract, Dimension
-from convkit.protocol.messages import Sample
+from convkit.protocol.messages import EXAMPLE_FILE, Sample
+from convkit.worker.cases.example_case import write_example
 from convkit.worker.cases.values.sampled_values import Draw
 from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.loading.loaded_model import LoadedModel
 from convkit.worker.original.torch_dtypes import to_array
-from convkit.worker.survey.inputs.survey_messages import ranges_of_columns, values_matter
-from convkit.worker.survey.sizes.first_working_sizes import Start, inverted_masks
+from convkit.worker.survey.inputs.survey_messages import (
+    only_with_example,
+    ranges_of_columns,
+    values_matter,
+)
+from convkit.worker.survey.sizes.first_working_sizes import MASKS, Start, inverted_masks
 from convkit.worker.survey.torch_module.argument_roles import Role
 from convkit.worker.survey.torch_module.example_structure import example_call, specs_of
 from convkit.worker.survey.torch_module.first_call import AXES_OF_ROWS, with_counts
@@ -27,8 +34,11 @@ _AXES_OF_COLUMNS = 2
 _OTHERS = (Draw("other"), Draw("third"))
 
 
-def example_run(loaded: LoadedModel, example: object, trials: ModuleTrials) -> Start:
-    """Return the inputs of an example call, as for `example_call`.
+def example_run(
+    loaded: LoadedModel, example: object, trials: ModuleTrials, folder: Path | None = None
+) -> Start:
+    """Return the inputs of an example call, as for `example_call`. Where the model does not run
+    with numbers drawn from the same ranges, they are the example's, from a file in `folder`.
 
     Raises StageFailedError if the model does not run with it, or a value is not a tensor.
     """
@@ -39,22 +49,26 @@ def example_run(loaded: LoadedModel, example: object, trials: ModuleTrials) -> S
     shapes, sizes = _opened(ordered, roles)
     inputs = tuple(dataclasses.replace(spec, shape=shapes[spec.name]) for spec in flat)
     reason = ""
+    arrays = {name: to_array(value) for name, value in ordered.items()}
     offsets = {
         name: Sample("offsets", along=shapes[role.ids][0])
         for name, role in roles.items()
         if role.name == "offsets" and role.ids in shapes
     }
-    for number, drawn in enumerate(_samples_like(ordered, loaded)):
+    drawings = itertools.chain(
+        _samples_like(ordered, loaded), _from_example(ordered, loaded, arrays, folder)
+    )
+    for number, drawn in enumerate(drawings):
         like = {**drawn, **offsets}
         samples = with_counts(Start(inputs, sizes, like), roles).samples
         for each in dict.fromkeys((inputs, inverted_masks(inputs, samples))):
             trial = trials.run(each, samples, sizes)
             others = [trials.run(each, samples, sizes, draw) for draw in _OTHERS if number]
             if trial.worked and all(other.shapes == trial.shapes for other in others):
-                notes = _notes_of_columns(ordered, samples)
+                notes = _notes_of_columns(ordered, samples) + _notes_of_files(samples, reason)
                 return with_open_side(Start(each, sizes, samples, notes=notes), trials)
             reason = reason or trial.reason
-    runs = trials.values({name: to_array(value) for name, value in ordered.items()}) is not None
+    runs = trials.values(arrays) is not None
     raise StageFailedError(
         values_matter(reason) if runs else f"--example: the model does not run with it: {reason}"
     )
@@ -74,12 +88,7 @@ def _samples_like(
     """Yield how values are drawn: as for such a type, then one input, and all, within the example's
     own range.
     """
-    usual = {name: _sample_like(name, value, loaded) for name, value in example.items()}
-    within = {
-        name: _within(value) or usual[name]
-        for name, value in example.items()
-        if usual[name].kind in ("normal", "integers")
-    }
+    usual, within = _ranges_like(example, loaded)
     yield usual
     for name, sample in within.items():
         yield {**usual, name: sample}
@@ -87,6 +96,48 @@ def _samples_like(
     if columns := {name: each for name, value in example.items() if (each := _in_columns(value))}:
         yield {**usual, **columns}
         yield {**usual, **within, **columns}
+
+
+def _ranges_like(
+    example: Mapping[str, torch.Tensor], loaded: LoadedModel
+) -> tuple[dict[str, Sample], dict[str, Sample]]:
+    """Return how values of such types are drawn, and, of numbers, how within an example's range."""
+    usual = {name: _sample_like(name, value, loaded) for name, value in example.items()}
+    within = {
+        name: _within(value) or usual[name]
+        for name, value in example.items()
+        if usual[name].kind in ("normal", "integers")
+    }
+    return usual, within
+
+
+def _from_example(
+    example: Mapping[str, torch.Tensor],
+    loaded: LoadedModel,
+    arrays: Mapping[str, np.ndarray],
+    folder: Path | None,
+) -> Iterator[dict[str, Sample]]:
+    """Yield samples of an example's own values: of one input, of all whole numbers, of all inputs
+    but masks, and of all; none if there are too many to be kept. Values may have to fit each other,
+    as the corners of a box do.
+    """
+    if folder is None:
+        return
+    write_example(folder, arrays)
+    if not (file := folder / EXAMPLE_FILE).is_file():
+        return
+    usual, within = _ranges_like(example, loaded)
+    own = {name: Sample("file", path=str(file)) for name, value in example.items() if value.numel()}
+    free = [name for name in own if usual[name].kind not in MASKS]
+    whole = [name for name in free if not example[name].is_floating_point()]
+    chosen = [*([name] for name in free), whole, free, list(own)]
+    for names in dict.fromkeys(map(tuple, chosen)):
+        yield {**usual, **within, **{name: own[name] for name in names}}
+
+
+def _notes_of_files(samples: Mapping[str, Sample], reason: str) -> tuple[str, ...]:
+    names = [name for name, sample in samples.items() if sample.kind == "file"]
+    return (only_with_example(names, reason),) if names else ()
 
 
 def _in_columns(value: torch.Tensor) -> Sample | None:

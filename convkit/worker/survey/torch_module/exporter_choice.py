@@ -22,6 +22,7 @@ from convkit.worker.original.probing.contract_probe import Examples, probe
 from convkit.worker.original.probing.torch_comparisons import find_decisions
 from convkit.worker.original.probing.value_branches import value_dependent_lines
 from convkit.worker.survey.inputs.survey_messages import (
+    contradicted_axis,
     export_unfinished,
     export_untried,
     exported_fixed,
@@ -62,13 +63,15 @@ def exportable(
     matches the original, else torch's with fewer open axes, which are given up one at a time. Of
     recurrent layers, which torch unrolls over every axis, TorchScript's may keep all axes but one.
 
-    No attempt begins after `until`, of the clock, nor one that would take longer than that
-    if the model takes `seconds` a run.
+    First, axes are given up of which an output has other sizes than was found. No attempt begins
+    after `until`, of the clock, nor one that would take longer than that if the model takes
+    `seconds` a run.
     """
 
     def is_late() -> bool:
         return clock() + _RUNS_OF_AN_EXPORT * seconds > until
 
+    survey = _without_contradictions(loaded, survey)
     if is_late():
         return dataclasses.replace(survey, notes=(*survey.notes, export_untried(seconds)))
     open_survey = survey  # with the axes that TorchScript's exporter may keep
@@ -95,6 +98,34 @@ def exportable(
         survey = dataclasses.replace(_fixed(survey, axis), notes=notes)
         open_survey = _fixed(open_survey, axis)
     return survey
+
+
+def _without_contradictions(loaded: LoadedModel, survey: SurveyResult) -> SurveyResult:
+    """Return a survey whose outputs are those of the model at the export's sizes too, with as few
+    axes fixed as that takes; as it is if that does not help. If the time ran out, the sizes that an
+    output was seen to have may be those of few runs.
+    """
+    kept, reason = survey, _contradiction(loaded, survey)
+    while reason:
+        trials = [_fixed(kept, axis) for axis in reversed(kept.contract.axes)]
+        if not trials:
+            return survey
+        number = next((n for n, each in enumerate(trials) if not _contradiction(loaded, each)), 0)
+        axis = kept.contract.axes[-1 - number]
+        notes = (*kept.notes, contradicted_axis(axis.name, axis.typical, reason))
+        kept = dataclasses.replace(trials[number], notes=notes)
+        reason = _contradiction(loaded, kept)
+    return kept
+
+
+def _contradiction(loaded: LoadedModel, survey: SurveyResult) -> str:
+    """Return what of a survey's outputs the model contradicts; nothing if it does not."""
+    try:
+        with _job(loaded, survey) as job:
+            findings = job.probe.findings if job.probe.outputs is not None else ()
+    except StageFailedError:
+        return ""
+    return " ".join(finding.message for finding in findings if finding.code == "C207")
 
 
 def _given_up(survey: SurveyResult, obstacle: Obstacle) -> SurveyResult:
