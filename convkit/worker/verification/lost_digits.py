@@ -3,6 +3,7 @@ outputs are then as far from its outputs in float64 as from the graph's.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -48,6 +49,8 @@ def blamed_on_rounding(
             return undecided
         return dataclasses.replace(undecided, remedy=_in_float64(float(agreed[output])))
     off = {each: _largest(expected[each], computed[each]) for each in expected}
+    if not all(map(math.isfinite, (*off.values(), *resolved.values(), *agreed.values()))):
+        return None  # what is not a number has lost no digits
     if any(not distance <= _TIMES * float(resolved.get(each, 0)) for each, distance in off.items()):
         return None
     output = max(off, key=lambda each: off[each])

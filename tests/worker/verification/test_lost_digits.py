@@ -66,3 +66,7 @@ def test_a_graph_that_is_wrong_in_float64_is_not_excused(tmp_path: Path) -> None
 
 def test_a_graph_that_is_as_near_as_usual_has_lost_nothing(tmp_path: Path) -> None:
     assert found(tmp_path, 0.0) is None
+
+
+def test_what_is_not_a_number_has_lost_no_digits(tmp_path: Path) -> None:
+    assert found(tmp_path, np.inf) is None

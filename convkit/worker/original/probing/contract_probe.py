@@ -130,10 +130,29 @@ def run(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> tuple[torch.
         return tuple(module(*(tensor.clone() for tensor in inputs)))
 
 
+def _accepts_other_values(
+    module: ContractModule, inputs: Sequence[torch.Tensor], index: int
+) -> bool:
+    """Return whether a model runs with ones in an input, in the declared type: what it refuses are
+    values then, such as a divisor of 0, which only whole numbers refuse.
+    """
+    changed = list(inputs)
+    changed[index] = torch.ones_like(inputs[index])
+    try:
+        run(module, changed)
+    except OutputsError:
+        return True  # it ran
+    except Exception:  # noqa: BLE001 - a user's module may raise anything
+        return False
+    return True
+
+
 def _dtype_finding(
     module: ContractModule, inputs: Sequence[torch.Tensor], refusal: Exception
 ) -> Finding | None:
     for index, spec in enumerate(module.contract.inputs):
+        if _accepts_other_values(module, inputs, index):
+            continue
         for dtype in _OTHER_DTYPES:
             if dtype == spec.dtype:
                 continue

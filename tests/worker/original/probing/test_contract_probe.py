@@ -94,6 +94,22 @@ def test_the_element_type_that_cures_a_refusal_is_named(bert):
     assert found.outputs is None
 
 
+def test_values_that_a_model_refuses_are_no_matter_of_their_type():
+    class Module(torch.nn.Module):
+        def forward(self, x, by):
+            return x.int() // by  # by 0 is refused; floats would be infinite
+
+    contract = Contract(
+        (tensor("x", "batch"), tensor("by", "batch", dtype="int32")),
+        (tensor("y", "batch", dtype="int32"),),
+        (BATCH,),
+    )
+    samples = {"by": Sample("constant", (0.0,))}
+    _, _, found = examine(Module(), contract, samples)
+    assert found.outputs is None
+    assert "C105" not in {finding.code for finding in found.findings}
+
+
 def test_a_renamed_input_that_kwargs_swallow_is_named_where_the_model_refuses(bert):
     contract = bert_contract()
     renamed = Contract((tokens("ids"), *contract.inputs[1:]), contract.outputs, contract.axes)

@@ -149,3 +149,8 @@ def test_nan_is_the_largest_error() -> None:
     nan = relative_error({"a": x, "b": x}, {"a": x * np.nan, "b": x + 1})
     assert np.isnan(nan)
     assert relative_error({"a": x}, {"a": x}) == 0
+
+
+def test_another_number_of_rows_is_an_error_as_large_as_the_output():
+    rows = np.ones((4, 3), np.float32)
+    assert relative_error({"a": rows}, {"a": rows[:2]}) == 1
