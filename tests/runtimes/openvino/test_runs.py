@@ -79,7 +79,11 @@ def test_a_bert_verifies_in_every_precision(outcome: RunOutcome) -> None:
     assert {name: report.status for name, report in reports.items()} == dict.fromkeys(
         reports, "verified"
     )
-    evidence = {name: report.verifications[0].evidence for name, report in reports.items()}
+    # On processors whose pairs saturate, int8 is verified on the others by simulation as well.
+    evidence = {
+        name: min(each.evidence for each in report.verifications)
+        for name, report in reports.items()
+    }
     low = {
         name: "device" if openvino.can_compute(name) else "simulated"
         for name in ("bfloat16", "float16")
