@@ -175,10 +175,14 @@ def _converted(
 def _refused(
     error: Exception, source: TracedProgram, conversion: ModuleConversion
 ) -> StageFailedError:
-    """Return the error of a failed conversion: V103 at the operator, if that is known."""
+    """Return the error of a failed conversion: V103 at the operator, if that is known; of a module
+    that was followed on an example, why it had to be.
+    """
     import coremltools as ct
 
     failed = f"coremltools {ct.__version__} cannot convert"
+    if source.exported is None and source.refused:
+        return UnexportableError(source.refused)
     if source.exported is None:
         followed = f"followed on an example, since {source.refusal}"
         return StageFailedError(f"{failed} the model ({followed}): {innermost(error)}")

@@ -10,6 +10,7 @@ import torch
 from torch.export.exported_program import default_decompositions
 
 from convkit.protocol.contract import Contract
+from convkit.protocol.findings.finding import Finding
 from convkit.runtimes.coreml.conversion.control_flow import all_nodes, name_apart
 from convkit.runtimes.coreml.conversion.decompositions import own_decompositions, with_correction
 from convkit.runtimes.coreml.conversion.high_ranks import has_high_ranks, without_high_ranks
@@ -55,14 +56,15 @@ class _NoCounterpartError(UnexportableError):
 class TracedProgram:
     """What coremltools converts. `refusal` is why torch.export could not trace the module, if it
     was traced on an example instead: then every branch in Python, on values and on sizes, is fixed
-    to the example's. `origins` says where in the model each of torch.export's nodes lies, by its
-    number.
+    to the example's. `refused` are the findings on that, if any. `origins` says where in the model
+    each of torch.export's nodes lies, by its number.
     """
 
     program: Any
     module_of: ModuleOf
     refusal: str | None = None
     origins: Mapping[int, OperationOrigin] = dataclasses.field(default_factory=dict)
+    refused: tuple[Finding, ...] = ()
 
     @property
     def exported(self) -> torch.export.ExportedProgram | None:
@@ -222,12 +224,15 @@ def _followed(
             warnings.simplefilter("ignore")  # torch warns of each value that Python decides by
             script = torch.jit.trace(module, tuple(examples), check_trace=False, strict=False)
     except Exception as error:
+        if refused.findings:
+            raise refused from error
         raise StageFailedError(f"{refused}; nor can torch.jit.trace: {innermost(error)}") from error
     known = {name for name, _ in module.named_modules()}
     return TracedProgram(
         script,
         lambda operation: below(wrapper, _deepest(module_path(operation), known)),
         str(refused),
+        refused=tuple(refused.findings),
     )
 
 

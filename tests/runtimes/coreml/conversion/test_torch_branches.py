@@ -9,6 +9,8 @@ from coreml_modules import behind_contract, converted, evaluated, saved
 from torch import nn
 from torch._higher_order_ops.while_loop import while_loop
 
+from convkit.worker.exporters.export_job import UnexportableError
+
 
 class Branches(nn.Module):
     """A branch on a value; one side has a branch of its own, and an operator that is decomposed."""
@@ -79,3 +81,17 @@ def test_they_are_operations_of_a_program_that_can_be_saved(tmp_path: Path) -> N
         found = evaluated(saved(conversion, tmp_path / kind), {"x": given})["y"]
         with torch.no_grad():
             assert np.abs(found - module(given).numpy()).max() <= 1e-5
+
+
+class Undecided(nn.Module):
+    """A branch of Python on a value, and an operator that no tool knows."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.special.airy_ai(x * 2 if x.max().item() > 1 else x)
+
+
+def test_what_cannot_be_followed_on_an_example_either_is_the_branchs_matter() -> None:
+    x = rows(0, 0)
+    with pytest.raises(UnexportableError) as refused:
+        converted(behind_contract(Undecided(), {"x": x}, ["y"]), {"x": x})
+    assert [finding.code for finding in refused.value.findings] == ["E305"]
