@@ -315,8 +315,7 @@ def _constraint_findings(
     )
     evidence = {"suggested": wanted, "guards": list(named.values())}
     remedy = Remedy(
-        f"Limit the axes to what torch could trace: {wanted}. Not tried; a model that computes at"
-        " other sizes needs none of this: write what depends on the size with // and *."
+        f"Limit the axes to what the model supports: {wanted}."
         if wanted
         else "Compute with sizes as whole numbers (// and *), or limit the axes.",
         _change(wanted, known),

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from convkit.worker.exporters.decompositions.complex_pairs import has_complex, without_complex
+from convkit.worker.exporters.decompositions.decomposition_table import decomposed
 from convkit.worker.exporters.decompositions.graph_rewriting import UnrewrittenError
 from convkit.worker.exporters.decompositions.local_decompositions import decomposing_locally
 
@@ -72,7 +73,7 @@ def test_matches_torch(name: str, tmp_path: Path) -> None:
     assert has_complex(program)
     with decomposing_locally(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own deprecations
-        real = without_complex(program)
+        real = without_complex(decomposed(program))
         exported = torch.onnx.export(real, dynamo=True, opset_version=18, verbose=False)
     assert exported is not None
     assert has_complex(real) == ("transform" in name)
