@@ -17,7 +17,7 @@ from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.worker.exporters.data_guards import data_guard
 from convkit.worker.exporters.deferred_guards import without_guards
 from convkit.worker.exporters.export_job import WRAPPER, UnexportableError
-from convkit.worker.exporters.open_sizes.plain_numbers import open_numbers
+from convkit.worker.exporters.open_sizes.plain_numbers import open_numbers, rounding_sizes
 from convkit.worker.exporters.open_sizes.size_arithmetic import plain_arithmetic
 from convkit.worker.exporters.open_sizes.traceable_functions import OpenSizes
 from convkit.worker.exporters.specializations import SizeLines, size_lines
@@ -143,6 +143,7 @@ def _exported(
         traceable_experts(module),
         without_causal_detection(),
         with_caught_errors(),
+        rounding_sizes(),
         OpenSizes(),
     ):
         warnings.simplefilter("ignore")  # torch's own deprecations

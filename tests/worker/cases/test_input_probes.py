@@ -132,6 +132,15 @@ def test_one_allowed_value_has_no_other():
     np.testing.assert_array_equal(other_values(made_from, contract.inputs[0], values), values)
 
 
+def test_the_rows_of_a_file_stay_whole(tmp_path):
+    rows = np.array([[1, 5], [2, 9], [3, 4]])
+    np.savez(tmp_path / "x.npz", x=rows)
+    contract = Contract((tensor("x", "int64"),), (), CONTRACT.axes)
+    made_from = CaseInputs(contract, {"x": Sample("file", path=str(tmp_path / "x.npz"))}, 0, FACTS)
+    other = other_values(made_from, contract.inputs[0], rows)
+    assert other.tolist() == [[3, 4], [1, 5], [2, 9]]
+
+
 def test_a_file_is_shifted(tmp_path):
     np.save(tmp_path / "x.npy", np.arange(7, dtype=np.float32))
     contract = Contract((tensor("x"),), (), CONTRACT.axes)

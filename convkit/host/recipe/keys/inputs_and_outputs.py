@@ -168,9 +168,7 @@ class Offsets(RecipeModel):
 
 
 class File(RecipeModel):
-    """Values from an .npy or .npz file, cut or repeated to fit the shape, or an image file's
-    bytes.
-    """
+    """Values from a file, cut or repeated to fit the shape, or an image file's bytes."""
 
     file: Annotated[str, Field(pattern=SAMPLE_FILE_PATTERN)] = Field(
         description=(

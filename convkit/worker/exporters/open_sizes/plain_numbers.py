@@ -82,6 +82,19 @@ def _rounded(number: Any, digits: int | None = None) -> Any:  # noqa: ANN401 - a
     return whole / 10.0**digits
 
 
+@contextlib.contextmanager
+def rounding_sizes() -> Iterator[None]:
+    """While this is active, `round(size, -1)` of an open size is that of Python; torch's own
+    returns the size as it is, and says nothing.
+    """
+    usual = torch.SymInt.__round__
+    torch.SymInt.__round__ = _rounded
+    try:
+        yield
+    finally:
+        torch.SymInt.__round__ = usual
+
+
 def _with_remainder(one: Any, other: Any) -> Any:  # noqa: ANN401 - any numbers
     if isinstance(one, torch.SymInt | torch.SymFloat) or isinstance(other, torch.SymInt):
         return one // other, one % other

@@ -163,6 +163,19 @@ def test_files_are_cut_and_repeated_to_the_shape(tmp_path):
         one("int64", Sample("file", path=str(tmp_path / "absent.npy")))
 
 
+def test_an_archive_has_an_array_of_the_input_s_name(tmp_path):
+    file = tmp_path / "example.npz"
+    np.savez(file, x=np.arange(3), y=np.zeros(3))
+    sample = Sample("file", path=str(file))
+    assert one("int64", sample)[3].tolist() == [0, 1, 2] * 4
+    np.savez(file, y=np.zeros(3))
+    with pytest.raises(UnfitDataError, match=r"no array named 'x'; it has 'y'"):
+        one("int64", sample)
+    file.write_bytes(b"PK no archive")
+    with pytest.raises(UnfitDataError, match=r"not a readable \.npz file"):
+        one("int64", sample)
+
+
 def test_texts_are_the_sample_s():
     drawn = one("string", Sample("strings", strings=("a", "longer")))
     assert drawn.shape == (4, 12)

@@ -35,6 +35,9 @@ KEPT: dict[str, Function] = {
     "round, at halves": lambda x: x[:, : round(x.shape[1] / 2) - 1],
     "round, a part": lambda x: x * round(x.shape[1] * 0.35),
     "round, two digits": lambda x: x * round(x.shape[1] / 3, 2),
+    "round, to tens": lambda x: (
+        x * round(x.shape[1], -1) + round(x.shape[1]) + round(x.shape[1], 2)
+    ),
     "divmod": lambda x: x * divmod(x.shape[1], 7)[0] + divmod(-x.shape[1], 7)[1],
     "numpy's round": lambda x: x[:, : int(np.round(x.shape[1] * 0.35))],
     "isqrt": lambda x: x * math.isqrt(x.shape[1]),
