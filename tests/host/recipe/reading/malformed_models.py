@@ -70,8 +70,8 @@ SIGNATURE = (
     ),
     M(
         "{integers: [0, 2]}",
-        "{file: x.npz}",
-        "x.npz",
+        "{file: x.npx}",
+        "x.npx",
         "inputs[2].sample.file",
         "a path that ends in .npy",
     ),
