@@ -34,7 +34,7 @@ from convkit.worker.cases.equal_scores import (
     with_settled,
 )
 from convkit.worker.cases.invariance_cases import BASE, CHECKS
-from convkit.worker.cases.plain_rows import FAINT, HUGE
+from convkit.worker.cases.plain_rows import FAINT, HUGE, OFFSET
 from convkit.worker.cases.time_budget import Budget, running_order
 from convkit.worker.cases.values.padding_masks import output_padding, padding_positions
 from convkit.worker.job_context import Context
@@ -283,7 +283,7 @@ def _beyond(case: str) -> str | None:
         return _COARSE
     if case.startswith(FAINT):
         return _TOO_SMALL
-    return _TOO_FAR if case.startswith(HUGE) else None
+    return _TOO_FAR if case.startswith((HUGE, OFFSET)) else None
 
 
 def _output_probes(expected: Feeds, found: Feeds | None) -> list[ProbeMetrics]:
