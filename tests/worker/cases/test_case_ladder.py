@@ -145,7 +145,8 @@ def test_without_axes_one_size_is_one_case():
     contract = Contract((tensor("x", shape=(3, 4)),), (tensor("y", shape=(3, 4)),), ())
     cases, omitted = ladder(contract, {})
     plain = {
-        f"plain-rows:{kind}" for kind in ("zeros", "constant", "huge", "huge-negative", "fainter")
+        f"plain-rows:{kind}"
+        for kind in ("zeros", "constant", "huge", "huge-negative", "fainter", "offset")
     }
     assert set(cases) == {"smallest", "extreme"} | plain
     assert omitted["typical"] == omitted["largest"] == "the same sizes as smallest (fixed shapes)"
