@@ -42,11 +42,8 @@ def fitted(
         allowed = float(f"{ROOM * error:.2g}") if error <= MOST_ROUNDING else 0.0
         found["nrmse"] = max(limits["nrmse"], allowed)
         spread = max((_spread(each) for each in own), default=math.inf)
-        if (
-            (narrow := max(float(f"{_OF_SPREAD * spread:.2g}"), allowed))
-            < spread
-            <= limits["nrmse"]
-        ):
+        narrow = max(float(f"{_OF_SPREAD * spread:.2g}"), allowed)
+        if narrow < spread <= limits["nrmse"]:
             found["nrmse"] = narrow
     if "agreement" in limits:
         agreement = min((each.agreement for each in own), default=1.0)

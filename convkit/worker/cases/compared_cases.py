@@ -92,7 +92,8 @@ def _judged(
         feeds = take_rows(contract.inputs, rows.name, feeds, different)
         expected = take_rows(contract.outputs, rows.name, expected, different)
         if are_open is not None:
-            are_open = take_rows(contract.outputs, rows.name, are_open, different)
+            known_open = [spec for spec in contract.outputs if spec.name in are_open]
+            are_open = take_rows(known_open, rows.name, are_open, different)
         places = {name: each.rows for name, each in scored.items()}
         parted = [spec for spec in contract.outputs if spec.name in scored]
         for name, kept in take_rows(parted, rows.name, places, different).items():

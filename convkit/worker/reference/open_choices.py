@@ -177,8 +177,7 @@ def write_open_choices(
         if any(each.has_equals for each in seen.found):
             _write_open(original, feeds, outputs, folder, record.name)
         if labels and seen.found and record.seconds <= _MOST_SECONDS:
-            for low in set(types) & set(NEAR_IN):
-                _write_open_labels(original, feeds, labels, folder, record.name, low)
+            _write_open_labels(original, feeds, labels, folder, record.name, types)
 
 
 def _write_open(
@@ -191,18 +190,29 @@ def _write_open(
 
 
 def _write_open_labels(
-    original: OriginalModel, feeds: Feeds, labels: Feeds, folder: Path, case: str, low: LowType
+    original: OriginalModel,
+    feeds: Feeds,
+    labels: Feeds,
+    folder: Path,
+    case: str,
+    types: Sequence[LowType],
 ) -> None:
     """Write which labels are others if scores that a type does not tell apart come in another
     order; none of an output that would hardly be judged any more.
     """
-    are_open = {
-        name: each
-        for name, each in _open_elements(original, feeds, labels, NEAR_IN[low]).items()
-        if each.any() and each.mean() <= _MOST_OPEN
+    known = [low for low in types if low in NEAR_IN]
+    open_at = {
+        near: _open_elements(original, feeds, labels, near)
+        for near in dict.fromkeys(NEAR_IN[low] for low in known)
     }
-    if are_open:
-        write_open(folder, case, are_open, low)
+    for low in known:
+        are_open = {
+            name: each
+            for name, each in open_at[NEAR_IN[low]].items()
+            if each.any() and each.mean() <= _MOST_OPEN
+        }
+        if are_open:
+            write_open(folder, case, are_open, low)
 
 
 def _open_elements(

@@ -1,5 +1,6 @@
 """The ladder's cases as a search tries them: without rows that are copies of others."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from convkit.protocol.messages import CaseRecord, ReferenceResult
 from convkit.worker.cases.calibration_cases import calibration_feeds
 from convkit.worker.cases.case_files import write_cases, write_tensors
 from convkit.worker.cases.compared_cases import ladder_cases
+from convkit.worker.cases.equal_scores import write_open
 
 CONTRACT = Contract(
     inputs=(
@@ -52,6 +54,19 @@ def test_copies_of_rows_are_left_out(reference: Path) -> None:
             np.testing.assert_array_equal(values, rows, strict=True)
     np.testing.assert_array_equal(case.padding["y"].sum(1), [0, 2, 3])
     assert whole.feeds["x"].shape == whole.expected["y"].shape == (8, 4)
+
+
+def test_what_a_type_leaves_open_of_some_outputs_has_the_same_rows(reference: Path) -> None:
+    labels = TensorSpec("best", "int64", ("batch",))
+    contract = dataclasses.replace(CONTRACT, outputs=(*CONTRACT.outputs, labels))
+    for name in ("typical", "largest"):
+        write_tensors(reference, name, "outputs", {"best": np.array(ORDER)})
+    write_open(reference, "largest", {"best": np.array(ORDER) == 1}, "int8")
+    case = ladder_cases(reference, contract, "int8", copies=False)["largest"]
+    assert case.are_open is not None
+    assert {name: each.tolist() for name, each in case.are_open.items()} == {
+        "best": [False, True, False]
+    }
 
 
 def test_rows_that_may_depend_on_one_another_all_stay(reference: Path) -> None:
