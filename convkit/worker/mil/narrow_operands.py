@@ -59,11 +59,11 @@ def _narrow(operation: Any, given: dict[str, Any]) -> dict[str, Any]:  # noqa: A
 
 def _kind(value: Any) -> Any:  # noqa: ANN401
     """Return MIL's type of an operand's elements; None for what has none."""
-    from coremltools.converters.mil.mil import types
+    from coremltools.converters.mil.mil import ListVar, types
 
     if isinstance(value, bool | np.ndarray | np.generic):
         return types.numpy_type_to_builtin_type(np.asarray(value).dtype)
-    return getattr(value, "dtype", None)
+    return None if isinstance(value, ListVar) else getattr(value, "dtype", None)
 
 
 def _as_numbers(
