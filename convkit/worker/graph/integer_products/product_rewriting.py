@@ -80,9 +80,10 @@ def with_exact_products(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model whose products are exact on every processor: itself, if it has none that can
     saturate.
     """
-    if not any(is_product(node.domain, node.op_type) for node in model.graph.node):
+    rewritten = ir.from_proto(model)
+    if not any(is_product(node.domain, node.op_type) for node in rewritten.graph.all_nodes()):
         return model
-    rewritten = with_types(ir.from_proto(model))
+    rewritten = with_types(rewritten)
     make_products_exact(rewritten)
     return ir.to_proto(rewritten)
 
