@@ -9,7 +9,11 @@ from convkit.protocol.messages import LowPrecision, PrecisionRequest, PrecisionR
 from convkit.runtimes.coreml.conversion.fixed_axes import convert_or_explain
 from convkit.runtimes.coreml.conversion.module_conversion import ModuleConversion
 from convkit.runtimes.coreml.conversion.program_precision import decide
-from convkit.runtimes.coreml.float32_parity import explain_float32, first_divergent_in_float32
+from convkit.runtimes.coreml.float32_parity import (
+    explain_float32,
+    first_divergent_in_float32,
+    too_large_an_input,
+)
 from convkit.runtimes.coreml.packages.options import ProgramOptions
 from convkit.worker.cases.compared_cases import ladder_cases, plain_cases
 from convkit.worker.job_context import Context, StageFailedError
@@ -22,8 +26,8 @@ def run(
 ) -> tuple[PrecisionResult, list[Finding]]:
     """Examine a target's precision on the reference's cases; resolve `auto`.
 
-    A program that already differs from the original in float32 is explained instead (N408, T108,
-    N402): nothing is searched.
+    A program that already differs from the original in float32, or whose types do not hold a
+    case's inputs, is explained instead (N408, T108, N402): nothing is searched.
     """
     precision = request.precision
     if not isinstance(precision, LowPrecision):
@@ -45,6 +49,9 @@ def run(
     cases = ladder_cases(
         Path(request.reference), request.contract, low_type_of(precision), copies=False
     )
+    for name, case in cases.items():
+        if (refused := too_large_an_input(converted, case.feeds, name)) is not None:
+            return PrecisionResult(precision=precision), [*findings, refused]
     is_auto = precision.keep_float32 == "auto"
     if is_auto:
         context.progress("comparing it with the original in float32", done=0.4)

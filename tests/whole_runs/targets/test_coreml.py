@@ -256,6 +256,21 @@ def test_a_program_that_differs_in_float32_is_explained_and_no_precision_is_sear
 
 
 @pytest.mark.slow
+def test_inputs_beyond_int32_are_named_before_a_precision_is_searched(
+    home: Path, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "moments.npy", np.array([1_767_225_600_000, 5], np.int64))
+    low = {"precision": {"default": "float16", "keep_float32": "auto"}}
+    inputs = [{"name": "x", "dtype": "int64", "shape": [2], "sample": {"file": "moments.npy"}}]
+    outputs = [{"name": "y", "dtype": "float32", "shape": [2]}]
+    code = HASHED.replace("(x * 1000).long() * 3_000_000_000 % 1000 + 0.5", "x % 1000 + 0.5")
+    path = recipe(tmp_path, code, target=low, axes={}, inputs=inputs, outputs=outputs)
+    (target,) = run(path, home).record.targets
+    assert target.status == "failed"
+    assert [finding.code for finding in target.findings if finding.is_error] == ["T108"]
+
+
+@pytest.mark.slow
 def test_what_is_traced_on_an_example_or_cannot_be_evaluated_is_told(
     home: Path, tmp_path: Path
 ) -> None:
