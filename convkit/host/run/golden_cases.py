@@ -19,6 +19,7 @@ from convkit.protocol.contract import Contract, DType
 from convkit.protocol.errors import StoreError
 from convkit.protocol.messages.case_tensors import tensor_path
 from convkit.protocol.metrics.limit_kinds import Limits, float32_unit
+from convkit.protocol.metrics.metric_registry import METRICS
 
 INDEX = "index.tsv"
 # Reads the cases in Swift, whatever the model's contract: its names are those of the index.
@@ -136,9 +137,13 @@ def _lines(golden: _Golden, contract: Contract) -> Iterator[str]:
 
 def golden_limits(output: OutputVerdict) -> Mapping[str, float]:
     """Return the limits of an output's error, without units in the last place: `max_abs` is widened
-    by them, at the largest of the original's values that may be off.
+    by them, at the largest of the original's values that may be off; and without `by_scores`, of
+    which `agreement` has what the built model needed.
     """
     limits, metrics = dict(output.limits), output.metrics
+    equal = METRICS["agreement"].limit(output.limits, metrics)
+    if equal is not None and limits.pop("by_scores", None) is not None:
+        limits["agreement"] = equal.allowed
     units = limits.pop("ulps", None)
     if units is not None:
         scale = metrics.differing_max if metrics.differing_max > 0 else metrics.reference_rms

@@ -75,6 +75,8 @@ class TensorMetrics:
     With `rows`, the figures cover the rows that both models return. `nan_agreed` is None where NaN
     agrees with nothing. In a case whose inputs' NaN the original passes on, it counts the elements
     that are NaN on both sides, and `nan_reference` and `nan_candidate` those that are on one.
+    `scored` is the share of elements that are not equal, but are what the candidate's own scores,
+    which another output holds, choose, as the original's elements are what its scores choose.
     """
 
     output: str
@@ -108,6 +110,7 @@ class TensorMetrics:
     reference_high: float = math.nan
     reference_mean: float = math.nan
     nan_agreed: int | None = None
+    scored: float = 0.0
 
     @property
     def undefined(self) -> int:

@@ -116,6 +116,8 @@ class Metric:
       in the last place of float32 at the scale of each error, the size of the values around it.
       Values that are equal on both sides, such as a mask's -1e9, say nothing about the rounding of
       others.
+    - `by_scores`: a second key, the share of labels that may differ where they are what the model's
+      own scores choose: it lowers the limit on equal ones by as many.
     """
 
     name: str
@@ -135,13 +137,14 @@ class Metric:
     most: float | None = None
     default: str | None = None
     ulps: Parameter | None = None
+    by_scores: Parameter | None = None
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         """The tolerance keys that limit it."""
         bounds = (self.least, self.least_is_allowed, self.most)
         own = Parameter(self.name, self.description, *bounds, default=self.default)
-        return (own,) if self.ulps is None else (own, self.ulps)
+        return tuple(each for each in (own, self.ulps, self.by_scores) if each is not None)
 
     def read(self, metrics: TensorMetrics) -> float:
         """Return an output's figure."""
@@ -159,8 +162,13 @@ class Metric:
         """Return the limit that a tolerance sets on it for an output; None if it sets none."""
         if not any(parameter.name in limits for parameter in self.parameters):
             return None
-        written = limits.get(self.name, 0.0)
-        if self.ulps is None or self.ulps.name not in limits or metrics is None:
+        written = limits.get(self.name, self.best)
+        if metrics is None:
+            return MetricLimit(self, written)
+        if self.by_scores is not None and self.by_scores.name in limits:
+            least = min(written, 1.0 - limits[self.by_scores.name])
+            return MetricLimit(self, max(written - metrics.scored - _FLOAT64_NOISE, least))
+        if self.ulps is None or self.ulps.name not in limits:
             return MetricLimit(self, written)
         units = limits[self.ulps.name]
         return WidenedLimit(self, _judged(metrics, written, units)[1], written, units)

@@ -103,6 +103,12 @@ _METRICS = (
         farthest=1.0,
         least_is_allowed=False,
         most=1,
+        by_scores=Parameter(
+            "by_scores",
+            "largest share of labels that may differ from the original's, whatever agreement says,"
+            " where they are what the model's own scores in another output choose",
+            most=1,
+        ),
     ),
 )
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _METRICS}

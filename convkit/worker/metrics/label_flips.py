@@ -7,6 +7,7 @@ import numpy as np
 from convkit.protocol.contract import Contract, TensorSpec, is_whole
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.messages import CaseMetrics
+from convkit.worker.metrics.scored_labels import chosen_along
 from convkit.worker.metrics.tensor_metrics import as_float64
 
 Tensors = Mapping[str, np.ndarray]
@@ -52,18 +53,9 @@ def _explained(
         if is_whole(other.dtype) or other.name not in candidate:
             continue
         scores, found = (as_float64(np.asarray(each[other.name])) for each in (expected, candidate))
-        axis = _chosen_along(scores, labels)
-        if axis is not None and _chosen_along(found, chosen) == axis:
+        axis = chosen_along(scores, labels)
+        if axis is not None and chosen_along(found, chosen) == axis:
             return _finding(case, (spec.name, other.name), labels, chosen, scores, found, axis)
-    return None
-
-
-def _chosen_along(scores: np.ndarray, labels: np.ndarray) -> int | None:
-    """Return the axis along which labels are the argmax of scores; None if there is none."""
-    for axis in reversed(range(scores.ndim)):
-        largest = scores.argmax(axis)
-        if largest.size == labels.size and np.array_equal(largest.ravel(), labels.ravel()):
-            return axis
     return None
 
 
@@ -88,7 +80,7 @@ def _finding(
     why = (
         "a near tie, which rounding decides"
         if tie
-        else "not a near tie: the scores themselves are wrong"
+        else "not a near tie: the scores themselves are off"
     )
     return Finding(
         "N505",

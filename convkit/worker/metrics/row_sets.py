@@ -13,6 +13,7 @@ import numpy as np
 from convkit.protocol.contract import Contract, DataAxis, TensorSpec
 from convkit.protocol.messages import RowMetrics, TensorMetrics, UnmatchedRow
 from convkit.worker.metrics.row_matching import match_rows
+from convkit.worker.metrics.scored_labels import scored_share
 from convkit.worker.metrics.tensor_metrics import as_float64, compare, largest_difference
 
 Tensors = Mapping[str, np.ndarray]
@@ -42,13 +43,18 @@ def compare_outputs(
     An empty set has no error. With `nan_agrees`, NaN on both sides agrees, but not in sets.
     """
     sets = _sets(contract, reference, candidate)
-    return tuple(
-        sets[name].metrics(name)
-        if name in sets
-        else compare(name, values, candidate[name], padding(name), nan_agrees=nan_agrees)
-        for name, values in reference.items()
-        if name in candidate
-    )
+
+    def measured(name: str) -> TensorMetrics:
+        if name in sets:
+            return sets[name].metrics(name)
+        hidden = padding(name)
+        found = compare(name, reference[name], candidate[name], hidden, nan_agrees=nan_agrees)
+        if found.mismatch is not None or not found.agreement < 1:
+            return found
+        scored = scored_share(name, reference, candidate, hidden)
+        return dataclasses.replace(found, scored=scored)
+
+    return tuple(measured(name) for name in reference if name in candidate)
 
 
 def largest_output_difference(contract: Contract, reference: Tensors, candidate: Tensors) -> float:

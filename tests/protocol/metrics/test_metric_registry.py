@@ -123,6 +123,7 @@ def test_errors_are_not_negative_and_a_cosine_is_between_minus_one_and_one() -> 
             "cosine": {"exclusiveMinimum": -1, "maximum": 1},
             "agreement": {"exclusiveMinimum": 0, "maximum": 1},
             "nrmse": {"minimum": 0, "maximum": 1},
+            "by_scores": {"minimum": 0, "maximum": 1},
         }.get(name, {"minimum": 0})
         assert number == {"type": "number"} | bounds
 

@@ -55,7 +55,7 @@ def test_a_near_tie():
 def test_a_wide_margin_is_no_tie():
     (finding,) = find(*flipped(0.5))
     assert finding.evidence["tie"] is False
-    assert "the scores themselves are wrong" in finding.message
+    assert "the scores themselves are off" in finding.message
 
 
 def test_equal_labels_need_no_explanation():

@@ -19,6 +19,9 @@ _AVERAGED_OUT = 100
 
 # The place of a tolerance that a low-precision target did not declare.
 FROM_PRECISION = "the precision"
+# The share of labels that may differ in a low precision where the model's own scores say so, which
+# have a limit of their own. If most of them do, the scores say nothing.
+_BY_SCORES = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +136,9 @@ def limits_by_type(
     """Return the limits that an output has, whether or not they decide.
 
     Of a tolerance that is not its own, whole numbers take `agreement` only (all elements equal if
-    it is not given), and fractions everything else, with `ulps` for float32 only.
+    it is not given), and fractions everything else, with `ulps` for float32 only. In a low
+    precision whose limits nobody wrote, labels may follow from the model's own scores, if these
+    are an output, which has a limit of its own.
     """
     found = tolerance_of(recipe, target, output, override)
     limits = limits_of(found.tolerance)
@@ -141,8 +146,11 @@ def limits_by_type(
         return limits
     dtype = next((tensor.dtype for tensor in recipe.outputs if tensor.name == output), "float32")
     if is_whole(dtype):
-        return {"agreement": limits.get("agreement", 1.0)}
-    foreign = {"agreement"} if dtype == "float32" else {"agreement", "ulps"}
+        agreement = {"agreement": limits.get("agreement", 1.0)}
+        if not follows_from_type(recipe, target, output, override):
+            return agreement
+        return {**agreement, "by_scores": limits.get("by_scores", _BY_SCORES)}
+    foreign = {"agreement", "by_scores"} | (set() if dtype == "float32" else {"ulps"})
     return {name: limit for name, limit in limits.items() if name not in foreign} or limits
 
 

@@ -20,6 +20,7 @@ KEYS: dict[str, Any] = {
     "outputs": [
         {"name": "y", "dtype": "float32", "shape": ["batch", 4]},
         {"name": "z", "dtype": "float32", "shape": ["batch", 4]},
+        {"name": "label", "dtype": "int64", "shape": ["batch"]},
     ],
     "targets": {
         "float32": {"runtime": "onnxruntime"},
@@ -48,6 +49,14 @@ def test_limits_of_one_precision_hold_for_it_alone(tmp_path: Path) -> None:
     assert limits(made, "float32", "z") == {"max_abs": 5.0}
     assert limits(made, "float16", "z") == {"nrmse": 0.0098}
     assert limits(made, "int8", "z") == {"nrmse": 0.2}
+
+
+def test_labels_follow_scores_in_low_precision_unless_limits_are_written(tmp_path: Path) -> None:
+    made = recipe(tmp_path)
+    assert limits(made, "float32", "label") == limits(made, "own", "label") == {"agreement": 1.0}
+    assert limits(made, "int8", "label") == {"agreement": 1.0, "by_scores": 0.5}
+    written = recipe(tmp_path, tolerance={"agreement": 0.9})
+    assert limits(written, "int8", "label") == {"agreement": 0.9}
 
 
 def test_what_is_written_for_all_precisions_still_reaches_the_others(tmp_path: Path) -> None:

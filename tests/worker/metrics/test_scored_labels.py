@@ -1,0 +1,85 @@
+"""Labels that follow from scores which the model returns as well."""
+
+import numpy as np
+import pytest
+
+from convkit.protocol.contract import Contract, TensorSpec
+from convkit.protocol.metrics.limits import is_within
+from convkit.worker.metrics.row_sets import compare_outputs
+
+SCORES = np.random.default_rng(0).normal(size=(4, 6, 9)).astype(np.float32)
+# Close enough for most places to stay, and far enough for some to move.
+OFF = SCORES + 0.2 * np.random.default_rng(1).normal(size=SCORES.shape).astype(np.float32)
+
+
+def measured(labels, chosen, *, scores=SCORES, found=OFF):
+    contract = Contract(
+        (),
+        (
+            TensorSpec("labels", str(labels.dtype), tuple(map(str, range(labels.ndim)))),
+            TensorSpec("scores", "float32", tuple(map(str, range(scores.ndim)))),
+        ),
+        (),
+    )
+    metrics, _ = compare_outputs(
+        contract, {"labels": labels, "scores": scores}, {"labels": chosen, "scores": found}
+    )
+    return metrics
+
+
+def largest(scores):
+    return scores.argmax(-1)
+
+
+def smallest_of_columns(scores):
+    return scores.argmin(1).astype(np.int32)
+
+
+def best_three(scores):
+    return np.argsort(-scores, -1, kind="stable")[..., :3]
+
+
+def above(scores):
+    return scores > 0.7
+
+
+def below(scores):
+    return scores[:, :, :1] < -0.3
+
+
+@pytest.mark.parametrize("choice", [largest, smallest_of_columns, best_three, above])
+def test_labels_that_the_models_own_scores_choose_are_counted(choice):
+    metrics = measured(choice(SCORES), choice(OFF))
+    assert 0 < metrics.scored == pytest.approx(1 - metrics.agreement)
+    assert not is_within(metrics, {"agreement": 1.0})
+    assert is_within(metrics, {"agreement": 1.0, "by_scores": 0.5})
+    assert not is_within(metrics, {"agreement": 1.0, "by_scores": metrics.scored / 2})
+
+
+def test_a_threshold_from_above_is_one_too():
+    scores, found = SCORES[:, :, :1], OFF[:, :, :1]
+    metrics = measured(below(SCORES), below(OFF), scores=scores, found=found)
+    assert 0 < metrics.scored == pytest.approx(1 - metrics.agreement)
+
+
+@pytest.mark.parametrize("choice", [largest, best_three, above])
+def test_others_are_not(choice):
+    """A wrong label is wrong, however far the scores are off."""
+    wrong = choice(OFF).copy()
+    wrong[0] = ~wrong[0] if wrong.dtype == bool else (wrong[0] + 1) % 9
+    metrics = measured(choice(SCORES), wrong)
+    assert metrics.scored < 1 - metrics.agreement
+    assert not is_within(metrics, {"agreement": 1.0, "by_scores": 0.5})
+
+
+def test_labels_of_no_scores_count_as_they_are():
+    labels = np.random.default_rng(2).integers(0, 9, (4, 6))
+    metrics = measured(labels, largest(OFF))
+    assert (metrics.scored, metrics.agreement < 0.5) == (0.0, True)
+
+
+def test_most_labels_may_not_follow_scores_that_say_nothing():
+    found = np.random.default_rng(3).normal(size=SCORES.shape).astype(np.float32)
+    metrics = measured(largest(SCORES), largest(found), found=found)
+    assert metrics.scored > 0.5
+    assert not is_within(metrics, {"agreement": 1.0, "by_scores": 0.5})
