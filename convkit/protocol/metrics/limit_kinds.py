@@ -167,7 +167,8 @@ class Metric:
             return MetricLimit(self, written)
         if self.by_scores is not None and self.by_scores.name in limits:
             least = min(written, 1.0 - limits[self.by_scores.name])
-            return MetricLimit(self, max(written - metrics.scored - _FLOAT64_NOISE, least))
+            lowered = math.floor((written - metrics.scored) * 10**self.digits) / 10**self.digits
+            return MetricLimit(self, max(lowered, least))
         if self.ulps is None or self.ulps.name not in limits:
             return MetricLimit(self, written)
         units = limits[self.ulps.name]
