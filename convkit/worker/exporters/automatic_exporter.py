@@ -13,6 +13,7 @@ from convkit.worker.exporters import optimum_exporter, torch_exporter, torchscri
 from convkit.worker.exporters.export_job import ExportJob, UnexportableError
 from convkit.worker.exporters.export_proof import Proof, prove
 from convkit.worker.graph.graph_contract import rename_to_contract
+from convkit.worker.graph.graph_files import save_model
 from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.probing.torch_comparisons import find_decisions
 from convkit.worker.original.probing.value_branches import value_dependent_lines
@@ -101,7 +102,7 @@ def _attempt(
         return model, f"it exported opset {opset} instead of {job.opset}"
     rename_to_contract(model, job.contract)
     graph = folder / "proof.onnx"
-    onnx_ir.save(model, graph, external_data="proof.onnx.data")
+    save_model(model, graph)
     return model, prove(job, graph, decisions)
 
 

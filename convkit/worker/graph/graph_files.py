@@ -15,8 +15,10 @@ from convkit.worker.process.mapped_pages import PageBudget
 MODEL_FILE = "model.onnx"
 DATA_FILE = "model.onnx.data"
 
-# Smaller tensors stay in the graph file, where shape inference can read them.
-_INLINE_BYTES = 256
+# Smaller tensors stay in the graph file, where shape inference can read them. onnxruntime 1.31
+# loads no graph whose sizes, such as those that Split splits by, are elsewhere (their issue 26261):
+# 2048 of them stay.
+_INLINE_BYTES, _INLINE_SIZES = 256, 1 << 14
 # Runtimes map large tensors by page; small ones only need the alignment of their elements and
 # vector registers.
 _PAGE = 4096
@@ -46,7 +48,7 @@ def write_model(model: onnx_ir.Model, folder: Path) -> None:
         value
         for value in initializers(model)
         if value.const_value.dtype is not onnx_ir.DataType.STRING
-        and value.const_value.nbytes > _INLINE_BYTES
+        and value.const_value.nbytes > _inline_bytes(value.const_value.dtype)
     ]
     # Names are unique only within a graph: a subgraph may repeat one, which then keeps its
     # position.
@@ -67,6 +69,16 @@ def write_model(model: onnx_ir.Model, folder: Path) -> None:
                 base_dir=folder,
             )
     onnx_ir.save(model, folder / MODEL_FILE)
+
+
+def save_model(model: onnx_ir.Model, path: Path) -> None:
+    """Write a graph for a session that reads it once: large tensors next to it, in `NAME.data`."""
+    data = f"{path.name}.data"
+    onnx_ir.save(model, path, external_data=data, size_threshold_bytes=_INLINE_SIZES)
+
+
+def _inline_bytes(dtype: onnx_ir.DataType) -> int:
+    return _INLINE_SIZES if dtype is onnx_ir.DataType.INT64 else _INLINE_BYTES
 
 
 def _append(stream: BinaryIO, tensor: onnx_ir.TensorProtocol, pages: PageBudget) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from convkit.worker.graph.graph_files import save_model
 from convkit.worker.graph.integer_products.product_rewriting import make_products_exact
 from convkit.worker.precision.tensor_statistics import open_session
 
@@ -21,5 +22,5 @@ class TemporarySession(contextlib.ExitStack):
         folder = self.enter_context(tempfile.TemporaryDirectory(prefix="convkit-session-"))
         path = Path(folder) / "switched.onnx"
         make_products_exact(model)
-        ir.save(model, path, external_data=f"{path.name}.data")
+        save_model(model, path)
         self._session = open_session(path, None, threads)

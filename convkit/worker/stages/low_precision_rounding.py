@@ -15,6 +15,7 @@ from convkit.protocol.messages import RoundingRequest, RoundingResult, low_type_
 from convkit.protocol.metrics.number_text import distinct_texts
 from convkit.worker.building.built_files import EXPORTED_FILE, find_model
 from convkit.worker.cases.compared_cases import JudgedCase, single_case
+from convkit.worker.graph.graph_files import save_model
 from convkit.worker.graph.node_modules import nodes_with_modules
 from convkit.worker.graph.node_origins import SOURCE_KEY
 from convkit.worker.graph.session_values import run_outputs
@@ -149,6 +150,6 @@ def _values(
     shown.graph.outputs.extend(made[name] for name in wanted)
     with tempfile.TemporaryDirectory(prefix="convkit-values-") as folder:
         path = Path(folder) / "values.onnx"
-        ir.save(shown, path, external_data=f"{path.name}.data")
+        save_model(shown, path)
         session = open_session(path, None, None)
         return known | dict(zip(wanted, run_outputs(session, wanted, feeds), strict=True))

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnx_ir
 import torch
 
 from convkit.protocol.findings.finding import Finding, Remedy
@@ -20,6 +19,7 @@ from convkit.worker.exporters.export_job import ExportJob
 from convkit.worker.exporters.export_proof import Proof, prove
 from convkit.worker.exporters.exporter_registry import REGISTRY
 from convkit.worker.graph.graph_contract import rename_to_contract
+from convkit.worker.graph.graph_files import save_model
 from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.probing.torch_comparisons import find_decisions
 from convkit.worker.original.probing.value_branches import value_dependent_lines
@@ -102,7 +102,7 @@ def _proof(other: Exporter, job: ExportJob, case: FailingCase) -> Proof | None:
             return None
         rename_to_contract(model, job.contract)
         path = Path(scratch) / "other.onnx"
-        onnx_ir.save(model, path, external_data="other.onnx.data")
+        save_model(model, path)
         if not explains(case.error, _error(path, case)):
             return None
         decisions, _ = find_decisions(

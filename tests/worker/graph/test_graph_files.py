@@ -1,14 +1,17 @@
+import functools
+
 import ml_dtypes
 import numpy as np
 import onnx
 import onnx.parser
 import onnx_ir
+import onnxruntime
 import pytest
 from onnx import numpy_helper
 
 from convkit.worker.graph import graph_files
 from convkit.worker.graph.duplicate_weights import duplicate_weights
-from convkit.worker.graph.graph_files import write_model
+from convkit.worker.graph.graph_files import save_model, write_model
 from convkit.worker.graph.graph_session import open_graph
 
 WEIGHTS = {
@@ -120,3 +123,26 @@ def test_texts_stay_in_the_graph_file(tmp_path):
     found = open_graph(tmp_path / "model.onnx").run({"ids": np.array([299, 0])})
     assert found["word"].tolist() == ["word number 299", "word number 0"]
     assert found["score"].tolist() == [299, 0]
+
+
+@pytest.mark.parametrize("writer", ["write_model", "save_model"])
+def test_runtimes_read_the_sizes_that_a_tensor_is_split_by(tmp_path, writer):
+    parts = 48
+    node = onnx.helper.make_node("Split", ["x", "sizes"], [f"y{i}" for i in range(parts)], axis=0)
+    value = functools.partial(onnx.helper.make_tensor_value_info, elem_type=onnx.TensorProto.FLOAT)
+    graph = onnx.helper.make_graph(
+        [node],
+        "split",
+        [value("x", shape=[parts])],
+        [value(f"y{i}", shape=[1]) for i in range(parts)],
+        [onnx.numpy_helper.from_array(np.ones(parts, np.int64), "sizes")],
+    )
+    opset = [onnx.helper.make_opsetid("", 18)]
+    model = onnx_ir.from_proto(onnx.helper.make_model(graph, opset_imports=opset, ir_version=8))
+    if writer == "write_model":
+        write_model(model, tmp_path)
+    else:
+        save_model(model, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    outputs = session.run(None, {"x": np.arange(parts, dtype=np.float32)})
+    assert np.array_equal(np.concatenate(outputs), np.arange(parts))

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import onnx_ir as ir
 
 from convkit.protocol.messages import ProductFamily
+from convkit.worker.graph.graph_files import save_model
 from convkit.worker.graph.graph_loading import load_model
 from convkit.worker.graph.graph_session import GraphSession, open_graph
 from convkit.worker.graph.integer_products.product_rewriting import (
@@ -38,7 +38,7 @@ class SwitchedProducts(contextlib.ExitStack):
         self._outputs = outputs
         folder = self.enter_context(tempfile.TemporaryDirectory(prefix="convkit-products-"))
         path = Path(folder) / "switched.onnx"
-        ir.save(model, path, external_data=f"{path.name}.data")
+        save_model(model, path)
         self._session = open_graph(path)
 
     def run(

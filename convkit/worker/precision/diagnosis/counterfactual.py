@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from convkit.protocol.json_codec import Json
+from convkit.worker.graph.graph_files import save_model
 from convkit.worker.graph.graph_traversal import add_constant, all_names, free_name
 from convkit.worker.graph.node_modules import nodes_with_modules
 from convkit.worker.graph.session_values import run_outputs
@@ -133,7 +134,7 @@ class Interventions:
     def _run(self, model: ir.Model, names: Sequence[str]) -> list[np.ndarray]:
         with tempfile.TemporaryDirectory(prefix="convkit-") as folder:
             path = Path(folder) / "corrected.onnx"
-            ir.save(model, path, external_data=f"{path.name}.data")
+            save_model(model, path)
             session = open_session(path, None, self._threads)
             return list(run_outputs(session, list(names), self._feeds))
 

@@ -15,6 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from convkit.protocol.contract import DType
+from convkit.worker.graph.graph_files import save_model
 from convkit.worker.graph.graph_traversal import (
     all_names,
     all_values,
@@ -140,7 +141,7 @@ def _measure(
         return {case: {} for case in cases}
     with tempfile.TemporaryDirectory(prefix="convkit-") as folder:
         path = Path(folder) / "joined.onnx"
-        ir.save(joined, path, external_data="joined.data")
+        save_model(joined, path)
         session = open_session(path, None, threads)
         return {
             case: layout.read(dict(zip(wanted, run_outputs(session, wanted, feeds), strict=True)))

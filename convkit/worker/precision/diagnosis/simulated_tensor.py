@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
+from convkit.worker.graph.graph_files import save_model
 from convkit.worker.precision.lowering.graph_conversion import convert
 from convkit.worker.precision.lowering.precision_plan import Assignment
 from convkit.worker.precision.simulation.simulated_graph import simulate
@@ -34,7 +35,7 @@ def simulated_tensor(
     lowered.graph.outputs.append(value)
     with tempfile.TemporaryDirectory(prefix="convkit-") as folder:
         path = Path(folder) / "simulation.onnx"
-        ir.save(lowered, path, external_data=f"{path.name}.data")
+        save_model(lowered, path)
         session = open_session(path, None, threads())
         found: np.ndarray = session.run([value.name], dict(feeds))[0]
     return found

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
+from convkit.worker.graph.graph_files import save_model
 from convkit.worker.graph.node_modules import module_path
 from convkit.worker.graph.node_origins import MODULE_KEY
 from convkit.worker.precision.tensor_statistics import open_session
@@ -56,7 +57,7 @@ def _conditions(
     probe.graph.outputs.extend(values[name] for name in names)
     with tempfile.TemporaryDirectory(prefix="convkit-") as folder:
         path = Path(folder) / "conditions.onnx"
-        ir.save(probe, path, external_data=f"{path.name}.data")
+        save_model(probe, path)
         found = open_session(path, None, threads).run(names, dict(feeds))
     return {name: bool(np.asarray(value).item()) for name, value in zip(names, found, strict=True)}
 

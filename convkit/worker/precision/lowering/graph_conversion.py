@@ -14,6 +14,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from convkit.protocol.contract import DType
+from convkit.worker.graph.graph_files import save_model
 from convkit.worker.graph.graph_traversal import (
     add_constant,
     all_names,
@@ -105,7 +106,7 @@ def convert_file(
     """
     assignment = assign(model, plan)
     conversion = convert(model, assignment, saturate=saturate)
-    ir.save(conversion.model, destination, external_data=f"{destination.name}.data")
+    save_model(conversion.model, destination)
     check_types(destination)
     return FileConversion(assignment, conversion)
 

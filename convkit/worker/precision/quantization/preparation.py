@@ -11,6 +11,7 @@ from pathlib import Path
 import onnx_ir as ir
 from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
+from convkit.worker.graph.graph_files import save_model
 from convkit.worker.graph.graph_traversal import add_constant, all_names, constant_tensor, free_name
 from convkit.worker.precision.simulation.float32_graph import load_float32
 
@@ -40,7 +41,7 @@ def prepare_model(source: Path) -> tuple[ir.Model, bool]:
 def save_prepared(model: ir.Model, folder: Path) -> PreparedGraph:
     """Write a prepared model to a folder, with its weights next to it."""
     path = folder / PREPARED_FILE
-    ir.save(model, path, external_data=f"{PREPARED_FILE}.data")
+    save_model(model, path)
     return PreparedGraph(path, {})
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from convkit.worker.graph.graph_files import save_model
+
 # Added to models by the quantizers.
 _FOREIGN_METADATA = frozenset({"onnx.infer"})
 
@@ -62,7 +64,7 @@ def unround(
 
 def save(model: ir.Model, destination: Path) -> None:
     """Write a model, with its weights in `<name>.data` next to it."""
-    ir.save(model, destination, external_data=f"{destination.name}.data")
+    save_model(model, destination)
 
 
 def _restore_border(quantized: ir.Model, source: ir.Model) -> None:

@@ -11,6 +11,7 @@ from convkit.protocol.messages import LowPrecision, PlanRound
 from convkit.protocol.metrics.limits import Limits
 from convkit.protocol.module_patterns import operation_path
 from convkit.worker.cases.compared_cases import JudgedCase
+from convkit.worker.graph.graph_files import save_model
 from convkit.worker.graph.node_modules import nodes_with_modules
 from convkit.worker.graph.session_values import run_outputs
 from convkit.worker.precision.diagnosis.unrepresentable_constants import scan_constants
@@ -109,7 +110,7 @@ class _Graph:
         simulation = with_defined_arithmetic(simulate(converted.model))
         with tempfile.TemporaryDirectory(prefix="convkit-plan-") as folder:
             path = Path(folder) / "simulation.onnx"
-            ir.save(simulation, path, external_data="simulation.data")
+            save_model(simulation, path)
             session = open_session(path, None, self._threads)
             names = [output.name or "" for output in simulation.graph.outputs]
             for name, case in cases.items():

@@ -13,6 +13,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from convkit.protocol.contract import DType
+from convkit.worker.graph.graph_files import save_model
 from convkit.worker.graph.graph_loading import load_model
 from convkit.worker.graph.typed_graph import prepare
 from convkit.worker.precision.constant_rounding import IR_DTYPES
@@ -48,5 +49,5 @@ def float32_file(source: Path, wanted: DType | None = None) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="convkit-float32-") as folder:
         path = Path(folder) / source.name
-        ir.save(model, path, external_data=f"{path.name}.data")
+        save_model(model, path)
         yield path

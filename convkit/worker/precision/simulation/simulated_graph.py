@@ -16,6 +16,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from convkit.worker.graph.graph_files import save_model
 from convkit.worker.graph.graph_loading import load_model
 from convkit.worker.graph.graph_traversal import (
     all_names,
@@ -85,18 +86,18 @@ def simulate_file(source: Path, destination: Path) -> None:
     next to it in `<name>.data`; see `simulate` and `with_defined_arithmetic`.
     """
     simulation = with_defined_arithmetic(simulate(load_model(source)))
-    ir.save(simulation, destination, external_data=f"{destination.name}.data")
+    save_model(simulation, destination)
 
 
 def define_file(source: Path, destination: Path) -> None:
     """Write a model file in the arithmetic that simulations define, as `simulate_file` does."""
     model = with_defined_arithmetic(with_types(load_model(source)))
-    ir.save(model, destination, external_data=f"{destination.name}.data")
+    save_model(model, destination)
 
 
 def widen_file(source: Path, destination: Path) -> None:
     """Write a model file without rounding, with its weights in `<name>.data`; see `widen`."""
-    ir.save(widen(load_model(source)), destination, external_data=f"{destination.name}.data")
+    save_model(widen(load_model(source)), destination)
 
 
 class _Simulator:
