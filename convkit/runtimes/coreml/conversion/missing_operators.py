@@ -18,6 +18,7 @@ from convkit.runtimes.coreml.conversion.normalization import (
     native_group_norm,
     rms_norm,
 )
+from convkit.runtimes.coreml.conversion.recurrent_layers import with_states
 from convkit.runtimes.coreml.conversion.refused_arguments import is_refused
 from convkit.runtimes.coreml.conversion.scatters import scatter_translations
 from convkit.runtimes.coreml.conversion.size_arithmetic import size_operators
@@ -77,7 +78,7 @@ def register_missing_operators() -> None:
     # Its own ignore the element type that is asked for: zeros like a mask were bools.
     for name, number in (("zeros_like", 0), ("ones_like", 1), ("full_like", None)):
         known[name] = like(number, known[name])
-    known["lstm.input"] = known["lstm"]  # as torch.export calls it; a trace leaves out the overload
+    known["lstm.input"] = with_states(known["lstm"])  # as torch.export calls it
     known["index_put"] = with_equal_indices(known["index_put"])
     for name in _HOLLOW:
         known.pop(name, None)

@@ -30,3 +30,35 @@ def test_they_are_one_operation_for_each_layer(*, is_special: bool) -> None:
     assert kinds.count("lstm") == 2
     result = evaluated(found.program, {"x": x})["y"]
     assert np.abs(result - module(x).detach().numpy()).max() <= 1e-5
+
+
+class Step(nn.Module):
+    """One step of a layer whose states are inputs and outputs."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.layer = nn.LSTM(4, 3, layers, batch_first=True)
+
+    def forward(
+        self, x: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        states = (hidden.transpose(0, 1), cell.transpose(0, 1))
+        found, (hidden, cell) = self.layer(x.unsqueeze(1), states)
+        return found.squeeze(1), hidden.transpose(0, 1), cell.transpose(0, 1)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_their_states_are_inputs_and_outputs(layers: int) -> None:
+    module = Step(layers).eval()
+    random = torch.Generator().manual_seed(1)
+    inputs = {
+        "x": torch.randn(2, 4, generator=random),
+        "hidden": torch.randn(2, layers, 3, generator=random),
+        "cell": torch.randn(2, layers, 3, generator=random),
+    }
+    names = ["y", "last_hidden", "last_cell"]
+    found = converted(behind_contract(module, inputs, names), inputs)
+    assert found.source.refusal is None
+    result = evaluated(found.program, inputs)
+    for name, expected in zip(names, module(*inputs.values()), strict=True):
+        assert np.abs(result[name] - expected.detach().numpy()).max() <= 1e-6
