@@ -139,6 +139,7 @@ def test_no_files_import_each_other() -> None:
     assert circles({name: others - {name} for name, others in graph().items()}) == []
 
 
+@pytest.mark.thorough
 def test_no_folders_import_each_other() -> None:
     found = graph()
     arrows: dict[str, set[str]] = {}

@@ -92,6 +92,7 @@ def test_a_recipe_of_other_tools_is_not_named(home: Path) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_prune_keeps_what_is_young_and_says_what_it_freed(home: Path) -> None:
     assert "0.0 MB freed" in convkit("prune", home=home).output
     then = time.time() - 31 * 86400
@@ -106,6 +107,7 @@ def test_prune_keeps_what_is_young_and_says_what_it_freed(home: Path) -> None:
     assert list((home / "resolutions").glob("*.txt"))
 
 
+@pytest.mark.thorough
 def test_prune_all_takes_the_young_and_the_resolutions(home: Path) -> None:
     printed = convkit("prune", "--all", home=home)
     assert printed.exit_code == 0
@@ -117,12 +119,14 @@ def test_prune_all_takes_the_young_and_the_resolutions(home: Path) -> None:
 
 
 @pytest.mark.parametrize("age", ["soon", "30", "-1d", "d"])
+@pytest.mark.sampled(2)
 def test_an_age_that_is_none(home: Path, age: str) -> None:
     result = convkit("prune", f"--older-than={age}", home=home)
     assert isinstance(result.exception, UsageError)
     assert "--older-than" in str(result.exception)
 
 
+@pytest.mark.thorough
 def test_verify_exits_with_1_and_names_the_file(home: Path) -> None:
     intact = convkit("verify", home=home)
     assert (intact.exit_code, intact.output) == (0, "1 environment: intact\n")
@@ -135,6 +139,7 @@ def test_verify_exits_with_1_and_names_the_file(home: Path) -> None:
         assert "1 damaged" in damaged.output
 
 
+@pytest.mark.thorough
 def test_verify_of_a_key_that_is_not_there_names_those_that_are(home: Path) -> None:
     result = convkit("verify", "zzz", home=home)
     assert isinstance(result.exception, UsageError)

@@ -65,6 +65,7 @@ def test_the_version() -> None:
 
 
 @pytest.mark.parametrize("arguments", [("--version",), ("show", "nothing"), ("explain", "C999")])
+@pytest.mark.sampled(2)
 def test_a_process_prints_and_exits_as_the_other_tests_see_it(arguments: tuple[str, ...]) -> None:
     done, here = program(*arguments), convkit(*arguments)
     assert (done.returncode, done.stdout, done.stderr) == (

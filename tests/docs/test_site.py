@@ -55,6 +55,7 @@ def test_no_page_loads_anything_from_another_server(site: Path) -> None:
     assert found == set()
 
 
+@pytest.mark.thorough
 def test_a_broken_link_fails_the_build(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "index.md").write_text("See [this](nowhere.md).\n")

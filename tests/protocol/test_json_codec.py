@@ -83,6 +83,7 @@ MESSAGES = [
 
 
 @pytest.mark.parametrize("kind", MESSAGES, ids=str)
+@pytest.mark.sampled(2)
 def test_every_message_survives_json(kind):
     @settings(max_examples=5)
     @given(values_of(kind))

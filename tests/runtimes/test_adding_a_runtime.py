@@ -57,6 +57,7 @@ def test_contributing_names_exactly_the_files(package: Path) -> None:
     assert before.keys() <= after.keys()
 
 
+@pytest.mark.thorough
 def test_the_schema_has_it(command: Command) -> None:
     schema = json.loads(command("schema").stdout)
     assert schema["$defs"]["TinyTarget"]["properties"]["runtime"]["const"] == NAME
@@ -95,6 +96,7 @@ def conformance(package: Path, folder: Path) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_it_converts_a_model(command: Command, tmp_path: Path) -> None:
     save(tmp_path / "original", graph(), carries=None)
     recipe = tmp_path / "recipe.yaml"

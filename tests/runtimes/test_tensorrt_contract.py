@@ -56,6 +56,7 @@ def test_convkit_uses_what_the_release_has(release: Release) -> None:
     assert not found, told(found)
 
 
+@pytest.mark.thorough
 def test_no_use_in_convkit_is_lost_to_any() -> None:
     found = unchecked(MODULES)
     assert not found, f"misspelled here, no check would tell; annotate the value:\n{told(found)}"
@@ -205,6 +206,7 @@ def mutants(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], s
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
+@pytest.mark.sampled(1)
 def test_fault_is_told_by_name(name: str, mutants: dict[tuple[str, int], str]) -> None:
     mutation = MUTATIONS[name]
     for major in RELEASES:
@@ -226,6 +228,7 @@ BRANCHES = {
 }
 
 
+@pytest.mark.thorough
 def test_branch_is_read_only_for_its_release(tmp_path: Path) -> None:
     old = "NetworkDefinitionCreationFlag.EXPLICIT_BATCH"
     sources = []
@@ -245,6 +248,7 @@ def test_branch_is_read_only_for_its_release(tmp_path: Path) -> None:
     assert not check(RELEASES[11], sources)
 
 
+@pytest.mark.thorough
 def test_code_that_no_release_reads_is_told(tmp_path: Path) -> None:
     source = tmp_path / "dead.py"
     source.write_text(
@@ -311,6 +315,7 @@ def told_of(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, int]]:
 @pytest.mark.parametrize(
     "number", range(len(OWN_MUTATIONS)), ids=[f"{m[0]}-{m[2][:30]}" for m in OWN_MUTATIONS]
 )
+@pytest.mark.sampled(1)
 def test_a_fault_in_convkits_own_module_is_told(number: int, told_of: set[tuple[str, int]]) -> None:
     majors = OWN_MUTATIONS[number][3]
     assert {major for name, major in told_of if name == f"mutant_{number}.py"} == majors

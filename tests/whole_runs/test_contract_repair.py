@@ -87,6 +87,7 @@ CONTRACTS: dict[str, tuple[str, list[Any], list[Any], dict[str, list[str]]]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", CONTRACTS)
+@pytest.mark.sampled(2)
 def test_a_contract_that_is_not_the_model_s_is_repaired(
     fault: str, home: Path, tmp_path: Path
 ) -> None:
@@ -104,6 +105,7 @@ def test_a_contract_that_is_not_the_model_s_is_repaired(
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_an_order_that_was_wrong_keeps_each_output_under_its_name(
     home: Path, tmp_path: Path
 ) -> None:
@@ -117,6 +119,7 @@ def test_an_order_that_was_wrong_keeps_each_output_under_its_name(
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_an_input_of_another_type_is_repaired(home: Path, tmp_path: Path) -> None:
     code = ONE.replace(
         " * mask.unsqueeze(-1)", ".masked_fill(~mask.unsqueeze(-1), 0.0)"

@@ -38,6 +38,7 @@ sys.meta_path.insert(0, Slow())
 
 @pytest.mark.slow
 @pytest.mark.parametrize("busy", [True, False], ids=["stages run", "only MLflow is waited for"])
+@pytest.mark.sampled(1)
 def test_ctrl_c_does_not_wait_for_mlflow_s_import(tmp_path: Path, *, busy: bool) -> None:
     mark, home = tmp_path / "importing", tmp_path / "home"
     (tmp_path / "path").mkdir()

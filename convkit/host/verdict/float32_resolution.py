@@ -14,6 +14,7 @@ from convkit.host.recipe.keys.tolerances import (
 from convkit.host.record.run_record import CaseVerdict
 from convkit.host.verdict.findings.near_zero_outputs import meaningful
 from convkit.host.verdict.rounding_limits import fitted
+from convkit.protocol.contract import is_whole
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.messages import RoundedOutput, TensorMetrics, is_of_plain_rows
 from convkit.protocol.metrics.limit_kinds import largest_in_units
@@ -67,7 +68,8 @@ class ResolutionLimits:
             return {}
         limits = limits_for(self.recipe, self.target, metrics.output, self.override)
         if follows_from_type(self.recipe, self.target, metrics.output, self.override):
-            limits = fitted(limits, self.target, metrics.output, self.rounded)
+            fractions = {spec.name for spec in self.recipe.outputs if not is_whole(spec.dtype)}
+            limits = fitted(limits, self.target, metrics.output, self.rounded, fractions)
         limits = meaningful(limits, metrics, self.largest)
         distance = self.resolved.get((case, metrics.output))
         if distance is None or "agreement" in limits or not problems(metrics, limits):

@@ -3,9 +3,9 @@ the original's values spread.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from convkit.host.recipe.keys.low_precision_types import low_type
+from convkit.host.recipe.keys.low_precision_types import low_type, usual_nrmse
 from convkit.host.recipe.keys.recipe import Target
 from convkit.host.verdict.findings.unreachable_limits import MOST_ROUNDING, ROOM
 from convkit.protocol.messages import RoundedOutput, TensorMetrics
@@ -15,27 +15,38 @@ _LEAST_AGREEMENT = 0.75
 # The part of the spread of an output's values (their standard deviation) that an error may be,
 # where a type's own limit is as wide as all of it: a model that returns their mean would meet that.
 _OF_SPREAD = 0.5
+# The share of labels that may differ at most because fractions may be further off than rounding to
+# the type leaves them: a type's limit on fractions is many roundings wide.
+_BY_FRACTIONS = 0.1
 # Quantizations that keep activations in float32.
 _WEIGHTS = "weights"
 
 
 def fitted(
-    limits: dict[str, float], target: Target, output: str, rounded: Sequence[RoundedOutput]
+    limits: dict[str, float],
+    target: Target,
+    output: str,
+    rounded: Sequence[RoundedOutput],
+    fractions: Collection[str] = (),
 ) -> dict[str, float]:
     """Return the limits that a type gives an output, as wide as twice what rounding to the type
     makes of the original itself: an error (nrmse) of fractions, a share of labels that differ
     (agreement). Never for an output of which rounding leaves little; and narrower only if a
     constant would meet the type's limit, and none meets the narrower one.
+
+    The share of labels that differ grows with the error of what they are made of. So they may
+    differ as often as it takes for the outputs that are `fractions` to be as far off as their type
+    allows.
     """
     quantized = target.quantization
     activations = quantized is not None and _WEIGHTS not in quantized.quantize
-    own = [
+    of_type = [
         each.metrics
         for each in rounded
         if each.type == low_type(target)
-        and each.metrics.output == output
         and each.activations == (activations and each.type == "int8")
     ]
+    own = [each for each in of_type if each.output == output]
     found = dict(limits)
     if "nrmse" in limits:
         error = max((each.nrmse for each in own), default=0.0)
@@ -47,8 +58,12 @@ def fitted(
             found["nrmse"] = narrow
     if "agreement" in limits:
         agreement = min((each.agreement for each in own), default=1.0)
+        error = max((each.nrmse for each in of_type if each.output in fractions), default=0.0)
         if agreement >= _LEAST_AGREEMENT:
-            found["agreement"] = min(limits["agreement"], 1 - ROOM * (1 - agreement))
+            room = usual_nrmse(str(low_type(target))) / error if error > 0 else ROOM
+            by_fractions = min(room * (1 - agreement), _BY_FRACTIONS)
+            differing = max(ROOM * (1 - agreement), by_fractions)
+            found["agreement"] = min(limits["agreement"], 1 - differing)
     return found
 
 

@@ -42,6 +42,7 @@ def ended(ending: str, **options: object) -> "subprocess.CompletedProcess[str]":
 @pytest.mark.parametrize(
     ("ending", "code"), [("pass", 0), ("sys.exit()", 0), ("sys.exit(3)", 3), ("sys.exit(0)", 0)]
 )
+@pytest.mark.sampled(2)
 def test_threads_and_exit_functions_are_awaited(ending: str, code: int) -> None:
     done = ended(ending)
     assert (done.returncode, done.stdout) == (code, "buffered thread\nexit function\n")

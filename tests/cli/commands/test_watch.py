@@ -75,6 +75,7 @@ def test_an_edit_runs_again_and_shows_what_moved(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [["--json"], ["--repair"], ["--strict"]])
+@pytest.mark.sampled(2)
 def test_what_ends_with_one_run_is_refused(options: list[str], tmp_path: Path) -> None:
     process = convkit("run", write_recipe(tmp_path), "--watch", *options)
     with ended_with_the_test(process):

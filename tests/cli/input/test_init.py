@@ -67,6 +67,7 @@ def test_a_draft_of_own_code_verifies_without_an_edit(tmp_path, monkeypatch):
     assert ran.returncode == 0, ran.stdout
 
 
+@pytest.mark.thorough
 def test_a_model_that_does_not_load_writes_no_recipe(tmp_path):
     broken = RANKER.replace("torch.nn.Linear(6, 3)", "torch.nn.Linear(6)")
     (tmp_path / "net.py").write_text(broken, encoding="utf-8")

@@ -123,6 +123,7 @@ def test_a_path_in_the_provenance_leaves_it_and_its_signature_out(
 
 
 @pytest.mark.parametrize("text", ["from /home/somebody/weights", SECRET, "from C:\\Users\\x"])
+@pytest.mark.sampled(2)
 def test_a_recipe_with_a_secret_or_a_path_is_refused(
     finished: RunOutcome, tmp_path: Path, text: str
 ) -> None:

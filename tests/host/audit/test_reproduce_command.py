@@ -103,6 +103,7 @@ def test_a_weight_within_rounding_is_structural_and_named(run: Path) -> None:
     [(nudge(0.5), "initializer"), (change_metadata, "metadata owner"), (replace_node, "Sigmoid")],
     ids=["weight", "metadata", "node"],
 )
+@pytest.mark.sampled(2)
 def test_what_differs_is_located_and_held_against_the_original(
     run: Path, change, told: str
 ) -> None:
@@ -151,6 +152,7 @@ def test_files_that_are_gone_leave_nothing_to_say(run: Path) -> None:
     assert not report.reproduced
 
 
+@pytest.mark.thorough
 def test_files_are_looked_for_where_they_were(tmp_path: Path) -> None:
     outcome = make_run(tmp_path / "home")
     assert reproduce(outcome.folder, Home(tmp_path / "home")).worst == "BIT_IDENTICAL"
@@ -189,12 +191,14 @@ def test_the_same_record_of_this_processor_is_not(run: Path) -> None:
     assert (report.worst, report.elsewhere) == ("NUMERIC_OK", False)
 
 
+@pytest.mark.thorough
 def test_figures_further_apart_than_rounding_are_not(run: Path) -> None:
     change_model(run, nudge(3e-6))
     record_elsewhere(run, 1000.0)
     assert again(run).worst == "NUMERIC_OK"
 
 
+@pytest.mark.thorough
 def test_another_model_is_drift_on_another_processor_too(run: Path) -> None:
     record_elsewhere(run)
     (home_around(run).parent / "recipes" / "model.py").write_text(
@@ -203,6 +207,7 @@ def test_another_model_is_drift_on_another_processor_too(run: Path) -> None:
     assert again(run).worst == "DRIFTED"
 
 
+@pytest.mark.thorough
 def test_a_record_of_an_earlier_release_is_still_reproduced(run: Path) -> None:
     record = json.loads((run / "result.json").read_text())
     del record["host"]["processor_features"], record["host"]["cores"]

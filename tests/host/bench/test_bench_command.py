@@ -166,6 +166,7 @@ def test_an_unknown_target_is_refused(finished: Finished) -> None:
         finished.bench(only=("nope",))
 
 
+@pytest.mark.thorough
 def test_sizes_of_axes_are_measured_once_each(finished: Finished) -> None:
     outcome = finished.bench(only=("ort",), sizes=({"batch": 2}, "largest", {"batch": 16}))
     assert list(outcome.record.rounds) == ["batch=2", "largest"]
@@ -260,6 +261,7 @@ def test_a_run_without_built_files_is_refused(finished: Finished, tmp_path: Path
         broken.bench()
 
 
+@pytest.mark.thorough
 def test_mlflow_has_the_figures_of_the_run(finished: Finished, measured: BenchOutcome) -> None:
     tracker = prepare(None, finished.home.root)
     tracker.log_bench(finished.run.record, finished.run.folder, measured.record)

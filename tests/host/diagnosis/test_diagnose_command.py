@@ -60,6 +60,7 @@ def test_an_overflow_is_followed_to_the_output(home: Path, tmp_path: Path) -> No
     assert [finding.code for finding in diagnosis.others if finding.is_error] == ["N102"]
 
 
+@pytest.mark.thorough
 def test_a_flushed_guard_is_followed_too(home: Path, tmp_path: Path) -> None:
     constant = [{"name": "x", "dtype": "float32", "shape": ["batch", 4], "sample": {"constant": 1}}]
     recipe = write_recipe(
@@ -122,6 +123,7 @@ def test_an_archive_of_torch_is_exported_and_compared_with_itself(
         ("net.bin", "is neither a recipe"),
     ],
 )
+@pytest.mark.sampled(1)
 def test_what_cannot_be_diagnosed_is_refused_with_what_to_do(
     name: str, says: str, home: Path, tmp_path: Path
 ) -> None:
@@ -135,6 +137,7 @@ def test_what_cannot_be_diagnosed_is_refused_with_what_to_do(
 
 
 @pytest.mark.network
+@pytest.mark.thorough
 def test_a_bare_file_is_looked_at_in_its_own_precision_and_in_float16(
     home: Path, tmp_path: Path
 ) -> None:
@@ -186,6 +189,7 @@ def test_a_slow_file_runs_on_fewer_cases_and_says_so(
     assert "of the budget" not in told.stdout
 
 
+@pytest.mark.thorough
 def test_the_command_tells_the_story_and_exits_as_the_run_did(home: Path, tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path, OVERFLOWING, "float16")
     outcome = run(recipe, home)

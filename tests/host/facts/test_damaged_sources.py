@@ -32,6 +32,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
+@pytest.mark.sampled(2)
 def test_a_damaged_source_is_refused_in_words_or_told_from_the_sound_one(
     made: Callable[[str], Path], name: str
 ) -> None:

@@ -147,6 +147,7 @@ def test_nothing_changed_is_up_to_date(made: tuple[Path, RunOutcome]) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(READ))
+@pytest.mark.sampled(2)
 def test_a_changed_file_is_a_reason_to_run(folder: Path, name: str) -> None:
     path = folder / "recipes" / name
     status = path.stat()
@@ -163,6 +164,7 @@ def test_a_changed_file_is_a_reason_to_run(folder: Path, name: str) -> None:
         assert f"model_files.{name} changed" in rows[stage].reason
 
 
+@pytest.mark.thorough
 def test_a_home_behind_a_link_is_no_source_and_what_lies_beside_it_is(
     made: tuple[Path, RunOutcome], tmp_path: Path
 ) -> None:
@@ -181,6 +183,7 @@ def test_a_home_behind_a_link_is_no_source_and_what_lies_beside_it_is(
     assert not run(seen).up_to_date
 
 
+@pytest.mark.thorough
 def test_replaced_weights_and_helper_are_run_and_recorded(folder: Path) -> None:
     before = dependencies(run(folder))
     write_all(folder, factor=3.0)
@@ -194,6 +197,7 @@ def test_replaced_weights_and_helper_are_run_and_recorded(folder: Path) -> None:
     assert run(folder).up_to_date
 
 
+@pytest.mark.thorough
 def test_a_file_that_goes_back_is_known_again(folder: Path) -> None:
     settings = folder / "recipes" / "settings.json"
     settings.write_text('{"width": 3, "more": 1}')
@@ -219,6 +223,7 @@ def test_another_home_names_what_changed_since_the_run(folder: Path, tmp_path: P
     assert changed.startswith("file settings.json: sha256 ")
 
 
+@pytest.mark.thorough
 def test_declared_files_are_part_of_the_key_whether_read_or_not(folder: Path) -> None:
     recipe = folder / "recipes" / "recipe.yaml"
     content = yaml.safe_load(recipe.read_text())

@@ -117,6 +117,7 @@ def test_a_program_is_named_alike_wherever_a_recipe_is(made: Path) -> None:
         (turned, "link:latest changed"),
     ],
 )
+@pytest.mark.sampled(2)
 def test_another_answer_runs_the_stages_again(
     folder: Path, change: Callable[[Path], object], named: str
 ) -> None:
@@ -157,6 +158,7 @@ def test_what_nobody_asked_for_is_none_of_it(
     assert reasons(folder) == {}
 
 
+@pytest.mark.thorough
 def test_files_in_the_users_cache_count(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = folder / "user"
     weights = home / ".cache" / "clip" / "w.txt"

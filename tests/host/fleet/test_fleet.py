@@ -68,6 +68,7 @@ def test_a_run_on_a_fleet_is_the_run_of_one_machine(fleet: SmallFleet, tmp_path:
     }
 
 
+@pytest.mark.thorough
 def test_what_was_made_here_before_is_pushed_for_the_workers(
     fleet: SmallFleet, tmp_path: Path
 ) -> None:
@@ -121,6 +122,7 @@ def test_a_run_through_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert {stage.status for stage in other.record.stages} == {"hit"}
 
 
+@pytest.mark.thorough
 def test_a_broken_stage_is_told_as_on_one_machine(fleet: SmallFleet, tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path)
     (tmp_path / "models" / "small.py").write_text(
@@ -148,6 +150,7 @@ def test_forced_stages_run_and_the_first_record_stands(fleet: SmallFleet, tmp_pa
     )
 
 
+@pytest.mark.thorough
 def test_an_unmet_tag_is_skipped_at_once(fleet: SmallFleet, tmp_path: Path) -> None:
     targets = {
         "ort": {"runtime": "onnxruntime"},
@@ -184,6 +187,7 @@ def run_stubbed_cuda(recipe: Path, home: Path, fleet: SmallFleet) -> RunOutcome:
         return run(recipe, home, fleet)
 
 
+@pytest.mark.thorough
 def test_a_corrupted_object_in_the_shared_store_is_refused_by_name(
     fleet: SmallFleet, tmp_path: Path
 ) -> None:
@@ -202,6 +206,7 @@ def test_a_corrupted_object_in_the_shared_store_is_refused_by_name(
     assert record.exit_code == 3
 
 
+@pytest.mark.thorough
 def test_workers_that_would_make_something_else_refuse(tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path)
     preload = tmp_path / "preload.py"
@@ -237,6 +242,7 @@ def test_no_scheduler_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         fleet_status("tcp://127.0.0.1:1")
 
 
+@pytest.mark.thorough
 def test_status_lists_the_workers_with_their_tags(fleet: SmallFleet) -> None:
     command = ["fleet", "status", fleet.address]
     done = convkit(*command, "--json")

@@ -129,6 +129,7 @@ def waiting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SmallFle
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "killed"])
+@pytest.mark.sampled(1)
 def test_a_run_that_ends_stops_what_its_workers_run(
     waiting: tuple[SmallFleet, Path], tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -70,6 +70,7 @@ def test_a_worker_listens_on_its_own_address_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_fleet_with_certificates_turns_strangers_away(
     tls: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

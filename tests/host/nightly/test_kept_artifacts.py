@@ -183,6 +183,7 @@ def _collect_and_die(root: Path, after: int) -> None:
 
 
 @pytest.mark.parametrize("after", [0, 2, 5])
+@pytest.mark.sampled(2)
 def test_a_killed_collection_leaves_a_whole_store(home: Home, after: int) -> None:
     shutil.rmtree(home.store / "latest")
     needed = needed_by_runs(home)

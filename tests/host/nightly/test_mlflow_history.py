@@ -54,6 +54,7 @@ def test_a_deleted_history_is_a_fault_until_a_run_is_accepted(tracked: Simulatio
     assert tracked.night().faults == ()
 
 
+@pytest.mark.thorough
 def test_a_deleted_experiment_is_a_fault(tracked: Simulation) -> None:
     from mlflow import MlflowClient
 
@@ -71,6 +72,7 @@ def test_a_tracking_store_that_cannot_be_read_is_a_fault(tracked: Simulation) ->
     assert message.startswith("MLflow's history cannot be read")
 
 
+@pytest.mark.thorough
 def test_mlflow_remembers_a_baseline_that_was_deleted_with_its_home(tracked: Simulation) -> None:
     tracked.baseline_file.unlink()
     for file in tracked.home.runs_of("small").glob("*.accepted.json"):

@@ -96,6 +96,7 @@ def test_verification_always_runs_and_builds_come_from_the_store_only_on_request
     assert status == {"export": made, "reference": made, "build:ort": made, "verify:ort": "done"}
 
 
+@pytest.mark.thorough
 def test_a_corrupt_artifact_of_the_baseline_is_a_regression(recipes: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     flip_byte(accepted(recipes, home) / "models" / "ort" / "model.onnx")
@@ -107,6 +108,7 @@ def test_a_corrupt_artifact_of_the_baseline_is_a_regression(recipes: Path, tmp_p
     ]
 
 
+@pytest.mark.thorough
 def test_a_model_that_no_longer_builds_is_a_regression(recipes: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     accepted(recipes, home)
@@ -117,6 +119,7 @@ def test_a_model_that_no_longer_builds_is_a_regression(recipes: Path, tmp_path: 
     assert recipe.reproduction.worst == "BUILD_FAILED"
 
 
+@pytest.mark.thorough
 def test_a_changed_weight_is_located(recipes: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     accepted(recipes, home)
@@ -153,6 +156,7 @@ def test_a_target_that_fails_now_is_a_regression(recipes: Path, tmp_path: Path) 
     assert verdict.startswith("ort failed (verified in the baseline): ")
 
 
+@pytest.mark.thorough
 def test_a_loosened_tolerance_is_red_until_it_is_accepted(recipes: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     accepted(recipes, home)
@@ -165,6 +169,7 @@ def test_a_loosened_tolerance_is_red_until_it_is_accepted(recipes: Path, tmp_pat
     assert recipe.status == "green", recipe.faults
 
 
+@pytest.mark.thorough
 def test_a_broken_recipe_does_not_stop_the_others(recipes: Path, tmp_path: Path) -> None:
     (recipes / "broken.yaml").write_text("schema: 1\nnmae: broken\n")
     write(recipes, "zebra")
@@ -186,6 +191,7 @@ class TestResuming:
         write_json(home / "nights" / half.id / "nightly.json", encode(half))
         return half
 
+    @pytest.mark.thorough
     def test_a_killed_run_resumes_where_it_was(self, recipes: Path, tmp_path: Path) -> None:
         write(recipes, "zebra")
         half = self.half(recipes, tmp_path / "home", time.time() - 60)
@@ -194,6 +200,7 @@ class TestResuming:
         assert done.recipes[0] == half.recipes[0], "what was finished is not done again"
         assert done.ended is not None
 
+    @pytest.mark.thorough
     def test_one_of_other_recipes_or_of_long_ago_does_not(
         self, recipes: Path, tmp_path: Path
     ) -> None:
@@ -213,6 +220,7 @@ def test_what_is_no_recipe_is_refused(tmp_path: Path) -> None:
         recipe_files([tmp_path])
 
 
+@pytest.mark.thorough
 def test_only_a_sound_run_is_accepted(recipes: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     folder = accepted(recipes, home)
@@ -225,6 +233,7 @@ def test_only_a_sound_run_is_accepted(recipes: Path, tmp_path: Path) -> None:
         accept_run(Home(home).runs_of("small") / failed.run, Home(home), track=False)
 
 
+@pytest.mark.thorough
 def test_the_command_writes_its_files_and_fails_on_a_regression(
     recipes: Path, tmp_path: Path
 ) -> None:

@@ -193,6 +193,7 @@ def test_a_looser_limit_on_the_score_is_red_until_it_is_accepted(simulation: Sim
     [("evaluate.metric", "f1", "case"), ("evaluate.labels", "other", "case"),
      ("goals", None, "tolerance"), ("verify.skip", ["padded"], "case")],
 )  # fmt: skip
+@pytest.mark.sampled(2)
 def test_another_task_or_no_goal_is_red(
     simulation: Simulation, path: str, value: object, kind: str
 ) -> None:
@@ -207,6 +208,7 @@ def test_another_task_or_no_goal_is_red(
      ("targets.ort.export", {"opset": 20}, "ort export.opset: (absent) -> 20"),
      ("bench", {"threads": 64}, "the recipe's bench.threads: (absent) -> 64")],
 )  # fmt: skip
+@pytest.mark.sampled(2)
 def test_another_build_of_a_target_or_other_timings_are_to_be_accepted(
     simulation: Simulation, path: str, value: object, message: str
 ) -> None:
@@ -243,6 +245,7 @@ def test_a_task_that_is_new_is_an_improvement(
     assert "ort: max_drop 0.01 is new" in result.improvements
 
 
+@pytest.mark.thorough
 def test_a_score_that_lost_more_is_red(simulation: Simulation) -> None:
     for drop, kinds in ((0.0051, []), (0.0, []), (0.009, ["figure"]), (math.nan, ["figure"])):
         simulation.changes["ort"] = scored(drop)
@@ -284,6 +287,7 @@ REPRODUCED: dict[str, tuple[list[tuple[ReproductionClass, dict[str, str]]], bool
 
 
 @pytest.mark.parametrize("name", REPRODUCED)
+@pytest.mark.sampled(2)
 def test_an_audit_says_of_a_reproduction_what_the_nightly_run_says(
     simulation: Simulation, name: str
 ) -> None:

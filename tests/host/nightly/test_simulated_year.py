@@ -197,6 +197,7 @@ def told(run: NightlyRun) -> str:
 
 
 @pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.sampled(2)
 def test_every_fault_is_red_on_its_first_night_and_stays_red_until_it_is_mended(
     simulation: Simulation, name: str
 ) -> None:
@@ -220,6 +221,7 @@ MOVED = [name for name in FAULTS if "recipe" not in name]
 
 
 @pytest.mark.parametrize("name", MOVED)
+@pytest.mark.sampled(2)
 def test_every_fault_stays_red_until_a_run_is_accepted(simulation: Simulation, name: str) -> None:
     inject, message = FAULTS[name]
     inject(simulation)
@@ -248,6 +250,7 @@ def test_a_longer_waiver_is_red_and_an_earlier_end_is_not(simulation: Simulation
     assert "the recipe no longer waives N101 in ort" in result.improvements
 
 
+@pytest.mark.thorough
 def test_slow_growth_is_measured_against_the_baseline(simulation: Simulation) -> None:
     size, first_red = 1_000_000.0, None
     for night in range(40):

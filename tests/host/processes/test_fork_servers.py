@@ -86,6 +86,7 @@ def test_nothing_of_a_stage_passes_to_the_next(tmp_path: Path, forked: Watched) 
         assert after[name] == expected, name
 
 
+@pytest.mark.thorough
 def test_a_worker_gets_the_environment_the_mask_and_the_limits_of_its_moment(
     tmp_path: Path, forked: Watched
 ) -> None:
@@ -215,6 +216,7 @@ def test_without_its_server_a_worker_ends_and_the_next_one_gets_another(
     assert not forked.last_is_fresh
 
 
+@pytest.mark.thorough
 def test_the_end_of_the_process_that_asked_is_the_end_of_all(tmp_path: Path) -> None:
     parent = tmp_path / "parent.py"
     parent.write_text(
@@ -236,6 +238,7 @@ run(Path({str(tmp_path)!r}), ForkServers(), "hang")
     assert all(map(gone_soon, pids))
 
 
+@pytest.mark.thorough
 def test_workers_with_bytecode_folders_of_their_own_share_a_server(tmp_path: Path) -> None:
     """Those of isolated environments have one each, for the Pythons that they start."""
     before = running_servers()
@@ -274,6 +277,7 @@ def test_workers_with_numbers_of_threads_of_their_own_share_a_server(tmp_path: P
         assert len(running_servers() - before) == 1
 
 
+@pytest.mark.thorough
 def test_closing_does_not_wait_for_imports(tmp_path: Path) -> None:
     before = running_servers()
     # An import that never ends: the server waits for a signal.
@@ -317,6 +321,7 @@ def test_other_strategies_start_workers_in_their_own_way() -> None:
         assert workers is own
 
 
+@pytest.mark.thorough
 def test_closing_ends_the_servers(tmp_path: Path) -> None:
     before = running_servers()
     with contextlib.closing(ForkServers()) as servers:

@@ -55,6 +55,7 @@ def test_a_daemon_ends_with_a_stage_that_times_out(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("resting", [False, True])
+@pytest.mark.sampled(1)
 def test_a_daemon_ends_with_a_stage_that_is_killed(tmp_path: Path, resting: bool) -> None:
     """Its ancestor is gone: the server has adopted it."""
     with contextlib.closing(ForkServers()) as servers:

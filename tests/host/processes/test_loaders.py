@@ -143,6 +143,7 @@ def test_a_load_that_never_ends_is_over_at_the_stage_s_timeout(
     assert (outcome.ending, outcome.answer) == ("timed_out", None)
 
 
+@pytest.mark.thorough
 def test_closing_does_not_wait_for_a_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _loading(monkeypatch, "time:sleep", 600)
     servers = ForkServers()
@@ -161,6 +162,7 @@ def test_closing_does_not_wait_for_a_load(tmp_path: Path, monkeypatch: pytest.Mo
     assert workers.last_is_fresh
 
 
+@pytest.mark.thorough
 def test_a_loader_with_threads_does_not_fork(
     tmp_path: Path, forked: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,6 +120,7 @@ def test_what_a_process_inherits_is_part_of_a_residents_name(
 
 
 @pytest.mark.parametrize("change", ["content", "gone", "another package"])
+@pytest.mark.sampled(2)
 def test_a_resident_whose_imports_have_changed_is_replaced(kept: Kept, change: str) -> None:
     kept.used()
     first = kept.state.pid
@@ -150,6 +151,7 @@ def test_other_files_beside_what_was_imported_change_nothing(kept: Kept) -> None
     assert kept.state.pid == first
 
 
+@pytest.mark.thorough
 def test_a_file_that_changed_during_the_import_is_not_trusted(tmp_path: Path) -> None:
     import convkit.protocol.lookups as imported
 
@@ -219,6 +221,7 @@ def test_a_file_in_place_of_the_socket_is_replaced(kept: Kept, content: bytes) -
     assert kept.state.tools == (TOOL,)
 
 
+@pytest.mark.thorough
 def test_a_resident_ends_once_another_takes_its_place(kept: Kept) -> None:
     kept.used()
     first = kept.state.pid
@@ -242,6 +245,7 @@ def test_a_resident_that_must_not_fork_is_refused(kept: Kept) -> None:
     assert soon(lambda: not residents_of(kept.home))
 
 
+@pytest.mark.thorough
 def test_no_more_than_four_stay(kept: Kept) -> None:
     for number in range(5):
         kept.used(HF_TEST=str(number))
@@ -280,6 +284,7 @@ def test_another_users_order_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("message", [b"", b"{", b'{"what": "other"}', b"[]"])
+@pytest.mark.sampled(2)
 def test_a_resident_survives_what_it_does_not_understand(kept: Kept, message: bytes) -> None:
     kept.used()
     pid = kept.state.pid

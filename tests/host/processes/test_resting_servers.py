@@ -76,6 +76,7 @@ def test_a_server_with_another_job_to_come_does_not_rest(tmp_path: Path) -> None
         assert soon(lambda: is_resting(server))
 
 
+@pytest.mark.thorough
 def test_closing_ends_the_workers_of_a_resting_server(tmp_path: Path) -> None:
     servers, ended = ForkServers(), []
     servers.expect(_LAST)
@@ -87,6 +88,7 @@ def test_closing_ends_the_workers_of_a_resting_server(tmp_path: Path) -> None:
     assert all(map(gone_soon, pids))
 
 
+@pytest.mark.thorough
 def test_the_end_of_the_process_that_asked_ends_a_resting_server(tmp_path: Path) -> None:
     parent = tmp_path / "parent.py"
     parent.write_text(
@@ -109,6 +111,7 @@ run(Path({str(tmp_path)!r}), servers, "hang")
     assert all(map(gone_soon, pids))
 
 
+@pytest.mark.thorough
 def test_a_server_that_must_remove_a_folder_in_the_end_does_not_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

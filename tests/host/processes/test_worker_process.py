@@ -106,6 +106,7 @@ def test_a_python_that_is_not_there(tmp_path: Path) -> None:
         run(tmp_path, python=tmp_path / "absent")
 
 
+@pytest.mark.thorough
 def test_a_killed_parent_takes_the_worker_and_its_children_along(tmp_path: Path) -> None:
     """A real worker, watched by a real parent that is killed; the factory it loads starts a child
     and hangs.
@@ -213,6 +214,7 @@ def test_large_files_are_called_complete(tmp_path: Path) -> None:
         assert [json.loads(line) for line in events] == [{"complete": "sub/large"}]
 
 
+@pytest.mark.thorough
 def test_a_flood_of_events_does_not_block_the_worker_with_a_stand_in_worker(stand_in: Run) -> None:
     seen: list[str] = []
     body = 'for i in range(5000): event(b\'{"message": "%d"}\\n\' % i)\nanswer()'

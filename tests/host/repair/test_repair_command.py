@@ -80,6 +80,7 @@ class TestOverflow:
         ]
         assert recipe.read_text() == outcome.loaded.text
 
+    @pytest.mark.thorough
     def test_again_it_is_up_to_date_and_says_the_same(
         self, overflow: tuple[Path, RepairOutcome], home: Path
     ) -> None:
@@ -90,6 +91,7 @@ class TestOverflow:
         assert (again.text, again.diff) == (outcome.text, outcome.diff)
         assert again.last.record.repair == again.steps
 
+    @pytest.mark.thorough
     def test_written_it_is_a_recipe_that_is_verified(
         self, overflow: tuple[Path, RepairOutcome], home: Path, tmp_path: Path
     ) -> None:
@@ -120,6 +122,7 @@ class TestOverflow:
         assert written.up_to_date
         assert written.record.status == "verified"
 
+    @pytest.mark.thorough
     def test_a_recipe_that_changed_meanwhile_is_left_alone(
         self, overflow: tuple[Path, RepairOutcome], home: Path, tmp_path: Path
     ) -> None:
@@ -132,6 +135,7 @@ class TestOverflow:
             write_repaired(outcome)
         assert recipe.read_text().endswith("# mine\n")
 
+    @pytest.mark.thorough
     def test_two_targets_are_repaired_in_one_round(self, home: Path, tmp_path: Path) -> None:
         targets = {name: {"runtime": "onnxruntime", "precision": "float16"} for name in ("a", "b")}
         outcome = repair(write_recipe(tmp_path, OVERFLOWING, "float16", targets=targets), home)
@@ -139,6 +143,7 @@ class TestOverflow:
         assert [(step.round, step.target) for step in outcome.steps] == [(1, "a"), (1, "b")]
 
 
+@pytest.mark.thorough
 def test_a_misspelt_pattern_is_corrected(home: Path, tmp_path: Path) -> None:
     recipe = write_recipe(
         tmp_path, OVERFLOWING, {"default": "float16", "keep_float32": ["after", "block.*"]}
@@ -149,6 +154,7 @@ def test_a_misspelt_pattern_is_corrected(home: Path, tmp_path: Path) -> None:
     assert outcome.repaired
 
 
+@pytest.mark.thorough
 def test_a_green_recipe_has_nothing_to_repair(home: Path, tmp_path: Path) -> None:
     outcome = repair(write_recipe(tmp_path, OVERFLOWING, "float32"), home)
     assert outcome.ending == "nothing to repair"
@@ -157,6 +163,7 @@ def test_a_green_recipe_has_nothing_to_repair(home: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_remedy_of_a_lost_variance_is_tried_before_the_search(
     home: Path, tmp_path: Path
 ) -> None:
@@ -201,6 +208,7 @@ def build():
 """
 
 
+@pytest.mark.thorough
 def test_a_case_is_never_left_out_and_what_is_on_offer_is_told(home: Path, tmp_path: Path) -> None:
     outcome = repair(write_recipe(tmp_path, NAN, "float32"), home)
     assert not outcome.repaired
@@ -213,6 +221,7 @@ STUBBORN = OVERFLOWING.replace("* 1e-5", "* 1.0")
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_remedy_that_does_not_help_enough_names_what_still_fails(
     home: Path, tmp_path: Path
 ) -> None:
@@ -262,6 +271,7 @@ KEPT = {"targets.ort.precision": {"default": "float16", "keep_float32": ["before
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_modules_whose_rounding_matters_are_kept_without_a_search(
     home: Path, tmp_path: Path
 ) -> None:
@@ -276,6 +286,7 @@ def test_modules_whose_rounding_matters_are_kept_without_a_search(
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_what_a_search_found_is_written_in_the_search_s_place(home: Path, tmp_path: Path) -> None:
     # Keeping the modules of the values that matter most is not enough for this limit.
     recipe = write_recipe(tmp_path, NOISY, "float16", verify={"tolerance": {"max_abs": 0.0004}})

@@ -117,6 +117,7 @@ def build():
 """
 
 
+@pytest.mark.thorough
 def test_who_exports_with_torch_is_not_told_to(tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path, code=FAST_PATH, **SIGNATURE, export={"exporter": "torch"})
     options = RunOptions(recipe, Home(tmp_path / "home"), toolchain="host", track=False)

@@ -127,6 +127,7 @@ def test_versions_stay_until_they_are_to_be_upgraded(
         lock_recipe(loaded(), first, (), Upgrade(tools=("nunpy",)))
 
 
+@pytest.mark.thorough
 def test_a_changed_recipe_keeps_what_it_still_allows(
     wheels: Path, loaded: Callable[..., LoadedRecipe]
 ) -> None:
@@ -198,6 +199,7 @@ class TestRuns:
             assert found is not None
             assert (found.source, found.packages["numpy"]) == ("lock", "2.2")
 
+    @pytest.mark.thorough
     def test_one_that_does_not_fit_stops_them_with_the_way_out(
         self, wheels: Path, loaded: Callable[..., LoadedRecipe], tmp_path: Path
     ) -> None:
@@ -243,6 +245,7 @@ def source_of_model(recipe: LoadedRecipe, home: Path) -> Path:
     return Path(found)
 
 
+@pytest.mark.thorough
 def test_a_model_s_package_is_locked_by_its_hash(packaged: LoadedRecipe, wheels: Path) -> None:
     lock = read_lock(lock_file(packaged.path))
     assert lock is not None
@@ -281,6 +284,7 @@ def test_what_a_home_fetched_first_gives_way_to_the_lock(
     assert pinned_package("bert-files", "1.0", tmp_path / "home", locked) is not None
 
 
+@pytest.mark.thorough
 def test_a_lock_without_the_model_s_package_is_out_of_date(
     packaged: LoadedRecipe, tmp_path: Path
 ) -> None:
@@ -318,6 +322,7 @@ def test_the_lock_names_the_convkit_and_the_uv_that_made_it(
     ]
 
 
+@pytest.mark.thorough
 def test_pylocks_install_the_locked_files_without_convkit(
     wheels: Path, loaded: Callable[..., LoadedRecipe], tmp_path: Path
 ) -> None:
@@ -337,6 +342,7 @@ def test_pylocks_install_the_locked_files_without_convkit(
     assert names == {name.replace("-", "_") for name in packages}
 
 
+@pytest.mark.thorough
 def test_a_file_that_changed_on_the_index_gets_no_pylock(
     wheels: Path, loaded: Callable[..., LoadedRecipe], tmp_path: Path
 ) -> None:

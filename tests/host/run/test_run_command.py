@@ -135,6 +135,7 @@ def test_other_code_of_convkit_s_own_judges_again_and_runs_nothing(
     assert {stage.status for stage in outcome.record.stages} == {"hit"}
 
 
+@pytest.mark.thorough
 def test_a_changed_tolerance_judges_again_and_runs_nothing(
     finished: tuple[Path, Path, RunOutcome], tmp_path: Path
 ) -> None:
@@ -175,6 +176,7 @@ def test_a_stored_run_is_judged_again_without_any_model(
     assert rejudge(outcome.folder, parse_tolerance(["atol=0", "rtol=1e-12"])).status == "failed"
 
 
+@pytest.mark.thorough
 def test_force_runs_everything_again_to_the_same_artifacts(
     finished: tuple[Path, Path, RunOutcome],
 ) -> None:
@@ -225,6 +227,7 @@ FAULTS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.sampled(2)
 def test_a_recipe_at_fault_gets_its_finding_and_exit_code_1(tmp_path: Path, fault: str) -> None:
     model, changes, code, name = FAULTS[fault]
     outcome = run(write_recipe(tmp_path, model, **changes), tmp_path / "home")
@@ -235,6 +238,7 @@ def test_a_recipe_at_fault_gets_its_finding_and_exit_code_1(tmp_path: Path, faul
     assert found[0].remedy is not None
 
 
+@pytest.mark.thorough
 def test_a_broken_factory_breaks_its_stages_and_is_told_in_words(tmp_path: Path) -> None:
     outcome = run(
         write_recipe(tmp_path, "def build():\n    raise ValueError('no weights')\n"),
@@ -269,6 +273,7 @@ def test_a_worker_that_hangs_is_stopped_at_the_limit(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_run_killed_at_any_moment_goes_on_where_it_was_cut(tmp_path: Path) -> None:
     recipe, home = write_recipe(tmp_path), tmp_path / "home"
     moments = random.Random(7)
@@ -286,6 +291,7 @@ def test_a_run_killed_at_any_moment_goes_on_where_it_was_cut(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_ctrl_c_stops_the_workers_and_keeps_what_had_finished(tmp_path: Path) -> None:
     recipe, home = write_recipe(tmp_path, HANGS), tmp_path / "home"
     process = convkit("run", recipe, "--toolchain", "host", "--home", home, "--no-track")
@@ -299,6 +305,7 @@ def test_ctrl_c_stops_the_workers_and_keeps_what_had_finished(tmp_path: Path) ->
     assert workers_of(home) == []
 
 
+@pytest.mark.thorough
 def test_two_runs_at_once_share_the_work(tmp_path: Path) -> None:
     recipe, home = write_recipe(tmp_path), tmp_path / "home"
     processes = [
@@ -318,12 +325,14 @@ def test_two_runs_at_once_share_the_work(tmp_path: Path) -> None:
     assert exports.count("done") == 1
 
 
+@pytest.mark.thorough
 def test_servers_that_other_runs_share_outlive_a_run(tmp_path: Path) -> None:
     for name in ("first", "second"):  # which would otherwise import all tools again
         run(write_recipe(tmp_path), tmp_path / name)
         assert running_servers(), name
 
 
+@pytest.mark.thorough
 def test_a_read_only_home_is_told_in_words(tmp_path: Path) -> None:
     blocked = tmp_path / "home"
     blocked.write_text("a file where the folder should be")
@@ -351,6 +360,7 @@ print(sorted({name.split(".")[0] for name in sys.modules} & heavy))
 """
 
 
+@pytest.mark.thorough
 def test_an_up_to_date_run_imports_neither_torch_nor_mlflow(
     finished: tuple[Path, Path, RunOutcome],
 ) -> None:

@@ -59,6 +59,7 @@ def test_a_log_in_the_model_s_folder_is_none_of_its_files(folder: Path, redirect
     assert answered(folder, redirection) == quiet
 
 
+@pytest.mark.thorough
 def test_another_file_is_one_of_them(folder: Path) -> None:
     quiet = answered(folder, "> /dev/null 2>&1")
     (folder / "more.txt").write_text("1")

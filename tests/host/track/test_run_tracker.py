@@ -74,6 +74,7 @@ def test_a_run_is_logged_whole(home):
     ]
 
 
+@pytest.mark.thorough
 def test_files_are_there_and_models_are_copies_that_share_no_inode(home):
     record = build_record()
     folder = write_run(home, record)
@@ -92,6 +93,7 @@ def test_files_are_there_and_models_are_copies_that_share_no_inode(home):
     assert json.loads((kept / "models.json").read_text())["ort-cpu"]["how"] == "copied"
 
 
+@pytest.mark.thorough
 def test_models_are_registered_with_their_metrics_and_no_copy(home):
     record = build_record()
     tracker = prepare(None, home)
@@ -149,6 +151,7 @@ def test_a_skipped_targets_model_is_pending_not_failed(home):
     assert str(model.status) == "PENDING"
 
 
+@pytest.mark.thorough
 def test_logging_again_finds_the_run(home):
     record = build_record()
     folder = write_run(home, record)
@@ -158,6 +161,7 @@ def test_logging_again_finds_the_run(home):
     assert len(tracker.client.search_runs([first.experiment_id])) == 1 + len(record.stages)
 
 
+@pytest.mark.thorough
 def test_a_logging_that_was_cut_short_is_done_again(home, monkeypatch):
     record = build_record()
     folder = write_run(home, record)
@@ -172,6 +176,7 @@ def test_a_logging_that_was_cut_short_is_done_again(home, monkeypatch):
     assert tracker.client.get_run(tracked.parent_run_id).data.tags["convkit.logged"] == "complete"
 
 
+@pytest.mark.thorough
 def test_small_models_are_copied_and_large_ones_named(home, monkeypatch):
     record = build_record()
     folder = write_run(home, record)
@@ -194,6 +199,7 @@ def test_small_models_are_copied_and_large_ones_named(home, monkeypatch):
     assert not (kept / "models/ort-optimized").exists()
 
 
+@pytest.mark.thorough
 def test_files_that_are_gone_are_left_out(home):
     record = build_record()
     folder = write_run(home, record)
@@ -213,6 +219,7 @@ def test_files_outside_the_run_are_refused(home, file):
         prepare(None, home).log(build_record(targets=(target,)), folder)
 
 
+@pytest.mark.thorough
 def test_it_can_be_prepared_in_a_thread(home):
     trackers = []
     thread = threading.Thread(target=lambda: trackers.append(prepare(None, home)))
@@ -222,6 +229,7 @@ def test_it_can_be_prepared_in_a_thread(home):
     assert trackers[0].log(record, write_run(home, record)).experiment_id
 
 
+@pytest.mark.thorough
 def test_long_and_odd_values_are_taken(home):
     record = build_record(
         description="d" * 20_000,
@@ -237,6 +245,7 @@ def test_long_and_odd_values_are_taken(home):
     assert run.data.params[odd].startswith("v" * 5000)
 
 
+@pytest.mark.thorough
 def test_a_deleted_experiment_is_not_brought_back_in_silence(home):
     record = build_record()
     folder = write_run(home, record)
@@ -247,6 +256,7 @@ def test_a_deleted_experiment_is_not_brought_back_in_silence(home):
         tracker.log(record, folder)
 
 
+@pytest.mark.thorough
 def test_the_environment_says_where(home, monkeypatch, tmp_path):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{home}/mlflow.db")
     elsewhere = tmp_path / "elsewhere"

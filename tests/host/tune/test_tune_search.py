@@ -140,6 +140,7 @@ def test_the_page_shows_the_frontier(search: Search) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_command_writes_the_best_one_into_the_recipe(search: Search) -> None:
     before = search.recipe.read_text()
     asked = ["tune", str(search.recipe), "--toolchain", "host", "--home", str(search.home)]

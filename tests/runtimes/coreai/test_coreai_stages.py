@@ -80,6 +80,7 @@ def test_what_differs_by_torchs_fast_path_is_told_from_what_core_ai_changes(tmp_
         assert each.place.source.startswith("net.py:")
 
 
+@pytest.mark.thorough
 def test_the_same_model_is_the_same_file_and_entry_points_serve_their_sizes(tmp_path):
     options = CoreAIOptions(entry_points={"one": {"batch": 1, "length": 2}})
     conversion = Conversion(tmp_path, "Overflow", 1, options)
@@ -119,12 +120,14 @@ def test_what_is_refused_for_its_arguments_is_converted_as_torch_defines_it(tmp_
     assert max(errors(conversion.verify()).values()) < CLOSE
 
 
+@pytest.mark.thorough
 def test_variance_order_and_argmin_are_written_with_what_core_ai_has(tmp_path):
     conversion = Conversion(tmp_path, "Spread")
     conversion.build()
     assert max(errors(conversion.verify()).values()) < CLOSE
 
 
+@pytest.mark.thorough
 def test_convkits_own_definition_of_an_operator_is_tried_as_well(tmp_path):
     """torch's is of operators that nothing converts."""
     conversion = Conversion(tmp_path, "Turned")
@@ -149,6 +152,7 @@ def test_recurrent_layers_keep_every_length(tmp_path, precision, limit):
     assert max(errors(conversion.verify()).values()) < limit
 
 
+@pytest.mark.thorough
 def test_where_the_runtime_stops_is_named_and_other_cases_run(tmp_path):
     """With a single row there are no pairs: an empty tensor, on which the runtime ends its
     process.
@@ -177,6 +181,7 @@ def test_an_operator_that_is_not_converted_is_named_with_its_line(tmp_path):
     assert finding.place.source.startswith("net.py:")
 
 
+@pytest.mark.thorough
 def test_integers_beyond_int32_are_refused_and_never_wrap_around(tmp_path):
     with pytest.raises(UnexportableError) as refused:
         Conversion(tmp_path, "Large", 1).build()
@@ -184,6 +189,7 @@ def test_integers_beyond_int32_are_refused_and_never_wrap_around(tmp_path):
     assert refused.value.findings[0].place.source is not None
 
 
+@pytest.mark.thorough
 def test_inputs_that_do_not_fit_are_refused(tmp_path):
     conversion = Conversion(tmp_path, "Attention")
     conversion.build()
@@ -195,6 +201,7 @@ def test_inputs_that_do_not_fit_are_refused(tmp_path):
         session.run({"ids": mask})
 
 
+@pytest.mark.thorough
 def test_a_value_is_exposed_although_nothing_else_needs_it(tmp_path):
     conversion = Conversion(tmp_path, "Attention")
     prepared, _ = prepare(conversion.original, contract(), Context(tmp_path))
@@ -234,12 +241,14 @@ def test_compressed_weights_are_smaller_and_what_they_change_is_named(tmp_path):
 
 
 @pytest.mark.usefixtures("coreai_opt")
+@pytest.mark.thorough
 def test_a_compression_that_finds_nothing_to_compress_is_refused(tmp_path):
     options = CoreAIOptions(compression=CompressionOptions("int8"))
     with pytest.raises(StageFailedError, match="compresses none of the weights"):
         Conversion(tmp_path, "Attention", options=options).build()
 
 
+@pytest.mark.thorough
 def test_what_steps_feeds_back_stays_in_the_model(tmp_path):
     cached = Contract(
         (TensorSpec("x", "float32", (1, 1, 4)), TensorSpec("kept", "float32", (1, 3, 4))),

@@ -47,6 +47,7 @@ def leaves() -> None:
     os._exit(1)
 
 
+@pytest.mark.thorough
 def test_an_exit_is_told_with_pythons_last_words() -> None:
     with pytest.raises(CrashedError, match=r"\(exit code 1\): ModuleNotFoundError: no such mod"):
         Executor().call(leaves)

@@ -56,6 +56,7 @@ def matches(module: nn.Module, x: torch.Tensor, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", USES)
+@pytest.mark.sampled(2)
 def test_what_is_made_of_a_mask_is_what_torch_makes(name: str, tmp_path: Path) -> None:
     x = torch.randn(BATCH.typical, 5, generator=torch.Generator().manual_seed(1))
     matches(Using(USES[name]), x, tmp_path)

@@ -78,6 +78,7 @@ def test_weights_take_their_share_and_outputs_are_near(
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_modules_under_keep_stay_as_they_are(plain: tuple[int, np.ndarray], tmp_path: Path) -> None:
     size, expected = plain
     kept = built(tmp_path / "head", CompressionOptions("int8", keep=("head",)))
@@ -87,6 +88,7 @@ def test_modules_under_keep_stay_as_they_are(plain: tuple[int, np.ndarray], tmp_
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_k_means_gives_the_same_palette_again(tmp_path: Path) -> None:
     first, second = (
         built(tmp_path / name, CompressionOptions("palette", bits=4)) for name in ("a", "b")

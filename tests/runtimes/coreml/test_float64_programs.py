@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import numpy as np
+import pytest
 import torch
 from coreml_modules import behind_contract, converted, feeds
 from torch import nn
@@ -53,6 +54,7 @@ def test_what_rounding_explains_is_proven_by_the_program_in_float64() -> None:
     assert found(0.5 * finding.evidence["resolved"]["y"] + 0.1) is None
 
 
+@pytest.mark.thorough
 def test_a_program_in_float64_rounds_nothing() -> None:
     module = behind_contract(Spread(), {"x": X}, ["y"])
     program = converted(module, {"x": X}).program

@@ -184,6 +184,7 @@ def test_a_division_by_what_was_rounded_to_zero(tmp_path: Path) -> None:
     assert finding.evidence["op"] in ("real_div", "rsqrt", "inverse")
 
 
+@pytest.mark.thorough
 def test_an_overflow_that_goes_on_is_one_cause(tmp_path: Path) -> None:
     rows = torch.tensor([[1.0, 2, 3, 4], [1, 1, 1, 1]])
     diagnosis, ran = looked_at(growing, rows, tmp_path)
@@ -193,6 +194,7 @@ def test_an_overflow_that_goes_on_is_one_cause(tmp_path: Path) -> None:
     assert first.evidence["after"] == 0
 
 
+@pytest.mark.thorough
 def test_an_overflow_that_is_selected_away_is_not_to_blame(tmp_path: Path) -> None:
     rows = torch.tensor([[1.0, 2, 3, 4], [1, 1, 1, 1]])
     diagnosis, ran = looked_at(beside_overflow, rows, tmp_path)

@@ -110,6 +110,7 @@ class TestASoundPackage:
         }
         assert (packaged / "tokenizer.json").is_file()
 
+    @pytest.mark.thorough
     def test_genai_generates_the_originals_tokens(self, packaged, original):
         request = verify_request(
             packaged, original, contract=CONTRACT, options=OPTIONS, steps=STEPS

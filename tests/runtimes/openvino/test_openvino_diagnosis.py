@@ -143,6 +143,7 @@ def test_whole_numbers_beyond_int32_are_named_where_they_arise(tmp_path: Path) -
     assert found.beyond == 1_660_000 * 2654435761
 
 
+@pytest.mark.thorough
 def test_the_first_of_many_numbers_beyond_int32_is_named(tmp_path: Path) -> None:
     steps = "\n".join(f"s{n + 1} = Sub(s{n}, one)" for n in range(12))
     model = onnx.parser.parse_model(f"""

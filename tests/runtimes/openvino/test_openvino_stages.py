@@ -214,6 +214,7 @@ class TestFloat16OnACpuWithoutIt:
             verified(tmp_path, request(folder, reference, half.parent))
 
 
+@pytest.mark.thorough
 def test_int8_runs_as_int8_with_the_cases_as_calibration(tmp_path, model, reference):
     low = {"quantize": "static-int8"}
     folder, _, findings = built(tmp_path, model, low=low, reference=str(reference))

@@ -70,6 +70,7 @@ def test_a_sum_of_many_values_has_a_form_that_openvino_computes_right(tmp_path: 
     assert "x.sum(2, keepdim=True).sum((1, 2))" in advice(finding)
 
 
+@pytest.mark.thorough
 def test_a_difference_begins_at_the_value_that_only_looks_right(tmp_path: Path) -> None:
     finding = explained(tmp_path, SMALL, NUMBERS)
     assert finding is not None

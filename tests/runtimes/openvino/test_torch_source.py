@@ -136,6 +136,7 @@ def _assert_right(folder, models, name):
 @pytest.mark.parametrize(
     ("name", "shape", "said"), [("Circular", (5, 12), "[wrap]"), ("Spectrogram", (5, 4), "STFT")]
 )
+@pytest.mark.sampled(1)
 def test_falls_back_to_the_module(tmp_path, models, name, shape, said):
     contract = _contract(*shape)
     exported = _exported(models, name, contract, tmp_path / "export")
@@ -168,6 +169,7 @@ def test_a_graph_that_opens_and_fails_when_it_runs(tmp_path, models):
     _assert_right(tmp_path / "ir", models, "Phase")
 
 
+@pytest.mark.thorough
 def test_a_graph_that_is_read_with_another_shape(tmp_path, models):
     contract = _contract(3, 7)
     exported = _exported(models, "Tones", contract, tmp_path / "export")
@@ -183,6 +185,7 @@ def test_a_graph_that_is_read_with_another_shape(tmp_path, models):
     _assert_right(tmp_path / "ir", models, "Tones")
 
 
+@pytest.mark.thorough
 def test_a_graph_that_ends_the_process(tmp_path, models, monkeypatch):
     contract = _contract(3)
     exported = _exported(models, "Plain", contract, tmp_path / "export")
@@ -192,6 +195,7 @@ def test_a_graph_that_ends_the_process(tmp_path, models, monkeypatch):
     _assert_right(tmp_path / "ir", models, "Plain")
 
 
+@pytest.mark.thorough
 def test_both_sources_agree(tmp_path, models):
     contract = _contract(3)
     exported = _exported(models, "Plain", contract, tmp_path / "export")
@@ -211,6 +215,7 @@ def test_both_sources_agree(tmp_path, models):
     assert kinds == {"onnx": False, "torch": True, "auto": False}
 
 
+@pytest.mark.thorough
 def test_builds_from_the_module_are_deterministic(tmp_path, models):
     request = _request(models, "Circular", _contract(5, 12))
     files = []
@@ -220,6 +225,7 @@ def test_builds_from_the_module_are_deterministic(tmp_path, models):
     assert files[0] == files[1]
 
 
+@pytest.mark.thorough
 def test_an_operator_that_neither_has_is_named_with_its_line(tmp_path, models):
     request = _request(models, "Unknown", _contract(5, 12))
     with pytest.raises(StageFailedError) as refused:

@@ -93,6 +93,7 @@ def refused(folder: Path, monkeypatch: pytest.MonkeyPatch, bindings: str) -> Fin
     return finding
 
 
+@pytest.mark.thorough
 def test_a_builder_that_crashes_is_a_finding_at_the_node_that_it_crashes_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,6 +104,7 @@ def test_a_builder_that_crashes_is_a_finding_at_the_node_that_it_crashes_at(
     assert finding.place.node == "/net/Exp_1"
 
 
+@pytest.mark.thorough
 def test_a_builder_that_crashes_at_any_graph_names_no_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,6 +77,7 @@ def test_an_engine_is_built_twice_without_a_gpu(tmp_path: Path) -> None:
     assert {spec.dtype for spec in result.session.inputs} == {"int64"}
 
 
+@pytest.mark.thorough
 def test_a_contract_that_the_network_does_not_keep_is_an_error(tmp_path: Path) -> None:
     """float64 is built as float32: callers would pass eight bytes where the engine reads four."""
     text = graph(
@@ -125,6 +126,7 @@ def test_a_gpu_that_the_release_does_not_know_is_refused(tmp_path: Path) -> None
     assert "builds no engines for sm90; it knows sm75, sm80" in finding.message
 
 
+@pytest.mark.thorough
 def test_without_a_device_the_graph_is_simulated(tmp_path: Path) -> None:
     built(tmp_path, graph())
     result, findings = checked(tmp_path, graph())
@@ -132,6 +134,7 @@ def test_without_a_device_the_graph_is_simulated(tmp_path: Path) -> None:
     assert all(case.outputs[0].max_abs == 0 for case in result.cases)
 
 
+@pytest.mark.thorough
 def test_another_release_builds_its_own_engine(tmp_path: Path) -> None:
     built(tmp_path, graph())
     record = tmp_path / "built" / "engine.json"
@@ -141,6 +144,7 @@ def test_another_release_builds_its_own_engine(tmp_path: Path) -> None:
     assert "built an engine of its own" in findings[0].message
 
 
+@pytest.mark.thorough
 def test_what_another_release_refuses_fails_under_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,6 +156,7 @@ def test_what_another_release_refuses_fails_under_it(
     assert [finding.code for finding in findings if finding.is_error] == ["E205"]
 
 
+@pytest.mark.thorough
 def test_a_gpu_without_support_is_no_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,6 +173,7 @@ def test_a_gpu_without_support_is_no_failure(
         bench.open_built(request)
 
 
+@pytest.mark.thorough
 def test_an_engine_for_other_gpus_is_not_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

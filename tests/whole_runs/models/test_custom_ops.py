@@ -272,6 +272,7 @@ def test_the_package_of_a_library_is_installed_where_models_run(tmp_path: Path) 
         assert "onnxruntime-extensions==0.15.*" in stage.environment.requirements, stage.id
 
 
+@pytest.mark.thorough
 def test_a_draft_declares_the_package_of_a_file_s_operators(tmp_path: Path) -> None:
     recipe(tmp_path)
     text = draft(

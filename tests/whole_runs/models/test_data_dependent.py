@@ -88,6 +88,7 @@ def test_what_a_mask_keeps_is_verified(tmp_path: Path) -> None:
     assert all(each.is_complete for each in rows)
 
 
+@pytest.mark.thorough
 def test_a_threshold_that_lets_nothing_through_proves_nothing(tmp_path: Path) -> None:
     model = {"factory": {"call": "model.py:build", "seed": 3, "arguments": {"threshold": 2.0}}}
     outcome = run(head_recipe(tmp_path, model=model), tmp_path / "home")
@@ -96,6 +97,7 @@ def test_a_threshold_that_lets_nothing_through_proves_nothing(tmp_path: Path) ->
     assert {each.reference for each in rows_of(outcome)} == {0}
 
 
+@pytest.mark.thorough
 def test_another_threshold_in_the_converted_model_is_found(tmp_path: Path) -> None:
     exported = run(head_recipe(tmp_path / "stricter"), tmp_path / "home")
     onnx.save(built(exported), tmp_path / "head.onnx")
@@ -115,6 +117,7 @@ def test_another_threshold_in_the_converted_model_is_found(tmp_path: Path) -> No
     assert "is 0.6 and should be 0.5" in cause.message
 
 
+@pytest.mark.thorough
 def test_places_that_are_not_zero_are_verified(tmp_path: Path) -> None:
     recipe = write_recipe(
         tmp_path,

@@ -125,6 +125,7 @@ def test_a_build_of_cosine_0_999_that_loses_accuracy_fails(tmp_path: Path) -> No
     assert "row 0: 1, original 0, label 0" in verification.leading.evidence["disagreements"]
 
 
+@pytest.mark.thorough
 def test_a_build_of_cosine_0_97_that_loses_nothing_passes(tmp_path: Path) -> None:
     progress = Ends()
     outcome = run(tmp_path, (-17.0, -17.0), 400, 30, suffix=".jsonl", listener=progress)

@@ -139,6 +139,7 @@ def test_an_encoder_that_masks_everything_raises_nothing(tmp_path: Path) -> None
     assert checks(outcome) == ALL
 
 
+@pytest.mark.thorough
 def test_a_mask_dropped_from_the_attention_alone(tmp_path: Path) -> None:
     outcome = run(tmp_path, MASKED, export(tmp_path, UNMASKED))
     assert outcome.record.status == "failed"
@@ -152,6 +153,7 @@ def test_a_mask_dropped_from_the_attention_alone(tmp_path: Path) -> None:
     assert "N301" not in judged(rejudge(outcome.folder, parse_tolerance(["max_abs=100"])))
 
 
+@pytest.mark.thorough
 def test_an_original_that_does_not_mask_its_attention_is_a_warning(tmp_path: Path) -> None:
     outcome = run(tmp_path, UNMASKED)
     assert outcome.record.status == "verified"
@@ -166,6 +168,7 @@ INVERTED, UNMASKED_INVERTED = (
 KEY_PADDING = {"inputs": [INPUTS[0], {**INPUTS[1], "dtype": "bool", "sample": "key_padding_mask"}]}
 
 
+@pytest.mark.thorough
 def test_a_mask_with_1_at_padding_is_checked_as_any_other(tmp_path: Path) -> None:
     outcome = run(tmp_path, INVERTED, **KEY_PADDING)
     assert outcome.record.status == "verified"
@@ -176,6 +179,7 @@ def test_a_mask_with_1_at_padding_is_checked_as_any_other(tmp_path: Path) -> Non
     assert {"padded", "ragged", "mask-patterns"} <= padded
 
 
+@pytest.mark.thorough
 def test_an_original_that_ignores_a_mask_with_1_at_padding_is_a_warning(tmp_path: Path) -> None:
     outcome = run(tmp_path, UNMASKED_INVERTED, **KEY_PADDING)
     assert codes(outcome) == {"N305"}
@@ -198,6 +202,7 @@ def test_a_mask_that_is_not_applied_is_not_taken_for_the_opposite(
     assert finding.remedy.change == {}
 
 
+@pytest.mark.thorough
 def test_a_mask_that_means_the_opposite_is_a_warning(tmp_path: Path) -> None:
     inputs = [INPUTS[0], {**INPUTS[1], "dtype": "bool"}]
     outcome = run(tmp_path, INVERTED, inputs=inputs)
@@ -234,6 +239,7 @@ def rows(folder: Path, nodes: str, code: str = SCALED, **changes: Any) -> RunOut
     return run(folder, code, folder / "rows.onnx", **(ROWS | changes))
 
 
+@pytest.mark.thorough
 def test_a_mean_over_the_batch(tmp_path: Path) -> None:
     outcome = rows(tmp_path, "mean = ReduceMean<axes=[0]>(s) y = Sub(s, mean)")
     headline = outcome.record.targets[0].headline
@@ -253,6 +259,7 @@ def test_a_graph_that_draws_at_random_is_an_error_or_a_warning_by_how_far_it_goe
     assert judged(rejudge(outcome.folder, parse_tolerance(["max_abs=100"])))["N303"] == "warning"
 
 
+@pytest.mark.thorough
 def test_zeros_within_the_tolerance_are_an_error_all_the_same(tmp_path: Path) -> None:
     outcome = rows(
         tmp_path,
@@ -263,6 +270,7 @@ def test_zeros_within_the_tolerance_are_an_error_all_the_same(tmp_path: Path) ->
     assert "N304" in {finding.code for finding in outcome.record.findings if finding.is_error}
 
 
+@pytest.mark.thorough
 def test_what_a_healthy_model_takes_over_its_rows_is_no_finding(tmp_path: Path) -> None:
     """A batch that is normalised as the original's is: as dependent as the original."""
     code = SCALED.replace("2 * x", "x + x - (x + x).mean(dim=0, keepdim=True)")

@@ -92,6 +92,7 @@ class TestASoundModel:
         with pytest.raises(ModelFileError, match=r"join\.json cannot be read"):
             convkit.load(tmp_path)
 
+    @pytest.mark.thorough
     def test_the_second_run_is_up_to_date(self, sound: RunOutcome, path: Path, home: Path) -> None:
         again = run(path, home)
         assert again.up_to_date
@@ -130,6 +131,7 @@ class TestASoundModel:
         text = (sound.folder / "report.html").read_text(encoding="utf-8")
         assert all(name in text for name in ("ort/encoder", "ort/cell", "ort/head", "join:ort"))
 
+    @pytest.mark.thorough
     def test_the_whole_and_each_part_are_timed_beside_their_originals(
         self, sound: RunOutcome, path: Path, home: Path
     ) -> None:
@@ -170,6 +172,7 @@ def test_parts_in_float16_are_verified_as_one(home: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_parts_can_have_different_runtimes(home: Path, tmp_path: Path) -> None:
     content = recipe()
     content["parts"]["head"]["targets"] = {"ort": {"runtime": "openvino"}}
@@ -182,6 +185,7 @@ def test_parts_can_have_different_runtimes(home: Path, tmp_path: Path) -> None:
     assert "Load one:" in built_lines(outcome.record, "run")
 
 
+@pytest.mark.thorough
 def test_a_wrong_join_fails_every_target_and_names_the_wire(home: Path, tmp_path: Path) -> None:
     content = recipe()
     wired = content["join"][1]["calls"][0]["inputs"]
@@ -243,6 +247,7 @@ def test_a_tolerance_that_the_originals_miss_blames_no_part(home: Path, tmp_path
     assert "no built part makes the difference" in finding.message
 
 
+@pytest.mark.thorough
 def test_goals_are_judged_on_the_joined_model_alone(
     sound: RunOutcome, path: Path, home: Path, tmp_path: Path
 ) -> None:

@@ -87,6 +87,7 @@ def test_images_that_cannot_be_prepared_are_errors_with_the_fix(sound: RunOutcom
         session.prepare("pixels", [])
 
 
+@pytest.mark.thorough
 def test_wrong_constants_fail_and_are_named_with_their_fix(tmp_path: Path, home: Path) -> None:
     path = shipped(tmp_path, mean=[0.485, 0.456, 0.406], channels="bgr", interpolation="nearest")
     outcome = run(path, home)

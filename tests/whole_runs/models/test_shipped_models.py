@@ -142,6 +142,7 @@ class TestQwen2:
         assert outcome.record.status == "failed"
         assert codes(outcome) & {"C208", "C204"}
 
+    @pytest.mark.thorough
     def test_a_cache_that_the_model_does_not_have_is_named(
         self, declared: list[Any], home: Path, tmp_path: Path
     ) -> None:

@@ -86,6 +86,7 @@ class TestARecognizer:
         assert list(errors) == ["steps:prefill", "steps:1", "steps:2", "steps:3"]
         assert max(errors.values()) < 1e-5
 
+    @pytest.mark.thorough
     def test_a_state_that_became_constant_is_named(self, home: Path, tmp_path: Path) -> None:
         made = run(recognizer(tmp_path / "made", targets=ORT), home)
         assert made.record.status == "verified"
@@ -125,6 +126,7 @@ def made(home: Path, tmp_path_factory: pytest.TempPathFactory) -> RunOutcome:
 
 @pytest.mark.slow
 class TestADecoder:
+    @pytest.mark.thorough
     def test_every_call_and_token_matches(self, made: RunOutcome) -> None:
         assert made.record.status == "verified"
         errors = calls(made)

@@ -60,6 +60,7 @@ def test_headroom_is_known_before_anything_is_built(home: Path, tmp_path: Path) 
     assert (note.severity, note.place.module) == ("note", "blocks.0.product")
 
 
+@pytest.mark.thorough
 def test_a_model_that_needs_nothing_keeps_nothing(home: Path, tmp_path: Path) -> None:
     harmless = OVERFLOWING.replace("60000.0", "0.5").replace("* 1e-5", "")
     outcome = run(write_recipe(tmp_path, harmless, AUTO), home)
@@ -93,6 +94,7 @@ def build():
 """
 
 
+@pytest.mark.thorough
 def test_what_loses_precision_is_found_too_and_the_rest_stays_low(
     home: Path, tmp_path: Path
 ) -> None:
@@ -118,6 +120,7 @@ def test_causes_are_searched_in_the_precision_that_was_built(home: Path, tmp_pat
     assert precision_as_built(dataclasses.replace(plain, plan=None)) is None
 
 
+@pytest.mark.thorough
 def test_a_run_that_searched_no_causes_is_not_taken_for_one_that_did(tmp_path: Path) -> None:
     path = write_recipe(tmp_path, NOISY, "float16", verify={"tolerance": {"max_abs": 0.005}})
     home = Home(tmp_path / "home")
@@ -128,6 +131,7 @@ def test_a_run_that_searched_no_causes_is_not_taken_for_one_that_did(tmp_path: P
     assert run_recipe(quick).up_to_date
 
 
+@pytest.mark.thorough
 def test_a_tolerance_that_nothing_meets_is_an_error_and_nothing_is_built(
     home: Path, tmp_path: Path
 ) -> None:

@@ -120,6 +120,7 @@ def test_a_repair_tries_nothing(ran: Ran) -> None:
     }
 
 
+@pytest.mark.thorough
 def test_with_the_limits_that_it_names_all_are_right(ran: Ran) -> None:
     change = {
         path: value

@@ -149,6 +149,7 @@ class TestOverflow:
         reused = {stage.id for stage in outcome.record.stages if stage.status == "hit"}
         assert reused >= {"export", "reference"}  # and what a trial of the remedy has made
 
+    @pytest.mark.thorough
     def test_a_border_in_the_wrong_place_is_named_too(self, home: Path, tmp_path: Path) -> None:
         """The product in float32 alone overflows where its result is cast."""
         precision = {"default": "float16", "keep_float32": ["blocks.*.product"]}
@@ -158,6 +159,7 @@ class TestOverflow:
         assert finding.remedy is not None
         assert finding.remedy.change["targets.ort.precision"]["keep_float32"] == ["blocks.*"]
 
+    @pytest.mark.thorough
     def test_two_targets_share_a_stage_and_each_is_told_its_own_change(
         self, home: Path, tmp_path: Path
     ) -> None:
@@ -196,6 +198,7 @@ def test_a_simulation_stands_in_for_an_absent_device(tmp_path: Path, dtype: str)
     ]
 
 
+@pytest.mark.thorough
 def test_a_change_of_precision_is_named_by_the_plan(tmp_path: Path) -> None:
     precision = {"default": "float16", "keep_float32": ["blocks"]}
     home = Home(tmp_path / "home")
@@ -210,6 +213,7 @@ def test_a_change_of_precision_is_named_by_the_plan(tmp_path: Path) -> None:
     assert "build.precision.saturate changed" in rows["build:ort"].reason
 
 
+@pytest.mark.thorough
 def test_a_pattern_that_names_no_module_is_an_error(tmp_path: Path) -> None:
     precision = {"default": "float16", "keep_float32": ["block.*"]}
     outcome = run(write_recipe(tmp_path, OVERFLOWING, precision), tmp_path / "home")
@@ -245,6 +249,7 @@ def build():
 """
 
 
+@pytest.mark.thorough
 def test_an_epsilon_that_vanishes_is_named_with_the_division_it_guards(tmp_path: Path) -> None:
     constant = [{"name": "x", "dtype": "float32", "shape": ["batch", 4], "sample": {"constant": 1}}]
     tolerance = {"tolerance": {"max_abs": 0.05}}  # zeros have no cosine
@@ -293,6 +298,7 @@ BERT = bert(seed=1)
 
 @pytest.mark.slow
 class TestBert:
+    @pytest.mark.thorough
     def test_its_mask_is_beyond_float16_and_a_masked_row_shows_it(
         self, home: Path, tmp_path: Path
     ) -> None:
@@ -330,12 +336,14 @@ class TestBert:
         (note,) = found(outcome, "N201")
         assert (note.severity, note.evidence["saturated"]) == ("note", True)
 
+    @pytest.mark.thorough
     def test_without_a_masked_row_the_mask_is_a_note(self, home: Path, tmp_path: Path) -> None:
         verify = {"tolerance": TOLERANCE, "skip": ["masked-row"]}
         outcome = run(write_recipe(tmp_path, "", "float16", **BERT, verify=verify), home)
         assert [finding.severity for finding in found(outcome, "N201")] == ["note"]
 
 
+@pytest.mark.thorough
 def test_float32_takes_no_part_in_any_of_this(tmp_path: Path) -> None:
     outcome = run(write_recipe(tmp_path, OVERFLOWING, "float32"), tmp_path / "home")
     assert outcome.record.status == "verified"

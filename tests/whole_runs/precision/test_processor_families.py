@@ -102,6 +102,7 @@ def of(outcome: RunOutcome, target: str) -> dict[str | None, Verification]:
 
 
 @pytest.mark.parametrize("target", ["dynamic", "static", "openvino"])
+@pytest.mark.sampled(1)
 def test_both_families_have_a_verdict_of_their_own(saturating: RunOutcome, target: str) -> None:
     found = of(saturating, target)
     assert tuple(found) == FAMILIES  # in this order on every machine
@@ -200,6 +201,7 @@ def test_a_repair_is_right_on_both(tmp_path: Path) -> None:
         assert all(each.family is None for each in target.verifications)
 
 
+@pytest.mark.thorough
 def test_saturation_that_cannot_be_computed_is_skipped(tmp_path: Path) -> None:
     """A quantized LSTM has its products inside: nothing is claimed about processors not at hand."""
     rng = np.random.default_rng(0)

@@ -119,6 +119,7 @@ def test_the_module_that_costs_most_is_named_and_its_exception_verifies(
     assert run(spoilt(tmp_path / "b", precision, **tolerance), home).record.status == "verified"
 
 
+@pytest.mark.thorough
 def test_auto_finds_it_and_the_build_and_the_verification_go_by_it(
     home: Path, tmp_path: Path
 ) -> None:
@@ -137,6 +138,7 @@ def test_nothing_to_quantize_is_an_error(home: Path, tmp_path: Path) -> None:
     assert outcome.record.status == "failed"
 
 
+@pytest.mark.thorough
 def test_a_calibration_file_with_nan_or_another_shape_is_an_error(
     home: Path, tmp_path: Path
 ) -> None:
@@ -231,6 +233,7 @@ def build():
 """
 
 
+@pytest.mark.thorough
 def test_packed_weights_are_not_quantized_again(home: Path, tmp_path: Path) -> None:
     """int8 weights in int32, as GPTQ's layers keep them; smaller ones would be unpacked by the
     exporter.

@@ -183,6 +183,7 @@ class TestFloat16:
 
 @pytest.mark.slow
 class TestOverflow:
+    @pytest.mark.thorough
     def test_it_is_named_though_what_follows_absorbs_it_and_repaired(
         self, home: Path, tmp_path: Path
     ) -> None:
@@ -200,6 +201,7 @@ class TestOverflow:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_searched_precision_of_a_model_with_names_that_core_ml_changes(
     home: Path, tmp_path: Path
 ) -> None:
@@ -221,6 +223,7 @@ def test_a_searched_precision_of_a_model_with_names_that_core_ml_changes(
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_an_operator_that_nothing_translates_is_named(home: Path, tmp_path: Path) -> None:
     outcome = run(
         recipe(
@@ -271,6 +274,7 @@ def test_inputs_beyond_int32_are_named_before_a_precision_is_searched(
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_what_is_traced_on_an_example_or_cannot_be_evaluated_is_told(
     home: Path, tmp_path: Path
 ) -> None:
@@ -291,6 +295,7 @@ def test_what_is_traced_on_an_example_or_cannot_be_evaluated_is_told(
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_plan_that_keeps_everything_is_not_float16(home: Path, tmp_path: Path) -> None:
     precision = {"default": "float16", "keep_float32": [".", "before", "blocks", "after"]}
     outcome = run(recipe(tmp_path, OVERFLOWING, target={"precision": precision}), home)
@@ -299,6 +304,7 @@ def test_a_plan_that_keeps_everything_is_not_float16(home: Path, tmp_path: Path)
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_patterns_that_match_no_module_are_named(home: Path, tmp_path: Path) -> None:
     target = {
         "precision": {"default": "float16", "keep_float32": ["befor", "blocks.*.product"]},
@@ -314,6 +320,7 @@ def test_patterns_that_match_no_module_are_named(home: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_enumerated_shapes_leave_other_sizes_out_and_say_so(home: Path, tmp_path: Path) -> None:
     outcome = run(recipe(tmp_path, OVERFLOWING, target={"shapes": "enumerated"}), home)
     assert outcome.record.status == "verified"

@@ -55,6 +55,7 @@ def test_inputs_in_another_order_are_an_error_before_anything_is_converted(
     assert outcome.record.exit_code == 1
 
 
+@pytest.mark.thorough
 def test_another_order_that_is_meant_keeps_each_name_its_meaning(
     home: Path, tmp_path: Path
 ) -> None:
@@ -74,6 +75,7 @@ def test_an_input_the_model_lacks(home: Path, tmp_path: Path) -> None:
     assert codes(outcome) & {"C101", "C104"}
 
 
+@pytest.mark.thorough
 def test_relabelled_inputs_are_seen_by_evaluating_by_name(home: Path, tmp_path: Path) -> None:
     """A package whose two inputs changed names, as positional `inputs=` leaves it, beside an
     honest reference.

@@ -62,6 +62,7 @@ def test_in_float32_the_graph_holds_and_the_target_is_skipped_with_the_command_t
     assert again.record.targets[0].status == "skipped"
 
 
+@pytest.mark.thorough
 def test_an_overflow_in_float16_is_foreseen_and_fails(tmp_path: Path) -> None:
     outcome = run(recipe(tmp_path, OVERFLOWING, "float16"), tmp_path / "home")
     (target,) = outcome.record.targets
@@ -70,6 +71,7 @@ def test_an_overflow_in_float16_is_foreseen_and_fails(tmp_path: Path) -> None:
     assert target.headline.endswith("(foreseen: nothing was built for the device)")
 
 
+@pytest.mark.thorough
 def test_what_stays_in_float32_is_worked_out_without_a_device(tmp_path: Path) -> None:
     path = recipe(tmp_path, OVERFLOWING, {"default": "float16", "keep_float32": "auto"})
     (target,) = run(path, tmp_path / "home").record.targets
@@ -80,6 +82,7 @@ def test_what_stays_in_float32_is_worked_out_without_a_device(tmp_path: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.processors
+@pytest.mark.thorough
 def test_int8_is_quantized_symmetrically_as_the_parser_demands(tmp_path: Path) -> None:
     path = recipe(
         tmp_path, HARMLESS, {"quantize": "static-int8"}, verify={"tolerance": {"cosine": 0.9}}
@@ -100,6 +103,7 @@ def test_int8_is_quantized_symmetrically_as_the_parser_demands(tmp_path: Path) -
     assert {value.data_type for value in values} == {onnx.TensorProto.INT8}
 
 
+@pytest.mark.thorough
 def test_an_operator_without_a_layer_fails_the_target_alone(tmp_path: Path) -> None:
     targets = {"trt": {"runtime": "tensorrt"}, "ort": {"runtime": "onnxruntime"}}
     outputs = [{"name": "y", "dtype": "float32", "shape": ["batch", 4]}]
@@ -170,6 +174,7 @@ class TestBertBaseChinese:
         status = {target.name: target.status for target in outcome.record.targets}
         assert status == {"ort-cpu": "verified", "trt-float32": "skipped", "trt-float16": "skipped"}
 
+    @pytest.mark.thorough
     def test_crossed_bindings_are_caught_and_both_orders_named(self, tmp_path: Path) -> None:
         sound = run(self.small(tmp_path), tmp_path / "home")
         graph = onnx.load(sound.folder / "models" / "ort-cpu" / "model.onnx")

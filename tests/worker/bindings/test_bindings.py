@@ -88,6 +88,7 @@ def test_the_headers_order_is_that_of_onnxruntimes_session(tmp_path: Path) -> No
     ]
 
 
+@pytest.mark.thorough
 def test_odd_names_types_and_scalars_compile(tmp_path: Path) -> None:
     write_bindings(tmp_path, ODD)
     listed = compiled(tmp_path, LISTING).splitlines()
@@ -132,6 +133,7 @@ int main() {{
         (["ids", "mask", "types", "more"], True, "the session has ids, mask, types, more"),
     ],
 )
+@pytest.mark.sampled(2)
 def test_a_session_with_other_names_or_another_order_is_told(
     tmp_path: Path, listed: list[str], ordered: bool, says: str
 ) -> None:

@@ -5,6 +5,7 @@ wrong.
 import onnx
 import onnx_ir
 import onnxruntime
+import pytest
 import torch
 
 from convkit.worker.cause.cause_search import localize
@@ -47,6 +48,7 @@ def test_a_sigmoid_that_is_0_before_a_logarithm_is_the_kernels_at_the_sigmoid() 
     assert "convkit tried it" in finding.remedy.text
 
 
+@pytest.mark.thorough
 def test_a_graph_that_is_wrong_there_is_named_beside_the_kernel() -> None:
     findings = findings_of(diagnosed("HardSigmoid(twice)"), "example")
     (wrong,) = (each for each in findings if each.code == "N405")

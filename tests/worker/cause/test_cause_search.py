@@ -56,6 +56,7 @@ def test_a_small_error_is_found_where_it_begins() -> None:
     assert cause.growth[0][0].startswith("layers.1.first")
 
 
+@pytest.mark.thorough
 def test_a_missing_bias_is_named_by_the_original_s_weight() -> None:
     model = copy_of("encoder")
     add = node(model, "/layers.0/down/Add")
@@ -68,6 +69,7 @@ def test_a_missing_bias_is_named_by_the_original_s_weight() -> None:
     assert "layers.0.down.bias" in cause.text
 
 
+@pytest.mark.thorough
 def test_a_graph_that_cannot_run_is_placed() -> None:
     model = copy_of("encoder")
     product = node(model, "/layers.0/MatMul")
@@ -78,6 +80,7 @@ def test_a_graph_that_cannot_run_is_placed() -> None:
     assert diagnosis.remaining < 5e-6
 
 
+@pytest.mark.thorough
 def test_a_fault_and_a_weight_are_ranked_by_their_shares() -> None:
     model = copy_of("encoder")
     node(model, "/layers.0/Softmax").attribute[0].i = 2
@@ -102,6 +105,7 @@ def test_a_step_at_an_output_is_told_as_such() -> None:
     assert "Softmax s should not be there" in finding.message
 
 
+@pytest.mark.thorough
 def test_what_nothing_explains_has_its_place_and_a_proof() -> None:
     model = copy_of("encoder")
     up = node(model, "/layers.0/up/Add")

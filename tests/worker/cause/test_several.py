@@ -174,6 +174,7 @@ class TwoOutputs(torch.nn.Module):
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 1e-2, 1e-1])
+@pytest.mark.sampled(2)
 def test_a_fault_above_each_of_two_outputs_is_named(epsilon: float) -> None:
     module = TwoOutputs().eval()
     x = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
@@ -210,6 +211,7 @@ def test_what_is_found_within_an_unexplained_place_is_kept_as_not_proven() -> No
     assert "not proven" in finding.message
 
 
+@pytest.mark.thorough
 def test_what_two_towers_lack_is_named_for_both_inputs_of_their_comparison() -> None:
     class Towers(torch.nn.Module):
         def __init__(self) -> None:
@@ -283,6 +285,7 @@ def test_another_layers_gain_and_shift_are_named_together() -> None:
     assert cause.text.endswith("it holds the values of second.weight")
 
 
+@pytest.mark.thorough
 def test_a_step_of_several_nodes_that_should_not_be_there_is_named_as_one() -> None:
     (cause,) = of_normed("scaled", ("fw", "fb")).causes
     assert cause.kind == "extra"

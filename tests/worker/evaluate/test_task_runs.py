@@ -98,6 +98,7 @@ def test_texts_need_a_tokenizer(asked, tmp_path):
         run_rows(wrong, MADE_FROM, None, original, tmp_path)
 
 
+@pytest.mark.thorough
 def test_scores_in_bfloat16_are_numbers_and_not_bits(asked, tmp_path):
     low = np.dtype(ml_dtypes.bfloat16)
     contract = dataclasses.replace(CONTRACT, outputs=(TensorSpec("y", "bfloat16", ("batch", 2)),))

@@ -163,6 +163,7 @@ class TestPaired:
         assert -found.low == found.high == pytest.approx(1 - 0.025 ** (1 / 100))
 
     @pytest.mark.parametrize("rows", [1, 4, 20])
+    @pytest.mark.sampled(2)
     def test_the_interval_of_few_rows_holds_the_true_drop(self, rows):
         right = Scorer(
             list, lambda decided, _: lambda chosen: sum(decided[i] for i in chosen) / rows
@@ -175,6 +176,7 @@ class TestPaired:
             held += found.low <= 0.3 <= found.high
         assert held >= 0.9 * 60  # 95 % but for the chance of 60 draws
 
+    @pytest.mark.thorough
     def test_few_rows_leave_a_wide_interval_and_many_a_narrow_one(self):
         few = self.compare([1] * 20, [0] + [1] * 19, [1] * 20)
         many = self.compare([1] * 800, [0] * 40 + [1] * 760, [1] * 800)
@@ -182,6 +184,7 @@ class TestPaired:
         assert few.low <= 0.0 < many.low
         assert many.high < few.high
 
+    @pytest.mark.thorough
     def test_rows_that_differ_are_listed_with_both(self):
         found = self.compare([1, 1, 0], [1, 0, 0], [1, 1, 1])
         assert found.disagreed == 1

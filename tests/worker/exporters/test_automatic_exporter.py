@@ -87,6 +87,7 @@ def test_torch_is_taken_if_its_graph_is_right(tmp_path):
     ],
     ids=["LSTM", "packed GRU"],
 )
+@pytest.mark.sampled(1)
 def test_recurrent_layers_go_to_torchscript_with_the_reason(tmp_path, layer, forward):
     code = RECURRENT.format(layer=layer, forward=forward)
     result, findings, _ = export_factory(tmp_path, code, SAME_SHAPE, "auto")

@@ -120,6 +120,7 @@ def test_a_translation_exports_what_a_packaged_library_runs(
         assert open_graph(graph).run({"x": x})["y"].tolist() == np.abs(x).tolist()
 
 
+@pytest.mark.thorough
 def test_an_operator_without_a_translation_is_named(code: Path, tmp_path: Path) -> None:
     _, (finding,) = exported(code, tmp_path, "torch", None)
     assert finding.code == "V103"

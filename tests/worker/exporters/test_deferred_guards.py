@@ -68,6 +68,7 @@ def test_conditions_that_hold_at_every_size_are_dropped() -> None:
         np.testing.assert_allclose(program.graph_module(x)[0], Shifted()(x), rtol=1e-6)
 
 
+@pytest.mark.thorough
 def test_a_condition_that_changes_nothing_where_it_fails_is_dropped() -> None:
     program = traced(UpToTheEnd(), Axis("sequence", 2, 6, 9))
     for size in (2, 8, 9):
@@ -76,6 +77,7 @@ def test_a_condition_that_changes_nothing_where_it_fails_is_dropped() -> None:
         np.testing.assert_allclose(found, UpToTheEnd()(x), rtol=1e-6)
 
 
+@pytest.mark.thorough
 def test_a_condition_that_makes_a_difference_at_one_size_is_reported() -> None:
     with pytest.raises(UnexportableError) as caught:
         traced(LargestIsAnother(), Axis("sequence", 2, 6, 9))
@@ -83,6 +85,7 @@ def test_a_condition_that_makes_a_difference_at_one_size_is_reported() -> None:
 
 
 @pytest.mark.parametrize("sequence", [Axis("sequence", 2, 6, 9), Axis("sequence", 4, 6, 5000)])
+@pytest.mark.sampled(1)
 def test_a_condition_that_fails_at_a_size_is_reported(sequence: Axis) -> None:
     with pytest.raises(UnexportableError) as caught:
         traced(Halved(), sequence)

@@ -45,6 +45,7 @@ class Cut(torch.nn.Module):
 
 
 @pytest.mark.parametrize("kind", [LastShape, Growing, Cut])
+@pytest.mark.sampled(2)
 def test_its_sizes_are_open(kind: type[torch.nn.Module]) -> None:
     module = kind()
     example = torch.randn(4, 32)

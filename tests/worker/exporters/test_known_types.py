@@ -76,6 +76,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.sampled(2)
 def test_the_graph_is_the_same(name: str, runs: list[str]) -> None:
     function, adds, reads = PROGRAMS[name]
     expected = promoted(function)

@@ -18,6 +18,7 @@ from convkit.worker.exporters.small_constants import is_confusable
         ("return (x * 1.000005 - x) * 1e6", 1.0, (np.float32(1.000005) - 1) * 1e6),
     ],
 )
+@pytest.mark.sampled(2)
 def test_the_constant_is_computed_with(tmp_path, body, zero, expected):
     contract = Contract((X,), (tensor("y", *X.shape),), AXES)
     _, findings, out = export_factory(tmp_path, module(body), contract)

@@ -201,6 +201,7 @@ def test_an_axis_that_may_be_empty(tmp_path):
     assert [values.shape for values in run_onnx(out, feeds)] == [(1, 9, 4), (1, 0, 4)]
 
 
+@pytest.mark.thorough
 def test_a_python_loop_over_an_axis_is_named_as_that(tmp_path):
     body = "return torch.stack([x[:, i] * i for i in range(x.shape[1])], 1)"
     contract = Contract((X,), (tensor("y", *X.shape),), AXES)

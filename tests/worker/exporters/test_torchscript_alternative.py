@@ -41,6 +41,7 @@ def test_a_recurrent_layer_needs_torchscript(tmp_path, layer, forward):
     assert list(out.iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_torchscript_is_not_offered_where_it_fails_too(tmp_path):
     forward = "n = int(x.shape[1]); return self.rnn(x)[0].reshape(-1, n, 4)"
     code = recurrent("GRU(4, 4, batch_first=True)", forward)
@@ -50,6 +51,7 @@ def test_torchscript_is_not_offered_where_it_fails_too(tmp_path):
     assert finding.remedy.change == {}
 
 
+@pytest.mark.thorough
 def test_torchscript_is_not_offered_where_its_graph_is_wrong(tmp_path):
     forward = "y = self.rnn(x)[0]; return y * 2 if x.shape[1] > 30 else y"
     code = recurrent("GRU(4, 4, batch_first=True)", forward)
@@ -60,6 +62,7 @@ def test_torchscript_is_not_offered_where_its_graph_is_wrong(tmp_path):
     assert "own code" not in finding.message
 
 
+@pytest.mark.thorough
 def test_the_branch_that_restricts_an_axis_is_named(tmp_path):
     code = module("return x * 2 if x.shape[1] > 12 else x")
     _, (finding,), _ = export_factory(tmp_path, code, CONTRACT)
@@ -69,6 +72,7 @@ def test_the_branch_that_restricts_an_axis_is_named(tmp_path):
     assert finding.remedy.change == {"axes.sequence.max": 12}
 
 
+@pytest.mark.thorough
 def test_multiples_of_an_axis_are_no_change_of_its_range(tmp_path):
     code = module("return x * 2 if x.shape[1] % 5 == 0 else x")
     _, (finding,), _ = export_factory(tmp_path, code, CONTRACT)

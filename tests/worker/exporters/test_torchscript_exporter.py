@@ -48,6 +48,7 @@ def test_an_unused_input_is_dropped_and_that_is_found(tmp_path):
         ("return torch.stack([row * 2 for row in x])", ["batch"]),
     ],
 )
+@pytest.mark.sampled(2)
 def test_a_size_that_became_a_constant_is_found_before_anything_runs(tmp_path, body, axes):
     _, findings, out = export_factory(
         tmp_path, module(body), Contract((X,), (tensor("y", *X.shape),), AXES), "torchscript"
@@ -88,6 +89,7 @@ def test_the_only_line_that_makes_a_number_is_named(tmp_path):
     assert finding.message.endswith("A size becomes a plain number at factory.py:5.")
 
 
+@pytest.mark.thorough
 def test_the_module_where_a_size_became_a_constant_is_named(tmp_path):
     code = """
 class Head(torch.nn.Module):
@@ -123,6 +125,7 @@ def test_a_size_that_torch_infers_from_its_example_is_not_taken_for_a_fixed_axis
     np.testing.assert_array_equal(y, x.reshape(5, 9, 2, 2))
 
 
+@pytest.mark.thorough
 def test_a_bert(tmp_path):
     import onnx
 

@@ -30,6 +30,7 @@ def flexible_package(path: Path, shape: Any) -> Path:
 
 
 @pytest.mark.parametrize("length", [2, 5, 9])
+@pytest.mark.sampled(2)
 def test_a_range_of_shapes(length: int, tmp_path: Path) -> None:
     path = flexible_package(
         tmp_path / "p.mlpackage", ct.Shape(shape=(1, ct.RangeDim(2, 9, default=4), 2))
@@ -41,6 +42,7 @@ def test_a_range_of_shapes(length: int, tmp_path: Path) -> None:
         evaluated(path, [torch.zeros(1, 10, 2)])
 
 
+@pytest.mark.thorough
 def test_enumerated_shapes(tmp_path: Path) -> None:
     shapes = ct.EnumeratedShapes(shapes=[(1, 4, 2), (1, 6, 2)], default=(1, 4, 2))
     path = flexible_package(tmp_path / "p.mlpackage", shapes)
@@ -81,6 +83,7 @@ def compressed(model: Any, kind: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["int8", "int4 in blocks", "table", "pruned"])
+@pytest.mark.sampled(2)
 def test_compressed_weights(kind: str, tmp_path: Path) -> None:
     from coremltools.optimize import coreml
 

@@ -31,6 +31,7 @@ def test_every_operation_has_one_arithmetic() -> None:
     assert len(MOVING | EXACT | SELECTING) == len(MOVING) + len(EXACT) + len(SELECTING)
 
 
+@pytest.mark.thorough
 def test_the_number_of_threads_changes_nothing(native: dict[str, list[str]]) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(3)

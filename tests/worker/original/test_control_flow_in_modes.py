@@ -65,6 +65,7 @@ X = torch.linspace(0.1, 1.2, 12).reshape(3, 4)
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without:UserWarning")
 @pytest.mark.parametrize("run", FLOWS)
+@pytest.mark.sampled(2)
 def test_modes_see_what_runs_inside(run: Callable[..., torch.Tensor]) -> None:
     module = _Flow(run)
     with torch.no_grad():

@@ -62,6 +62,7 @@ LIBRARIES = {
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.sampled(1)
 def test_what_other_libraries_read_is_recorded(tmp_path, library):
     pytest.importorskip(library)
     path = tmp_path / "data" / "whatever"

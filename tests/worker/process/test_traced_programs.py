@@ -60,6 +60,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("call", PROGRAMS.values(), ids=PROGRAMS)
+@pytest.mark.sampled(2)
 def test_what_a_program_reads_is_recorded(data, call):
     reads = 'READS = \'import os; print(end=open(os.environ["WHERE"] + "/w.txt").read())\''
     body = f"import os, subprocess, sys\n{reads}\ndef build(): return {call}"
@@ -106,6 +107,7 @@ def build():
     assert {str(data / "w.txt"), f"exists:{data}/best"} <= {*names}
 
 
+@pytest.mark.thorough
 def test_a_program_ends_as_it_would(data):
     body = """
 import os, signal, subprocess

@@ -232,6 +232,7 @@ def test_an_input_that_the_graph_does_not_read(tmp_path, rest, code, severity):
 
 
 @pytest.mark.parametrize("exporter", ["torch", "torchscript"])
+@pytest.mark.sampled(1)
 def test_tied_weights_are_stored_once(tmp_path, exporter):
     source = bert_source(task="fill-mask", overrides={"vocab_size": 30_000, "num_hidden_layers": 1})
     contract = bert_contract(outputs=(tensor("logits", "batch", "sequence", 30_000),))
@@ -241,6 +242,7 @@ def test_tied_weights_are_stored_once(tmp_path, exporter):
     assert table < (tmp_path / "model.onnx.data").stat().st_size < 1.3 * table
 
 
+@pytest.mark.thorough
 def test_a_text_generator_by_its_logits(tmp_path):
     overrides = {"n_layer": 1, "n_embd": 32, "n_head": 2, "vocab_size": 50, "n_positions": 32}
     ids = {"bos_token_id": 0, "eos_token_id": 1}
@@ -255,6 +257,7 @@ def test_a_text_generator_by_its_logits(tmp_path):
     assert findings == []
 
 
+@pytest.mark.thorough
 def test_an_onnx_file_is_adopted_without_torch():
     code = (
         "import sys, convkit.worker.stages.export, convkit.worker.graph; "

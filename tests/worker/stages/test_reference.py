@@ -109,6 +109,7 @@ ROWS_OF_ITS_CALLS = """
     ],
     ids=["alone", "rows", "elements", "values"],
 )
+@pytest.mark.sampled(2)
 def test_the_original_runs_on_few_rows_of_the_largest_case_if_they_are_independent(
     tmp_path, condition, whole
 ):
@@ -145,6 +146,7 @@ def test_an_onnx_file_is_its_own_reference(tmp_path):
         run(tmp_path, Source("onnx", path=str(tmp_path / "broken.onnx")))
 
 
+@pytest.mark.thorough
 def test_two_runs_give_the_same_files(tmp_path):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -155,6 +157,7 @@ def test_two_runs_give_the_same_files(tmp_path):
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
 
 
+@pytest.mark.thorough
 def test_nan_in_the_original_is_found_with_case_and_remedy(tmp_path):
     mean = "return {'score': (ids * mask) / mask.sum(dim=1, keepdim=True)}"
     _, findings, _ = run(tmp_path, factory(tmp_path, mean, "ids, mask, types=None"))
@@ -185,6 +188,7 @@ def test_an_input_without_influence_is_a_warning(tmp_path):
     ]
 
 
+@pytest.mark.thorough
 def test_outputs_of_another_dtype_or_shape_than_declared(tmp_path):
     _, findings, _ = run(tmp_path, factory(tmp_path, "return {'score': (ids + types) * mask}"))
     assert [(finding.code, finding.evidence["found"]) for finding in findings] == [

@@ -7,6 +7,7 @@ import pytest
 
 
 @pytest.mark.parametrize("stage", ["reference", "graph_build", "graph_verify"])
+@pytest.mark.sampled(2)
 def test_a_stage_of_an_onnx_file_is_imported_without_torch(stage: str) -> None:
     program = (
         "import sys; sys.modules['torch'] = None;"

@@ -144,6 +144,7 @@ def test_values_of_another_scale_are_named(old, new, told, tmp_path):
     assert finding.evidence["after"] < 1e-3 < finding.evidence["before"]
 
 
+@pytest.mark.thorough
 def test_a_difference_after_the_last_common_module_is_narrowed_down(tmp_path):
     edit = (
         "clip.py",
@@ -158,6 +159,7 @@ def test_a_difference_after_the_last_common_module_is_narrowed_down(tmp_path):
 STEP = "return super().forward(latents, prediction, sigma, 2 * next_sigma)"
 
 
+@pytest.mark.thorough
 def test_a_part_that_cannot_be_compared_inside_is_named_before_its_reader(tmp_path):
     given = "self, latents, prediction, sigma, next_sigma"
     edit = wrapped("diffusion.py", "_Scheduler()", f"def forward({given}): {STEP}")
@@ -166,6 +168,7 @@ def test_a_part_that_cannot_be_compared_inside_is_named_before_its_reader(tmp_pa
     assert "It may be made in 'scheduler' before that" in finding.message
 
 
+@pytest.mark.thorough
 def test_another_blank_symbol_is_named(tmp_path):
     content = yaml.safe_load((RECIPES / "recognizer.yaml").read_text().replace("256]", "8]"))
     content["model"]["factory"]["arguments"] = {"width": 8}

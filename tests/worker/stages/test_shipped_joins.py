@@ -27,6 +27,7 @@ def test_a_layer_s_cross_attention_cache_in_another_layer_is_named(name, tmp_pat
     assert "'cross_0_key' and 'cross_1_key' of 'decoder'" in finding.message
 
 
+@pytest.mark.thorough
 def test_all_cross_attention_of_one_layer_in_another_is_named(tmp_path):
     content = tiny("t5")
     inputs = content["join"][1]["calls"][0]["inputs"]
@@ -37,6 +38,7 @@ def test_all_cross_attention_of_one_layer_in_another_is_named(tmp_path):
     assert "layers 0 and 1 swapped" in finding.message
 
 
+@pytest.mark.thorough
 def test_layers_that_feed_each_other_s_cache_are_named(tmp_path):
     content = tiny("t5")
     content["join"][1]["feeds"] = {
@@ -48,6 +50,7 @@ def test_layers_that_feed_each_other_s_cache_are_named(tmp_path):
     assert "layers 0 and 1 are swapped in the next pass" in finding.message
 
 
+@pytest.mark.thorough
 def test_keys_and_values_of_every_layer_in_each_other_s_place_are_named(tmp_path):
     content = tiny("t5")
     inputs = content["join"][1]["calls"][0]["inputs"]
@@ -58,6 +61,7 @@ def test_keys_and_values_of_every_layer_in_each_other_s_place_are_named(tmp_path
     assert "'decoder' gets the values of 'key' and 'value' swapped" in finding.message
 
 
+@pytest.mark.thorough
 def test_keys_and_values_that_feed_each_other_are_named(tmp_path):
     content = tiny("t5")
     content["join"][1]["feeds"] = {
@@ -69,6 +73,7 @@ def test_keys_and_values_that_feed_each_other_are_named(tmp_path):
     assert "'key' and 'value' are swapped in the next pass" in finding.message
 
 
+@pytest.mark.thorough
 def test_the_next_noise_level_in_place_of_the_present_one_is_named(tmp_path):
     content = tiny("diffusion")
     step = content["join"][1]["calls"][1]["inputs"]
@@ -78,6 +83,7 @@ def test_the_next_noise_level_in_place_of_the_present_one_is_named(tmp_path):
     assert "'sigma' and 'next_sigma' of 'scheduler'" in finding.message
 
 
+@pytest.mark.thorough
 def test_embeddings_in_each_other_s_place_are_named(tmp_path):
     content = tiny("clip")
     sizes = {"min": 2, "typical": 3, "max": 4}
@@ -123,6 +129,7 @@ def test_positions_that_are_off_by_a_constant_are_named(old, new, told, tmp_path
     assert told in finding.message
 
 
+@pytest.mark.thorough
 def test_boxes_in_another_format_are_named(tmp_path):
     boxes = "found.intermediate_reference_points[:, -1]"
     corners = f"torch.cat([{boxes}[..., :2] - {boxes}[..., 2:] / 2,"
@@ -209,6 +216,7 @@ def test_a_head_that_reads_scores_or_boxes_differently_is_named(edits, code, tol
     assert told in finding.message
 
 
+@pytest.mark.thorough
 def test_states_that_feed_each_other_are_named(tmp_path):
     content = tiny("silero-vad")
     content["join"][0]["feeds"] = {
@@ -228,6 +236,7 @@ def test_a_state_that_nothing_carries_is_refused(tmp_path):
         errors_of(tmp_path, content)
 
 
+@pytest.mark.thorough
 def test_layers_that_all_get_one_layer_s_cross_attention_are_named(tmp_path):
     content = tiny("t5")
     inputs = content["join"][1]["calls"][0]["inputs"]

@@ -104,6 +104,7 @@ class TestTheOriginal:
         assert found[0].remedy is not None
         assert f"{first.output}: {first.input}" in found[0].remedy.text
 
+    @pytest.mark.thorough
     def test_an_original_whose_steps_cannot_work_is_reported(self, tmp_path):
         blind = decoder().replace(
             "present_1_key = Concat<axis=1>(past_1_key, k_1)",
@@ -114,6 +115,7 @@ class TestTheOriginal:
         assert found.code == "C501"
         assert "in one call over all positions" in found.message
 
+    @pytest.mark.thorough
     def test_positions_that_count_padding_are_reported(self, tmp_path):
         counting = decoder().replace(
             "places_here = Gather(places, positions)",
@@ -124,6 +126,7 @@ class TestTheOriginal:
         (found,) = [f for f in findings if f.code == "N305" and f.place.case == "steps-padded"]
         assert "4 positions of padding on the left" in found.message
 
+    @pytest.mark.thorough
     def test_a_loop_that_the_original_refuses_is_explained(self, tmp_path):
         pair = (Feed("present_0_key", "past_0_key", 0, "key"),)  # three caches stay empty
         steps = dataclasses.replace(DECODER_STEPS, feeds=pair)
@@ -132,6 +135,7 @@ class TestTheOriginal:
 
 
 class TestTheBuiltModel:
+    @pytest.mark.thorough
     def test_the_same_model_matches_in_every_call(self, tmp_path, of_decoder):
         result = verified(tmp_path, decoder(), of_decoder[0])
         for loop, calls in (("steps", 5), ("steps-padded", 5), ("steps-full", 3)):
@@ -144,6 +148,7 @@ class TestTheBuiltModel:
             (5, 5, None),
         ]
 
+    @pytest.mark.thorough
     def test_layers_exchanged_on_the_way_in(self, tmp_path, of_decoder):
         def exchange(model):
             names = {"past_0_key": "past_1_key", "past_0_value": "past_1_value"}
@@ -158,6 +163,7 @@ class TestTheBuiltModel:
         assert max(map(worst, trial.cases)) < 1e-5 < worst(steps_of(result)[1])
         assert worst(steps_of(result)[0]) < 1e-5  # an empty cache hides it
 
+    @pytest.mark.thorough
     def test_layers_exchanged_on_the_way_out(self, tmp_path, of_decoder):
         def exchange(model):
             names = {"present_0_key": "present_1_key", "present_0_value": "present_1_value"}
@@ -186,6 +192,7 @@ class TestTheBuiltModel:
         assert trial.kind == "parts"
         assert set(trial.tensors) == set(names)
 
+    @pytest.mark.thorough
     def test_positions_off_by_one_from_the_second_call_on(self, tmp_path, of_decoder):
         shifted = decoder().replace(
             "places_here = Gather(places, positions)",
@@ -196,6 +203,7 @@ class TestTheBuiltModel:
         (trial,) = result.trials
         assert (trial.kind, trial.tensors, trial.shift) == ("positions", ("positions",), -1)
 
+    @pytest.mark.thorough
     def test_a_cache_that_does_not_get_the_new_entries(self, tmp_path, of_decoder):
         # From the second call on, zeros take the place of the new values; the call itself is right.
         lost = (
@@ -213,6 +221,7 @@ class TestTheBuiltModel:
         assert (trial.kind, trial.tensors) == ("stale", ("present_1_value",))
         assert "present_1_value" not in {o.output for case in trial.cases for o in case.outputs}
 
+    @pytest.mark.thorough
     def test_a_cache_with_a_wrong_entry(self, tmp_path, of_decoder):
         wrong = (
             decoder()
@@ -228,6 +237,7 @@ class TestTheBuiltModel:
         (trial,) = result.trials
         assert (trial.kind, trial.tensors) == ("updated", ("present_1_value",))
 
+    @pytest.mark.thorough
     def test_a_call_that_fails_ends_its_loop(self, tmp_path, of_decoder):
         def shorten(model):
             for node in model.graph.node:
@@ -249,6 +259,7 @@ class TestTheBuiltModel:
         assert len(cases) < 5
         assert result.greedy == ()  # nothing to continue with
 
+    @pytest.mark.thorough
     def test_tokens_differ_by_a_margin(self, tmp_path, of_decoder):
         result = verified(
             tmp_path,

@@ -304,6 +304,7 @@ class TestUnderMockedTensorRT:
         assert {(case.error, case.outputs[0].max_abs) for case in result.cases} == {(None, 0)}
         assert len(result.simulated) == len(result.cases)
 
+    @pytest.mark.thorough
     def test_sizes_that_the_run_decides_are_allocated_as_it_asks(
         self, tmp_path: Path, faults: Faults
     ) -> None:

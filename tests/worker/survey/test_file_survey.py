@@ -122,6 +122,7 @@ def test_a_picture_in_multiples_of_eight_gets_axes_in_steps(tmp_path):
     assert any("multiple of 8" in note for note in result.notes)
 
 
+@pytest.mark.thorough
 def test_bytes_are_recognized_by_their_scaling(tmp_path):
     text = """g (float[n,3,h,w] x) => (float[n,3,h,w] y) {
         f = Constant<value_float=0.003921569>()
@@ -146,6 +147,7 @@ def test_modes_are_those_that_the_graph_compares_with(tmp_path):
     assert result.samples["wave"].kind == "audio"
 
 
+@pytest.mark.thorough
 def test_strides_and_windows_become_arithmetic(tmp_path):
     text = """g (float[batch,samples] audio) => (float[batch,frames,c] y) {
         axes = Constant<value_ints=[1]>()
@@ -197,12 +199,14 @@ LENGTHS = """g (float[n,t] waveforms, int64[n] waveforms_lens) => (float[n,t] y)
 }"""
 
 
+@pytest.mark.thorough
 def test_lengths_are_at_most_the_size_of_their_axis(tmp_path):
     text = LENGTHS.replace("COMPARED", "Greater(most, last)")
     sample = surveyed(saved(tmp_path, text)).samples["waveforms_lens"]
     assert (sample.kind, sample.along) == ("lengths", "t")
 
 
+@pytest.mark.thorough
 def test_lengths_that_a_file_does_not_pad_to_stay_near_the_smallest_size(tmp_path):
     """Here rows shorter than the axis end the run."""
     text = LENGTHS.replace("COMPARED", "Less(most, last)")

@@ -12,13 +12,13 @@ from convkit.runtimes.coreml.conversion.attention import scaled_dot_product_atte
 from convkit.runtimes.coreml.conversion.control_flow import branch, loop
 from convkit.runtimes.coreml.conversion.corrections import correct
 from convkit.runtimes.coreml.conversion.frontend_arguments import Translation, translation, value
-from convkit.runtimes.coreml.conversion.normalization import (
+from convkit.runtimes.coreml.conversion.layer_translations import (
     adaptive_avg_pool2d,
     group_norm,
     native_group_norm,
     rms_norm,
+    with_states,
 )
-from convkit.runtimes.coreml.conversion.recurrent_layers import with_states
 from convkit.runtimes.coreml.conversion.refused_arguments import is_refused
 from convkit.runtimes.coreml.conversion.scatters import scatter_translations
 from convkit.runtimes.coreml.conversion.size_arithmetic import size_operators

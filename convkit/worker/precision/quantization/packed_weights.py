@@ -45,6 +45,9 @@ _QUANTIZED: dict[str, int] = {
     "QLinearConv": 3,
     "QLinearMatMul": 3,
 }
+# Operators that pick elements, and the input that says which: of a table of positions, the numbers
+# that are picked are the weight, not their places.
+_PICKING = {"Gather": 1, "GatherElements": 1, "GatherND": 1}
 _SHOWN = 5
 
 
@@ -117,6 +120,8 @@ def _integers_behind(model: ir.Model) -> dict[ir.Value, tuple[ir.Value, ...]]:
         parts = [look(value) for value in node.inputs if value is not None]
         if node.op_type == "Constant" or any(part is None for part in parts):
             continue
+        if node.op_type in _PICKING:
+            parts[_PICKING[node.op_type]] = ()
         made = tuple(dict.fromkeys(value for part in parts if part is not None for value in part))
         for value in node.outputs:
             behind[value] = made

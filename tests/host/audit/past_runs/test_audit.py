@@ -42,6 +42,7 @@ def test_an_untouched_run_is_intact(finished: RunOutcome) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
+@pytest.mark.sampled(2)
 def test_one_flipped_byte_in_any_file_is_named(folder: Path, name: str) -> None:
     assert audit_folder(folder).exit_code == 0
     flip_byte(folder / name)
@@ -53,6 +54,7 @@ def test_one_flipped_byte_in_any_file_is_named(folder: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
+@pytest.mark.sampled(2)
 def test_a_deleted_file_is_named(folder: Path, name: str) -> None:
     (folder / name).unlink()
     answer = audit_folder(folder)
@@ -86,6 +88,7 @@ def test_a_renamed_file_is_both_missing_and_extra(folder: Path) -> None:
     }
 
 
+@pytest.mark.thorough
 def test_without_store_and_mlflow_the_folder_answers_alone(tmp_path: Path) -> None:
     outcome = make_run(tmp_path / "home", track=True)
     home = tmp_path / "home"
@@ -158,6 +161,7 @@ def test_a_run_makes_bytes_that_changed_in_the_store_anew(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
+@pytest.mark.sampled(2)
 def test_a_run_whose_folder_was_damaged_is_not_up_to_date(folder: Path, name: str) -> None:
     flip_byte(folder / name)
     later = make_run(home_around(folder))

@@ -297,6 +297,7 @@ class TestAnyDocument:
 
     @given(documents(), st.data())
     @settings(max_examples=100)
+    @pytest.mark.thorough
     def test_a_scalar_that_changes_leaves_every_other_character(
         self, document: tuple[str, Any], data: Any
     ) -> None:
@@ -313,6 +314,7 @@ class TestAnyDocument:
 
     @given(documents(), st.data())
     @settings(max_examples=100)
+    @pytest.mark.thorough
     def test_a_key_that_comes_and_items_that_move_cost_no_comment(
         self, document: tuple[str, Any], data: Any
     ) -> None:

@@ -82,6 +82,7 @@ class TestMalformedRecipes:
     @pytest.mark.parametrize(
         "loader", [yaml_document._LOADER, yaml.SafeLoader], ids=["libyaml", "pyyaml"]
     )
+    @pytest.mark.sampled(2)
     def test_the_problem_is_named_with_its_place(self, row: Malformed, loader, monkeypatch):
         monkeypatch.setattr(yaml_document, "_LOADER", loader)
         (problem,) = problems_of(row.text)
@@ -170,6 +171,7 @@ class TestMalformedRecipes:
         problems = problems_of(text)
         assert len(problems) == 100
 
+    @pytest.mark.thorough
     def test_the_cut_says_that_there_is_more(self):
         keys = "".join(f"k{i}: 1\n" for i in range(90))
         again = "".join("name: x\n" for _ in range(60))

@@ -113,6 +113,7 @@ def test_editing_an_environment_leaves_uv_s_cache_alone(wheels: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("damage", ["marker", "interpreter", "folder"])
+@pytest.mark.sampled(2)
 def test_a_damaged_environment_is_built_anew(wheels: Path, tmp_path: Path, damage: str) -> None:
     environment = ensure_environment(ALPHA, tmp_path, progress=quiet)
     folder = environment.python.parents[1]
@@ -146,6 +147,7 @@ environments.ensure_environment(resolution, Path({str(home)!r}), progress=print)
     )
 
 
+@pytest.mark.thorough
 def test_two_processes_build_one_environment_once(wheels: Path, tmp_path: Path) -> None:
     both = [builder(tmp_path), builder(tmp_path)]
     with ended_with_the_test(*both):
@@ -157,6 +159,7 @@ def test_two_processes_build_one_environment_once(wheels: Path, tmp_path: Path) 
     assert output(environment, "import alpha; print(alpha.VERSION)") == "1.0"
 
 
+@pytest.mark.thorough
 def test_a_killed_build_leaves_only_a_staging_folder_which_the_next_build_clears(
     wheels: Path, tmp_path: Path
 ) -> None:
@@ -176,6 +179,7 @@ def test_a_killed_build_leaves_only_a_staging_folder_which_the_next_build_clears
     assert staging_folders(tmp_path) == []
 
 
+@pytest.mark.thorough
 def test_a_failed_build_leaves_nothing_and_says_why(wheels: Path, tmp_path: Path) -> None:
     with pytest.raises(
         ToolchainError,
@@ -186,6 +190,7 @@ def test_a_failed_build_leaves_nothing_and_says_why(wheels: Path, tmp_path: Path
     assert list_environments(tmp_path) == ()
 
 
+@pytest.mark.thorough
 def test_an_environment_with_other_contents_fails_its_check(wheels: Path, tmp_path: Path) -> None:
     python = ensure_environment(ALPHA, tmp_path, progress=quiet).python
     environment_builds._check(python, ALPHA)
@@ -210,6 +215,7 @@ def test_a_home_that_cannot_be_written_is_a_users_error(wheels: Path, tmp_path: 
     assert type(caught.value).__name__ == "StoreError"
 
 
+@pytest.mark.thorough
 def test_wheels_are_found_where_pip_is_told_of_them(
     wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +231,7 @@ def test_wheels_are_found_where_pip_is_told_of_them(
 
 
 @pytest.mark.network
+@pytest.mark.thorough
 def test_the_second_time_needs_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another home: nothing is remembered, and uv's cache serves everything."""
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))

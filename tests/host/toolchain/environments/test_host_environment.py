@@ -74,6 +74,7 @@ def test_packages_that_only_pythonpath_has_are_missing_for_stages(
     assert problem.startswith(f"beside is only in {tmp_path}, which stages do not see")
 
 
+@pytest.mark.thorough
 def test_another_build_of_a_package_stands_in_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

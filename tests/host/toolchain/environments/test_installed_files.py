@@ -36,6 +36,7 @@ def test_what_was_installed_is_intact_also_after_it_was_compiled(
 @pytest.mark.parametrize(
     "damage", ["changed", "missing", "in no RECORD", "unreadable", "record", "script"]
 )
+@pytest.mark.sampled(2)
 def test_each_kind_of_damage_is_named(wheels: Path, tmp_path: Path, damage: str) -> None:
     folder, packages = build(tmp_path)
     module, record = packages / "alpha" / "__init__.py", packages / "alpha-1.0.dist-info" / "RECORD"

@@ -76,6 +76,7 @@ def test_what_a_killed_fetch_left_is_cleared(carrier: Path, tmp_path: Path) -> N
         ("../other", "has no folder"),
     ],
 )
+@pytest.mark.sampled(2)
 def test_a_folder_that_is_not_inside_is_reported_with_those_that_are(
     carrier: Path, tmp_path: Path, path: str, words: str
 ) -> None:
@@ -151,6 +152,7 @@ def test_changed_files_and_no_network_are_told(
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{", b'{"digest": "0", "content": {}}'])
+@pytest.mark.sampled(2)
 def test_a_package_without_a_readable_pin_is_held_against_its_record(
     carrier: Path, tmp_path: Path, content: bytes | None
 ) -> None:

@@ -69,6 +69,7 @@ def test_being_handed_out_counts_as_use(wheels: Path, tmp_path: Path) -> None:
     assert folder.is_dir()
 
 
+@pytest.mark.thorough
 def test_only_what_was_not_used_for_so_long_goes(wheels: Path, tmp_path: Path) -> None:
     old, new = build(tmp_path, "1.0"), build(tmp_path, "1.1")
     age(old, 31)
@@ -86,6 +87,7 @@ def test_only_what_was_not_used_for_so_long_goes(wheels: Path, tmp_path: Path) -
     assert build(tmp_path) == old  # and gets them again
 
 
+@pytest.mark.thorough
 def test_resolutions_that_lead_nowhere_go_where_that_is_asked_for(
     wheels: Path, tmp_path: Path
 ) -> None:
@@ -114,6 +116,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.thorough
 def test_another_process_holds_its_environment_until_it_is_killed(
     wheels: Path, tmp_path: Path
 ) -> None:
@@ -134,6 +137,7 @@ def test_another_process_holds_its_environment_until_it_is_killed(
     assert went.path == folder
 
 
+@pytest.mark.thorough
 def test_while_it_is_removed_nobody_gets_it(wheels: Path, tmp_path: Path) -> None:
     folder = build(tmp_path)
     with environment_use.alone(folder / MARKER) as free:
@@ -144,6 +148,7 @@ def test_while_it_is_removed_nobody_gets_it(wheels: Path, tmp_path: Path) -> Non
         assert not free
 
 
+@pytest.mark.thorough
 def test_a_marker_that_is_gone_cannot_be_held_and_a_new_one_is_another(
     wheels: Path, tmp_path: Path
 ) -> None:
@@ -156,6 +161,7 @@ def test_a_marker_that_is_gone_cannot_be_held_and_a_new_one_is_another(
     assert in_use(folder / MARKER)
 
 
+@pytest.mark.thorough
 def test_leftovers_go_but_not_what_is_being_built(wheels: Path, tmp_path: Path) -> None:
     folder = build(tmp_path)
     staging = folder.with_name(f"{folder.name}.123.staging")
@@ -184,6 +190,7 @@ def test_a_home_with_nothing_in_it(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_a_marker_that_others_own_is_used_all_the_same(
     wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -178,6 +178,7 @@ DAMAGE: dict[str, tuple[Callable[[Built], object], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.sampled(2)
 def test_env_verify_names_the_damage(built: Built, damage: str) -> None:
     command = ["env", "verify", "--home", str(built.home)]
     assert CliRunner().invoke(app, command).exit_code == 0
@@ -196,6 +197,7 @@ def test_env_verify_names_the_damage(built: Built, damage: str) -> None:
 @pytest.mark.parametrize(
     "damage", ["_virtualenv.pth", "system packages", "replaced python3", "no seal"]
 )
+@pytest.mark.sampled(2)
 def test_what_runs_before_any_check_is_looked_at_before_a_stage(built: Built, damage: str) -> None:
     DAMAGE[damage][0](built)
     assert existing_environment(ALPHA, built.home) is None
@@ -205,6 +207,7 @@ def test_what_runs_before_any_check_is_looked_at_before_a_stage(built: Built, da
     assert verify_environment(built.folder) == ()
 
 
+@pytest.mark.thorough
 def test_a_damaged_environment_in_use_is_not_removed(built: Built) -> None:
     code = f"import fcntl; f = open({str(built.folder / 'convkit.json')!r}); "
     code += "fcntl.flock(f, fcntl.LOCK_SH); print('held', flush=True); input()"
@@ -224,6 +227,7 @@ def test_a_damaged_environment_in_use_is_not_removed(built: Built) -> None:
     assert verify_environment(built.folder) == ()
 
 
+@pytest.mark.thorough
 def test_a_stage_trusts_no_bytecode_that_it_did_not_make(built: Built, tmp_path: Path) -> None:
     built.poison(built.cached())
     command = [str(built.python), "-c", "import alpha; print(alpha.VERSION)"]
@@ -246,6 +250,7 @@ def test_bytecode_is_used_when_it_is_whole(built: Built, tmp_path: Path) -> None
     assert verify_environment(built.folder) == ()
 
 
+@pytest.mark.thorough
 def test_a_cleared_cache_is_made_anew(built: Built, tmp_path: Path) -> None:
     imported(built, tmp_path / "one")
     shutil.rmtree(tmp_path / "convkit-cache")

@@ -124,6 +124,7 @@ def test_nothing_is_collected_while_an_environment_is_built(wheels: Path, tmp_pa
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.EXDEV, errno.EMLINK])
+@pytest.mark.sampled(2)
 def test_without_hard_links_mocked_away_environments_are_copies(
     wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
@@ -160,6 +161,7 @@ def test_users_without_a_writable_cache_mocked_by_access_keep_shared_files_in_th
     assert shared_folder(tmp_path) == own
 
 
+@pytest.mark.thorough
 def test_a_file_is_digested_once_for_all_environments_of_a_process(
     wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +196,7 @@ def test_an_edit_with_its_time_restored_reaches_no_environment_of_this_process(
     assert "1.0" in module(build(ALPHA, tmp_path / "two")).read_text()
 
 
+@pytest.mark.thorough
 def test_an_edit_while_a_file_is_linked_is_not_taken_for_whole_mocked_link(
     wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

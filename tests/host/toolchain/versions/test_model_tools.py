@@ -90,6 +90,7 @@ def test_with_provides_an_import_that_has_another_name(tools):
         ("from utils.layers import Block", "net.py:1: imports utils.layers, which is neither"),
     ],
 )
+@pytest.mark.sampled(2)
 def test_what_cannot_be_had_is_said_with_its_line_and_the_fix(code, says, tools):
     with pytest.raises(UsageError) as caught:
         tools(code)
@@ -105,6 +106,7 @@ def test_all_that_is_missing_is_said_at_once(tools):
     assert "beta" not in str(caught.value)
 
 
+@pytest.mark.thorough
 def test_a_conditional_import_is_installed_if_it_can_be(tools):
     code = "import torch\nif torch.x:\n    import nowhere_to_be_had\nelse:\n    import beta"
     assert {*tools(code)} == {"beta"}
@@ -174,6 +176,7 @@ def gammas(wheels):
     ],
     ids=["pinned", "included", "project"],
 )
+@pytest.mark.sampled(2)
 def test_the_projects_own_releases_are_taken(tools, gammas, tmp_path, file, text):
     assert tools("import gamma")["gamma"].specifier == "==1.1"
     (tmp_path / file).write_text(text, encoding="utf-8")

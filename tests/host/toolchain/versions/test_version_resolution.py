@@ -62,6 +62,7 @@ def test_servers_that_disagree_about_a_new_release_are_asked_again(
     assert index.pages == 2 + len(missed)
 
 
+@pytest.mark.thorough
 def test_a_release_that_no_server_lists_any_more_is_reported(
     index: PackageIndex, tmp_path: Path
 ) -> None:
@@ -124,6 +125,7 @@ def test_releases_that_do_not_fit_are_reported_with_the_keys_that_chose_them(
     assert resolved(spec("alpha==2.*", "beta==1.*"), tmp_path) is None  # failures are never kept
 
 
+@pytest.mark.thorough
 def test_only_the_keys_that_matter_are_named(wheels: Path, tmp_path: Path) -> None:
     write_wheel(wheels, "alpha-extra", "1.0")
     origins = (
@@ -138,6 +140,7 @@ def test_only_the_keys_that_matter_are_named(wheels: Path, tmp_path: Path) -> No
     assert "tools.beta" not in str(caught.value)
 
 
+@pytest.mark.thorough
 def test_a_known_bad_pair_is_resolved_around(wheels: Path, tmp_path: Path) -> None:
     """Wheels that stand in for the real ones, whose metadata let NumPy 2 in."""
     for version in ("1.17.0", "1.19.0"):
@@ -156,6 +159,7 @@ def test_a_known_bad_pair_is_resolved_around(wheels: Path, tmp_path: Path) -> No
     assert "onnxruntime==1.17.* comes from targets.ort.versions" in str(caught.value)
 
 
+@pytest.mark.thorough
 def test_the_project_around_does_not_matter(
     wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,12 +258,14 @@ def test_uv_that_is_not_there(
 
 @pytest.mark.network
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_real_index_gives_old_onnxruntime_an_old_numpy(tmp_path: Path) -> None:
     packages = resolve(spec("numpy<3,>=1.24", "onnxruntime==1.17.*"), tmp_path).packages
     assert packages["onnxruntime"].startswith("1.17.")
     assert packages["numpy"].startswith("1.")
 
 
+@pytest.mark.thorough
 def test_a_release_for_a_newer_macos_names_the_variable_that_helps(
     wheels: Path, tmp_path: Path
 ) -> None:

@@ -123,6 +123,7 @@ def test_a_release_that_is_not_on_the_index_names_package_key_and_fix(
     assert "alpha==1.1 comes from tools.alpha. Write a release there that the index has" in message
 
 
+@pytest.mark.thorough
 def test_a_package_that_is_not_on_the_index_and_convkit_s_own_choice(
     index: PackageIndex, tmp_path: Path
 ) -> None:
@@ -155,6 +156,7 @@ def test_all_missing_releases_are_named_at_once(index: PackageIndex, tmp_path: P
     assert "the index has no release of gamma" in message
 
 
+@pytest.mark.thorough
 def test_what_is_missing_is_decided_by_uv_and_not_by_its_words(
     index: PackageIndex, tmp_path: Path
 ) -> None:

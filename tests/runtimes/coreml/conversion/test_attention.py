@@ -56,6 +56,7 @@ def attentions() -> Converted:
 
 
 @pytest.mark.parametrize(("rows", "positions"), [(3, 7), (1, 2), (4, 20)])
+@pytest.mark.sampled(1)
 def test_attention_with_fully_masked_rows_is_torch_s(
     attentions: Converted, rows: int, positions: int
 ) -> None:
@@ -71,6 +72,7 @@ def test_attention_with_fully_masked_rows_is_torch_s(
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_fully_masked_rows_stay_zero_in_float16(tmp_path: Path) -> None:
     module = behind_contract(Attentions(), inputs(), OUTPUTS, (BATCH, SEQUENCE))
     program = saved(converted(module, inputs(), LowPrecision("float16", saturate=True)), tmp_path)
@@ -95,6 +97,7 @@ class Norms(torch.nn.Module):
         return self.norm(x), self.plain(flat)
 
 
+@pytest.mark.thorough
 def test_group_norm_takes_any_batch() -> None:
     def given(rows: int) -> dict[str, torch.Tensor]:
         generator = torch.Generator().manual_seed(rows)

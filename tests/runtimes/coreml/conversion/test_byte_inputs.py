@@ -19,6 +19,7 @@ def test_bytes_are_converted_as_whole_numbers() -> None:
     assert float(np.abs(found - SCALED(X).numpy()).max()) <= 1e-6
 
 
+@pytest.mark.thorough
 def test_coremltools_does_not_read_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module_conversion, "_served_examples", lambda _: (X,))
     with pytest.raises(StageFailedError, match="uint8"):

@@ -39,6 +39,7 @@ def test_the_axis_is_named_with_the_lines_to_write() -> None:
     assert "axes.sequence: {min: 7, typical: 7, max: 7}" in finding.remedy.text
 
 
+@pytest.mark.thorough
 def test_nothing_is_promised_where_it_does_not_help() -> None:
     with pytest.raises(UnexportableError) as caught:
         convert_or_explain(conversion(Drawn()), {"batch": 2, "sequence": 7})

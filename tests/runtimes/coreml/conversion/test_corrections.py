@@ -119,6 +119,7 @@ def test_it_matches_torch(name: str, place: int) -> None:
         lambda x: x / (1 + x.std()) + x.var(1, keepdim=True),
     ],
 )
+@pytest.mark.sampled(2)
 def test_programs_of_torchscript_name_no_overloads(function: Function) -> None:
     assert not differs(function, Decided)
 
@@ -147,6 +148,7 @@ UNCHANGED: dict[str, Function] = {
 
 
 @pytest.mark.parametrize("name", UNCHANGED)
+@pytest.mark.sampled(2)
 def test_other_programs_stay_as_they_are(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY
 

@@ -28,6 +28,7 @@ class Scored(nn.Module):
         lambda x: torch.var_mean(x, 1, unbiased=False, keepdim=True),
     ],
 )
+@pytest.mark.sampled(2)
 def test_they_are_converted(statistics: Callable) -> None:
     x = torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(0))
     module = Scored(statistics)

@@ -61,6 +61,7 @@ MATRICES = {"x": torch.randn(2, 3, 3, 2, generator=torch.Generator().manual_seed
 
 
 @pytest.mark.parametrize("function", [torch.linalg.inv, lambda z: torch.linalg.solve(z, z.mT)])
+@pytest.mark.sampled(1)
 def test_complex_systems_are_solved(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
     module = OfSpectra(function).eval()
     with torch.no_grad():
@@ -70,6 +71,7 @@ def test_complex_systems_are_solved(function: Callable[[torch.Tensor], torch.Ten
     assert torch.allclose(found, expected, atol=1e-4)
 
 
+@pytest.mark.thorough
 def test_the_operation_on_complex_numbers_is_named() -> None:
     module = OfSpectra(torch.linalg.svdvals).eval()
     with pytest.raises(UnexportableError) as refused:

@@ -78,6 +78,7 @@ def test_a_right_program_has_no_cause(module: ContractModule) -> None:
         ({"last.bias": np.linspace(-1, 1, 8).astype(np.float32)}, "N403", "y", "last.bias"),
     ],
 )
+@pytest.mark.sampled(2)
 def test_the_cause_is_named_in_the_program_s_words(
     module: ContractModule, changes: dict, code: str, node: str, says: str
 ) -> None:
@@ -139,6 +140,7 @@ def explained(module: ContractModule) -> list[Finding]:
     return search(module, conversion.program).causes(found)
 
 
+@pytest.mark.thorough
 def test_a_wrong_translation_is_named_at_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """coremltools' own gelu, which overlooks the approximation that is asked for."""
     from coremltools.converters.mil.frontend.torch import ops

@@ -34,10 +34,12 @@ def whole(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("function", ROUNDED)
 @pytest.mark.usefixtures("whole")
+@pytest.mark.sampled(2)
 def test_they_are_rounded(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
     assert error(function) <= 1e-6
 
 
+@pytest.mark.thorough
 def test_quotients_near_whole_numbers_are_torchs() -> None:
     class Divided(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:

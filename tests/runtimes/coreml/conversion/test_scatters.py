@@ -68,6 +68,7 @@ class Using(nn.Module):
 
 @pytest.mark.filterwarnings("ignore:index_reduce")
 @pytest.mark.parametrize("name", USES)
+@pytest.mark.sampled(1)
 def test_it_matches_torch_at_every_batch(name: str, tmp_path: Path) -> None:
     module = Using(USES[name]).eval()
     x = torch.randn(BATCH.typical, 4, 6, generator=torch.Generator().manual_seed(1))

@@ -45,6 +45,7 @@ def matches_torch(module: nn.Module, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SIZES)
+@pytest.mark.sampled(2)
 def test_it_matches_torch_at_every_size(name: str, tmp_path: Path) -> None:
     assert name in size_operators()
     matches_torch(Scaled(SIZES[name]), tmp_path)

@@ -175,6 +175,7 @@ def test_a_loop_verifies_states_call_by_call(original: ContractModule, package: 
     assert trials == []
 
 
+@pytest.mark.thorough
 def test_states_that_return_under_each_other_s_name_are_named(
     original: ContractModule, tmp_path: Path
 ) -> None:

@@ -51,6 +51,7 @@ def plain(bert) -> Converted:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("plan", PLANS, ids=str)
+@pytest.mark.sampled(1)
 def test_it_gives_what_the_converted_program_gives(
     bert, plain: Converted, plan: LowPrecision, tmp_path: Path
 ) -> None:

@@ -65,6 +65,7 @@ def test_every_side_of_a_branch_is_taken() -> None:
     assert max(differences(Branches().eval(), given)) <= 1e-5
 
 
+@pytest.mark.thorough
 def test_a_loop_runs_as_long_as_values_say() -> None:
     assert max(differences(Steps().eval(), [rows(0, 0), rows(1, 6), rows(2, 20)])) <= 1e-5
 

@@ -21,6 +21,7 @@ class Recurrent(nn.Module):
 
 
 @pytest.mark.parametrize("is_special", [False, True])
+@pytest.mark.sampled(1)
 def test_they_are_one_operation_for_each_layer(*, is_special: bool) -> None:
     module = Recurrent(is_special=is_special).eval()
     x = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(1))

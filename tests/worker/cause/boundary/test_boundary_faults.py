@@ -185,6 +185,7 @@ FITTED: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("name", FITTED)
+@pytest.mark.sampled(2)
 def test_a_scale_and_an_offset_are_fitted(name: str) -> None:
     text, told = FITTED[name]
     module = built(Picture)
@@ -199,6 +200,7 @@ def test_a_scale_and_an_offset_are_fitted(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WORDS)
+@pytest.mark.sampled(2)
 def test_what_happens_to_whole_numbers_is_named(name: str) -> None:
     tensor, text, told = WORDS[name]
     finding = diagnosed(Words, IDS, lambda model: before(model, tensor, text))

@@ -52,6 +52,7 @@ def region() -> Region:
 
 
 @pytest.mark.parametrize("count", [1, 3, 12])
+@pytest.mark.sampled(2)
 def test_what_ends_the_process_hides_no_other_kind(
     count: int, region: Region, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,6 +73,7 @@ def test_all_kinds_share_a_process(region: Region, monkeypatch: pytest.MonkeyPat
     assert len(forks) <= 2  # one for the kinds, one for the number that a node may have instead
 
 
+@pytest.mark.thorough
 def test_nothing_is_found_among_kinds_that_only_end_the_process(
     region: Region, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -149,6 +149,7 @@ def test_a_folded_mask_of_another_comparison_is_named() -> None:
     assert "5 of 25 elements differ" in cause.text
 
 
+@pytest.mark.thorough
 def test_a_group_norm_of_other_groups_is_named() -> None:
     torch.manual_seed(0)
 

@@ -176,6 +176,7 @@ def diagnosed_rare(operator: str, offset: float) -> Diagnosis:
     return localize(recording, graph, {"x": x.numpy()}, {})
 
 
+@pytest.mark.thorough
 def test_a_kernel_that_resembles_another_function_is_off_and_right_in_float64() -> None:
     (finding,) = findings_of(diagnosed_rare("Sigmoid", 19), "case")
     assert (finding.code, finding.place.tensor) == ("N408", "chance")

@@ -44,5 +44,6 @@ def test_another_checkpoint_is_the_headline_without_names(name: str) -> None:
     assert not cause.after > 1e-5
 
 
+@pytest.mark.thorough
 def test_one_wrong_weight_is_not_another_checkpoint() -> None:
     assert cause_with_others(subject(SUBJECTS["decoder"]), 1).kind == "weight"

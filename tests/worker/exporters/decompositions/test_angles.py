@@ -43,6 +43,7 @@ def test_shapes_that_broadcast_and_integers() -> None:
 
 
 @pytest.mark.parametrize("mended", [True, False], ids=["decomposed", "torch's own"])
+@pytest.mark.sampled(1)
 def test_the_exported_graph(tmp_path: Path, mended: bool) -> None:
     y, x = _points()
     program = torch.export.export(_Angle(), (y, x), strict=False)

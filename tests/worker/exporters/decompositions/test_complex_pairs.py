@@ -87,6 +87,7 @@ def test_matches_torch(name: str, tmp_path: Path) -> None:
         assert torch.allclose(torch.from_numpy(found), expected, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.thorough
 def test_an_operation_without_a_counterpart_is_named() -> None:
     program = _program(lambda z, _: torch.linalg.svdvals(z.T @ z), torch.randn(3, 8))
     with pytest.raises(UnrewrittenError, match="svd") as refused:
@@ -96,6 +97,7 @@ def test_an_operation_without_a_counterpart_is_named() -> None:
 
 @pytest.mark.parametrize("length", [12, 13])
 @pytest.mark.parametrize("keeps_transforms", [True, False])
+@pytest.mark.sampled(2)
 def test_what_is_real_in_a_spectrum_has_torchs_angle(length: int, keeps_transforms: bool) -> None:
     class Phase(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

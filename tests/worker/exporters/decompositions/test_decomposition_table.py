@@ -62,6 +62,7 @@ def test_uneven_windows_become_a_few_operators(tmp_path: Path) -> None:
     assert nodes < 10
 
 
+@pytest.mark.thorough
 def test_open_axes(tmp_path: Path) -> None:
     program = _program(_Pooled(5), torch.rand(2, 3, 12, 9), is_open=True)
     _, session = _exported(decomposed(program), tmp_path)
@@ -71,6 +72,7 @@ def test_open_axes(tmp_path: Path) -> None:
         assert torch.allclose(torch.from_numpy(found), _Pooled(5)(x), atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_matrices_and_medians(tmp_path: Path) -> None:
     x = torch.randn(3, 4, 4)
     _, session = _exported(decomposed(_program(_Solved(), x)), tmp_path)
@@ -78,6 +80,7 @@ def test_matrices_and_medians(tmp_path: Path) -> None:
     assert torch.allclose(torch.from_numpy(found), _Solved()(x), atol=1e-4)
 
 
+@pytest.mark.thorough
 def test_logarithms_of_sums_far_from_zero_stay_finite(tmp_path: Path) -> None:
     x = torch.tensor([-1e4, -90.0, -20.0, 0.0, 20.0, 90.0, 1e4]).expand(1, 1, 2, 7)
     _, session = _exported(decomposed(_program(_Logarithms(), x)), tmp_path)
@@ -110,6 +113,7 @@ class _Sorted(nn.Module):
         return torch.stack([first, x.argsort(dim=1, stable=True, descending=True)])
 
 
+@pytest.mark.thorough
 def test_a_stable_sort_keeps_the_order_of_equals(tmp_path: Path) -> None:
     x = torch.randint(0, 4, (2, 40, 3)).float()
     program = torch.export.export(_Sorted(), (x,), strict=False)
@@ -124,6 +128,7 @@ class _Stacked(nn.Module):
         return torch.vstack([rows[0], rows])
 
 
+@pytest.mark.thorough
 def test_several_tensors_become_no_sequence(tmp_path: Path) -> None:
     x = torch.rand(4, 3)
     _, session = _exported(decomposed(_program(_Stacked(), x)), tmp_path)

@@ -145,6 +145,7 @@ def test_the_graph_is_the_same(name: str, wholes: list[object]) -> None:
     assert (not wholes) == local
 
 
+@pytest.mark.thorough
 def test_a_program_that_changes_a_buffer_is_left_to_torch(wholes: list[object]) -> None:
     with decomposing_locally():
         exported(Counts(lambda x: x))

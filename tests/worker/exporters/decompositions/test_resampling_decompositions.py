@@ -71,6 +71,7 @@ def test_grids(sizes: tuple[int, ...], align_corners: bool) -> None:
     "options", [{"size": (4, 5)}, {"scale_factor": 0.5}, {"size": (3, 9), "align_corners": True}]
 )
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.sampled(2)
 def test_open_images(mode: str, options: dict[str, object]) -> None:
     class Resized(torch.nn.Module):
         def forward(self, image: torch.Tensor) -> torch.Tensor:

@@ -105,6 +105,7 @@ FUNCTIONS: dict[str, Function] = {
 
 @pytest.mark.filterwarnings("ignore:torch.cholesky is deprecated")
 @pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.sampled(1)
 def test_onnxruntime_computes_it_as_torch(name: str, tmp_path: Path) -> None:
     module = _Called(FUNCTIONS[name])
     x = torch.randn(2, 4, 5, generator=torch.Generator().manual_seed(1))

@@ -57,6 +57,7 @@ class Applied(torch.nn.Module):
 
 
 @pytest.mark.parametrize("name", KEPT)
+@pytest.mark.sampled(1)
 def test_it_is_what_the_module_computes_at_other_sizes(name: str) -> None:
     module = Applied(KEPT[name])
     program = trace(module, [torch.randn(4, 32)], CONTRACT, None)
@@ -65,6 +66,7 @@ def test_it_is_what_the_module_computes_at_other_sizes(name: str) -> None:
         torch.testing.assert_close(program.module(check_guards=False)(x), module(x))
 
 
+@pytest.mark.thorough
 def test_a_size_that_decides_is_refused_as_before() -> None:
     def halved(x: torch.Tensor) -> torch.Tensor:
         return x / 2 if math.log(x.shape[1]) > 3.2 else x

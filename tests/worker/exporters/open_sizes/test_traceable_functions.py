@@ -133,6 +133,7 @@ def test_bags_keep_the_batch_open(monkeypatch: pytest.MonkeyPatch) -> None:
         lambda x: torch.split(torch.cat([x, 2 * x]), x.shape[0], dim=0)[1],
     ],
 )
+@pytest.mark.sampled(2)
 def test_sizes_stay_open(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
     class Module(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -162,6 +163,7 @@ def test_other_parts_are_torchs(function: Callable[[torch.Tensor], torch.Tensor]
     torch.testing.assert_close(found, function(X))
 
 
+@pytest.mark.thorough
 def test_steps_from_one_number_to_another_are_torchs_to_the_bit() -> None:
     class Module(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -98,6 +98,7 @@ def test_a_row_that_is_masked_whole_is_what_torch_says(causal: bool) -> None:
     np.testing.assert_array_equal(run(model, NONE), usual)
 
 
+@pytest.mark.thorough
 def test_half_precision_is_guarded_in_its_own_type() -> None:
     module = Attending(causal=False, dtype=torch.float16)
     model = exported(module, torch.float16)
@@ -110,6 +111,7 @@ def test_half_precision_is_guarded_in_its_own_type() -> None:
 @pytest.mark.parametrize(
     "module", [Own(), Causal(), Finite()], ids=lambda each: type(each).__name__
 )
+@pytest.mark.sampled(2)
 def test_what_needs_no_guard_stays_as_it_is(module: nn.Module) -> None:
     model = exported(module)
     before = [node.op_type for node in model.graph]

@@ -140,6 +140,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[np.ndar
 
 
 @pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.sampled(1)
 def test_layer(name: str, results: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
     found, expected = results[name]
     assert found.shape == expected.shape

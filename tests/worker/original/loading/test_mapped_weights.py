@@ -98,6 +98,7 @@ def test_no_hook_is_left(weights, checkpoint, budget):
     assert len(torch.nn.modules.module._global_forward_hooks) == before
 
 
+@pytest.mark.thorough
 def test_a_graph_is_written_with_few_weights_resident(
     weights, checkpoint, tmp_path, monkeypatch, budget
 ):

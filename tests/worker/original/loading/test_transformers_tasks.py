@@ -29,6 +29,7 @@ def test_the_first_class_that_knows_the_architecture_is_taken(
 
 
 @pytest.mark.parametrize("task", AUTO_CLASSES)
+@pytest.mark.sampled(1)
 def test_every_class_is_one_of_transformers_and_knows_architectures(task: str) -> None:
     for name in AUTO_CLASSES[task]:
         assert getattr(transformers, name)._model_mapping.keys()

@@ -231,6 +231,7 @@ def test_an_operator_is_found_where_it_is_called_or_dispatched():
         ("return x.reshape(3, x.shape[1], -1)", "torch", "C106"),
     ],
 )
+@pytest.mark.sampled(2)
 def test_a_failed_export_names_the_line(tmp_path, body, exporter, code):
     _, findings, _ = export_factory(tmp_path, module(body), CONTRACT, exporter)
     assert [finding.code for finding in findings] == ([] if code is None else [code])

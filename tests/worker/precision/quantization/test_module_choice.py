@@ -64,6 +64,7 @@ def test_nothing_is_kept_where_nothing_need_be(tmp_path: Path) -> None:
         ((2,), ("layer.2.dense",)),
     ],
 )
+@pytest.mark.sampled(2)
 def test_the_spoilt_modules_are_kept_and_no_more(tmp_path: Path, rough, patterns) -> None:
     source = write(four_layers(rough), tmp_path)
     kept = choose_kept(source, PER_TENSOR, cases_of(source), {"h3": {"cosine": 0.995}}, None, EXACT)
@@ -121,6 +122,7 @@ def test_padding_does_not_count(tmp_path: Path) -> None:
     assert kept.rounds[0].metrics[name][0].padding_elements == 32
 
 
+@pytest.mark.thorough
 def test_cases_in_which_the_original_is_not_finite_say_nothing(tmp_path: Path) -> None:
     source = write(four_layers(()), tmp_path)
     cases = cases_of(source)
@@ -139,6 +141,7 @@ def test_the_root_s_own_nodes_can_be_kept(tmp_path: Path) -> None:
     assert (kept.patterns, kept.met) == ((".",), True)
 
 
+@pytest.mark.thorough
 def test_the_worse_of_both_families_decides(tmp_path: Path) -> None:
     """What exact processors meet with nothing in float32, those that saturate do not."""
     source = write(four_layers(()), tmp_path)
@@ -152,6 +155,7 @@ def test_the_worse_of_both_families_decides(tmp_path: Path) -> None:
     assert (kept.patterns, kept.met, len(kept.rounds)) == ((), True, 1)
 
 
+@pytest.mark.thorough
 def test_seven_bits_are_offered_where_no_patterns_suffice(tmp_path: Path) -> None:
     source = write(four_layers(()), tmp_path)
     limits = {"h3": {"cosine": 0.9995}}

@@ -74,3 +74,18 @@ def test_float_weights_indices_and_shapes_are_not_packed() -> None:
     )
     assert packed_weights(ir.from_proto(model)) == ()
     assert packed_findings(ir.from_proto(layers())) == []
+
+
+def test_a_table_of_places_is_no_weight() -> None:
+    """The bias of each pair of positions, picked from a table by their distance."""
+    model = parsed(
+        """g (float[n,16] x) => (float[n,16] y) {
+            bias = Gather<axis=0>(table, distances)
+            y = Einsum<equation="nk,qk->nq">(x, bias)
+        }""",
+        {
+            "table": np.ones(31, np.float32),
+            "distances": np.arange(16)[:, None] - np.arange(16)[None] + 15,
+        },
+    )
+    assert packed_findings(ir.from_proto(model)) == []

@@ -78,6 +78,7 @@ def test_a_decoder_is_narrow_even_if_its_layers_are_listed_twice():
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_groups_of_heads_are_as_many_as_heads_where_an_architecture_needs_that():
     overrides = narrow_decoder("deepseek_v3")
     assert overrides is not None
@@ -90,6 +91,7 @@ def test_a_decoder_without_a_small_configuration_is_not_loaded_at_its_full_size(
         surveyed("dbrx", tmp_path)
 
 
+@pytest.mark.thorough
 def test_what_is_no_decoder_has_no_narrow_configuration():
     assert narrow_decoder("vit") is None
     assert narrow_decoder("not-an-architecture") is None

@@ -97,6 +97,7 @@ def test_a_mask_is_drawn_as_what_hides_positions(
     assert shapes(result)["x"] == ("batch", "sequence", 8)
 
 
+@pytest.mark.thorough
 def test_what_torch_writes_at_padding_by_its_fast_path_is_not_compared(tmp_path: Path) -> None:
     masks = "src_key_padding_mask=padding"
     code = ENCODER.format(batch_first=True, inputs="tokens, padding", masks=masks)
@@ -107,12 +108,14 @@ def test_what_torch_writes_at_padding_by_its_fast_path_is_not_compared(tmp_path:
     assert "masked-row" in result.skip
 
 
+@pytest.mark.thorough
 def test_lengths_are_known_by_what_lies_beyond_them(tmp_path: Path) -> None:
     masked = "scores.masked_fill((torch.arange(x.shape[1]) >= n[:, None])[:, None], -1e9)"
     result = own(tmp_path, ATTENTION.format(name="n", masked=masked))
     assert result.samples["n"].along == "sequence"
 
 
+@pytest.mark.thorough
 def test_the_batch_is_the_axis_with_independent_rows(tmp_path: Path) -> None:
     code = ENCODER.format(batch_first=False, inputs="tokens", masks="mask=None")
     result = own(tmp_path, code)
@@ -121,6 +124,7 @@ def test_the_batch_is_the_axis_with_independent_rows(tmp_path: Path) -> None:
     assert "--example" in result.axis_notes["batch"]  # one sequence runs, too
 
 
+@pytest.mark.thorough
 def test_ids_have_a_value_as_often_as_there_are_rows_for_it(tmp_path: Path) -> None:
     result = own(tmp_path, SCATTER)
     assert result.samples["ids"].held == (Held(299, "features"),)
@@ -128,6 +132,7 @@ def test_ids_have_a_value_as_often_as_there_are_rows_for_it(tmp_path: Path) -> N
     assert "holds: [[299, features]]" in sampled(result, "ids", tmp_path)
 
 
+@pytest.mark.thorough
 def test_a_value_that_ids_are_compared_with_is_drawn(tmp_path: Path) -> None:
     assert own(tmp_path, CHOICE).samples["ids"].held == (Held(2999),)
 
@@ -136,6 +141,7 @@ def test_a_value_that_ids_are_compared_with_is_drawn(tmp_path: Path) -> None:
     ("first", "size", "what"),
     [("torch.zeros(1, 2, 5)", 2, "factory.py"), ("self.first", 3, "'first'")],
 )
+@pytest.mark.sampled(1)
 def test_what_holds_the_batchs_size_is_named(
     tmp_path: Path, first: str, size: int, what: str
 ) -> None:

@@ -111,6 +111,7 @@ def test_a_tables_numbers_and_categories_are_told_apart(norm, numbers, tmp_path)
     assert found.samples["plan"].numbers == (0.0, 3.0)
 
 
+@pytest.mark.thorough
 def test_the_size_of_an_image_is_the_one_that_the_head_fits(tmp_path):
     found = own(tmp_path, IMAGE)
     assert shapes(found) == {"image": ("batch", 1, 28, 28), "scores": ("batch", 5)}
@@ -167,6 +168,7 @@ def test_an_unusual_size_is_solved_for(tmp_path, name):
     )
 
 
+@pytest.mark.thorough
 def test_sizes_that_cannot_fit_are_not_tried_forever(tmp_path):
     code = "def build():\n    return torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), FLAT)\n"
     code = code.replace("FLAT", "torch.nn.Flatten(), torch.nn.Linear(7, 3)")
@@ -197,6 +199,7 @@ def test_a_module_without_a_clue_asks_for_an_example(tmp_path):
 @pytest.mark.parametrize(
     "returned", ["torch.rand(3, 14)", "(torch.rand(3, 14),)", "{'pairs': torch.rand(3, 14)}"]
 )
+@pytest.mark.sampled(2)
 def test_one_example_call_gives_the_shapes(tmp_path, returned):
     body = f"{NO_LAYERS}\n\ndef example():\n    return {returned}\n"
     found = own(tmp_path, body, example=f"{tmp_path / 'factory.py'}:example")
@@ -221,6 +224,7 @@ def test_an_example_that_is_none_is_refused_with_a_reason(tmp_path, returned, sa
     assert says in str(caught.value)
 
 
+@pytest.mark.thorough
 def test_an_axis_that_torch_export_fixes_is_fixed_in_the_draft(tmp_path):
     found = own(tmp_path, SIX_ROWS)
     assert found.contract.axes == ()
@@ -243,6 +247,7 @@ def test_a_text_to_text_model_has_two_sequences_and_no_interface_of_berts(tmp_pa
     assert found.samples["input_ids"].kind == "token_ids"
 
 
+@pytest.mark.thorough
 def test_a_spectrogram_has_the_sizes_of_the_configuration(tmp_path):
     small = {
         "vocab_size": 50, "d_model": 8, "encoder_layers": 1, "decoder_layers": 1,
@@ -340,6 +345,7 @@ def test_exports_end_with_the_time(tmp_path, monkeypatch):
     assert len(found.contract.axes) <= 1
 
 
+@pytest.mark.thorough
 def test_a_slow_model_gets_a_draft_in_time(tmp_path):
     body = """
     def forward(self, x):
@@ -357,6 +363,7 @@ def test_a_slow_model_gets_a_draft_in_time(tmp_path):
     assert any("no time to try an export" in note for note in found.notes)
 
 
+@pytest.mark.thorough
 def test_an_examples_values_are_left_beside_the_result(tmp_path):
     example = example_of(tmp_path, "torch.arange(12.).reshape(2, 6) / 10")
     found = own(tmp_path, ODD_SPECTRUM, example=example)
@@ -384,6 +391,7 @@ def test_a_large_example_is_not_kept(tmp_path, monkeypatch):
         ("torch.where(x > 5, x, 0)", "int64"),
     ],
 )
+@pytest.mark.sampled(2)
 def test_what_the_model_rounds_is_a_fraction(tmp_path, index, dtype):
     body = f"""
     def __init__(self):
@@ -398,6 +406,7 @@ def test_what_the_model_rounds_is_a_fraction(tmp_path, index, dtype):
     assert found.contract.inputs[0].dtype == dtype
 
 
+@pytest.mark.thorough
 def test_what_was_found_without_an_example_is_a_guess(tmp_path):
     assert own(tmp_path, TOKENS).guessed
 

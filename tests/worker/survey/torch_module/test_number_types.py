@@ -85,6 +85,7 @@ def surveyed(folder, change, example=None):
 
 
 @pytest.mark.parametrize("example", [None, "bfloat16", "float32"])
+@pytest.mark.sampled(2)
 def test_weights_in_bfloat16_are_drafted_in_float32(example, tmp_path):
     found, given, returned, notes = surveyed(tmp_path, "Net().bfloat16().eval()", example)
     assert (found.weights, given, returned) == ("float32", "float32", "float32")
@@ -104,6 +105,7 @@ def test_weights_in_float16_stay(example, tmp_path):
     assert found.computes_in == ("float16",)
 
 
+@pytest.mark.thorough
 def test_a_limit_of_float32_is_not_asked_of_weights_in_float16(tmp_path):
     """As a checkpoint of CLIP has them: the norm is in float32, and so is the output."""
     halves = "Mixed().eval()"
@@ -113,12 +115,14 @@ def test_a_limit_of_float32_is_not_asked_of_weights_in_float16(tmp_path):
     assert limits["max_abs"] >= 2 * 2**-10
 
 
+@pytest.mark.thorough
 def test_a_model_that_does_not_run_in_float16_is_drafted_in_float32(tmp_path):
     found, given, _, notes = surveyed(tmp_path, "Narrow().half().eval()")
     assert (found.weights, given) == ("float32", "float32")
     assert "torch does not run it in float16 on CPUs" in notes
 
 
+@pytest.mark.thorough
 def test_a_model_that_converts_to_bfloat16_itself_is_told_how_not_to(tmp_path):
     found, given, _, notes = surveyed(tmp_path, "Casting().bfloat16().eval()")
     assert (found.weights, given) == (None, "float32")
@@ -159,6 +163,7 @@ def test_a_number_of_numpy_s_leaves_the_type_as_it_is(tmp_path):
         ("Net()", None),
     ],
 )
+@pytest.mark.sampled(2)
 def test_a_model_in_training_mode_is_drafted_in_eval_mode(change, kinds, tmp_path):
     _, _, _, notes = surveyed(tmp_path, change)
     assert ("comes in training mode" in notes) == (kinds is not None)

@@ -85,6 +85,7 @@ def build():
     assert spec.shape == ("batch", "points", 3)
 
 
+@pytest.mark.thorough
 def test_offsets_begin_at_zero_and_stay_below_the_elements(tmp_path):
     found = surveyed(tmp_path, BAGS)
     shapes = {spec.name: spec.shape for spec in found.contract.inputs}

@@ -66,6 +66,7 @@ def test_three_texts_have_three_lengths(tmp_path: Path) -> None:
     assert len({found[name] for name in ("anchor", "near", "far")}) == 3
 
 
+@pytest.mark.thorough
 def test_what_is_added_and_its_mask_keep_one_length(tmp_path: Path) -> None:
     found = shapes(own(tmp_path, ADDED))
     assert found == {
@@ -192,6 +193,7 @@ def test_broadcasting_three_coordinates_makes_no_length_of_its_own(tmp_path: Pat
     assert found["direction"][1] in (3, "sequence")
 
 
+@pytest.mark.thorough
 def test_lengths_belong_to_the_text_that_they_are_named_after(tmp_path: Path) -> None:
     result = own(tmp_path, TOWERS)
     along = {name: sample.along for name, sample in result.samples.items()}
@@ -314,6 +316,7 @@ DECIDING = RECURRENT.replace(
 
 
 @pytest.mark.parametrize("body", [RECURRENT, PACKED], ids=["gru", "packed lstm"])
+@pytest.mark.sampled(1)
 def test_a_length_that_torchs_exporter_cannot_keep_stays_open_with_another(
     tmp_path: Path, body: str
 ) -> None:

@@ -79,6 +79,7 @@ def test_what_a_mark_hides_is_padding(tmp_path: Path, body: str, name: str, padd
     assert padding_of(own(tmp_path, body), name) == padding
 
 
+@pytest.mark.thorough
 def test_a_row_that_is_masked_whole_is_left_out_if_it_is_nan(tmp_path: Path) -> None:
     result = own(tmp_path, ATTENDING.format(mask="mask", pool=""))
     assert result.skip == ("masked-row",)
@@ -105,6 +106,7 @@ GRAPH = """g (float[batch,sequence] x, {type}[batch,sequence] mask) => (float[ba
 @pytest.mark.parametrize("kind", ["bool", "int64", "float"])
 @pytest.mark.parametrize("nothing", ["-10000.0", "-inf"])
 @pytest.mark.parametrize(("negated", "padding"), [("Identity", 1), ("Not", 0)])
+@pytest.mark.sampled(2)
 def test_a_files_masks_have_a_meaning(
     tmp_path: Path, kind: str, nothing: str, negated: str, padding: int
 ) -> None:

@@ -1,18 +1,24 @@
-"""Normalization for coremltools' frontend.
+"""Layers for coremltools' frontend that it refuses or gets wrong.
 
-Of groups at any batch size: coremltools 9.0 writes the batch's symbol into a constant shape, and
-fails unless the batch is fixed. By the root mean square, exactly: coremltools 9.0 divides by the
-largest value first and leaves epsilon unscaled, an error of 1e-4, and it requires an epsilon.
+Normalization of groups at any batch size: coremltools 9.0 writes the batch's symbol into a constant
+shape, and fails unless the batch is fixed. By the root mean square, exactly: coremltools 9.0
+divides by the largest value first and leaves epsilon unscaled, an error of 1e-4, and it requires an
+epsilon. The last states of an LSTM.
 """
 
+import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from convkit.runtimes.coreml.conversion.frontend_arguments import arguments, value
+from convkit.runtimes.coreml.conversion.frontend_arguments import Translation, arguments, value
 
 _NAMES = ("input", "num_groups", "weight", "bias", "eps", "cudnn_enabled")
 _ROOT_MEAN_SQUARE_NAMES = ("input", "normalized_shape", "weight", "eps")
+# An LSTM's results. coremltools binds them to the names that TorchScript has for each; torch.export
+# has one for all three, so the states were lost.
+_RESULTS = ("sequence", "hidden", "cell")
 _NATIVE_NAMES = ("input", "weight", "bias", "N", "C", "HxW", "group", "eps")
 
 
@@ -106,3 +112,18 @@ def _windows(length: int, size: int) -> Any:  # noqa: ANN401
         first, last = place * length // size, -(-(place + 1) * length // size)
         matrix[place, first:last] = 1 / (last - first)
     return matrix
+
+
+def with_states(own: Translation) -> Translation:
+    """Return a translation of `lstm` that binds its outputs, whatever they are called."""
+    return partial(_lstm, own)
+
+
+def _lstm(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401 - coremltools' frontend has no types
+    if len(node.outputs) == len(_RESULTS):
+        own(context, node)
+        return
+    several = copy.copy(node)
+    several.outputs = [f"{node.name}_{each}" for each in _RESULTS]
+    own(context, several)
+    context.add(tuple(context[name] for name in several.outputs), torch_name=node.name)
