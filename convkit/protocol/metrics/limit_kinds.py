@@ -16,6 +16,8 @@ from convkit.protocol.metrics.number_text import distinct_texts
 # The keys set in a recipe's tolerance, with their values.
 Limits = Mapping[str, float]
 
+# So few labels may all differ: two of three say nothing about what a share allows.
+_FEW_LABELS = 4
 # What a sum of float64 products may be off by.
 _FLOAT64_NOISE = 1e-12
 
@@ -166,7 +168,9 @@ class Metric:
         if metrics is None:
             return MetricLimit(self, written)
         if self.by_scores is not None and self.by_scores.name in limits:
-            least = min(written, 1.0 - limits[self.by_scores.name])
+            share = limits[self.by_scores.name]
+            few = _FEW_LABELS / max(metrics.elements, _FEW_LABELS) if share else 0.0
+            least = min(written, 1.0 - max(share, few))
             lowered = math.floor((written - metrics.scored) * 10**self.digits) / 10**self.digits
             return MetricLimit(self, max(lowered, least))
         if self.ulps is None or self.ulps.name not in limits:

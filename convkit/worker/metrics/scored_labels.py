@@ -15,6 +15,8 @@ Places = Callable[[np.ndarray], np.ndarray]
 # Says of each label whether it is what some scores, of the original's shape, choose.
 Follows = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
+# With fewer classes than this, one is left out of none.
+_FEWEST_CLASSES = 2
 # Scores that are sorted to see whether labels are their order.
 _MOST_SORTED = 1 << 22
 
@@ -94,6 +96,9 @@ def _places(scores: np.ndarray, shape: tuple[int, ...]) -> Iterator[Places]:
         if size == scores.size // scores.shape[axis]:
             for sign in (1, -1):
                 yield functools.partial(_largest, axis, sign, shape)
+            if scores.shape[axis] > _FEWEST_CLASSES:
+                for kept, first in ((slice(-1), 0), (slice(1, None), 0), (slice(1, None), 1)):
+                    yield functools.partial(_of_classes, axis, kept, first, shape)
         if len(shape) != scores.ndim or scores.size > _MOST_SORTED:
             continue
         count = shape[axis]
@@ -104,6 +109,14 @@ def _places(scores: np.ndarray, shape: tuple[int, ...]) -> Iterator[Places]:
 
 def _largest(axis: int, sign: int, shape: tuple[int, ...], scores: np.ndarray) -> np.ndarray:
     return np.asarray((sign * scores).argmax(axis)).reshape(shape)
+
+
+def _of_classes(
+    axis: int, kept: slice, first: int, shape: tuple[int, ...], scores: np.ndarray
+) -> np.ndarray:
+    """Return the largest of all but one class, such as that of no object; counted from `first`."""
+    cut = scores[(slice(None),) * axis + (kept,)]
+    return np.asarray(cut.argmax(axis)).reshape(shape) + first
 
 
 def _first(axis: int, sign: int, count: int, scores: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ from convkit.protocol.contract import Contract, TensorSpec
 from convkit.protocol.metrics.limits import is_within
 from convkit.worker.metrics.row_sets import compare_outputs
 
-SCORES = np.random.default_rng(0).normal(size=(4, 6, 9)).astype(np.float32)
+SCORES = np.random.default_rng(0).normal(size=(16, 12, 9)).astype(np.float32)
 # Close enough for most places to stay, and far enough for some to move.
 OFF = SCORES + 0.2 * np.random.default_rng(1).normal(size=SCORES.shape).astype(np.float32)
 
@@ -39,6 +39,14 @@ def best_three(scores):
     return np.argsort(-scores, -1, kind="stable")[..., :3]
 
 
+def without_the_last(scores):
+    return scores[..., :-1].argmax(-1)
+
+
+def after_the_first(scores):
+    return scores[..., 1:].argmax(-1) + 1
+
+
 def above(scores):
     return scores > 0.7
 
@@ -47,7 +55,9 @@ def below(scores):
     return scores[:, :, :1] < -0.3
 
 
-@pytest.mark.parametrize("choice", [largest, smallest_of_columns, best_three, above])
+@pytest.mark.parametrize(
+    "choice", [largest, smallest_of_columns, best_three, without_the_last, after_the_first, above]
+)
 def test_labels_that_the_models_own_scores_choose_are_counted(choice):
     metrics = measured(choice(SCORES), choice(OFF))
     assert 0 < metrics.scored == pytest.approx(1 - metrics.agreement)
@@ -73,7 +83,7 @@ def test_others_are_not(choice):
 
 
 def test_labels_of_no_scores_count_as_they_are():
-    labels = np.random.default_rng(2).integers(0, 9, (4, 6))
+    labels = np.random.default_rng(2).integers(0, 9, (16, 12))
     metrics = measured(labels, largest(OFF))
     assert (metrics.scored, metrics.agreement < 0.5) == (0.0, True)
 
@@ -83,3 +93,12 @@ def test_most_labels_may_not_follow_scores_that_say_nothing():
     metrics = measured(largest(SCORES), largest(found), found=found)
     assert metrics.scored > 0.5
     assert not is_within(metrics, {"agreement": 1.0, "by_scores": 0.5})
+
+
+def test_the_only_label_may_follow_the_scores():
+    scores = np.array([[0.1, 0.2, 0.3]], np.float32)
+    found = scores[:, ::-1].copy()
+    metrics = measured(largest(scores), largest(found), scores=scores, found=found)
+    assert (metrics.agreement, metrics.scored) == (0.0, 1.0)
+    assert is_within(metrics, {"agreement": 1.0, "by_scores": 0.5})
+    assert not is_within(metrics, {"agreement": 1.0})

@@ -3,6 +3,7 @@ padding, one run from the next.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 
 from convkit.host.recipe.keys.recipe import Recipe, Target, Tolerance
@@ -60,6 +61,8 @@ def invariance_findings(
             limits = limits_for(recipe, target, candidate.output, override)
             if check.check == "determinism":
                 finding = _determinism(check, original, candidate, limits)
+            elif "by_scores" in limits and _follow_scores(measured, candidate.output):
+                continue  # the scores' own limit judges them
             else:
                 finding = _invariance(
                     check, original, candidate, _Allowed(limits, 2, _accuracy(measured, candidate))
@@ -67,6 +70,17 @@ def invariance_findings(
             if finding is not None:
                 findings[code] = finding
     return list(findings.values())
+
+
+def _follow_scores(measured: VerifyResult, output: str) -> bool:
+    """Return whether labels that differ are what the model's own scores choose, in each case."""
+    off = [
+        metrics
+        for case in measured.cases
+        for metrics in case.outputs
+        if metrics.output == output and metrics.agreement < 1
+    ]
+    return bool(off) and all(math.isclose(each.agreement + each.scored, 1) for each in off)
 
 
 def weaken_explained_nan(findings: Sequence[Finding]) -> list[Finding]:

@@ -281,3 +281,18 @@ def test_a_refusal_of_what_draws_is_blamed_on_the_original(operator, change, ref
     assert leads or found == given
     # Without a refusal, the original's randomness stays a warning.
     assert blame_random((known,)) == (known,)
+
+
+@pytest.mark.parametrize(("scored", "found"), [(0.25, []), (0.125, [("N301", "error")])])
+def test_labels_that_follow_scores_are_judged_by_these(scored, found):
+    off = dataclasses.replace(metrics(1.0), agreement=0.75, scored=scored)
+    moved = dataclasses.replace(metrics(1.0), agreement=0.25)
+    same = dataclasses.replace(metrics(), agreement=1.0)
+    chosen = recipe(
+        outputs=[{"name": "y", "dtype": "int64", "shape": ["batch"]}],
+        targets={"t": {"runtime": "onnxruntime", "precision": {"quantize": "dynamic-int8"}}},
+        verify={},
+    )
+    result = measured("padding", same, moved, [off])
+    got = invariance_findings(chosen, chosen.targets["t"], result, None)
+    assert [(each.code, each.severity) for each in got] == found
