@@ -283,9 +283,9 @@ def test_a_refusal_of_what_draws_is_blamed_on_the_original(operator, change, ref
     assert blame_random((known,)) == (known,)
 
 
-@pytest.mark.parametrize(("scored", "found"), [(0.25, []), (0.125, [("N301", "error")])])
+@pytest.mark.parametrize(("scored", "found"), [(0.05, []), (0.02, [("N301", "error")])])
 def test_labels_that_follow_scores_are_judged_by_these(scored, found):
-    off = dataclasses.replace(metrics(1.0), agreement=0.75, scored=scored)
+    off = dataclasses.replace(metrics(1.0), agreement=0.95, scored=scored)
     moved = dataclasses.replace(metrics(1.0), agreement=0.25)
     same = dataclasses.replace(metrics(), agreement=1.0)
     chosen = recipe(
