@@ -24,8 +24,27 @@ def exact_pipeline() -> Any:  # noqa: ANN401 - a PassPipeline; coremltools has n
 
     pipeline = ct.PassPipeline.DEFAULT
     pipeline.remove_passes(_INEXACT)
+    _keep_dividends()
     pipeline.insert_pass(pipeline.passes.index(BEFORE), register())
     return pipeline
+
+
+def _keep_dividends() -> None:
+    """Let coremltools fold a convolution's divisor into its weights, and no dividend; again changes
+    nothing. coremltools 9.0 takes a constant over a convolution for the convolution over it.
+    """
+    from coremltools.converters.mil.mil.passes.defs.optimize_conv import fuse_conv_scale
+
+    own = fuse_conv_scale._try_to_transform  # noqa: SLF001 - where a pair is folded
+    if getattr(own, "keeps_dividends", False):
+        return
+
+    def folded(convolution: Any, scale: Any) -> bool:  # noqa: ANN401
+        is_divisor = scale.op_type == "real_div" and scale.x is not convolution.outputs[0]
+        return not is_divisor and own(convolution, scale)
+
+    folded.keeps_dividends = True  # type: ignore[attr-defined]  # patching twice changes nothing
+    fuse_conv_scale._try_to_transform = staticmethod(folded)  # noqa: SLF001
 
 
 def failed_optimization(error: BaseException) -> str | None:

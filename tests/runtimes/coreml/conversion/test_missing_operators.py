@@ -53,6 +53,11 @@ OPERATORS: dict[str, nn.Module] = {
     "resizing that leaves a part of a pixel": Applied(
         lambda x: functional.interpolate(x, scale_factor=1.3, mode="bilinear")
     ),
+    "a constant over a convolution": Applied(
+        lambda x, layer: 2.0 / (3.0 + layer(x).abs()) + 2.0 / layer(x + 4), nn.Conv2d(4, 2, 3)
+    ),
+    "a convolution over a constant": Applied(lambda x, layer: layer(x) / 3.0, nn.Conv2d(4, 2, 3)),
+    "the diagonal of a product": Applied(lambda x: (x[:, 0, 0] @ x[:, 0, 0].T).diagonal()),
     "max_pool2d without a stride": Applied(lambda x: functional.max_pool2d(x, 2)),
     "max_pool1d without a stride": Applied(lambda x: functional.max_pool1d(x[:, 0], 3)),
     "max_pool2d with a stride": Applied(lambda x: functional.max_pool2d(x, 3, 2, 1)),
