@@ -54,7 +54,7 @@ OPERATORS: dict[str, nn.Module] = {
         lambda x: functional.interpolate(x, scale_factor=1.3, mode="bilinear")
     ),
     "a constant over a convolution": Applied(
-        lambda x, layer: 2.0 / (3.0 + layer(x).abs()) + 2.0 / layer(x + 4), nn.Conv2d(4, 2, 3)
+        lambda x, layer: torch.arange(1.0, 3.0)[:, None, None] / layer(x + 40), nn.Conv2d(4, 2, 3)
     ),
     "a convolution over a constant": Applied(lambda x, layer: layer(x) / 3.0, nn.Conv2d(4, 2, 3)),
     "the diagonal of a product": Applied(lambda x: (x[:, 0, 0] @ x[:, 0, 0].T).diagonal()),
