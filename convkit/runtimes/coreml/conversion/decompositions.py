@@ -34,6 +34,7 @@ def own_decompositions() -> dict[Any, Callable[..., object]]:
         aten.im2col.default: _im2col,
         aten.col2im.default: _col2im,
         aten.diagonal.default: _diagonal,
+        aten.diagonal_copy.default: _diagonal,
         aten.roll.default: _roll,
         aten._trilinear.default: _trilinear,  # noqa: SLF001 - torch's name
         aten.acosh.default: _acosh,

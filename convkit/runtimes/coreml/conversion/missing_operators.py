@@ -56,7 +56,7 @@ _SIGN = np.int32(-(2**31))
 # A pooling's inputs without its stride: the tensor and the window.
 _WINDOW_ONLY = 2
 # Translated to operations that ML programs have not, or to another operator's.
-_HOLLOW = ("acosh", "asinh", "diagonal", "logcumsumexp")
+_HOLLOW = ("acosh", "asinh", "diagonal", "diagonal_copy", "logcumsumexp")
 _MAX_POOLS = tuple(f"max_pool{rank}d{kind}" for rank in (1, 2, 3) for kind in ("", "_with_indices"))
 
 
