@@ -116,7 +116,9 @@ def _diagonal(x: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) ->
 
 
 def _roll(x: torch.Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> torch.Tensor:
-    """`torch.roll` along several axes, of which coremltools knows one."""
+    """`torch.roll` along several axes, of which coremltools knows one, or of all elements."""
+    if not dims:
+        return _roll(x.reshape(-1), shifts, (0,)).reshape(x.shape)
     for shift, axis in zip(shifts, dims, strict=True):
         size = x.shape[axis]
         by = shift % size if isinstance(size, int) else shift

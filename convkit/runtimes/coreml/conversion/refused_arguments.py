@@ -42,6 +42,7 @@ def argument_decompositions() -> dict[Any, Callable[..., object]]:
         },
         aten.linear.default: _whole_layer,
         aten.addmm.default: _whole_sum,
+        aten.native_layer_norm.default: _scaled_norm,
     }
 
 
@@ -125,6 +126,28 @@ def _is_whole(node: Node) -> bool:
     return not (kind.is_floating_point or kind.is_complex)
 
 
+def _has_computed_scale(node: Node) -> bool:
+    """Say whether a layer norm's factors or offsets are computed, where coremltools takes constants
+    only.
+    """
+    return any(isinstance(each, Node) and each.op == "call_function" for each in node.args[2:4])
+
+
+def _scaled_norm(
+    x: torch.Tensor,
+    normalized_shape: Sequence[int],
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    eps: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """A layer norm that is scaled, and moved, by what is computed."""
+    if weight is None and bias is None:
+        return NotImplemented
+    plain, mean, scale = torch.native_layer_norm(x, normalized_shape, None, None, eps)
+    scaled = plain if weight is None else plain * weight
+    return scaled if bias is None else scaled + bias, mean, scale
+
+
 def _whole_product(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """A product of matrices or vectors of whole numbers, as a sum of products."""
     rows = one.unsqueeze(-2) if one.ndim == 1 else one
@@ -175,6 +198,7 @@ _QUESTIONS: dict[str, Callable[[Node], bool]] = {
         ),
         _is_whole,
     ),
+    "aten.native_layer_norm.default": _has_computed_scale,
     "aten.constant_pad_nd.default": _is_cut,
     "aten.pad.default": _is_repeated_elsewhere,
     "aten.convolution.default": _is_extended,

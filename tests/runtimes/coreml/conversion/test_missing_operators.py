@@ -57,6 +57,10 @@ OPERATORS: dict[str, nn.Module] = {
         lambda x, layer: torch.arange(1.0, 3.0)[:, None, None] / layer(x + 40), nn.Conv2d(4, 2, 3)
     ),
     "a convolution over a constant": Applied(lambda x, layer: layer(x) / 3.0, nn.Conv2d(4, 2, 3)),
+    "a layer norm with computed factors": Applied(
+        lambda x: functional.layer_norm(x, (6,), x[0, 0, 0] + 1, x[0, 1, 0] * 2)
+    ),
+    "rolled elements": Applied(lambda x: x[:, 0, 0].T.roll(2).T),
     "the diagonal of a product": Applied(lambda x: (x[:, 0, 0] @ x[:, 0, 0].T).diagonal()),
     "max_pool2d without a stride": Applied(lambda x: functional.max_pool2d(x, 2)),
     "max_pool1d without a stride": Applied(lambda x: functional.max_pool1d(x[:, 0], 3)),
