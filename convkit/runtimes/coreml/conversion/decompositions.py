@@ -129,15 +129,18 @@ def _roll(x: torch.Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> t
 def _nearest(
     x: torch.Tensor, sizes: Sequence[int] | None, factors: Sequence[float] | None
 ) -> torch.Tensor:
-    """`interpolate(mode="nearest")` to a size that is computed, axis by axis: as torch does, in
-    float32.
+    """`interpolate(mode="nearest")` to a size that is computed, or by factors that leave a part of
+    a pixel, axis by axis: as torch does, in float32.
     """
-    del factors  # one of both is given
-    if sizes is None:
+    olds = x.shape[2:]
+    if sizes is None and not all(isinstance(old, int) for old in olds):
         return NotImplemented
-    for axis, new in enumerate(sizes, 2):
+    by_axis = factors or ()  # one of both is given
+    news = sizes or [int(old * by) for old, by in zip(olds, by_axis, strict=True)]
+    for axis, new in enumerate(news, 2):
         old = _as_float(x.shape[axis])
-        places = torch.floor(torch.arange(new, dtype=torch.float32) * (old / _as_float(new)))
+        step = 1 / by_axis[axis - 2] if by_axis else old / _as_float(new)
+        places = torch.floor(torch.arange(new, dtype=torch.float32) * step)
         x = x.index_select(axis, torch.minimum(places, old - 1).to(torch.int32))
     return x
 

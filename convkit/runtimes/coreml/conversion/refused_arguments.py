@@ -106,7 +106,8 @@ def _is_volume_or_cubic(node: Node) -> bool:
 
 def _is_part_of_a_pixel(node: Node) -> bool:
     """Say whether a factor makes an image's size no whole number, which is rounded down."""
-    image, sizes, _, factors = [*node.args, None, None][:4]
+    image, sizes, *more = [*node.args, None, None]
+    factors = more[0 if "nearest" in str(node.target) else 1]  # after align_corners
     if sizes is not None or factors is None:
         return False
     axes = zip(image.meta["val"].shape[2:], factors, strict=True)
@@ -206,7 +207,11 @@ _QUESTIONS: dict[str, Callable[[Node], bool]] = {
         ("aten.grid_sampler.default", "aten.grid_sampler_2d.default"), _is_volume_or_cubic
     ),
     **dict.fromkeys(
-        ("aten.upsample_linear1d.vec", "aten.upsample_bilinear2d.vec"), _is_part_of_a_pixel
+        (
+            *("aten.upsample_linear1d.vec", "aten.upsample_bilinear2d.vec"),
+            *("aten.upsample_nearest1d.vec", "aten.upsample_nearest2d.vec"),
+        ),
+        _is_part_of_a_pixel,
     ),
     "aten.split_with_sizes.default": _has_computed_parts,
     **dict.fromkeys(

@@ -62,6 +62,7 @@ OPERATORS: dict[str, nn.Module] = {
     ),
     "rolled elements": Applied(lambda x: x[:, 0, 0].T.roll(2).T),
     "the diagonal of a product": Applied(lambda x: (x[:, 0, 0] @ x[:, 0, 0].T).diagonal()),
+    "the nearest pixels of a part": Applied(lambda x: functional.interpolate(x, scale_factor=1.7)),
     "max_pool2d without a stride": Applied(lambda x: functional.max_pool2d(x, 2)),
     "max_pool1d without a stride": Applied(lambda x: functional.max_pool1d(x[:, 0], 3)),
     "max_pool2d with a stride": Applied(lambda x: functional.max_pool2d(x, 3, 2, 1)),
