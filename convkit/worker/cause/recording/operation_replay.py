@@ -51,12 +51,17 @@ class TorchReplay:
     def __call__(
         self, values: Mapping[int, np.ndarray], changed: Mapping[str, object]
     ) -> tuple[np.ndarray, ...]:
-        """Return the results with some values and arguments replaced; raises torch's exceptions."""
+        """Return the results with some values and arguments replaced; raises torch's exceptions, and
+        ValueError for a recurrent layer's values of another shape.
+        """
 
         def tensor(leaf: object) -> object:
             if not isinstance(leaf, _Slot):
                 return leaf
-            array = values.get(leaf.value, self._recorded[leaf.value].array)
+            recorded = self._recorded[leaf.value].array
+            array = values.get(leaf.value, recorded)
+            if self._is_unchecked and array.shape != recorded.shape:
+                raise ValueError(f"a recurrent layer takes {recorded.shape}, not {array.shape}")
             return torch.from_numpy(np.array(array)).to(leaf.dtype)
 
         given = {name: tree_map(tensor, each) for name, each in {**self._bound, **changed}.items()}
@@ -83,7 +88,11 @@ class TorchReplay:
         return f"torch.ops.{self._function}({', '.join([*positional, *named])})"
 
     def others(self) -> Iterator[tuple[str, dict[str, object]]]:
-        """Yield what else the operation may have been called with, in words and as arguments."""
+        """Yield what else the operation may have been called with, in words and as arguments; nothing
+        for what torch does not check.
+        """
+        if self._is_unchecked:
+            return
         kind = self._function._schema.name.rpartition("::")[2].strip("_")  # noqa: SLF001
         for argument in self._function._schema.arguments:  # noqa: SLF001
             now, name = self._bound[argument.name], argument.name
@@ -101,6 +110,13 @@ class TorchReplay:
         for name, each in self._bound.items():
             if isinstance(each, list) and len(each) > 1 and isinstance(each[0], _Slot):
                 yield f"{kind} with its {name} in the opposite order", {name: each[::-1]}
+
+    @property
+    def _is_unchecked(self) -> bool:
+        """Whether it is a recurrent layer: torch's kernels read as many weights as they are told, of
+        the shapes that they are told, without looking what there is, which ends the process.
+        """
+        return "num_layers" in self._bound
 
     def _alternatives(self, name: str, kind: str, now: object, default: object) -> Iterator[object]:
         if name in _WORDS:

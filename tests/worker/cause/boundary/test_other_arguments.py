@@ -125,3 +125,24 @@ def test_one_index_for_all_in_place_of_a_computed_one_is_named(fixed: int) -> No
     (cause,) = found.causes
     assert f"reads index {fixed} everywhere and should read what argmax finds" in cause.text
     assert cause.after < 1e-5 < cause.before
+
+
+def test_recurrent_layers_are_called_as_they_were() -> None:
+    """Their kernels read past the end of what is smaller than they are told."""
+
+    class Last(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.LSTM(3, 4, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x * 2)[0] + 1
+
+    recording = record(Last().eval(), {"x": torch.ones(2, 5, 3)}, ("y",))
+    (layer,) = (each for each in recording.operations if "rnn" in each.name)
+    assert isinstance(layer.replay, TorchReplay)
+    assert not list(layer.replay.others())
+    read = next(each for each in layer.inputs if recording.values[each].array.ndim == 3)
+    small = recording.values[read].array[..., :1]
+    with pytest.raises(ValueError, match="a recurrent layer takes"):
+        layer.replay({read: small}, {})
