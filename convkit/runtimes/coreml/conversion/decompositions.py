@@ -71,11 +71,13 @@ def own_decompositions() -> dict[Any, Callable[..., object]]:
 
 def with_correction(program: torch.export.ExportedProgram) -> None:
     """Write the older overloads as the one whose options have names: torch 2.13 cannot trace
-    `std_mean(x, dim, unbiased, keepdim)` again, because its function accepts two arguments.
+    `std_mean(x, dim, unbiased, keepdim)` again, because its function accepts two arguments, and
+    coremltools takes the `unbiased` of `x.var(False)` for axes.
     """
+    aten = torch.ops.aten
     older = {
         overload: operator.correction
-        for operator in _STATISTICS
+        for operator in (*_STATISTICS, aten.var, aten.std)
         for overload in (operator.default, operator.dim)
     }
     for node in program.graph.nodes:

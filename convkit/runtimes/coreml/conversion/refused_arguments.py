@@ -43,6 +43,7 @@ def argument_decompositions() -> dict[Any, Callable[..., object]]:
         aten.linear.default: _whole_layer,
         aten.addmm.default: _whole_sum,
         aten.native_layer_norm.default: _scaled_norm,
+        aten.clamp.Tensor: _clamped,
     }
 
 
@@ -106,9 +107,9 @@ def _is_volume_or_cubic(node: Node) -> bool:
 
 def _is_part_of_a_pixel(node: Node) -> bool:
     """Say whether a factor makes an image's size no whole number, which is rounded down."""
-    image, sizes, *more = [*node.args, None, None]
-    factors = more[0 if "nearest" in str(node.target) else 1]  # after align_corners
-    if sizes is not None or factors is None:
+    place = 2 if "nearest" in str(node.target) else 3  # after align_corners
+    image, sizes, factors = node.args[0], node.args[1], [*node.args, None, None][place]
+    if sizes is not None or factors is None or not isinstance(image, Node):
         return False
     axes = zip(image.meta["val"].shape[2:], factors, strict=True)
     return any(isinstance(size, int) and not float(size * by).is_integer() for size, by in axes)
@@ -147,6 +148,16 @@ def _scaled_norm(
     plain, mean, scale = torch.native_layer_norm(x, normalized_shape, None, None, eps)
     scaled = plain if weight is None else plain * weight
     return scaled if bias is None else scaled + bias, mean, scale
+
+
+def _clamped(
+    x: torch.Tensor,
+    min: torch.Tensor | None = None,  # noqa: A002 - torch's
+    max: torch.Tensor | None = None,  # noqa: A002 - torch's
+) -> torch.Tensor:
+    """`x.clamp` by tensors."""
+    x = x if min is None else torch.maximum(x, min)
+    return x if max is None else torch.minimum(x, max)
 
 
 def _whole_product(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
@@ -199,6 +210,8 @@ _QUESTIONS: dict[str, Callable[[Node], bool]] = {
         ),
         _is_whole,
     ),
+    # Known to coremltools, which takes no tensors for bounds.
+    "aten.clamp.Tensor": lambda _: True,
     "aten.native_layer_norm.default": _has_computed_scale,
     "aten.constant_pad_nd.default": _is_cut,
     "aten.pad.default": _is_repeated_elsewhere,

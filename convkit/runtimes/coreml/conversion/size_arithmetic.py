@@ -21,6 +21,9 @@ def size_operators() -> dict[str, Translation]:
         "sym_min": translation(
             lambda mb, name, x, y: mb.minimum(x=x, y=y, name=name), promotes=True
         ),
+        "sym_numel": translation(
+            lambda mb, name, x: mb.reduce_prod(x=mb.shape(x=x), keep_dims=False, name=name)
+        ),
         "sym_float": translation(lambda mb, name, x: mb.cast(x=x, dtype="fp32", name=name)),
         # Fractions are truncated.
         "sym_int": whole,

@@ -51,8 +51,8 @@ class TorchReplay:
     def __call__(
         self, values: Mapping[int, np.ndarray], changed: Mapping[str, object]
     ) -> tuple[np.ndarray, ...]:
-        """Return the results with some values and arguments replaced; raises torch's exceptions, and
-        ValueError for a recurrent layer's values of another shape.
+        """Return the results with some values and arguments replaced; raises torch's exceptions,
+        and ValueError for a recurrent layer's values of another shape.
         """
 
         def tensor(leaf: object) -> object:
@@ -88,8 +88,8 @@ class TorchReplay:
         return f"torch.ops.{self._function}({', '.join([*positional, *named])})"
 
     def others(self) -> Iterator[tuple[str, dict[str, object]]]:
-        """Yield what else the operation may have been called with, in words and as arguments; nothing
-        for what torch does not check.
+        """Yield what else the operation may have been called with, in words and as arguments;
+        nothing for what torch does not check.
         """
         if self._is_unchecked:
             return
@@ -113,8 +113,8 @@ class TorchReplay:
 
     @property
     def _is_unchecked(self) -> bool:
-        """Whether it is a recurrent layer: torch's kernels read as many weights as they are told, of
-        the shapes that they are told, without looking what there is, which ends the process.
+        """Whether it is a recurrent layer: torch's kernels read as many weights as they are told,
+        of the shapes that they are told, without looking what there is, which ends the process.
         """
         return "num_layers" in self._bound
 

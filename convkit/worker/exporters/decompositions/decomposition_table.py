@@ -20,6 +20,7 @@ from convkit.worker.exporters.decompositions import (
     losses,
     order_statistics,
     placed_values,
+    plain_calls,
     pooling,
     remainders,
     resampling,
@@ -153,6 +154,7 @@ def _of_matrices() -> dict[Any, _Row]:
         aten.det.default: elimination.determinant,
         aten.linalg_slogdet.default: elimination.sign_and_logarithm,
         aten.slogdet.default: elimination.sign_and_logarithm,
+        aten.logdet.default: elimination.logarithm,
         aten.linalg_cholesky.default: elimination.cholesky,
         aten.linalg_cholesky_ex.default: elimination.checked_cholesky,
         aten.cholesky.default: elimination.cholesky_factor,
@@ -376,6 +378,10 @@ def decompositions() -> dict[Any, _Row]:
                 ),
             }.items()
             for each in operators
+        },
+        **{
+            each: _Row(how, is_needed=needed)
+            for each, (how, needed) in plain_calls.plain_calls().items()
         },
         aten.quantile.scalar: _Row(order_statistics.quantile, order_statistics.has_fixed_size),
         **{

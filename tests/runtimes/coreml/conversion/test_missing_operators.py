@@ -60,6 +60,14 @@ OPERATORS: dict[str, nn.Module] = {
     "a layer norm with computed factors": Applied(
         lambda x: functional.layer_norm(x, (6,), x[0, 0, 0] + 1, x[0, 1, 0] * 2)
     ),
+    "values between tensors": Applied(lambda x: x.clamp(x.mean() - 0.1, x.abs() * 0.3)),
+    "the spread of all values": Applied(lambda x: x[:, 0, 0] * x[0].var(False) + x[1].std(True)),
+    "statistics of the batch": Applied(
+        lambda x: functional.batch_norm(x, None, None, training=True, eps=0.1)[..., 0]
+    ),
+    "a sum of products": Applied(
+        lambda x: torch.addbmm(x[0, 0, :6], x[:, 0, :6], x[:, 1, :6], beta=0.5) + x[:, 0, :1]
+    ),
     "rolled elements": Applied(lambda x: x[:, 0, 0].T.roll(2).T),
     "the diagonal of a product": Applied(lambda x: (x[:, 0, 0] @ x[:, 0, 0].T).diagonal()),
     "the nearest pixels of a part": Applied(lambda x: functional.interpolate(x, scale_factor=1.7)),

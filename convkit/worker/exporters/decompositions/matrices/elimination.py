@@ -4,6 +4,8 @@ partial pivoting, as LAPACK pivots. Matrices may be complex.
 A singular matrix, of which torch refuses the inverse, gives infinities or NaN.
 """
 
+import math
+
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
@@ -46,6 +48,12 @@ def sign_and_logarithm(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor
     _, pivots = _eliminated(matrix, matrix[..., :0], may_be_singular=True)
     logarithm = torch.stack([pivot.abs().log() for pivot in pivots]).sum(0)
     return _product([pivot.sgn() for pivot in pivots]), logarithm
+
+
+def logarithm(matrix: torch.Tensor) -> torch.Tensor:
+    """`torch.logdet`: NaN for a negative determinant."""
+    sign, found = sign_and_logarithm(matrix)
+    return torch.where(sign < 0, math.nan, found)
 
 
 def cholesky(matrix: torch.Tensor, *, upper: bool = False) -> torch.Tensor:

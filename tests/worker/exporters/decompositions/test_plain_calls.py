@@ -1,0 +1,67 @@
+"""Calls that torch's exporter does not take, or takes wrong, as others that it takes."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from torch.nn import functional
+
+from convkit.protocol.contract import Contract, TensorSpec
+from convkit.worker.exporters import torch_exporter
+from convkit.worker.exporters.export_job import ExportJob
+from convkit.worker.graph.graph_files import save_model
+from convkit.worker.original.contract_module import ContractModule
+from convkit.worker.original.loading.loaded_model import LoadedModel
+
+attention = functional.scaled_dot_product_attention
+CALLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "the largest of all": lambda x: x.amax() + x.amin(),
+    "both ends of all": lambda x: torch.stack(x.aminmax()),
+    "attention without heads": lambda x: attention(x[0], x[1], x[0]),
+    "attention without a batch": lambda x: attention(x[0, 0], x[0, 1], x[1, 0], is_causal=True),
+    "attention to what all heads read": lambda x: attention(
+        x, x[0], x[1], torch.ones(5, 5, dtype=torch.bool).tril()
+    ),
+    "statistics of the batch": lambda x: functional.batch_norm(
+        x, None, None, x[0, :, 0, 0], x[0, :, 1, 1], training=True, eps=0.1
+    ),
+    "rows as often as is said": lambda x: torch.repeat_interleave(
+        x, (x[0, :, 0, 0] > 0).long() + torch.tensor([1, 2, 1]), 1, output_size=6
+    ),
+    "the logarithm of a determinant": lambda x: torch.logdet(x[..., :3, :3] @ x[..., :3, :3].mT),
+    "a sum of products": lambda x: torch.addbmm(x[0, 0], x[0], x[1], beta=0.5, alpha=2),
+}
+
+
+class Called(torch.nn.Module):
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return CALLS[self.name](x)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_onnxruntime_computes_them(name: str, tmp_path: Path) -> None:
+    module = Called(name).eval()
+    x = torch.randn(2, 3, 5, 5, generator=torch.Generator().manual_seed(7))
+    x[0, :, 0, 0] = torch.tensor([1.0, -1.0, 1.0])
+    expected = module(x)
+    sizes = tuple(map(str, x.shape))
+    contract = Contract(
+        (TensorSpec("x", "float32", sizes),),
+        (TensorSpec("y", "float32", tuple(map(str, expected.shape))),),
+        (),
+    )
+    behind = ContractModule(LoadedModel(module, "a test's"), contract)
+    loaded, probe = SimpleNamespace(source_root=None, model=module), SimpleNamespace(inputs=(x,))
+    job = ExportJob(loaded, behind, None, probe, 20, None, tmp_path)  # type: ignore[arg-type]
+    save_model(torch_exporter.export(job), tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    (found,) = session.run(None, {"x": x.numpy()})
+    np.testing.assert_allclose(found, expected.numpy(), rtol=1e-4, atol=1e-5)
