@@ -168,9 +168,11 @@ def _runs(x: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor, torch.
     """
     rows = x.movedim(dim, 0)
     size = rows.shape[0]
-    is_new = rows.narrow(0, 1, size - 1) != rows.narrow(0, 0, size - 1)
+    places = torch.arange(size)
+    # Not two slices of one less: torch would take their sizes for those of the example.
+    is_new = rows != rows.index_select(0, (places - 1).clamp(min=0))
     is_new = is_new.flatten(1).any(-1) if x.ndim > 1 else is_new
-    is_first = torch.cat([torch.ones(1, dtype=torch.bool), is_new])
+    is_first = is_new | (places == 0)
     firsts = is_first.nonzero().squeeze(-1)
     ends = torch.cat([firsts, torch.scalar_tensor(size, dtype=firsts.dtype).reshape(1)])
     counts = ends.narrow(0, 1, firsts.shape[0]) - firsts
